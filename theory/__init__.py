@@ -1,0 +1,47 @@
+"""The statistical-mechanics theory of deep multi-head attention networks, in pure JAX.
+
+Notation (equations on paper | words in code | axes):
+
+    x_0          inputs            [example, token, channel]; D channels
+    y            labels            [example, output]; O outputs
+    Ω^{l,h}      attention[l-1]    [example, head, key, query]; softmax over keys
+    V_0, V_l, a  weights           [N_1, D], [head, N_{l+1}, N_l], [output, N_a]
+    σ_0² … σ_a²  variances         prior variances of V_0, V_1 … V_L, a
+    N_1 … N_a    widths            hidden widths, readout last
+    H_1 … H_L    heads             heads per layer
+    𝒯            temperature       likelihood variance; meets K in `noisy_kernel` only
+    π            path              one head per layer, h_1 slowest; Π = H_1···H_L paths
+    ξ^π(x)       attended          [example, path, channel]
+    φ^π(x)       features          σ_0 ξ^π / √(D Π)
+    C_{ππ'}      path kernels      φ^π(x)·φ^π'(x')
+    U_l = F Fᵀ   order parameters  [p_l, p_l], p_l = H_l···H_L·O, index (h_l … h_L, output)
+    K            kernel            Σ U_1 C; never contains the temperature
+    A            action            minimised at the saddle point
+    m, v         mean, variance    of the predictor f(x)
+
+Source of the theory: Tiberi, Mignacco, Irie, Sompolinsky, arXiv 2405.15926.
+"""
+
+from theory.action import action as action
+from theory.action import entropy_terms as entropy_terms
+from theory.architecture import Architecture as Architecture
+from theory.attended_inputs import attended_inputs as attended_inputs
+from theory.attended_inputs import path_features as path_features
+from theory.energy import LabelEnergy as LabelEnergy
+from theory.head_scores import head_scores as head_scores
+from theory.kernel_alignment import kernel_alignment as kernel_alignment
+from theory.learning_problem import LearningProblem as LearningProblem
+from theory.noisy_kernel import NoisyKernel as NoisyKernel
+from theory.order_parameters import OrderParameters as OrderParameters
+from theory.path_kernels import FeatureForm as FeatureForm
+from theory.path_kernels import KernelForm as KernelForm
+from theory.path_kernels import path_kernels as path_kernels
+from theory.paths import AttentionPaths as AttentionPaths
+from theory.predictor import Predictor as Predictor
+from theory.predictor import predict as predict
+from theory.restricted import diagonal_only as diagonal_only
+from theory.restricted import equal_diagonal as equal_diagonal
+from theory.saddle_point import SaddlePoint as SaddlePoint
+from theory.saddle_point import SaddlePointStatus as SaddlePointStatus
+from theory.saddle_point import solve_saddle_point as solve_saddle_point
+from theory.sub_network import sub_network as sub_network

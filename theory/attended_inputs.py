@@ -1,0 +1,53 @@
+"""What an input looks like at the end of every attention path."""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Readout = Literal["last", "first", "mean"]
+
+
+def token_readout(tokens: int, readout: Readout) -> Float[Array, " token"]:
+    """The vector t* that reads one value off the tokens: their last, their first, or their mean."""
+    if readout == "mean":
+        return jnp.full(tokens, 1.0 / tokens)
+    if readout not in ("last", "first"):
+        raise ValueError(f"readout = {readout!r}: must be 'last', 'first' or 'mean'")
+    return jnp.zeros(tokens).at[-1 if readout == "last" else 0].set(1.0)
+
+
+def attend_example(
+    inputs: Float[Array, "token channel"],
+    attention: tuple[Float[Array, "_head token token"], ...],
+    readout: Float[Array, " token"],
+) -> Float[Array, "path channel"]:
+    """Attended inputs of one example, ξ^π = x_0 Ω^{1,h_1} Ω^{2,h_2} ··· Ω^{L,h_L} t*.
+
+    Contracted from the readout down, so that no token × token product is ever formed. Attention
+    matrices are [head, key, query]. Source: arXiv 2405.15926, eq. for the attended input.
+    """
+    token_weights = readout[None, :]  # [paths through the layers above, key]
+    for omega in reversed(attention):
+        token_weights = jnp.einsum("hkq,pq->hpk", omega, token_weights)
+        token_weights = token_weights.reshape(-1, token_weights.shape[-1])
+    return token_weights @ inputs
+
+
+def attended_inputs(
+    inputs: Float[Array, "example token channel"],
+    attention: tuple[Float[Array, "example _head token token"], ...],
+    readout: Readout,
+) -> Float[Array, "example path channel"]:
+    """Attended inputs ξ^π(x) of every example; paths in flat order, h_1 slowest."""
+    vector = token_readout(inputs.shape[1], readout).astype(inputs.dtype)
+    return jax.vmap(attend_example, in_axes=(0, 0, None))(inputs, attention, vector)
+
+
+def path_features(
+    attended: Float[Array, "example path channel"], input_variance: float
+) -> Float[Array, "example path channel"]:
+    """Features φ^π(x) = σ_0 ξ^π(x) / √(D Π), so that C_{ππ'}(x, x') = φ^π(x)·φ^π'(x')."""
+    _, paths, channels = attended.shape
+    return attended * jnp.sqrt(input_variance / (channels * paths))

@@ -1,0 +1,69 @@
+"""What is to be learnt: attended training inputs, labels and temperature for one architecture."""
+
+import math
+from dataclasses import dataclass, replace
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from theory.architecture import Architecture
+from theory.attended_inputs import path_features
+from theory.energy import LabelEnergy
+from theory.path_kernels import path_kernels
+
+
+@dataclass(frozen=True)
+class LearningProblem:
+    """One architecture with its training data, the common ground of theory and samplers.
+
+    attended     ξ^π(x_μ) [example, path, channel]
+    labels       y [example, output]
+    temperature  𝒯, the variance of the likelihood
+
+    Raises ValueError when shapes disagree with the architecture, a number is not finite, or the
+    temperature is not positive.
+    """
+
+    architecture: Architecture
+    attended: Float[Array, "example path channel"]
+    labels: Float[Array, "example output"]
+    temperature: float
+
+    def __post_init__(self) -> None:
+        arch = self.architecture
+        examples = self.labels.shape[0]
+        expected = (examples, arch.path_count, arch.channels)
+        if self.attended.shape != expected:
+            raise ValueError(
+                f"attended inputs have shape {self.attended.shape}: the architecture and labels "
+                f"need [example, path, channel] = {expected}"
+            )
+        if self.labels.shape[1] != arch.outputs:
+            raise ValueError(
+                f"labels have shape {self.labels.shape}: need {arch.outputs} outputs per example"
+            )
+        for name, values in (("attended inputs", self.attended), ("labels", self.labels)):
+            if not np.all(np.isfinite(values)):
+                raise ValueError(f"{name} contain values that are not finite; remove them")
+        if not (math.isfinite(self.temperature) and self.temperature > 0):
+            raise ValueError(f"temperature = {self.temperature!r}: must be positive and finite")
+
+    @property
+    def features(self) -> Float[Array, "example path channel"]:
+        """φ^π(x_μ) = σ_0 ξ^π(x_μ)/√(D Π)."""
+        return path_features(self.attended, self.architecture.variances[0])
+
+    @property
+    def energy(self) -> LabelEnergy:
+        """E(U_1) of these labels at this temperature."""
+        kernels = path_kernels(self.attended, None, self.architecture)
+        return LabelEnergy(kernels, self.labels, self.temperature)
+
+    def astype(self, dtype) -> "LearningProblem":
+        """The same problem in another floating-point precision."""
+        return replace(
+            self,
+            attended=jnp.asarray(self.attended, dtype),
+            labels=jnp.asarray(self.labels, dtype),
+        )

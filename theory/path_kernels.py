@@ -1,0 +1,145 @@
+"""Path kernels C_{ππ'} and the renormalised kernel K(U_1), in kernel form or feature form by size."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from theory.architecture import Architecture
+from theory.attended_inputs import path_features
+
+# Above this many bytes path kernels are never stored: the feature form needs far less.
+KERNEL_FORM_BYTES = 64 * 2**20
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["left", "right"], meta_fields=[])
+@dataclass(frozen=True)
+class FeatureForm:
+    """Features φ^π of two sets of examples; K = (φ_left F)(φ_right F)ᵀ is assembled from a factor."""
+
+    left: Float[Array, "example path channel"]
+    right: Float[Array, "other path channel"]
+
+    def kernel(self, factor: Float[Array, "_row _rank"]) -> Float[Array, "_left _right"]:
+        """K_{(x,c),(x',c')} = Σ_{ππ'} U_1^{(π,c),(π',c')} C_{ππ'}(x, x') with U_1 = F Fᵀ.
+
+        Rows and columns are (example, output), output fastest.
+        """
+        left = renormalised_features(self.left, factor)
+        if self.left is self.right:
+            return left @ left.T
+        return left @ renormalised_features(self.right, factor).T
+
+    def path_kernels(self) -> Float[Array, "path path example other"]:
+        """C_{ππ'}(x, x') = φ^π(x)·φ^π'(x'), all of them: Π² kernels."""
+        return jnp.einsum("xpi,yqi->pqxy", self.left, self.right)
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["packed"],
+    meta_fields=["paths", "examples", "others", "symmetric"],
+)
+@dataclass(frozen=True)
+class KernelForm:
+    """Stored path kernels, so that K is one matrix–vector product per draw of U_1.
+
+    `packed` is [pair, example · other]. With one output the pairs are π ≤ π' and each row holds
+    C_{ππ'} + C_{π'π} (half of it on the diagonal); with several outputs all ordered pairs are kept.
+    """
+
+    packed: Float[Array, "pair entry"]
+    paths: int
+    examples: int
+    others: int
+    symmetric: bool
+
+    def kernel(self, factor: Float[Array, "_row _rank"]) -> Float[Array, "_left _right"]:
+        """K(U_1) as in `FeatureForm.kernel`."""
+        overlap = factor @ factor.T
+        if self.symmetric:
+            rows, columns = np.triu_indices(self.paths)
+            kernel = overlap[rows, columns] @ self.packed
+            return kernel.reshape(self.examples, self.others)
+        outputs = factor.shape[0] // self.paths
+        blocks = overlap.reshape(self.paths, outputs, self.paths, outputs)
+        blocks = blocks.transpose(1, 3, 0, 2).reshape(outputs**2, self.paths**2)
+        kernel = (blocks @ self.packed).reshape(outputs, outputs, self.examples, self.others)
+        return kernel.transpose(2, 0, 3, 1).reshape(self.examples * outputs, self.others * outputs)
+
+
+PathKernels = FeatureForm | KernelForm
+
+
+def renormalised_features(
+    features: Float[Array, "example path channel"], factor: Float[Array, "_row _rank"]
+) -> Float[Array, "_example_output _feature"]:
+    """G with K = G Gᵀ: G_{(x,c),(r,i)} = Σ_π F_{(π,c),r} φ^π_i(x)."""
+    examples, paths, channels = features.shape
+    rank = factor.shape[1]
+    outputs = factor.shape[0] // paths
+    by_output = factor.reshape(paths, outputs, rank)
+    renormalised = jnp.einsum("xpi,pcr->xcri", features, by_output)
+    return renormalised.reshape(examples * outputs, rank * channels)
+
+
+def path_kernels(
+    left: Float[Array, "example path channel"],
+    right: Float[Array, "other path channel"] | None,
+    architecture: Architecture,
+) -> PathKernels:
+    """Path kernels between two sets of attended inputs (`right=None`: of one set with itself).
+
+    C_{ππ'}(x, x') = σ_0² ξ^π(x)·ξ^π'(x') / (D Π). The kernel form is taken when it is small and
+    cheaper per assembly than the feature form, the feature form otherwise.
+    Source: arXiv 2405.15926, path–path kernel.
+    """
+    features_left = path_features(left, architecture.variances[0])
+    features_right = (
+        features_left if right is None else path_features(right, architecture.variances[0])
+    )
+    form = FeatureForm(features_left, features_right)
+    if not kernel_form_pays(left.shape[0], features_right.shape[0], architecture):
+        return form
+    return store_path_kernels(form, symmetric=architecture.outputs == 1)
+
+
+def store_path_kernels(form: FeatureForm, symmetric: bool) -> KernelForm:
+    """Kernel form of given features; `symmetric` packs the pairs π ≤ π' (one output only)."""
+    kernels = form.path_kernels()
+    paths, _, examples, others = kernels.shape
+    if symmetric:
+        rows, columns = np.triu_indices(paths)
+        halves = np.where(rows == columns, 0.5, 1.0)[:, None, None]
+        packed = (kernels[rows, columns] + kernels[columns, rows]) * halves
+    else:
+        packed = kernels
+    return KernelForm(
+        packed=packed.reshape(-1, examples * others),
+        paths=paths,
+        examples=examples,
+        others=others,
+        symmetric=symmetric,
+    )
+
+
+def kernel_form_pays(examples: int, others: int, architecture: Architecture) -> bool:
+    """Whether storing the path kernels is small enough and cheaper than the feature form.
+
+    Per assembly the kernel form reads pairs · P · P' numbers once; the feature form multiplies
+    p_1 D P P' + (P + P') D p_1² numbers. Reading a number costs about as much as eight products.
+    """
+    paths, rows = architecture.path_count, architecture.order_parameter_sizes[0]
+    symmetric = architecture.outputs == 1
+    pairs = paths * (paths + 1) // 2 if symmetric else paths**2
+    stored = pairs * examples * others
+    assembled = stored * architecture.outputs**2
+    features = (
+        rows
+        * architecture.channels
+        * (examples * others * architecture.outputs**2 + (examples + others) * rows)
+    )
+    return 8 * stored <= KERNEL_FORM_BYTES and 8 * assembled <= features

@@ -1,0 +1,225 @@
+"""The saddle point: the order parameters that minimise the action."""
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from theory.action import entropy_terms
+from theory.architecture import order_parameter_sizes
+from theory.energy import energy_hessian
+from theory.learning_problem import LearningProblem
+from theory.newton import (
+    Descent,
+    dense_direction,
+    descend,
+    smallest_eigenvalue,
+    truncated_direction,
+)
+from theory.order_parameters import OrderParameters, from_log_cholesky, to_log_cholesky
+
+# Up to this many coordinates the Hessian is formed and factorised; above, only its products.
+DENSE_COORDINATES = 500
+# The explicit second derivative of the energy holds (p_1 D)² numbers; above this, products only.
+DENSE_HESSIAN_NUMBERS = 2**26
+RANDOM_START_SPREAD = 0.5
+
+
+class SaddlePointStatus(Enum):
+    """How a search ended; only `CONVERGED` may be shown as the theory's prediction."""
+
+    CONVERGED = "converged"
+    STEP_LIMIT = "step limit reached before the gradient met the tolerance"
+    STALLED = "no step lowers the action although the gradient exceeds the tolerance"
+    NOT_A_MINIMUM = "gradient met the tolerance at a point that is not a minimum"
+    NOT_FINITE = "the action is not finite"
+
+
+STATUS_OF_DESCENT = {
+    "converged": SaddlePointStatus.CONVERGED,
+    "step limit": SaddlePointStatus.STEP_LIMIT,
+    "stalled": SaddlePointStatus.STALLED,
+    "not finite": SaddlePointStatus.NOT_FINITE,
+}
+
+
+@dataclass(frozen=True)
+class SaddlePoint:
+    """The minimum of the action and how well it was found.
+
+    order_parameters            U_1 … U_L, U_a at the minimum
+    action                      A / max(N_1 … N_L, N_a)
+    gradient_norm               |∂(A / max width)| in log-Cholesky coordinates
+    smallest_hessian_eigenvalue of A / max width in the same coordinates
+    tolerance                   the limit that gradient_norm had to meet
+    steps                       Newton steps of the start that is kept
+    start_disagreement          largest coordinate difference among converged starts (NaN: one start)
+    """
+
+    order_parameters: OrderParameters
+    action: float
+    gradient_norm: float
+    smallest_hessian_eigenvalue: float
+    tolerance: float
+    steps: int
+    start_disagreement: float
+    status: SaddlePointStatus
+
+    @property
+    def converged(self) -> bool:
+        """Whether the order parameters are a minimum of the action to within the tolerance."""
+        return self.status is SaddlePointStatus.CONVERGED
+
+    def explain(self) -> str:
+        """One line: what happened, value, limit and, if it failed, the remedy."""
+        text = (
+            f"saddle point {self.status.value}: |gradient| = {self.gradient_norm:.1e} "
+            f"(limit {self.tolerance:.0e}) after {self.steps} Newton steps, "
+            f"smallest Hessian eigenvalue {self.smallest_hessian_eigenvalue:.3g}"
+        )
+        return text if self.converged else text + "; raise theory.max_steps or theory.starts"
+
+
+def default_tolerance(coordinates: int) -> float:
+    """Limit on |∂(A / max width)|: 1e-10 up to 500 coordinates, 1e-8 above."""
+    return 1e-10 if coordinates <= DENSE_COORDINATES else 1e-8
+
+
+def solve_saddle_point(
+    problem: LearningProblem,
+    *,
+    tolerance: float | None = None,
+    max_steps: int = 100,
+    starts: int = 1,
+    seed: int = 0,
+    initial: OrderParameters | None = None,
+) -> SaddlePoint:
+    """Minimise the action by damped Newton steps on log-Cholesky coordinates, in float64.
+
+    The first start is `initial` or the GP limit, `starts − 1` more are random around it; the lowest
+    converged minimum is kept. Newton equations use the exact Hessian up to 500 coordinates and
+    conjugate gradients on exact Hessian products above. Never raises for a search that fails:
+    `status` says what happened.
+    """
+    if problem.attended.dtype != jnp.float64:
+        raise ValueError(
+            f"the saddle point needs float64, got {problem.attended.dtype}: "
+            "enable 64-bit numbers with jax.enable_x64(True) and pass a float64 problem"
+        )
+    if starts < 1:
+        raise ValueError(f"starts = {starts}: must be at least 1")
+    architecture = problem.architecture
+    count = architecture.coordinate_count
+    limit = default_tolerance(count) if tolerance is None else tolerance
+    landscape = _Landscape(problem)
+    begin = np.asarray(to_log_cholesky(initial or OrderParameters.gp_limit(architecture)))
+    noise = np.random.default_rng(seed)
+    kicks = [RANDOM_START_SPREAD * noise.standard_normal(count) for _ in range(starts - 1)]
+    descents = [
+        descend(landscape.value_and_gradient, landscape.direction, start, limit, max_steps)
+        for start in [begin, *(begin + kick for kick in kicks)]
+    ]
+    best = min(descents, key=lambda descent: (descent.stopped != "converged", descent.value))
+    curvature = float("nan")
+    if best.stopped != "not finite":
+        curvature = landscape.smallest_eigenvalue(best.point)
+    status = STATUS_OF_DESCENT[best.stopped]
+    if status is SaddlePointStatus.CONVERGED and not curvature > 0:
+        status = SaddlePointStatus.NOT_A_MINIMUM
+    return SaddlePoint(
+        order_parameters=from_log_cholesky(
+            jnp.asarray(best.point), architecture.order_parameter_sizes
+        ),
+        action=best.value,
+        gradient_norm=best.gradient_norm,
+        smallest_hessian_eigenvalue=curvature,
+        tolerance=limit,
+        steps=best.steps,
+        start_disagreement=_disagreement(descents),
+        status=status,
+    )
+
+
+def _disagreement(descents: list[Descent]) -> float:
+    points = [descent.point for descent in descents if descent.stopped == "converged"]
+    if len(points) < 2:
+        return float("nan")
+    return float(max(np.abs(point - points[0]).max() for point in points[1:]))
+
+
+class _Landscape:
+    """A / max width over log-Cholesky coordinates, with data as arguments of compiled functions."""
+
+    def __init__(self, problem: LearningProblem) -> None:
+        arch = problem.architecture
+        scale = float(max(arch.widths))
+        self._size = arch.coordinate_count
+        self._shape = {"heads": arch.heads, "outputs": arch.outputs}
+        self._arrays = (
+            jnp.asarray(arch.widths, float) / scale,
+            jnp.asarray(arch.order_parameter_variances, float),
+            problem.energy,
+            1.0 / scale,
+        )
+        numbers = (arch.order_parameter_sizes[0] * arch.channels) ** 2
+        self._dense = self._size <= DENSE_COORDINATES and numbers <= DENSE_HESSIAN_NUMBERS
+        self._features = problem.features if self._dense else None
+        self.direction = (
+            dense_direction(self._hessian) if self._dense else truncated_direction(self._product)
+        )
+
+    def value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = _value_and_gradient(point, *self._arrays, **self._shape)
+        return float(value), np.asarray(gradient)
+
+    def _hessian(self, point: np.ndarray) -> np.ndarray:
+        return np.asarray(_hessian(point, self._features, *self._arrays, **self._shape))
+
+    def _product(self, point: np.ndarray, vector: np.ndarray) -> np.ndarray:
+        return np.asarray(_hessian_product(point, vector, *self._arrays, **self._shape))
+
+    def smallest_eigenvalue(self, point: np.ndarray) -> float:
+        if self._dense:
+            return float(np.linalg.eigvalsh(self._hessian(point))[0])
+        return smallest_eigenvalue(partial(self._product, point), self._size)
+
+
+def _scaled_action(point, widths, variances, energy, scale, *, heads, outputs):
+    order_parameters = from_log_cholesky(point, order_parameter_sizes(heads, outputs))
+    entropy = entropy_terms(order_parameters, heads, widths, variances)
+    return entropy + scale * energy(order_parameters.factors[0])
+
+
+_value_and_gradient = jax.jit(
+    jax.value_and_grad(_scaled_action), static_argnames=("heads", "outputs")
+)
+
+
+@partial(jax.jit, static_argnames=("heads", "outputs"))
+def _hessian_product(point, vector, *arrays, heads, outputs):
+    gradient = jax.grad(partial(_scaled_action, heads=heads, outputs=outputs))
+    return jax.jvp(lambda p: gradient(p, *arrays), (point,), (vector,))[1]
+
+
+@partial(jax.jit, static_argnames=("heads", "outputs"))
+def _hessian(point, features, widths, variances, energy, scale, *, heads, outputs):
+    """Jᵀ (∂²E/∂U_1²) J + Σ (∂E/∂U_1) ∂²U_1 + entropy, J = ∂U_1/∂coordinates."""
+    sizes = order_parameter_sizes(heads, outputs)
+
+    def overlap(coordinates):
+        factor = from_log_cholesky(coordinates, sizes).factors[0]
+        return factor @ factor.T
+
+    def without_curvature_of_energy(coordinates, slope):
+        order_parameters = from_log_cholesky(coordinates, sizes)
+        entropy = entropy_terms(order_parameters, heads, widths, variances)
+        return entropy + scale * jnp.vdot(slope, overlap(coordinates))
+
+    factor = from_log_cholesky(point, sizes).factors[0]
+    slope, second = energy_hessian(energy, features, factor)
+    jacobian = jax.jacfwd(overlap)(point).reshape(sizes[0] ** 2, -1)
+    curvature = jacobian.T @ second.reshape(sizes[0] ** 2, -1) @ jacobian
+    return scale * curvature + jax.hessian(without_curvature_of_energy)(point, slope)
