@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from numbers import Integral
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,9 @@ class Architecture:
     outputs: int = 1
 
     def __post_init__(self) -> None:
+        for name in ("heads", "widths", "variances"):
+            if not isinstance(getattr(self, name), tuple):
+                raise ValueError(f"{name} = {getattr(self, name)!r}: must be a tuple")
         if not self.heads:
             raise ValueError("heads = (): the network needs at least one attention layer")
         layers = len(self.heads)
@@ -45,7 +49,7 @@ class Architecture:
             ("outputs", self.outputs),
         )
         for name, size in sizes:
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            if isinstance(size, bool) or not isinstance(size, Integral) or size < 1:
                 raise ValueError(f"{name} = {size!r}: must be a positive integer")
         for i, variance in enumerate(self.variances):
             if not (math.isfinite(variance) and variance > 0):

@@ -39,7 +39,10 @@ class LabelEnergy:
         return NoisyKernel.factorise(self.kernels.kernel(factor), self.temperature)
 
     def __call__(self, factor: Float[Array, "_row _rank"]) -> Float[Array, ""]:
-        """E(F Fᵀ); its derivative is the hand-written one of `energy_and_gradient`."""
+        """E(F Fᵀ); its derivative is the hand-written one of `energy_and_gradient`.
+
+        Derivatives are with respect to F alone: data and temperature count as constants.
+        """
         return _energy(self, factor)
 
 
@@ -62,9 +65,9 @@ def energy_and_gradient(
 ) -> tuple[Float[Array, ""], Float[Array, "row rank"]]:
     """E and ∂E/∂F from one Cholesky factor.
 
-    dE = Tr(R dK) with R = (K + 𝒯)⁻¹ − ααᵀ, α = (K + 𝒯)⁻¹ y. R is formed once and pulled back through
-    the assembly of K, which is linear in U_1: autodiff of the Cholesky factor would cost several
-    times more.
+    dE = Tr(R dK) with R = (K + 𝒯)⁻¹ − ααᵀ and α = (K + 𝒯)⁻¹ y. R is formed once and pulled back
+    through the assembly of K, which is linear in U_1: autodiff of the Cholesky factor would cost
+    several times more.
     """
     kernel, pull_back = jax.vjp(energy.kernels.kernel, factor)
     noisy = NoisyKernel.factorise(kernel, energy.temperature)

@@ -32,6 +32,11 @@ class LearningProblem:
 
     def __post_init__(self) -> None:
         arch = self.architecture
+        if self.labels.ndim != 2 or self.labels.shape[0] == 0:
+            raise ValueError(
+                f"labels have shape {self.labels.shape}: need [example, output] with at least one "
+                "example (labels[:, None] for one output)"
+            )
         examples = self.labels.shape[0]
         expected = (examples, arch.path_count, arch.channels)
         if self.attended.shape != expected:

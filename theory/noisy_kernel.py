@@ -22,7 +22,8 @@ class NoisyKernel:
     @classmethod
     def factorise(cls, kernel: Float[Array, "n n"], temperature) -> "NoisyKernel":
         """Cholesky factor of K + 𝒯 1."""
-        return cls(jnp.linalg.cholesky(kernel + temperature * jnp.eye(kernel.shape[0])))
+        noise = temperature * jnp.eye(kernel.shape[0], dtype=kernel.dtype)
+        return cls(jnp.linalg.cholesky(kernel + noise))
 
     @property
     def log_determinant(self) -> Float[Array, ""]:

@@ -38,8 +38,18 @@ class OrderParameters:
         factors = []
         for layer, matrix in enumerate(matrices, start=1):
             matrix = np.asarray(matrix, dtype=float)
-            if matrix.ndim != 2 or not np.allclose(matrix, matrix.T, rtol=1e-10, atol=1e-12):
-                raise ValueError(f"order parameter {layer}: must be a symmetric matrix")
+            square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
+            if not square or not np.all(np.isfinite(matrix)):
+                raise ValueError(
+                    f"order parameter {layer}: must be a square matrix of finite numbers, "
+                    f"got shape {matrix.shape}"
+                )
+            asymmetry, size = np.abs(matrix - matrix.T).max(), np.abs(matrix).max()
+            if asymmetry > 1e-10 * size:
+                raise ValueError(
+                    f"order parameter {layer}: entries differ from their transpose by up to "
+                    f"{asymmetry:.3g}; must be symmetric to 1e-10 of the largest entry"
+                )
             try:
                 factors.append(jnp.asarray(np.linalg.cholesky(matrix)))
             except np.linalg.LinAlgError as error:
@@ -97,7 +107,10 @@ def _lower_factor(coordinates: Float[Array, " _count"], size: int) -> Float[Arra
 
 
 def log_volume_change(coordinates: Float[Array, " coordinate"], sizes: Sequence[int]):
-    """ln |∂(U_1 … U_a) / ∂ log-Cholesky| = Σ_l [p_l ln 2 + Σ_i (p_l − i + 1) ln (F_l)_ii], i from 0."""
+    """ln |∂(U_1 … U_a) / ∂ log-Cholesky|, the Jacobian of the coordinates.
+
+    Σ_l [ p_l ln 2 + Σ_i (p_l − i + 1) ln (F_l)_ii ],   i counted from 0
+    """
     total, start = 0.0, 0
     for size in sizes:
         powers = size + 1 - jnp.arange(size)

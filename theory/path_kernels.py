@@ -1,4 +1,4 @@
-"""Path kernels C_{ππ'} and the renormalised kernel K(U_1), in kernel form or feature form by size."""
+"""Path kernels C_{ππ'} and the renormalised kernel K(U_1), stored or assembled from features."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -18,10 +18,13 @@ KERNEL_FORM_BYTES = 64 * 2**20
 @partial(jax.tree_util.register_dataclass, data_fields=["left", "right"], meta_fields=[])
 @dataclass(frozen=True)
 class FeatureForm:
-    """Features φ^π of two sets of examples; K = (φ_left F)(φ_right F)ᵀ is assembled from a factor."""
+    """Features φ^π of two sets of examples; K = (φ_left F)(φ_right F)ᵀ is assembled from a factor.
+
+    `right = None` stands for the left set itself, so that its features are renormalised once.
+    """
 
     left: Float[Array, "example path channel"]
-    right: Float[Array, "other path channel"]
+    right: Float[Array, "other path channel"] | None
 
     def kernel(self, factor: Float[Array, "_row _rank"]) -> Float[Array, "_left _right"]:
         """K_{(x,c),(x',c')} = Σ_{ππ'} U_1^{(π,c),(π',c')} C_{ππ'}(x, x') with U_1 = F Fᵀ.
@@ -29,13 +32,13 @@ class FeatureForm:
         Rows and columns are (example, output), output fastest.
         """
         left = renormalised_features(self.left, factor)
-        if self.left is self.right:
-            return left @ left.T
-        return left @ renormalised_features(self.right, factor).T
+        right = left if self.right is None else renormalised_features(self.right, factor)
+        return left @ right.T
 
     def path_kernels(self) -> Float[Array, "path path example other"]:
         """C_{ππ'}(x, x') = φ^π(x)·φ^π'(x'), all of them: Π² kernels."""
-        return jnp.einsum("xpi,yqi->pqxy", self.left, self.right)
+        right = self.left if self.right is None else self.right
+        return jnp.einsum("xpi,yqi->pqxy", self.left, right)
 
 
 @partial(
@@ -98,11 +101,10 @@ def path_kernels(
     Source: arXiv 2405.15926, path–path kernel.
     """
     features_left = path_features(left, architecture.variances[0])
-    features_right = (
-        features_left if right is None else path_features(right, architecture.variances[0])
-    )
+    features_right = None if right is None else path_features(right, architecture.variances[0])
     form = FeatureForm(features_left, features_right)
-    if not kernel_form_pays(left.shape[0], features_right.shape[0], architecture):
+    others = left.shape[0] if right is None else right.shape[0]
+    if not kernel_form_pays(left.shape[0], others, architecture):
         return form
     return store_path_kernels(form, symmetric=architecture.outputs == 1)
 

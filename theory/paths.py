@@ -37,12 +37,12 @@ class AttentionPaths:
                 raise IndexError(f"path {tuple(path)}: layer {layer} has heads 0 … {count - 1}")
         return int(np.ravel_multi_index(tuple(path), self.heads))
 
-    def uses(self, layer: int, head: int) -> Bool[np.ndarray, "path"]:
+    def uses(self, layer: int, head: int) -> Bool[np.ndarray, " path"]:
         """Which paths pass through `head` of `layer` (both counted from 0)."""
         return self.indices[:, layer] == head
 
-    def subset(self, kept: Sequence[Sequence[int]]) -> Int[np.ndarray, "kept_path"]:
-        """Flat positions of the paths whose heads are all kept, in the flat order of the kept heads.
+    def subset(self, kept: Sequence[Sequence[int]]) -> Int[np.ndarray, " kept_path"]:
+        """Flat positions of the paths whose heads are all kept, in the order of the kept heads.
 
         `kept` lists head indices per layer. Raises IndexError for a head that does not exist.
         """

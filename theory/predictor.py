@@ -1,4 +1,4 @@
-"""Predictor mean and variance at any order parameter: saddle point, GP limit, or a posterior draw."""
+"""Predictor mean and variance at any order parameter: saddle point, GP limit or a draw."""
 
 from dataclasses import dataclass
 from functools import partial

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from theory.action import entropy_terms
-from theory.architecture import order_parameter_sizes
+from theory.architecture import Architecture, order_parameter_sizes
 from theory.energy import energy_hessian
 from theory.learning_problem import LearningProblem
 from theory.newton import (
@@ -56,7 +56,7 @@ class SaddlePoint:
     smallest_hessian_eigenvalue of A / max width in the same coordinates
     tolerance                   the limit that gradient_norm had to meet
     steps                       Newton steps of the start that is kept
-    start_disagreement          largest coordinate difference among converged starts (NaN: one start)
+    start_disagreement          largest coordinate difference among converged starts, NaN for one
     """
 
     order_parameters: OrderParameters
@@ -115,14 +115,14 @@ def solve_saddle_point(
     count = architecture.coordinate_count
     limit = default_tolerance(count) if tolerance is None else tolerance
     landscape = _Landscape(problem)
-    begin = np.asarray(to_log_cholesky(initial or OrderParameters.gp_limit(architecture)))
+    begin = _first_start(initial, architecture)
     noise = np.random.default_rng(seed)
     kicks = [RANDOM_START_SPREAD * noise.standard_normal(count) for _ in range(starts - 1)]
     descents = [
         descend(landscape.value_and_gradient, landscape.direction, start, limit, max_steps)
         for start in [begin, *(begin + kick for kick in kicks)]
     ]
-    best = min(descents, key=lambda descent: (descent.stopped != "converged", descent.value))
+    best = min(descents, key=_rank)
     curvature = float("nan")
     if best.stopped != "not finite":
         curvature = landscape.smallest_eigenvalue(best.point)
@@ -141,6 +141,21 @@ def solve_saddle_point(
         start_disagreement=_disagreement(descents),
         status=status,
     )
+
+
+def _first_start(initial: OrderParameters | None, architecture: Architecture) -> np.ndarray:
+    if initial is None:
+        initial = OrderParameters.gp_limit(architecture)
+    shapes = tuple(factor.shape for factor in initial.factors)
+    needed = tuple((size, size) for size in architecture.order_parameter_sizes)
+    if shapes != needed:
+        raise ValueError(f"initial factors have shapes {shapes}: this architecture needs {needed}")
+    return np.asarray(to_log_cholesky(initial))
+
+
+def _rank(descent: Descent) -> tuple[bool, bool, float]:
+    """Converged starts first, then finite ones, lowest action first."""
+    return descent.stopped != "converged", descent.stopped == "not finite", descent.value
 
 
 def _disagreement(descents: list[Descent]) -> float:

@@ -1,0 +1,54 @@
+# `make help` lists what there is. Everything runs in .venv, which is made when it is needed.
+
+# The first Python that is new enough; another one: make PYTHON=/path/to/python
+PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.13; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-slow test-all lint format benchmark clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(VENV)/installed-with-tests  ## make .venv, with what the tests need
+
+demo: $(VENV)/installed  ## run the shortest recipe from beginning to end
+	$(BIN)/attention-posterior run runs/quickstart.toml
+
+test: $(VENV)/installed-with-tests  ## the fast tests
+	$(PYTEST) -m "not slow and not long"
+
+test-slow: $(VENV)/installed-with-tests  ## the slow tests
+	$(PYTEST) -m "slow and not long"
+
+test-all: $(VENV)/installed-with-tests  ## every test, the long ones included
+	$(PYTEST)
+
+lint: $(VENV)/installed-with-tests  ## check format and style, changing nothing
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+format: $(VENV)/installed-with-tests  ## put format and style right
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+benchmark: $(VENV)/installed-with-tests  ## time the expensive steps
+	$(BIN)/python -m tests.benchmarks
+
+clean:  ## remove .venv and caches; results stay
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build *.egg-info
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found: make PYTHON=/path/to/python"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/installed-with-tests: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	@touch $@ $(VENV)/installed

@@ -1,0 +1,10 @@
+"""Sampling of deep multi-head attention networks, and their comparison with the theory.
+
+cli          the command line, `attention-posterior` or `python -m sampler`
+errors       what can go wrong, and the exit code it has
+tasks        inputs and labels, with the attention matrices they fix
+attention    attention matrices from inputs and frozen weights
+jobs         recipes, run directories and the stages of a run
+"""
+
+__version__ = "0.1.0"

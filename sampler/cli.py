@@ -1,0 +1,212 @@
+"""The command line: `attention-posterior`, the same as `python -m sampler`."""
+
+import argparse
+import re
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from sampler import __version__
+from sampler.errors import ExitCode, InputError, NotConvergedError, one_line
+
+# Modules that read data or compute are imported by the command that needs them: --help is
+# instant, and a bad recipe is reported before JAX is there.
+
+PROGRAM = "attention-posterior"
+SETTING = re.compile(r"[\w-]+(\.[\w-]+)*=")
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A parser that reports a bad command line as one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(ExitCode.BAD_INPUT, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    try:
+        arguments = make_parser().parse_args(
+            separate_settings(sys.argv[1:] if argv is None else argv)
+        )
+    except SystemExit as leave:
+        return int(leave.code or 0)
+    try:
+        return int(arguments.handler(arguments))
+    except KeyboardInterrupt:
+        return report(arguments, "interrupted", ExitCode.INTERRUPTED)
+    except (InputError, NotConvergedError) as problem:
+        return report(arguments, one_line(str(problem)), problem.exit_code)
+    except Exception as problem:
+        text = f"internal error: {type(problem).__name__}: {one_line(str(problem))}"
+        return report(arguments, f"{text} (rerun with --debug)", ExitCode.INTERNAL_ERROR)
+
+
+def report(arguments: argparse.Namespace, text: str, code: ExitCode) -> int:
+    if arguments.debug:
+        traceback.print_exc()
+    print(f"{PROGRAM}: {text}", file=sys.stderr)
+    return int(code)
+
+
+def check(arguments: argparse.Namespace) -> ExitCode:
+    from sampler.jobs.check import describe
+    from sampler.jobs.recipe import load_recipe
+    from sampler.tasks.make import make_task
+
+    recipe = load_recipe(arguments.recipe, arguments.overrides)
+    print(describe(recipe, make_task(recipe)))
+    return ExitCode.OK
+
+
+def run(arguments: argparse.Namespace) -> ExitCode:
+    return start("run", arguments)
+
+
+def solve(arguments: argparse.Namespace) -> ExitCode:
+    return start("solve", arguments)
+
+
+def sample(arguments: argparse.Namespace) -> ExitCode:
+    return start("sample", arguments)
+
+
+def compare(arguments: argparse.Namespace) -> ExitCode:
+    return continue_with("compare", arguments)
+
+
+def diagnose(arguments: argparse.Namespace) -> ExitCode:
+    return continue_with("diagnose", arguments)
+
+
+def figures(arguments: argparse.Namespace) -> ExitCode:
+    return continue_with("figures", arguments)
+
+
+def start(job: str, arguments: argparse.Namespace) -> ExitCode:
+    """Validate recipe, data and output directory; only then import JAX and do the job."""
+    from sampler.jobs.recipe import load_recipe
+    from sampler.jobs.run_directory import claim_directory, default_directory
+    from sampler.tasks.make import make_task
+
+    recipe = load_recipe(arguments.recipe, arguments.overrides)
+    task = make_task(recipe)
+    directory = claim_directory(arguments.out or default_directory(recipe), recipe)
+    use_float64()
+    from sampler.jobs import run as jobs
+
+    return getattr(jobs, job)(recipe, task, directory)
+
+
+def continue_with(stage: str, arguments: argparse.Namespace) -> ExitCode:
+    """Do one stage from the stored results of an earlier run."""
+    from sampler.jobs.run_directory import find_directory
+
+    directory = find_directory(arguments.directory)
+    use_float64()
+    from sampler.jobs import run as jobs
+
+    return getattr(jobs, stage)(directory)
+
+
+def use_float64() -> None:
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+
+
+def separate_settings(argv: Sequence[str]) -> list[str]:
+    """Put --set in front of every setting of `--set A=1 B=2`, so that a recipe may follow them."""
+    separated, setting = [], False
+    for argument in argv:
+        if setting and SETTING.match(argument) and separated[-1] != "--set":
+            separated.append("--set")
+        separated.append(argument)
+        setting = argument == "--set" or (setting and SETTING.match(argument) is not None)
+    return separated
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = OneLineParser(
+        prog=PROGRAM,
+        description="Theory and sampling of Bayesian deep multi-head attention networks.",
+        epilog="Exit codes: 0 fine; 1 internal error; 2 bad recipe, data or command line; "
+        "3 sampled, but diagnostics fail; 4 saddle point not converged; 130 interrupted.",
+    )
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    add_recipe_command(
+        commands,
+        check,
+        "validate recipe and data; print sizes, settings, memory and cost",
+        "check runs/quickstart.toml",
+        writes=False,
+    )
+    add_recipe_command(
+        commands,
+        run,
+        "do everything: theory, sampling, diagnostics, comparison, figures",
+        "run runs/quickstart.toml --set network.widths=20",
+    )
+    add_recipe_command(
+        commands,
+        solve,
+        "theory only: saddle point, predictor, GP limit",
+        "solve runs/markov_four_paths.toml --out theory_only",
+    )
+    add_recipe_command(
+        commands, sample, "sampling only", "sample runs/quickstart.toml --set sampler.seed=1"
+    )
+    add_stage_command(commands, compare, "compare stored theory and stored draws")
+    add_stage_command(commands, diagnose, "diagnose stored draws")
+    add_stage_command(commands, figures, "draw the figures from stored results")
+    return parser
+
+
+def add_recipe_command(commands, handler: Callable, summary: str, example: str, writes=True):
+    command = add_command(commands, handler, summary, example)
+    command.add_argument("recipe", type=Path, metavar="RECIPE", help="a recipe, a TOML file")
+    if writes:
+        command.add_argument(
+            "--out",
+            type=Path,
+            metavar="DIR",
+            help="where to write; default: runs/results/<name>-<hash of the recipe>",
+        )
+    command.add_argument(
+        "--set",
+        dest="overrides",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="change a setting: a dotted key of the recipe and a TOML value; several may follow",
+    )
+
+
+def add_stage_command(commands, handler: Callable, summary: str):
+    example = f"{handler.__name__} runs/results/quickstart-1a2b3c4d"
+    command = add_command(commands, handler, summary, example)
+    command.add_argument("directory", type=Path, metavar="DIR", help="directory of an earlier run")
+
+
+def add_command(commands, handler: Callable, summary: str, example: str):
+    command = commands.add_parser(
+        handler.__name__,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=f"Example: {PROGRAM} {example}",
+    )
+    command.set_defaults(handler=handler)
+    # Without a default of its own this does not undo --debug in front of the command.
+    command.add_argument(
+        "--debug",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="show the traceback of an error",
+    )
+    return command

@@ -1,0 +1,60 @@
+"""The failures a user can meet, and the exit code of each."""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of every command."""
+
+    OK = 0
+    INTERNAL_ERROR = 1
+    BAD_INPUT = 2
+    DIAGNOSTICS_FAILED = 3
+    NOT_CONVERGED = 4
+    INTERRUPTED = 130
+
+
+class InputError(Exception):
+    """A recipe, a data file or a command-line argument that cannot be used.
+
+    Its text is one line, `field = value: remedy`.
+    """
+
+    exit_code = ExitCode.BAD_INPUT
+
+    def __init__(self, field: str, value: object, remedy: str) -> None:
+        self.field = field
+        self.value = value
+        self.remedy = remedy
+        super().__init__(f"{one_line(field)} = {shortened(value)}: {one_line(remedy)}")
+
+    def __reduce__(self):
+        # Exception would otherwise be rebuilt from its one-line text alone.
+        return type(self), (self.field, self.value, self.remedy)
+
+
+class NotConvergedError(Exception):
+    """The saddle point was not reached; the text names the value, the limit and the remedy."""
+
+    exit_code = ExitCode.NOT_CONVERGED
+
+
+class Verbatim(str):
+    """Text that an error shows without quotation marks, in the place of a value."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+ABSENT = Verbatim("(absent)")
+
+
+def one_line(text: str) -> str:
+    """The text with every run of white space, line breaks included, made one space."""
+    return " ".join(str(text).split())
+
+
+def shortened(value: object, limit: int = 80) -> str:
+    """The value as Python writes it, on one line and cut to `limit` characters."""
+    text = one_line(repr(value))
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,161 @@
+"""What a recipe asks for: sizes, settings, memory and cost, without computing anything long."""
+
+from math import prod
+
+from sampler.jobs.recipe import Recipe
+from sampler.tasks.task import Split, Task
+
+NUMBER_BYTES = 8  # float64
+
+
+def describe(recipe: Recipe, task: Task) -> str:
+    """The text that `check` prints for a valid recipe and its task."""
+    parts = [
+        f"{recipe.name} ({recipe.hash8}): recipe and data are valid",
+        table("Sizes", sizes(recipe, task)),
+        "Settings, defaults included\n" + indented(settings_in_force(recipe)),
+        table("Memory of the largest arrays", memory(recipe, task)),
+        table("Cost, leading order, in floating-point operations", cost(recipe, task)),
+    ]
+    if recipe.sweep:
+        parts.append(table("Points of the sweep", sweep_points(recipe, task)))
+    return "\n\n".join(parts)
+
+
+def settings_in_force(recipe: Recipe) -> str:
+    """The resolved recipe, and what holds for the settings that it leaves open."""
+    left_open = []
+    if recipe.network.heads is None:
+        left_open.append("# network.heads is not set: the network keeps all heads")
+    if recipe.theory.tolerance is None:
+        left_open.append("# theory.tolerance is not set: the solver uses its default")
+    return "\n".join([recipe.to_toml().strip(), *([""] if left_open else []), *left_open])
+
+
+def weight_count(channels: int, heads: tuple[int, ...], widths: tuple[int, ...], outputs: int):
+    """Number of sampled weights, N_1 D + Σ_l H_l N_l N_{l+1} + O N_a."""
+    values = sum(h * n * m for h, n, m in zip(heads, widths[:-1], widths[1:], strict=True))
+    return channels * widths[0] + values + outputs * widths[-1]
+
+
+def order_parameter_sizes(heads: tuple[int, ...], outputs: int) -> tuple[int, ...]:
+    """p_1, …, p_L, p_a: the number of rows of U_1, …, U_L, U_a."""
+    return tuple(prod(heads[layer:]) * outputs for layer in range(len(heads) + 1))
+
+
+def path_pairs(task: Task) -> int:
+    """Number of path kernels to store: C_{ππ'} with π ≤ π' is enough for one output."""
+    paths = len(task.path_names)
+    return paths * (paths + 1) // 2 if task.outputs == 1 else paths**2
+
+
+def gradient_operations(recipe: Recipe, task: Task) -> int:
+    """Operations of one gradient of the weight-space log posterior.
+
+    The path-contracted forward pass multiplies V_0 ξ^π for every path and sums out one layer's
+    heads after another, 2 P (Π D N_1 + Σ_l p_l N_l N_{l+1} + O N_a); a gradient costs three.
+    """
+    widths = recipe.network.layer_widths(task.layers)
+    paths = order_parameter_sizes(task.heads, 1)
+    forward = paths[0] * task.channels * widths[0] + task.outputs * widths[-1]
+    forward += sum(p * n * m for p, n, m in zip(paths[:-1], widths[:-1], widths[1:], strict=True))
+    return 3 * 2 * task.train.examples * forward
+
+
+def sizes(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
+    rows = order_parameter_sizes(task.heads, task.outputs)
+    widths = recipe.network.layer_widths(task.layers)
+    weights = weight_count(task.channels, task.heads, widths, task.outputs)
+    labels = "" if task.test.labels is not None else " (no labels: no accuracy)"
+    return [
+        ("training examples P", f"{task.train.examples}"),
+        ("test examples", f"{task.test.examples}{labels}"),
+        ("tokens", " and ".join(map(str, sorted({task.train.tokens, task.test.tokens})))),
+        ("channels D", f"{task.channels}"),
+        ("outputs O", f"{task.outputs}"),
+        ("attention layers L", f"{task.layers}"),
+        ("heads per layer", "; ".join(", ".join(names) for names in task.head_names)),
+        ("attention paths Π", f"{len(task.path_names)}: {', '.join(task.path_names[:16])}"),
+        ("widths N_1 … N_L, N_a", ", ".join(map(str, widths))),
+        ("variances σ0² … σL², σa²", ", ".join(map(str, layer_variances(recipe, task)))),
+        ("parameters of U_1 … U_L, U_a", f"{sum(p * (p + 1) // 2 for p in rows)}"),
+        ("weights", f"{weights:,}"),
+    ]
+
+
+def layer_variances(recipe: Recipe, task: Task) -> tuple[float, ...]:
+    return recipe.network.layer_variances(task.layers)
+
+
+def memory(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
+    """Bytes of the arrays that grow with the data, the paths or the draws."""
+    paths, outputs = len(task.path_names), task.outputs
+    examples, tests = task.train.examples, task.test.examples
+    settings = recipe.sampler
+    widths = recipe.network.layer_widths(task.layers)
+    per_draw = sum(p * p for p in order_parameter_sizes(task.heads, outputs)) + tests * outputs
+    if settings.keep_weights:
+        per_draw += weight_count(task.channels, task.heads, widths, outputs)
+    both = (task.train, task.test)
+    return [
+        ("inputs and attention", byte_text(sum(map(numbers_of, both)))),
+        ("attended inputs", byte_text((examples + tests) * paths * task.channels)),
+        ("path kernels, if stored", byte_text(path_pairs(task) * examples**2)),
+        ("kernel K", byte_text((examples * outputs) ** 2)),
+        ("stored draws", byte_text(settings.chains * settings.draws * per_draw)),
+    ]
+
+
+def cost(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
+    """Operations of the steps that dominate; the sampler's total is an upper bound."""
+    settings = recipe.sampler
+    rows = task.train.examples * task.outputs
+    gradient = gradient_operations(recipe, task)
+    hmc = settings.algorithm == "hmc"
+    steps = settings.leapfrog_steps if hmc else 2**settings.max_tree_depth - 1
+    draws = settings.chains * (settings.warmup + settings.draws * settings.thinning)
+    pairs = task.outputs**2 * path_pairs(task)
+    return [
+        ("Cholesky factor of K, (P·O)³/3", f"{rows**3 / 3:.1e}"),
+        (
+            "kernel K(U_1), 2 O² P² for each pair of paths",
+            f"{2 * pairs * task.train.examples**2:.1e}",
+        ),
+        ("gradient in weight space", f"{gradient:.1e}"),
+        ("leapfrog steps per draw" + ("" if hmc else ", at most"), f"{steps}"),
+        ("all chains, all draws, at most", f"{gradient * steps * draws:.1e}"),
+    ]
+
+
+def sweep_points(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
+    lines = []
+    for label, point in recipe.points():
+        widths = point.network.layer_widths(task.layers)
+        limit = point.sampler.largest_width.get(point.sampler.space)
+        sampled = limit is None or max(widths) <= limit
+        weights = weight_count(task.channels, task.heads, widths, task.outputs)
+        what = "theory and sampling" if sampled else f"theory only (wider than {limit})"
+        lines.append((label, f"{weights:,} weights; {what}"))
+    return lines
+
+
+def numbers_of(split: Split) -> int:
+    labels = 0 if split.labels is None else split.labels.size
+    return split.inputs.size + labels + sum(matrices.size for matrices in split.attention)
+
+
+def byte_text(numbers: int) -> str:
+    """The size of so many numbers, in a unit that suits it."""
+    size, units = float(numbers * NUMBER_BYTES), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size, units = size / 1024, units[1:]
+    return f"{size:.3g} {units[0]}" if size < 1e4 else f"{size:.1e} {units[0]}"
+
+
+def table(title: str, rows: list[tuple[str, str]]) -> str:
+    width = max(len(name) for name, _ in rows)
+    return title + "\n" + indented("\n".join(f"{name:<{width}}  {text}" for name, text in rows))
+
+
+def indented(text: str) -> str:
+    return "\n".join(f"  {line}" if line else "" for line in text.split("\n"))

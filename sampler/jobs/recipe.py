@@ -1,0 +1,241 @@
+"""Recipes: a TOML file read, changed from the command line, validated and frozen."""
+
+import hashlib
+import itertools
+import json
+import re
+import tomllib
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from sampler.errors import InputError, one_line
+from sampler.jobs.recipe_problems import recipe_error
+from sampler.jobs.recipe_sections import (
+    ArraysSection,
+    AttentionSection,
+    MarkovChainSection,
+    NetworkSection,
+    PosteriorSection,
+    SamplerSection,
+    Section,
+    TheorySection,
+)
+from sampler.jobs.toml_text import toml_text, toml_value
+
+TaskSection = Annotated[MarkovChainSection | ArraysSection, Field(discriminator="kind")]
+
+# What a sweep cannot change: the points of one sweep share a name and have no sweep of their own.
+NOT_SWEPT = ("name", "sweep")
+
+
+class Recipe(Section):
+    """All settings of a run, defaults included; frozen, and equal to what its TOML reads as."""
+
+    name: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    task: TaskSection
+    attention: AttentionSection | None = None
+    network: NetworkSection
+    posterior: PosteriorSection = PosteriorSection()
+    theory: TheorySection = TheorySection()
+    sampler: SamplerSection = SamplerSection()
+    sweep: dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def give_default_heads(cls, settings: Any) -> Any:
+        # Only a task that leaves the attention open has a section for it.
+        task = settings.get("task") if isinstance(settings, dict) else None
+        if isinstance(task, dict) and task.get("kind") == "markov_chain":
+            return {"attention": {}, **settings}
+        return settings
+
+    @cached_property
+    def hash8(self) -> str:
+        """Eight hexadecimal digits that change with any setting."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    def to_toml(self) -> str:
+        """The resolved recipe, every default written out; it reads as an equal recipe."""
+        return toml_text(self.model_dump(exclude=None if self.sweep else {"sweep"}))
+
+    def points(self) -> list[tuple[str, "Recipe"]]:
+        """The points of the sweep, a grid, each with its label `key=value`, the last key fastest.
+
+        A recipe without a sweep is its own only point, with an empty label.
+        """
+        if not self.sweep:
+            return [("", self)]
+        points = []
+        for values in itertools.product(*self.sweep.values()):
+            settings = {**self.model_dump(), "sweep": {}}
+            for key, value in zip(self.sweep, values, strict=True):
+                place(settings, key, value)
+            label = ",".join(
+                f"{key}={value if isinstance(value, str) else toml_value(value)}"
+                for key, value in zip(self.sweep, values, strict=True)
+            )
+            points.append((label, make_recipe(settings)))
+        return points
+
+
+def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read and validate a recipe.
+
+    Each override is KEY=VALUE: a dotted key and a TOML value, as in `network.widths=100`; it
+    also takes a swept key out of the sweep. Raises InputError for a file that cannot be read, a
+    key that does not exist, or a value that cannot be used, in any point of the sweep.
+    """
+    path = Path(path)
+    settings = read_toml(path)
+    sweep = settings.setdefault("sweep", {})
+    if isinstance(sweep, dict):
+        settings["sweep"] = sweep = flattened(sweep)
+    for override in overrides:
+        key, value = parse_override(override)
+        if isinstance(sweep, dict) and key.startswith("sweep."):
+            sweep[key.removeprefix("sweep.")] = value
+        else:
+            place(settings, key, value)
+            if isinstance(sweep, dict):
+                sweep.pop(key, None)
+    fill_swept(settings)
+    resolve_data_path(settings, path.parent)
+    recipe = make_recipe(settings)
+    check_layers(recipe)
+    for _, point in recipe.points():
+        check_layers(point)
+    return recipe
+
+
+def make_recipe(settings: dict[str, Any]) -> Recipe:
+    """Validate settings; raises InputError with the dotted key, the value and the remedy."""
+    for key in settings["sweep"] if isinstance(settings.get("sweep"), dict) else ():
+        if key.split(".")[0] in NOT_SWEPT:
+            raise InputError("sweep", key, "this key cannot be swept")
+    try:
+        recipe = Recipe.model_validate(settings)
+    except ValidationError as problem:
+        raise recipe_error(problem, settings, known_keys(settings)) from None
+    if isinstance(recipe.task, ArraysSection) and recipe.attention is not None:
+        raise InputError(
+            "attention",
+            settings["attention"],
+            "remove this section: the arrays of the task hold the attention matrices",
+        )
+    return recipe
+
+
+def check_layers(recipe: Recipe) -> None:
+    """Raise InputError unless lists per layer fit the layers, where the recipe tells their number.
+
+    A recipe with arrays does not tell: its lists are checked when the arrays are read.
+    """
+    if recipe.attention is not None:
+        layers = len(recipe.attention.heads)
+        recipe.network.layer_widths(layers)
+        recipe.network.layer_variances(layers)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file, as they stand there."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise InputError("recipe", str(path), f"{reason}; name a TOML file to read") from None
+    except UnicodeDecodeError as problem:
+        raise InputError("recipe", str(path), f"must be UTF-8 text ({problem})") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as problem:
+        raise InputError("recipe", str(path), f"is not valid TOML: {problem}") from None
+
+
+def parse_override(override: str) -> tuple[str, Any]:
+    """Key and value of KEY=VALUE; the value is TOML, and a single word needs no quotation marks."""
+    key, equals, text = override.partition("=")
+    key, text = key.strip(), text.strip()
+    if not equals or not re.fullmatch(r"[\w-]+(\.[\w-]+)*", key):
+        raise InputError("--set", override, "use KEY=VALUE, as in network.widths=100")
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError as problem:
+        if re.fullmatch(r"[A-Za-z][\w./-]*", text):
+            return key, text
+        raise InputError(
+            f"--set {key}", text, f"is not a TOML value: {one_line(str(problem))}"
+        ) from None
+    if set(parsed) != {"value"}:
+        raise InputError(f"--set {key}", text, "give one TOML value")
+    return key, parsed["value"]
+
+
+def place(settings: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key, making the tables on the way."""
+    *sections, name = key.split(".")
+    table = settings
+    for section in sections:
+        inner = table.get(section)
+        if inner is None:
+            inner = table[section] = {}
+        if not isinstance(inner, dict):
+            raise InputError(key, value, f"{section} is not a table and has no keys")
+        table = inner
+    table[name] = value
+
+
+def flattened(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys for nested tables: [sweep] may quote its keys or not."""
+    flat = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            flat |= flattened(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def fill_swept(settings: dict[str, Any]) -> None:
+    """Give a key that only the sweep sets its first value there, so that it is not missing."""
+    sweep = settings.get("sweep")
+    for key, values in sweep.items() if isinstance(sweep, dict) else ():
+        *sections, name = key.split(".")
+        table: Any = settings
+        for section in sections:
+            table = table.setdefault(section, {}) if isinstance(table, dict) else None
+        if isinstance(table, dict) and isinstance(values, list) and values:
+            table.setdefault(name, values[0])
+
+
+def resolve_data_path(settings: dict[str, Any], folder: Path) -> None:
+    """Make the path of a task's arrays absolute: in a recipe it is relative to the recipe."""
+    task, sweep = settings.get("task"), settings.get("sweep")
+    if isinstance(task, dict) and isinstance(task.get("path"), str) and task["path"]:
+        task["path"] = str((folder / task["path"]).resolve())
+    if isinstance(sweep, dict) and isinstance(sweep.get("task.path"), list):
+        sweep["task.path"] = [
+            str((folder / path).resolve()) if isinstance(path, str) and path else path
+            for path in sweep["task.path"]
+        ]
+
+
+def known_keys(settings: dict[str, Any]) -> list[str]:
+    """The dotted keys that a recipe with this kind of task may have."""
+    task = settings.get("task")
+    kind = task.get("kind") if isinstance(task, dict) else None
+    kinds = {"markov_chain": MarkovChainSection, "arrays": ArraysSection}
+    sections = {
+        "task": kinds.get(kind, MarkovChainSection),
+        "attention": AttentionSection,
+        "network": NetworkSection,
+        "posterior": PosteriorSection,
+        "theory": TheorySection,
+        "sampler": SamplerSection,
+    }
+    keys = list(Recipe.model_fields)
+    for name, section in sections.items():
+        keys += [f"{name}.{field}" for field in section.model_fields]
+    return keys

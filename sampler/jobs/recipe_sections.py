@@ -1,0 +1,171 @@
+"""The sections of a recipe: every setting, its default and its limits."""
+
+from sys import float_info
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+from sampler.errors import InputError, shortened
+
+# `strict` refuses true and false, and text, where a number is meant.
+Count = Annotated[int, Field(strict=True, ge=1)]
+CountFromZero = Annotated[int, Field(strict=True, ge=0)]
+Seed = Annotated[int, Field(strict=True, ge=0, lt=2**32)]
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+Probability = Annotated[float, Field(strict=True, ge=0, le=1)]
+Switch = Annotated[bool, Field(strict=True)]
+HeadKind = Literal["good", "uniform", "random"]
+Space = Literal["weights"]
+
+
+class Section(BaseModel):
+    """A frozen group of settings in which an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class MarkovChainSection(Section):
+    """Hidden Markov chain classification: two classes that differ in how often the state stays."""
+
+    kind: Literal["markov_chain"]
+    examples_train: Annotated[int, Field(strict=True, ge=2)] = 100
+    examples_test: Annotated[int, Field(strict=True, ge=2)] = 1000
+    tokens: Count = 30
+    features: Annotated[int, Field(strict=True, ge=2, multiple_of=2)] = 200
+    stay_positive: Probability = 0.7
+    stay_negative: Probability = 0.3
+    parallel_noise: NotNegative = 1.0
+    perpendicular_noise: NotNegative = 1.0
+    seed: Seed = 0
+    head_seed: Seed = 0
+
+
+class ArraysSection(Section):
+    """Arrays brought by the user in an .npz file, at a path relative to the recipe."""
+
+    kind: Literal["arrays"]
+    path: Annotated[str, Field(strict=True, min_length=1)]
+
+
+class AttentionSection(Section):
+    """The heads of the hidden Markov task, layer by layer; inverse_temperature is the β of W."""
+
+    heads: Annotated[
+        tuple[Annotated[tuple[HeadKind, ...], Field(min_length=1)], ...], Field(min_length=1)
+    ] = (("good", "random"), ("uniform", "random"))
+    inverse_temperature: NotNegative = 10.0
+
+
+def count_or_counts(value: object) -> object:
+    """Accept a whole number from 1 to 10⁹, or a list of them."""
+    values = value if isinstance(value, list | tuple) else [value]
+    if not values or any(type(item) is not int or not 1 <= item <= 10**9 for item in values):
+        raise ValueError("use a whole number from 1 to 10^9, or a list [N_1, …, N_L, N_a] of them")
+    return tuple(value) if isinstance(value, list) else value
+
+
+def positive_or_positives(value: object) -> object:
+    """Accept a positive finite number, or a list of them, and make them floats."""
+    values = value if isinstance(value, list | tuple) else [value]
+    if not values or any(
+        type(item) not in (int, float) or not 0 < item <= float_info.max for item in values
+    ):
+        raise ValueError("use a positive number, or a list [σ0², σ1², …, σL², σa²] of them")
+    return tuple(map(float, value)) if isinstance(value, list | tuple) else float(value)
+
+
+class NetworkSection(Section):
+    """The network: widths, prior variances, token readout, and the heads it keeps."""
+
+    widths: Annotated[int | tuple[int, ...], BeforeValidator(count_or_counts)]
+    variances: Annotated[float | tuple[float, ...], BeforeValidator(positive_or_positives)] = 1.0
+    readout: Literal["last", "first", "mean"] = "last"
+    heads: tuple[tuple[CountFromZero, ...], ...] | None = None
+
+    @field_validator("heads")
+    @classmethod
+    def keeps_different_heads(cls, heads):
+        return heads if heads is None else check_kept_heads(heads)
+
+    def layer_widths(self, layers: int) -> tuple[int, ...]:
+        """Hidden widths (N_1, …, N_L, N_a); InputError if the list does not fit the layers."""
+        return expanded("network.widths", self.widths, layers + 1, "[N_1, …, N_L, N_a]", layers)
+
+    def layer_variances(self, layers: int) -> tuple[float, ...]:
+        """Prior variances (σ0², σ1², …, σL², σa²); InputError if the list does not fit."""
+        form = "[σ0², σ1², …, σL², σa²]"
+        return expanded("network.variances", self.variances, layers + 2, form, layers)
+
+
+class PosteriorSection(Section):
+    """The posterior: its temperature is the variance of the likelihood."""
+
+    temperature: Positive = 0.01
+
+
+class TheorySection(Section):
+    """The saddle point: where to stop, and sub-networks whose GP limit is wanted as well.
+
+    Without a tolerance the solver uses its own. `starts` counts the starting points, the first
+    being the GP limit. A sub-network lists the heads it keeps, layer by layer, counted within
+    the heads that the network itself keeps.
+    """
+
+    tolerance: Positive | None = None
+    max_steps: Count = 100
+    starts: Count = 2
+    seed: Seed = 0
+    subnetworks: tuple[tuple[tuple[CountFromZero, ...], ...], ...] = ()
+
+    @field_validator("subnetworks")
+    @classmethod
+    def keep_different_heads(cls, subnetworks):
+        return tuple(check_kept_heads(kept) for kept in subnetworks)
+
+
+class SamplerSection(Section):
+    """The sampler: what it samples and how; `largest_width` limits the widths it samples at.
+
+    `largest_width` maps a space to a width: points of a sweep that are wider are theory only.
+    """
+
+    space: Space = "weights"
+    algorithm: Literal["nuts", "hmc"] = "nuts"
+    chains: Count = 4
+    warmup: CountFromZero = 500
+    draws: Annotated[int, Field(strict=True, ge=4)] = 1000
+    thinning: Count = 1
+    seed: Seed = 0
+    precision: Literal["float64", "float32"] = "float64"
+    keep_weights: Switch = False
+    leapfrog_steps: Count = 64
+    max_tree_depth: Annotated[int, Field(strict=True, ge=1, le=20)] = 10
+    target_acceptance: Annotated[float, Field(strict=True, gt=0, lt=1)] = 0.8
+    largest_width: dict[Space, Count] = Field(default_factory=dict)
+
+
+def expanded(field: str, value: object, length: int, form: str, layers: int) -> tuple:
+    """One value repeated for every layer, or the list itself if its length is right."""
+    if not isinstance(value, tuple):
+        return (value,) * length
+    if len(value) != length:
+        raise InputError(
+            field,
+            list(value),
+            f"give one number or a list {form} of {length} numbers, for {layers} attention layers",
+        )
+    return value
+
+
+def check_kept_heads(kept: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """Accept the heads kept per layer if each layer keeps some, none of them twice."""
+    if not kept:
+        raise ValueError("list the heads kept in each layer, as in [[0, 1], [0]]")
+    for layer, heads in enumerate(kept, start=1):
+        if not heads or len(set(heads)) != len(heads):
+            raise ValueError(
+                f"keep at least one head in layer {layer}, and none twice "
+                f"(received {shortened(list(heads))})"
+            )
+    return kept

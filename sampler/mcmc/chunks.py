@@ -1,0 +1,129 @@
+"""Chains advanced in chunks: warm-up and draws, each chunk handed to a callback.
+
+Knows no task and no file. One compiled function serves every chunk, whatever its length, so memory
+stays bounded, progress is visible, and stopping between chunks loses nothing.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sampler.mcmc.kernel import make_kernel, start_chains
+from sampler.mcmc.settings import ChainSettings
+from sampler.posterior.space import SampledSpace
+
+# A chunk holds at most this many draws per chain and bytes in all, and lasts about this long.
+CHUNK_DRAWS = 64
+CHUNK_BYTES = 128 * 2**20
+CHUNK_SECONDS = 4.0
+OBSERVATION_STREAM = 1
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What one chunk of steps produced.
+
+    phase         "warmup" or "draws"
+    done, total   steps finished so far in this phase, and the phase's length
+    observables   name → [chain, draw, …]; empty in warm-up
+    statistics    ArviZ name → [chain, draw] of every step
+    seconds       wall time of this chunk (the first one includes compilation)
+    """
+
+    phase: str
+    done: int
+    total: int
+    observables: Mapping[str, np.ndarray]
+    statistics: Mapping[str, np.ndarray]
+    seconds: float
+
+
+def sample_in_chunks(
+    space: SampledSpace, settings: ChainSettings, on_chunk: Callable[[Chunk], None]
+) -> None:
+    """Run warm-up, then draws, of all chains; every finished chunk goes to `on_chunk`."""
+    kernel = make_kernel(space, settings)
+    state = start_chains(kernel, space, settings)
+    key = jax.random.fold_in(jax.random.key(settings.seed), OBSERVATION_STREAM)
+    data = (space.arguments, space.observed)
+    step = partial(_step, kernel, space.observe, settings.chains)
+    rows = jax.eval_shape(partial(step, thinning=1), state, key, 0, *data)[1:]
+    capacity = _capacity(rows)
+    advance = jax.jit(partial(_advance, step, capacity), static_argnames="thinning")
+    for phase, total in (("warmup", settings.warmup), ("draws", settings.draws)):
+        done, length = 0, 1
+        thinning = settings.thinning if phase == "draws" else 1
+        while done < total:
+            started = time.perf_counter()
+            length = min(length, total - done)
+            state, observables, statistics = advance(
+                state, key, done, length, *data, thinning=thinning
+            )
+            observables, statistics = jax.device_get((observables, statistics))
+            seconds = time.perf_counter() - started
+            done += length
+            kept = _by_chain(observables, length) if phase == "draws" else {}
+            on_chunk(Chunk(phase, done, total, kept, _by_chain(statistics, length), seconds))
+            length = _next_length(length, seconds, capacity)
+
+
+def _capacity(rows) -> int:
+    """Draws that one chunk may hold: few when a draw is large."""
+    size = sum(np.prod(row.shape) * row.dtype.itemsize for row in jax.tree.leaves(rows))
+    return int(max(1, min(CHUNK_DRAWS, CHUNK_BYTES // size)))
+
+
+def _next_length(length: int, seconds: float, capacity: int) -> int:
+    """Steps of the next chunk: at most four times the last, so compilation is soon forgotten."""
+    affordable = int(length * CHUNK_SECONDS / max(seconds, 1e-9)) if length > 1 else 4
+    return max(1, min(capacity, 4 * length, affordable))
+
+
+def _by_chain(buffers: Mapping[str, np.ndarray], length: int) -> dict[str, np.ndarray]:
+    """[step, chain, …] buffers, filled up to `length`, as [chain, step, …]."""
+    return {name: np.swapaxes(values[:length], 0, 1) for name, values in buffers.items()}
+
+
+def _advance(step, capacity, state, key, first, length, arguments, observed, *, thinning):
+    """`length` kept steps of all chains, written into buffers of `capacity` rows."""
+    step = partial(step, thinning=thinning)
+    rows = jax.eval_shape(step, state, key, 0, arguments, observed)[1:]
+    buffers = jax.tree.map(lambda row: jnp.zeros((capacity, *row.shape), row.dtype), rows)
+
+    def body(row, carry):
+        state, buffers = carry
+        state, *new = step(state, key, first + row, arguments, observed)
+        return state, jax.tree.map(lambda b, n: b.at[row].set(n), buffers, tuple(new))
+
+    state, (observables, statistics) = jax.lax.fori_loop(0, length, body, (state, buffers))
+    return state, observables, statistics
+
+
+def _step(kernel, observe, chains, state, key, index, arguments, observed, *, thinning):
+    """One kept step of every chain: `thinning` transitions, then what is read off the position."""
+
+    def transition(_, carry):
+        state, leapfrog_steps, diverging = carry
+        state = kernel.sample(state, arguments, {})
+        return state, leapfrog_steps + state.num_steps, diverging | state.diverging
+
+    nothing = (state, jnp.zeros_like(state.num_steps), jnp.zeros_like(state.diverging))
+    state, leapfrog_steps, diverging = jax.lax.fori_loop(0, thinning, transition, nothing)
+    keys = jax.random.split(jax.random.fold_in(key, index), chains)
+    in_axes = (0, 0, *(None for _ in observed))
+    observables = jax.vmap(observe, in_axes=in_axes)(keys, state.z, *observed)
+    statistics = {
+        "lp": -state.potential_energy,
+        "energy": state.energy,
+        "acceptance_rate": state.accept_prob,
+        "diverging": diverging,
+        "n_steps": leapfrog_steps,
+        "trajectory_steps": state.num_steps,
+        "step_size": state.adapt_state.step_size,
+    }
+    return state, observables, statistics

@@ -1,0 +1,28 @@
+"""The NumPyro kernel of a sampling job."""
+
+import jax
+from numpyro.infer import HMC, NUTS, init_to_sample
+
+from sampler.mcmc.settings import ChainSettings
+from sampler.posterior.space import SampledSpace
+
+
+def make_kernel(space: SampledSpace, settings: ChainSettings) -> HMC:
+    """A fresh NUTS or static-HMC kernel; one object per run, since it keeps compiled state."""
+    common = {
+        "target_accept_prob": settings.target_acceptance,
+        "init_strategy": init_to_sample(),
+    }
+    if settings.algorithm == "nuts":
+        return NUTS(space.model, max_tree_depth=settings.max_tree_depth, **common)
+    return HMC(space.model, num_steps=settings.leapfrog_steps, trajectory_length=None, **common)
+
+
+def start_chains(kernel: HMC, space: SampledSpace, settings: ChainSettings):
+    """State of all chains before the first step, stacked along a leading chain axis."""
+    chain_key, start_key = jax.random.split(jax.random.key(settings.seed))
+    keys = jax.random.split(chain_key, settings.chains)
+    start = None
+    if space.start is not None:
+        start = jax.vmap(space.start)(jax.random.split(start_key, settings.chains))
+    return kernel.init(keys, settings.warmup, start, space.arguments)

@@ -1,0 +1,64 @@
+"""The network itself: its one forward pass, its path weights, and their overlaps."""
+
+from collections.abc import Mapping
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from theory.architecture import Architecture
+
+# V_0 [N_1, D], V_l [head, N_{l+1}, N_l], a [output, N_a]
+Weights = Mapping[str, Array]
+
+
+def path_weights(
+    weights: Weights, architecture: Architecture
+) -> tuple[Float[Array, "_row _width"], ...]:
+    """w_1 … w_L, w_{L+1} = a: the readout carried down each path, one row per (h_l … h_L, output).
+
+    w_l^{(h_l, …)} = w_{l+1}^{(…)} V_l^{h_l} / √N_{l+1}; w_l is [p_l, N_l].
+    """
+    below = weights["a"]
+    carried = [below]
+    for layer in range(architecture.layers, 0, -1):
+        values = weights[f"V_{layer}"]
+        below = jnp.einsum("ri,hij->hrj", below, values) / jnp.sqrt(architecture.widths[layer])
+        below = below.reshape(-1, below.shape[-1])
+        carried.append(below)
+    return tuple(reversed(carried))
+
+
+def predict(
+    weights: Weights, attended: Float[Array, "example path channel"], architecture: Architecture
+) -> Float[Array, "example output"]:
+    """f_c(x) = Σ_π w_1^{(π,c)} · V_0 ξ^π(x) / √(Π N_1 D).
+
+    Attention does not depend on sampled weights, so the network is linear in the attended inputs:
+    contracting the weights first costs Π O N D products, whatever the number of examples, instead
+    of one pass over the tokens per example.
+    """
+    return predict_from_path_weights(
+        path_weights(weights, architecture)[0], weights["V_0"], attended, architecture
+    )
+
+
+def predict_from_path_weights(
+    lowest: Float[Array, "row width"],
+    input_weights: Float[Array, "width channel"],
+    attended: Float[Array, "example path channel"],
+    architecture: Architecture,
+) -> Float[Array, "example output"]:
+    """f(x) from w_1 and V_0, as in `predict`."""
+    arch = architecture
+    scale = 1.0 / jnp.sqrt(float(arch.path_count * arch.widths[0] * arch.channels))
+    effective = (lowest @ input_weights) * scale.astype(lowest.dtype)
+    by_path = effective.reshape(arch.path_count, arch.outputs, arch.channels)
+    if arch.outputs == 1:  # one matrix–vector product
+        flat = attended.reshape(attended.shape[0], -1)
+        return (flat @ by_path.reshape(-1))[:, None]
+    return jnp.einsum("xpi,pci->xc", attended, by_path)
+
+
+def overlaps(weights: Weights, architecture: Architecture) -> tuple[Float[Array, "_row _row"], ...]:
+    """U_l = w_l w_lᵀ / N_l for l = 1 … L, and U_a = a aᵀ / N_a last."""
+    return tuple(rows @ rows.T / rows.shape[1] for rows in path_weights(weights, architecture))

@@ -1,0 +1,39 @@
+"""The posterior of all network weights, as a NumPyro model."""
+
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from jaxtyping import Array, Float
+
+from sampler.network import predict
+from theory.architecture import Architecture
+
+
+def weight_model(
+    attended: Float[Array, "example path channel"],
+    labels: Float[Array, "example output"],
+    temperature: Float[Array, ""] | float,
+    architecture: Architecture,
+) -> None:
+    """Gaussian priors per layer and the tempered likelihood.
+
+    V_0 ~ N(0, σ_0²), V_l ~ N(0, σ_l²), a ~ N(0, σ_a²), y ~ N(f(x), 𝒯): the density
+    exp(−Σ |f(x_μ) − y_μ|² / (2𝒯)) Π N(weights; 0, σ²). Source: arXiv 2405.15926, posterior.
+    """
+    weights = sample_weights(architecture, tuple(architecture.weight_shapes), labels.dtype)
+    outputs = predict(weights, attended, architecture)
+    numpyro.sample("y", dist.Normal(outputs, jnp.sqrt(temperature)).to_event(2), obs=labels)
+
+
+def sample_weights(architecture: Architecture, names: tuple[str, ...], dtype) -> dict[str, Array]:
+    """The named weight arrays, drawn from their Gaussian priors."""
+    return {
+        name: numpyro.sample(
+            name,
+            dist.Normal(
+                jnp.zeros(architecture.weight_shapes[name], dtype),
+                jnp.asarray(architecture.weight_variances[name] ** 0.5, dtype),
+            ).to_event(len(architecture.weight_shapes[name])),
+        )
+        for name in names
+    }

@@ -1,0 +1,14 @@
+"""Figures drawn from stored results.
+
+| file | concept |
+|---|---|
+| `figures.py` | which figures a run directory and a sweep directory get |
+| `stored_run.py` | the stored tables of one run, as the figures read them |
+| `stored_sweep.py` | the table of a sweep and the runs behind its rows |
+| `order_parameter_matrix.py` | order parameters as coloured matrices: theory, samples, difference |
+| `predictor_scatter.py` | mean and variance of the predictor: samples against theory |
+| `alignment.py` | kernel–task alignment: theory against Gaussian process |
+| `accuracy.py` | accuracy of one run, and accuracy against width |
+| `rank_plot.py` | ranks of the draws, chain by chain |
+| `style.py` | colours, fonts, and writing a figure to disk |
+"""

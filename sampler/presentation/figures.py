@@ -1,0 +1,209 @@
+"""Which figures a run directory and a sweep directory get, drawn from stored tables only."""
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from sampler.presentation.accuracy import (
+    DIAGONAL_ONLY,
+    EQUAL_DIAGONAL,
+    AccuracyCurves,
+    AccuracyRow,
+    SampledAccuracy,
+    draw_accuracy,
+    draw_accuracy_against_width,
+    subnetwork_colour,
+)
+from sampler.presentation.alignment import draw_alignment
+from sampler.presentation.order_parameter_matrix import (
+    MatrixPanel,
+    draw_order_parameter,
+    draw_order_parameter_grid,
+)
+from sampler.presentation.predictor_scatter import ComparedPredictor, draw_predictor
+from sampler.presentation.rank_plot import draw_ranks
+from sampler.presentation.stored_run import StoredRun, read_stored_run
+from sampler.presentation.stored_sweep import StoredSweep, read_stored_sweep
+from sampler.presentation.style import (
+    GAUSSIAN_PROCESS,
+    GREY,
+    PURPLE,
+    SAMPLED,
+    THEORY,
+    figure_style,
+    save_figure,
+)
+
+SHOWN_WIDTHS = (100, 1000)  # whose order parameters a sweep shows beside its smallest width's
+
+
+def draw_run_figures(directory: Path) -> list[Path]:
+    """Draw the figures of one run into `directory/figures`; return the files written.
+
+    Reads `theory.nc`, `comparison.json`, `draws.nc` and `recipe.toml` as far as they exist, and
+    draws what they allow. Raises InputError if there is nothing to draw or a file is damaged.
+    """
+    run = read_stored_run(Path(directory))
+    with figure_style():
+        figures = {
+            "order_parameter": _order_parameter(run),
+            "predictor_mean": _predictor(run),
+            "kernel_alignment": _alignment(run),
+            "accuracy": _accuracy(run),
+            "order_parameter_ranks": _ranks(run),
+        }
+        return _save(figures, Path(directory) / "figures")
+
+
+def draw_sweep_figures(directory: Path) -> list[Path]:
+    """Draw the figures of a sweep into `directory/figures`; return the files written.
+
+    Reads `sweep.csv` and the run directories it names; a run that is not there is left out.
+    """
+    sweep = read_stored_sweep(Path(directory))
+    runs = [
+        read_stored_run(place) if (place / "theory.nc").is_file() else None
+        for place in sweep.directories
+    ]
+    solved = next((run for run in runs if run is not None), None)
+    with figure_style():
+        figures = {
+            "accuracy_against_width": _sweep_accuracy(sweep, runs),
+            "order_parameter_against_width": _sweep_order_parameters(sweep, runs),
+            "kernel_alignment": None if solved is None else _alignment(solved),
+        }
+        return _save(figures, Path(directory) / "figures")
+
+
+def _save(figures: dict[str, Figure | None], folder: Path) -> list[Path]:
+    written: list[Path] = []
+    for name, figure in figures.items():
+        if figure is not None:
+            written += save_figure(figure, folder, name)
+    return written
+
+
+def _order_parameter(run: StoredRun) -> Figure | None:
+    theory = run.theory_values("order_parameter")
+    if theory is None:
+        return None
+    compared = run.compared("order_parameter") or {}
+    return draw_order_parameter(
+        run.path_names,
+        theory,
+        compared.get("sampled"),
+        compared.get("mcse"),
+        run.sampled_label,
+        run.setting,
+    )
+
+
+def _predictor(run: StoredRun) -> Figure | None:
+    symbols = {"predictor_mean": "mean $m(x)$", "predictor_variance": "variance $v(x)$"}
+    tables = {name: run.compared(name) for name in symbols}
+    quantities = [
+        ComparedPredictor(symbols[name], **table) for name, table in tables.items() if table
+    ]
+    return draw_predictor(quantities, run.sampled_label, run.setting) if quantities else None
+
+
+def _alignment(run: StoredRun) -> Figure | None:
+    theory = run.theory_values("kernel_alignment")
+    if theory is None:
+        return None
+    return draw_alignment(theory, run.theory_values("gp_kernel_alignment"), run.setting)
+
+
+def _ranks(run: StoredRun) -> Figure | None:
+    if run.draws is None:
+        return None
+    names = [str(name) for name in run.draws["path"].values]
+    return draw_ranks(run.draws.values, names, run.setting)
+
+
+def _accuracy(run: StoredRun) -> Figure | None:
+    theory = run.theory_values("accuracy_theory")
+    if theory is None:
+        return None
+    rows = [AccuracyRow("theory", float(theory), THEORY)]
+    sampled = ((run.comparison or {}).get("accuracy") or {}).get("sampled")
+    if sampled and sampled.get("value") is not None:
+        errors = {name: sampled.get(name) for name in ("mcse", "binomial_error")}
+        rows.append(AccuracyRow(run.sampled_label, sampled["value"], SAMPLED, **errors))
+    gaussian_process = run.theory_values("accuracy_gp")
+    if gaussian_process is not None:
+        rows.append(AccuracyRow("GP, all paths", float(gaussian_process), GAUSSIAN_PROCESS))
+    if "accuracy_gp_subnetwork" in run.theory:
+        limits = run.theory["accuracy_gp_subnetwork"]
+        for place, label in enumerate(limits["subnetwork"].values):
+            value, colour = float(limits.values[place]), subnetwork_colour(place)
+            rows.append(AccuracyRow(f"GP, {label}", value, colour))
+    variants = {
+        "accuracy_diagonal_only": (DIAGONAL_ONLY, GREY),
+        "accuracy_equal_diagonal": (EQUAL_DIAGONAL, PURPLE),
+    }
+    for name, (label, colour) in variants.items():
+        if name in run.theory:
+            rows.append(AccuracyRow(label, float(run.theory[name]), colour))
+    return draw_accuracy(rows, run.setting)
+
+
+def _sweep_accuracy(sweep: StoredSweep, runs: list[StoredRun | None]) -> Figure | None:
+    theory = sweep.values("accuracy_theory")
+    if not np.isfinite(theory).any():
+        return None
+    curves = AccuracyCurves(
+        theory=theory,
+        gaussian_process=sweep.values("accuracy_gp"),
+        subnetworks={label: sweep.subnetwork_accuracy(label) for label in sweep.subnetworks},
+        diagonal_only=sweep.values("accuracy_diagonal_only"),
+        equal_diagonal=sweep.values("accuracy_equal_diagonal"),
+        sampled=_sampled_accuracies(sweep, runs),
+    )
+    temperatures = {run.temperature for run in runs if run is not None}
+    shared = temperatures.pop() if len(temperatures) == 1 else None
+    setting = "" if shared is None else rf"$\mathcal{{T}}$ = {shared:g}"
+    return draw_accuracy_against_width(curves, sweep.widths, sweep.points, setting)
+
+
+def _sampled_accuracies(sweep: StoredSweep, runs: list[StoredRun | None]) -> list[SampledAccuracy]:
+    accuracy = sweep.values("accuracy_sampled")
+    spaces = np.array(sweep.columns.get("sampled_space", ("",) * len(runs)))
+    passed = np.array([run is None or run.diagnostics_passed for run in runs])
+    return [
+        SampledAccuracy(
+            label=f"sampled {space.replace('_', ' ')}".strip(),
+            accuracy=np.where(spaces == space, accuracy, np.nan),
+            mcse=sweep.values("accuracy_sampled_mcse"),
+            binomial_error=sweep.values("accuracy_sampled_binomial"),
+            diagnostics_passed=passed,
+        )
+        for space in dict.fromkeys(spaces[np.isfinite(accuracy)])
+    ]
+
+
+def _sweep_order_parameters(sweep: StoredSweep, runs: list[StoredRun | None]) -> Figure | None:
+    solved = [row for row, run in enumerate(runs) if run is not None]
+    if not solved:
+        return None
+    if sweep.widths is None:
+        shown = sorted({solved[0], solved[len(solved) // 2], solved[-1]})
+    else:
+        shown = [r for r in solved if r == solved[0] or sweep.widths[r] in SHOWN_WIDTHS]
+    names = runs[shown[0]].path_names
+    # A sweep may change the heads; only matrices over the same paths can share a grid.
+    shown = [row for row in shown if runs[row].path_names == names]
+    sampled = any(runs[row].compared("order_parameter") for row in shown)
+    columns = [_matrix_column(runs[row], sweep, row)[: 2 if sampled else 1] for row in shown]
+    return draw_order_parameter_grid(names, columns)
+
+
+def _matrix_column(run: StoredRun, sweep: StoredSweep, row: int) -> list[MatrixPanel | None]:
+    name = sweep.points[row] if sweep.widths is None else f"$N$ = {sweep.widths[row]:g}"
+    column = [MatrixPanel(f"theory, {name}", run.theory_values("order_parameter")), None]
+    compared = run.compared("order_parameter")
+    if compared:
+        title = f"{run.sampled_label}, {name}"
+        column[1] = MatrixPanel(title, compared["sampled"], compared["mcse"])
+    return column

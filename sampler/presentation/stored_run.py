@@ -1,0 +1,151 @@
+"""The stored tables of one run, as the figures read them."""
+
+import json
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from sampler.errors import InputError
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """What one run directory holds; a table that was never written is None.
+
+    theory: the data set of `theory.nc`.
+    comparison: the content of `comparison.json`.
+    draws: the draws of U_1, [chain, draw, path, path_], from `draws.nc`.
+    widths, temperature, space: from the resolved recipe.
+    """
+
+    theory: xr.Dataset | None
+    comparison: dict | None
+    draws: xr.DataArray | None
+    widths: tuple[int, ...] | None
+    temperature: float | None
+    space: str | None
+
+    @property
+    def setting(self) -> str:
+        """Width and temperature for a title, such as `N = 10, T = 0.01`; empty if not stored."""
+        parts = []
+        if self.widths:
+            same = len(set(self.widths)) == 1
+            shown = str(self.widths[0]) if same else str(self.widths)
+            parts.append(f"$N$ = {shown}")
+        if self.temperature is not None:
+            parts.append(rf"$\mathcal{{T}}$ = {self.temperature:g}")
+        return ", ".join(parts)
+
+    @property
+    def sampled_label(self) -> str:
+        """How the samples are named in a figure: their space, and a warning if they are unsound."""
+        label = "sampled" if self.space is None else f"sampled {self.space.replace('_', ' ')}"
+        return label if self.diagnostics_passed else f"{label} (diagnostics failed)"
+
+    @property
+    def diagnostics_passed(self) -> bool:
+        """False only if the stored verdict says that sampling failed its diagnostics."""
+        diagnostics = (self.comparison or {}).get("diagnostics") or {}
+        return diagnostics.get("verdict") != "fail"
+
+    def theory_values(self, name: str) -> np.ndarray | None:
+        """Return a variable of `theory.nc`, or None if it is absent or has no finite entry."""
+        if self.theory is None or name not in self.theory:
+            return None
+        values = np.asarray(self.theory[name].values, dtype=np.float64)
+        return values if np.isfinite(values).any() else None
+
+    def compared(self, name: str) -> dict[str, np.ndarray] | None:
+        """Return `theory`, `sampled` and `mcse` of one compared quantity; None if not sampled."""
+        table = (self.comparison or {}).get(name)
+        keys = ("theory", "sampled", "mcse")
+        if not table or any(table.get(key) is None for key in keys):
+            return None
+        # JSON null (an undefined number) becomes NaN here.
+        return {key: np.asarray(table[key], dtype=np.float64) for key in keys}
+
+    @property
+    def path_names(self) -> list[str]:
+        """The names along the `path` axis of U_1."""
+        source = self.theory["order_parameter"] if self.theory is not None else self.draws
+        return [str(name) for name in source["path"].values]
+
+
+def read_stored_run(directory: Path) -> StoredRun:
+    """Read the tables of a run directory.
+
+    Raises InputError if there is neither `theory.nc` nor `draws.nc`, or a file cannot be read.
+    """
+    theory_file, draws_file = directory / "theory.nc", directory / "draws.nc"
+    if not theory_file.is_file() and not draws_file.is_file():
+        remedy = "holds neither theory.nc nor draws.nc; name the directory of a finished run"
+        raise InputError("directory", str(directory), remedy)
+    widths, temperature, space = _read_setting(directory / "recipe.toml")
+    return StoredRun(
+        theory=_read_theory(theory_file),
+        comparison=_read_comparison(directory / "comparison.json"),
+        draws=_read_draws(draws_file),
+        widths=widths,
+        temperature=temperature,
+        space=space,
+    )
+
+
+def _read_theory(file: Path) -> xr.Dataset | None:
+    if not file.is_file():
+        return None
+    try:
+        theory = xr.load_dataset(file, engine="h5netcdf")
+    except (OSError, ValueError) as error:
+        raise InputError(
+            "theory.nc", str(file), f"cannot be read ({error}); solve again"
+        ) from error
+    if "order_parameter" not in theory:
+        raise InputError("theory.nc", str(file), "has no variable order_parameter; solve again")
+    return theory
+
+
+def _read_comparison(file: Path) -> dict | None:
+    if not file.is_file():
+        return None
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        remedy = f"is not valid JSON ({error}); compare again"
+        raise InputError("comparison.json", str(file), remedy) from error
+
+
+def _read_draws(file: Path) -> xr.DataArray | None:
+    if not file.is_file():
+        return None
+    try:
+        with xr.open_dataset(file, group="posterior", engine="h5netcdf") as posterior:
+            # Large runs keep only moments: then there are no draws to rank.
+            if "order_parameter" not in posterior:
+                return None
+            draws = posterior["order_parameter"].load()
+    except (OSError, ValueError, KeyError) as error:
+        remedy = f"cannot be read ({error}); sample again"
+        raise InputError("draws.nc", str(file), remedy) from error
+    return draws.transpose("chain", "draw", "path", "path_")
+
+
+def _read_setting(file: Path) -> tuple[tuple[int, ...] | None, float | None, str | None]:
+    if not file.is_file():
+        return None, None, None
+    try:
+        recipe = tomllib.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError("recipe.toml", str(file), f"is not valid TOML ({error})") from error
+    widths = recipe.get("network", {}).get("widths")
+    if isinstance(widths, int):
+        widths = [widths]
+    return (
+        tuple(widths) if widths else None,
+        recipe.get("posterior", {}).get("temperature"),
+        recipe.get("sampler", {}).get("space"),
+    )

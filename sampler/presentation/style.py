@@ -1,0 +1,73 @@
+"""Colours, fonts, and writing a figure to disk in a reproducible way."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+# Okabe–Ito palette: told apart with every common kind of colour blindness.
+BLACK = "#000000"
+ORANGE = "#E69F00"
+SKY_BLUE = "#56B4E9"
+GREEN = "#009E73"
+YELLOW = "#F0E442"
+BLUE = "#0072B2"
+VERMILLION = "#D55E00"
+PURPLE = "#CC79A7"
+GREY = "#767676"
+
+THEORY = BLUE
+SAMPLED = VERMILLION
+GAUSSIAN_PROCESS = BLACK
+SUBNETWORKS = (GREEN, ORANGE, SKY_BLUE, PURPLE)
+CHAINS = (BLUE, VERMILLION, GREEN, ORANGE, SKY_BLUE, PURPLE, BLACK, YELLOW)
+UNDEFINED_CELL = "#D9D9D9"
+
+_SETTINGS = {
+    "font.family": "sans-serif",
+    "font.size": 10.0,
+    "axes.titlesize": 10.0,
+    "axes.labelsize": 10.0,
+    "figure.titlesize": 11.0,
+    "legend.fontsize": 9.0,
+    "xtick.labelsize": 9.0,
+    "ytick.labelsize": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "lines.linewidth": 1.5,
+    "errorbar.capsize": 3.0,
+    "figure.constrained_layout.h_pad": 0.07,
+    "savefig.bbox": "tight",  # no empty margins round matrices of fixed shape
+    "savefig.pad_inches": 0.08,
+    "svg.fonttype": "none",  # text stays text: searchable, editable
+    "svg.hashsalt": "attention-posterior",  # element names do not change from run to run
+}
+
+
+@contextmanager
+def figure_style() -> Iterator[None]:
+    """Apply the fonts and defaults of every figure, and restore the caller's on leaving."""
+    with rc_context(_SETTINGS):
+        yield
+
+
+def new_figure(width: float, height: float, layout: str = "constrained") -> Figure:
+    """Return an empty figure of the given size in inches, not known to any pyplot session."""
+    figure = Figure(figsize=(width, height), layout=layout)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write `name.png` (150 dots per inch) and `name.svg` into `folder`; return both paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+    figure.savefig(png, dpi=150, metadata={"Software": None})
+    # Without a date the same tables give the same bytes.
+    figure.savefig(svg, metadata={"Date": None, "Creator": None})
+    return [png, svg]

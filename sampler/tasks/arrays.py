@@ -1,0 +1,115 @@
+"""Arrays brought by the user: inputs, labels and attention matrices from an .npz file."""
+
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.lib.npyio import NpzFile
+
+from sampler.errors import ABSENT, InputError, Verbatim
+from sampler.tasks.task import Split, Task, name_paths
+
+ATTENTION_KEY = re.compile(r"attention_(train|test)_([1-9][0-9]*)")
+PLAIN_KEYS = ("inputs_train", "labels_train", "inputs_test", "labels_test")
+OPTIONAL_KEYS = ("labels_test",)
+
+
+def read_arrays(path: str | Path) -> Task:
+    """Read a task from an .npz file of float32 or float64 arrays.
+
+    inputs_train       [example, token, channel]
+    labels_train       [example] or [example, output]
+    attention_train_l  [example, head, key, query], for every layer l = 1..L
+    and the same with _test, where the labels are optional.
+
+    Raises InputError, naming the array, for a file or an array that cannot be used.
+    """
+    arrays = read_npz(Path(path))
+    layers = count_layers(arrays)
+    names = tuple(
+        tuple(str(head) for head in range(head_count(arrays[f"attention_train_{layer}"])))
+        for layer in range(1, layers + 1)
+    )
+    return Task(
+        make_split(arrays, "train", layers),
+        make_split(arrays, "test", layers),
+        names,
+        name_paths(names),
+    )
+
+
+def read_npz(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file as float64, by their keys."""
+    try:
+        # Opened here: NumPy leaves a file open when it turns out not to be an archive.
+        with path.open("rb") as file:
+            stored = np.load(file, allow_pickle=False)
+            if not isinstance(stored, NpzFile):
+                raise InputError("task.path", str(path), "must be an .npz file, not one array")
+            check_keys(stored.files)
+            return {key: as_float64(key, read_one(stored, key)) for key in stored.files}
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise InputError("task.path", str(path), f"{reason}; name an .npz file") from None
+    except (ValueError, EOFError, zipfile.BadZipFile) as problem:
+        raise InputError(
+            "task.path", str(path), f"is not a readable .npz file ({problem}); store it again"
+        ) from None
+
+
+def read_one(stored: NpzFile, key: str) -> np.ndarray:
+    try:
+        return stored[key]
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zipfile.zlib.error) as problem:
+        raise InputError(
+            key, Verbatim("(unreadable)"), f"{problem}; store a plain float32 or float64 array"
+        ) from None
+
+
+def as_float64(key: str, array: np.ndarray) -> np.ndarray:
+    """The array in float64; labels of one output get an output axis."""
+    if array.dtype not in (np.float32, np.float64):
+        raise InputError(key, str(array.dtype), "store this array as float32 or float64")
+    if key.startswith("labels_") and array.ndim == 1:
+        array = array[:, None]
+    return np.ascontiguousarray(array, dtype=np.float64)
+
+
+def check_keys(keys: list[str]) -> None:
+    """Raise InputError for an unknown key, a missing one, or a gap in the layers."""
+    layers = {"train": set(), "test": set()}
+    for key in keys:
+        match = ATTENTION_KEY.fullmatch(key)
+        if match:
+            layers[match[1]].add(int(match[2]))
+        elif key not in PLAIN_KEYS:
+            known = ", ".join((*PLAIN_KEYS, "attention_train_1", "attention_test_1"))
+            raise InputError(
+                key, Verbatim("(unknown array)"), f"remove it or rename it; known: {known}, …"
+            )
+    count = max(layers["train"] | layers["test"] | {1})
+    required = [key for key in PLAIN_KEYS if key not in OPTIONAL_KEYS]
+    for layer in range(1, count + 1):
+        required += [f"attention_train_{layer}", f"attention_test_{layer}"]
+    for key in required:
+        if key not in keys:
+            raise InputError(key, ABSENT, "this array is required; add it to the .npz file")
+
+
+def count_layers(arrays: Mapping[str, np.ndarray]) -> int:
+    return sum(key.startswith("attention_train_") for key in arrays)
+
+
+def head_count(attention: np.ndarray) -> int:
+    # An array without a head axis is refused, with its name, when the task is made.
+    return attention.shape[1] if attention.ndim == 4 else 0
+
+
+def make_split(arrays: Mapping[str, np.ndarray], name: str, layers: int) -> Split:
+    return Split(
+        arrays[f"inputs_{name}"],
+        arrays.get(f"labels_{name}"),
+        tuple(arrays[f"attention_{name}_{layer}"] for layer in range(1, layers + 1)),
+    )

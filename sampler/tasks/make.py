@@ -1,0 +1,63 @@
+"""From a recipe to its task."""
+
+from sampler.errors import InputError
+from sampler.jobs.recipe import Recipe
+from sampler.jobs.recipe_sections import ArraysSection
+from sampler.tasks.arrays import read_arrays
+from sampler.tasks.markov_chain import make_markov_chain
+from sampler.tasks.task import Split, Task, name_paths
+
+KeptHeads = tuple[tuple[int, ...], ...]
+
+
+def make_task(recipe: Recipe) -> Task:
+    """The task of a recipe, with the heads that its network keeps.
+
+    Raises InputError where the data cannot be used, or where the recipe names heads or layers
+    that the task does not have.
+    """
+    if isinstance(recipe.task, ArraysSection):
+        task = read_arrays(recipe.task.path)
+    else:
+        task = make_markov_chain(recipe.task, recipe.attention)
+    if recipe.network.heads is not None:
+        check_heads("network.heads", recipe.network.heads, task)
+        task = keep_heads(task, recipe.network.heads)
+    for kept in recipe.theory.subnetworks:
+        check_heads("theory.subnetworks", kept, task)
+    for _, point in recipe.points():
+        point.network.layer_widths(task.layers)
+        point.network.layer_variances(task.layers)
+    return task
+
+
+def check_heads(field: str, kept: KeptHeads, task: Task) -> None:
+    """Raise InputError unless every layer of the task is listed, with heads that it has."""
+    if len(kept) != task.layers:
+        raise InputError(
+            field, [list(heads) for heads in kept], f"list the heads of all {task.layers} layers"
+        )
+    for layer, (heads, names) in enumerate(zip(kept, task.head_names, strict=True)):
+        for head in heads:
+            if head >= len(names):
+                raise InputError(
+                    field,
+                    [list(heads) for heads in kept],
+                    f"layer {layer + 1} has no head {head}; its heads are 0 to {len(names) - 1}",
+                )
+
+
+def keep_heads(task: Task, kept: KeptHeads) -> Task:
+    """The task of the sub-network with these heads, in the order given."""
+    names = tuple(
+        tuple(of_layer[head] for head in heads)
+        for of_layer, heads in zip(task.head_names, kept, strict=True)
+    )
+    return Task(select(task.train, kept), select(task.test, kept), names, name_paths(names))
+
+
+def select(split: Split, kept: KeptHeads) -> Split:
+    attention = tuple(
+        matrices[:, list(heads)] for matrices, heads in zip(split.attention, kept, strict=True)
+    )
+    return Split(split.inputs, split.labels, attention)

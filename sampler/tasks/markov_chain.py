@@ -1,0 +1,114 @@
+"""Hidden Markov chain classification: which of two chains made this noisy sequence?"""
+
+from itertools import count
+
+import numpy as np
+
+from sampler.attention.bilinear import bilinear_attention
+from sampler.attention.markov_heads import head_weights
+from sampler.jobs.recipe_sections import AttentionSection, MarkovChainSection
+from sampler.tasks.task import Split, Task, name_paths
+
+# First entries of the spawn keys: the random streams of a task never share numbers.
+TRAIN_STREAM, TEST_STREAM, HEAD_STREAM = 0, 1, 2
+
+
+def make_markov_chain(settings: MarkovChainSection, attention: AttentionSection) -> Task:
+    """Draw the sequences and the heads of the hidden Markov task.
+
+    Channels are `features` token features and `tokens` + 1 one-hot positions; token 0 is the
+    beginning-of-sequence token (BOS), whose features are 0.
+    """
+    weights = draw_heads(settings, attention)
+    train = draw_split(settings, settings.examples_train, TRAIN_STREAM, weights)
+    test = draw_split(settings, settings.examples_test, TEST_STREAM, weights)
+    names = tuple(name_heads(kinds) for kinds in attention.heads)
+    return Task(train, test, names, name_paths(names))
+
+
+def draw_heads(settings: MarkovChainSection, attention: AttentionSection) -> tuple[np.ndarray, ...]:
+    """Logit weights, one array [head, channel, channel] per layer."""
+    positions = settings.tokens + 1
+    return tuple(
+        np.stack(
+            [
+                head_weights(
+                    kind,
+                    settings.features,
+                    positions,
+                    attention.inverse_temperature,
+                    stream(settings.head_seed, HEAD_STREAM, layer, head),
+                )
+                for head, kind in enumerate(kinds)
+            ]
+        )
+        for layer, kinds in enumerate(attention.heads)
+    )
+
+
+def draw_split(
+    settings: MarkovChainSection,
+    examples: int,
+    stream_key: int,
+    logit_weights: tuple[np.ndarray, ...],
+) -> Split:
+    """Sequences of both classes, first class + then class −, as evenly as `examples` allows."""
+    generator = stream(settings.seed, stream_key)
+    labels = np.where(np.arange(examples) < (examples + 1) // 2, 1.0, -1.0)
+    stay = np.where(labels > 0, settings.stay_positive, settings.stay_negative)
+    states = draw_states(stay, settings.tokens, generator)
+    features = draw_features(states, settings, generator)
+    inputs = with_positions(features)
+    attention = tuple(bilinear_attention(inputs, weights) for weights in logit_weights)
+    return Split(inputs, labels[:, None], attention)
+
+
+def draw_states(stay: np.ndarray, tokens: int, generator: np.random.Generator) -> np.ndarray:
+    """Hidden states ±1, [example, token]; `stay` [example] is the probability to keep a state."""
+    first = np.where(generator.random(stay.size) < 0.5, 1.0, -1.0)
+    stays = generator.random((stay.size, tokens - 1)) < stay[:, None]
+    flips = np.where(stays, 1.0, -1.0)
+    return np.cumprod(np.concatenate([first[:, None], flips], axis=1), axis=1)
+
+
+def draw_features(
+    states: np.ndarray, settings: MarkovChainSection, generator: np.random.Generator
+) -> np.ndarray:
+    """Token features v₊ or v₋ plus noise, [example, token, feature].
+
+    The noise has its own standard deviation within the plane of v₊ = √2 (1, 0) and
+    v₋ = √2 (0, 1) (each half of the features a block) and across it.
+    """
+    half = settings.features // 2
+    upper = np.concatenate([np.ones(half), np.zeros(half)])
+    lower = 1.0 - upper
+    signal = np.sqrt(2.0) * np.where(states[..., None] > 0, upper, lower)
+    noise = generator.standard_normal(signal.shape)
+    # v₊ and v₋ are orthogonal: their directions span the same plane as v₊ − v₋ and v₊ + v₋.
+    plane = np.stack([upper, lower]) / np.sqrt(half)
+    within = (noise @ plane.T) @ plane
+    return (
+        signal + settings.parallel_noise * within + settings.perpendicular_noise * (noise - within)
+    )
+
+
+def with_positions(features: np.ndarray) -> np.ndarray:
+    """Put BOS in front and append one-hot positions: [example, token + 1, channel]."""
+    examples, tokens, channels = features.shape
+    inputs = np.zeros((examples, tokens + 1, channels + tokens + 1))
+    inputs[:, 1:, :channels] = features
+    inputs[:, :, channels:] = np.eye(tokens + 1)
+    return inputs
+
+
+def name_heads(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of a layer's heads: their kinds, numbered where a kind occurs more than once."""
+    numbers = {kind: count(1) for kind in kinds}
+    return tuple(
+        kind if kinds.count(kind) == 1 else f"{kind} {next(numbers[kind])}" for kind in kinds
+    )
+
+
+def stream(seed: int, *key: int) -> np.random.Generator:
+    """The random generator of this seed and this key, independent of that of any other key."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))

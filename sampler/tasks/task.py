@@ -1,0 +1,173 @@
+"""The container that every task fills and that theory and sampler read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from types import MappingProxyType
+
+import numpy as np
+
+from sampler.errors import InputError
+
+# What the four paths of the hidden Markov task are called, by the heads they go through.
+NAMED_PATHS: Mapping[tuple[str, ...], str] = MappingProxyType(
+    {
+        ("good", "uniform"): "good",
+        ("good", "random"): "adversarial 1",
+        ("random", "uniform"): "denoising",
+        ("random", "random"): "adversarial 2",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Split:
+    """The examples of one split, training or test.
+
+    inputs     [example, token, channel], float64
+    labels     [example, output], float64; None where a test split has no labels
+    attention  one array [example, head, key, query] per layer, float64
+    """
+
+    inputs: np.ndarray
+    labels: np.ndarray | None
+    attention: tuple[np.ndarray, ...]
+
+    @property
+    def examples(self) -> int:
+        return self.inputs.shape[0]
+
+    @property
+    def tokens(self) -> int:
+        return self.inputs.shape[1]
+
+    @property
+    def channels(self) -> int:
+        return self.inputs.shape[2]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Training and test data with the attention matrices that the inputs fix.
+
+    head_names has one tuple of names per layer; path_names follows the flat path order, the head
+    of layer 1 varying slowest. Raises InputError, naming the array, if anything does not fit.
+    """
+
+    train: Split
+    test: Split
+    head_names: tuple[tuple[str, ...], ...]
+    path_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        check_split(self.train, "train")
+        check_split(self.test, "test")
+        check_agreement(self.train, self.test)
+        if tuple(map(len, self.head_names)) != self.heads:
+            raise InputError(
+                "head_names", self.head_names, f"name the heads of each layer, {self.heads} in all"
+            )
+        paths = int(np.prod(self.heads))
+        if len(self.path_names) != paths or len(set(self.path_names)) != paths:
+            raise InputError("path_names", self.path_names, f"give {paths} different names")
+
+    @property
+    def layers(self) -> int:
+        return len(self.train.attention)
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """The number of heads of each layer."""
+        return tuple(matrices.shape[1] for matrices in self.train.attention)
+
+    @property
+    def outputs(self) -> int:
+        return self.train.labels.shape[1]
+
+    @property
+    def channels(self) -> int:
+        return self.train.channels
+
+
+def name_paths(head_names: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    """Names of all paths in flat order: a known name, or the names of the heads on the path."""
+    return tuple(NAMED_PATHS.get(path, "·".join(path)) for path in product(*head_names))
+
+
+def check_split(split: Split, name: str) -> None:
+    """Raise InputError unless the arrays of a split are finite and their shapes fit together."""
+    check_array(f"inputs_{name}", split.inputs, ("example", "token", "channel"))
+    if split.labels is not None:
+        check_array(f"labels_{name}", split.labels, ("example", "output"))
+        if split.labels.shape[0] != split.examples:
+            raise InputError(
+                f"labels_{name}",
+                split.labels.shape,
+                f"give one label for each of the {split.examples} examples of inputs_{name}",
+            )
+    elif name == "train":
+        raise InputError("labels_train", None, "training needs labels [example, output]")
+    if not split.attention:
+        raise InputError(f"attention_{name}", (), "give attention matrices for at least one layer")
+    for layer, matrices in enumerate(split.attention, start=1):
+        field = f"attention_{name}_{layer}"
+        check_array(field, matrices, ("example", "head", "key", "query"))
+        heads = matrices.shape[1]
+        expected = (split.examples, heads, split.tokens, split.tokens)
+        if matrices.shape != expected:
+            raise InputError(
+                field,
+                matrices.shape,
+                f"the shape must be {expected}, [example, head, key, query], to fit inputs_{name}",
+            )
+
+
+def check_agreement(train: Split, test: Split) -> None:
+    """Raise InputError unless training and test split describe the same network and labels."""
+    if test.channels != train.channels:
+        raise InputError(
+            "inputs_test", test.inputs.shape, f"use {train.channels} channels, as in inputs_train"
+        )
+    if test.labels is not None and test.labels.shape[1] != train.labels.shape[1]:
+        raise InputError(
+            "labels_test",
+            test.labels.shape,
+            f"use {train.labels.shape[1]} outputs, as in labels_train",
+        )
+    if len(test.attention) != len(train.attention):
+        raise InputError(
+            "attention_test",
+            f"{len(test.attention)} layers",
+            f"give {len(train.attention)} layers, as in attention_train",
+        )
+    for layer, (of_train, of_test) in enumerate(zip(train.attention, test.attention, strict=True)):
+        if of_test.shape[1] != of_train.shape[1]:
+            raise InputError(
+                f"attention_test_{layer + 1}",
+                of_test.shape,
+                f"use {of_train.shape[1]} heads, as in attention_train_{layer + 1}",
+            )
+
+
+def check_array(field: str, array: np.ndarray, axes: tuple[str, ...]) -> None:
+    """Raise InputError unless the array is float64, finite, and has these axes, none empty."""
+    expected = f"[{', '.join(axes)}]"
+    if not isinstance(array, np.ndarray) or array.dtype != np.float64:
+        received = getattr(array, "dtype", type(array).__name__)
+        raise InputError(field, str(received), f"must be a float64 array {expected}")
+    if array.ndim != len(axes) or array.size == 0:
+        raise InputError(
+            field, array.shape, f"the shape must be {expected}, with no axis of length 0"
+        )
+    # The sum of a finite array of moderate numbers is finite: one pass, no array of booleans.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(array.sum()):
+            return
+    finite = np.isfinite(array)
+    if not finite.all():
+        place = tuple(int(index) for index in np.argwhere(~finite)[0])
+        raise InputError(
+            f"{field}{list(place)}",
+            float(array[place]),
+            f"every entry must be finite ({(~finite).sum()} of {array.size} are not)",
+        )

@@ -1,0 +1,36 @@
+"""Test-wide settings: 64-bit numbers, checked annotations, and the published reference problem."""
+
+from jaxtyping import install_import_hook
+
+# Every annotation of the two packages is checked during the tests. The hook must be in place
+# before either package is imported for the first time.
+_HOOK = install_import_hook(["theory", "sampler"], "beartype.beartype")
+
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+
+from tests.reference_data import load_full_reference, load_reduced_reference  # noqa: E402
+
+jax.config.update("jax_enable_x64", True)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """A random generator with a fixed seed, new for every test."""
+    return np.random.default_rng(20240515)
+
+
+@pytest.fixture(scope="session")
+def reference() -> dict[str, np.ndarray]:
+    """The published four-path problem with 100 of its test examples (tests/reference)."""
+    return load_reduced_reference()
+
+
+@pytest.fixture(scope="session")
+def full_reference() -> dict[str, np.ndarray]:
+    """The same with all 1,000 test examples, where that file lies beside the checkout."""
+    arrays = load_full_reference()
+    if arrays is None:
+        pytest.skip("shared/reference/markov_four_paths.npz is not beside this checkout")
+    return arrays

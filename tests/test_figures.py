@@ -1,0 +1,401 @@
+"""Figures: what is drawn is what is stored, and missing tables leave out their figure only."""
+
+import csv
+import itertools
+import json
+import re
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+import xarray as xr
+
+from sampler.errors import InputError
+from sampler.presentation.accuracy import (
+    AccuracyCurves,
+    SampledAccuracy,
+    draw_accuracy_against_width,
+)
+from sampler.presentation.figures import draw_run_figures, draw_sweep_figures
+from sampler.presentation.order_parameter_matrix import draw_order_parameter
+from sampler.presentation.predictor_scatter import ComparedPredictor, draw_predictor
+from sampler.presentation.rank_plot import draw_ranks, rank_histogram
+
+FOUR_PATHS = ("good", "adversarial 1", "denoising", "adversarial 2")
+SUBNETWORKS = {"good": 0.93, "good + denoising": 0.95}
+CHAINS, DRAWS, TEST_EXAMPLES, COMPONENTS = 4, 200, 300, 100
+ALL_RUN_FIGURES = {
+    "order_parameter",
+    "predictor_mean",
+    "kernel_alignment",
+    "accuracy",
+    "order_parameter_ranks",
+}
+
+
+def symmetric(upper: list[float], size: int) -> np.ndarray:
+    matrix = np.zeros((size, size))
+    matrix[np.triu_indices(size)] = upper
+    return matrix + np.triu(matrix, 1).T
+
+
+# U_1 of the four-path Markov task at N = 10: mean of weight-space draws and its MCSE.
+FOUR_PATH_MEAN = symmetric(
+    [14.961, 0.052, -5.991, -0.460, 0.511, -0.141, 0.040, 7.240, 0.077, 0.336], 4
+)
+FOUR_PATH_MCSE = symmetric(
+    [0.129, 0.026, 0.068, 0.019, 0.011, 0.018, 0.005, 0.070, 0.016, 0.007], 4
+)
+
+
+def order_parameter_tables(paths: tuple[str, ...], width: int) -> tuple[np.ndarray, ...]:
+    """Mean, MCSE and theory of a U_1 that tends to the identity as the width grows."""
+    size = len(paths)
+    if size == 4:
+        mean, mcse = FOUR_PATH_MEAN, FOUR_PATH_MCSE
+    else:
+        factor = np.random.default_rng(3).normal(size=(size, size))
+        mean, mcse = 4.0 * factor @ factor.T / size, np.full((size, size), 0.05)
+    share = 10.0 / width
+    mean = share * mean + (1.0 - share) * np.eye(size)
+    mcse = np.sqrt(share) * mcse
+    theory = mean * (1.0 - 1.0 / width)
+    return mean, mcse, theory
+
+
+def write_run(
+    directory: Path,
+    *,
+    paths: tuple[str, ...] = FOUR_PATHS,
+    width: int = 10,
+    labelled: bool = True,
+    compared: bool = True,
+    drawn: bool = True,
+    verdict: str = "pass",
+    accuracy: float = 0.95,
+) -> Path:
+    directory.mkdir(parents=True)
+    rng = np.random.default_rng(width)
+    mean, mcse, theory = order_parameter_tables(paths, width)
+    names = list(paths)
+    predictor = rng.choice([-1.0, 1.0], TEST_EXAMPLES) + 0.45 * rng.normal(size=TEST_EXAMPLES)
+    variance = 0.2 + 0.1 * rng.random(TEST_EXAMPLES)
+    decay = np.exp(-np.arange(COMPONENTS) / 6.0)
+    alignment = decay * np.abs(rng.normal(size=COMPONENTS))
+    gp_alignment = np.abs(rng.normal(size=COMPONENTS)) / 10.0
+    scored = accuracy if labelled else np.nan
+    xr.Dataset(
+        {
+            "order_parameter": (("path", "path_"), theory),
+            "predictor_mean": ("test_example", predictor),
+            "predictor_variance": ("test_example", variance),
+            "kernel_alignment": ("component", alignment / np.linalg.norm(alignment)),
+            "gp_kernel_alignment": ("component", gp_alignment / np.linalg.norm(gp_alignment)),
+            "accuracy_theory": scored,
+            "accuracy_gp": 0.826 if labelled else np.nan,
+            "accuracy_diagonal_only": scored - 0.06,
+            "accuracy_equal_diagonal": np.nan,
+            "accuracy_gp_subnetwork": (
+                "subnetwork",
+                [value if labelled else np.nan for value in SUBNETWORKS.values()],
+            ),
+        },
+        coords={"path": names, "path_": names, "subnetwork": list(SUBNETWORKS)},
+    ).to_netcdf(directory / "theory.nc", engine="h5netcdf")
+    (directory / "recipe.toml").write_text(
+        f'name = "synthetic"\n[network]\nwidths = {width}\n'
+        '[posterior]\ntemperature = 0.01\n[sampler]\nspace = "weights"\n'
+    )
+    if compared:
+        error = 0.02 + 0.02 * rng.random(TEST_EXAMPLES)
+        sampled = {"value": accuracy + 0.004, "mcse": 0.0012, "binomial_error": 0.0125}
+
+        def table(theory: np.ndarray, sampled: np.ndarray, mcse: np.ndarray) -> dict:
+            return {
+                "theory": theory.tolist(),
+                "sampled": sampled.tolist(),
+                "mcse": mcse.tolist(),
+                "difference_in_mcse": ((sampled - theory) / mcse).tolist(),
+                "relative_difference": 0.02,
+            }
+
+        noisy = predictor + error * rng.normal(size=TEST_EXAMPLES)
+        noisy_variance = 1.03 * variance + 0.1 * error * rng.normal(size=TEST_EXAMPLES)
+        content = {
+            "accuracy": {
+                "theory": accuracy if labelled else None,
+                "gp": 0.826 if labelled else None,
+                "sampled": sampled if labelled else None,
+            },
+            "order_parameter": table(theory, mean, mcse),
+            "predictor_mean": table(predictor, noisy, error),
+            "predictor_variance": table(variance, noisy_variance, 0.1 * error),
+            "diagnostics": {"verdict": verdict},
+            "cost": {"seconds": 1.0},
+        }
+        (directory / "comparison.json").write_text(json.dumps(content, allow_nan=False))
+    if drawn:
+        noise = rng.normal(size=(CHAINS, DRAWS, len(names), len(names)))
+        xr.Dataset(
+            {"order_parameter": (("chain", "draw", "path", "path_"), mean + 0.5 * noise)},
+            coords={
+                "chain": range(CHAINS),
+                "draw": range(DRAWS),
+                "path": names,
+                "path_": names,
+            },
+        ).to_netcdf(directory / "draws.nc", engine="h5netcdf", group="posterior")
+    return directory
+
+
+ACCURACY_AT_WIDTH = {10: 0.964, 30: 0.945, 100: 0.911, 300: 0.875, 1000: 0.845}
+
+
+def write_sweep(directory: Path, rows: list[tuple[str, int]], sampled_up_to: int = 30) -> Path:
+    directory.mkdir(parents=True)
+    table = []
+    for number, (point, width) in enumerate(rows):
+        accuracy = ACCURACY_AT_WIDTH[width]
+        sampled = width <= sampled_up_to
+        write_run(
+            directory / f"point-{number}",
+            width=width,
+            accuracy=accuracy,
+            compared=sampled,
+            drawn=sampled,
+        )
+        table.append(
+            {
+                "point": point,
+                "directory": f"point-{number}",
+                "width": width,
+                "accuracy_theory": accuracy,
+                "accuracy_gp": 0.826,
+                "accuracy_sampled": accuracy + 0.004 if sampled else "",
+                "accuracy_sampled_mcse": 0.0012 if sampled else "",
+                "accuracy_sampled_binomial": 0.0062 if sampled else "",
+                "sampled_space": "weights" if sampled else "",
+                "accuracy_diagonal_only": accuracy - 0.5 * (accuracy - 0.826),
+                "accuracy_equal_diagonal": accuracy - 0.02 if width >= 100 else "",
+            }
+            | {f"gp:{label}": value for label, value in SUBNETWORKS.items()}
+        )
+    with (directory / "sweep.csv").open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, fieldnames=list(table[0]))
+        writer.writeheader()
+        writer.writerows(table)
+    return directory
+
+
+def figure_names(written: list[Path]) -> set[str]:
+    stems = {suffix: {p.stem for p in written if p.suffix == suffix} for suffix in (".png", ".svg")}
+    assert stems[".png"] == stems[".svg"]
+    assert all(path.stat().st_size > 0 for path in written)
+    return stems[".png"]
+
+
+def svg_text(directory: Path, name: str) -> str:
+    return (directory / "figures" / f"{name}.svg").read_text(encoding="utf-8")
+
+
+def shown_widths(svg: str) -> set[int]:
+    """The widths named in titles; an SVG repeats each formula's source in a comment."""
+    return {int(width) for width in re.findall(r"<!--.*\$N\$ = (\d+)", svg)}
+
+
+def test_run_has_every_figure_with_names_numbers_and_errors(tmp_path):
+    directory = write_run(tmp_path / "run")
+    assert figure_names(draw_run_figures(directory)) == ALL_RUN_FIGURES
+    received = svg_text(directory, "order_parameter")
+    for expected in (*FOUR_PATHS, "14.96", "±0.13", "−5.991", "±0.068", "sampled weights"):
+        assert expected in received, expected
+    received = svg_text(directory, "accuracy")
+    for expected in ("95.40 ± 0.12", "82.6", "GP, good + denoising", "undefined"):
+        assert expected in received, expected
+
+
+def test_same_tables_give_the_same_bytes(tmp_path):
+    first, second = (draw_run_figures(write_run(tmp_path / name)) for name in ("a", "b"))
+    for expected, received in zip(first, second, strict=True):
+        assert expected.read_bytes() == received.read_bytes(), expected.name
+
+
+def test_caller_settings_are_left_alone(tmp_path):
+    expected = dict(matplotlib.rcParams)
+    draw_run_figures(write_run(tmp_path / "run"))
+    assert dict(matplotlib.rcParams) == expected
+
+
+@pytest.mark.parametrize(
+    ("missing", "left_out"),
+    [
+        ({"compared": False, "drawn": False}, {"predictor_mean", "order_parameter_ranks"}),
+        ({"compared": False}, {"predictor_mean"}),
+        ({"labelled": False}, {"accuracy"}),
+    ],
+)
+def test_missing_table_leaves_out_its_figure_only(tmp_path, missing, left_out):
+    directory = write_run(tmp_path / "run", **missing)
+    assert figure_names(draw_run_figures(directory)) == ALL_RUN_FIGURES - left_out
+    if not missing.get("compared", True):
+        assert "sampled" not in svg_text(directory, "order_parameter")
+
+
+def test_draws_alone_give_the_rank_plot(tmp_path):
+    directory = write_run(tmp_path / "run", compared=False)
+    (directory / "theory.nc").unlink()
+    assert figure_names(draw_run_figures(directory)) == {"order_parameter_ranks"}
+
+
+def test_failed_diagnostics_are_written_into_the_figure(tmp_path):
+    directory = write_run(tmp_path / "run", verdict="fail")
+    draw_run_figures(directory)
+    for name in ("order_parameter", "accuracy", "predictor_mean"):
+        assert "diagnostics failed" in svg_text(directory, name)
+
+
+@pytest.mark.parametrize("paths", [("good",), tuple(f"{h}·{k}" for h in "0123" for k in "0123")])
+def test_any_number_of_paths(tmp_path, paths):
+    directory = write_run(tmp_path / "run", paths=paths)
+    assert figure_names(draw_run_figures(directory)) == ALL_RUN_FIGURES
+    received = svg_text(directory, "order_parameter")
+    assert all(name in received for name in paths)
+    # Numbers, recognised by their errors, only where they fit their cells.
+    assert ("±" in received) == (len(paths) == 1)
+
+
+def test_order_parameter_panels_show_the_stored_matrices():
+    theory, sampled = np.array([[2.0, -1.0], [-1.0, 4.0]]), np.array([[2.5, -1.0], [-1.0, 3.0]])
+    mcse = np.array([[0.25, 0.1], [0.1, 0.0]])
+    figure = draw_order_parameter(("a", "b"), theory, sampled, mcse, "sampled", "")
+    images = [ax.images[0] for ax in figure.axes if ax.images]
+    np.testing.assert_array_equal(images[0].get_array(), theory)
+    np.testing.assert_array_equal(images[1].get_array(), sampled)
+    assert images[0].get_clim() == images[1].get_clim() == (-4.0, 4.0)
+    received = np.ma.filled(images[2].get_array(), np.nan)
+    np.testing.assert_array_equal(received, [[2.0, 0.0], [0.0, np.nan]])
+
+
+def test_predictor_error_bars_span_one_mcse():
+    theory, sampled, mcse = np.array([0.0, 1.0]), np.array([0.25, 1.5]), np.array([0.125, 0.5])
+    figure = draw_predictor([ComparedPredictor("mean", theory, sampled, mcse)], "sampled", "")
+    (bars,) = figure.axes[0].collections
+    expected = [[[0.0, 0.125], [0.0, 0.375]], [[1.0, 1.0], [1.0, 2.0]]]
+    np.testing.assert_array_equal(bars.get_segments(), expected)
+
+
+def test_rank_histogram_counts_every_draw_once():
+    draws = np.random.default_rng(0).normal(size=(3, 40))
+    ordered = np.sort(draws, axis=None)
+    expected = np.array(
+        [
+            [np.isin(chain, ordered[start : start + 30]).sum() for start in range(0, 120, 30)]
+            for chain in draws
+        ]
+    )
+    np.testing.assert_array_equal(rank_histogram(draws, bins=4), expected)
+
+
+def test_rank_histogram_of_a_displaced_chain_leaves_the_lower_bins():
+    draws = np.stack([np.arange(50.0), 100.0 + np.arange(50.0)])
+    np.testing.assert_array_equal(rank_histogram(draws, bins=2), [[50, 0], [0, 50]])
+
+
+def test_rank_plot_has_one_panel_for_each_distinct_element():
+    draws = np.random.default_rng(0).normal(size=(2, 60, 3, 3))
+    figure = draw_ranks(draws, ["a", "b", "c"], "")
+    assert sum(ax.axison for ax in figure.axes) == 6
+
+
+def test_sweep_has_every_figure_and_line(tmp_path):
+    rows = [(f"network.widths={width}", width) for width in (1000, 10, 300, 30, 100)]
+    directory = write_sweep(tmp_path / "sweep", rows)
+    assert figure_names(draw_sweep_figures(directory)) == {
+        "accuracy_against_width",
+        "order_parameter_against_width",
+        "kernel_alignment",
+    }
+    received = svg_text(directory, "accuracy_against_width")
+    for label in ("theory", "sampled weights", "GP, all paths", "GP, good<"):
+        assert label in received, label
+    received = svg_text(directory, "order_parameter_against_width")
+    # Drawn at the smallest width, 100 and 1000; sampled only where it was sampled.
+    assert {"14.96", "±0.13"} <= set(re.findall(r"±?[\d.]+", received))
+    assert received.count("sampled weights, ") == 1
+    assert shown_widths(received) == {10, 100, 1000}
+    assert shown_widths(svg_text(directory, "kernel_alignment")) == {10}
+
+
+def test_sweep_over_something_else_stands_side_by_side(tmp_path):
+    rows = [
+        (f"network.widths={w}, task.seed={s}", w) for w, s in itertools.product((10, 30), (0, 1))
+    ]
+    directory = write_sweep(tmp_path / "sweep", rows)
+    draw_sweep_figures(directory)
+    received = svg_text(directory, "accuracy_against_width")
+    assert all(point in received for point, _ in rows)
+
+
+def test_sweep_leaves_out_a_run_that_is_not_there(tmp_path):
+    directory = write_sweep(tmp_path / "sweep", [("a", 10), ("b", 30), ("c", 100)])
+    (directory / "point-0" / "theory.nc").unlink()
+    draw_sweep_figures(directory)
+    assert shown_widths(svg_text(directory, "order_parameter_against_width")) == {30, 100}
+
+
+def test_accuracy_against_width_draws_the_stored_values():
+    widths, nan = np.array([10.0, 100.0]), np.full(2, np.nan)
+    sampled = SampledAccuracy(
+        label="sampled",
+        accuracy=np.array([0.75, np.nan]),
+        mcse=np.array([0.125, np.nan]),
+        binomial_error=np.array([0.25, np.nan]),
+        diagnostics_passed=np.array([True, True]),
+    )
+    curves = AccuracyCurves(np.array([0.5, 0.25]), nan, {"good": nan}, nan, nan, [sampled])
+    figure = draw_accuracy_against_width(curves, widths, ("a", "b"), "")
+    ax = figure.axes[0]
+    lines = {line.get_label(): line for line in ax.lines}
+    np.testing.assert_array_equal(lines["theory"].get_ydata(), [50.0, 25.0])
+    np.testing.assert_array_equal(lines["sampled"].get_ydata(), [75.0])
+    assert ax.get_xscale() == "log"
+    assert not any("GP" in label for label in lines), "an undefined line must not be named"
+    thin, thick = (bars.get_segments()[0][:, 1] for bars in ax.collections)
+    np.testing.assert_array_equal(thin, [50.0, 100.0])
+    np.testing.assert_array_equal(thick, [62.5, 87.5])
+
+
+def damage_theory(directory: Path) -> None:
+    (directory / "theory.nc").write_bytes(b"not a netCDF file")
+
+
+def damage_comparison(directory: Path) -> None:
+    (directory / "comparison.json").write_text('{"accuracy": ')
+
+
+def damage_draws(directory: Path) -> None:
+    (directory / "draws.nc").write_bytes(b"\x00" * 100)
+
+
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [
+        (damage_theory, "theory.nc"),
+        (damage_comparison, "comparison.json"),
+        (damage_draws, "draws.nc"),
+    ],
+)
+def test_damaged_file_is_named(tmp_path, damage, name):
+    directory = write_run(tmp_path / "run")
+    damage(directory)
+    with pytest.raises(InputError, match=name):
+        draw_run_figures(directory)
+    assert not (directory / "figures").exists()
+
+
+def test_directory_without_results_is_refused(tmp_path):
+    with pytest.raises(InputError, match="neither"):
+        draw_run_figures(tmp_path)
+    with pytest.raises(InputError, match=r"sweep\.csv"):
+        draw_sweep_figures(tmp_path)

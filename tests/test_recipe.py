@@ -1,0 +1,171 @@
+"""Recipes: defaults, overrides, sweeps, and the resolved text."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sampler.errors import InputError
+from sampler.jobs.recipe import Recipe, load_recipe
+from sampler.jobs.toml_text import toml_text
+
+RECIPES = sorted((Path(__file__).parents[1] / "runs").glob("*.toml"))
+
+SHORTEST = """
+name = "shortest"
+[task]
+kind = "markov_chain"
+[network]
+widths = 10
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text: str, name: str = "recipe.toml") -> Path:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_only_name_kind_and_widths_are_required(write):
+    recipe = load_recipe(write(SHORTEST))
+    assert recipe.task.examples_train == 100
+    assert recipe.attention.heads == (("good", "random"), ("uniform", "random"))
+    assert recipe.posterior.temperature == 0.01
+    assert recipe.sampler.space == "weights"
+    assert recipe.points() == [("", recipe)]
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_shipped_recipe_reads_back_equal_with_the_same_hash(path, write):
+    expected = load_recipe(path)
+    received = load_recipe(write(expected.to_toml()))
+    assert received == expected
+    assert received.hash8 == expected.hash8
+    assert expected.name == path.stem
+
+
+@pytest.mark.parametrize("name", ["markov_two_paths", "markov_four_paths", "quickstart", "smoke"])
+def test_the_recipes_ship(name):
+    assert name in {path.stem for path in RECIPES}
+
+
+def test_hash_changes_with_a_default_made_different(write):
+    path = write(SHORTEST)
+    hashes = {
+        load_recipe(path, overrides).hash8
+        for overrides in ([], ["sampler.seed=1"], ["theory.tolerance=1e-9"], ["task.seed=1"])
+    }
+    assert len(hashes) == 4
+    assert load_recipe(path, ["sampler.seed=0"]).hash8 == load_recipe(path).hash8
+
+
+def test_overrides_are_toml_values_and_single_words(write):
+    overrides = [
+        "network.widths=[3, 4, 5]",
+        "network.readout=mean",
+        "posterior.temperature = 1",
+        "sampler.keep_weights=true",
+        "sampler.largest_width.weights=30",
+    ]
+    recipe = load_recipe(write(SHORTEST), overrides)
+    assert recipe.network.widths == (3, 4, 5)
+    assert recipe.network.readout == "mean"
+    assert isinstance(recipe.posterior.temperature, float)
+    assert recipe.sampler.keep_weights is True
+    assert recipe.sampler.largest_width == {"weights": 30}
+
+
+def test_widths_and_variances_are_repeated_for_every_layer(write):
+    recipe = load_recipe(write(SHORTEST), ["network.variances=[1, 2, 3, 4]"])
+    assert recipe.network.layer_widths(2) == (10, 10, 10)
+    assert recipe.network.layer_variances(2) == (1.0, 2.0, 3.0, 4.0)
+    with pytest.raises(InputError, match=r"network\.variances = \[1\.0, 2\.0, 3\.0, 4\.0\]: .* 5 "):
+        recipe.network.layer_variances(3)
+
+
+SWEEP = """
+name = "sweep"
+[task]
+kind = "markov_chain"
+[network]
+[sweep]
+"network.widths" = [10, [2, 3, 4]]
+posterior.temperature = [0.01, 0.1]
+"""
+
+
+def test_a_sweep_is_a_grid_whose_last_key_is_fastest(write):
+    recipe = load_recipe(write(SWEEP))
+    points = recipe.points()
+    assert [label for label, _ in points] == [
+        "network.widths=10,posterior.temperature=0.01",
+        "network.widths=10,posterior.temperature=0.1",
+        "network.widths=[2, 3, 4],posterior.temperature=0.01",
+        "network.widths=[2, 3, 4],posterior.temperature=0.1",
+    ]
+    assert [(p.network.widths, p.posterior.temperature) for _, p in points] == [
+        (10, 0.01),
+        (10, 0.1),
+        ((2, 3, 4), 0.01),
+        ((2, 3, 4), 0.1),
+    ]
+    assert len({point.hash8 for _, point in points} | {recipe.hash8}) == 5
+    assert all(point.sweep == {} for _, point in points)
+
+
+def test_an_override_takes_its_key_out_of_the_sweep(write):
+    recipe = load_recipe(write(SWEEP), ["network.widths=7"])
+    assert [point.network.widths for _, point in recipe.points()] == [7, 7]
+    assert list(recipe.sweep) == ["posterior.temperature"]
+
+
+def test_an_override_of_the_sweep_itself(write):
+    recipe = load_recipe(write(SWEEP), ["sweep.network.widths=[5]"])
+    assert {point.network.widths for _, point in recipe.points()} == {5}
+    recipe = load_recipe(write(SHORTEST), ["sweep.network.widths=[5, 6]"])
+    assert [label for label, _ in recipe.points()] == ["network.widths=5", "network.widths=6"]
+
+
+def test_the_path_of_arrays_is_relative_to_the_recipe(tmp_path, write, monkeypatch):
+    text = 'name = "mine"\ntask = {kind = "arrays", path = "data/a.npz"}\nnetwork.widths = 3\n'
+    path = write(text)
+    monkeypatch.chdir("/")
+    recipe = load_recipe(path)
+    assert recipe.task.path == str(tmp_path / "data" / "a.npz")
+    assert recipe.attention is None
+    (tmp_path / "elsewhere").mkdir()
+    resolved = tmp_path / "elsewhere" / "recipe.toml"
+    resolved.write_text(recipe.to_toml(), encoding="utf-8")
+    assert load_recipe(resolved) == recipe
+
+
+def test_a_recipe_is_frozen(write):
+    recipe = load_recipe(write(SHORTEST))
+    with pytest.raises(ValueError, match="frozen"):
+        recipe.network.widths = 3
+    assert isinstance(recipe, Recipe)
+
+
+values = st.recursive(
+    st.booleans()
+    | st.integers(min_value=-(2**63), max_value=2**63 - 1)
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), values, max_size=4))
+def test_toml_text_reads_back_equal(settings):
+    import tomllib
+
+    assert tomllib.loads(toml_text(settings)) == settings

@@ -1,0 +1,118 @@
+"""The hidden Markov task: the statistics that define it, its streams, its heads."""
+
+import numpy as np
+import pytest
+
+from sampler.jobs.recipe_sections import AttentionSection, MarkovChainSection
+from sampler.tasks.markov_chain import make_markov_chain
+
+# A statistic over many independent draws is normal: beyond this many standard errors once in
+# half a million.
+STANDARD_ERRORS = 5.0
+
+
+def make(heads=(("good",), ("uniform",)), beta=10.0, **settings):
+    section = MarkovChainSection(kind="markov_chain", **settings)
+    return make_markov_chain(section, AttentionSection(heads=heads, inverse_temperature=beta))
+
+
+def noiseless(**settings):
+    return make(parallel_noise=0.0, perpendicular_noise=0.0, **settings)
+
+
+def states_of(task):
+    """Hidden states ±1 [example, token] of a noiseless task."""
+    return np.where(task.train.inputs[:, 1:, 0] > 0, 1, -1)
+
+
+def assert_frequency(received, expected, count):
+    error = np.sqrt(expected * (1 - expected) / count)
+    assert abs(received - expected) < STANDARD_ERRORS * error, f"{received=} {expected=} {error=}"
+
+
+def test_defaults_have_the_sizes_of_the_paper():
+    task = make(heads=(("good", "random"), ("uniform", "random")))
+    assert task.train.inputs.shape == (100, 31, 231)
+    assert task.test.inputs.shape == (1000, 31, 231)
+    assert task.train.labels.shape == (100, 1)
+    assert [matrices.shape for matrices in task.train.attention] == [(100, 2, 31, 31)] * 2
+    assert task.path_names == ("good", "adversarial 1", "denoising", "adversarial 2")
+    for split in (task.train, task.test):
+        assert split.labels.sum() == 0
+        assert set(split.labels.ravel()) == {-1.0, 1.0}
+
+
+def test_classes_stay_in_their_state_with_their_probabilities():
+    task = noiseless(examples_train=2000, features=2, tokens=20, stay_positive=0.8, seed=3)
+    states, labels = states_of(task), task.train.labels[:, 0]
+    stays = states[:, 1:] == states[:, :-1]
+    for label, expected in ((1, 0.8), (-1, 0.3)):
+        of_class = stays[labels == label]
+        assert_frequency(of_class.mean(), expected, of_class.size)
+    assert_frequency((states[:, 0] > 0).mean(), 0.5, 2000)
+
+
+def test_without_noise_features_are_the_two_state_vectors_and_positions_one_hot():
+    task = noiseless(examples_train=4, features=6, tokens=5)
+    inputs = task.train.inputs
+    features, positions = inputs[..., :6], inputs[..., 6:]
+    assert np.array_equal(positions, np.broadcast_to(np.eye(6), (4, 6, 6)))
+    assert not features[:, 0].any()
+    root = np.sqrt(2.0)
+    vectors = {(root,) * 3 + (0.0,) * 3, (0.0,) * 3 + (root,) * 3}
+    assert {tuple(token) for token in features[:, 1:].reshape(-1, 6)} == vectors
+
+
+@pytest.mark.parametrize(("parallel", "perpendicular"), [(1.0, 5.0), (2.0, 0.5)])
+def test_noise_within_and_across_the_plane_has_its_own_size(parallel, perpendicular):
+    settings = {"examples_train": 200, "features": 20, "tokens": 30, "seed": 1}
+    noisy = make(parallel_noise=parallel, perpendicular_noise=perpendicular, **settings)
+    noise = noisy.train.inputs[:, 1:, :20] - noiseless(**settings).train.inputs[:, 1:, :20]
+    upper, lower = np.repeat([1.0, 0.0], 10), np.repeat([0.0, 1.0], 10)
+    basis = np.linalg.qr(
+        np.column_stack([upper - lower, upper + lower, np.eye(20)[:, 1:10:1], np.eye(20)[:, 11:20]])
+    )[0]
+    received = (noise @ basis).reshape(-1, 20).var(axis=0)
+    expected = np.repeat([parallel**2, perpendicular**2], [2, 18])
+    error = expected * np.sqrt(2 / (200 * 30))
+    assert np.all(np.abs(received - expected) < STANDARD_ERRORS * error)
+
+
+def test_the_streams_are_separate():
+    small = make(heads=(("random",), ("random",)), examples_train=6, examples_test=4)
+    task = make(heads=(("random",), ("random", "random")), examples_train=6, examples_test=8)
+    assert np.array_equal(small.train.inputs, task.train.inputs)
+    assert np.array_equal(small.train.attention[1], task.train.attention[1][:, :1])
+    assert not np.array_equal(task.train.inputs[:4, 1:], task.test.inputs[:4, 1:])
+    assert task.head_names[1] == ("random 1", "random 2")
+
+
+def test_seeds_decide_data_and_heads_each_for_itself():
+    heads = (("random",), ("uniform",))
+    first, again = make(heads, examples_train=4), make(heads, examples_train=4)
+    assert np.array_equal(first.train.attention[0], again.train.attention[0])
+    assert np.array_equal(first.train.inputs, again.train.inputs)
+    other_data = make(heads, examples_train=4, seed=1)
+    other_heads = make(heads, examples_train=4, head_seed=1)
+    assert not np.array_equal(first.train.inputs, other_data.train.inputs)
+    assert np.array_equal(first.train.inputs, other_heads.train.inputs)
+    assert not np.array_equal(first.train.attention[0], other_heads.train.attention[0])
+
+
+def test_the_good_head_attends_to_a_previous_token_of_the_same_state_else_to_bos():
+    task = noiseless(examples_train=20, tokens=12, beta=200.0)
+    states = states_of(task)
+    strongest = task.train.attention[0][:, 0].argmax(axis=1)  # [example, query]
+    for query in range(2, 13):  # query 1 has no previous token but BOS
+        same = states[:, query - 1] == states[:, query - 2]
+        expected = np.where(same, query - 1, 0)
+        assert np.array_equal(strongest[:, query], expected)
+    assert np.array_equal(strongest[:, 1], np.zeros(20))
+    others = 1.0 - np.take_along_axis(task.train.attention[0][:, 0], strongest[:, None], 1)[:, 0]
+    # The runner-up is 0.5 β below: the rest carries at most (number of keys) · exp(−0.5 β).
+    assert others[:, 1:].max() < 13 * np.exp(-0.5 * 200.0) + 13 * np.finfo(float).eps
+
+
+def test_the_uniform_head_is_exactly_uniform():
+    task = make(examples_train=4, tokens=9)
+    assert np.array_equal(task.train.attention[1], np.full((4, 1, 10, 10), 1 / 10))

@@ -1,0 +1,166 @@
+"""The action against its literal transcription, and against the exact posterior."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding
+from tests.problems import ARCHITECTURES, random_order_parameters, random_problem
+from theory import OrderParameters, action, entropy_terms
+from theory.order_parameters import from_log_cholesky, to_log_cholesky
+
+WIDE = [name for name in ARCHITECTURES if name != "narrow"]
+
+
+def partial_trace(matrix, heads):
+    """Σ_h U^{(h,ρ),(h,ρ')}."""
+    rows = len(matrix) // heads
+    return np.einsum("hrhs->rs", matrix.reshape(heads, rows, heads, rows))
+
+
+def literal_action(problem, matrices):
+    """The action as it is written down, with inverses, traces and determinants of matrices."""
+    arch = problem.architecture
+    log_determinant = [np.linalg.slogdet(matrix)[1] for matrix in matrices]
+    top = arch.layers
+    total = arch.widths[top] * (
+        np.trace(matrices[top]) / arch.variances[top + 1] - log_determinant[top]
+    )
+    for layer in range(arch.layers):  # layer l of the theory is layer + 1
+        traced = partial_trace(matrices[layer], arch.heads[layer])
+        total += arch.widths[layer] * (
+            np.trace(np.linalg.inv(matrices[layer + 1]) @ traced) / arch.variances[layer + 1]
+            - log_determinant[layer]
+            + arch.heads[layer] * log_determinant[layer + 1]
+        )
+    noisy = literal_noisy_kernel(problem, matrices[0])
+    labels = np.asarray(problem.labels).reshape(-1)
+    return total + np.linalg.slogdet(noisy)[1] + labels @ np.linalg.inv(noisy) @ labels
+
+
+def literal_noisy_kernel(problem, overlap):
+    arch, attended = problem.architecture, np.asarray(problem.attended)
+    blocks = overlap.reshape(arch.path_count, arch.outputs, arch.path_count, arch.outputs)
+    kernel = np.einsum("xpi,pcqd,yqi->xcyd", attended, blocks, attended)
+    kernel *= arch.variances[0] / (arch.channels * arch.path_count)
+    size = problem.labels.size
+    return kernel.reshape(size, size) + problem.temperature * np.eye(size)
+
+
+def rounding_of(problem, matrices):
+    condition = max(np.linalg.cond(literal_noisy_kernel(problem, matrices[0])), 1)
+    condition = max(condition, *(np.linalg.cond(matrix) for matrix in matrices))
+    arch = problem.architecture
+    scale = sum(n * p for n, p in zip(arch.widths, arch.order_parameter_sizes, strict=True))
+    return {"operations": problem.labels.size**2, "condition": condition, "scale": scale}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_action_is_the_formula(name, rng):
+    problem = random_problem(ARCHITECTURES[name], rng)
+    matrices = random_order_parameters(problem.architecture, rng)
+    order_parameters = OrderParameters.from_matrices(matrices)
+    received = action(order_parameters, problem.architecture, problem.energy)
+    expected = literal_action(problem, matrices)
+    assert_equal_to_rounding(received, expected, **rounding_of(problem, matrices))
+
+
+@pytest.mark.parametrize("name", ["one head", "two layers, three outputs"])
+def test_gradient_is_that_of_finite_differences(name, rng):
+    problem = random_problem(ARCHITECTURES[name], rng)
+    arch = problem.architecture
+    matrices = random_order_parameters(arch, rng)
+    point = to_log_cholesky(OrderParameters.from_matrices(matrices))
+    direction = rng.standard_normal(point.shape)
+    direction = jnp.asarray(direction / np.linalg.norm(direction))
+
+    def along(distance):
+        moved = from_log_cholesky(point + distance * direction, arch.order_parameter_sizes)
+        return action(moved, arch, problem.energy)
+
+    received = float(jax.jit(lambda d: jax.jvp(along, (d,), (1.0,))[1])(0.0))
+    by_reverse_mode = float(jax.jit(jax.grad(along))(0.0))
+    # Central differences of the literal formula at three steps: the spread of two Richardson
+    # extrapolations bounds what both leave out, and rounding of the action adds noise / step.
+    step = FLOAT64_ROUNDING**0.2
+
+    def slope(size):
+        ends = []
+        for sign in (1, -1):
+            moved = from_log_cholesky(point + sign * size * direction, arch.order_parameter_sizes)
+            ends.append(literal_action(problem, [np.asarray(m) for m in moved.matrices]))
+        return (ends[0] - ends[1]) / (2 * size)
+
+    slopes = [slope(size) for size in (4 * step, 2 * step, step)]
+    coarse, fine = ((4 * b - a) / 3 for a, b in zip(slopes, slopes[1:], strict=False))
+    rounding = rounding_of(problem, matrices)
+    noise = FLOAT64_ROUNDING * rounding["scale"] * rounding["condition"] / step
+    limit = abs(fine - coarse) + noise
+    assert abs(received - fine) <= limit, (received, fine, limit)
+    assert limit < 1e-4 * abs(fine), "the comparison must be able to fail"
+    assert abs(by_reverse_mode - fine) <= limit, (by_reverse_mode, fine, limit)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_without_data_the_minimum_is_the_gp_limit(name, rng):
+    arch = ARCHITECTURES[name]
+    variances = arch.order_parameter_variances
+
+    @jax.jit
+    def without_data(point):
+        order_parameters = from_log_cholesky(point, arch.order_parameter_sizes)
+        return entropy_terms(order_parameters, arch.heads, arch.widths, variances)
+
+    point = to_log_cholesky(OrderParameters.gp_limit(arch))
+    sizes = np.array(arch.order_parameter_sizes)
+    # A_0 = Σ N_l p_l (1 − ln σ_l²)
+    expected = np.sum(np.array(arch.widths) * sizes * (1 - np.log(variances)))
+    scale = float(np.sum(np.array(arch.widths) * sizes))
+    assert_equal_to_rounding(without_data(point), expected, operations=100, scale=scale)
+    gradient = jax.jit(jax.grad(without_data))(point)
+    assert_equal_to_rounding(gradient, 0.0, operations=100, scale=scale)
+    if name in ("one head", "two layers"):
+        assert np.linalg.eigvalsh(jax.jit(jax.hessian(without_data))(point))[0] > 0
+
+
+def wishart_chain_log_density(arch, matrices):
+    """ln p(U_a, U_L … U_1): U_a ~ Wishart(σ_a² 1/N_a), U_l ~ Wishart(σ_l² (1 ⊗ U_{l+1})/N_l)."""
+    above, total = np.eye(arch.outputs), 0.0
+    scales = zip(arch.widths, (*arch.heads, 1), arch.order_parameter_variances, strict=True)
+    for matrix, (width, heads, variance) in reversed(list(zip(matrices, scales, strict=True))):
+        scale = variance * np.kron(np.eye(heads), above) / width
+        total += scipy.stats.wishart(df=width, scale=scale).logpdf(matrix)
+        above = matrix
+    return total
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_action_is_the_exact_log_posterior_but_for_the_invariant_measure(name, rng):
+    """ln p(U, y) + A/2 + ½ Σ (p_l + 1) ln det U_l is one constant, with a known value."""
+    problem = random_problem(ARCHITECTURES[name], rng)
+    arch = problem.architecture
+    widths, variances = np.array(arch.widths), np.array(arch.order_parameter_variances)
+    sizes = np.array(arch.order_parameter_sizes)
+    constant = sum(
+        n * p / 2 * np.log(n / (2 * v)) - scipy.special.multigammaln(n / 2, p)
+        for n, p, v in zip(widths, sizes, variances, strict=True)
+    )
+    constant -= problem.labels.size / 2 * np.log(2 * np.pi)
+    labels = np.asarray(problem.labels).reshape(-1)
+    for _ in range(3):
+        matrices = random_order_parameters(arch, rng)
+        order_parameters = OrderParameters.from_matrices(matrices)
+        noisy = literal_noisy_kernel(problem, matrices[0])
+        log_joint = wishart_chain_log_density(arch, matrices)
+        log_joint += scipy.stats.multivariate_normal(np.zeros(len(noisy)), noisy).logpdf(labels)
+        measure = sum(
+            (p + 1) / 2 * np.linalg.slogdet(matrix)[1]
+            for p, matrix in zip(sizes, matrices, strict=True)
+        )
+        value = float(action(order_parameters, arch, problem.energy))
+        rounding = rounding_of(problem, matrices)
+        rounding["scale"] = max(abs(value), abs(constant))
+        assert_equal_to_rounding(log_joint + value / 2 + measure, constant, **rounding)

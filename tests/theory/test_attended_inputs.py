@@ -1,0 +1,97 @@
+"""Attended inputs, and the sum over paths that makes them sufficient."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.assertions import assert_equal_to_rounding
+from tests.problems import ARCHITECTURES, random_network_data, random_weights
+from theory import AttentionPaths, attended_inputs, path_features
+from theory.attended_inputs import token_readout
+
+READOUTS = {
+    "last": lambda tokens: np.eye(tokens)[-1],
+    "first": lambda tokens: np.eye(tokens)[0],
+    "mean": lambda tokens: np.ones(tokens) / tokens,
+}
+
+
+def token_by_token(architecture, data, weights):
+    """f(x) through every layer and every token, as the network is defined."""
+    arch, outputs = architecture, []
+    for example, tokens in enumerate(data.inputs):
+        hidden = weights["V_0"] @ tokens.T / np.sqrt(arch.channels)  # [N_1, token]
+        for layer, heads in enumerate(arch.heads):
+            hidden = sum(
+                weights[f"V_{layer + 1}"][head] @ hidden @ data.attention[layer][example, head]
+                for head in range(heads)
+            ) / np.sqrt(heads * arch.widths[layer])
+        read = hidden @ READOUTS[data.readout](tokens.shape[0])
+        outputs.append(weights["a"] @ read / np.sqrt(arch.widths[-1]))
+    return np.array(outputs)
+
+
+def sum_over_paths(architecture, attended, weights):
+    """f(x) from attended inputs, one explicit product of weights per path."""
+    arch, total = architecture, 0.0
+    for position, path in enumerate(AttentionPaths(arch.heads).indices):
+        carried = weights["a"]
+        for layer in reversed(range(arch.layers)):
+            values = weights[f"V_{layer + 1}"][path[layer]]
+            carried = carried @ values / np.sqrt(arch.widths[layer + 1])
+        total = total + np.asarray(attended)[:, position] @ weights["V_0"].T @ carried.T
+    return total / np.sqrt(arch.path_count * arch.widths[0] * arch.channels)
+
+
+@pytest.mark.parametrize("readout", READOUTS)
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_sum_over_paths_is_the_forward_pass(name, readout, rng):
+    architecture = ARCHITECTURES[name]
+    data = random_network_data(architecture, rng, readout=readout)
+    weights = random_weights(architecture, rng)
+    expected = token_by_token(architecture, data, weights)
+    received = sum_over_paths(architecture, data.attended, weights)
+    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("readout", READOUTS)
+def test_attended_inputs_are_products_of_attention_matrices(readout, rng):
+    architecture = ARCHITECTURES["three layers"]
+    data = random_network_data(architecture, rng, tokens=5, readout=readout)
+    received = data.attended
+    expected = np.empty(received.shape)
+    for example, tokens in enumerate(data.inputs):
+        for position, path in enumerate(AttentionPaths(architecture.heads).indices):
+            product = tokens.T
+            for layer, head in enumerate(path):
+                product = product @ data.attention[layer][example, head]
+            expected[example, position] = product @ READOUTS[readout](5)
+    # three sums over 5 tokens and the readout's own
+    assert_equal_to_rounding(received, expected, operations=20, scale=np.abs(data.inputs).max())
+
+
+def test_the_order_of_tokens_does_not_matter_to_the_mean(rng):
+    data = random_network_data(ARCHITECTURES["two layers"], rng, tokens=5, readout="mean")
+    order = rng.permutation(5)
+    attention = tuple(jnp.asarray(w[:, :, order][:, :, :, order]) for w in data.attention)
+    received = attended_inputs(jnp.asarray(data.inputs[:, order]), attention, "mean")
+    assert_equal_to_rounding(
+        received, data.attended, operations=20, scale=np.abs(data.inputs).max()
+    )
+
+
+def test_features_carry_variance_channels_and_paths(rng):
+    attended = jnp.asarray(rng.standard_normal((4, 6, 5)))
+    expected = np.sqrt(0.7) * np.asarray(attended) / np.sqrt(5 * 6)
+    assert_equal_to_rounding(path_features(attended, 0.7), expected, operations=4)
+
+
+def test_features_keep_single_precision(rng):
+    attended = jnp.asarray(rng.standard_normal((4, 6, 5)), jnp.float32)
+    assert path_features(attended, 0.7).dtype == jnp.float32
+
+
+def test_an_unknown_readout_is_named():
+    with pytest.raises(ValueError, match=r"readout = 'middle': must be 'last', 'first' or 'mean'"):
+        # the annotation is checked first inside tests: reach the function behind it
+        token_readout.__wrapped__(4, "middle")
