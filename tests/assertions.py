@@ -63,7 +63,7 @@ def assert_equal_to_rounding(
     if not np.all(difference <= limit):
         bad = _first(~(difference <= limit))
         raise AssertionError(
-            f"{what}{list(bad)}: received {received[bad]!r}, expected {expected[bad]!r}: "
+            f"{what}{list(bad)}: received {received[bad]:.17g}, expected {expected[bad]:.17g}: "
             f"difference {difference[bad]:.2e}, rounding explains {limit:.2e}; "
             f"{np.sum(~(difference <= limit))} of {difference.size} entries fail"
         )

@@ -7,6 +7,7 @@ from jaxtyping import install_import_hook
 _HOOK = install_import_hook(["theory", "sampler"], "beartype.beartype")
 
 import jax  # noqa: E402
+import jaxtyping  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
@@ -19,6 +20,14 @@ jax.config.update("jax_enable_x64", True)
 def rng() -> np.random.Generator:
     """A random generator with a fixed seed, new for every test."""
     return np.random.default_rng(20240515)
+
+
+@pytest.fixture
+def without_annotation_checks():
+    """Annotations as users have them, unchecked: for tests of the messages that users see."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse.linalg
 
-# A trial step is shortened until no coordinate moves further than this (they are logarithms).
+# A trial step is shortened until no coordinate moves further than this times its scale.
 LARGEST_MOVE = 3.0
 SUFFICIENT_DECREASE = 1e-4
 HALVINGS = 40
@@ -26,12 +26,14 @@ class Descent:
 def descend(
     value_and_gradient: Callable[[np.ndarray], tuple[float, np.ndarray]],
     newton_direction: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    coordinate_scales: Callable[[np.ndarray], np.ndarray],
     start: np.ndarray,
     tolerance: float,
     max_steps: int,
 ) -> Descent:
     """Newton directions with backtracking until |gradient| ≤ tolerance.
 
+    `coordinate_scales` gives, at a point, the distance over which each coordinate changes things.
     Near the minimum the value stops changing before the gradient does, so a step that lowers the
     gradient norm without raising the value beyond rounding is accepted too.
     """
@@ -44,7 +46,8 @@ def descend(
         if norm <= tolerance:
             return Descent(point, float(value), norm, step, "converged")
         direction = newton_direction(point, gradient)
-        direction *= min(1.0, LARGEST_MOVE / max(np.abs(direction).max(), 1e-300))
+        furthest = np.max(np.abs(direction) / coordinate_scales(point))
+        direction *= min(1.0, LARGEST_MOVE / max(furthest, 1e-300))
         slope, rounding = float(gradient @ direction), 1e-13 * (1.0 + abs(value))
         length = 1.0
         for _ in range(HALVINGS):

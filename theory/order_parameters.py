@@ -95,6 +95,22 @@ def from_log_cholesky(
     return OrderParameters(tuple(factors))
 
 
+def coordinate_scales(coordinates: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """1 for every logarithm, √(U_l)_ii for the entries of row i of F_l below the diagonal.
+
+    The natural unit of each log-Cholesky coordinate, whatever the scale of the labels.
+    """
+    scales, start = np.ones_like(coordinates), 0
+    for size in sizes:
+        below = slice(start + size, start + size * (size + 1) // 2)
+        rows = np.tril_indices(size, -1)[0]
+        square = np.exp(2.0 * coordinates[start : start + size])
+        np.add.at(square, rows, coordinates[below] ** 2)
+        scales[below] = np.sqrt(square)[rows]
+        start = below.stop
+    return scales
+
+
 def _lower_factor(coordinates: Float[Array, " _count"], size: int) -> Float[Array, "_size _size"]:
     """Lower-triangular matrix with exp(first `size` entries) on its diagonal.
 

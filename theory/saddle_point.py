@@ -19,7 +19,12 @@ from theory.newton import (
     smallest_eigenvalue,
     truncated_direction,
 )
-from theory.order_parameters import OrderParameters, from_log_cholesky, to_log_cholesky
+from theory.order_parameters import (
+    OrderParameters,
+    coordinate_scales,
+    from_log_cholesky,
+    to_log_cholesky,
+)
 
 # Up to this many coordinates the Hessian is formed and factorised; above, only its products.
 DENSE_COORDINATES = 500
@@ -37,6 +42,13 @@ class SaddlePointStatus(Enum):
     NOT_A_MINIMUM = "gradient met the tolerance at a point that is not a minimum"
     NOT_FINITE = "the action is not finite"
 
+
+REMEDY = {
+    SaddlePointStatus.STEP_LIMIT: "raise theory.max_steps",
+    SaddlePointStatus.STALLED: "rounding decides here: raise theory.tolerance, or the temperature",
+    SaddlePointStatus.NOT_A_MINIMUM: "raise theory.starts",
+    SaddlePointStatus.NOT_FINITE: "rescale inputs and labels, or raise the temperature",
+}
 
 STATUS_OF_DESCENT = {
     "converged": SaddlePointStatus.CONVERGED,
@@ -80,7 +92,7 @@ class SaddlePoint:
             f"(limit {self.tolerance:.0e}) after {self.steps} Newton steps, "
             f"smallest Hessian eigenvalue {self.smallest_hessian_eigenvalue:.3g}"
         )
-        return text if self.converged else text + "; raise theory.max_steps or theory.starts"
+        return text if self.converged else f"{text}; {REMEDY[self.status]}"
 
 
 def default_tolerance(coordinates: int) -> float:
@@ -119,7 +131,14 @@ def solve_saddle_point(
     noise = np.random.default_rng(seed)
     kicks = [RANDOM_START_SPREAD * noise.standard_normal(count) for _ in range(starts - 1)]
     descents = [
-        descend(landscape.value_and_gradient, landscape.direction, start, limit, max_steps)
+        descend(
+            landscape.value_and_gradient,
+            landscape.direction,
+            partial(coordinate_scales, sizes=architecture.order_parameter_sizes),
+            start,
+            limit,
+            max_steps,
+        )
         for start in [begin, *(begin + kick for kick in kicks)]
     ]
     best = min(descents, key=_rank)

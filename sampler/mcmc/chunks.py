@@ -32,7 +32,8 @@ class Chunk:
     done, total   steps finished so far in this phase, and the phase's length
     observables   name → [chain, draw, …]; empty in warm-up
     statistics    ArviZ name → [chain, draw] of every step
-    seconds       wall time of this chunk (the first one includes compilation)
+    seconds       wall time of this chunk
+    compiled      whether the chunk's time includes compilation
     """
 
     phase: str
@@ -41,6 +42,12 @@ class Chunk:
     observables: Mapping[str, np.ndarray]
     statistics: Mapping[str, np.ndarray]
     seconds: float
+    compiled: bool = False
+
+    @property
+    def draws(self) -> int:
+        """Steps of this chunk, per chain."""
+        return self.statistics["n_steps"].shape[1]
 
 
 def sample_in_chunks(
@@ -55,6 +62,7 @@ def sample_in_chunks(
     rows = jax.eval_shape(partial(step, thinning=1), state, key, 0, *data)[1:]
     capacity = _capacity(rows)
     advance = jax.jit(partial(_advance, step, capacity), static_argnames="thinning")
+    compiled_for: set[int] = set()
     for phase, total in (("warmup", settings.warmup), ("draws", settings.draws)):
         done, length = 0, 1
         thinning = settings.thinning if phase == "draws" else 1
@@ -68,7 +76,10 @@ def sample_in_chunks(
             seconds = time.perf_counter() - started
             done += length
             kept = _by_chain(observables, length) if phase == "draws" else {}
-            on_chunk(Chunk(phase, done, total, kept, _by_chain(statistics, length), seconds))
+            statistics = _by_chain(statistics, length)
+            compiled = thinning not in compiled_for
+            compiled_for.add(thinning)
+            on_chunk(Chunk(phase, done, total, kept, statistics, seconds, compiled))
             length = _next_length(length, seconds, capacity)
 
 

@@ -1,5 +1,7 @@
 """The action against its literal transcription, and against the exact posterior."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -95,7 +97,7 @@ def test_gradient_is_that_of_finite_differences(name, rng):
         return (ends[0] - ends[1]) / (2 * size)
 
     slopes = [slope(size) for size in (4 * step, 2 * step, step)]
-    coarse, fine = ((4 * b - a) / 3 for a, b in zip(slopes, slopes[1:], strict=False))
+    coarse, fine = ((4 * b - a) / 3 for a, b in itertools.pairwise(slopes))
     rounding = rounding_of(problem, matrices)
     noise = FLOAT64_ROUNDING * rounding["scale"] * rounding["condition"] / step
     limit = abs(fine - coarse) + noise

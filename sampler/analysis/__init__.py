@@ -1,0 +1,8 @@
+"""From a solved theory and from draws to labelled tables and their comparison.
+
+labels        names of axes and coordinates
+theory_table  what the theory predicts (`theory.nc`)
+draws_table   draws in the layout of ArviZ (`draws.nc`)
+estimate      means and variances with Monte Carlo errors
+comparison    theory against draws (`comparison.json`)
+"""

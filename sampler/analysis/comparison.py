@@ -1,0 +1,101 @@
+"""Theory against draws: every sampled number with its error, every difference in two units."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+from sampler.analysis.estimate import (
+    Estimate,
+    batch_means,
+    bootstrap,
+    mean_of,
+    mean_of_batches,
+    variance_of,
+    variance_of_batches,
+)
+from sampler.mcmc.draws import BatchMoments
+from theory.accuracy import correct, labels_are_classes
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One quantity from the theory and from the draws.
+
+    difference = sampled − theory, in units of the MCSE and relative to |sampled|.
+    """
+
+    theory: np.ndarray
+    sampled: Estimate
+
+    def as_dict(self) -> dict:
+        difference = self.sampled.value - self.theory
+        with np.errstate(divide="ignore", invalid="ignore"):
+            in_mcse = difference / self.sampled.mcse
+            relative = difference / np.abs(self.sampled.value)
+        return {
+            "theory": self.theory,
+            "sampled": self.sampled.value,
+            "mcse": self.sampled.mcse,
+            "difference_in_mcse": in_mcse,
+            "relative_difference": relative,
+        }
+
+
+def compare_draws(
+    theory: xr.Dataset,
+    draws: Mapping[str, np.ndarray],
+    moments: Mapping[str, BatchMoments],
+    labels_test: np.ndarray | None,
+) -> dict[str, dict]:
+    """U_l, predictor mean and variance, and accuracy: theory against draws [chain, draw, …].
+
+    Theory and draws differ by O(1/N) at finite width, whatever the number of draws.
+    """
+    compared = {
+        name: Compared(theory[name].values, mean_of(values)).as_dict()
+        for name, values in draws.items()
+        if name in theory and "order_parameter" in name
+    }
+    mean, variance, batches = predictor_estimates(draws, moments)
+    compared["predictor_mean"] = Compared(theory["predictor_mean"].values, mean).as_dict()
+    compared["predictor_variance"] = Compared(
+        theory["predictor_variance"].values, variance
+    ).as_dict()
+    compared["accuracy"] = {
+        "theory": float(theory["accuracy_theory"]),
+        "gp": float(theory["accuracy_gp"]),
+        "sampled": sampled_accuracy(batches, labels_test),
+    }
+    return compared
+
+
+def predictor_estimates(
+    draws: Mapping[str, np.ndarray], moments: Mapping[str, BatchMoments]
+) -> tuple[Estimate, Estimate, np.ndarray]:
+    """Posterior mean and variance of f on the test set, and batch means of f."""
+    if "predictor" in draws:
+        values = draws["predictor"]
+        return mean_of(values), variance_of(values), batch_means(values)
+    kept = moments["predictor"]
+    flat = kept.mean.reshape(-1, *kept.mean.shape[2:])
+    return mean_of_batches(kept), variance_of_batches(kept), flat
+
+
+def sampled_accuracy(batches: np.ndarray, labels_test: np.ndarray | None) -> dict | None:
+    """Accuracy of the posterior mean predictor, its MCSE, and the error of a finite test set.
+
+    The MCSE is a bootstrap over batches of draws; the binomial error is √(a(1 − a)/tests).
+    """
+    if not labels_are_classes(labels_test):
+        return None
+    if labels_test.shape[1] == 1 and batches.ndim == 2:
+        batches = batches[..., None]
+    estimate = bootstrap(lambda mean: correct(mean, labels_test).mean(axis=-1), batches)
+    value = float(estimate.value)
+    return {
+        "value": value,
+        "mcse": float(estimate.mcse),
+        "binomial_error": float(np.sqrt(value * (1 - value) / labels_test.shape[0])),
+    }

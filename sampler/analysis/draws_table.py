@@ -1,0 +1,126 @@
+"""Draws as a labelled tree in the layout of ArviZ (`draws.nc`), and back."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import xarray as xr
+
+from sampler.analysis.labels import (
+    label,
+    order_parameter_dimensions,
+    predictor_dimensions,
+    squeeze_output,
+)
+from sampler.mcmc.draws import BatchMoments, DrawCollector
+from sampler.problem import Problem
+from theory import Architecture
+
+PER_TEST_EXAMPLE = ("predictor", "predictor_mean", "predictor_variance")
+
+
+def draws_tree(problem: Problem, collected: DrawCollector, attributes: Mapping) -> xr.DataTree:
+    """Groups posterior, sample_stats, warmup_sample_stats, observed_data, constant_data.
+
+    Quantities too large to keep appear in the group `predictor_moments` as batch moments.
+    """
+    arch = problem.architecture
+    posterior = {
+        name: (("chain", "draw", *quantity_dimensions(name, arch)), stored_values(name, values))
+        for name, values in collected.draws.items()
+    }
+    groups = {
+        "posterior": label(xr.Dataset(posterior), problem).assign_attrs(attributes),
+        "sample_stats": statistics_table(collected.statistics, attributes),
+        "warmup_sample_stats": statistics_table(collected.warmup_statistics, attributes),
+        "observed_data": label(
+            xr.Dataset({"y": (("example", "output"), np.asarray(problem.learning.labels))}), problem
+        ),
+        "constant_data": constant_table(problem),
+    }
+    for name, moments in collected.moments.items():
+        groups[f"{name}_moments"] = moments_table(name, moments, problem)
+    return xr.DataTree.from_dict({name: table for name, table in groups.items() if table})
+
+
+def quantity_dimensions(name: str, architecture: Architecture) -> tuple[str, ...]:
+    """Axes of one draw of a named quantity."""
+    if name in PER_TEST_EXAMPLE:
+        return predictor_dimensions(architecture.outputs)
+    known = dict(order_parameter_dimensions(architecture.layers)) | weight_dimensions(architecture)
+    return known[name]
+
+
+def weight_dimensions(architecture: Architecture) -> dict[str, tuple[str, ...]]:
+    """Axes of every weight array; hidden units of layer l are `unit_l`, readout units `unit_a`."""
+    layers = architecture.layers
+    units = [f"unit_{layer}" for layer in range(1, layers + 1)] + ["unit_a"]
+    axes = {"V_0": (units[0], "channel")}
+    for layer in range(1, layers + 1):
+        axes[f"V_{layer}"] = (f"head_{layer}", units[layer], units[layer - 1])
+    return axes | {"a": ("output", units[-1])}
+
+
+def stored_values(name: str, values: np.ndarray) -> np.ndarray:
+    return squeeze_output(values) if name in PER_TEST_EXAMPLE else values
+
+
+def statistics_table(statistics: Mapping[str, np.ndarray], attributes: Mapping) -> xr.Dataset:
+    """Sampler statistics [chain, draw] under ArviZ names, tree depth added."""
+    if not statistics:
+        return xr.Dataset()
+    depth = np.ceil(np.log2(statistics["trajectory_steps"] + 1)).astype(int)
+    columns = {name: (("chain", "draw"), values) for name, values in statistics.items()}
+    columns["tree_depth"] = (("chain", "draw"), depth)
+    chains, draws = depth.shape
+    coordinates = {"chain": range(chains), "draw": range(draws)}
+    return xr.Dataset(columns, coords=coordinates).assign_attrs(attributes)
+
+
+def constant_table(problem: Problem) -> xr.Dataset:
+    """Temperature, widths and test labels."""
+    columns = {"temperature": ((), problem.learning.temperature)}
+    if problem.labels_test is not None:
+        columns["labels_test"] = (("test_example", "output"), problem.labels_test)
+    return label(xr.Dataset(columns), problem)
+
+
+def moments_table(name: str, moments: BatchMoments, problem: Problem) -> xr.Dataset:
+    axes = ("chain", "batch", *quantity_dimensions(name, problem.architecture))
+    columns = {
+        "mean": (axes, squeeze_output(moments.mean)),
+        "mean_square": (axes, squeeze_output(moments.mean_square)),
+    }
+    return label(xr.Dataset(columns), problem).assign_attrs(batch_size=moments.batch_size)
+
+
+def stored_draws(tree: xr.DataTree) -> dict[str, np.ndarray]:
+    """Name → [chain, draw, …] of everything that is neither a weight nor a statistic."""
+    posterior = tree["posterior"].to_dataset()
+    return {
+        str(name): values.values
+        for name, values in posterior.items()
+        if "order_parameter" in str(name) or name in PER_TEST_EXAMPLE
+    }
+
+
+def stored_moments(tree: xr.DataTree) -> dict[str, BatchMoments]:
+    """Name → batch moments of the quantities whose draws were not kept."""
+    found = {}
+    for group in tree.children:
+        if group.endswith("_moments"):
+            table = tree[group].to_dataset()
+            found[group.removesuffix("_moments")] = BatchMoments(
+                table["mean"].values, table["mean_square"].values, int(table.attrs["batch_size"])
+            )
+    return found
+
+
+def stored_statistics(tree: xr.DataTree) -> dict[str, np.ndarray]:
+    """Sampler statistics of the draws."""
+    return {str(n): v.values for n, v in tree["sample_stats"].to_dataset().items()}
+
+
+def stored_labels(tree: xr.DataTree) -> np.ndarray | None:
+    """Test labels [test_example, output], or None."""
+    constants = tree["constant_data"].to_dataset()
+    return constants["labels_test"].values if "labels_test" in constants else None

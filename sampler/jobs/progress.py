@@ -1,0 +1,69 @@
+"""Progress of a sampling job: draws, time left, step size, acceptance, divergences, steps."""
+
+import logging
+import sys
+import time
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from sampler.mcmc.chunks import Chunk
+
+LOG = logging.getLogger("attention_posterior")
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class SamplingProgress:
+    """Shows every chunk: a live bar on a terminal, a line now and then elsewhere and in the log."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._live = sys.stderr.isatty()
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.completed}/{task.total} {task.fields[text]}"),
+            console=self._console,
+            disable=not self._live,
+        )
+        self._tasks: dict[str, int] = {}
+        self._divergences: dict[str, int] = {}
+        self._last_line = 0.0
+
+    def __enter__(self) -> "SamplingProgress":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._bar.stop()
+
+    def __call__(self, chunk: Chunk) -> None:
+        phase = chunk.phase
+        divergences = int(chunk.statistics["diverging"].sum())
+        self._divergences[phase] = self._divergences.get(phase, 0) + divergences
+        if chunk.compiled:
+            text = f"compiled in {chunk.seconds:.0f} s"
+        else:
+            text = self.describe(chunk)
+        if phase not in self._tasks:
+            self._tasks[phase] = self._bar.add_task(phase, total=chunk.total, text="")
+        self._bar.update(self._tasks[phase], completed=chunk.done, text=text)
+        now = time.monotonic()
+        if chunk.done == chunk.total or now - self._last_line > SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            line = f"{phase} {chunk.done}/{chunk.total} {text}"
+            LOG.info(line)
+            if not self._live:
+                print(line, file=sys.stderr, flush=True)
+
+    def describe(self, chunk: Chunk) -> str:
+        """Rate and health of the chains, from the latest chunk."""
+        statistics = chunk.statistics
+        left = chunk.seconds / chunk.draws * (chunk.total - chunk.done)
+        return (
+            f"{left:.0f} s left, step size {np.mean(statistics['step_size'][:, -1]):.3g}, "
+            f"acceptance {np.mean(statistics['acceptance_rate']):.2f}, "
+            f"{self._divergences[chunk.phase]} divergences, "
+            f"{np.mean(statistics['n_steps']):.0f} leapfrog steps per draw"
+        )

@@ -1,0 +1,136 @@
+"""The stages of a run, each from stored or given data to one result file."""
+
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import xarray as xr
+
+from sampler.analysis.comparison import compare_draws
+from sampler.analysis.draws_table import (
+    draws_tree,
+    stored_draws,
+    stored_labels,
+    stored_moments,
+    stored_statistics,
+)
+from sampler.analysis.theory_table import theory_table
+from sampler.jobs.progress import SamplingProgress
+from sampler.jobs.recipe import Recipe
+from sampler.jobs.storage import (
+    COMPARISON_FILE,
+    THEORY_FILE,
+    read_draws,
+    read_theory,
+    write_draws,
+    write_json,
+    write_theory,
+)
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.diagnostics import Diagnostics, diagnose
+from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.settings import ChainSettings
+from sampler.posterior.weight_space import weight_space
+from sampler.problem import Problem
+from theory import solve_saddle_point
+
+
+def solve_stage(problem: Problem, recipe: Recipe, directory: Path) -> xr.Dataset:
+    """Solve the theory in float64 and store `theory.nc`."""
+    settings = recipe.theory
+    saddle_point = solve_saddle_point(
+        problem.learning,
+        tolerance=settings.tolerance,
+        max_steps=settings.max_steps,
+        starts=settings.starts,
+        seed=settings.seed,
+    )
+    table = theory_table(problem, saddle_point, settings.subnetworks)
+    write_theory(directory, table)
+    return table
+
+
+def sample_stage(problem: Problem, recipe: Recipe, directory: Path) -> xr.DataTree:
+    """Draw from the posterior in the recipe's space and precision, and store `draws.nc`."""
+    settings = recipe.sampler
+    started = time.perf_counter()
+    collected = DrawCollector(settings.draws)
+    with jax.enable_x64(settings.precision == "float64"), SamplingProgress() as progress:
+        space = weight_space(
+            problem.learning.astype(settings.precision),
+            np.asarray(problem.attended_test, settings.precision),
+            settings.keep_weights,
+        )
+
+        def on_chunk(chunk) -> None:
+            collected(chunk)
+            progress(chunk)
+
+        sample_in_chunks(space, chain_settings(recipe), on_chunk)
+    attributes = {
+        "space": settings.space,
+        "algorithm": settings.algorithm,
+        "max_tree_depth": settings.max_tree_depth,
+        "seconds": time.perf_counter() - started,
+        "seconds_warmup": collected.seconds["warmup"],
+        "seconds_draws": collected.seconds["draws"],
+        "gradients": int(
+            sum(
+                statistics["n_steps"].sum()
+                for statistics in (collected.statistics, collected.warmup_statistics)
+                if statistics
+            )
+        ),
+    }
+    tree = draws_tree(problem, collected, attributes)
+    write_draws(directory, tree)
+    return tree
+
+
+def chain_settings(recipe: Recipe) -> ChainSettings:
+    """The sampler section of a recipe, as the chains see it."""
+    names = ChainSettings.__dataclass_fields__
+    return ChainSettings(**{name: getattr(recipe.sampler, name) for name in names})
+
+
+def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
+    """Judge stored draws."""
+    attributes = tree["sample_stats"].attrs
+    nuts = attributes["algorithm"] == "nuts"
+    return diagnose(
+        stored_draws(tree),
+        stored_statistics(tree),
+        max_tree_depth=int(attributes["max_tree_depth"]) if nuts else None,
+    )
+
+
+def compare_stage(directory: Path) -> dict:
+    """Compare stored draws with the stored theory, and store `comparison.json`."""
+    tree = read_draws(directory)
+    diagnostics = diagnose_stage(tree)
+    comparison = {"diagnostics": diagnostics.as_dict(), "cost": cost(tree, diagnostics)}
+    if (directory / THEORY_FILE).is_file():
+        comparison |= compare_draws(
+            read_theory(directory), stored_draws(tree), stored_moments(tree), stored_labels(tree)
+        )
+    write_json(directory / COMPARISON_FILE, comparison)
+    return comparison
+
+
+def cost(tree: xr.DataTree, diagnostics: Diagnostics) -> dict:
+    """Seconds, gradients, and effective draws per second of the worst element of U_1.
+
+    Seconds include compilation and warm-up.
+    """
+    attributes = tree["sample_stats"].attrs
+    worst = diagnostics.quantities.get("order_parameter")
+    ess = float("nan") if worst is None else min(worst.ess_bulk, worst.ess_tail)
+    return {
+        "seconds": float(attributes["seconds"]),
+        "seconds_warmup": float(attributes["seconds_warmup"]),
+        "seconds_draws": float(attributes["seconds_draws"]),
+        "gradients": int(attributes["gradients"]),
+        "effective_draws": ess,
+        "effective_draws_per_second": ess / float(attributes["seconds"]),
+    }

@@ -1,0 +1,71 @@
+"""The table of a sweep: one row per point, gathered from its run directories (`sweep.csv`)."""
+
+import csv
+import io
+import math
+from pathlib import Path
+
+from sampler.jobs.recipe import Recipe
+from sampler.jobs.storage import (
+    COMPARISON_FILE,
+    THEORY_FILE,
+    read_json,
+    read_theory,
+    write_atomically,
+)
+
+SWEEP_FILE = "sweep.csv"
+COLUMNS = (
+    "point", "directory", "width", "accuracy_theory", "accuracy_gp", "accuracy_sampled",
+    "accuracy_sampled_mcse", "accuracy_sampled_binomial", "sampled_space",
+    "accuracy_diagonal_only", "accuracy_equal_diagonal",
+)  # fmt: skip
+
+
+def point_directory(directory: Path, label: str) -> Path:
+    """Where a point of a sweep keeps its results; one folder, whatever the label holds."""
+    return directory / label.replace("/", "_")
+
+
+def write_sweep_table(directory: Path, recipe: Recipe) -> None:
+    """Write `sweep.csv`; numbers that do not exist are left empty."""
+    rows = [
+        point_row(directory, point_directory(directory, label), label, point)
+        for label, point in recipe.points()
+    ]
+    names = list(COLUMNS) + sorted({n for row in rows for n in row} - set(COLUMNS))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({k: cell(v) for k, v in row.items()} for row in rows)
+    write_atomically(directory / SWEEP_FILE, lambda path: path.write_text(text.getvalue()))
+
+
+def point_row(sweep: Path, directory: Path, label: str, recipe: Recipe) -> dict:
+    """One row: where the point is, its width, and its accuracies."""
+    widths = recipe.network.widths
+    row: dict = {
+        "point": label,
+        "directory": str(directory.relative_to(sweep)),
+        "width": widths if isinstance(widths, int) else max(widths),
+    }
+    if (directory / THEORY_FILE).is_file():
+        theory = read_theory(directory)
+        for name in ("theory", "gp", "diagonal_only", "equal_diagonal"):
+            row[f"accuracy_{name}"] = float(theory[f"accuracy_{name}"])
+        if "subnetwork" in theory.coords:
+            for name in theory["subnetwork"].values:
+                value = theory["accuracy_gp_subnetwork"].sel(subnetwork=name)
+                row[f"gp:{name}"] = float(value)
+    if (directory / COMPARISON_FILE).is_file():
+        row["sampled_space"] = recipe.sampler.space
+        sampled = (read_json(directory / COMPARISON_FILE).get("accuracy") or {}).get("sampled")
+        if sampled:
+            row["accuracy_sampled"] = sampled["value"]
+            row["accuracy_sampled_mcse"] = sampled["mcse"]
+            row["accuracy_sampled_binomial"] = sampled["binomial_error"]
+    return row
+
+
+def cell(value):
+    return "" if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,8 @@
+"""Markov chains: knows kernels, chunks and draws, but no task and no file.
+
+settings     how chains are run
+kernel       the NumPyro kernel of a job
+chunks       warm-up and draws in chunks, each handed to a callback
+draws        chunks gathered: kept whole, or as moments where they would not fit
+diagnostics  can the draws be trusted, and why not
+"""

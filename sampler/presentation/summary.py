@@ -1,0 +1,108 @@
+"""What a run prints: the theory, the comparison and the verdict, as plain text."""
+
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from sampler.jobs.storage import COMPARISON_FILE, read_json, read_theory
+
+MOST_ROWS = 15
+
+
+def theory_text(table: xr.Dataset) -> str:
+    """How the saddle point was found, and its accuracy beside the GP limit's."""
+    lines = [f"theory: {table.attrs['explanation']}"]
+    accuracy, gp = float(table["accuracy_theory"]), float(table["accuracy_gp"])
+    if np.isfinite(gp):
+        lines.append(f"accuracy: theory {accuracy:.3f}, infinite width (GP) {gp:.3f}")
+    for name in table["subnetwork"].values if "subnetwork" in table.coords else ():
+        value = float(table["accuracy_gp_subnetwork"].sel(subnetwork=name))
+        if np.isfinite(value):
+            lines.append(f"  GP with only {name}: {value:.3f}")
+    return "\n".join(lines)
+
+
+def diagnostics_text(diagnostics: dict) -> str:
+    """Verdict first, then its reasons, remarks and the worst numbers."""
+    verdict = "the samples can be trusted" if diagnostics["verdict"] == "pass" else "FAILED"
+    lines = [f"diagnostics: {verdict}"]
+    lines += [f"  failed: {reason}" for reason in diagnostics["reasons"]]
+    lines += [f"  note: {remark}" for remark in diagnostics["remarks"]]
+    judged = diagnostics["quantities"].values()
+    if judged:
+        lines.append(
+            f"  {diagnostics['chains']} chains of {diagnostics['draws']} draws: "
+            f"worst R-hat {max(q['r_hat'] for q in judged):.4f}, "
+            f"bulk ESS {min(q['ess_bulk'] for q in judged):.0f}, "
+            f"tail ESS {min(q['ess_tail'] for q in judged):.0f}, "
+            f"BFMI {min(diagnostics['bfmi']):.2f}, "
+            f"{diagnostics['leapfrog_steps_per_draw']:.0f} leapfrog steps per draw"
+        )
+    return "\n".join(lines)
+
+
+def comparison_text(directory: Path) -> str:
+    """Theory against samples, with errors: U_1 element by element, predictors, accuracy."""
+    comparison = read_json(directory / COMPARISON_FILE)
+    if "order_parameter" not in comparison:
+        return "comparison: no theory stored in this directory"
+    names = [str(name) for name in read_theory(directory)["path"].values]
+    lines = ["", f"{'':30}{'theory':>10}{'sampled':>11}{'± MCSE':>9}{'diff/MCSE':>11}{'diff':>9}"]
+    lines += order_parameter_rows(comparison["order_parameter"], names)
+    lines += [predictor_row(f"predictor {k}", comparison[f"predictor_{k}"])
+              for k in ("mean", "variance")]  # fmt: skip
+    lines += accuracy_rows(comparison["accuracy"])
+    lines.append(
+        "\nTheory and exact posterior differ by O(1/N) at finite width; samples converge to the "
+        "posterior, not to the theory."
+    )
+    return "\n".join(lines)
+
+
+def order_parameter_rows(table: dict, names: list[str]) -> list[str]:
+    """Elements of U_1: the upper triangle, or the diagonal where that is too much."""
+    values = {key: np.array(table[key], dtype=float) for key in table}
+    pairs = list(zip(*np.triu_indices(len(names)), strict=True))
+    left_out = ""
+    if len(pairs) > MOST_ROWS:
+        pairs = [(i, i) for i in range(min(len(names), MOST_ROWS))]
+        left_out = "  (more elements in comparison.json)"
+    rows = []
+    for i, j in pairs:
+        name = f"U₁ {names[i]}" if i == j else f"U₁ {names[i]} × {names[j]}"
+        rows.append(
+            row(name, *(values[k][i, j] for k in
+                ("theory", "sampled", "mcse", "difference_in_mcse", "relative_difference")))
+        )  # fmt: skip
+    return rows + ([left_out] if left_out else [])
+
+
+def row(name, theory, sampled, mcse, in_mcse, relative) -> str:
+    short = name if len(name) <= 30 else name[:29] + "…"
+    return f"{short:30}{theory:10.4f}{sampled:11.4f}{mcse:9.4f}{in_mcse:11.1f}{relative:9.1%}"
+
+
+def predictor_row(name: str, table: dict) -> str:
+    """Root mean square over the test set of values, errors and differences."""
+    theory, sampled, mcse = (np.array(table[k], dtype=float) for k in ("theory", "sampled", "mcse"))
+    size = np.sqrt(np.mean(sampled**2))
+    return row(
+        f"{name} (root mean square)",
+        np.sqrt(np.mean(theory**2)),
+        size,
+        np.sqrt(np.mean(mcse**2)),
+        np.sqrt(np.mean(((sampled - theory) / mcse) ** 2)),
+        np.sqrt(np.mean((sampled - theory) ** 2)) / size,
+    )
+
+
+def accuracy_rows(accuracy: dict) -> list[str]:
+    """Accuracy with both of its errors: Monte Carlo, and that of a finite test set."""
+    sampled = accuracy["sampled"]
+    if sampled is None or accuracy["theory"] is None:
+        return []
+    return [
+        f"{'accuracy':30}{accuracy['theory']:10.4f}{sampled['value']:11.4f}{sampled['mcse']:9.4f}"
+        f"   (test set: ± {sampled['binomial_error']:.4f}; GP: {accuracy['gp']:.4f})"
+    ]

@@ -1,0 +1,66 @@
+"""From a recipe and its task to the numbers that theory and samplers work on."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from sampler.jobs.recipe import Recipe
+from sampler.tasks.task import Split, Task
+from theory import Architecture, LearningProblem, attended_inputs
+
+ATTEND_EXAMPLES = 256
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One network with its data: the learning problem, the test set, and the names of its paths."""
+
+    learning: LearningProblem
+    attended_test: Float[Array, "test path channel"]
+    labels_test: Float[np.ndarray, "test output"] | None
+    path_names: tuple[str, ...]
+    head_names: tuple[tuple[str, ...], ...]
+
+    @property
+    def architecture(self) -> Architecture:
+        return self.learning.architecture
+
+
+def make_problem(recipe: Recipe, task: Task) -> Problem:
+    """Attend all inputs of a task and join them with the recipe's network, in float64."""
+    architecture = Architecture(
+        heads=task.heads,
+        widths=recipe.network.layer_widths(task.layers),
+        variances=recipe.network.layer_variances(task.layers),
+        channels=task.channels,
+        outputs=task.outputs,
+    )
+    readout = recipe.network.readout
+    learning = LearningProblem(
+        architecture,
+        attend_split(task.train, readout),
+        jnp.asarray(task.train.labels),
+        recipe.posterior.temperature,
+    )
+    return Problem(
+        learning,
+        attend_split(task.test, readout),
+        task.test.labels,
+        task.path_names,
+        task.head_names,
+    )
+
+
+def attend_split(split: Split, readout) -> Float[Array, "example path channel"]:
+    """Attended inputs of a split, a few hundred examples at a time to bound memory."""
+    pieces = [
+        attended_inputs(
+            jnp.asarray(split.inputs[start : start + ATTEND_EXAMPLES]),
+            tuple(jnp.asarray(m[start : start + ATTEND_EXAMPLES]) for m in split.attention),
+            readout,
+        )
+        for start in range(0, split.examples, ATTEND_EXAMPLES)
+    ]
+    return jnp.concatenate(pieces)

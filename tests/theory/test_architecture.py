@@ -1,0 +1,63 @@
+"""Sizes that follow from an architecture, and what is said about impossible ones."""
+
+import numpy as np
+import pytest
+
+from tests.problems import ARCHITECTURES, random_weights
+from theory import Architecture
+
+GOOD = {
+    "heads": (2, 3),
+    "widths": (5, 6, 7),
+    "variances": (1.0, 2.0, 3.0, 4.0),
+    "channels": 4,
+    "outputs": 2,
+}
+
+
+def test_sizes_follow_the_definitions():
+    arch = Architecture(**GOOD)
+    assert (arch.layers, arch.path_count) == (2, 6)
+    assert arch.order_parameter_sizes == (12, 6, 2)
+    assert arch.coordinate_count == 12 * 13 // 2 + 6 * 7 // 2 + 3
+    assert arch.order_parameter_variances == (2.0, 3.0, 4.0)
+    expected = {"V_0": (5, 4), "V_1": (2, 6, 5), "V_2": (3, 7, 6), "a": (2, 7)}
+    assert arch.weight_shapes == expected
+    assert arch.weight_variances == {"V_0": 1.0, "V_1": 2.0, "V_2": 3.0, "a": 4.0}
+    assert arch.weight_count == 20 + 60 + 126 + 14
+
+
+def test_the_published_sizes():
+    """Four paths, D = 231: 14 order parameters; 2,720 weights at N = 10, 4.2 million at 1000."""
+    arch = Architecture.uniform((2, 2), 10, channels=231)
+    assert arch.coordinate_count == 14
+    assert arch.weight_count == 2_720
+    assert Architecture.uniform((2, 2), 1000, channels=231).weight_count == 4_232_000
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_the_weight_count_counts_the_weights(name, rng):
+    weights = random_weights(ARCHITECTURES[name], rng)
+    assert sum(values.size for values in weights.values()) == ARCHITECTURES[name].weight_count
+
+
+@pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"heads": ()}, r"at least one attention layer"),
+        ({"heads": [2, 3]}, r"heads = \[2, 3\]: must be a tuple"),
+        ({"heads": (2, 0)}, r"heads\[1\] = 0: must be a positive integer"),
+        ({"widths": (5, 6)}, r"2 attention layers need 3 widths"),
+        ({"widths": (5, 6.5, 7)}, r"widths\[1\] = 6\.5: must be a positive integer"),
+        ({"widths": (5, True, 7)}, r"widths\[1\] = True: must be a positive integer"),
+        ({"variances": (1.0, 1.0, 1.0)}, r"2 attention layers need 4 variances"),
+        ({"variances": (1.0, 0.0, 1.0, 1.0)}, r"variances\[1\] = 0\.0: must be positive"),
+        ({"variances": (1.0, 1.0, np.inf, 1.0)}, r"variances\[2\] = inf: must be positive"),
+        ({"channels": 0}, r"channels = 0: must be a positive integer"),
+        ({"outputs": -1}, r"outputs = -1: must be a positive integer"),
+    ],
+)
+def test_an_impossible_size_is_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        Architecture(**{**GOOD, **change})

@@ -1,0 +1,73 @@
+"""Order parameters and their log-Cholesky coordinates."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.assertions import assert_equal_to_rounding
+from tests.problems import ARCHITECTURES, random_order_parameters
+from theory import OrderParameters
+from theory.order_parameters import from_log_cholesky, log_volume_change, to_log_cholesky
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_matrices_and_coordinates_come_back(name, rng):
+    architecture = ARCHITECTURES[name]
+    matrices = random_order_parameters(architecture, rng)
+    order_parameters = OrderParameters.from_matrices(matrices)
+    point = to_log_cholesky(order_parameters)
+    assert point.shape == (architecture.coordinate_count,)
+    again = from_log_cholesky(point, architecture.order_parameter_sizes)
+    for one in (order_parameters, again):
+        for received, expected in zip(one.matrices, matrices, strict=True):
+            assert_equal_to_rounding(received, expected, operations=4 * len(expected))
+    for factor in again.factors:
+        np.testing.assert_array_equal(factor, np.tril(factor))
+
+
+def test_any_vector_is_positive_definite(rng):
+    sizes = (4, 2, 1)
+    point = jnp.asarray(3 * rng.standard_normal(14))
+    for factor in from_log_cholesky(point, sizes).factors:
+        assert np.all(np.diagonal(factor) > 0)
+
+
+def test_gp_limit_multiplies_the_variances_from_the_readout_down():
+    architecture = ARCHITECTURES["two layers, three outputs"]
+    _, first, second, readout = architecture.variances
+    expected = (readout * second * first, readout * second, readout)
+    matrices = OrderParameters.gp_limit(architecture).matrices
+    for matrix, value, size in zip(matrices, expected, (18, 6, 3), strict=True):
+        assert_equal_to_rounding(matrix, value * np.eye(size), operations=8)
+
+
+def test_log_volume_change_is_the_log_determinant_of_the_jacobian(rng):
+    sizes = (3, 2, 1)
+    point = jnp.asarray(rng.standard_normal(10))
+
+    def free_entries(coordinates):
+        matrices = from_log_cholesky(coordinates, sizes).matrices
+        return jnp.concatenate([m[np.tril_indices(len(m))] for m in matrices])
+
+    jacobian = np.asarray(jax.jit(jax.jacfwd(free_entries))(point))
+    expected = np.linalg.slogdet(jacobian)[1]
+    received = log_volume_change(point, sizes)
+    assert_equal_to_rounding(
+        received, expected, operations=100, condition=np.linalg.cond(jacobian), scale=1.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (np.array([[1.0, 2.0], [2.0, 1.0]]), r"order parameter 1: smallest eigenvalue -1"),
+        (np.array([[1.0, 0.5], [0.4, 1.0]]), r"differ from their transpose by up to 0\.1"),
+        (np.ones((2, 3)), r"must be a square matrix of finite numbers, got shape \(2, 3\)"),
+        (np.array(2.0), r"must be a square matrix of finite numbers, got shape \(\)"),
+        (np.array([[np.nan]]), r"must be a square matrix of finite numbers"),
+    ],
+)
+def test_a_matrix_that_is_no_overlap_is_refused(matrix, message):
+    with pytest.raises(ValueError, match=message):
+        OrderParameters.from_matrices([matrix])

@@ -1,0 +1,328 @@
+"""The saddle point: its equations, its minimum, and what is said when it is not found."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.optimize
+
+from tests.problems import (
+    ARCHITECTURES,
+    exact_scalar_posterior,
+    random_order_parameters,
+    random_problem,
+    scalar_problem,
+)
+from theory import (
+    Architecture,
+    LearningProblem,
+    OrderParameters,
+    Predictor,
+    SaddlePointStatus,
+    predict,
+    solve_saddle_point,
+)
+from theory import saddle_point as saddle_point_module
+from theory.newton import descend
+from theory.order_parameters import coordinate_scales, to_log_cholesky
+from theory.saddle_point import _Landscape
+
+SOLVED = ["one layer, two outputs", "two layers", "narrow"]
+
+
+@pytest.fixture(scope="module", params=SOLVED)
+def solved(request):
+    """A problem with its saddle point, searched for from four starts."""
+    rng = np.random.default_rng(7)
+    problem = random_problem(ARCHITECTURES[request.param], rng)
+    return problem, solve_saddle_point(problem, starts=4)
+
+
+def coordinate_error(saddle):
+    """How far the order parameters can be from the minimum, given the gradient that is left.
+
+    |δ| ≤ |gradient| / smallest Hessian eigenvalue, doubled for the cubic terms that are left out.
+    """
+    return 2 * saddle.gradient_norm / saddle.smallest_hessian_eigenvalue
+
+
+def equation_tolerance(saddle):
+    """What |δ| in the coordinates can do to an entry of an equation among the U_l."""
+    largest = max(np.abs(matrix).max() for matrix in saddle.order_parameters.matrices)
+    condition = max(np.linalg.cond(matrix) for matrix in saddle.order_parameters.matrices)
+    rounding = np.finfo(float).eps * 100
+    return condition**2 * max(largest, 1) * (coordinate_error(saddle) + rounding)
+
+
+def test_every_start_finds_the_same_minimum(solved):
+    _, saddle = solved
+    assert saddle.status is SaddlePointStatus.CONVERGED, saddle.explain()
+    assert saddle.gradient_norm <= saddle.tolerance == 1e-10
+    assert saddle.smallest_hessian_eigenvalue > 0
+    # two starts, each within |gradient| / eigenvalue of the minimum
+    assert saddle.start_disagreement <= 4 * saddle.tolerance / saddle.smallest_hessian_eigenvalue
+
+
+def test_the_reported_action_is_divided_by_the_largest_width(solved):
+    from theory import action
+
+    problem, saddle = solved
+    value = action(saddle.order_parameters, problem.architecture, problem.energy)
+    np.testing.assert_allclose(
+        saddle.action, value / max(problem.architecture.widths), rtol=1e-12, atol=1e-12
+    )
+
+
+def test_stationarity_of_the_lowest_order_parameter(solved):
+    """U_1⁻¹ = (1 ⊗ U_2⁻¹)/σ_1² + M/N_1."""
+    problem, saddle = solved
+    arch = problem.architecture
+    lowest, above = (np.asarray(m) for m in saddle.order_parameters.matrices[:2])
+    paths, outputs = arch.path_count, arch.outputs
+    features = np.asarray(problem.features)
+    kernel = np.einsum(
+        "xpi,pcqd,yqi->xcyd", features, lowest.reshape(paths, outputs, paths, outputs), features
+    ).reshape(problem.labels.size, -1)
+    inverse = np.linalg.inv(kernel + problem.temperature * np.eye(len(kernel)))
+    alpha = inverse @ np.asarray(problem.labels).reshape(-1)
+    residual = (inverse - np.outer(alpha, alpha)).reshape(len(features), outputs, -1, outputs)
+    slope = np.einsum("xpi,xcyd,yqi->pcqd", features, residual, features).reshape(lowest.shape)
+    expected = np.kron(np.eye(arch.heads[0]), np.linalg.inv(above)) / arch.variances[1]
+    expected = expected + slope / arch.widths[0]
+    received = np.linalg.inv(lowest)
+    limit = (
+        equation_tolerance(saddle)
+        * np.abs(received).max()
+        * np.linalg.cond(kernel + problem.temperature * np.eye(len(kernel)))
+    )
+    assert limit < 1e-4 * np.abs(received).max(), "the comparison must be able to fail"
+    np.testing.assert_allclose(received, expected, rtol=0, atol=limit)
+
+
+def test_every_upper_layer_follows_from_its_neighbours(solved):
+    """X² + bX = c G^{-1/2} (Tr_h U_{l−1}) G^{-1/2} with X = G^{-1/2} U_l G^{-1/2}."""
+    problem, saddle = solved
+    arch = problem.architecture
+    matrices = [np.asarray(matrix) for matrix in saddle.order_parameters.matrices]
+    for layer in range(1, arch.layers + 1):  # U_{layer + 1} in the theory's counting
+        below, heads_below = matrices[layer - 1], arch.heads[layer - 1]
+        rows = len(below) // heads_below
+        traced = np.einsum("hrhs->rs", below.reshape(heads_below, rows, heads_below, rows))
+        if layer == arch.layers:
+            scale = arch.variances[-1] * np.eye(arch.outputs)
+        else:
+            scale = np.kron(np.eye(arch.heads[layer]), matrices[layer + 1])
+            scale = arch.variances[layer + 1] * scale
+        root = np.linalg.inv(scipy.linalg.sqrtm(scale).real)
+        ratio = arch.widths[layer - 1] / arch.widths[layer]
+        b, c = heads_below * ratio - 1, ratio / arch.variances[layer]
+        right = c * root @ traced @ root
+        # the positive definite root of the quadratic equation
+        values, vectors = np.linalg.eigh((right + right.T) / 2)
+        solution = (vectors * ((-b + np.sqrt(b**2 + 4 * values)) / 2)) @ vectors.T
+        expected = np.linalg.inv(root) @ solution @ np.linalg.inv(root)
+        limit = equation_tolerance(saddle) * np.linalg.cond(scale)
+        assert limit < 1e-4 * np.abs(expected).max(), "the comparison must be able to fail"
+        np.testing.assert_allclose(matrices[layer], expected, rtol=0, atol=limit)
+
+
+def test_one_output_has_a_scalar_readout_equation():
+    """u_a = 2c/(b + √(b² + 4c)), b = σ_a²(H_L N_L/N_a − 1), c = σ_a² N_L tr U_L/(σ_L² N_a)."""
+    problem = random_problem(ARCHITECTURES["two layers"], np.random.default_rng(7))
+    saddle = solve_saddle_point(problem)
+    arch = problem.architecture
+    _, upper, readout = saddle.order_parameters.matrices
+    b = arch.variances[-1] * (arch.heads[-1] * arch.widths[-2] / arch.widths[-1] - 1)
+    c = arch.variances[-1] * arch.widths[-2] * np.trace(upper)
+    c /= arch.variances[-2] * arch.widths[-1]
+    expected = 2 * c / (b + np.sqrt(b**2 + 4 * c))
+    np.testing.assert_allclose(readout[0, 0], expected, rtol=0, atol=equation_tolerance(saddle))
+
+
+def test_one_path_against_minimisation_by_hand():
+    """L = H = O = 1: two numbers, minimised by SciPy without any derivative."""
+    problem, attended_test = scalar_problem(np.random.default_rng(3))
+    arch = problem.architecture
+    (lower_width, upper_width), (first, second, third) = arch.widths, arch.variances
+    features = np.sqrt(first / arch.channels) * np.asarray(problem.attended)[:, 0]
+    test = np.sqrt(first / arch.channels) * np.asarray(attended_test)[:, 0]
+    labels, gram = np.asarray(problem.labels)[:, 0], features @ features.T
+
+    def by_hand(logs):
+        u, u_a = np.exp(logs)
+        noisy = u * gram + problem.temperature * np.eye(len(labels))
+        return (
+            upper_width * (u_a / third - np.log(u_a))
+            + lower_width * (u / (second * u_a) - np.log(u) + np.log(u_a))
+            + np.linalg.slogdet(noisy)[1]
+            + labels @ np.linalg.solve(noisy, labels)
+        )
+
+    grid = np.linspace(-4, 4, 41)
+    begin = min(((a, b) for a in grid for b in grid), key=by_hand)
+    options = {"xatol": 1e-9, "fatol": 1e-14, "maxiter": 4000}
+    found = scipy.optimize.minimize(by_hand, begin, method="Nelder-Mead", options=options)
+    saddle = solve_saddle_point(problem)
+    received = [float(np.log(m[0, 0])) for m in saddle.order_parameters.matrices]
+    # A function known to rounding fixes its minimum to the square root of that only.
+    depth = np.finfo(float).eps * 10 * abs(found.fun)
+    curvature = saddle.smallest_hessian_eigenvalue * max(arch.widths) / 4  # per unit of ln U
+    limit = np.sqrt(2 * depth / curvature) + 1e-9
+    np.testing.assert_allclose(received, found.x, rtol=0, atol=2 * limit)
+    # minimum values agree to second order in that distance
+    np.testing.assert_allclose(saddle.action * max(arch.widths), found.fun, rtol=1e-12)
+
+    mean, variance = predict(
+        Predictor.for_examples(problem, attended_test), saddle.order_parameters.factors[0]
+    )
+    u = np.exp(found.x[0])
+    inverse = np.linalg.inv(u * gram + problem.temperature * np.eye(len(labels)))
+    cross = u * test @ features.T
+    expected_variance = u * np.sum(test**2, 1) - np.sum(cross @ inverse * cross, 1)
+    np.testing.assert_allclose(mean[:, 0], cross @ inverse @ labels, rtol=0, atol=100 * limit)
+    np.testing.assert_allclose(variance[:, 0], expected_variance, rtol=0, atol=100 * limit)
+
+
+def test_theory_approaches_the_exact_posterior_as_one_over_width():
+    """E[U_1] − saddle halves each time N doubles, the labels' energy growing in proportion."""
+    rng = np.random.default_rng(11)
+    inputs, labels = rng.standard_normal((4, 1, 3)), 1.5 * rng.standard_normal((4, 1))
+    differences = []
+    for size in (16, 32, 64):
+        arch = Architecture((1,), (3 * size, 4 * size), (0.8, 1.4, 1.2), channels=3)
+        grown = jnp.asarray(np.sqrt(size) * labels)  # yᵀ (K + 𝒯 1)⁻¹ y is proportional to N
+        problem = LearningProblem(arch, jnp.asarray(inputs), grown, 0.5)
+        saddle = solve_saddle_point(problem)
+        exact = exact_scalar_posterior(problem, inputs, span=4.0, points=600)
+        saddle_value = float(saddle.order_parameters.matrices[0][0, 0])
+        differences.append(exact.order_parameter[0] - saddle_value)
+    ratios = np.array(differences[:-1]) / np.array(differences[1:])
+    # the correction to the 1/N law is itself of relative order 1/N: it halves as well
+    assert abs(ratios[1] - 2) < 0.7 * abs(ratios[0] - 2), ratios
+    assert abs(ratios[1] - 2) < 0.2, ratios
+
+
+def large_problem(rng):
+    """L = 1, H = 32: 529 coordinates, more than the Hessian is formed for."""
+    architecture = Architecture((32,), (40, 30), (0.9, 1.2, 0.8), channels=2)
+    return random_problem(architecture, rng, examples=5, temperature=0.3)
+
+
+def test_more_than_500_coordinates_converge_without_a_hessian(rng):
+    problem = large_problem(rng)
+    assert problem.architecture.coordinate_count == 529
+    saddle = solve_saddle_point(problem)
+    assert saddle.converged, saddle.explain()
+    assert saddle.gradient_norm <= saddle.tolerance == 1e-8
+    assert saddle.smallest_hessian_eigenvalue > 0
+
+
+def test_hessian_products_lead_to_the_same_place(monkeypatch):
+    problem = random_problem(ARCHITECTURES["two layers"], np.random.default_rng(7))
+    dense = solve_saddle_point(problem)
+    monkeypatch.setattr(saddle_point_module, "DENSE_HESSIAN_NUMBERS", 0)
+    by_products = solve_saddle_point(problem, tolerance=dense.tolerance)
+    assert by_products.converged, by_products.explain()
+    np.testing.assert_allclose(
+        by_products.smallest_hessian_eigenvalue, dense.smallest_hessian_eigenvalue, rtol=1e-3
+    )
+    difference = np.abs(
+        to_log_cholesky(by_products.order_parameters) - to_log_cholesky(dense.order_parameters)
+    ).max()
+    assert difference <= coordinate_error(dense) + coordinate_error(by_products)
+
+
+@pytest.mark.parametrize("name", ["one layer, two outputs", "two layers"])
+def test_the_hessian_is_made_of_its_products(name, rng):
+    problem = random_problem(ARCHITECTURES[name], rng)
+    landscape = _Landscape(problem)
+    matrices = random_order_parameters(problem.architecture, rng)
+    point = np.asarray(to_log_cholesky(OrderParameters.from_matrices(matrices)))
+    hessian = landscape._hessian(point)
+    columns = [landscape._product(point, column) for column in np.eye(len(point))]
+    size = np.abs(hessian).max()
+    kernel = problem.energy.kernels.kernel(jnp.asarray(np.linalg.cholesky(matrices[0])))
+    noisy = np.asarray(kernel) + problem.temperature * np.eye(problem.labels.size)
+    limit = np.finfo(float).eps * size * problem.labels.size**2 * np.linalg.cond(noisy)
+    np.testing.assert_allclose(np.array(columns), hessian, rtol=0, atol=limit)
+    np.testing.assert_allclose(hessian, hessian.T, rtol=0, atol=limit)
+
+
+def test_too_few_steps_are_reported_as_such(rng):
+    saddle = solve_saddle_point(random_problem(ARCHITECTURES["one layer"], rng), max_steps=1)
+    assert saddle.status is SaddlePointStatus.STEP_LIMIT
+    assert not saddle.converged
+    assert saddle.steps == 1
+    assert "raise theory.max_steps" in saddle.explain()
+
+
+def test_an_action_that_is_not_finite_is_reported_as_such(rng):
+    problem = random_problem(ARCHITECTURES["one head"], rng)
+    problem = replace(problem, labels=1e200 * problem.labels)
+    saddle = solve_saddle_point(problem, starts=2)
+    assert saddle.status is SaddlePointStatus.NOT_FINITE
+    assert "rescale inputs and labels" in saddle.explain()
+
+
+def test_labels_of_any_scale_are_followed():
+    """Labels a thousand times the prior's scale: U grows by many orders of magnitude."""
+    problem = random_problem(ARCHITECTURES["two layers"], np.random.default_rng(1))
+    saddle = solve_saddle_point(replace(problem, labels=1000.0 * problem.labels))
+    assert saddle.converged, saddle.explain()
+
+
+def test_one_example_is_enough(rng):
+    saddle = solve_saddle_point(random_problem(ARCHITECTURES["one layer"], rng, examples=1))
+    assert saddle.converged, saddle.explain()
+
+
+def test_single_precision_is_refused(rng):
+    problem = random_problem(ARCHITECTURES["one layer"], rng).astype(jnp.float32)
+    with pytest.raises(ValueError, match=r"needs float64, got float32"):
+        solve_saddle_point(problem)
+
+
+def test_no_start_is_refused(rng):
+    with pytest.raises(ValueError, match=r"starts = 0: must be at least 1"):
+        solve_saddle_point(random_problem(ARCHITECTURES["one layer"], rng), starts=0)
+
+
+def test_an_initial_point_of_another_architecture_is_refused(rng):
+    initial = OrderParameters.gp_limit(ARCHITECTURES["two layers"])
+    problem = random_problem(ARCHITECTURES["one layer"], rng)
+    with pytest.raises(ValueError, match=r"needs \(\(3, 3\), \(1, 1\)\)"):
+        solve_saddle_point(problem, initial=initial)
+
+
+def test_descent_leaves_a_saddle_of_the_function_for_its_minimum():
+    """f = (x² − 1)² + y²: the Newton point of the start (0.1, 1) is the maximum in x."""
+
+    def value_and_gradient(point):
+        x, y = point
+        return (x**2 - 1) ** 2 + y**2, np.array([4 * x * (x**2 - 1), 2 * y])
+
+    def hessian(point):
+        return np.diag([12 * point[0] ** 2 - 4, 2.0])
+
+    for direction in (
+        saddle_point_module.dense_direction(hessian),
+        saddle_point_module.truncated_direction(lambda point, vector: hessian(point) @ vector),
+    ):
+        end = descend(value_and_gradient, direction, np.ones_like, np.array([0.1, 1.0]), 1e-10, 50)
+        assert end.stopped == "converged"
+        np.testing.assert_allclose(end.point, [1, 0], rtol=0, atol=1e-10)
+
+
+def test_coordinate_scales_are_row_norms_of_the_factors(rng):
+    architecture = ARCHITECTURES["one layer, two outputs"]
+    matrices = random_order_parameters(architecture, rng)
+    point = np.asarray(to_log_cholesky(OrderParameters.from_matrices(matrices)))
+    received = coordinate_scales(point, architecture.order_parameter_sizes)
+    expected = []
+    for matrix in matrices:
+        size = len(matrix)
+        expected += [1.0] * size
+        expected += [np.sqrt(matrix[i, i]) for i in range(size) for _ in range(i)]
+    np.testing.assert_allclose(received, expected, rtol=1e-13)
