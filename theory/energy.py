@@ -1,5 +1,6 @@
 """The energy of the labels given U_1: −2 ln p(y | U_1) up to a constant, with exact derivatives."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -98,10 +99,37 @@ def energy_hessian(
     noisy = energy.noisy_kernel(factor)
     whitened = noisy.whiten(spread.reshape(examples * outputs, rows * channels))
     projected = (noisy.whiten(energy.flat_labels) @ whitened).reshape(rows, channels)
-    blocks = (whitened.T @ whitened).reshape(rows, channels, rows, channels)
-    gradient = jnp.einsum("aibi->ab", blocks) - projected @ projected.T
-    trace = jnp.einsum("diaj,bjci->abcd", blocks, blocks)
-    applied = jnp.einsum("bick,dk->bcdi", blocks, projected)  # S_bc s_d
+    blocks = (whitened.T @ whitened).reshape(rows, channels, rows, channels).swapaxes(1, 2)
+    gradient = jnp.einsum("abii->ab", blocks) - projected @ projected.T
+    # S_bcᵀ = S_cb gives both factors of the trace one layout: a single copy of the blocks.
+    flat = blocks.reshape(rows**2, channels**2)
+    trace = (flat @ flat.T).reshape(rows, rows, rows, rows).transpose(1, 3, 2, 0)
+    applied = jnp.einsum("bcik,dk->bcdi", blocks, projected)  # S_bc s_d
     bilinear = jnp.einsum("ai,bcdi->abcd", projected, applied)
     second = -trace + bilinear + bilinear.transpose(2, 3, 0, 1)
     return gradient, second
+
+
+def hessian_with_energy(
+    point: Float[Array, " coordinate"],
+    energy: LabelEnergy,
+    features: Float[Array, "example path channel"],
+    scale,
+    factor_at: Callable[[Array], Array],
+    rest: Callable[[Array], Array],
+) -> Float[Array, "coordinate coordinate"]:
+    """Second derivatives of rest(x) + scale · E(F(x) F(x)ᵀ) in any coordinates x of U_1.
+
+    Jᵀ (∂²E/∂U_1²) J + Σ (∂E/∂U_1) ∂²U_1 + ∂²rest, J = ∂U_1/∂x: E itself is differentiated by its
+    formula, everything else is cheap.
+    """
+
+    def overlap(x):
+        factor = factor_at(x)
+        return factor @ factor.T
+
+    slope, second = energy_hessian(energy, features, factor_at(point))
+    size = slope.size
+    jacobian = jax.jacfwd(overlap)(point).reshape(size, -1)
+    curvature = scale * jacobian.T @ second.reshape(size, size) @ jacobian
+    return curvature + jax.hessian(lambda x: rest(x) + scale * jnp.vdot(slope, overlap(x)))(point)

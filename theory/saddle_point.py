@@ -10,7 +10,7 @@ import numpy as np
 
 from theory.action import entropy_terms
 from theory.architecture import Architecture, order_parameter_sizes
-from theory.energy import energy_hessian
+from theory.energy import hessian_with_energy
 from theory.learning_problem import LearningProblem
 from theory.newton import (
     Descent,
@@ -28,7 +28,8 @@ from theory.order_parameters import (
 
 # Up to this many coordinates the Hessian is formed and factorised; above, only its products.
 DENSE_COORDINATES = 500
-# The explicit second derivative of the energy holds (p_1 D)² numbers; above this, products only.
+# The explicit second derivative of the energy holds (p_1 D)² numbers, with about four copies at its
+# peak (2.2 GB at this limit); above it, products only.
 DENSE_HESSIAN_NUMBERS = 2**26
 RANDOM_START_SPREAD = 0.5
 
@@ -240,20 +241,12 @@ def _hessian_product(point, vector, *arrays, heads, outputs):
 
 @partial(jax.jit, static_argnames=("heads", "outputs"))
 def _hessian(point, features, widths, variances, energy, scale, *, heads, outputs):
-    """Jᵀ (∂²E/∂U_1²) J + Σ (∂E/∂U_1) ∂²U_1 + entropy, J = ∂U_1/∂coordinates."""
     sizes = order_parameter_sizes(heads, outputs)
 
-    def overlap(coordinates):
-        factor = from_log_cholesky(coordinates, sizes).factors[0]
-        return factor @ factor.T
+    def entropy(coordinates):
+        return entropy_terms(from_log_cholesky(coordinates, sizes), heads, widths, variances)
 
-    def without_curvature_of_energy(coordinates, slope):
-        order_parameters = from_log_cholesky(coordinates, sizes)
-        entropy = entropy_terms(order_parameters, heads, widths, variances)
-        return entropy + scale * jnp.vdot(slope, overlap(coordinates))
+    def factor_at(coordinates):
+        return from_log_cholesky(coordinates, sizes).factors[0]
 
-    factor = from_log_cholesky(point, sizes).factors[0]
-    slope, second = energy_hessian(energy, features, factor)
-    jacobian = jax.jacfwd(overlap)(point).reshape(sizes[0] ** 2, -1)
-    curvature = jacobian.T @ second.reshape(sizes[0] ** 2, -1) @ jacobian
-    return scale * curvature + jax.hessian(without_curvature_of_energy)(point, slope)
+    return hessian_with_energy(point, energy, features, scale, factor_at, entropy)

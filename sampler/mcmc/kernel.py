@@ -1,5 +1,7 @@
 """The NumPyro kernel of a sampling job."""
 
+from typing import Any
+
 import jax
 from numpyro.infer import HMC, NUTS, init_to_sample
 
@@ -9,10 +11,16 @@ from sampler.posterior.space import SampledSpace
 
 def make_kernel(space: SampledSpace, settings: ChainSettings) -> HMC:
     """A fresh NUTS or static-HMC kernel; one object per run, since it keeps compiled state."""
-    common = {
+    common: dict[str, Any] = {
         "target_accept_prob": settings.target_acceptance,
         "init_strategy": init_to_sample(),
     }
+    if space.inverse_mass_matrix is not None:
+        common |= {
+            "dense_mass": list(space.inverse_mass_matrix),
+            "inverse_mass_matrix": dict(space.inverse_mass_matrix),
+            "adapt_mass_matrix": False,
+        }
     if settings.algorithm == "nuts":
         return NUTS(space.model, max_tree_depth=settings.max_tree_depth, **common)
     return HMC(space.model, num_steps=settings.leapfrog_steps, trajectory_length=None, **common)

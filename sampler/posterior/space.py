@@ -19,6 +19,7 @@ class SampledSpace:
     observe       (random key, position, *observed) → named numbers of one draw
     observed      further arrays that `observe` needs, such as test inputs
     start         random key → one chain's first position; None: a draw from the prior
+    inverse_mass_matrix  known scale of every direction, {site names: matrix}; None: adapted
     """
 
     name: str
@@ -27,3 +28,4 @@ class SampledSpace:
     observe: Callable[..., dict[str, Array]]
     observed: tuple[Any, ...]
     start: Callable[[Array], Position] | None = None
+    inverse_mass_matrix: Mapping[tuple[str, ...], Array] | None = None

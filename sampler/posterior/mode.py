@@ -1,0 +1,140 @@
+"""The mode of the sampled density of order parameters, and its Hessian there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from sampler.posterior.order_parameter_model import bartlett_prior, factors_at, log_prior
+from sampler.posterior.space import Position
+from theory.architecture import Architecture
+from theory.energy import LabelEnergy, hessian_with_energy
+from theory.learning_problem import LearningProblem
+from theory.newton import dense_direction, descend
+
+# The mode only starts and whitens the chains: it need not be exact.
+MODE_TOLERANCE = 1e-6
+MODE_STEPS = 200
+
+
+@dataclass(frozen=True)
+class Mode:
+    """Where the density is largest, and the Gaussian that fits it there.
+
+    point       mode in flattened coordinates, sites in alphabetical order
+    covariance  inverse Hessian of −ln p
+    scale       a matrix S with S Sᵀ = covariance
+    unflatten   flattened coordinates → position by site
+    converged   whether the descent met its tolerance
+    """
+
+    point: Float[Array, " coordinate"]
+    covariance: Float[Array, "coordinate coordinate"]
+    scale: Float[Array, "coordinate coordinate"]
+    unflatten: "Unflatten"
+    converged: bool
+
+    def draw(self, key: Array) -> Position:
+        """A start for one chain: a draw from the Gaussian fit."""
+        normal = jax.random.normal(key, self.point.shape, self.point.dtype)
+        return self.unflatten(self.point + self.scale @ normal)
+
+    @property
+    def inverse_mass_matrix(self) -> Mapping[tuple[str, ...], Array]:
+        """The covariance as the inverse mass matrix of one dense block of all sites."""
+        return {self.unflatten.names: self.covariance}
+
+
+@dataclass(frozen=True)
+class Unflatten:
+    """Splits flattened coordinates into named sites, in alphabetical order."""
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, architecture: Architecture) -> "Unflatten":
+        prior = bartlett_prior(architecture, float)
+        names = tuple(sorted(prior))
+        return cls(names, tuple(prior[name].event_shape[0] for name in names))
+
+    def __call__(self, flat: Float[Array, " coordinate"]) -> dict[str, Array]:
+        ends = np.cumsum(self.sizes)
+        return {
+            name: flat[end - size : end]
+            for name, size, end in zip(self.names, self.sizes, ends, strict=True)
+        }
+
+
+def find_mode(problem: LearningProblem) -> Mode:
+    """Newton descent on −ln p(B_1 … B_{L+1}, y) from the centre of the prior.
+
+    The curvature that whitens the chains is the Hessian at the mode; directions along which it is
+    not convex keep their absolute curvature, so the result is always a proper scale.
+    """
+    architecture = problem.architecture
+    unflatten = Unflatten.of(architecture)
+    start, _ = ravel_pytree(prior_centre(architecture, problem.attended.dtype))
+    energy, features = problem.energy, problem.features
+
+    def value_and_gradient(point):
+        value, gradient = _value_and_gradient(point, energy, architecture)
+        return float(value), np.asarray(gradient, float)
+
+    def hessian(point):
+        return np.asarray(_hessian(point, energy, features, architecture), float)
+
+    # At fixed P/N the mode lies a distance of order √N from the centre of the prior.
+    scales = np.full(start.size, max(architecture.widths) ** 0.5)
+    ended = descend(
+        value_and_gradient,
+        dense_direction(hessian),
+        lambda point: scales,
+        np.asarray(start),
+        MODE_TOLERANCE,
+        MODE_STEPS,
+    )
+    eigenvalues, vectors = np.linalg.eigh(hessian(ended.point))
+    sizes = np.maximum(np.abs(eigenvalues), 1e-3)
+    dtype = problem.attended.dtype
+    return Mode(
+        point=jnp.asarray(ended.point, dtype),
+        covariance=jnp.asarray((vectors / sizes) @ vectors.T, dtype),
+        scale=jnp.asarray(vectors / np.sqrt(sizes), dtype),
+        unflatten=unflatten,
+        converged=ended.stopped == "converged",
+    )
+
+
+def prior_centre(architecture: Architecture, dtype) -> dict[str, Array]:
+    """Every site at zero: Bartlett factors are diagonal, U_l close to its prior mean."""
+    prior = bartlett_prior(architecture, dtype)
+    return {name: jnp.zeros(site.event_shape, dtype) for name, site in prior.items()}
+
+
+def _negative_log_density(point, energy: LabelEnergy, architecture: Architecture):
+    position = Unflatten.of(architecture)(point)
+    return 0.5 * energy(factors_at(position, architecture)[0]) - log_prior(position, architecture)
+
+
+_value_and_gradient = jax.jit(
+    jax.value_and_grad(_negative_log_density), static_argnames="architecture"
+)
+
+
+@partial(jax.jit, static_argnames="architecture")
+def _hessian(point, energy, features, architecture):
+    unflatten = Unflatten.of(architecture)
+
+    def factor_at(flat):
+        return factors_at(unflatten(flat), architecture)[0]
+
+    def rest(flat):
+        return -log_prior(unflatten(flat), architecture)
+
+    return hessian_with_energy(point, energy, features, 0.5, factor_at, rest)

@@ -1,0 +1,1 @@
+"""Tests of the sampler: network, chains, diagnostics, tables, comparison, commands."""

@@ -1,0 +1,171 @@
+"""The posterior of all weights: its density, its prior, and an exactly Gaussian part of it."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import pytest
+from arviz_stats.base import array_stats
+from numpyro.infer.util import log_density
+
+from sampler.analysis.estimate import mean_of
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.settings import ChainSettings
+from sampler.network import overlaps, predict
+from sampler.posterior.weight_model import sample_weights, weight_model
+from sampler.posterior.weight_space import weight_space
+from tests.assertions import assert_equal_to_rounding, assert_within_mcse
+from tests.problems import (
+    ARCHITECTURES,
+    random_network_data,
+    random_problem,
+    random_weights,
+)
+from tests.theory.test_attended_inputs import token_by_token
+from theory import LearningProblem
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_density_is_prior_times_tempered_likelihood(name, rng):
+    arch = ARCHITECTURES[name]
+    data = random_network_data(arch, rng)
+    weights = random_weights(arch, rng)
+    labels = rng.standard_normal((6, arch.outputs))
+    temperature = 0.3
+    terms = [
+        -0.5 * (values**2 / arch.weight_variances[w] + np.log(2 * np.pi * arch.weight_variances[w]))
+        for w, values in weights.items()
+    ]
+    errors = labels - token_by_token(arch, data, weights)
+    terms.append(-0.5 * (errors**2 / temperature + np.log(2 * np.pi * temperature)))
+    expected = sum(term.sum() for term in terms)
+    received, _ = log_density(
+        partial(weight_model, architecture=arch),
+        (data.attended, jnp.asarray(labels), temperature),
+        {},
+        {w: jnp.asarray(values) for w, values in weights.items()},
+    )
+    count = arch.weight_count + labels.size
+    size = max(np.abs(term).max() for term in terms)
+    assert_equal_to_rounding(received, expected, operations=count, scale=count * size)
+
+
+def test_the_number_of_weights_is_that_of_the_architecture(rng):
+    problem = random_problem(ARCHITECTURES["three layers, two outputs"], rng)
+    space = weight_space(problem, problem.attended, keep_weights=False)
+    trace = numpyro.handlers.trace(numpyro.handlers.seed(space.model, jax.random.key(0))).get_trace(
+        *space.arguments
+    )
+    sampled = [
+        site for site in trace.values() if site["type"] == "sample" and not site["is_observed"]
+    ]
+    assert sum(site["value"].size for site in sampled) == problem.architecture.weight_count
+
+
+@pytest.mark.parametrize("name", ["two layers", "three layers, two outputs", "narrow"])
+def test_prior_overlaps_have_the_moments_of_a_chain_of_wishart_matrices(name):
+    """E[U_l] = σ_l² ⋯ σ_a² · 1, the variance of U_a, and second moments of U_L given U_a."""
+    arch = ARCHITECTURES[name]
+    draws = 20_000
+
+    def draw(key):
+        names = tuple(arch.weight_shapes)
+        seeded = numpyro.handlers.seed(sample_weights, key)
+        return overlaps(seeded(arch, names, jnp.float64), arch)
+
+    keys = jax.random.split(jax.random.key(3), draws)
+    received = [np.asarray(u) for u in jax.jit(jax.vmap(draw))(keys)]
+    scale = 1.0
+    for layer in range(arch.layers + 1, 0, -1):
+        u = received[layer - 1]
+        scale *= arch.variances[layer]
+        mcse = u.std(axis=0, ddof=1) / np.sqrt(draws)
+        expected = scale * np.eye(u.shape[1])
+        # up to 144 correlated entries over all layers: 5 standard errors
+        assert_within_mcse(u.mean(axis=0), expected, mcse, k=5, what=f"E[U_{layer}]")
+    top, variance = received[-1], arch.variances[-1]
+    # Wishart with N_a degrees of freedom: Var U_ij = σ⁴ (1 + δ_ij) / N_a
+    squares = (top - variance * np.eye(arch.outputs)) ** 2
+    mcse = squares.std(axis=0, ddof=1) / np.sqrt(draws)
+    expected = variance**2 * (1 + np.eye(arch.outputs)) / arch.widths[-1]
+    assert_within_mcse(squares.mean(axis=0), expected, mcse, what="Var[U_a]")
+    below, variance = received[-2], arch.variances[arch.layers]
+    # given U_a: E[U_ij²] = σ⁴ (G_ij² + (G_ij² + G_ii G_jj)/N_L), G = 1 ⊗ U_a; average over U_a
+    gram = np.einsum("hk,xcd->xhckd", np.eye(arch.heads[-1]), top)
+    gram = gram.reshape(draws, *below.shape[1:])
+    diagonal = np.einsum("xii->xi", gram)
+    products = diagonal[:, :, None] * diagonal[:, None, :]
+    given = variance**2 * (gram**2 + (gram**2 + products) / arch.widths[-2])
+    difference = below**2 - given
+    mcse = difference.std(axis=0, ddof=1) / np.sqrt(draws)
+    assert_within_mcse(difference.mean(axis=0), 0.0, mcse, what="E[U_L²]")
+
+
+def test_readout_given_all_other_weights_has_its_gaussian_posterior(rng):
+    """f is linear in `a`: Σ = (Φᵀ Φ/𝒯 + 1/σ_a²)⁻¹ and mean Σ Φᵀ y/𝒯, Φ = [example, unit]."""
+    arch = ARCHITECTURES["two layers"]
+    temperature = 0.2
+    problem = random_problem(arch, rng, examples=9, temperature=temperature)
+    fixed = {k: jnp.asarray(v) for k, v in random_weights(arch, rng).items() if k != "a"}
+    units = arch.widths[-1]
+    features = np.stack(
+        [predict(fixed | {"a": row[None]}, problem.attended, arch)[:, 0] for row in jnp.eye(units)],
+        axis=1,
+    )
+    precision = features.T @ features / temperature + np.eye(units) / arch.variances[-1]
+    covariance = np.linalg.inv(precision)
+    mean = covariance @ features.T @ np.asarray(problem.labels)[:, 0] / temperature
+
+    space = weight_space(problem, problem.attended, keep_weights=True)
+    space = replace(
+        space,
+        model=numpyro.handlers.condition(space.model, fixed),
+        observe=lambda key, position, *_: {"a": position["a"][0]},
+    )
+    collected = DrawCollector(1000)
+    settings = ChainSettings(chains=4, warmup=300, draws=1000, max_tree_depth=6, seed=5)
+    sample_in_chunks(space, settings, collected)
+    draws = collected.draws["a"]
+    ess = array_stats.ess(draws, chain_axis=0, draw_axis=1)
+    estimate = mean_of(draws)
+    assert_within_mcse(estimate.value, mean, estimate.mcse, ess=ess, what="mean of a")
+    deviations = draws - mean
+    products = deviations[..., :, None] * deviations[..., None, :]
+    estimate = mean_of(products)
+    # 28 different entries
+    assert_within_mcse(estimate.value, covariance, estimate.mcse, k=4.5, what="covariance of a")
+
+
+def test_observed_overlaps_and_predictor_are_those_of_the_position(rng):
+    arch = ARCHITECTURES["three layers, two outputs"]
+    problem = random_problem(arch, rng)
+    test = jnp.asarray(rng.standard_normal((3, arch.path_count, arch.channels)))
+    weights = {k: jnp.asarray(v) for k, v in random_weights(arch, rng).items()}
+    for keep in (False, True):
+        space = weight_space(problem, test, keep_weights=keep)
+        received = space.observe(jax.random.key(0), weights, *space.observed)
+        expected = {
+            "order_parameter",
+            "order_parameter_layer_2",
+            "order_parameter_layer_3",
+            "readout_order_parameter",
+            "predictor",
+        }
+        assert set(received) == (expected | set(weights) if keep else expected)
+        np.testing.assert_array_equal(received["predictor"], predict(weights, test, arch))
+        for name, matrix in zip(sorted(expected)[:3], overlaps(weights, arch), strict=False):
+            np.testing.assert_array_equal(received[name], matrix)
+        np.testing.assert_array_equal(
+            received["readout_order_parameter"], overlaps(weights, arch)[-1]
+        )
+
+
+def test_single_precision_problem_gives_a_single_precision_density(rng):
+    problem = random_problem(ARCHITECTURES["two layers"], rng)
+    single: LearningProblem = problem.astype("float32")
+    space = weight_space(single, problem.attended, keep_weights=False)
+    assert {array.dtype for array in (*space.arguments, *space.observed)} == {jnp.dtype("float32")}
