@@ -10,6 +10,23 @@ from theory import Architecture, LearningProblem
 REDUCED = Path(__file__).parent / "reference" / "markov_four_paths_100.npz"
 FULL = Path(__file__).parents[2] / "shared" / "reference" / "markov_four_paths.npz"
 
+# What the published weight-space sampler found at N = 10 in a long run of NUTS: means of U_1 and
+# their Monte Carlo standard errors; paths are good, adversarial 1, denoising, adversarial 2.
+PUBLISHED_OVERLAP = {
+    (0, 0): (14.961, 0.129),
+    (0, 1): (0.052, 0.026),
+    (0, 2): (-5.991, 0.068),
+    (0, 3): (-0.460, 0.019),
+    (1, 1): (0.511, 0.011),
+    (1, 2): (-0.141, 0.018),
+    (1, 3): (0.040, 0.005),
+    (2, 2): (7.240, 0.070),
+    (2, 3): (0.077, 0.016),
+    (3, 3): (0.336, 0.007),
+}
+PUBLISHED_READOUT = (2.171, 0.018)  # |a|²/N of the same run
+PUBLISHED_ACCURACIES = (0.963, 0.968)  # lowest and highest of its three runs, 1,000 test examples
+
 
 def load_reduced_reference() -> dict[str, np.ndarray]:
     """Arrays of tests/reference, described in its README.md."""

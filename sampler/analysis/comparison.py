@@ -12,6 +12,7 @@ from sampler.analysis.estimate import (
     bootstrap,
     mean_of,
     mean_of_batches,
+    squared_deviations,
     variance_of,
     variance_of_batches,
 )
@@ -58,29 +59,59 @@ def compare_draws(
         for name, values in draws.items()
         if name in theory and "order_parameter" in name
     }
-    mean, variance, batches = predictor_estimates(draws, moments)
-    compared["predictor_mean"] = Compared(theory["predictor_mean"].values, mean).as_dict()
-    compared["predictor_variance"] = Compared(
-        theory["predictor_variance"].values, variance
-    ).as_dict()
+    predictor = predictor_estimates(draws, moments)
+    for name, estimate in (("mean", predictor.mean), ("variance", predictor.variance)):
+        values = theory[f"predictor_{name}"].values
+        compared[f"predictor_{name}"] = Compared(values, estimate).as_dict()
+    if predictor.parts:
+        compared["predictor_variance"] |= {
+            name: {"value": part.value, "mcse": part.mcse} for name, part in predictor.parts.items()
+        }
     compared["accuracy"] = {
         "theory": float(theory["accuracy_theory"]),
         "gp": float(theory["accuracy_gp"]),
-        "sampled": sampled_accuracy(batches, labels_test),
+        "sampled": sampled_accuracy(predictor.batches, labels_test),
     }
     return compared
 
 
+@dataclass(frozen=True)
+class PredictorEstimates:
+    """Posterior mean and variance of f on the test set, and batch means of the mean.
+
+    parts  where each draw knows its own mean m and variance v: E[v] ("within") and Var[m] ("between")
+    """
+
+    mean: Estimate
+    variance: Estimate
+    batches: np.ndarray
+    parts: Mapping[str, Estimate]
+
+
 def predictor_estimates(
     draws: Mapping[str, np.ndarray], moments: Mapping[str, BatchMoments]
-) -> tuple[Estimate, Estimate, np.ndarray]:
-    """Posterior mean and variance of f on the test set, and batch means of f."""
+) -> PredictorEstimates:
+    """Estimate E[f] and Var[f]; Rao–Blackwellised, E[m] and E[v] + Var[m], where m and v are known."""
+    if "predictor_mean" in draws:
+        mean, variance = draws["predictor_mean"], draws["predictor_variance"]
+        deviations = squared_deviations(mean)
+        parts = {"within": mean_of(variance), "between": mean_of(deviations)}
+        total = mean_of(variance + deviations)
+        return PredictorEstimates(mean_of(mean), total, batch_means(mean), parts)
     if "predictor" in draws:
         values = draws["predictor"]
-        return mean_of(values), variance_of(values), batch_means(values)
-    kept = moments["predictor"]
+        return PredictorEstimates(mean_of(values), variance_of(values), batch_means(values), {})
+    kept = moments["predictor_mean" if "predictor_mean" in moments else "predictor"]
     flat = kept.mean.reshape(-1, *kept.mean.shape[2:])
-    return mean_of_batches(kept), variance_of_batches(kept), flat
+    between = variance_of_batches(kept)
+    if "predictor_variance" not in moments:
+        return PredictorEstimates(mean_of_batches(kept), between, flat, {})
+    within = mean_of_batches(moments["predictor_variance"])
+    total = Estimate(
+        within.value + between.value, np.sqrt(within.mcse**2 + between.mcse**2)
+    )
+    parts = {"within": within, "between": between}
+    return PredictorEstimates(mean_of_batches(kept), total, flat, parts)
 
 
 def sampled_accuracy(batches: np.ndarray, labels_test: np.ndarray | None) -> dict | None:

@@ -12,16 +12,23 @@ from sampler.analysis.labels import (
     squeeze_output,
 )
 from sampler.mcmc.draws import BatchMoments, DrawCollector
+from sampler.posterior.weight_draws import WeightDraws
 from sampler.problem import Problem
 from theory import Architecture
 
 PER_TEST_EXAMPLE = ("predictor", "predictor_mean", "predictor_variance")
 
 
-def draws_tree(problem: Problem, collected: DrawCollector, attributes: Mapping) -> xr.DataTree:
+def draws_tree(
+    problem: Problem,
+    collected: DrawCollector,
+    attributes: Mapping,
+    weights: WeightDraws | None = None,
+) -> xr.DataTree:
     """Groups posterior, sample_stats, warmup_sample_stats, observed_data, constant_data.
 
-    Quantities too large to keep appear in the group `predictor_moments` as batch moments.
+    Weights drawn back for some draws of each chain are in the group `posterior_weights`, whose
+    `draw` coordinate says which. Quantities too large to keep appear in a group `…_moments`.
     """
     arch = problem.architecture
     posterior = {
@@ -37,6 +44,8 @@ def draws_tree(problem: Problem, collected: DrawCollector, attributes: Mapping) 
         ),
         "constant_data": constant_table(problem),
     }
+    if weights is not None:
+        groups["posterior_weights"] = weights_table(problem, weights).assign_attrs(attributes)
     for name, moments in collected.moments.items():
         groups[f"{name}_moments"] = moments_table(name, moments, problem)
     return xr.DataTree.from_dict({name: table for name, table in groups.items() if table})
@@ -46,6 +55,8 @@ def quantity_dimensions(name: str, architecture: Architecture) -> tuple[str, ...
     """Axes of one draw of a named quantity."""
     if name in PER_TEST_EXAMPLE:
         return predictor_dimensions(architecture.outputs)
+    if name.startswith("bartlett_"):
+        return (f"{name}_entry",)
     known = dict(order_parameter_dimensions(architecture.layers)) | weight_dimensions(architecture)
     return known[name]
 
@@ -58,6 +69,27 @@ def weight_dimensions(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     for layer in range(1, layers + 1):
         axes[f"V_{layer}"] = (f"head_{layer}", units[layer], units[layer - 1])
     return axes | {"a": ("output", units[-1])}
+
+
+def weights_table(problem: Problem, drawn: WeightDraws) -> xr.Dataset:
+    """Weights [chain, draw, …] of the draws they belong to."""
+    axes = weight_dimensions(problem.architecture)
+    columns = {
+        name: (("chain", "draw", *axes[name]), values) for name, values in drawn.weights.items()
+    }
+    return label(xr.Dataset(columns), problem).assign_coords(draw=drawn.draws)
+
+
+def stored_weights(tree: xr.DataTree) -> xr.Dataset | None:
+    """Weight draws, sampled or drawn back, [chain, draw, …]; None where none were kept."""
+    if "posterior_weights" in tree.children:
+        return tree["posterior_weights"].to_dataset()
+    posterior = tree["posterior"].to_dataset()
+    return posterior[[n for n in posterior if is_weight(n)]] if "V_0" in posterior else None
+
+
+def is_weight(name: str) -> bool:
+    return name == "a" or name.startswith("V_")
 
 
 def stored_values(name: str, values: np.ndarray) -> np.ndarray:

@@ -14,8 +14,8 @@ AXES = {"chain_axis": 0, "draw_axis": 1}
 class Estimate:
     """A number (or array of them) with its Monte Carlo standard error."""
 
-    value: np.ndarray
-    mcse: np.ndarray
+    value: np.ndarray | np.floating
+    mcse: np.ndarray | np.floating
 
 
 def mean_of(draws: np.ndarray) -> Estimate:
@@ -26,13 +26,14 @@ def mean_of(draws: np.ndarray) -> Estimate:
 
 def variance_of(draws: np.ndarray) -> Estimate:
     """Variance over chains and draws; MCSE that of the mean of squared deviations."""
+    return mean_of(squared_deviations(draws))
+
+
+def squared_deviations(draws: np.ndarray) -> np.ndarray:
+    """Squared deviations from the mean over all draws, scaled so that their mean is unbiased."""
     draws = np.asarray(draws, dtype=np.float64)
-    deviations = (draws - draws.mean(axis=(0, 1))) ** 2
     count = draws.shape[0] * draws.shape[1]
-    return Estimate(
-        deviations.sum(axis=(0, 1)) / (count - 1),
-        array_stats.mcse(deviations, method="mean", **AXES),
-    )
+    return (draws - draws.mean(axis=(0, 1))) ** 2 * (count / (count - 1))
 
 
 def mean_of_batches(moments: BatchMoments) -> Estimate:
@@ -44,7 +45,9 @@ def variance_of_batches(moments: BatchMoments) -> Estimate:
     """Variance over all draws; MCSE from the spread of batch means of squared deviations."""
     centre = moments.mean.mean(axis=(0, 1))
     deviations = moments.mean_square - 2 * centre * moments.mean + centre**2
-    return _over_batches(deviations)
+    variance = _over_batches(deviations)
+    count = moments.batch_size * moments.mean.shape[0] * moments.mean.shape[1]
+    return Estimate(variance.value * (count / (count - 1)), variance.mcse)
 
 
 def _over_batches(values: np.ndarray) -> Estimate:
@@ -71,4 +74,6 @@ def bootstrap(statistic, batches: np.ndarray, replicates: int = 400, seed: int =
     chosen = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), replicates)
     means = np.tensordot(chosen / count, batches, axes=1)
     values = np.asarray(statistic(means), dtype=np.float64)
-    return Estimate(np.asarray(statistic(batches.mean(axis=0)[None]))[0], values.std(axis=0, ddof=1))
+    return Estimate(
+        np.asarray(statistic(batches.mean(axis=0)[None]))[0], values.std(axis=0, ddof=1)
+    )

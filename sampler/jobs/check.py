@@ -29,6 +29,9 @@ def settings_in_force(recipe: Recipe) -> str:
         left_open.append("# network.heads is not set: the network keeps all heads")
     if recipe.theory.tolerance is None:
         left_open.append("# theory.tolerance is not set: the solver uses its default")
+    if recipe.sampler.warmup is None:
+        steps = recipe.sampler.warmup_steps
+        left_open.append(f"# sampler.warmup is not set: {steps} steps, the default of this space")
     return "\n".join([recipe.to_toml().strip(), *([""] if left_open else []), *left_open])
 
 

@@ -3,7 +3,7 @@
 from sys import float_info
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from sampler.errors import InputError, shortened
 
@@ -16,7 +16,8 @@ NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(strict=True, ge=0, le=1)]
 Switch = Annotated[bool, Field(strict=True)]
 HeadKind = Literal["good", "uniform", "random"]
-Space = Literal["weights"]
+DEFAULT_WARMUP = {"order_parameters": 150, "upper_weights": 400, "weights": 500}
+Space = Literal["order_parameters", "upper_weights", "weights"]
 
 
 class Section(BaseModel):
@@ -128,21 +129,45 @@ class SamplerSection(Section):
     """The sampler: what it samples and how; `largest_width` limits the widths it samples at.
 
     `largest_width` maps a space to a width: points of a sweep that are wider are theory only.
+    `warmup` has its default by space: whitened order parameters need little of it.
+    `weight_draws` asks for so many exact draws of all weights from draws of order parameters;
+    `keep_weights` keeps the weights that are sampled in the other two spaces.
     """
 
-    space: Space = "weights"
-    algorithm: Literal["nuts", "hmc"] = "nuts"
+    space: Space = "order_parameters"
+    algorithm: Literal["nuts", "hmc", "importance"] = "nuts"
     chains: Count = 4
-    warmup: CountFromZero = 500
+    warmup: CountFromZero | None = None
     draws: Annotated[int, Field(strict=True, ge=4)] = 1000
     thinning: Count = 1
     seed: Seed = 0
     precision: Literal["float64", "float32"] = "float64"
+    weight_draws: CountFromZero = 0
     keep_weights: Switch = False
     leapfrog_steps: Count = 64
     max_tree_depth: Annotated[int, Field(strict=True, ge=1, le=20)] = 10
     target_acceptance: Annotated[float, Field(strict=True, gt=0, lt=1)] = 0.8
     largest_width: dict[Space, Count] = Field(default_factory=dict)
+
+    @property
+    def warmup_steps(self) -> int:
+        """Warm-up steps in force: those asked for, or the default of the space."""
+        return DEFAULT_WARMUP[self.space] if self.warmup is None else self.warmup
+
+    @model_validator(mode="after")
+    def fits_the_space(self) -> "SamplerSection":
+        exact = self.space == "order_parameters"
+        if self.algorithm == "importance" and not exact:
+            raise ValueError('algorithm = "importance" needs space = "order_parameters"')
+        if self.weight_draws and not exact:
+            raise ValueError(
+                'weight_draws needs space = "order_parameters"; use keep_weights in this space'
+            )
+        if self.keep_weights and exact:
+            raise ValueError(
+                'keep_weights needs a space of weights; use weight_draws with "order_parameters"'
+            )
+        return self
 
 
 def expanded(field: str, value: object, length: int, form: str, layers: int) -> tuple:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sampler.errors import ExitCode
+from sampler.jobs.finite_size_table import write_finite_size
 from sampler.jobs.manifest import write_manifest
 from sampler.jobs.recipe import Recipe, load_recipe
 from sampler.jobs.run_directory import RECIPE_FILE, claim_directory
@@ -135,6 +136,7 @@ def _at_every_point(job: Job, recipe: Recipe, task: Task, directory: Path) -> Ex
             where = claim_directory(point_directory(directory, label), point)
             codes.append(job(point, make_problem(point, own_task), where))
         write_sweep_table(directory, recipe)
+        write_finite_size(directory, recipe)
         if job is not _sample_point:
             figures(directory)
         print(f"results: {directory}")

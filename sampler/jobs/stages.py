@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
@@ -31,9 +32,10 @@ from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.settings import ChainSettings
-from sampler.posterior.weight_space import weight_space
+from sampler.posterior.make_space import make_space
+from sampler.posterior.weight_draws import WeightDraws, refuse_unusable_count, weight_draws
 from sampler.problem import Problem
-from theory import solve_saddle_point
+from theory import LearningProblem, solve_saddle_point
 
 
 def solve_stage(problem: Problem, recipe: Recipe, directory: Path) -> xr.Dataset:
@@ -54,20 +56,22 @@ def solve_stage(problem: Problem, recipe: Recipe, directory: Path) -> xr.Dataset
 def sample_stage(problem: Problem, recipe: Recipe, directory: Path) -> xr.DataTree:
     """Draw from the posterior in the recipe's space and precision, and store `draws.nc`."""
     settings = recipe.sampler
+    refuse_impossible_weights(problem, recipe)
     started = time.perf_counter()
     collected = DrawCollector(settings.draws)
     with jax.enable_x64(settings.precision == "float64"), SamplingProgress() as progress:
-        space = weight_space(
-            problem.learning.astype(settings.precision),
-            np.asarray(problem.attended_test, settings.precision),
-            settings.keep_weights,
-        )
+        learning = problem.learning.astype(settings.precision)
+        attended_test = jnp.asarray(problem.attended_test, settings.precision)
+        space = make_space(settings.space, learning, attended_test, settings.keep_weights)
 
         def on_chunk(chunk) -> None:
             collected(chunk)
             progress(chunk)
 
         sample_in_chunks(space, chain_settings(recipe), on_chunk)
+        weights = None
+        if settings.weight_draws:
+            weights = draw_weights_back(learning, collected.draws, settings)
     attributes = {
         "space": settings.space,
         "algorithm": settings.algorithm,
@@ -75,23 +79,44 @@ def sample_stage(problem: Problem, recipe: Recipe, directory: Path) -> xr.DataTr
         "seconds": time.perf_counter() - started,
         "seconds_warmup": collected.seconds["warmup"],
         "seconds_draws": collected.seconds["draws"],
-        "gradients": int(
-            sum(
-                statistics["n_steps"].sum()
-                for statistics in (collected.statistics, collected.warmup_statistics)
-                if statistics
-            )
-        ),
+        "gradients": collected.gradients,
     }
-    tree = draws_tree(problem, collected, attributes)
+    tree = draws_tree(problem, collected, attributes, weights)
     write_draws(directory, tree)
     return tree
 
 
+def refuse_impossible_weights(problem: Problem, recipe: Recipe) -> None:
+    """Raise InputError before any sampling if the weight draws asked for would not fit."""
+    settings = recipe.sampler
+    if settings.weight_draws:
+        refuse_unusable_count(
+            settings.weight_draws,
+            settings.chains,
+            settings.draws,
+            problem.architecture,
+            np.dtype(settings.precision).itemsize,
+        )
+
+
+def draw_weights_back(learning: LearningProblem, draws: dict, settings) -> WeightDraws:
+    """Exact weights for `settings.weight_draws` draws of every chain."""
+    prefix = "bartlett_"
+    positions = {
+        name.removeprefix(prefix): values
+        for name, values in draws.items()
+        if name.startswith(prefix)
+    }
+    return weight_draws(learning, positions, settings.weight_draws, settings.seed)
+
+
 def chain_settings(recipe: Recipe) -> ChainSettings:
     """The sampler section of a recipe, as the chains see it."""
-    names = ChainSettings.__dataclass_fields__
-    return ChainSettings(**{name: getattr(recipe.sampler, name) for name in names})
+    settings = recipe.sampler
+    names = set(ChainSettings.__dataclass_fields__) - {"warmup"}
+    return ChainSettings(
+        warmup=settings.warmup_steps, **{name: getattr(settings, name) for name in names}
+    )
 
 
 def diagnose_stage(tree: xr.DataTree) -> Diagnostics:

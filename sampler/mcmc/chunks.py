@@ -15,6 +15,7 @@ import numpy as np
 
 from sampler.mcmc.kernel import make_kernel, start_chains
 from sampler.mcmc.settings import ChainSettings
+from sampler.mcmc.sharing import place_chains, share_chains
 from sampler.posterior.space import SampledSpace
 
 # A chunk holds at most this many draws per chain and bytes in all, and lasts about this long.
@@ -56,12 +57,15 @@ def sample_in_chunks(
     """Run warm-up, then draws, of all chains; every finished chunk goes to `on_chunk`."""
     kernel = make_kernel(space, settings)
     state = start_chains(kernel, space, settings)
-    key = jax.random.fold_in(jax.random.key(settings.seed), OBSERVATION_STREAM)
-    data = (space.arguments, space.observed)
-    step = partial(_step, kernel, space.observe, settings.chains)
-    rows = jax.eval_shape(partial(step, thinning=1), state, key, 0, *data)[1:]
+    observation_key = jax.random.fold_in(jax.random.key(settings.seed), OBSERVATION_STREAM)
+    chain_keys = jax.random.split(observation_key, settings.chains)
+    state, chain_keys, data = place_chains(
+        state, chain_keys, (space.arguments, space.observed), settings.chains
+    )
+    step = partial(_step, kernel, space.observe)
+    rows = jax.eval_shape(partial(step, thinning=1), state, chain_keys, 0, *data)[1:]
     capacity = _capacity(rows)
-    advance = jax.jit(partial(_advance, step, capacity), static_argnames="thinning")
+    advance = share_chains(partial(_advance, step, capacity), settings.chains)
     compiled_for: set[int] = set()
     for phase, total in (("warmup", settings.warmup), ("draws", settings.draws)):
         done, length = 0, 1
@@ -70,7 +74,7 @@ def sample_in_chunks(
             started = time.perf_counter()
             length = min(length, total - done)
             state, observables, statistics = advance(
-                state, key, done, length, *data, thinning=thinning
+                thinning, state, chain_keys, done, length, *data
             )
             observables, statistics = jax.device_get((observables, statistics))
             seconds = time.perf_counter() - started
@@ -100,22 +104,22 @@ def _by_chain(buffers: Mapping[str, np.ndarray], length: int) -> dict[str, np.nd
     return {name: np.swapaxes(values[:length], 0, 1) for name, values in buffers.items()}
 
 
-def _advance(step, capacity, state, key, first, length, arguments, observed, *, thinning):
+def _advance(step, capacity, thinning, state, chain_keys, first, length, arguments, observed):
     """`length` kept steps of all chains, written into buffers of `capacity` rows."""
     step = partial(step, thinning=thinning)
-    rows = jax.eval_shape(step, state, key, 0, arguments, observed)[1:]
+    rows = jax.eval_shape(step, state, chain_keys, 0, arguments, observed)[1:]
     buffers = jax.tree.map(lambda row: jnp.zeros((capacity, *row.shape), row.dtype), rows)
 
     def body(row, carry):
         state, buffers = carry
-        state, *new = step(state, key, first + row, arguments, observed)
+        state, *new = step(state, chain_keys, first + row, arguments, observed)
         return state, jax.tree.map(lambda b, n: b.at[row].set(n), buffers, tuple(new))
 
     state, (observables, statistics) = jax.lax.fori_loop(0, length, body, (state, buffers))
     return state, observables, statistics
 
 
-def _step(kernel, observe, chains, state, key, index, arguments, observed, *, thinning):
+def _step(kernel, observe, state, chain_keys, index, arguments, observed, *, thinning):
     """One kept step of every chain: `thinning` transitions, then what is read off the position."""
 
     def transition(_, carry):
@@ -125,7 +129,7 @@ def _step(kernel, observe, chains, state, key, index, arguments, observed, *, th
 
     nothing = (state, jnp.zeros_like(state.num_steps), jnp.zeros_like(state.diverging))
     state, leapfrog_steps, diverging = jax.lax.fori_loop(0, thinning, transition, nothing)
-    keys = jax.random.split(jax.random.fold_in(key, index), chains)
+    keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(chain_keys, index)
     in_axes = (0, 0, *(None for _ in observed))
     observables = jax.vmap(observe, in_axes=in_axes)(keys, state.z, *observed)
     statistics = {

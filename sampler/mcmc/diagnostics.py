@@ -73,14 +73,14 @@ def diagnose(
     if chains == 1:
         reasons.append("1 chain: R-hat needs at least 2 chains; raise sampler.chains")
     for name, values in quantities.items():
-        flat = _selected(values)
+        flat, places = _selected(values)
         problem = _unsound(name, flat)
         if problem:
             reasons.append(problem)
             continue
-        varying = flat[..., flat.std(axis=(0, 1)) > 0]
-        if chains > 1 and varying.size:
-            judged[name] = _judge(varying)
+        varying = flat.std(axis=(0, 1)) > 0
+        if chains > 1 and varying.any():
+            judged[name] = _judge(flat[..., varying], places[varying], values.shape[2:])
             reasons += _shortfalls(name, judged[name])
     bfmi = _bfmi(statistics["energy"])
     if min(bfmi) < BFMI_LIMIT:
@@ -118,12 +118,13 @@ def diagnose(
     )
 
 
-def _selected(values: np.ndarray) -> np.ndarray:
-    """[chain, draw, element], at most MOST_DIAGNOSED elements, evenly chosen."""
+def _selected(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """[chain, draw, element], at most MOST_DIAGNOSED elements evenly chosen, and their places."""
     flat = np.asarray(values, dtype=np.float64).reshape(*values.shape[:2], -1)
-    if flat.shape[2] > MOST_DIAGNOSED:
-        flat = flat[:, :, np.linspace(0, flat.shape[2] - 1, MOST_DIAGNOSED).astype(int)]
-    return flat
+    places = np.arange(flat.shape[2])
+    if places.size > MOST_DIAGNOSED:
+        places = np.linspace(0, places.size - 1, MOST_DIAGNOSED).astype(int)
+    return flat[:, :, places], places
 
 
 def _unsound(name: str, flat: np.ndarray) -> str | None:
@@ -132,7 +133,7 @@ def _unsound(name: str, flat: np.ndarray) -> str | None:
     if not finite.all():
         return (
             f"{name}: chain {int(np.argmin(finite))} holds numbers that are not finite; "
-            "use sampler.precision = \"float64\" or check the data"
+            'use sampler.precision = "float64" or check the data'
         )
     moves = (np.diff(flat, axis=1) != 0).any(axis=(1, 2))
     if not moves.all():
@@ -143,12 +144,13 @@ def _unsound(name: str, flat: np.ndarray) -> str | None:
     return None
 
 
-def _judge(flat: np.ndarray) -> QuantityDiagnostics:
+def _judge(flat: np.ndarray, places: np.ndarray, shape: tuple[int, ...]) -> QuantityDiagnostics:
     r_hat = np.atleast_1d(array_stats.rhat(flat, method="rank", **AXES))
     bulk = np.atleast_1d(array_stats.ess(flat, method="bulk", **AXES))
     tail = np.atleast_1d(array_stats.ess(flat, method="tail", prob=(0.05, 0.95), **AXES))
     worst = int(np.argmax(np.where(np.isfinite(r_hat), r_hat, np.inf)))
-    return QuantityDiagnostics(float(r_hat[worst]), float(bulk.min()), float(tail.min()), (worst,))
+    at = tuple(int(index) for index in np.unravel_index(places[worst], shape)) if shape else ()
+    return QuantityDiagnostics(float(r_hat[worst]), float(bulk.min()), float(tail.min()), at)
 
 
 def _shortfalls(name: str, judged: QuantityDiagnostics) -> list[str]:

@@ -32,7 +32,7 @@ class DrawCollector:
     """
 
     draws_total: int
-    may_be_reduced: tuple[str, ...] = ("predictor",)
+    may_be_reduced: tuple[str, ...] = ("predictor", "predictor_mean", "predictor_variance")
     kept_bytes: int = KEPT_BYTES
     seconds: dict[str, float] = field(default_factory=lambda: {"warmup": 0.0, "draws": 0.0})
     _pieces: dict[str, list[np.ndarray]] = field(default_factory=dict)
@@ -75,6 +75,12 @@ class DrawCollector:
     def warmup_statistics(self) -> dict[str, np.ndarray]:
         """Sampler statistics of warm-up, name → [chain, draw]."""
         return {name: np.concatenate(p, axis=1) for name, p in self._warmup.items()}
+
+    @property
+    def gradients(self) -> int:
+        """Gradients of all chains, warm-up included: one per leapfrog step."""
+        pieces = self._warmup.get("n_steps", []) + self._statistics.get("n_steps", [])
+        return int(sum(piece.sum() for piece in pieces))
 
 
 class _Batches:

@@ -8,6 +8,8 @@ from numpyro.infer import HMC, NUTS, init_to_sample
 from sampler.mcmc.settings import ChainSettings
 from sampler.posterior.space import SampledSpace
 
+WHITENED_WARMUP_DEPTH = 5
+
 
 def make_kernel(space: SampledSpace, settings: ChainSettings) -> HMC:
     """A fresh NUTS or static-HMC kernel; one object per run, since it keeps compiled state."""
@@ -22,7 +24,12 @@ def make_kernel(space: SampledSpace, settings: ChainSettings) -> HMC:
             "adapt_mass_matrix": False,
         }
     if settings.algorithm == "nuts":
-        return NUTS(space.model, max_tree_depth=settings.max_tree_depth, **common)
+        depth = settings.max_tree_depth
+        if space.inverse_mass_matrix is not None:
+            # Whitened chains need few steps; while the step size is still found, a far too small
+            # one must not cost a tree of full depth.
+            depth = (min(depth, WHITENED_WARMUP_DEPTH), depth)
+        return NUTS(space.model, max_tree_depth=depth, **common)
     return HMC(space.model, num_steps=settings.leapfrog_steps, trajectory_length=None, **common)
 
 

@@ -1,5 +1,6 @@
 """Which figures a run directory and a sweep directory get, drawn from stored tables only."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from sampler.presentation.accuracy import (
     subnetwork_colour,
 )
 from sampler.presentation.alignment import draw_alignment
+from sampler.presentation.finite_size import draw_finite_size
 from sampler.presentation.order_parameter_matrix import (
     MatrixPanel,
     draw_order_parameter,
@@ -72,8 +74,18 @@ def draw_sweep_figures(directory: Path) -> list[Path]:
             "accuracy_against_width": _sweep_accuracy(sweep, runs),
             "order_parameter_against_width": _sweep_order_parameters(sweep, runs),
             "kernel_alignment": None if solved is None else _alignment(solved),
+            "finite_size": _finite_size(Path(directory), solved),
         }
         return _save(figures, Path(directory) / "figures")
+
+
+def _finite_size(directory: Path, solved: StoredRun | None) -> Figure | None:
+    file = directory / "finite_size.json"
+    if not file.is_file():
+        return None
+    temperature = None if solved is None else solved.temperature
+    setting = "" if temperature is None else rf"$\mathcal{{T}}$ = {temperature:g}"
+    return draw_finite_size(json.loads(file.read_text(encoding="utf-8")), setting)
 
 
 def _save(figures: dict[str, Figure | None], folder: Path) -> list[Path]:

@@ -1,5 +1,8 @@
 """A small named problem and the collected draws of a pretended sampler, for tests of tables."""
 
+from itertools import pairwise
+
+import jax.numpy as jnp
 import numpy as np
 
 from sampler.mcmc.chunks import Chunk
@@ -18,7 +21,7 @@ def small_problem(rng, *, outputs: int = 1, labels_test: np.ndarray | None = Non
     """Two layers of two named heads, unequal widths."""
     architecture = Architecture((2, 2), (3, 4, 5), (0.9, 1.5, 0.6, 1.3), 6, outputs)
     attended = random_network_data(architecture, rng, examples=TRAIN + TEST).attended
-    labels = np.sign(rng.standard_normal((TRAIN, outputs)))
+    labels = jnp.asarray(rng.choice([-1.0, 1.0], (TRAIN, outputs)))
     learning = LearningProblem(architecture, attended[:TRAIN], labels, 0.2)
     return Problem(learning, attended[TRAIN:], labels_test, PATH_NAMES, HEAD_NAMES)
 
@@ -67,7 +70,7 @@ def collect(observables: dict, statistics: dict, *, pieces: int = 4, **settings)
     collector = DrawCollector(draws, **settings)
     collector(Chunk("warmup", draws, draws, {}, statistics, 1.0))
     ends = np.linspace(0, draws, pieces + 1).astype(int)
-    for start, end in zip(ends, ends[1:], strict=False):
+    for start, end in pairwise(ends):
         cut = [{k: v[:, start:end] for k, v in part.items()} for part in (observables, statistics)]
         collector(Chunk("draws", int(end), draws, *cut, 0.5))
     return collector

@@ -50,13 +50,11 @@ def test_overlaps_are_products_of_the_readout_carried_down_every_path(name, rng)
         )
 
 
-def test_path_weights_lie_between_their_neighbours_in_shape():
+def test_path_weights_have_one_row_per_path_and_one_column_per_unit():
     arch = ARCHITECTURES["three layers, two outputs"]
     weights = as_jax(random_weights(arch, np.random.default_rng(0)))
     shapes = [rows.shape for rows in path_weights(weights, arch)]
-    assert shapes == list(zip(arch.order_parameter_sizes, arch.widths, strict=True))[
-        : arch.layers
-    ] + [(arch.outputs, arch.widths[-1])]
+    assert shapes == list(zip(arch.order_parameter_sizes, arch.widths, strict=True))
 
 
 def test_single_precision_stays_single(rng):

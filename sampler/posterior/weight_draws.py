@@ -1,0 +1,174 @@
+"""Exact draws of all network weights from draws of the order parameters.
+
+Given the Bartlett matrices B_l of a draw, all weights are drawn from their conditional posterior:
+no chain, no approximation. Together they are draws from p(weights | data), with the overlaps U_l
+of the draw they come from.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from sampler.errors import InputError
+from sampler.posterior.input_weights import draw_input_weights
+from sampler.posterior.order_parameter_model import bartlett_matrices_at
+from sampler.posterior.orthonormal_rows import uniform_orthonormal_rows
+from sampler.posterior.wishart_chain import bartlett_shapes, chain_factors
+from theory.architecture import Architecture
+from theory.energy import LabelEnergy
+from theory.learning_problem import LearningProblem
+
+MEMORY_LIMIT = 2 * 2**30
+# Draws are made side by side while their arrays fit into this many bytes.
+BATCH_BYTES = 64 * 2**20
+WEIGHT_STREAM = 2
+
+
+@dataclass(frozen=True)
+class WeightDraws:
+    """Weights of some of the draws of every chain.
+
+    weights  name → [chain, kept draw, …]: V_0, V_1 … V_L, a
+    draws    which draws of each chain they belong to [kept draw]
+    """
+
+    weights: Mapping[str, np.ndarray]
+    draws: np.ndarray
+
+
+def weight_draws(
+    problem: LearningProblem,
+    positions: Mapping[str, np.ndarray],
+    count: int,
+    seed: int,
+    memory_limit: int = MEMORY_LIMIT,
+) -> WeightDraws:
+    """Draw all weights for `count` evenly spaced draws of every chain.
+
+    positions  Bartlett coordinates `chi_l` [chain, draw, rank], `lower_l` [chain, draw, entry]
+    seed       fixes the weights of each draw, whatever other draws are asked for
+
+    Raises InputError when there are fewer draws than asked for, or when the arrays would exceed
+    `memory_limit` bytes.
+    """
+    architecture, dtype = problem.architecture, problem.attended.dtype
+    positions = complete_positions(positions, architecture)
+    chains, draws = positions["chi_1"].shape[:2]
+    refuse_unusable_count(count, chains, draws, architecture, dtype.itemsize, memory_limit)
+    kept = np.arange(1, count + 1) * draws // count - 1
+    flat = {
+        name: jnp.asarray(values[:, kept].reshape(chains * count, values.shape[2]), dtype)
+        for name, values in positions.items()
+    }
+    base = jax.random.fold_in(jax.random.key(seed), WEIGHT_STREAM)
+    index = (np.arange(chains)[:, None] * draws + kept).reshape(-1)
+    keys = jax.vmap(partial(jax.random.fold_in, base))(jnp.asarray(index))
+    batch = batch_size(problem, chains * count)
+    weights = _draw_all(keys, flat, problem.energy, problem.features, architecture, batch)
+    return WeightDraws(
+        {
+            name: np.asarray(values).reshape(chains, count, *values.shape[1:])
+            for name, values in weights.items()
+        },
+        kept,
+    )
+
+
+def complete_positions(
+    positions: Mapping[str, np.ndarray], architecture: Architecture
+) -> dict[str, np.ndarray]:
+    """The Bartlett coordinates of all layers; those without entries need not have been stored."""
+    leading = positions["chi_1"].shape[:2]
+    complete = {}
+    for layer, shape in enumerate(bartlett_shapes(architecture), start=1):
+        complete[f"chi_{layer}"] = np.asarray(positions[f"chi_{layer}"])
+        empty = np.zeros((*leading, 0))
+        below = positions[f"lower_{layer}"] if shape.below_diagonal else empty
+        complete[f"lower_{layer}"] = np.asarray(below)
+    return complete
+
+
+def refuse_unusable_count(
+    count: int,
+    chains: int,
+    draws: int,
+    architecture: Architecture,
+    item_bytes: int,
+    memory_limit: int = MEMORY_LIMIT,
+) -> None:
+    """Raise InputError unless weights of `count` draws per chain exist and fit into memory."""
+    if not 1 <= count <= draws:
+        raise InputError(
+            "sampler.weight_draws", count, f"must lie between 1 and the {draws} draws of each chain"
+        )
+    per_count = chains * architecture.weight_count * item_bytes
+    if count * per_count > memory_limit:
+        most = memory_limit // per_count
+        remedy = f"use at most {most}" if most else "use narrower layers or fewer chains"
+        raise InputError(
+            "sampler.weight_draws",
+            count,
+            f"{architecture.weight_count:,} weights × {count} draws × {chains} chains need "
+            f"{count * per_count / 2**30:.3g} GiB (limit {memory_limit / 2**30:.3g} GiB); {remedy}",
+        )
+
+
+def batch_size(problem: LearningProblem, total: int) -> int:
+    """Draws made side by side: as many as fit into BATCH_BYTES."""
+    architecture, item = problem.architecture, problem.attended.dtype.itemsize
+    examples, rank = problem.labels.size, bartlett_shapes(architecture)[0].rank
+    renormalised = examples * rank * architecture.channels
+    numbers = 4 * architecture.weight_count + 4 * examples**2 + renormalised
+    return int(max(1, min(total, BATCH_BYTES // (item * numbers))))
+
+
+@partial(jax.jit, static_argnames=("architecture", "batch"))
+def _draw_all(keys, positions, energy, features, architecture, batch):
+    """`draw_weights` of every row of `positions`: the one place where draws are batched."""
+
+    def one(row):
+        key, position = row
+        matrices = bartlett_matrices_at(position, architecture)
+        return draw_weights(key, matrices, energy, features, architecture)
+
+    return jax.lax.map(one, (keys, positions), batch_size=batch)
+
+
+def draw_weights(
+    key: Array,
+    matrices: tuple[Float[Array, "_rows _rank"], ...],
+    energy: LabelEnergy,
+    features: Float[Array, "example path channel"],
+    architecture: Architecture,
+) -> dict[str, Array]:
+    """All weights given the Bartlett matrices B_1 … B_{L+1} and the labels, for one draw.
+
+    Q_l [r_l, N_l] is uniform among matrices with orthonormal rows, w_l = √N_l F_l Q_l, a = w_{L+1},
+        V_l^h = V + Q_{l+1}ᵀ (σ_l B_l[h] Q_l − Q_{l+1} V),   V ~ N(0, σ_l²),
+    where B_l[h] are the rows of head h; V_0 by Matheron's rule. `features` are φ^π(x_μ).
+    """
+    factors = chain_factors(matrices, architecture)
+    *layer_keys, readout_key, input_key = jax.random.split(key, architecture.layers + 2)
+    width = architecture.widths[-1]
+    above = uniform_orthonormal_rows(readout_key, matrices[-1].shape[1], width, features.dtype)
+    weights = {"a": width**0.5 * factors[-1] @ above}
+    for layer in range(architecture.layers, 0, -1):
+        value_key, row_key = jax.random.split(layer_keys[layer - 1])
+        shape = architecture.weight_shapes[f"V_{layer}"]
+        deviation = architecture.variances[layer] ** 0.5
+        matrix, width = matrices[layer - 1], shape[2]
+        rows = uniform_orthonormal_rows(row_key, matrix.shape[1], width, features.dtype)
+        normal = jax.random.normal(value_key, shape, features.dtype)
+        by_head = (matrix @ rows).reshape(shape[0], above.shape[0], width)
+        missing = by_head - jnp.einsum("ri,hij->hrj", above, normal)
+        weights[f"V_{layer}"] = deviation * (normal + jnp.einsum("ri,hrj->hij", above, missing))
+        above = rows
+    lowest = architecture.widths[0] ** 0.5 * factors[0] @ above
+    variance = architecture.variances[0]
+    weights["V_0"] = draw_input_weights(input_key, lowest, factors[0], energy, features, variance)
+    return {name: weights[name] for name in architecture.weight_shapes}

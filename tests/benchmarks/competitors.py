@@ -1,0 +1,82 @@
+"""The posteriors that are timed against each other: a table of named spaces.
+
+A row is a function of a width and a precision that returns a `SampledSpace`; its `observe` gives
+at least `order_parameter`. A new space joins every benchmark by one more row.
+"""
+
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+
+import jax.numpy as jnp
+
+from sampler.jobs.recipe import load_recipe
+from sampler.network import overlaps
+from sampler.posterior.space import SampledSpace
+from sampler.posterior.weight_space import weight_space
+from sampler.problem import make_problem
+from sampler.tasks.make import make_task
+from sampler.tasks.task import Task
+from tests.benchmarks.token_by_token import token_by_token_model
+from tests.reference_data import load_reduced_reference, reference_problem
+from theory import LearningProblem
+
+RECIPE = Path(__file__).parents[2] / "runs" / "markov_four_paths.toml"
+# Too few for their cost to matter: only gradients and order parameters are timed.
+TEST_EXAMPLES = 2
+
+
+def published_problem(width: int) -> LearningProblem:
+    """The published problem: 100 examples, four paths, 231 channels."""
+    return reference_problem(load_reduced_reference(), width)
+
+
+@cache
+def markov_task() -> Task:
+    """The task of the shipped recipe: the sizes of the published problem, with its tokens."""
+    return make_task(markov_recipe(10))
+
+
+def markov_recipe(width: int):
+    overrides = [f"network.widths={width}", "sweep={}", f"task.examples_test={TEST_EXAMPLES}"]
+    return load_recipe(RECIPE, overrides)
+
+
+def markov_problem(width: int) -> LearningProblem:
+    """The learning problem of the shipped recipe."""
+    return make_problem(markov_recipe(width), markov_task()).learning
+
+
+def path_contracted(
+    problem_at: Callable[[int], LearningProblem], width: int, precision: str
+) -> SampledSpace:
+    """This project's space of all weights."""
+    problem = problem_at(width).astype(precision)
+    return weight_space(problem, problem.attended[:TEST_EXAMPLES], keep_weights=False)
+
+
+def token_by_token(width: int, precision: str) -> SampledSpace:
+    """The recipe's posterior of all weights with a forward pass over tokens."""
+    problem, train = markov_problem(width), markov_task().train
+    architecture = problem.architecture
+    return SampledSpace(
+        name="token_by_token",
+        model=partial(token_by_token_model, architecture=architecture),
+        arguments=(
+            jnp.asarray(train.inputs, precision),
+            tuple(jnp.asarray(matrices, precision) for matrices in train.attention),
+            jnp.asarray(train.labels, precision),
+            jnp.asarray(problem.temperature, precision),
+        ),
+        observe=lambda key, weights: {"order_parameter": overlaps(weights, architecture)[0]},
+        observed=(),
+    )
+
+
+# The baseline of all ratios is the last row.
+COMPETITORS: dict[str, Callable[[int, str], SampledSpace]] = {
+    "path-contracted, published data": partial(path_contracted, published_problem),
+    "path-contracted, recipe's data": partial(path_contracted, markov_problem),
+    "token by token, recipe's data": token_by_token,
+}
+BASELINE = "token by token, recipe's data"

@@ -1,0 +1,139 @@
+"""Theory against draws: signs, units, and what is left out."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from sampler.analysis.comparison import Compared, compare_draws
+from sampler.analysis.draws_table import draws_tree, stored_draws, stored_labels, stored_moments
+from sampler.analysis.estimate import Estimate, mean_of, variance_of
+from sampler.jobs.storage import read_json, write_json
+from tests.assertions import assert_equal_to_rounding
+from tests.sampler.small import (
+    collect,
+    healthy_statistics,
+    random_observables,
+    signs,
+    small_problem,
+)
+
+
+def theory_beside(draws, *, accuracy=0.8) -> xr.Dataset:
+    """A theory that predicts one half more than the mean of every quantity."""
+    columns = {
+        name: xr.Variable(
+            [f"{name}_{i}" for i in range(values.ndim - 2)], values.mean((0, 1)) + 0.5
+        )
+        for name, values in draws.items()
+        if name != "predictor"
+    }
+    predictor = draws["predictor"]
+    axes = ["test_example", "output"][: predictor.ndim - 2]
+    columns["predictor_mean"] = (axes, predictor.mean(axis=(0, 1)) + 0.5)
+    columns["predictor_variance"] = (axes, predictor.var(axis=(0, 1), ddof=1) + 0.5)
+    columns |= {"accuracy_theory": ((), accuracy), "accuracy_gp": ((), 0.6)}
+    return xr.Dataset(columns)
+
+
+def stored(rng, outputs=1, labelled=True, **settings):
+    """Draws, moments and labels as they come back from `draws.nc`."""
+    labels = signs(rng, outputs) if labelled else None
+    problem = small_problem(rng, outputs=outputs, labels_test=labels)
+    collected = collect(random_observables(problem, rng), healthy_statistics(rng), **settings)
+    tree = draws_tree(problem, collected, {})
+    return stored_draws(tree), stored_moments(tree), stored_labels(tree)
+
+
+def test_difference_is_sampled_minus_theory_in_both_units():
+    compared = Compared(
+        np.array([2.0, -3.0]), Estimate(np.array([1.0, -4.0]), np.array([0.5, 0.25]))
+    )
+    received = compared.as_dict()
+    np.testing.assert_array_equal(received["theory"], [2.0, -3.0])
+    np.testing.assert_array_equal(received["sampled"], [1.0, -4.0])
+    np.testing.assert_array_equal(received["mcse"], [0.5, 0.25])
+    np.testing.assert_array_equal(received["difference_in_mcse"], [-2.0, -4.0])
+    np.testing.assert_array_equal(received["relative_difference"], [-1.0, -0.25])
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_every_quantity_is_compared_with_its_own_error(outputs, rng):
+    draws, moments, labels = stored(rng, outputs)
+    received = compare_draws(theory_beside(draws), draws, moments, labels)
+    names = {"order_parameter", "order_parameter_layer_2", "readout_order_parameter"}
+    assert set(received) == names | {"predictor_mean", "predictor_variance", "accuracy"}
+    expected = {name: mean_of(draws[name]) for name in names}
+    expected["predictor_mean"] = mean_of(draws["predictor"])
+    expected["predictor_variance"] = variance_of(draws["predictor"])
+    for name, estimate in expected.items():
+        np.testing.assert_array_equal(received[name]["sampled"], estimate.value)
+        np.testing.assert_array_equal(received[name]["mcse"], estimate.mcse)
+        assert_equal_to_rounding(
+            received[name]["difference_in_mcse"] * estimate.mcse,
+            np.full_like(estimate.value, -0.5),
+            operations=4,
+            scale=np.abs(estimate.value).max() + 1,
+        )
+    mean = draws["predictor"].mean(axis=(0, 1))
+    right = np.sign(mean) == labels[:, 0] if outputs == 1 else mean.argmax(1) == labels.argmax(1)
+    assert received["accuracy"]["sampled"]["value"] == right.mean()
+    assert received["accuracy"]["theory"] == 0.8
+    assert received["accuracy"]["gp"] == 0.6
+
+
+def test_no_labels_no_sampled_accuracy(rng, tmp_path):
+    draws, moments, labels = stored(rng, labelled=False)
+    assert labels is None
+    theory = theory_beside(draws, accuracy=math.nan)
+    received = compare_draws(theory, draws, moments, labels)
+    assert received["accuracy"]["sampled"] is None
+    write_json(tmp_path / "comparison.json", received)
+    assert read_json(tmp_path / "comparison.json")["accuracy"]["theory"] is None
+
+
+def test_a_predictor_kept_as_moments_gives_the_same_numbers(rng):
+    state = rng.bit_generator.state
+    draws, moments, labels = stored(rng)
+    assert not moments
+    expected = compare_draws(theory_beside(draws), draws, moments, labels)
+    rng.bit_generator.state = state
+    reduced, moments, labels = stored(rng, kept_bytes=0)
+    assert "predictor" not in reduced
+    received = compare_draws(theory_beside(draws), reduced, moments, labels)
+    assert set(received) == set(expected)
+    for name in ("predictor_mean", "predictor_variance"):
+        rounding = {"operations": 200, "scale": (draws["predictor"] ** 2).max()}
+        assert_equal_to_rounding(received[name]["sampled"], expected[name]["sampled"], **rounding)
+        np.testing.assert_array_equal(received[name]["theory"], expected[name]["theory"])
+        # two estimates of one error: of 40 batches, to a relative 1/√(2·39), and of the draws
+        ratio = received[name]["mcse"] / expected[name]["mcse"]
+        assert np.all(np.abs(ratio - 1) <= 4 * np.sqrt(2 / (2 * 39))), ratio
+    values = [comparison["accuracy"]["sampled"]["value"] for comparison in (received, expected)]
+    assert values[0] == values[1]
+
+
+def test_the_theory_that_did_not_converge_is_null_in_strict_json(rng, tmp_path):
+    draws, moments, labels = stored(rng)
+    theory = theory_beside(draws) * np.nan
+    path = tmp_path / "comparison.json"
+    write_json(path, compare_draws(theory, draws, moments, labels))
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    received = json.loads(path.read_text(), parse_constant=refuse)
+    flat = np.ravel(np.array(received["order_parameter"]["theory"], dtype=object))
+    assert set(flat) == {None}
+    assert np.isfinite(np.array(received["order_parameter"]["sampled"], dtype=float)).all()
+    assert received["accuracy"]["sampled"]["value"] is not None
+
+
+def test_a_number_without_error_has_no_difference_in_units_of_it(tmp_path):
+    compared = Compared(np.array([1.0, 0.0]), Estimate(np.zeros(2), np.zeros(2)))
+    write_json(tmp_path / "a.json", compared.as_dict())
+    received = read_json(tmp_path / "a.json")
+    assert received["difference_in_mcse"] == [None, None]
+    assert received["relative_difference"] == [None, None]

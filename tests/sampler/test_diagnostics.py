@@ -1,0 +1,177 @@
+"""The verdict on draws: what must fail fails, with its reason; what is only slow is remarked on."""
+
+import numpy as np
+import pytest
+
+from sampler.mcmc.diagnostics import MOST_DIAGNOSED, diagnose
+from tests.sampler.small import healthy_statistics
+
+SHAPE = (4, 1000)
+
+
+def healthy(rng):
+    draws = {
+        "order_parameter": rng.standard_normal((*SHAPE, 2, 2)),
+        "predictor": rng.standard_normal((*SHAPE, 6)),
+    }
+    return draws, healthy_statistics(rng, SHAPE)
+
+
+def autoregressive(rng, coefficient, shape=SHAPE):
+    """Stationary AR(1) chains of unit variance."""
+    noise = rng.standard_normal(shape)
+    values = np.empty(shape)
+    values[:, 0] = noise[:, 0]
+    for step in range(1, shape[1]):
+        innovation = np.sqrt(1 - coefficient**2) * noise[:, step]
+        values[:, step] = coefficient * values[:, step - 1] + innovation
+    return values
+
+
+def only_reason(diagnosis, text):
+    assert diagnosis.verdict == "fail"
+    assert not diagnosis.passed
+    assert len(diagnosis.reasons) == 1, diagnosis.reasons
+    assert text in diagnosis.reasons[0]
+
+
+def test_independent_draws_pass(rng):
+    received = diagnose(*healthy(rng), max_tree_depth=10)
+    assert received.passed, received.reasons
+    assert received.reasons == received.remarks == ()
+    assert set(received.quantities) == {"order_parameter", "predictor", "log_posterior"}
+    assert received.worst_ess > 2000  # of 4000 independent draws
+    assert (received.chains, received.draws, received.divergences) == (4, 1000, 0)
+    # differences of independent energies have twice their variance
+    assert min(received.bfmi) > 1.5
+    assert received.leapfrog_steps_per_draw == 7.0
+    assert received.sync_efficiency == 1.0
+
+
+@pytest.mark.parametrize("name", ["order_parameter", "predictor", "log_posterior"])
+def test_a_frozen_chain_fails(name, rng):
+    draws, statistics = healthy(rng)
+    values = statistics["lp"] if name == "log_posterior" else draws[name]
+    values[2] = values[2, 0]
+    only_reason(diagnose(draws, statistics, max_tree_depth=10), f"{name}: chain 2 is frozen")
+
+
+def test_all_chains_frozen_at_one_point_fail(rng):
+    draws, statistics = healthy(rng)
+    draws["order_parameter"][:] = draws["order_parameter"][0, 0]
+    received = diagnose(draws, statistics, max_tree_depth=10)
+    only_reason(received, "order_parameter: chain 0 is frozen")
+    assert "order_parameter" not in received.quantities
+
+
+def test_an_element_that_is_constant_by_construction_is_left_out(rng):
+    draws, statistics = healthy(rng)
+    draws["order_parameter"][..., 0, 1] = 0.0
+    assert diagnose(draws, statistics, max_tree_depth=10).passed
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_number_that_is_not_finite_fails(bad, rng):
+    draws, statistics = healthy(rng)
+    draws["predictor"][1, 500, 3] = bad
+    only_reason(diagnose(draws, statistics, max_tree_depth=10), "predictor: chain 1 holds numbers")
+
+
+def test_a_chain_of_nan_fails_in_everything_it_touches(rng):
+    draws, statistics = healthy(rng)
+    for values in (*draws.values(), statistics["lp"], statistics["energy"]):
+        values[3] = np.nan
+    received = diagnose(draws, statistics, max_tree_depth=10)
+    assert received.verdict == "fail"
+    text = " ".join(received.reasons)
+    assert text.count("chain 3 holds numbers that are not finite") == 3
+    assert "BFMI" in text
+    assert not received.quantities
+
+
+def test_a_single_chain_fails(rng):
+    draws, statistics = healthy(rng)
+    draws = {name: values[:1] for name, values in draws.items()}
+    statistics = {name: values[:1] for name, values in statistics.items()}
+    only_reason(diagnose(draws, statistics, max_tree_depth=10), "1 chain: R-hat needs at least 2")
+
+
+def test_divergences_fail_above_one_in_a_thousand_and_are_remarked_on_below(rng):
+    draws, statistics = healthy(rng)
+    statistics["diverging"][0, :4] = True  # 4 of 4000: the limit itself
+    received = diagnose(draws, statistics, max_tree_depth=10)
+    assert received.passed
+    assert received.remarks == ("4 of 4000 draws diverged",)
+    statistics["diverging"][0, 4] = True
+    received = diagnose(draws, statistics, max_tree_depth=10)
+    only_reason(received, "5 of 4000 draws diverged (limit 0.1%)")
+    assert received.divergences == 5
+
+
+def test_displaced_chain_fails_by_r_hat(rng):
+    draws, statistics = healthy(rng)
+    draws["order_parameter"][1, ..., 1, 0] += 1.0
+    received = diagnose(draws, statistics, max_tree_depth=10)
+    assert not received.passed
+    assert any("order_parameter: R-hat" in reason for reason in received.reasons)
+    assert received.quantities["order_parameter"].at == (1, 0)
+    assert received.quantities["predictor"].r_hat <= 1.01
+
+
+def test_correlated_draws_fail_by_effective_sample_size(rng):
+    # n (1 − ρ)/(1 + ρ) = 20 effective draws of 4000
+    draws, statistics = healthy(rng)
+    draws["predictor"][..., 2] = autoregressive(rng, 0.99)
+    received = diagnose(draws, statistics, max_tree_depth=10)
+    assert any("predictor: bulk ESS" in reason for reason in received.reasons)
+    assert not any("order_parameter" in reason for reason in received.reasons)
+    assert received.worst_ess < 100
+
+
+def test_slow_energies_fail_by_bfmi(rng):
+    # BFMI of an AR(1) energy is 2 (1 − ρ) = 0.1
+    draws, statistics = healthy(rng)
+    statistics["energy"] = autoregressive(rng, 0.95)
+    received = diagnose(draws, statistics, max_tree_depth=10)
+    only_reason(received, "BFMI 0.")
+    statistics["energy"][:] = 1.0
+    only_reason(diagnose(draws, statistics, max_tree_depth=10), "BFMI 0.00")
+
+
+def test_saturated_trajectories_are_only_remarked_on(rng):
+    draws, statistics = healthy(rng)
+    statistics["trajectory_steps"] = np.full(SHAPE, 1023)
+    statistics["n_steps"] = np.full(SHAPE, 1023)
+    received = diagnose(draws, statistics, max_tree_depth=10)
+    assert received.passed
+    assert received.saturated_share == 1.0
+    assert "100% of draws reached the maximal tree depth 10" in received.remarks[0]
+    deeper = diagnose(draws, statistics, max_tree_depth=11)
+    assert deeper.saturated_share == 0.0
+    static = diagnose(draws, statistics, max_tree_depth=None)
+    assert static.remarks == ()
+
+
+def test_synchronisation_is_the_mean_over_the_longest_of_all_chains(rng):
+    draws, statistics = healthy(rng)
+    statistics["n_steps"] = np.full(SHAPE, 10)
+    statistics["n_steps"][0] = 40
+    received = diagnose(draws, statistics, max_tree_depth=10)
+    assert received.leapfrog_steps_per_draw == 17.5
+    assert received.sync_efficiency == 17.5 / 40
+
+
+def test_of_many_numbers_an_even_selection_is_diagnosed(rng):
+    shape = (2, 1000)
+    statistics = healthy_statistics(rng, shape)
+    many = rng.standard_normal((*shape, 2 * MOST_DIAGNOSED))
+    many[1, :, -1] += 5.0  # the last element belongs to every even selection
+    received = diagnose({"predictor": many}, statistics, max_tree_depth=10)
+    assert received.quantities["predictor"].r_hat > 1.5
+    assert received.quantities["predictor"].at == (2 * MOST_DIAGNOSED - 1,)
+
+
+def test_plain_numbers_for_json(rng):
+    received = diagnose(*healthy(rng), max_tree_depth=10).as_dict()
+    assert received["verdict"] == "pass"
+    assert set(received["quantities"]["predictor"]) == {"r_hat", "ess_bulk", "ess_tail", "at"}

@@ -1,0 +1,174 @@
+"""`draws.nc`: names, axes and coordinates that other tools rely on."""
+
+import warnings
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from sampler.analysis.draws_table import (
+    draws_tree,
+    stored_draws,
+    stored_labels,
+    stored_moments,
+    stored_statistics,
+)
+from sampler.jobs.storage import DRAWS_FILE, read_draws, write_draws
+from sampler.mcmc.draws import BATCHES_PER_CHAIN
+from tests.sampler.small import (
+    CHAINS,
+    DRAWS,
+    PATH_NAMES,
+    TEST,
+    TRAIN,
+    collect,
+    healthy_statistics,
+    random_observables,
+    signs,
+    small_problem,
+)
+
+SAMPLED = ("chain", "draw")
+
+
+def written(rng, directory, *, outputs=1, labelled=True, weights=False, **settings):
+    """A problem, what was collected, and `draws.nc` in the directory."""
+    labels = signs(rng, outputs) if labelled else None
+    problem = small_problem(rng, outputs=outputs, labels_test=labels)
+    observables = random_observables(problem, rng)
+    if not weights:
+        observables = {k: v for k, v in observables.items() if k not in ("V_0", "V_1", "V_2", "a")}
+    collected = collect(observables, healthy_statistics(rng), **settings)
+    attributes = {"space": "weights", "algorithm": "nuts", "max_tree_depth": 10, "seconds": 1.5}
+    write_draws(directory, draws_tree(problem, collected, attributes))
+    return problem, collected
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_the_contract(outputs, rng, tmp_path):
+    problem, collected = written(rng, tmp_path, outputs=outputs)
+    with xr.open_datatree(tmp_path / DRAWS_FILE, engine="h5netcdf") as tree:
+        assert set(tree.children) == {
+            "posterior",
+            "sample_stats",
+            "warmup_sample_stats",
+            "observed_data",
+            "constant_data",
+        }
+        posterior = tree["posterior"].to_dataset()
+        predictor_axes = ("test_example",) if outputs == 1 else ("test_example", "output")
+        expected = {
+            "order_parameter": (*SAMPLED, "path", "path_"),
+            "order_parameter_layer_2": (*SAMPLED, "path_layer_2", "path_layer_2_"),
+            "readout_order_parameter": (*SAMPLED, "output", "output_"),
+            "predictor": (*SAMPLED, *predictor_axes),
+        }
+        assert {name: v.dims for name, v in posterior.items()} == expected
+        for name, values in posterior.items():
+            received = values.values.reshape(collected.draws[name].shape)
+            np.testing.assert_array_equal(received, collected.draws[name])
+        statistics = tree["sample_stats"].to_dataset()
+        assert {"lp", "energy", "acceptance_rate", "diverging", "n_steps", "step_size"} | {
+            "tree_depth"
+        } <= set(statistics)
+        assert statistics["diverging"].dtype == bool
+        assert (statistics["tree_depth"] == 3).all()  # 7 = 2³ − 1 steps
+        assert posterior.attrs["space"] == "weights"
+        assert tree["observed_data"]["y"].shape == (TRAIN, outputs)
+        np.testing.assert_array_equal(
+            tree["observed_data"]["y"], np.asarray(problem.learning.labels)
+        )
+        constants = tree["constant_data"].to_dataset()
+        assert float(constants["temperature"]) == problem.learning.temperature
+        np.testing.assert_array_equal(constants["labels_test"], problem.labels_test)
+        for group in tree.children.values():
+            for axis, size in group.sizes.items():
+                assert axis in group.coords, f"{group.name}: {axis} has no coordinate"
+                assert len(np.unique(group.coords[axis])) == size
+
+
+def test_paths_carry_their_names(rng, tmp_path):
+    written(rng, tmp_path)
+    posterior = read_draws(tmp_path)["posterior"]
+    for axis in ("path", "path_"):
+        assert tuple(posterior.coords[axis].values) == PATH_NAMES
+    assert list(posterior.coords["path_layer_2"].values) == ["uniform", "random"]
+    element = posterior["order_parameter"].sel(path="good", path_="denoising")
+    np.testing.assert_array_equal(element, posterior["order_parameter"][..., 0, 2])
+
+
+def test_rows_of_several_outputs_name_path_and_output(rng, tmp_path):
+    written(rng, tmp_path, outputs=2)
+    received = list(read_draws(tmp_path)["posterior"].coords["path"].values)
+    assert received == [f"{name}, output {c}" for name in PATH_NAMES for c in (0, 1)]
+
+
+def test_arviz_opens_it(rng, tmp_path):
+    written(rng, tmp_path)
+    with warnings.catch_warnings():
+        # what ArviZ says about its own future is not about this file
+        warnings.simplefilter("ignore")
+        import arviz
+
+        data = arviz.from_netcdf(tmp_path / DRAWS_FILE)
+        ess = (
+            arviz.ess(data["posterior"].to_dataset()[["readout_order_parameter"]])
+            if isinstance(data, xr.DataTree)
+            else arviz.ess(data, var_names=["readout_order_parameter"])
+        )
+    assert data["posterior"]["order_parameter"].shape == (CHAINS, DRAWS, 4, 4)
+    assert tuple(data["posterior"]["path"].values) == PATH_NAMES
+    assert float(np.squeeze(ess["readout_order_parameter"].values)) > 0
+
+
+def test_weights_that_were_asked_for_have_axes_of_units(rng, tmp_path):
+    problem, collected = written(rng, tmp_path, weights=True)
+    posterior = read_draws(tmp_path)["posterior"].to_dataset()
+    expected = {
+        "V_0": ("unit_1", "channel"),
+        "V_1": ("head_1", "unit_2", "unit_1"),
+        "V_2": ("head_2", "unit_a", "unit_2"),
+        "a": ("output", "unit_a"),
+    }
+    shapes = problem.architecture.weight_shapes
+    for name, axes in expected.items():
+        assert posterior[name].dims == (*SAMPLED, *axes)
+        assert posterior[name].shape == (CHAINS, DRAWS, *shapes[name])
+        np.testing.assert_array_equal(posterior[name], collected.draws[name])
+    assert not set(expected) & set(stored_draws(read_draws(tmp_path)))
+
+
+def test_what_is_read_back_is_what_was_stored(rng, tmp_path):
+    problem, collected = written(rng, tmp_path)
+    tree = read_draws(tmp_path)
+    draws = stored_draws(tree)
+    assert set(draws) == set(collected.draws)
+    np.testing.assert_array_equal(draws["predictor"], collected.draws["predictor"][..., 0])
+    statistics = stored_statistics(tree)
+    for name, values in collected.statistics.items():
+        np.testing.assert_array_equal(statistics[name], values)
+    np.testing.assert_array_equal(stored_labels(tree), problem.labels_test)
+    assert stored_moments(tree) == {}
+
+
+def test_a_task_without_test_labels_stores_none(rng, tmp_path):
+    written(rng, tmp_path, labelled=False)
+    assert stored_labels(read_draws(tmp_path)) is None
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_moments_of_a_large_predictor_are_stored_with_their_axes(outputs, rng, tmp_path):
+    _, collected = written(rng, tmp_path, outputs=outputs, kept_bytes=0)
+    tree = read_draws(tmp_path)
+    table = tree["predictor_moments"].to_dataset()
+    axes = ("test_example",) if outputs == 1 else ("test_example", "output")
+    assert table["mean"].dims == ("chain", "batch", *axes)
+    assert table.sizes["batch"] == BATCHES_PER_CHAIN
+    assert table.sizes["test_example"] == TEST
+    assert set(table.sizes) <= set(table.coords)
+    received, expected = stored_moments(tree)["predictor"], collected.moments["predictor"]
+    assert received.batch_size == expected.batch_size == DRAWS // BATCHES_PER_CHAIN
+    for name in ("mean", "mean_square"):
+        values = getattr(expected, name)
+        np.testing.assert_array_equal(getattr(received, name).reshape(values.shape), values)
+    assert "predictor" not in tree["posterior"]

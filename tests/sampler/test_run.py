@@ -1,0 +1,284 @@
+"""Commands from end to end, on a network of a few weights: files, contents, exit codes."""
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from sampler.cli import main
+from sampler.errors import ExitCode
+from sampler.jobs.recipe import load_recipe
+
+TINY = """
+name = "tiny"
+[task]
+kind = "markov_chain"
+examples_train = 6
+examples_test = 10
+tokens = 4
+features = 6
+[attention]
+heads = [["good", "uniform"], ["uniform"]]
+[network]
+widths = 3
+[posterior]
+temperature = 1.0
+[theory]
+subnetworks = [[[0], [0]]]
+[sampler]
+space = "weights"
+chains = 4
+warmup = 400
+draws = 500
+target_acceptance = 0.97
+max_tree_depth = 7
+keep_weights = true
+"""
+FEW_DRAWS = ("sampler.warmup=4", "sampler.draws=6", "sampler.algorithm=hmc")
+FIGURES = {"order_parameter", "accuracy", "predictor_mean", "kernel_alignment"}
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+def command(*arguments) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+def settings(*overrides) -> list[str]:
+    return [word for override in overrides for word in ("--set", override)]
+
+
+@pytest.fixture(scope="module")
+def finished(recipe, tmp_path_factory):
+    """A run of everything; its exit code and directory."""
+    directory = tmp_path_factory.mktemp("results") / "run"
+    return command("run", recipe, "--out", directory), directory
+
+
+def strict_json(path):
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+
+
+def test_run_does_everything_and_trusts_its_samples(finished, recipe):
+    code, directory = finished
+    comparison = strict_json(directory / "comparison.json")
+    assert code == ExitCode.OK, comparison["diagnostics"]["reasons"]
+    assert comparison["diagnostics"]["verdict"] == "pass"
+    assert {path.name for path in directory.iterdir()} == {
+        "recipe.toml",
+        "manifest.json",
+        "theory.nc",
+        "draws.nc",
+        "comparison.json",
+        "figures",
+        "run.log",
+    }
+    assert load_recipe(directory / "recipe.toml") == load_recipe(recipe)
+    figures = {path.stem for path in (directory / "figures").glob("*.png")}
+    assert figures >= FIGURES | {"order_parameter_ranks"}
+    manifest = strict_json(directory / "manifest.json")
+    assert manifest["recipe_hash"] == load_recipe(recipe).hash8
+    assert set(manifest["seconds"]) == {"solve", "sample"}
+    assert "draws 500/500" in (directory / "run.log").read_text(encoding="utf-8")
+
+
+def test_theory_table_has_the_names_of_the_contract(finished):
+    _, directory = finished
+    with xr.open_dataset(directory / "theory.nc") as theory:
+        axes = {name: values.dims for name, values in theory.items()}
+        expected = {
+            "order_parameter": ("path", "path_"),
+            "order_parameter_layer_2": ("path_layer_2", "path_layer_2_"),
+            "readout_order_parameter": ("output", "output_"),
+            "action": (),
+            "gradient_norm": (),
+            "smallest_hessian_eigenvalue": (),
+            "predictor_mean": ("test_example",),
+            "predictor_variance": ("test_example",),
+            "gp_mean": ("test_example",),
+            "gp_variance": ("test_example",),
+            "kernel_alignment": ("component",),
+            "gp_kernel_alignment": ("component",),
+            "head_score": ("layer", "head"),
+        }
+        assert expected.items() <= axes.items()
+        assert list(theory["path"].values) == ["good", "uniform·uniform"]
+        # the second layer has one head, the first two
+        assert np.isnan(theory["head_score"].sel(layer=2)).values.tolist() == [False, True]
+        assert set(theory.sizes) <= set(theory.coords)
+
+
+def test_comparison_has_the_sections_of_the_contract(finished):
+    _, directory = finished
+    comparison = strict_json(directory / "comparison.json")
+    sections = {"accuracy", "order_parameter", "predictor_mean", "predictor_variance"}
+    assert sections | {"diagnostics", "cost"} <= set(comparison)
+    for name in sections - {"accuracy"}:
+        table = {key: np.array(values, dtype=float) for key, values in comparison[name].items()}
+        assert set(table) == {
+            "theory",
+            "sampled",
+            "mcse",
+            "difference_in_mcse",
+            "relative_difference",
+        }
+        difference = table["sampled"] - table["theory"]
+        np.testing.assert_allclose(table["difference_in_mcse"], difference / table["mcse"])
+    assert set(comparison["accuracy"]) == {"theory", "gp", "sampled"}
+    cost = comparison["cost"]
+    assert cost["gradients"] > 4 * 900  # more than one leapfrog step a draw
+    expected = cost["effective_draws"] / cost["seconds"]
+    assert cost["effective_draws_per_second"] == expected > 0
+
+
+def test_stored_weights_reproduce_stored_overlaps(finished):
+    """U_1 and U_2 of every draw from its own weights, written out."""
+    _, directory = finished
+    with xr.open_datatree(directory / "draws.nc", engine="h5netcdf") as tree:
+        draws = {name: v.values for name, v in tree["posterior"].to_dataset().items()}
+    width = draws["a"].shape[-1]
+    upper = np.einsum("sdci,sdhij->sdhcj", draws["a"], draws["V_2"])[:, :, 0] / np.sqrt(width)
+    lower = np.einsum("sdci,sdhij->sdhj", upper, draws["V_1"]) / np.sqrt(width)
+    expected = np.einsum("sdri,sdqi->sdrq", lower, lower) / width
+    np.testing.assert_allclose(draws["order_parameter"], expected, rtol=1e-12, atol=1e-12)
+    expected = np.einsum("sdri,sdqi->sdrq", upper, upper) / width
+    np.testing.assert_allclose(draws["order_parameter_layer_2"], expected, rtol=1e-12)
+
+
+def test_stages_again_from_stored_results(finished, capsys):
+    _, directory = finished
+    comparison = (directory / "comparison.json").read_bytes()
+    for path in (directory / "figures").iterdir():
+        path.unlink()
+    assert command("compare", directory) == ExitCode.OK
+    assert (directory / "comparison.json").read_bytes() == comparison
+    assert "U₁ good" in capsys.readouterr().out
+    assert command("diagnose", directory) == ExitCode.OK
+    assert "the samples can be trusted" in capsys.readouterr().out
+    assert command("figures", directory) == ExitCode.OK
+    assert "order_parameter.png" in capsys.readouterr().out
+    assert {path.stem for path in (directory / "figures").glob("*.svg")} >= FIGURES
+
+
+def test_solve_and_sample_apart_join_in_one_directory(recipe, tmp_path, capsys):
+    directory = tmp_path / "apart"
+    few = settings(*FEW_DRAWS)
+    assert command("solve", recipe, "--out", directory, *few) == ExitCode.OK
+    assert "saddle point converged" in capsys.readouterr().out
+    assert not (directory / "draws.nc").exists()
+    assert command("sample", recipe, "--out", directory, *few) == ExitCode.DIAGNOSTICS_FAILED
+    assert "FAILED" in capsys.readouterr().out
+    comparison = strict_json(directory / "comparison.json")
+    assert comparison["diagnostics"]["verdict"] == "fail"
+    assert comparison["diagnostics"]["reasons"]
+    assert comparison["order_parameter"]["theory"] is not None
+    assert set(strict_json(directory / "manifest.json")["seconds"]) == {"solve", "sample"}
+    assert command("diagnose", directory) == ExitCode.DIAGNOSTICS_FAILED
+    assert command("compare", directory) == ExitCode.DIAGNOSTICS_FAILED
+
+
+def test_sampling_alone_is_diagnosed_without_a_theory(recipe, tmp_path, capsys):
+    directory = tmp_path / "sampled"
+    few = settings(*FEW_DRAWS, "sampler.precision=float32", "sampler.thinning=2")
+    assert command("sample", recipe, "--out", directory, *few) == ExitCode.DIAGNOSTICS_FAILED
+    comparison = strict_json(directory / "comparison.json")
+    assert set(comparison) == {"diagnostics", "cost"}
+    assert command("compare", directory) == ExitCode.DIAGNOSTICS_FAILED
+    assert "no theory stored" in capsys.readouterr().out
+    assert command("figures", directory) == ExitCode.OK
+    with xr.open_datatree(directory / "draws.nc", engine="h5netcdf") as tree:
+        assert tree["posterior"]["order_parameter"].dtype == np.float32
+
+
+def test_unconverged_theory_has_its_exit_code_and_no_predictions(recipe, tmp_path, capsys):
+    directory = tmp_path / "unconverged"
+    override = settings("theory.max_steps=1", "theory.starts=1", "posterior.temperature=0.01")
+    assert command("solve", recipe, "--out", directory, *override) == ExitCode.NOT_CONVERGED
+    assert "theory:" in capsys.readouterr().out
+    with xr.open_dataset(directory / "theory.nc") as theory:
+        assert theory.attrs["converged"] == 0
+        for name in ("order_parameter", "predictor_mean", "accuracy_theory", "head_score"):
+            assert np.isnan(theory[name]).all(), name
+        # the GP limit needs no solution
+        assert np.isfinite(theory["gp_mean"]).all()
+
+
+def test_run_goes_on_to_samples_when_the_theory_does_not_converge(recipe, tmp_path):
+    directory = tmp_path / "unconverged"
+    override = settings(
+        "theory.max_steps=1", "theory.starts=1", "posterior.temperature=0.01", *FEW_DRAWS
+    )
+    assert command("run", recipe, "--out", directory, *override) == ExitCode.NOT_CONVERGED
+    comparison = strict_json(directory / "comparison.json")
+    assert comparison["accuracy"]["theory"] is None
+    assert comparison["accuracy"]["sampled"]["value"] >= 0
+    assert np.isfinite(np.array(comparison["order_parameter"]["sampled"], float)).all()
+
+
+def test_sweep_samples_only_up_to_the_largest_width(recipe, tmp_path):
+    directory = tmp_path / "sweep"
+    override = settings(
+        "sweep.network.widths=[3, 8]", "sampler.largest_width={weights = 3}", *FEW_DRAWS
+    )
+    assert command("run", recipe, "--out", directory, *override) == ExitCode.DIAGNOSTICS_FAILED
+    with (directory / "sweep.csv").open(newline="", encoding="utf-8") as stream:
+        narrow, wide = csv.DictReader(stream)
+    assert (narrow["width"], wide["width"]) == ("3", "8")
+    assert narrow["accuracy_sampled"] != ""
+    assert wide["accuracy_sampled"] == ""
+    assert float(narrow["accuracy_gp"]) == float(wide["accuracy_gp"])
+    assert "gp:good" in narrow
+    assert (directory / narrow["directory"] / "draws.nc").is_file()
+    assert not (directory / wide["directory"] / "draws.nc").exists()
+    assert (directory / wide["directory"] / "theory.nc").is_file()
+    names = {path.stem for path in (directory / "figures").glob("*.png")}
+    assert "accuracy_against_width" in names
+    for path in (directory / "figures").iterdir():
+        path.unlink()
+    assert command("figures", directory) == ExitCode.OK
+    assert {path.stem for path in (directory / "figures").glob("*.png")} == names
+
+
+def test_bad_output_directories_are_refused_before_anything_is_computed(recipe, tmp_path, capsys):
+    occupied = tmp_path / "occupied"
+    occupied.mkdir()
+    (occupied / "thesis.tex").write_text("mine")
+    assert command("run", recipe, "--out", occupied) == ExitCode.BAD_INPUT
+    assert [path.name for path in occupied.iterdir()] == ["thesis.tex"]
+    file = tmp_path / "file"
+    file.write_text("a file")
+    assert command("run", recipe, "--out", file / "below") == ExitCode.BAD_INPUT
+    for stage in ("compare", "diagnose", "figures"):
+        assert command(stage, tmp_path / "absent") == ExitCode.BAD_INPUT
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 5
+    assert all("--out" in line or "DIR" in line for line in lines)
+
+
+def test_stages_of_an_empty_run_name_what_is_missing(recipe, tmp_path, capsys):
+    directory = tmp_path / "solved"
+    assert command("solve", recipe, "--out", directory) == ExitCode.OK
+    capsys.readouterr()
+    for stage in ("compare", "diagnose"):
+        assert command(stage, directory) == ExitCode.BAD_INPUT
+        assert "holds no draws.nc; first use `sample`" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_directory_that_cannot_be_written_is_refused(recipe, tmp_path, capsys):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o500)
+    assert command("run", recipe, "--out", closed / "run") == ExitCode.BAD_INPUT
+    assert "Permission denied" in capsys.readouterr().err

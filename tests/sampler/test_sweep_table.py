@@ -1,0 +1,99 @@
+"""`sweep.csv`: one row per point, empty cells where a number does not exist."""
+
+import csv
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from sampler.jobs.recipe import load_recipe
+from sampler.jobs.storage import write_json, write_theory
+from sampler.jobs.sweep_table import COLUMNS, SWEEP_FILE, point_directory, write_sweep_table
+
+RECIPE = """
+name = "sweep"
+[task]
+kind = "markov_chain"
+[network]
+widths = 10
+[sweep]
+"network.widths" = [10, [20, 30, 40], 50]
+"""
+
+
+def theory(accuracy, gp, equal_diagonal, labelled=True):
+    columns = {
+        "accuracy_theory": accuracy,
+        "accuracy_gp": gp,
+        "accuracy_diagonal_only": accuracy - 0.1,
+        "accuracy_equal_diagonal": equal_diagonal,
+    }
+    table = xr.Dataset({name: ((), value) for name, value in columns.items()})
+    if labelled:
+        table["accuracy_gp_subnetwork"] = (("subnetwork",), [0.9, 0.95])
+        table = table.assign_coords(subnetwork=["good", "good + denoising"])
+    return table
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "recipe.toml"
+    path.write_text(RECIPE)
+    return load_recipe(path)
+
+
+def rows_of(directory):
+    with (directory / SWEEP_FILE).open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_rows_follow_the_points_and_missing_numbers_are_empty(recipe, tmp_path):
+    (narrow, _), (wide, _), (untouched, _) = recipe.points()
+    for label in (narrow, wide):
+        point_directory(tmp_path, label).mkdir()
+    write_theory(point_directory(tmp_path, narrow), theory(0.96, 0.82, np.nan))
+    write_theory(point_directory(tmp_path, wide), theory(np.nan, 0.83, 0.5))
+    sampled = {"value": 0.97, "mcse": 0.001, "binomial_error": 0.005}
+    comparison = point_directory(tmp_path, narrow) / "comparison.json"
+    write_json(comparison, {"accuracy": {"theory": 0.96, "gp": 0.82, "sampled": sampled}})
+    write_sweep_table(tmp_path, recipe)
+    first, second, third = rows_of(tmp_path)
+    assert tuple(first)[: len(COLUMNS)] == COLUMNS
+    assert [row["point"] for row in (first, second, third)] == [narrow, wide, untouched]
+    assert [row["width"] for row in (first, second, third)] == ["10", "40", "50"]
+    assert (tmp_path / first["directory"]) == point_directory(tmp_path, narrow)
+    assert (first["accuracy_theory"], first["accuracy_gp"]) == ("0.96", "0.82")
+    assert first["accuracy_equal_diagonal"] == ""
+    assert first["accuracy_sampled"] == "0.97"
+    assert first["accuracy_sampled_mcse"] == "0.001"
+    assert first["accuracy_sampled_binomial"] == "0.005"
+    assert first["sampled_space"] == recipe.sampler.space
+    assert first["gp:good + denoising"] == "0.95"
+    assert (second["accuracy_theory"], second["accuracy_gp"]) == ("", "0.83")
+    assert second["accuracy_sampled"] == second["sampled_space"] == ""
+    assert {
+        value for key, value in third.items() if key not in ("point", "directory", "width")
+    } == {""}
+
+
+def test_a_sampled_point_without_labels_has_no_accuracy(recipe, tmp_path):
+    label, _ = recipe.points()[0]
+    point_directory(tmp_path, label).mkdir()
+    path = point_directory(tmp_path, label) / "comparison.json"
+    write_json(path, {"accuracy": {"theory": None, "gp": None, "sampled": None}})
+    write_sweep_table(tmp_path, recipe)
+    row = rows_of(tmp_path)[0]
+    assert row["accuracy_sampled"] == ""
+    assert row["sampled_space"] == recipe.sampler.space
+
+
+def test_sampling_alone_has_no_comparison_with_a_theory(recipe, tmp_path):
+    label, _ = recipe.points()[0]
+    point_directory(tmp_path, label).mkdir()
+    write_json(point_directory(tmp_path, label) / "comparison.json", {"diagnostics": {}})
+    write_sweep_table(tmp_path, recipe)
+    assert rows_of(tmp_path)[0]["accuracy_sampled"] == ""
+
+
+def test_a_label_with_a_slash_is_one_folder(tmp_path):
+    assert point_directory(tmp_path, "task.path=a/b.npz") == tmp_path / "task.path=a_b.npz"

@@ -1,0 +1,404 @@
+"""Exact weights from draws of the order parameters: overlaps, joint law, residuals, predictions."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from sampler.analysis.estimate import mean_of, variance_of
+from sampler.errors import InputError
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.settings import ChainSettings
+from sampler.network import overlaps, path_weights, predict, predict_from_path_weights
+from sampler.posterior.input_weights import draw_input_weights
+from sampler.posterior.order_parameter_model import (
+    bartlett_matrices_at,
+    bartlett_prior,
+    factors_at,
+)
+from sampler.posterior.order_parameter_space import order_parameter_space
+from sampler.posterior.orthonormal_rows import orthonormal_rows, uniform_orthonormal_rows
+from sampler.posterior.weight_draws import draw_weights, weight_draws
+from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding, assert_within_mcse
+from tests.problems import ARCHITECTURES, random_problem, random_weights
+from theory import Architecture
+from theory.predictor import Predictor
+
+# Small enough for every pair of weights to be compared; p_l > N_l in the narrow ones.
+SMALL = {
+    "one layer": Architecture((2,), (4, 3), (1.4, 0.8, 1.2), channels=2),
+    "one layer, narrow, two outputs": Architecture((2,), (3, 1), (0.7, 1.3, 0.6), 2, outputs=2),
+    "two layers, three outputs": Architecture((1, 2), (8, 7, 4), (0.9, 1.5, 0.6, 1.3), 2, 3),
+    "two layers, narrow": Architecture((2, 3), (4, 2, 3), (0.9, 1.5, 0.6, 1.3), channels=2),
+    "three layers": Architecture((1, 2, 1), (4, 3, 2, 3), (1.1, 0.8, 1.2, 1.4, 0.7), 3),
+}
+
+
+def prior_position(key, architecture):
+    """Bartlett coordinates drawn from the prior."""
+    prior = bartlett_prior(architecture, jnp.float64)
+    keys = jax.random.split(key, len(prior))
+    return {name: site.sample(k) for k, (name, site) in zip(keys, prior.items(), strict=True)}
+
+
+def most_standard_errors(comparisons: int) -> float:
+    """How far the worst of that many normal deviates is, once in 10,000 tests."""
+    return float(scipy.stats.norm.isf(0.5e-4 / comparisons))
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_overlaps_of_the_weights_are_the_order_parameters(name, rng):
+    arch = ARCHITECTURES[name]
+    problem = random_problem(arch, rng)
+    position = prior_position(jax.random.key(1), arch)
+    matrices = bartlett_matrices_at(position, arch)
+    weights = draw_weights(jax.random.key(2), matrices, problem.energy, problem.features, arch)
+    assert {k: v.shape for k, v in weights.items()} == arch.weight_shapes
+    # w_l is at most |a| Π |V|/√N in size; rounding of its terms is relative to that.
+    size, terms = np.linalg.norm(weights["a"]), arch.widths[-1]
+    received, factors = overlaps(weights, arch), factors_at(position, arch)
+    for layer in range(arch.layers + 1, 0, -1):
+        if layer <= arch.layers:
+            size *= np.linalg.norm(weights[f"V_{layer}"]) / arch.widths[layer] ** 0.5
+            terms += 2 * arch.widths[layer] + arch.widths[layer - 1]
+        expected = factors[layer - 1] @ factors[layer - 1].T
+        scale = size**2 / arch.widths[layer - 1]
+        what = f"U_{layer} "
+        assert_equal_to_rounding(
+            received[layer - 1], expected, operations=2 * terms, scale=scale, what=what
+        )
+        assert 2 * terms * FLOAT64_ROUNDING * scale < 1e-10 * np.max(np.abs(expected))
+
+
+@pytest.mark.parametrize("condition", [1.0, 1e12])
+def test_orthonormal_rows_span_the_rows_of_any_matrix(condition, rng):
+    """Q Qᵀ = 1 to rounding; matrix · Qᵀ is lower triangular and holds the whole matrix."""
+    rows, width = 5, 8
+    mix = np.linalg.qr(rng.standard_normal((rows, rows)))[0] * np.geomspace(1, 1 / condition, rows)
+    matrix = mix @ rng.standard_normal((rows, width))
+    basis = np.asarray(orthonormal_rows(jnp.asarray(matrix)))
+    assert_equal_to_rounding(basis @ basis.T, np.eye(rows), operations=2 * width, scale=1.0)
+    triangle = matrix @ basis.T
+    size = np.linalg.norm(matrix)
+    assert_equal_to_rounding(triangle @ basis, matrix, operations=2 * rows * width, scale=size)
+    above = np.triu(triangle, 1)
+    assert_equal_to_rounding(above, 0 * above, operations=2 * rows * width, scale=size)
+    assert np.all(np.diag(triangle) > 0)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 4), (3, 3), (3, 7)])
+def test_orthonormal_rows_are_uniform(shape):
+    """Invariant under rotation of either side: known moments, no preferred sign."""
+    rows, width = shape
+    draws = 20_000
+    keys = jax.random.split(jax.random.key(7), draws)
+    draw = partial(uniform_orthonormal_rows, rows=rows, width=width, dtype=float)
+    received = np.asarray(jax.jit(jax.vmap(draw))(keys))
+    mcse = received.std(axis=0) / draws**0.5
+    assert_within_mcse(received.mean(axis=0), 0.0, mcse, what="mean of Q")
+    if width == 1:
+        return
+    # E q⁴ = 3/(N (N + 2)) for any entry of a random unit vector
+    fourth = received**4
+    mcse = fourth.std(axis=0) / draws**0.5
+    assert_within_mcse(fourth.mean(axis=0), 3 / (width * (width + 2)), mcse, what="E[Q⁴]")
+    if rows > 1:  # E q_11² q_22² = (N + 1)/((N − 1) N (N + 2))
+        mixed = received[:, 0, 0] ** 2 * received[:, 1, 1] ** 2
+        expected = (width + 1) / ((width - 1) * width * (width + 2))
+        mcse = mixed.std() / draws**0.5
+        assert_within_mcse(mixed.mean(), expected, mcse, what="E[Q_11² Q_22²]")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_weights_and_labels_have_the_joint_law_of_the_generative_model(name, rng):
+    """U from the prior, y given U_1, weights given U and y: weights, noise are independent normal.
+
+    By the chain rule this is the joint law that draws weights from the prior and adds noise to f,
+    so standardised weights and standardised noise y − f must be independent standard normal.
+    """
+    arch = SMALL[name]
+    draws, temperature = 20_000, 0.3
+    problem = random_problem(arch, rng, examples=4, temperature=temperature)
+    energy, features, attended = problem.energy, problem.features, problem.attended
+
+    def draw(key):
+        position_key, label_key, weight_key = jax.random.split(key, 3)
+        position = prior_position(position_key, arch)
+        noisy = energy.noisy_kernel(factors_at(position, arch)[0])
+        labels = noisy.cholesky @ jax.random.normal(label_key, (noisy.cholesky.shape[0],))
+        labels = labels.reshape(energy.labels.shape)
+        matrices = bartlett_matrices_at(position, arch)
+        weights = draw_weights(weight_key, matrices, replace(energy, labels=labels), features, arch)
+        outputs = predict(weights, attended, arch)
+        return weights, outputs, (labels - outputs) / temperature**0.5
+
+    keys = jax.random.split(jax.random.key(11), draws)
+    weights, outputs, noise = jax.jit(lambda k: jax.lax.map(draw, k, batch_size=500))(keys)
+    standard = [
+        np.asarray(values).reshape(draws, -1) / arch.weight_variances[k] ** 0.5
+        for k, values in weights.items()
+    ]
+    noise = np.asarray(noise).reshape(draws, -1)
+    joint = np.concatenate([*standard, noise], axis=1)
+    size = joint.shape[1]
+
+    k = most_standard_errors(size)
+    assert_within_mcse(joint.mean(axis=0), 0.0, draws**-0.5, k=k, what="mean")
+    identity = np.eye(size)
+    mcse = np.sqrt((1 + identity) / draws)
+    k = most_standard_errors(size * (size + 1) // 2)
+    assert_within_mcse(joint.T @ joint / draws, identity, mcse, k=k, what="second moment")
+    # Fourth moments in random directions: 3, with variance 105 − 9.
+    directions = rng.standard_normal((size, 300))
+    fourth = (joint @ (directions / np.linalg.norm(directions, axis=0))) ** 4
+    k = most_standard_errors(300)
+    assert_within_mcse(fourth.mean(axis=0), 3.0, (96 / draws) ** 0.5, k=k, what="fourth moment")
+    # The noise knows nothing of f, which is a polynomial of degree L + 2 of the weights.
+    f = np.asarray(outputs).reshape(draws, -1)
+    for power in (1, 2):
+        centred = noise**power - (power == 2)
+        products = centred[:, :, None] * (f**power)[:, None, :]
+        mcse = products.std(axis=0) / draws**0.5
+        k = most_standard_errors(products[0].size)
+        what = f"E[noise^{power} f^{power}]"
+        assert_within_mcse(products.mean(axis=0), 0.0, mcse, k=k, what=what)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_outputs_of_prior_weights_have_the_moments_of_forward_simulation(name, rng):
+    """Without data to speak of (huge temperature), f is that of weights from the prior."""
+    arch = SMALL[name]
+    draws = 20_000
+    problem = random_problem(arch, rng, examples=3, temperature=1e16)
+    energy, features, attended = problem.energy, problem.features, problem.attended
+
+    def drawn_back(key):
+        position_key, weight_key = jax.random.split(key)
+        matrices = bartlett_matrices_at(prior_position(position_key, arch), arch)
+        return predict(draw_weights(weight_key, matrices, energy, features, arch), attended, arch)
+
+    def forward(key):
+        keys = jax.random.split(key, len(arch.weight_shapes))
+        weights = {
+            name: arch.weight_variances[name] ** 0.5 * jax.random.normal(k, shape)
+            for k, (name, shape) in zip(keys, arch.weight_shapes.items(), strict=True)
+        }
+        return predict(weights, attended, arch)
+
+    received, expected = (
+        np.asarray(
+            jax.jit(lambda k, f=f: jax.lax.map(f, k, batch_size=500))(
+                jax.random.split(jax.random.key(seed), draws)
+            )
+        )
+        for f, seed in ((drawn_back, 3), (forward, 4))
+    )
+    # In the narrow cases f has heavy tails: moments of ln(1 + f²) have errors to be trusted.
+    for what, statistic in (
+        ("f", np.asarray),
+        ("|f|", np.abs),
+        ("ln(1 + f²)", lambda f: np.log1p(f**2)),
+        ("ln² (1 + f²)", lambda f: np.log1p(f**2) ** 2),
+    ):
+        one, other = statistic(received), statistic(expected)
+        mcse = np.sqrt((one.var(axis=0) + other.var(axis=0)) / draws)
+        assert_within_mcse(one.mean(axis=0), other.mean(axis=0), mcse, what=what)
+
+
+@pytest.mark.parametrize("name", ["one layer", "one layer, narrow, two outputs", "three layers"])
+def test_input_weights_have_their_gaussian_posterior(name, rng):
+    """f is linear in V_0: Σ = (AᵀA/𝒯 + 1/σ_0²)⁻¹ and mean Σ Aᵀ y/𝒯, A = ∂f/∂V_0."""
+    arch = SMALL[name]
+    draws = 40_000
+    problem = random_problem(arch, rng, examples=3, temperature=0.2)
+    upper = {k: jnp.asarray(v) for k, v in random_weights(arch, rng).items() if k != "V_0"}
+    lowest = path_weights(upper, arch)[0]
+    shape = arch.weight_shapes["V_0"]
+    design = np.asarray(
+        jax.jacobian(
+            lambda v: predict_from_path_weights(lowest, v, problem.attended, arch).reshape(-1)
+        )(jnp.zeros(shape))
+    ).reshape(problem.labels.size, -1)
+    count = design.shape[1]
+    precision = design.T @ design / problem.temperature + np.eye(count) / arch.variances[0]
+    covariance = np.linalg.inv(precision)
+    mean = covariance @ design.T @ np.asarray(problem.labels).reshape(-1) / problem.temperature
+
+    def draw(key):
+        factor = lowest / arch.widths[0] ** 0.5
+        energy, features = problem.energy, problem.features
+        return draw_input_weights(key, lowest, factor, energy, features, arch.variances[0])
+
+    received = np.asarray(jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(5), draws)))
+    deviations = received.reshape(draws, count) - mean
+    variances = np.diag(covariance)
+    k = most_standard_errors(count)
+    assert_within_mcse(deviations.mean(axis=0), 0.0, np.sqrt(variances / draws), k=k, what="mean")
+    # products of normal deviates: Var = Σ_ii Σ_jj + Σ_ij²
+    mcse = np.sqrt((np.outer(variances, variances) + covariance**2) / draws)
+    k = most_standard_errors(count * (count + 1) // 2)
+    received_covariance = deviations.T @ deviations / draws
+    assert_within_mcse(received_covariance, covariance, mcse, k=k, what="covariance")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_residuals_and_predictions_at_fixed_order_parameters(name, rng):
+    """Given U: E[(f − y)²] on the training set, and mean and variance of f on the test set.
+
+    mean square residual = 𝒯 [1 − 𝒯 (tr (K + 𝒯)⁻¹ − αᵀα)/(P O)],  α = (K + 𝒯)⁻¹ y
+    """
+    arch = SMALL[name]
+    draws, temperature = 20_000, 0.3
+    problem = random_problem(arch, rng, examples=5, temperature=temperature)
+    energy, features = problem.energy, problem.features
+    test = jnp.asarray(rng.standard_normal((3, arch.path_count, arch.channels)))
+    position = prior_position(jax.random.key(6), arch)
+    factor = factors_at(position, arch)[0]
+    matrices = bartlett_matrices_at(position, arch)
+
+    def draw(key):
+        weights = draw_weights(key, matrices, energy, features, arch)
+        return predict(weights, problem.attended, arch), predict(weights, test, arch)
+
+    keys = jax.random.split(jax.random.key(8), draws)
+    on_train, on_test = jax.jit(lambda k: jax.lax.map(draw, k, batch_size=500))(keys)
+
+    kernel = np.asarray(energy.kernels.kernel(factor))
+    inverse = np.linalg.inv(kernel + temperature * np.eye(len(kernel)))
+    alpha = inverse @ np.asarray(problem.labels).reshape(-1)
+    expected = temperature * (
+        1 - temperature * (np.trace(inverse) - alpha @ alpha) / problem.labels.size
+    )
+    residuals = np.mean((np.asarray(on_train) - np.asarray(problem.labels)) ** 2, axis=(1, 2))
+    mcse = residuals.std() / draws**0.5
+    assert_within_mcse(residuals.mean(), expected, mcse, what="mean square residual")
+
+    mean, variance = Predictor.for_examples(problem, test)(factor)
+    mean, variance = np.asarray(mean), np.asarray(variance)
+    assert_within_mcse(np.mean(on_test, axis=0), mean, np.sqrt(variance / draws), what="mean of f")
+    squares = np.mean((np.asarray(on_test) - mean) ** 2, axis=0)
+    mcse = variance * (2 / draws) ** 0.5
+    assert_within_mcse(squares, variance, mcse, what="variance of f")
+
+
+def stored_positions(arch, chains=2, draws=7):
+    keys = jax.random.split(jax.random.key(9), (chains, draws))
+    drawn = jax.vmap(jax.vmap(partial(prior_position, architecture=arch)))(keys)
+    return {name: np.asarray(values) for name, values in drawn.items()}
+
+
+@pytest.mark.parametrize("name", ["one head", "two layers, three outputs", "narrow"])
+def test_weights_belong_to_the_draws_they_are_said_to(name, rng):
+    arch = ARCHITECTURES[name]
+    problem = random_problem(arch, rng)
+    positions = stored_positions(arch)
+    # files need not hold coordinates of size zero
+    stored = {name: values for name, values in positions.items() if values.size}
+    received = weight_draws(problem, stored, 3, seed=1)
+    np.testing.assert_array_equal(received.draws, [1, 3, 6])
+    for key, shape in arch.weight_shapes.items():
+        assert received.weights[key].shape == (2, 3, *shape)
+    for chain in range(2):
+        for row, draw in enumerate(received.draws):
+            weights = {k: jnp.asarray(v[chain, row]) for k, v in received.weights.items()}
+            position = {k: jnp.asarray(v[chain, draw]) for k, v in positions.items()}
+            factors = factors_at(position, arch)
+            for overlap, factor in zip(overlaps(weights, arch), factors, strict=True):
+                np.testing.assert_allclose(overlap, factor @ factor.T, rtol=0, atol=1e-10)
+
+
+def test_weights_of_a_draw_do_not_depend_on_how_many_are_asked_for(rng):
+    arch = ARCHITECTURES["two layers"]
+    problem = random_problem(arch, rng)
+    positions = stored_positions(arch)
+    every, some = (weight_draws(problem, positions, count, seed=1) for count in (7, 3))
+    other = weight_draws(problem, positions, 3, seed=2)
+    np.testing.assert_array_equal(every.draws, np.arange(7))
+    for name, values in some.weights.items():
+        np.testing.assert_array_equal(values, every.weights[name][:, some.draws])
+        assert not np.any(values == other.weights[name])
+        # no two draws, chains included, share their random numbers
+        flat = every.weights[name].reshape(14, -1)
+        assert len(np.unique(flat[:, 0])) == 14
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7])
+def test_kept_draws_are_different_and_evenly_spaced(count, rng):
+    arch = SMALL["one layer"]
+    problem = random_problem(arch, rng)
+    received = weight_draws(problem, stored_positions(arch), count, seed=0).draws
+    steps = np.diff(received, prepend=-1)
+    assert steps.sum() == 7
+    assert steps.min() >= 1
+    assert np.ptp(steps) <= 1
+
+
+@pytest.mark.parametrize("count", [0, 8])
+def test_more_weights_than_draws_are_refused(count, rng):
+    arch = SMALL["one layer"]
+    problem = random_problem(arch, rng)
+    with pytest.raises(InputError, match=rf"sampler.weight_draws = {count}: .* 7 draws"):
+        weight_draws(problem, stored_positions(arch), count, seed=0)
+
+
+def test_weights_beyond_the_memory_limit_are_refused_with_size_limit_and_remedy(rng):
+    arch = SMALL["one layer"]
+    problem = random_problem(arch, rng)
+    positions = stored_positions(arch)
+    per_count = 2 * 8 * arch.weight_count
+    assert weight_draws(problem, positions, 3, seed=0, memory_limit=3 * per_count).draws.size == 3
+    with pytest.raises(InputError, match=r"GiB \(limit .* GiB\); use at most 2$"):
+        weight_draws(problem, positions, 3, seed=0, memory_limit=3 * per_count - 1)
+    with pytest.raises(InputError, match="use narrower layers or fewer chains"):
+        weight_draws(problem, positions, 1, seed=0, memory_limit=per_count - 1)
+
+
+def test_single_precision_problem_gives_single_precision_weights(rng):
+    arch = ARCHITECTURES["two layers, three outputs"]
+    problem = random_problem(arch, rng).astype("float32")
+    received = weight_draws(problem, stored_positions(arch), 2, seed=0)
+    assert {values.dtype for values in received.weights.values()} == {np.dtype("float32")}
+
+
+def test_residuals_of_a_run_are_those_its_order_parameters_predict(rng):
+    """Averaged over the posterior: mean square residual, and the law of f on the test set."""
+    arch = Architecture((2, 2), (4, 3, 5), (0.9, 1.5, 0.6, 1.3), channels=3)
+    problem = random_problem(arch, rng, examples=6, temperature=0.2)
+    test = jnp.asarray(rng.standard_normal((3, arch.path_count, arch.channels)))
+    collected = DrawCollector(1000)
+    space = order_parameter_space(problem, test)
+    sample_in_chunks(space, ChainSettings(chains=4, warmup=200, draws=1000, seed=3), collected)
+    draws = collected.draws
+    positions = {
+        name.removeprefix("bartlett_"): values
+        for name, values in draws.items()
+        if name.startswith("bartlett_")
+    }
+    weights = weight_draws(problem, positions, 1000, seed=4).weights
+    outputs = jax.vmap(jax.vmap(lambda w: predict(w, problem.attended, arch)))(weights)
+    residuals = np.mean((np.asarray(outputs) - np.asarray(problem.labels)) ** 2, axis=(2, 3))
+
+    def expected_residual(overlap):
+        kernel = problem.energy.kernels.kernel(jnp.linalg.cholesky(overlap))
+        inverse = jnp.linalg.inv(kernel + problem.temperature * jnp.eye(len(kernel)))
+        alpha = inverse @ problem.labels.reshape(-1)
+        excess = (jnp.trace(inverse) - alpha @ alpha) / problem.labels.size
+        return problem.temperature * (1 - problem.temperature * excess)
+
+    expected = jax.lax.map(expected_residual, draws["order_parameter"].reshape(-1, 4, 4))
+    difference = mean_of(residuals - np.asarray(expected).reshape(residuals.shape))
+    assert_within_mcse(difference.value, 0.0, difference.mcse, what="mean square residual")
+
+    on_test = np.asarray(jax.vmap(jax.vmap(lambda w: predict(w, test, arch)))(weights))
+    difference = mean_of(on_test - draws["predictor_mean"])
+    assert_within_mcse(difference.value, 0.0, difference.mcse, what="predictor mean")
+    centre = draws["predictor_mean"].mean(axis=(0, 1))
+    collapsed = draws["predictor_variance"] + (draws["predictor_mean"] - centre) ** 2
+    difference = mean_of((on_test - centre) ** 2 - collapsed)
+    assert_within_mcse(difference.value, 0.0, difference.mcse, what="predictor variance")
+    assert np.all(variance_of(on_test).value > 0)
