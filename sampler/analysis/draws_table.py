@@ -100,10 +100,11 @@ def statistics_table(statistics: Mapping[str, np.ndarray], attributes: Mapping) 
     """Sampler statistics [chain, draw] under ArviZ names, tree depth added."""
     if not statistics:
         return xr.Dataset()
-    depth = np.ceil(np.log2(statistics["trajectory_steps"] + 1)).astype(int)
     columns = {name: (("chain", "draw"), values) for name, values in statistics.items()}
-    columns["tree_depth"] = (("chain", "draw"), depth)
-    chains, draws = depth.shape
+    if "trajectory_steps" in statistics:
+        depth = np.ceil(np.log2(statistics["trajectory_steps"] + 1)).astype(int)
+        columns["tree_depth"] = (("chain", "draw"), depth)
+    chains, draws = statistics["lp"].shape
     coordinates = {"chain": range(chains), "draw": range(draws)}
     return xr.Dataset(columns, coords=coordinates).assign_attrs(attributes)
 

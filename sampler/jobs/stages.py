@@ -17,7 +17,8 @@ from sampler.analysis.draws_table import (
     stored_statistics,
 )
 from sampler.analysis.theory_table import theory_table
-from sampler.jobs.progress import SamplingProgress
+from sampler.jobs.importance_stage import draw_independently
+from sampler.jobs.progress import LOG, SamplingProgress
 from sampler.jobs.recipe import Recipe
 from sampler.jobs.storage import (
     COMPARISON_FILE,
@@ -68,18 +69,28 @@ def sample_stage(problem: Problem, recipe: Recipe, directory: Path) -> xr.DataTr
             collected(chunk)
             progress(chunk)
 
-        sample_in_chunks(space, chain_settings(recipe), on_chunk)
+        chains, outcome = chain_settings(recipe), None
+        if settings.algorithm == "importance":
+            outcome = draw_independently(learning, space, chains)
+            LOG.info(outcome.weighted.explain())
+            print(outcome.explain())
+        if outcome is not None and outcome.chunk is not None:
+            collected(outcome.chunk)
+        else:
+            sample_in_chunks(space, chains, on_chunk)
         weights = None
         if settings.weight_draws:
             weights = draw_weights_back(learning, collected.draws, settings)
+    independent = outcome is not None and outcome.chunk is not None
     attributes = {
         "space": settings.space,
-        "algorithm": settings.algorithm,
+        "algorithm": "importance" if independent else chains.algorithm,
         "max_tree_depth": settings.max_tree_depth,
         "seconds": time.perf_counter() - started,
         "seconds_warmup": collected.seconds["warmup"],
         "seconds_draws": collected.seconds["draws"],
         "gradients": collected.gradients,
+        **(outcome.attributes() if outcome is not None else {}),
     }
     tree = draws_tree(problem, collected, attributes, weights)
     write_draws(directory, tree)
@@ -113,9 +124,11 @@ def draw_weights_back(learning: LearningProblem, draws: dict, settings) -> Weigh
 def chain_settings(recipe: Recipe) -> ChainSettings:
     """The sampler section of a recipe, as the chains see it."""
     settings = recipe.sampler
-    names = set(ChainSettings.__dataclass_fields__) - {"warmup"}
+    names = set(ChainSettings.__dataclass_fields__) - {"warmup", "algorithm"}
     return ChainSettings(
-        warmup=settings.warmup_steps, **{name: getattr(settings, name) for name in names}
+        algorithm="hmc" if settings.algorithm == "hmc" else "nuts",
+        warmup=settings.warmup_steps,
+        **{name: getattr(settings, name) for name in names},
     )
 
 

@@ -63,7 +63,8 @@ def diagnose(
 ) -> Diagnostics:
     """Judge draws [chain, draw, …] by rank-normalised split R-hat, ESS, BFMI and divergences.
 
-    `max_tree_depth` is that of NUTS, None for other samplers. Divergences above 0.1 % of draws,
+    `max_tree_depth` is that of NUTS, None for other samplers. Independent draws have no energy and
+    no trajectory: `statistics` then holds the log posterior alone. Divergences above 0.1 % of draws,
     frozen or non-finite chains and a single chain fail; trajectories that reached the maximal
     depth are lost efficiency and only remarked on.
     """
@@ -82,13 +83,14 @@ def diagnose(
         if chains > 1 and varying.any():
             judged[name] = _judge(flat[..., varying], places[varying], values.shape[2:])
             reasons += _shortfalls(name, judged[name])
-    bfmi = _bfmi(statistics["energy"])
-    if min(bfmi) < BFMI_LIMIT:
+    is_chain = "energy" in statistics
+    bfmi = _bfmi(statistics["energy"]) if is_chain else []
+    if bfmi and min(bfmi) < BFMI_LIMIT:
         reasons.append(
             f"BFMI {min(bfmi):.2f} is below {BFMI_LIMIT}: energies are explored too slowly; "
             "raise sampler.warmup"
         )
-    divergences = int(statistics["diverging"].sum())
+    divergences = int(statistics["diverging"].sum()) if is_chain else 0
     if divergences:
         text = f"{divergences} of {chains * count} draws diverged"
         if divergences > DIVERGENCE_LIMIT * chains * count:
@@ -96,13 +98,13 @@ def diagnose(
             reasons.append(f"{limit}; raise sampler.target_acceptance or sampler.warmup")
         else:
             remarks.append(text)
-    saturated = _saturated_share(statistics["trajectory_steps"], max_tree_depth)
+    saturated = _saturated_share(statistics["trajectory_steps"], max_tree_depth) if is_chain else 0.0
     if saturated:
         remarks.append(
             f"{saturated:.0%} of draws reached the maximal tree depth {max_tree_depth}: lost "
             "efficiency, not an error"
         )
-    steps = statistics["n_steps"].astype(float)
+    steps = statistics["n_steps"].astype(float) if is_chain else np.ones((1, 1))
     return Diagnostics(
         verdict="fail" if reasons else "pass",
         reasons=tuple(reasons),

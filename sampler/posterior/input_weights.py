@@ -1,9 +1,9 @@
 """The input projection V_0 given all other weights and the labels: an exact Gaussian draw."""
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from sampler.posterior.standard_normals import standard_normals
 from theory.energy import LabelEnergy
 
 
@@ -27,13 +27,12 @@ def draw_input_weights(
     """
     _, paths, channels = features.shape
     width = lowest.shape[1]
-    prior_key, noise_key = jax.random.split(key)
-    normal = jax.random.normal(prior_key, (width, channels), lowest.dtype)
-    noise = jax.random.normal(noise_key, energy.labels.shape, lowest.dtype)
-    by_path = (lowest @ normal / width**0.5).reshape(paths, -1, channels)
+    shapes = {"V_0": (width, channels), "noise": energy.labels.shape}
+    normal = standard_normals(key, shapes, lowest.dtype)
+    by_path = (lowest @ normal["V_0"] / width**0.5).reshape(paths, -1, channels)
     noisy_prior = jnp.einsum("xpi,pci->xc", features, by_path)
-    noisy_prior += jnp.sqrt(energy.temperature) * noise
+    noisy_prior += jnp.sqrt(energy.temperature) * normal["noise"]
     alpha = energy.noisy_kernel(factor).solve((energy.labels - noisy_prior).reshape(-1))
     pulled_back = jnp.einsum("xpi,xc->pci", features, alpha.reshape(energy.labels.shape))
     correction = lowest.T @ pulled_back.reshape(lowest.shape[0], channels) / width**0.5
-    return input_variance**0.5 * (normal + correction)
+    return input_variance**0.5 * (normal["V_0"] + correction)

@@ -61,4 +61,5 @@ def observe_order_parameters(
         "predictor_mean": mean,
         "predictor_variance": variance,
     }
-    return observables | {f"bartlett_{name}": values for name, values in position.items()}
+    # Coordinates without entries (the lower triangle of a 1 × 1 factor) are not worth storing.
+    return observables | {f"bartlett_{n}": values for n, values in position.items() if values.size}

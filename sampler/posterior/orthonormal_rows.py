@@ -1,4 +1,4 @@
-"""Orthonormal rows spanning those of a matrix, and rows drawn uniformly among all choices."""
+"""Orthonormal rows that span those of a matrix."""
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +9,10 @@ def orthonormal_rows(matrix: Float[Array, "row width"]) -> Float[Array, "row wid
     """Q with Q Qᵀ = 1 and matrix = L Q, L lower triangular with a positive diagonal.
 
     Gram–Schmidt row by row, each row projected twice, which makes Q orthogonal to rounding whatever
-    the condition of the matrix. Needs linearly independent rows, so row ≤ width. Plain products
-    rather than a library's QR: that one can block for ever when XLA runs large batches of it on few
-    cores.
+    the condition of the matrix. Rows of a Gaussian matrix give a uniform (Haar) Q: each points in a
+    uniform direction of what the rows before it leave. Needs linearly independent rows, so
+    row ≤ width. Plain products rather than a library's QR: several large batches of QR at a time
+    can block XLA for ever on few cores.
     """
 
     def add_row(index, basis):
@@ -22,11 +23,3 @@ def orthonormal_rows(matrix: Float[Array, "row width"]) -> Float[Array, "row wid
         return basis.at[index].set(row)
 
     return jax.lax.fori_loop(0, matrix.shape[0], add_row, jnp.zeros_like(matrix))
-
-
-def uniform_orthonormal_rows(key: Array, rows: int, width: int, dtype) -> Float[Array, "row width"]:
-    """Orthonormal rows, uniform (Haar) among all choices; needs rows ≤ width.
-
-    Every row of a Gaussian matrix points in a uniform direction of what the rows before it leave.
-    """
-    return orthonormal_rows(jax.random.normal(key, (rows, width), dtype))

@@ -17,7 +17,8 @@ from jaxtyping import Array, Float
 from sampler.errors import InputError
 from sampler.posterior.input_weights import draw_input_weights
 from sampler.posterior.order_parameter_model import bartlett_matrices_at
-from sampler.posterior.orthonormal_rows import uniform_orthonormal_rows
+from sampler.posterior.orthonormal_rows import orthonormal_rows
+from sampler.posterior.standard_normals import standard_normals
 from sampler.posterior.wishart_chain import bartlett_shapes, chain_factors
 from theory.architecture import Architecture
 from theory.energy import LabelEnergy
@@ -153,20 +154,19 @@ def draw_weights(
     where B_l[h] are the rows of head h; V_0 by Matheron's rule. `features` are φ^π(x_μ).
     """
     factors = chain_factors(matrices, architecture)
-    *layer_keys, readout_key, input_key = jax.random.split(key, architecture.layers + 2)
-    width = architecture.widths[-1]
-    above = uniform_orthonormal_rows(readout_key, matrices[-1].shape[1], width, features.dtype)
-    weights = {"a": width**0.5 * factors[-1] @ above}
+    shapes = {k: shape for k, shape in architecture.weight_shapes.items() if k not in ("V_0", "a")}
+    for layer, matrix in enumerate(matrices, start=1):
+        shapes[f"Q_{layer}"] = (matrix.shape[1], architecture.widths[layer - 1])
+    upper_key, input_key = jax.random.split(key)
+    normal = standard_normals(upper_key, shapes, features.dtype)
+    above = orthonormal_rows(normal[f"Q_{architecture.layers + 1}"])
+    weights = {"a": architecture.widths[-1] ** 0.5 * factors[-1] @ above}
     for layer in range(architecture.layers, 0, -1):
-        value_key, row_key = jax.random.split(layer_keys[layer - 1])
-        shape = architecture.weight_shapes[f"V_{layer}"]
+        rows, values = orthonormal_rows(normal[f"Q_{layer}"]), normal[f"V_{layer}"]
+        wanted = (matrices[layer - 1] @ rows).reshape(values.shape[0], -1, values.shape[2])
+        missing = wanted - jnp.einsum("ri,hij->hrj", above, values)
         deviation = architecture.variances[layer] ** 0.5
-        matrix, width = matrices[layer - 1], shape[2]
-        rows = uniform_orthonormal_rows(row_key, matrix.shape[1], width, features.dtype)
-        normal = jax.random.normal(value_key, shape, features.dtype)
-        by_head = (matrix @ rows).reshape(shape[0], above.shape[0], width)
-        missing = by_head - jnp.einsum("ri,hij->hrj", above, normal)
-        weights[f"V_{layer}"] = deviation * (normal + jnp.einsum("ri,hrj->hij", above, missing))
+        weights[f"V_{layer}"] = deviation * (values + jnp.einsum("ri,hrj->hij", above, missing))
         above = rows
     lowest = architecture.widths[0] ** 0.5 * factors[0] @ above
     variance = architecture.variances[0]

@@ -36,8 +36,12 @@ def diagnostics_text(diagnostics: dict) -> str:
             f"worst R-hat {max(q['r_hat'] for q in judged):.4f}, "
             f"bulk ESS {min(q['ess_bulk'] for q in judged):.0f}, "
             f"tail ESS {min(q['ess_tail'] for q in judged):.0f}, "
-            f"BFMI {min(diagnostics['bfmi']):.2f}, "
-            f"{diagnostics['leapfrog_steps_per_draw']:.0f} leapfrog steps per draw"
+            + (
+                f"BFMI {min(diagnostics['bfmi']):.2f}, "
+                f"{diagnostics['leapfrog_steps_per_draw']:.0f} leapfrog steps per draw"
+                if diagnostics["bfmi"]
+                else "independent draws"
+            )
         )
     return "\n".join(lines)
 

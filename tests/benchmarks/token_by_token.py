@@ -1,7 +1,8 @@
 """The posterior of all weights with a forward pass through every layer and every token.
 
-This is how the network is defined, and what a NumPyro user would write first. It defines the same
-posterior as `sampler.posterior.weight_model`, from inputs and attention matrices.
+This is how the network is defined, and what a NumPyro user would write: the order of products is
+left to `einsum`, and of the last layer only the token that is read is computed. It defines the
+same posterior as `sampler.posterior.weight_model`, from inputs and attention matrices.
 """
 
 import jax.numpy as jnp
@@ -31,8 +32,10 @@ def token_by_token_model(
         weights[name] = numpyro.sample(name, prior)
     hidden = jnp.einsum("ni,xti->xnt", weights["V_0"], inputs) / arch.channels**0.5
     for layer, heads in enumerate(arch.heads):
-        attended = jnp.einsum("xnk,xhkq->xhnq", hidden, attention[layer])
-        hidden = jnp.einsum("hmn,xhnq->xmq", weights[f"V_{layer + 1}"], attended)
+        omega, values = attention[layer], weights[f"V_{layer + 1}"]
+        if layer + 1 == arch.layers:
+            omega = omega[..., -1:]  # no other token of the last layer is ever read
+        hidden = jnp.einsum("hmn,xnk,xhkq->xmq", values, hidden, omega)
         hidden = hidden / (heads * arch.widths[layer]) ** 0.5
-    outputs = hidden[:, :, -1] @ weights["a"].T / arch.widths[-1] ** 0.5
+    outputs = hidden[:, :, 0] @ weights["a"].T / arch.widths[-1] ** 0.5
     numpyro.sample("y", dist.Normal(outputs, jnp.sqrt(temperature)).to_event(2), obs=labels)

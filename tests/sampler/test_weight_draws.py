@@ -1,7 +1,6 @@
 """Exact weights from draws of the order parameters: overlaps, joint law, residuals, predictions."""
 
 from dataclasses import replace
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -18,13 +17,13 @@ from sampler.network import overlaps, path_weights, predict, predict_from_path_w
 from sampler.posterior.input_weights import draw_input_weights
 from sampler.posterior.order_parameter_model import (
     bartlett_matrices_at,
-    bartlett_prior,
     factors_at,
 )
 from sampler.posterior.order_parameter_space import order_parameter_space
-from sampler.posterior.orthonormal_rows import orthonormal_rows, uniform_orthonormal_rows
+from sampler.posterior.orthonormal_rows import orthonormal_rows
 from sampler.posterior.weight_draws import draw_weights, weight_draws
-from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding, assert_within_mcse
+from sampler.posterior.wishart_chain import bartlett_shapes
+from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import ARCHITECTURES, random_problem, random_weights
 from theory import Architecture
 from theory.predictor import Predictor
@@ -39,11 +38,20 @@ SMALL = {
 }
 
 
-def prior_position(key, architecture):
-    """Bartlett coordinates drawn from the prior."""
-    prior = bartlett_prior(architecture, jnp.float64)
-    keys = jax.random.split(key, len(prior))
-    return {name: site.sample(k) for k, (name, site) in zip(keys, prior.items(), strict=True)}
+def prior_positions(rng, architecture, *shape):
+    """Bartlett coordinates drawn from the prior by NumPy, `shape` of them."""
+    positions = {}
+    for layer, bartlett in enumerate(bartlett_shapes(architecture), start=1):
+        degrees = bartlett.degrees
+        chi = np.sqrt(rng.chisquare(degrees, (*shape, bartlett.rank)))
+        positions[f"chi_{layer}"] = np.sqrt(2 * degrees) * np.log(chi / np.sqrt(degrees))
+        below = rng.standard_normal((*shape, bartlett.below_diagonal))
+        positions[f"lower_{layer}"] = below
+    return positions
+
+
+def as_arrays(position):
+    return {name: jnp.asarray(values) for name, values in position.items()}
 
 
 def most_standard_errors(comparisons: int) -> float:
@@ -55,7 +63,7 @@ def most_standard_errors(comparisons: int) -> float:
 def test_overlaps_of_the_weights_are_the_order_parameters(name, rng):
     arch = ARCHITECTURES[name]
     problem = random_problem(arch, rng)
-    position = prior_position(jax.random.key(1), arch)
+    position = as_arrays(prior_positions(rng, arch))
     matrices = bartlett_matrices_at(position, arch)
     weights = draw_weights(jax.random.key(2), matrices, problem.energy, problem.features, arch)
     assert {k: v.shape for k, v in weights.items()} == arch.weight_shapes
@@ -72,7 +80,8 @@ def test_overlaps_of_the_weights_are_the_order_parameters(name, rng):
         assert_equal_to_rounding(
             received[layer - 1], expected, operations=2 * terms, scale=scale, what=what
         )
-        assert 2 * terms * FLOAT64_ROUNDING * scale < 1e-10 * np.max(np.abs(expected))
+        # what is promised to users, and looser than rounding where layers are few
+        assert np.max(np.abs(received[layer - 1] - expected)) <= 1e-10 * np.max(np.abs(expected))
 
 
 @pytest.mark.parametrize("condition", [1.0, 1e12])
@@ -92,13 +101,12 @@ def test_orthonormal_rows_span_the_rows_of_any_matrix(condition, rng):
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 4), (3, 3), (3, 7)])
-def test_orthonormal_rows_are_uniform(shape):
+def test_orthonormal_rows_of_a_gaussian_matrix_are_uniform(shape, rng):
     """Invariant under rotation of either side: known moments, no preferred sign."""
     rows, width = shape
     draws = 20_000
-    keys = jax.random.split(jax.random.key(7), draws)
-    draw = partial(uniform_orthonormal_rows, rows=rows, width=width, dtype=float)
-    received = np.asarray(jax.jit(jax.vmap(draw))(keys))
+    gaussian = jnp.asarray(rng.standard_normal((draws, rows, width)))
+    received = np.asarray(jax.jit(jax.vmap(orthonormal_rows))(gaussian))
     mcse = received.std(axis=0) / draws**0.5
     assert_within_mcse(received.mean(axis=0), 0.0, mcse, what="mean of Q")
     if width == 1:
@@ -114,31 +122,32 @@ def test_orthonormal_rows_are_uniform(shape):
         assert_within_mcse(mixed.mean(), expected, mcse, what="E[Q_11² Q_22²]")
 
 
+@pytest.mark.parametrize("temperature", [0.3, pytest.param(1e16, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SMALL)
-def test_weights_and_labels_have_the_joint_law_of_the_generative_model(name, rng):
+def test_weights_and_labels_have_the_joint_law_of_the_generative_model(name, temperature, rng):
     """U from the prior, y given U_1, weights given U and y: weights, noise are independent normal.
 
     By the chain rule this is the joint law that draws weights from the prior and adds noise to f,
-    so standardised weights and standardised noise y − f must be independent standard normal.
+    so standardised weights and standardised noise y − f must be independent standard normal. At the
+    high temperature there are no data to speak of: the weights are those of the prior.
     """
     arch = SMALL[name]
-    draws, temperature = 20_000, 0.3
+    draws = 20_000
     problem = random_problem(arch, rng, examples=4, temperature=temperature)
     energy, features, attended = problem.energy, problem.features, problem.attended
 
-    def draw(key):
-        position_key, label_key, weight_key = jax.random.split(key, 3)
-        position = prior_position(position_key, arch)
+    def draw(key, position, label_normal):
         noisy = energy.noisy_kernel(factors_at(position, arch)[0])
-        labels = noisy.cholesky @ jax.random.normal(label_key, (noisy.cholesky.shape[0],))
-        labels = labels.reshape(energy.labels.shape)
+        labels = (noisy.cholesky @ label_normal).reshape(energy.labels.shape)
         matrices = bartlett_matrices_at(position, arch)
-        weights = draw_weights(weight_key, matrices, replace(energy, labels=labels), features, arch)
+        weights = draw_weights(key, matrices, replace(energy, labels=labels), features, arch)
         outputs = predict(weights, attended, arch)
         return weights, outputs, (labels - outputs) / temperature**0.5
 
     keys = jax.random.split(jax.random.key(11), draws)
-    weights, outputs, noise = jax.jit(lambda k: jax.lax.map(draw, k, batch_size=500))(keys)
+    positions = as_arrays(prior_positions(rng, arch, draws))
+    label_normals = jnp.asarray(rng.standard_normal((draws, problem.labels.size)))
+    weights, outputs, noise = jax.jit(jax.vmap(draw))(keys, positions, label_normals)
     standard = [
         np.asarray(values).reshape(draws, -1) / arch.weight_variances[k] ** 0.5
         for k, values in weights.items()
@@ -167,47 +176,18 @@ def test_weights_and_labels_have_the_joint_law_of_the_generative_model(name, rng
         k = most_standard_errors(products[0].size)
         what = f"E[noise^{power} f^{power}]"
         assert_within_mcse(products.mean(axis=0), 0.0, mcse, k=k, what=what)
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_outputs_of_prior_weights_have_the_moments_of_forward_simulation(name, rng):
-    """Without data to speak of (huge temperature), f is that of weights from the prior."""
-    arch = SMALL[name]
-    draws = 20_000
-    problem = random_problem(arch, rng, examples=3, temperature=1e16)
-    energy, features, attended = problem.energy, problem.features, problem.attended
-
-    def drawn_back(key):
-        position_key, weight_key = jax.random.split(key)
-        matrices = bartlett_matrices_at(prior_position(position_key, arch), arch)
-        return predict(draw_weights(weight_key, matrices, energy, features, arch), attended, arch)
-
-    def forward(key):
-        keys = jax.random.split(key, len(arch.weight_shapes))
-        weights = {
-            name: arch.weight_variances[name] ** 0.5 * jax.random.normal(k, shape)
-            for k, (name, shape) in zip(keys, arch.weight_shapes.items(), strict=True)
-        }
-        return predict(weights, attended, arch)
-
-    received, expected = (
-        np.asarray(
-            jax.jit(lambda k, f=f: jax.lax.map(f, k, batch_size=500))(
-                jax.random.split(jax.random.key(seed), draws)
-            )
-        )
-        for f, seed in ((drawn_back, 3), (forward, 4))
-    )
-    # In the narrow cases f has heavy tails: moments of ln(1 + f²) have errors to be trusted.
-    for what, statistic in (
-        ("f", np.asarray),
-        ("|f|", np.abs),
-        ("ln(1 + f²)", lambda f: np.log1p(f**2)),
-        ("ln² (1 + f²)", lambda f: np.log1p(f**2) ** 2),
-    ):
-        one, other = statistic(received), statistic(expected)
+    # f itself is that of weights from the prior; it has heavy tails, so no high moments.
+    prior = {
+        k: jnp.asarray(arch.weight_variances[k] ** 0.5 * rng.standard_normal((draws, *shape)))
+        for k, shape in arch.weight_shapes.items()
+    }
+    expected_f = np.asarray(jax.jit(jax.vmap(lambda w: predict(w, attended, arch)))(prior))
+    expected_f = expected_f.reshape(f.shape)
+    for what, statistic in (("|f|", np.abs), ("ln(1 + f²)", lambda f: np.log1p(f**2))):
+        one, other = statistic(f), statistic(expected_f)
         mcse = np.sqrt((one.var(axis=0) + other.var(axis=0)) / draws)
-        assert_within_mcse(one.mean(axis=0), other.mean(axis=0), mcse, what=what)
+        k = most_standard_errors(f.shape[1])
+        assert_within_mcse(one.mean(axis=0), other.mean(axis=0), mcse, k=k, what=what)
 
 
 @pytest.mark.parametrize("name", ["one layer", "one layer, narrow, two outputs", "three layers"])
@@ -246,7 +226,7 @@ def test_input_weights_have_their_gaussian_posterior(name, rng):
     assert_within_mcse(received_covariance, covariance, mcse, k=k, what="covariance")
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", ["one layer, narrow, two outputs", "three layers"])
 def test_residuals_and_predictions_at_fixed_order_parameters(name, rng):
     """Given U: E[(f − y)²] on the training set, and mean and variance of f on the test set.
 
@@ -257,7 +237,7 @@ def test_residuals_and_predictions_at_fixed_order_parameters(name, rng):
     problem = random_problem(arch, rng, examples=5, temperature=temperature)
     energy, features = problem.energy, problem.features
     test = jnp.asarray(rng.standard_normal((3, arch.path_count, arch.channels)))
-    position = prior_position(jax.random.key(6), arch)
+    position = as_arrays(prior_positions(rng, arch))
     factor = factors_at(position, arch)[0]
     matrices = bartlett_matrices_at(position, arch)
 
@@ -266,7 +246,7 @@ def test_residuals_and_predictions_at_fixed_order_parameters(name, rng):
         return predict(weights, problem.attended, arch), predict(weights, test, arch)
 
     keys = jax.random.split(jax.random.key(8), draws)
-    on_train, on_test = jax.jit(lambda k: jax.lax.map(draw, k, batch_size=500))(keys)
+    on_train, on_test = jax.jit(jax.vmap(draw))(keys)
 
     kernel = np.asarray(energy.kernels.kernel(factor))
     inverse = np.linalg.inv(kernel + temperature * np.eye(len(kernel)))
@@ -286,17 +266,11 @@ def test_residuals_and_predictions_at_fixed_order_parameters(name, rng):
     assert_within_mcse(squares, variance, mcse, what="variance of f")
 
 
-def stored_positions(arch, chains=2, draws=7):
-    keys = jax.random.split(jax.random.key(9), (chains, draws))
-    drawn = jax.vmap(jax.vmap(partial(prior_position, architecture=arch)))(keys)
-    return {name: np.asarray(values) for name, values in drawn.items()}
-
-
 @pytest.mark.parametrize("name", ["one head", "two layers, three outputs", "narrow"])
 def test_weights_belong_to_the_draws_they_are_said_to(name, rng):
     arch = ARCHITECTURES[name]
     problem = random_problem(arch, rng)
-    positions = stored_positions(arch)
+    positions = prior_positions(rng, arch, 2, 7)
     # files need not hold coordinates of size zero
     stored = {name: values for name, values in positions.items() if values.size}
     received = weight_draws(problem, stored, 3, seed=1)
@@ -315,7 +289,7 @@ def test_weights_belong_to_the_draws_they_are_said_to(name, rng):
 def test_weights_of_a_draw_do_not_depend_on_how_many_are_asked_for(rng):
     arch = ARCHITECTURES["two layers"]
     problem = random_problem(arch, rng)
-    positions = stored_positions(arch)
+    positions = prior_positions(rng, arch, 2, 7)
     every, some = (weight_draws(problem, positions, count, seed=1) for count in (7, 3))
     other = weight_draws(problem, positions, 3, seed=2)
     np.testing.assert_array_equal(every.draws, np.arange(7))
@@ -331,7 +305,7 @@ def test_weights_of_a_draw_do_not_depend_on_how_many_are_asked_for(rng):
 def test_kept_draws_are_different_and_evenly_spaced(count, rng):
     arch = SMALL["one layer"]
     problem = random_problem(arch, rng)
-    received = weight_draws(problem, stored_positions(arch), count, seed=0).draws
+    received = weight_draws(problem, prior_positions(rng, arch, 2, 7), count, seed=0).draws
     steps = np.diff(received, prepend=-1)
     assert steps.sum() == 7
     assert steps.min() >= 1
@@ -343,13 +317,13 @@ def test_more_weights_than_draws_are_refused(count, rng):
     arch = SMALL["one layer"]
     problem = random_problem(arch, rng)
     with pytest.raises(InputError, match=rf"sampler.weight_draws = {count}: .* 7 draws"):
-        weight_draws(problem, stored_positions(arch), count, seed=0)
+        weight_draws(problem, prior_positions(rng, arch, 2, 7), count, seed=0)
 
 
 def test_weights_beyond_the_memory_limit_are_refused_with_size_limit_and_remedy(rng):
     arch = SMALL["one layer"]
     problem = random_problem(arch, rng)
-    positions = stored_positions(arch)
+    positions = prior_positions(rng, arch, 2, 7)
     per_count = 2 * 8 * arch.weight_count
     assert weight_draws(problem, positions, 3, seed=0, memory_limit=3 * per_count).draws.size == 3
     with pytest.raises(InputError, match=r"GiB \(limit .* GiB\); use at most 2$"):
@@ -361,10 +335,11 @@ def test_weights_beyond_the_memory_limit_are_refused_with_size_limit_and_remedy(
 def test_single_precision_problem_gives_single_precision_weights(rng):
     arch = ARCHITECTURES["two layers, three outputs"]
     problem = random_problem(arch, rng).astype("float32")
-    received = weight_draws(problem, stored_positions(arch), 2, seed=0)
+    received = weight_draws(problem, prior_positions(rng, arch, 2, 7), 2, seed=0)
     assert {values.dtype for values in received.weights.values()} == {np.dtype("float32")}
 
 
+@pytest.mark.slow
 def test_residuals_of_a_run_are_those_its_order_parameters_predict(rng):
     """Averaged over the posterior: mean square residual, and the law of f on the test set."""
     arch = Architecture((2, 2), (4, 3, 5), (0.9, 1.5, 0.6, 1.3), channels=3)

@@ -1,0 +1,73 @@
+"""ln p(B_1 … B_{L+1}, y) of many positions at once, in bounded memory.
+
+On a processor the batched LAPACK calls spread one batch over all cores and wait for them. Two such
+calls at the same time, from two threads or from two independent operations of one compiled
+function, can wait for each other for ever. Here exactly one runs at any moment: the triangular
+solve needs the Cholesky factor, and nothing else in the density calls LAPACK.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from sampler.posterior.mode import Unflatten
+from sampler.posterior.order_parameter_model import factors_at, label_log_likelihood, log_prior
+from theory.architecture import Architecture
+from theory.energy import LabelEnergy
+from theory.path_kernels import FeatureForm
+
+# Points per call of the compiled function; shorter calls are filled up, so it compiles once.
+BLOCK = 4096
+# Kernels of one batch: small enough for the caches of a processor, large enough to fill a GPU.
+BATCH_BYTES = {"cpu": 4 * 2**20}
+BATCH_BYTES_ELSEWHERE = 2**30
+
+
+def batched_log_density(
+    energy: LabelEnergy,
+    architecture: Architecture,
+    points: Float[np.ndarray, "draw coordinate"],
+    batch_size: int | None = None,
+) -> Float[np.ndarray, " draw"]:
+    """ln p(x, y) at flattened positions x (order of `Unflatten`), normalised over x and y.
+
+    `batch_size` kernels are held at a time (by default as many as fit the caches). A value that is
+    not a number stays so.
+    """
+    batch = _default_batch(energy, architecture) if batch_size is None else batch_size
+    if batch < 1:
+        raise ValueError(f"batch_size = {batch_size}: must be at least 1")
+    batch = min(batch, BLOCK)
+    values = np.empty(len(points))
+    for start in range(0, len(points), BLOCK):
+        block = points[start : start + BLOCK]
+        missing = np.repeat(points[:1], BLOCK - len(block), axis=0)
+        filled = jnp.asarray(np.concatenate([block, missing]))
+        result = np.asarray(_log_densities(filled, energy, architecture, batch))
+        values[start : start + len(block)] = result[: len(block)]
+    return values
+
+
+def _default_batch(energy: LabelEnergy, architecture: Architecture) -> int:
+    """As many draws as keep their kernels, factors and features within the stated bytes."""
+    size = energy.labels.size
+    numbers = 2 * size**2
+    if isinstance(energy.kernels, FeatureForm):
+        numbers += size * architecture.order_parameter_sizes[0] * architecture.channels
+    limit = BATCH_BYTES.get(jax.default_backend(), BATCH_BYTES_ELSEWHERE)
+    return int(np.clip(limit // (8 * numbers), 1, BLOCK))
+
+
+@partial(jax.jit, static_argnames=("architecture", "batch"))
+def _log_densities(points, energy: LabelEnergy, architecture: Architecture, batch: int):
+    unflatten = Unflatten.of(architecture)
+
+    def log_density(point):
+        position = unflatten(point)
+        likelihood = label_log_likelihood(energy, factors_at(position, architecture)[0])
+        return likelihood + log_prior(position, architecture)
+
+    return jax.lax.map(log_density, points, batch_size=batch)

@@ -1,0 +1,205 @@
+"""Independent draws of the order parameters by importance sampling, and the log evidence.
+
+The mean weight of draws from a normalised proposal q is the evidence: E_q[p(x, y)/q(x)] = p(y).
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+from arviz_stats.base import array_stats
+from jaxtyping import Float
+from scipy.special import logsumexp
+
+from sampler.posterior.batched_density import batched_log_density
+from sampler.posterior.importance_proposal import Proposal, refit, single
+from sampler.posterior.mode import Mode, Unflatten, find_mode
+from theory.learning_problem import LearningProblem
+
+# Above this shape of the weights' tail the variance of estimates is practically infinite
+# (Vehtari et al., Pareto smoothed importance sampling).
+LARGEST_PARETO_K = 0.7
+# The tail is fitted to the √n largest weights; fewer draws leave too few of them to fit.
+FEWEST_DRAWS = 400
+
+
+@dataclass(frozen=True)
+class ImportanceDraws:
+    """Draws x from a proposal q with weights p(x, y)/q(x); no draw depends on another.
+
+    points                 flattened Bartlett coordinates [draw, coordinate]
+    log_weights            ln p(x, y) − ln q(x) [draw], not normalised
+    unflatten              points → named sites of the order parameter model
+    pareto_k               shape of the tail of the weights
+    not_finite             draws at which the density was not a number (their weight is zero)
+    adaptation_seconds     mode, pilot rounds and compilation
+    seconds                drawing and weighing, after compilation
+    proposal               q
+    """
+
+    points: Float[np.ndarray, "draw coordinate"]
+    log_weights: Float[np.ndarray, " draw"]
+    unflatten: Unflatten
+    pareto_k: float
+    not_finite: int
+    adaptation_seconds: float
+    seconds: float
+    proposal: Proposal
+
+    @property
+    def position(self) -> Mapping[str, Float[np.ndarray, "draw _entry"]]:
+        """Named sites of every draw, as the order parameter model has them."""
+        ends = np.cumsum(self.unflatten.sizes)[:-1]
+        return dict(zip(self.unflatten.names, np.split(self.points, ends, axis=1), strict=True))
+
+    @property
+    def weights(self) -> Float[np.ndarray, " draw"]:
+        """Weights summing to one."""
+        return normalised(self.log_weights)
+
+    @property
+    def effective_sample_size(self) -> float:
+        """(Σ w)²/Σ w²."""
+        return effective_draws(self.log_weights)
+
+    @property
+    def efficiency(self) -> float:
+        """Effective draws per draw."""
+        return self.effective_sample_size / len(self.log_weights)
+
+    @property
+    def evaluations_per_second(self) -> float:
+        """Densities evaluated per second, after compilation."""
+        return len(self.log_weights) / self.seconds
+
+    @property
+    def effective_draws_per_second(self) -> float:
+        """Effective draws per second, after compilation and adaptation."""
+        return self.effective_sample_size / self.seconds
+
+    @property
+    def log_evidence(self) -> float:
+        """ln p(y), from the mean weight."""
+        return float(logsumexp(self.log_weights) - np.log(len(self.log_weights)))
+
+    @property
+    def log_evidence_error(self) -> float:
+        """Standard error of ln p(y): relative standard deviation of the weights over √n."""
+        count = len(self.log_weights)
+        return float(np.sqrt(np.var(count * self.weights, ddof=1) / count))
+
+    @property
+    def trusted(self) -> bool:
+        """Whether these weights may be used: Pareto k ≤ 0.7 and every density a number."""
+        return bool(self.pareto_k <= LARGEST_PARETO_K and self.not_finite == 0)
+
+    def mean_and_error(
+        self, values: Float[np.ndarray, "draw ..."]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Posterior mean of a function of the draws and its Monte Carlo standard error."""
+        mean = np.tensordot(self.weights, values, axes=1)
+        error = np.sqrt(np.tensordot(self.weights**2, (values - mean) ** 2, axes=1))
+        return np.asarray(mean), np.asarray(error)
+
+    def explain(self) -> str:
+        """One line: efficiency, tail shape, limit, and the remedy where they are not trusted."""
+        text = (
+            f"importance draws: Pareto k = {self.pareto_k:.2f} (limit {LARGEST_PARETO_K}), "
+            f"efficiency {self.efficiency:.2g}, "
+            f"{self.effective_sample_size:.0f} effective draws of {len(self.log_weights)}"
+        )
+        if self.not_finite:
+            text += f", {self.not_finite} densities not finite (limit 0)"
+        return text if self.trusted else f'{text}; use sampler.algorithm = "nuts"'
+
+
+def importance_draws(
+    problem: LearningProblem,
+    draws: int,
+    seed: int,
+    *,
+    rounds: int = 3,
+    pilot_draws: int = 8192,
+    batch_size: int | None = None,
+    mode: Mode | None = None,
+) -> ImportanceDraws:
+    """Weighted independent draws from the posterior of U_1 … U_a, exact at any width.
+
+    The proposal starts as a multivariate t with the mode and Hessian of the density in Bartlett
+    coordinates (proper where layers are narrower than their order parameters, too) and is refitted
+    to a weighted pilot sample `rounds` times. Only fresh draws of the last proposal are returned,
+    so the fits cannot bias them. Raises ValueError for a problem that is not in float64.
+    """
+    if problem.attended.dtype != jnp.float64:
+        raise ValueError(
+            f"importance weights need float64, got {problem.attended.dtype}: "
+            "enable 64-bit numbers with jax.enable_x64(True) and pass a float64 problem"
+        )
+    for name, value, least in (("draws", draws, FEWEST_DRAWS), ("rounds", rounds, 0)):
+        if value < least:
+            raise ValueError(f"{name} = {value}: must be at least {least}")
+    if rounds and pilot_draws < FEWEST_DRAWS:
+        raise ValueError(f"pilot_draws = {pilot_draws}: must be at least {FEWEST_DRAWS}")
+    started = time.perf_counter()
+    rng = np.random.default_rng(seed)
+    mode = find_mode(problem) if mode is None else mode
+    log_density = partial(
+        batched_log_density, problem.energy, problem.architecture, batch_size=batch_size
+    )
+    proposal = single(mode.point, mode.covariance)
+    for _ in range(rounds):
+        points = proposal.draw(pilot_draws, rng)
+        log_weights, _ = _weigh(log_density, proposal, points)
+        proposal = refit(proposal, points, normalised(log_weights), rng)
+    if not rounds:  # compile outside the measured time
+        log_density(np.asarray(mode.point, float)[None])
+    adapted = time.perf_counter()
+    points = proposal.draw(draws, rng)
+    log_weights, not_finite = _weigh(log_density, proposal, points)
+    return ImportanceDraws(
+        points=points,
+        log_weights=log_weights,
+        unflatten=mode.unflatten,
+        pareto_k=pareto_k(log_weights),
+        not_finite=not_finite,
+        adaptation_seconds=adapted - started,
+        seconds=time.perf_counter() - adapted,
+        proposal=proposal,
+    )
+
+
+def pareto_k(log_weights: Float[np.ndarray, " draw"]) -> float:
+    """Shape of a generalised Pareto tail fitted to the largest weights.
+
+    Infinite where the tail cannot be fitted, so that such weights are never trusted.
+    """
+    finite = log_weights[np.isfinite(log_weights)]
+    # The library takes pointwise log likelihoods, whose weights are their inverse.
+    shape = float(array_stats.psislw(-finite)[1]) if len(finite) >= FEWEST_DRAWS else np.inf
+    return shape if np.isfinite(shape) else float("inf")
+
+
+def normalised(log_weights: Float[np.ndarray, " draw"]) -> Float[np.ndarray, " draw"]:
+    """Weights summing to one."""
+    return np.exp(log_weights - logsumexp(log_weights))
+
+
+def effective_draws(log_weights: Float[np.ndarray, " draw"]) -> float:
+    """(Σ w)²/Σ w²."""
+    return float(1.0 / np.sum(normalised(log_weights) ** 2))
+
+
+def _weigh(log_density, proposal: Proposal, points) -> tuple[np.ndarray, int]:
+    """ln p(x, y) − ln q(x), and how many of them are not numbers (counted as weight zero)."""
+    log_weights = log_density(points) - proposal.log_density(points)
+    bad = np.isnan(log_weights) | np.isposinf(log_weights)
+    log_weights[bad] = -np.inf
+    if not np.any(np.isfinite(log_weights)):
+        raise FloatingPointError(
+            f"none of {len(points)} importance draws has a finite density: rescale inputs and "
+            "labels, or raise the temperature"
+        )
+    return log_weights, int(bad.sum())

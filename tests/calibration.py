@@ -1,0 +1,224 @@
+"""Simulation-based calibration: is the truth just one more draw from its own posterior?
+
+Truth θ* from the prior, labels from θ*, draws from the posterior given the labels: the rank of any
+function of θ* among its draws is uniform if, and only if, prior, likelihood and sampler agree.
+Every data set is simulated forwards through real weights, so that the spaces with integrated weights
+have their integration tested too. All data sets are sampled side by side in one compiled function.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+from numpyro.infer.hmc import hmc
+from numpyro.infer.util import log_density
+
+from sampler.network import overlaps, path_weights, predict
+from sampler.posterior.order_parameter_model import (
+    bartlett_prior,
+    factors_at,
+    label_log_likelihood,
+    order_parameter_model,
+)
+from sampler.posterior.upper_weight_model import upper_weight_model
+from sampler.posterior.weight_model import weight_model
+from theory import Architecture, LabelEnergy, Predictor, path_features, path_kernels
+
+WARMUP, KEPT, THINNING, BINS = 200, 63, 5, 16
+
+
+@dataclass(frozen=True)
+class CalibrationProblem:
+    """What is simulated, and what the sampler believes (wrong in the negative controls)."""
+
+    architecture: Architecture
+    attended: np.ndarray
+    attended_test: np.ndarray
+    temperature: float
+    believed_architecture: Architecture
+    believed_temperature: float
+
+    @classmethod
+    def small(cls, seed: int = 0) -> "CalibrationProblem":
+        """Two layers, unequal heads, widths and variances; a few examples."""
+        rng = np.random.default_rng(seed)
+        architecture = Architecture((2, 1), (4, 3, 3), (1.3, 0.8, 1.2, 1.5), channels=3)
+        shape = (8, architecture.path_count, architecture.channels)
+        attended, test = rng.standard_normal(shape), rng.standard_normal((1, *shape[1:]))
+        return cls(architecture, attended, test, 0.2, architecture, 0.2)
+
+    def misjudging_temperature(self, factor: float) -> "CalibrationProblem":
+        return replace(self, believed_temperature=self.temperature * factor)
+
+    def misjudging_degrees(self, more: int) -> "CalibrationProblem":
+        """The sampler takes every layer to be wider than it is, at the same mean overlap."""
+        widths = tuple(width + more for width in self.architecture.widths)
+        return replace(self, believed_architecture=replace(self.architecture, widths=widths))
+
+
+def simulate(key, problem: CalibrationProblem) -> tuple[dict, jax.Array]:
+    """Weights from the prior, and labels from these weights."""
+    arch = problem.architecture
+    keys = jax.random.split(key, len(arch.weight_shapes) + 1)
+    weights = {
+        name: arch.weight_variances[name] ** 0.5 * jax.random.normal(k, shape)
+        for k, (name, shape) in zip(keys, arch.weight_shapes.items(), strict=False)
+    }
+    clean = predict(weights, jnp.asarray(problem.attended), arch)
+    noise = jax.random.normal(keys[-1], clean.shape)
+    return weights, clean + problem.temperature**0.5 * noise
+
+
+class WeightCalibration:
+    """Quantities of weights and of their draws in the space of all weights."""
+
+    def __init__(self, problem: CalibrationProblem) -> None:
+        self.problem, self.believed = problem, problem.believed_architecture
+        self.attended = jnp.asarray(problem.attended)
+        self.test = jnp.asarray(problem.attended_test)
+
+    def start(self, key) -> dict:
+        return draw_prior_weights(key, self.believed, tuple(self.believed.weight_shapes))
+
+    def log_density(self, position, labels):
+        arguments = (self.attended, labels, self.problem.believed_temperature, self.believed)
+        return log_density(weight_model, arguments, {}, position)[0]
+
+    def truth(self, key, weights, labels):
+        return self.quantities(weights, labels, self.problem.architecture)
+
+    def drawn(self, key, position, labels):
+        return self.quantities(position, labels, self.believed)
+
+    def quantities(self, weights, labels, architecture):
+        residual = predict(weights, self.attended, architecture) - labels
+        prediction = predict(weights, self.test, architecture)[0, 0]
+        return stacked(overlaps(weights, architecture), prediction, -jnp.sum(residual**2))
+
+
+class IntegratedCalibration:
+    """Quantities in a space whose likelihood is p(y | U_1), V_0 being integrated out."""
+
+    def __init__(self, problem: CalibrationProblem) -> None:
+        self.problem, self.believed = problem, problem.believed_architecture
+        self.kernels = path_kernels(jnp.asarray(problem.attended), None, self.believed)
+        variance = self.believed.variances[0]
+        self.train = path_features(jnp.asarray(problem.attended), variance)
+        self.test = path_features(jnp.asarray(problem.attended_test), variance)
+
+    def energy(self, labels) -> LabelEnergy:
+        return LabelEnergy(self.kernels, labels, self.problem.believed_temperature)
+
+    def truth(self, key, weights, labels):
+        arch = self.problem.architecture
+        factor = path_weights(weights, arch)[0] / arch.widths[0] ** 0.5
+        prediction = predict(weights, jnp.asarray(self.problem.attended_test), arch)[0, 0]
+        likelihood = label_log_likelihood(self.energy(labels), factor)
+        return stacked(overlaps(weights, arch), prediction, likelihood)
+
+    def finish(self, key, factor, matrices, labels):
+        energy = self.energy(labels)
+        cross = path_kernels(
+            jnp.asarray(self.problem.attended_test),
+            jnp.asarray(self.problem.attended),
+            self.believed,
+        )
+        gram = jnp.einsum("xpi,xqi->xpq", self.test, self.test)
+        predictor = Predictor(energy, cross, gram)
+        sample = predictor.with_sample(key, factor, self.train, self.test)[2]
+        return stacked(matrices, sample[0, 0], label_log_likelihood(energy, factor))
+
+
+class OrderParameterCalibration(IntegratedCalibration):
+    """The collapsed space."""
+
+    def start(self, key) -> dict:
+        prior = bartlett_prior(self.believed, jnp.float64)
+        keys = jax.random.split(key, len(prior))
+        return {n: site.sample(k) for k, (n, site) in zip(keys, prior.items(), strict=True)}
+
+    def log_density(self, position, labels):
+        arguments = (self.energy(labels), self.believed)
+        return log_density(order_parameter_model, arguments, {}, position)[0]
+
+    def drawn(self, key, position, labels):
+        factors = factors_at(position, self.believed)
+        return self.finish(key, factors[0], tuple(f @ f.T for f in factors), labels)
+
+
+class UpperWeightCalibration(IntegratedCalibration):
+    """All weights but V_0."""
+
+    def start(self, key) -> dict:
+        names = tuple(name for name in self.believed.weight_shapes if name != "V_0")
+        return draw_prior_weights(key, self.believed, names)
+
+    def log_density(self, position, labels):
+        arguments = (self.energy(labels), self.believed)
+        return log_density(upper_weight_model, arguments, {}, position)[0]
+
+    def drawn(self, key, position, labels):
+        factor = path_weights(position, self.believed)[0] / self.believed.widths[0] ** 0.5
+        return self.finish(key, factor, overlaps(position, self.believed), labels)
+
+
+def draw_prior_weights(key, architecture: Architecture, names: tuple[str, ...]) -> dict:
+    keys = jax.random.split(key, len(names))
+    return {
+        name: architecture.weight_variances[name] ** 0.5
+        * jax.random.normal(k, architecture.weight_shapes[name])
+        for k, name in zip(keys, names, strict=True)
+    }
+
+
+def stacked(matrices, prediction, log_likelihood):
+    """[quantity]: two elements of U_1, U_a, a predictor, the log likelihood."""
+    lowest, readout = matrices[0], matrices[-1]
+    return jnp.stack([lowest[0, 0], lowest[1, 0], readout[0, 0], prediction, log_likelihood])
+
+
+QUANTITIES = ("U_1[0, 0]", "U_1[1, 0]", "u_a", "predictor", "log likelihood")
+
+
+def calibration_ranks(space, problem: CalibrationProblem, data_sets: int, seed: int) -> np.ndarray:
+    """Rank of the truth among KEPT thinned draws, [data set, quantity], from 0 to KEPT."""
+
+    def potential(labels) -> Callable:
+        return lambda position: -space.log_density(position, labels)
+
+    initialise, transition = hmc(potential_fn_gen=potential, algo="NUTS")
+
+    def one_data_set(key):
+        keys = jax.random.split(key, 5)
+        weights, labels = simulate(keys[0], problem)
+        state = initialise(
+            space.start(keys[1]), num_warmup=WARMUP, model_args=(labels,), rng_key=keys[2],
+            target_accept_prob=0.9, max_tree_depth=7,
+        )  # fmt: skip
+
+        def advance(_, state):
+            return transition(state, (labels,))
+
+        def keep(state, draw_key):
+            state = jax.lax.fori_loop(0, THINNING, advance, state)
+            return state, space.drawn(draw_key, state.z, labels)
+
+        state = jax.lax.fori_loop(0, WARMUP, advance, state)
+        _, drawn = jax.lax.scan(keep, state, jax.random.split(keys[3], KEPT))
+        return jnp.sum(drawn < space.truth(keys[4], weights, labels), axis=0)
+
+    keys = jax.random.split(jax.random.key(seed), data_sets)
+    return np.asarray(jax.jit(jax.vmap(one_data_set))(keys))
+
+
+def uniformity(ranks: np.ndarray) -> dict[str, float]:
+    """χ² p-value of uniform ranks for every quantity."""
+    per_bin = (KEPT + 1) // BINS
+    p_values = {}
+    for name, column in zip(QUANTITIES, ranks.T, strict=True):
+        counts = np.bincount(column // per_bin, minlength=BINS)
+        p_values[name] = float(scipy.stats.chisquare(counts).pvalue)
+    return p_values

@@ -1,0 +1,303 @@
+"""Importance draws: exact answers, honest errors, and weights that are not trusted when bad."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from arviz_stats.base import array_stats
+from numpyro.infer.util import log_density
+
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.settings import ChainSettings
+from sampler.posterior.batched_density import batched_log_density
+from sampler.posterior.importance import importance_draws, pareto_k
+from sampler.posterior.importance_proposal import Proposal, refit, single
+from sampler.posterior.mode import find_mode
+from sampler.posterior.order_parameter_model import factors_at
+from sampler.posterior.order_parameter_space import order_parameter_space
+from sampler.posterior.resampling import systematic_resampling
+from tests.assertions import assert_equal_to_rounding, assert_within_mcse
+from tests.problems import (
+    ARCHITECTURES,
+    exact_scalar_posterior,
+    random_problem,
+    scalar_problem,
+)
+from tests.reference_data import reference_problem
+from theory import Architecture, LearningProblem, solve_saddle_point
+from theory.laplace_evidence import log_evidence_at_saddle
+
+# The four architectures on which all samplers of the project are compared.
+SMALL = ["one layer", "two layers", "three layers", "one layer, two outputs"]
+
+
+def overlaps_of(problem, draws):
+    """U_1 … U_a [draw, p, p] of importance draws."""
+    factors = jax.jit(jax.vmap(lambda position: factors_at(position, problem.architecture)))(
+        {name: jnp.asarray(values) for name, values in draws.position.items()}
+    )
+    return [np.asarray(f @ f.swapaxes(1, 2)) for f in factors]
+
+
+def test_one_head_by_quadrature(rng):
+    problem, test = scalar_problem(rng)
+    exact = exact_scalar_posterior(problem, test)
+    draws = importance_draws(problem, 20_000, seed=1)
+    assert draws.trusted, draws.explain()
+    overlap, readout = (values[:, 0, 0] for values in overlaps_of(problem, draws))
+    for values, (mean, deviation) in ((overlap, exact.order_parameter), (readout, exact.readout)):
+        received, error = draws.mean_and_error(values)
+        assert_within_mcse(received, mean, error, ess=draws.effective_sample_size)
+        square, error = draws.mean_and_error((values - mean) ** 2)
+        assert_within_mcse(square, deviation**2, error)
+    assert_within_mcse(draws.log_evidence, exact.log_evidence, draws.log_evidence_error)
+
+
+@pytest.mark.parametrize("name", ["one layer", "one layer, two outputs", "two layers", "narrow"])
+def test_evidence_without_data(name, rng):
+    """With zero inputs the posterior is the prior and the labels are noise: ln p(y) is known."""
+    problem = random_problem(ARCHITECTURES[name], rng)
+    problem = replace(problem, attended=jnp.zeros_like(problem.attended))
+    draws = importance_draws(problem, 20_000, seed=2)
+    assert draws.trusted, draws.explain()
+    expected = scipy.stats.norm.logpdf(problem.labels, scale=problem.temperature**0.5).sum()
+    assert_within_mcse(
+        draws.log_evidence,
+        expected,
+        draws.log_evidence_error,
+        ess=draws.effective_sample_size,
+    )
+
+
+def test_weights_do_not_depend_on_the_batch(rng):
+    problem = random_problem(ARCHITECTURES["two layers, three outputs"], rng)
+    mode = find_mode(problem)
+    points = single(mode.point, mode.covariance).draw(50, rng)
+    one, seven, all_at_once = (
+        batched_log_density(problem.energy, problem.architecture, points, batch_size)
+        for batch_size in (1, 7, None)
+    )
+    size = problem.labels.size
+    for received in (seven, all_at_once):
+        assert_equal_to_rounding(
+            received, one, operations=size**2, condition=np.max(np.abs(one)) / problem.temperature
+        )
+
+
+def test_density_is_that_of_the_model(rng):
+    """Batched values equal the log density of the NumPyro model that the chains sample."""
+    problem = random_problem(ARCHITECTURES["narrow"], rng)
+    space = order_parameter_space(problem, problem.attended)
+    mode = find_mode(problem)
+    points = single(mode.point, mode.covariance).draw(5, rng)
+    received = batched_log_density(problem.energy, problem.architecture, points)
+    expected = [
+        log_density(space.model, space.arguments, {}, mode.unflatten(jnp.asarray(point)))[0]
+        for point in points
+    ]
+    size = problem.labels.size
+    assert_equal_to_rounding(
+        received, expected, operations=size**2, condition=1.0 / problem.temperature
+    )
+
+
+def two_component_proposal(rng, size=3) -> Proposal:
+    centres = rng.standard_normal((2, size))
+    roots = rng.standard_normal((2, size, 2 * size))
+    scales = np.linalg.cholesky(roots @ roots.swapaxes(1, 2))
+    return Proposal(np.array([0.3, 0.7]), centres, scales, 9.0)
+
+
+def test_proposal_density(rng):
+    """Its logarithm is that of SciPy's multivariate t, and its draws have it."""
+    proposal = two_component_proposal(rng)
+    points = proposal.draw(40_000, rng)
+    parts = [
+        scipy.stats.multivariate_t(centre, scale @ scale.T, df=proposal.degrees)
+        for centre, scale in zip(proposal.centres, proposal.scales, strict=True)
+    ]
+    expected = np.log(sum(s * p.pdf(points) for s, p in zip(proposal.shares, parts, strict=True)))
+    received = proposal.log_density(points)
+    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+    # E_q[g/q] = 1 for a normalised density g with lighter tails, of another centre and shape.
+    other = scipy.stats.multivariate_normal(proposal.centres[0], proposal.spread)
+    ratio = np.exp(other.logpdf(points) - received)
+    assert_within_mcse(ratio.mean(), 1.0, ratio.std() / np.sqrt(len(ratio)))
+
+
+def test_refitting_trusts_a_sample_as_far_as_it_is_large(rng):
+    previous = two_component_proposal(rng)
+    points = previous.draw(500, rng)
+    weights = np.zeros(500)
+    weights[7] = 1.0
+    refitted = refit(previous, points, weights, rng)
+    # One effective draw against as many pseudo draws as there are coordinates.
+    expected = (points[7] + 3 * previous.centre) / 4
+    np.testing.assert_allclose(refitted.centres[0], expected, rtol=1e-12)
+    assert np.all(np.linalg.eigvalsh(refitted.spread) > 0)
+
+
+def test_refitting_finds_the_shape(rng):
+    """Weighted draws from one proposal refit to the mixture they are weighted by."""
+    target = two_component_proposal(rng)
+    broad = single(target.centre, 4.0 * target.spread)
+    points = broad.draw(20_000, rng)
+    log_weights = target.log_density(points) - broad.log_density(points)
+    weights = np.exp(log_weights) / np.exp(log_weights).sum()
+    refitted = refit(broad, points, weights, rng)
+    fresh = refitted.draw(20_000, rng)
+    ratio = np.exp(target.log_density(fresh) - refitted.log_density(fresh))
+    efficiency = ratio.sum() ** 2 / (ratio**2).sum() / len(ratio)
+    before = 1.0 / np.sum(weights**2) / len(weights)
+    assert efficiency > before + 0.5 * (1.0 - before)
+
+
+@pytest.mark.parametrize("shape", [0.2, 0.6, 1.0])
+def test_pareto_shape_of_known_tails(shape, rng):
+    """Exponential log weights of mean k have a Pareto tail of shape k."""
+    count = 40_000
+    received = pareto_k(shape * rng.standard_exponential(count))
+    tail = 3 * np.sqrt(count)
+    # Asymptotic standard error of the fitted shape; a weak prior adds ten draws of shape 1/2.
+    error = (1 + shape) / np.sqrt(tail)
+    prior = 10 * abs(0.5 - shape) / (10 + tail)
+    assert abs(received - shape) <= 4 * error + prior
+
+
+def test_weights_from_too_few_finite_densities_are_not_trusted():
+    log_weights = np.full(1000, -np.inf)
+    log_weights[:10] = 0.0
+    assert pareto_k(log_weights) == np.inf
+
+
+def test_systematic_resampling_is_unbiased(rng):
+    weights = rng.dirichlet(np.full(40, 0.3))
+    count, seeds = 25, 2000
+    taken = np.array(
+        [
+            np.bincount(systematic_resampling(weights, count, seed), minlength=40)
+            for seed in range(seeds)
+        ]
+    )
+    assert np.all(taken.sum(axis=1) == count)
+    assert np.all(np.floor(count * weights) <= taken)
+    assert np.all(taken <= np.ceil(count * weights))
+    # Each count is one of two neighbouring integers: a Bernoulli variable above its floor.
+    excess = count * weights % 1.0
+    error = np.sqrt(excess * (1 - excess) / seeds)
+    assert_within_mcse(taken.mean(axis=0), count * weights, error)
+
+
+def test_systematic_resampling_mixes_the_order():
+    """The order carries no information: a later half is no later in the sample."""
+    indices = np.stack(
+        [systematic_resampling(np.full(100, 0.01), 100, seed) for seed in range(200)]
+    )
+    assert np.array_equal(np.sort(indices, axis=1), np.tile(np.arange(100), (200, 1)))
+    halves = indices[:, :50].mean(axis=1) - indices[:, 50:].mean(axis=1)
+    assert_within_mcse(halves.mean(), 0.0, halves.std() / np.sqrt(len(halves)))
+
+
+@pytest.mark.parametrize("weights", [[0.5, 0.6], [1.5, -0.5], [np.nan, 1.0]])
+def test_weights_that_are_no_probabilities_are_refused(weights):
+    with pytest.raises(ValueError, match="sum to 1"):
+        systematic_resampling(np.array(weights), 3, seed=0)
+
+
+def test_same_seed_same_draws(rng):
+    problem, _ = scalar_problem(rng)
+    first, again, other = (
+        importance_draws(problem, 400, seed, rounds=1, pilot_draws=400) for seed in (3, 3, 4)
+    )
+    np.testing.assert_array_equal(first.points, again.points)
+    np.testing.assert_array_equal(first.log_weights, again.log_weights)
+    assert not np.array_equal(first.points, other.points)
+
+
+def test_settings_out_of_range_are_refused(rng):
+    problem, _ = scalar_problem(rng)
+    with pytest.raises(ValueError, match="float64, got float32"):
+        importance_draws(problem.astype("float32"), 1000, seed=0)
+    with pytest.raises(ValueError, match="draws = 10: must be at least 400"):
+        importance_draws(problem, 10, seed=0)
+    with pytest.raises(ValueError, match="pilot_draws = 10"):
+        importance_draws(problem, 1000, seed=0, pilot_draws=10)
+    with pytest.raises(ValueError, match="batch_size = 0"):
+        importance_draws(problem, 1000, seed=0, batch_size=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("width", "expected", "error"), [(10, 14.845, 0.052), (100, None, None), (1000, None, None)]
+)
+def test_reference_problem(width, expected, error, reference):
+    """Good weights at every width; U_1[0,0] at N = 10 as a long run of chains found it."""
+    problem = reference_problem(reference, width)
+    draws = importance_draws(problem, 20_000, seed=5)
+    assert draws.trusted, draws.explain()
+    plain = importance_draws(problem, 4_000, seed=5, rounds=0)
+    assert draws.efficiency > plain.efficiency
+    if expected is not None:
+        received, own_error = draws.mean_and_error(overlaps_of(problem, draws)[0][:, 0, 0])
+        assert_within_mcse(
+            received, expected, np.hypot(own_error, error), ess=draws.effective_sample_size
+        )
+
+
+@pytest.mark.slow
+def test_saddle_point_evidence_approaches_importance_sampling(reference):
+    """|Laplace − importance| falls at least as fast as 1/N."""
+    differences, errors = [], []
+    for width in (10, 100):
+        problem = reference_problem(reference, width)
+        draws = importance_draws(problem, 40_000, seed=6)
+        laplace = log_evidence_at_saddle(problem, solve_saddle_point(problem))
+        differences.append(abs(laplace - draws.log_evidence))
+        errors.append(draws.log_evidence_error)
+    assert differences[0] > 4 * errors[0]
+    assert differences[1] <= differences[0] / 10 + 4 * np.hypot(errors[1], errors[0] / 10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_agrees_with_chains(name, rng):
+    problem = random_problem(ARCHITECTURES[name], rng)
+    draws = importance_draws(problem, 20_000, seed=7)
+    assert draws.trusted, draws.explain()
+    chunks = []
+    settings = ChainSettings(chains=4, warmup=300, draws=2500, seed=8)
+    sample_in_chunks(order_parameter_space(problem, problem.attended), settings, chunks.append)
+    kept = [chunk.observables for chunk in chunks if chunk.phase == "draws"]
+    names = [n for n in kept[0] if "order_parameter" in n]
+    for matrix, values in zip(names, overlaps_of(problem, draws), strict=True):
+        chain = np.concatenate([observables[matrix] for observables in kept], axis=1)
+        rows, columns = np.tril_indices(chain.shape[-1])
+        chain = chain[:, :, rows, columns]
+        axes = {"chain_axis": 0, "draw_axis": 1}
+        mcse = array_stats.mcse(chain, method="mean", **axes)
+        ess = array_stats.ess(chain, method="bulk", **axes)
+        received, error = draws.mean_and_error(values[:, rows, columns])
+        assert_within_mcse(
+            received, chain.mean((0, 1)), np.hypot(mcse, error), ess=ess, what=matrix
+        )
+
+
+def sixteen_path_problem(rng, examples: int) -> LearningProblem:
+    """Two layers of four heads over random features, labels from a linear rule."""
+    architecture = Architecture.uniform((4, 4), 100, channels=64)
+    attended = rng.standard_normal((examples, 16, 64))
+    labels = np.sign(attended[:, 0] @ rng.standard_normal(64))[:, None]
+    return LearningProblem(architecture, jnp.asarray(attended), jnp.asarray(labels), 0.01)
+
+
+@pytest.mark.slow
+def test_failure_at_sixteen_paths_is_caught(rng):
+    """147 dimensions are too many for one t distribution: the tail of the weights must say so."""
+    problem = sixteen_path_problem(rng, examples=300)
+    draws = importance_draws(problem, 2_000, seed=9, rounds=0)
+    assert draws.efficiency < 0.05, "this problem no longer shows the failure"
+    assert not draws.trusted, draws.explain()
+    assert 'use sampler.algorithm = "nuts"' in draws.explain()
