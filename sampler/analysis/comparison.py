@@ -79,7 +79,7 @@ def compare_draws(
 class PredictorEstimates:
     """Posterior mean and variance of f on the test set, and batch means of the mean.
 
-    parts  where each draw knows its own mean m and variance v: E[v] ("within") and Var[m] ("between")
+    parts  where each draw knows its own mean m and variance v: E[v] (within), Var[m] (between)
     """
 
     mean: Estimate
@@ -91,7 +91,7 @@ class PredictorEstimates:
 def predictor_estimates(
     draws: Mapping[str, np.ndarray], moments: Mapping[str, BatchMoments]
 ) -> PredictorEstimates:
-    """Estimate E[f] and Var[f]; Rao–Blackwellised, E[m] and E[v] + Var[m], where m and v are known."""
+    """E[f] and Var[f]; Rao–Blackwellised, E[m] and E[v] + Var[m], where m and v are known."""
     if "predictor_mean" in draws:
         mean, variance = draws["predictor_mean"], draws["predictor_variance"]
         deviations = squared_deviations(mean)
@@ -107,9 +107,7 @@ def predictor_estimates(
     if "predictor_variance" not in moments:
         return PredictorEstimates(mean_of_batches(kept), between, flat, {})
     within = mean_of_batches(moments["predictor_variance"])
-    total = Estimate(
-        within.value + between.value, np.sqrt(within.mcse**2 + between.mcse**2)
-    )
+    total = Estimate(within.value + between.value, np.sqrt(within.mcse**2 + between.mcse**2))
     parts = {"within": within, "between": between}
     return PredictorEstimates(mean_of_batches(kept), total, flat, parts)
 

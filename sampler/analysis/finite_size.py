@@ -43,4 +43,5 @@ def fit_power_law(widths: np.ndarray, difference: np.ndarray, mcse: np.ndarray) 
     intercept = np.average(y, weights=weights) - slope * centre
     chi_square = np.sum(weights * (y - intercept - slope * x) ** 2)
     scatter = max(1.0, np.sqrt(chi_square / (used.sum() - 2)))
-    return PowerLaw(float(slope), float(scatter / np.sqrt(spread)), float(np.exp(intercept)), fitted)
+    slope_error = scatter / np.sqrt(spread)
+    return PowerLaw(float(slope), float(slope_error), float(np.exp(intercept)), fitted)

@@ -27,7 +27,9 @@ from theory.accuracy import accuracy
 
 
 def theory_table(
-    problem: Problem, saddle_point: SaddlePoint, subnetworks: tuple[tuple[tuple[int, ...], ...], ...]
+    problem: Problem,
+    saddle_point: SaddlePoint,
+    subnetworks: tuple[tuple[tuple[int, ...], ...], ...],
 ) -> xr.Dataset:
     """Order parameters, predictors, GP limit, alignments, head scores and accuracies.
 

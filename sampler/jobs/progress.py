@@ -42,10 +42,8 @@ class SamplingProgress:
         phase = chunk.phase
         divergences = int(chunk.statistics["diverging"].sum())
         self._divergences[phase] = self._divergences.get(phase, 0) + divergences
-        if chunk.compiled:
-            text = f"compiled in {chunk.seconds:.0f} s"
-        else:
-            text = self.describe(chunk)
+        compiled = f"compiled in {chunk.seconds:.0f} s"
+        text = compiled if chunk.compiled else self.describe(chunk)
         if phase not in self._tasks:
             self._tasks[phase] = self._bar.add_task(phase, total=chunk.total, text="")
         self._bar.update(self._tasks[phase], completed=chunk.done, text=text)

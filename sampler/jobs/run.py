@@ -1,4 +1,4 @@
-"""Commands as sequences of stages: what `run`, `solve`, `sample`, `compare` … do, and their codes."""
+"""Commands as sequences of stages, and their exit codes."""
 
 import logging
 import time

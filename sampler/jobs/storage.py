@@ -35,7 +35,8 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         os.replace(temporary, path)
     except OSError as problem:
         reason = problem.strerror or str(problem)
-        raise InputError("output file", str(path), f"{reason}; free space or choose --out") from None
+        remedy = f"{reason}; free space or choose another --out"
+        raise InputError("output file", str(path), remedy) from None
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
@@ -43,16 +44,12 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
 
 def write_theory(directory: Path, table: xr.Dataset) -> None:
     """Write `theory.nc`."""
-    write_atomically(
-        directory / THEORY_FILE, lambda path: table.to_netcdf(path, engine="h5netcdf")
-    )
+    write_atomically(directory / THEORY_FILE, lambda path: table.to_netcdf(path, engine="h5netcdf"))
 
 
 def write_draws(directory: Path, draws: xr.DataTree) -> None:
     """Write `draws.nc`; it opens with ArviZ and with `xarray.open_datatree`."""
-    write_atomically(
-        directory / DRAWS_FILE, lambda path: draws.to_netcdf(path, engine="h5netcdf")
-    )
+    write_atomically(directory / DRAWS_FILE, lambda path: draws.to_netcdf(path, engine="h5netcdf"))
 
 
 def write_json(path: Path, content: dict) -> None:

@@ -1,4 +1,4 @@
-"""Can these draws be trusted? Diagnostics of function-space quantities, and a verdict with reasons."""
+"""Can these draws be trusted? Diagnostics in function space, and a verdict with reasons."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -98,7 +98,9 @@ def diagnose(
             reasons.append(f"{limit}; raise sampler.target_acceptance or sampler.warmup")
         else:
             remarks.append(text)
-    saturated = _saturated_share(statistics["trajectory_steps"], max_tree_depth) if is_chain else 0.0
+    saturated = (
+        _saturated_share(statistics["trajectory_steps"], max_tree_depth) if is_chain else 0.0
+    )
     if saturated:
         remarks.append(
             f"{saturated:.0%} of draws reached the maximal tree depth {max_tree_depth}: lost "

@@ -2,11 +2,10 @@
 
 from functools import partial
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from sampler.posterior.mode import Mode, find_mode
+from sampler.posterior.mode import find_mode
 from sampler.posterior.order_parameter_model import factors_at, order_parameter_model
 from sampler.posterior.space import Position, SampledSpace
 from sampler.posterior.weight_space import named_order_parameters

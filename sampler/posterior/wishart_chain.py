@@ -8,11 +8,12 @@ approximated. In Bartlett form, with r_l = min(N_l, H_l r_{l+1}) and U_l = F_l F
 
     F_{L+1} = σ_a B_{L+1}/√N_a,    F_l = σ_l (1_{H_l} ⊗ F_{l+1}) B_l/√N_l,
 
-B_l lower trapezoidal [H_l r_{l+1}, r_l]: diagonal c_i ~ χ_{N_l − i}, entries below it N(0, 1). A layer
-narrower than its order parameter (singular Wishart) needs no other formula.
+B_l lower trapezoidal [H_l r_{l+1}, r_l]: diagonal c_i ~ χ_{N_l − i}, entries below it N(0, 1). A
+layer narrower than its order parameter (singular Wishart) needs no other formula.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -66,9 +67,9 @@ class StandardisedLogChi(dist.Distribution):
     does not cancel at large ν.
     """
 
-    arg_constraints = {"degrees": dist.constraints.positive}
+    arg_constraints: ClassVar = {"degrees": dist.constraints.positive}
     support = dist.constraints.real
-    reparametrized_params = ["degrees"]
+    reparametrized_params: ClassVar = ["degrees"]
 
     def __init__(self, degrees, *, validate_args=None) -> None:
         self.degrees = jnp.asarray(degrees)

@@ -1,4 +1,4 @@
-"""The posterior with V_0 integrated out: its density, its derivative, and agreement of all spaces."""
+"""The posterior with V_0 integrated out: density, derivative, and agreement of all spaces."""
 
 import jax
 import jax.numpy as jnp
