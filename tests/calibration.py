@@ -2,8 +2,8 @@
 
 Truth θ* from the prior, labels from θ*, draws from the posterior given the labels: the rank of any
 function of θ* among its draws is uniform if, and only if, prior, likelihood and sampler agree.
-Every data set is simulated forwards through real weights, so that the spaces with integrated weights
-have their integration tested too. All data sets are sampled side by side, in one function.
+Every data set is simulated forwards through real weights, so that the spaces with integrated
+weights have their integration tested too. All data sets are sampled side by side.
 """
 
 from collections.abc import Callable

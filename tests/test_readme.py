@@ -9,7 +9,7 @@ from sampler.cli import main
 from sampler.jobs.recipe import load_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
-SMALL = [
+SMALL = (
     "task.examples_train=6",
     "task.examples_test=5",
     "task.tokens=4",
@@ -20,7 +20,7 @@ SMALL = [
     "sampler.weight_draws=4",
     "posterior.temperature=0.5",
     "network.widths=3",
-]
+)
 
 
 def code_block(language: str) -> str:
@@ -40,9 +40,8 @@ def shown_recipe(tmp_path) -> Path:
 
 def test_recipe_of_readme_is_valid(shown_recipe):
     recipe = load_recipe(shown_recipe)
-    assert [label for label, _ in recipe.points()] == [
-        f"network.widths={n}" for n in (10, 100, 1000)
-    ]
+    labels = [label for label, _ in recipe.points()]
+    assert labels == [f"network.widths={width}" for width in (10, 100, 1000)]
 
 
 @pytest.mark.filterwarnings("ignore")

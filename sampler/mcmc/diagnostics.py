@@ -64,8 +64,8 @@ def diagnose(
     """Judge draws [chain, draw, …] by rank-normalised split R-hat, ESS, BFMI and divergences.
 
     `max_tree_depth` is that of NUTS, None for other samplers. Independent draws have no energy and
-    no trajectory: `statistics` then holds the log posterior alone. Divergences above 0.1 % of draws,
-    frozen or non-finite chains and a single chain fail; trajectories that reached the maximal
+    no trajectory: `statistics` then holds the log posterior alone. Divergences above 0.1 % of
+    draws, frozen or non-finite chains and a single chain fail; trajectories that reached the maximal
     depth are lost efficiency and only remarked on.
     """
     quantities = dict(draws) | {"log_posterior": statistics["lp"]}
@@ -98,9 +98,7 @@ def diagnose(
             reasons.append(f"{limit}; raise sampler.target_acceptance or sampler.warmup")
         else:
             remarks.append(text)
-    saturated = (
-        _saturated_share(statistics["trajectory_steps"], max_tree_depth) if is_chain else 0.0
-    )
+    saturated = _saturated_share(statistics, max_tree_depth)
     if saturated:
         remarks.append(
             f"{saturated:.0%} of draws reached the maximal tree depth {max_tree_depth}: lost "
@@ -181,7 +179,7 @@ def _bfmi(energy: np.ndarray) -> list[float]:
     return [float(c / s) if s > 0 else 0.0 for c, s in zip(changes, spread, strict=True)]
 
 
-def _saturated_share(trajectory_steps: np.ndarray, max_tree_depth: int | None) -> float:
+def _saturated_share(statistics: Mapping[str, np.ndarray], max_tree_depth: int | None) -> float:
     if max_tree_depth is None:
         return 0.0
-    return float(np.mean(trajectory_steps >= 2**max_tree_depth - 1))
+    return float(np.mean(statistics["trajectory_steps"] >= 2**max_tree_depth - 1))

@@ -1,8 +1,8 @@
 """The exact posterior of the order parameters at any finite width, as a NumPyro model.
 
 With every weight integrated out, p(U_a, U_L … U_1, y) is a Wishart chain times the Gaussian
-N(y; 0, K(U_1) + 𝒯 1). Its dimension does not depend on width, channels, tokens or examples. This file knows nothing of the
-action, whose witness it is.
+N(y; 0, K(U_1) + 𝒯 1). Its dimension does not depend on width, channels, tokens or examples. This
+file knows nothing of the action, whose witness it is.
 """
 
 import math
