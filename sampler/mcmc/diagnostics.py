@@ -65,8 +65,8 @@ def diagnose(
 
     `max_tree_depth` is that of NUTS, None for other samplers. Independent draws have no energy and
     no trajectory: `statistics` then holds the log posterior alone. Divergences above 0.1 % of
-    draws, frozen or non-finite chains and a single chain fail; trajectories that reached the maximal
-    depth are lost efficiency and only remarked on.
+    draws, frozen or non-finite chains and a single chain fail; trajectories that reached the
+    maximal depth are lost efficiency and only remarked on.
     """
     quantities = dict(draws) | {"log_posterior": statistics["lp"]}
     chains, count = statistics["lp"].shape

@@ -16,7 +16,7 @@ DRAWS_PER_COORDINATE = 10
 # Every refitted proposal keeps one broad component, which bounds the weights in its tails.
 BROAD_SHARE = 0.05
 BROAD_STRETCH = 1.5
-FIT_STEPS = 40
+FIT_STEPS = 25
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Chains in chunks: the same numbers as NumPyro's own loop, whatever the length of a chunk."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
@@ -32,11 +32,26 @@ SETTINGS = ChainSettings(
 def small_space(rng, precision="float64"):
     problem = random_problem(ARCHITECTURE, rng).astype(precision)
     test = jnp.asarray(rng.standard_normal((2, 2, 3)), precision)
-    return weight_space(problem, test, keep_weights=True)
+    space = weight_space(problem, test, keep_weights=True)
+    return replace(space, observe=partial(with_noise, space.observe))
 
 
-def sampled(space, settings):
-    """All chunks, and the draws and statistics of both phases joined."""
+def with_noise(observe, key, position, *observed):
+    """Observables with something that depends on the key, as drawing weights back does."""
+    return observe(key, position, *observed) | {"noise": jax.random.normal(key, (2,))}
+
+
+@dataclass(frozen=True)
+class Run:
+    """All chunks of a run, and the draws and statistics of both phases joined."""
+
+    chunks: list[chunks.Chunk]
+    draws: dict[str, np.ndarray]
+    statistics: dict[str, np.ndarray]
+    warmup: dict[str, np.ndarray]
+
+
+def sampled(space, settings) -> Run:
     received = []
     sample_in_chunks(space, settings, received.append)
 
@@ -46,7 +61,7 @@ def sampled(space, settings):
         return {name: np.concatenate([c[name] for c in of_phase], axis=1) for name in names}
 
     draws = joined("draws", "observables")
-    return received, draws, joined("draws", "statistics"), joined("warmup", "statistics")
+    return Run(received, draws, joined("draws", "statistics"), joined("warmup", "statistics"))
 
 
 def assert_same(received, expected):
@@ -55,60 +70,64 @@ def assert_same(received, expected):
         np.testing.assert_array_equal(received[name], values, err_msg=name)
 
 
+@pytest.fixture(scope="module")
+def space():
+    return small_space(np.random.default_rng(1))
+
+
+@pytest.fixture(scope="module")
+def default_run(space):
+    """One run of static trajectories, which several tests compare with."""
+    return sampled(space, SETTINGS)
+
+
 @pytest.mark.parametrize("algorithm", ["nuts", "hmc"])
-def test_chains_are_bitwise_those_of_numpyro(algorithm, rng):
-    space = small_space(rng)
-    settings = replace(SETTINGS, algorithm=algorithm)
-    _, draws, statistics, _ = sampled(space, settings)
+def test_chains_are_bitwise_those_of_numpyro(algorithm, space, default_run):
     kernel_type = {
-        "nuts": partial(NUTS, max_tree_depth=4),
-        "hmc": partial(HMC, num_steps=5, trajectory_length=None),
+        "nuts": partial(NUTS, max_tree_depth=SETTINGS.max_tree_depth),
+        "hmc": partial(HMC, num_steps=SETTINGS.leapfrog_steps, trajectory_length=None),
     }[algorithm]
+    nuts = algorithm == "nuts"
+    run = sampled(space, replace(SETTINGS, algorithm="nuts")) if nuts else default_run
     mcmc = MCMC(
         kernel_type(space.model, init_strategy=init_to_sample()),
-        num_warmup=settings.warmup,
-        num_samples=settings.draws,
-        num_chains=settings.chains,
+        num_warmup=SETTINGS.warmup,
+        num_samples=SETTINGS.draws,
+        num_chains=SETTINGS.chains,
         chain_method="vectorized",
         progress_bar=False,
     )
-    chain_key, _ = jax.random.split(jax.random.key(settings.seed))
+    chain_key, _ = jax.random.split(jax.random.key(SETTINGS.seed))
     extra = ("num_steps", "diverging", "accept_prob", "potential_energy", "energy")
-    keys = jax.random.split(chain_key, settings.chains)
+    keys = jax.random.split(chain_key, SETTINGS.chains)
     mcmc.run(keys, *space.arguments, extra_fields=extra)
     expected = mcmc.get_samples(group_by_chain=True)
-    assert_same({name: draws[name] for name in expected}, expected)
+    assert_same({name: run.draws[name] for name in expected}, expected)
     fields = mcmc.get_extra_fields(group_by_chain=True)
+    statistics = run.statistics
     np.testing.assert_array_equal(statistics["n_steps"], fields["num_steps"])
     np.testing.assert_array_equal(statistics["diverging"], fields["diverging"])
     np.testing.assert_array_equal(statistics["acceptance_rate"], fields["accept_prob"])
     np.testing.assert_array_equal(statistics["energy"], fields["energy"])
     np.testing.assert_array_equal(statistics["lp"], -fields["potential_energy"])
-    assert not np.array_equal(draws["V_1"][0], draws["V_1"][1]), "chains must differ"
+    assert not np.array_equal(run.draws["V_1"][0], run.draws["V_1"][1]), "chains must differ"
 
 
-def noisy_observation(key, position, *_):
-    """Something that depends on the key of the draw, as drawing weights back does."""
-    return {"a": position["a"], "noise": jax.random.normal(key, (2,))}
-
-
-def test_results_do_not_depend_on_the_length_of_chunks(rng, monkeypatch):
-    space = replace(small_space(rng), observe=noisy_observation)
-    default, *expected = sampled(space, SETTINGS)
-    check_phases(default)
-    monkeypatch.setattr(chunks, "CHUNK_DRAWS", 3)
-    shorter, *received = sampled(space, SETTINGS)
-    assert max(chunk.draws for chunk in shorter) == 3 < max(chunk.draws for chunk in default)
-    for one, other in zip(received, expected, strict=True):
-        assert_same(one, other)
-    monkeypatch.setattr(chunks, "CHUNK_SECONDS", 0.0)
-    hurried, *received = sampled(space, SETTINGS)
-    check_phases(hurried)
-    assert len(hurried) > len(shorter)
-    for one, other in zip(received, expected, strict=True):
-        assert_same(one, other)
-    noise = expected[0]["noise"].reshape(-1)
+def test_chunks_count_to_the_end_of_each_phase(default_run):
+    check_phases(default_run.chunks)
+    noise = default_run.draws["noise"].reshape(-1)
     assert np.unique(noise).size == noise.size, "every draw of every chain has a key of its own"
+
+
+def test_results_do_not_depend_on_the_length_of_chunks(space, default_run, monkeypatch):
+    monkeypatch.setattr(chunks, "CHUNK_DRAWS", 3)
+    monkeypatch.setattr(chunks, "CHUNK_SECONDS", 0.0)
+    hurried = sampled(space, SETTINGS)
+    check_phases(hurried.chunks)
+    assert max(chunk.draws for chunk in hurried.chunks) <= 3
+    assert max(chunk.draws for chunk in default_run.chunks) > 3
+    for part in ("draws", "statistics", "warmup"):
+        assert_same(getattr(hurried, part), getattr(default_run, part))
 
 
 def check_phases(received):
@@ -122,34 +141,33 @@ def check_phases(received):
     assert [chunk.compiled for chunk in received] == [True] + [False] * (len(received) - 1)
 
 
-def test_thinning_keeps_every_kth_draw_and_counts_every_step(rng):
-    space = small_space(rng)
-    thinning = 3
-    _, every, all_statistics, _ = sampled(space, replace(SETTINGS, draws=4 * thinning))
-    _, kept, statistics, _ = sampled(space, replace(SETTINGS, draws=4, thinning=thinning))
-    assert_same(kept, {name: values[:, thinning - 1 :: thinning] for name, values in every.items()})
-    steps = all_statistics["n_steps"].reshape(SETTINGS.chains, 4, thinning).sum(axis=2)
-    np.testing.assert_array_equal(statistics["n_steps"], steps)
-    diverging = all_statistics["diverging"].reshape(SETTINGS.chains, 4, thinning).any(axis=2)
-    np.testing.assert_array_equal(statistics["diverging"], diverging)
-    last = all_statistics["n_steps"][:, thinning - 1 :: thinning]
-    np.testing.assert_array_equal(statistics["trajectory_steps"], last)
+def test_thinning_keeps_every_kth_draw_and_counts_every_step(space, default_run):
+    thinning, kept = 3, 4
+    run = sampled(space, replace(SETTINGS, draws=kept, thinning=thinning))
+    expected = {
+        name: values[:, thinning - 1 : kept * thinning : thinning]
+        for name, values in default_run.draws.items()
+        if name != "noise"  # its key counts kept draws
+    }
+    assert_same({name: run.draws[name] for name in expected}, expected)
+    every = {n: v[:, : kept * thinning] for n, v in default_run.statistics.items()}
+    steps = every["n_steps"].reshape(SETTINGS.chains, kept, thinning).sum(axis=2)
+    np.testing.assert_array_equal(run.statistics["n_steps"], steps)
+    diverging = every["diverging"].reshape(SETTINGS.chains, kept, thinning).any(axis=2)
+    np.testing.assert_array_equal(run.statistics["diverging"], diverging)
+    last = every["n_steps"][:, thinning - 1 :: thinning]
+    np.testing.assert_array_equal(run.statistics["trajectory_steps"], last)
 
 
-def test_single_precision_throughout(rng):
+def test_one_chain_in_single_precision_without_warmup(rng):
     with jax.enable_x64(False):
-        _, draws, statistics, _ = sampled(small_space(rng, "float32"), SETTINGS)
-    assert {values.dtype for values in draws.values()} == {np.dtype("float32")}
-    assert all(np.isfinite(values).all() for values in draws.values())
-    assert statistics["lp"].dtype == np.float32
-
-
-def test_one_chain_without_warmup(rng):
-    space = small_space(rng)
-    settings = replace(SETTINGS, chains=1, warmup=0, draws=5)
-    received, draws, _, _ = sampled(space, settings)
-    assert {chunk.phase for chunk in received} == {"draws"}
-    assert draws["order_parameter"].shape == (1, 5, 2, 2)
+        settings = replace(SETTINGS, chains=1, warmup=0, draws=5)
+        run = sampled(small_space(rng, "float32"), settings)
+    assert {chunk.phase for chunk in run.chunks} == {"draws"}
+    assert run.draws["order_parameter"].shape == (1, 5, 2, 2)
+    assert {values.dtype for values in run.draws.values()} == {np.dtype("float32")}
+    assert all(np.isfinite(values).all() for values in run.draws.values())
+    assert run.statistics["lp"].dtype == np.float32
 
 
 @pytest.mark.parametrize(
