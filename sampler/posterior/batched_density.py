@@ -19,11 +19,13 @@ from theory.architecture import Architecture
 from theory.energy import LabelEnergy
 from theory.path_kernels import FeatureForm
 
-# Points per call of the compiled function; shorter calls are filled up, so it compiles once.
-BLOCK = 4096
+# Batches per call of the compiled function; shorter calls are filled up, so it compiles once.
+BATCHES = 64
 # Kernels of one batch: small enough for the caches of a processor, large enough to fill a GPU.
 BATCH_BYTES = {"cpu": 4 * 2**20}
 BATCH_BYTES_ELSEWHERE = 2**30
+# Fewer would leave cores idle, more would gain nothing.
+SMALLEST_BATCH, LARGEST_BATCH = 8, 4096
 
 
 def batched_log_density(
@@ -40,11 +42,11 @@ def batched_log_density(
     batch = _default_batch(energy, architecture) if batch_size is None else batch_size
     if batch < 1:
         raise ValueError(f"batch_size = {batch_size}: must be at least 1")
-    batch = min(batch, BLOCK)
     values = np.empty(len(points))
-    for start in range(0, len(points), BLOCK):
-        block = points[start : start + BLOCK]
-        missing = np.repeat(points[:1], BLOCK - len(block), axis=0)
+    length = BATCHES * batch
+    for start in range(0, len(points), length):
+        block = points[start : start + length]
+        missing = np.repeat(points[:1], length - len(block), axis=0)
         filled = jnp.asarray(np.concatenate([block, missing]))
         result = np.asarray(_log_densities(filled, energy, architecture, batch))
         values[start : start + len(block)] = result[: len(block)]
@@ -58,7 +60,7 @@ def _default_batch(energy: LabelEnergy, architecture: Architecture) -> int:
     if isinstance(energy.kernels, FeatureForm):
         numbers += size * architecture.order_parameter_sizes[0] * architecture.channels
     limit = BATCH_BYTES.get(jax.default_backend(), BATCH_BYTES_ELSEWHERE)
-    return int(np.clip(limit // (8 * numbers), 1, BLOCK))
+    return int(np.clip(limit // (8 * numbers), SMALLEST_BATCH, LARGEST_BATCH))
 
 
 @partial(jax.jit, static_argnames=("architecture", "batch"))
