@@ -19,10 +19,10 @@ demo: $(VENV)/installed  ## run the shortest recipe from beginning to end
 	$(BIN)/attention-posterior run runs/quickstart.toml
 
 test: $(VENV)/installed-with-tests  ## the fast tests
-	$(PYTEST) -m "not slow and not long"
+	$(PYTEST) -n 2 -m "not slow and not long"
 
 test-slow: $(VENV)/installed-with-tests  ## the slow tests
-	$(PYTEST) -m "slow and not long"
+	$(PYTEST) -n 2 -m "slow and not long"
 
 test-all: $(VENV)/installed-with-tests  ## every test, the long ones included
 	$(PYTEST)

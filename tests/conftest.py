@@ -1,6 +1,12 @@
 """Test-wide settings: 64-bit numbers, checked annotations, and the published reference problem."""
 
-from jaxtyping import install_import_hook
+import os
+
+# One BLAS thread, as the command line sets it: before anything numerical is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from jaxtyping import install_import_hook  # noqa: E402
 
 # Every annotation of the two packages is checked during the tests. The hook must be in place
 # before either package is imported for the first time.

@@ -36,7 +36,7 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     except OSError as problem:
         reason = problem.strerror or str(problem)
         remedy = f"{reason}; free space or choose another --out"
-        raise InputError("output file", str(path), remedy) from None
+        raise InputError(path.name, str(path.parent), remedy) from None
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)

@@ -13,8 +13,13 @@ BY_CHAIN, IN_BUFFERS, EVERYWHERE = Axes("chain"), Axes(None, "chain"), Axes()
 
 
 def devices_for(chains: int) -> list:
-    """As many devices as divide the chains evenly; processor cores count as devices if exposed."""
+    """As many devices as divide the chains evenly; one where the devices are processor cores.
+
+    Two computations side by side on CPU devices can wait for each other for ever (jaxlib 0.10.2).
+    """
     devices = jax.devices()
+    if devices[0].platform == "cpu":
+        return devices[:1]
     count = max(n for n in range(1, len(devices) + 1) if chains % n == 0)
     return devices[:count]
 
@@ -32,7 +37,8 @@ def place_chains(state, chain_keys, data, chains: int):
     mesh = chain_mesh(chains)
 
     def put(tree, axes):
-        return jax.device_put(jax.tree.map(_strongly_typed, tree), NamedSharding(mesh, axes))
+        where = NamedSharding(mesh, axes) if mesh.size > 1 else mesh.devices.item()
+        return jax.device_put(jax.tree.map(_strongly_typed, tree), where)
 
     return put(state, BY_CHAIN), put(chain_keys, BY_CHAIN), put(data, EVERYWHERE)
 
@@ -48,9 +54,14 @@ def share_chains(advance: Callable, chains: int) -> Callable:
 
     @cache
     def compiled(thinning: int) -> Callable:
+        def local(*arguments):
+            return advance(thinning, *arguments)
+
+        if mesh.size == 1:
+            return jax.jit(local)
         return jax.jit(
             jax.shard_map(
-                lambda *arguments: advance(thinning, *arguments),
+                local,
                 mesh=mesh,
                 in_specs=(BY_CHAIN, BY_CHAIN, EVERYWHERE, EVERYWHERE, EVERYWHERE, EVERYWHERE),
                 out_specs=(BY_CHAIN, IN_BUFFERS, IN_BUFFERS),

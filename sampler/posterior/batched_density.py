@@ -6,6 +6,7 @@ function, can wait for each other for ever. Here exactly one runs at any moment:
 solve needs the Cholesky factor, and nothing else in the density calls LAPACK.
 """
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -17,13 +18,15 @@ from sampler.posterior.mode import Unflatten
 from sampler.posterior.order_parameter_model import factors_at, label_log_likelihood, log_prior
 from theory.architecture import Architecture
 from theory.energy import LabelEnergy
-from theory.path_kernels import FeatureForm
+from theory.path_kernels import FeatureForm, store_path_kernels
 
 # Batches per call of the compiled function; shorter calls are filled up, so it compiles once.
-BATCHES = 64
+BATCHES = 32
 # Kernels of one batch: small enough for the caches of a processor, large enough to fill a GPU.
 BATCH_BYTES = {"cpu": 4 * 2**20}
 BATCH_BYTES_ELSEWHERE = 2**30
+# Path kernels are stored up to this size: a batch of kernels is then one matrix product with them.
+STORED_BYTES = 2**30
 # Fewer would leave cores idle, more would gain nothing.
 SMALLEST_BATCH, LARGEST_BATCH = 8, 4096
 
@@ -53,13 +56,36 @@ def batched_log_density(
     return values
 
 
+def energy_for_batches(energy: LabelEnergy, architecture: Architecture) -> LabelEnergy:
+    """The same energy with path kernels stored where that makes batches of kernels cheaper.
+
+    One kernel at a time reads all stored numbers for few products, a batch of them does not.
+    """
+    form = energy.kernels
+    if not isinstance(form, FeatureForm):
+        return energy
+    examples, outputs = energy.labels.shape
+    paths, rows = architecture.path_count, architecture.order_parameter_sizes[0]
+    pairs = paths * (paths + 1) // 2 if outputs == 1 else paths**2
+    features = rows * architecture.channels
+    assembled = features * (examples * outputs**2 + 2 * rows)  # per example, from features
+    if 8 * pairs * examples**2 > STORED_BYTES or pairs * examples * outputs**2 > assembled:
+        return energy
+    return replace(energy, kernels=store_path_kernels(form, symmetric=outputs == 1))
+
+
 def _default_batch(energy: LabelEnergy, architecture: Architecture) -> int:
-    """As many draws as keep their kernels, factors and features within the stated bytes."""
+    """As many draws as keep their kernels, factors and features within the stated bytes.
+
+    Stored path kernels are read once per batch, so a batch is at least as large as they are.
+    """
     size = energy.labels.size
     numbers = 2 * size**2
+    limit = BATCH_BYTES.get(jax.default_backend(), BATCH_BYTES_ELSEWHERE)
     if isinstance(energy.kernels, FeatureForm):
         numbers += size * architecture.order_parameter_sizes[0] * architecture.channels
-    limit = BATCH_BYTES.get(jax.default_backend(), BATCH_BYTES_ELSEWHERE)
+    else:
+        limit = max(limit, energy.kernels.packed.nbytes)
     return int(np.clip(limit // (8 * numbers), SMALLEST_BATCH, LARGEST_BATCH))
 
 

@@ -14,7 +14,7 @@ from arviz_stats.base import array_stats
 from jaxtyping import Float
 from scipy.special import logsumexp
 
-from sampler.posterior.batched_density import batched_log_density
+from sampler.posterior.batched_density import batched_log_density, energy_for_batches
 from sampler.posterior.importance_proposal import Proposal, refit, single
 from sampler.posterior.mode import Mode, Unflatten, find_mode
 from theory.learning_problem import LearningProblem
@@ -130,8 +130,8 @@ def importance_draws(
 
     The proposal starts as a multivariate t with the mode and Hessian of the density in Bartlett
     coordinates (proper where layers are narrower than their order parameters, too) and is refitted
-    to a weighted pilot sample `rounds` times. Only fresh draws of the last proposal are returned,
-    so the fits cannot bias them. Raises ValueError for a problem that is not in float64.
+    to weighted pilot samples `rounds` times; the best of these proposals is kept. Only fresh draws
+    are returned, so the fits cannot bias them. Raises ValueError for a problem not in float64.
     """
     if problem.attended.dtype != jnp.float64:
         raise ValueError(
@@ -146,16 +146,11 @@ def importance_draws(
     started = time.perf_counter()
     rng = np.random.default_rng(seed)
     mode = find_mode(problem) if mode is None else mode
-    log_density = partial(
-        batched_log_density, problem.energy, problem.architecture, batch_size=batch_size
-    )
-    proposal = single(mode.point, mode.covariance)
-    for _ in range(rounds):
-        points = proposal.draw(pilot_draws, rng)
-        log_weights, _ = _weigh(log_density, proposal, points)
-        proposal = refit(proposal, points, normalised(log_weights), rng)
-    if not rounds:  # compile outside the measured time
-        log_density(np.asarray(mode.point, float)[None])
+    architecture = problem.architecture
+    energy = energy_for_batches(problem.energy, architecture)
+    log_density = partial(batched_log_density, energy, architecture, batch_size=batch_size)
+    proposal = _adapted(single(mode.point, mode.covariance), log_density, rounds, pilot_draws, rng)
+    log_density(np.asarray(mode.point, float)[None])  # compiled outside the measured time
     adapted = time.perf_counter()
     points = proposal.draw(draws, rng)
     log_weights, not_finite = _weigh(log_density, proposal, points)
@@ -169,6 +164,24 @@ def importance_draws(
         seconds=time.perf_counter() - adapted,
         proposal=proposal,
     )
+
+
+def _adapted(first: Proposal, log_density, rounds: int, pilot_draws: int, rng) -> Proposal:
+    """The best of `first` and `rounds` successive refits, each judged by a pilot sample of its own.
+
+    In many dimensions a refit can be worse than what it was fitted to.
+    """
+    if rounds == 0:
+        return first
+    candidates, proposal = [], first
+    for remaining in reversed(range(rounds + 1)):
+        points = proposal.draw(pilot_draws, rng)
+        log_weights, _ = _weigh(log_density, proposal, points)
+        heavy = pareto_k(log_weights) > LARGEST_PARETO_K
+        candidates.append((heavy, -effective_draws(log_weights), proposal))
+        if remaining:
+            proposal = refit(proposal, points, normalised(log_weights), rng)
+    return min(candidates, key=lambda candidate: candidate[:2])[2]
 
 
 def pareto_k(log_weights: Float[np.ndarray, " draw"]) -> float:

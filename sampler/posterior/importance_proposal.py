@@ -7,12 +7,13 @@ from jaxtyping import Float
 from scipy.special import gammaln, logsumexp
 
 # The first fit knows the curvature at one point only and needs heavy tails; later fits know the
-# whole pilot sample, and lighter tails waste fewer draws.
+# whole pilot sample, and lighter tails waste fewer draws (more so in many dimensions, where the
+# radius of a nearly Gaussian posterior is sharp: there ν is the dimension).
 FIRST_DEGREES = 8.0
-REFITTED_DEGREES = 16.0
+FEWEST_REFITTED_DEGREES = 16.0
 MOST_COMPONENTS = 4
-# A component is worth having when it is fitted to this many effective draws per coordinate.
-DRAWS_PER_COORDINATE = 10
+# A component is worth having when it is fitted to this many effective draws per squared dimension.
+DRAWS_PER_COMPONENT = 2
 # Every refitted proposal keeps one broad component, which bounds the weights in its tails.
 BROAD_SHARE = 0.05
 BROAD_STRETCH = 1.5
@@ -98,16 +99,18 @@ def refit(
 ) -> Proposal:
     """The mixture nearest (in ∫ p ln p/q) to a weighted sample, found by expectation maximisation.
 
-    Weights sum to one. Each component is shrunk towards the previous proposal with as many pseudo
-    draws as there are coordinates, so a sample with few effective draws changes little.
+    Weights sum to one. Fitting a mean to n draws in d dimensions costs d/(2n) of ∫ p ln p/q,
+    fitting a covariance about d²/(4n): centres are shrunk towards the previous proposal with d
+    pseudo draws, scales with d², so a sample with few effective draws changes little.
     """
     size, prior = points.shape[1], previous.spread
     effective = 1.0 / np.sum(weights**2)
-    count = int(np.clip(effective // (DRAWS_PER_COORDINATE * size), 1, MOST_COMPONENTS))
+    count = int(np.clip(effective // (DRAWS_PER_COMPONENT * size**2), 1, MOST_COMPONENTS))
     chosen = rng.choice(len(points), count, p=weights)
     centres = points[chosen] if count > 1 else previous.centre[None]
     scales = np.repeat(np.linalg.cholesky(prior)[None], count, axis=0)
-    mixture = Proposal(np.full(count, 1.0 / count), centres, scales, REFITTED_DEGREES)
+    degrees = max(FEWEST_REFITTED_DEGREES, float(size))
+    mixture = Proposal(np.full(count, 1.0 / count), centres, scales, degrees)
     for _ in range(FIT_STEPS):
         mixture = _improved(mixture, points, weights, previous.centre, prior)
     return _with_broad_component(mixture)
@@ -122,13 +125,13 @@ def _improved(mixture: Proposal, points, weights, prior_centre, prior_spread) ->
     centres, scales = [], []
     for own, square, mass in zip(belonging, squares, masses, strict=True):
         draws = mass**2 / np.sum(own**2)
-        kept = draws / (draws + size)
+        moved, reshaped = draws / (draws + size), draws / (draws + size**2)
         damped = own * (nu + size) / (nu + square)
         mean = damped @ points / damped.sum()
         away = points - mean
         covariance = (away.T * (damped / mass)) @ away
-        centres.append(kept * mean + (1 - kept) * prior_centre)
-        scales.append(np.linalg.cholesky(kept * covariance + (1 - kept) * prior_spread))
+        centres.append(moved * mean + (1 - moved) * prior_centre)
+        scales.append(np.linalg.cholesky(reshaped * covariance + (1 - reshaped) * prior_spread))
     return Proposal(masses / masses.sum(), np.stack(centres), np.stack(scales), nu)
 
 
