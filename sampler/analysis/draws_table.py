@@ -126,6 +126,18 @@ def moments_table(name: str, moments: BatchMoments, problem: Problem) -> xr.Data
     return label(xr.Dataset(columns), problem).assign_attrs(batch_size=moments.batch_size)
 
 
+def comparison_table(compared: Mapping[str, dict], theory: xr.Dataset) -> xr.Dataset:
+    """Theory, sampled value, MCSE and differences of every compared quantity, with its axes."""
+    columns, used = {}, set()
+    for name, table in compared.items():
+        if name in theory:
+            axes = theory[name].dims
+            used |= set(axes)
+            for part in ("theory", "sampled", "mcse", "difference_in_mcse", "relative_difference"):
+                columns[f"{name}_{part}"] = (axes, np.asarray(table[part], dtype=np.float64))
+    return xr.Dataset(columns, coords={axis: theory[axis] for axis in sorted(used)})
+
+
 def stored_draws(tree: xr.DataTree) -> dict[str, np.ndarray]:
     """Name → [chain, draw, …] of everything that is neither a weight nor a statistic."""
     posterior = tree["posterior"].to_dataset()

@@ -10,6 +10,7 @@ import xarray as xr
 
 from sampler.analysis.comparison import compare_draws
 from sampler.analysis.draws_table import (
+    comparison_table,
     draws_tree,
     stored_draws,
     stored_labels,
@@ -149,9 +150,13 @@ def compare_stage(directory: Path) -> dict:
     diagnostics = diagnose_stage(tree)
     comparison = {"diagnostics": diagnostics.as_dict(), "cost": cost(tree, diagnostics)}
     if (directory / THEORY_FILE).is_file():
-        comparison |= compare_draws(
-            read_theory(directory), stored_draws(tree), stored_moments(tree), stored_labels(tree)
+        theory = read_theory(directory)
+        compared = compare_draws(
+            theory, stored_draws(tree), stored_moments(tree), stored_labels(tree)
         )
+        tree["comparison"] = xr.DataTree(comparison_table(compared, theory))
+        write_draws(directory, tree)
+        comparison |= compared
     write_json(directory / COMPARISON_FILE, comparison)
     return comparison
 

@@ -12,7 +12,7 @@ from numpyro.infer.util import log_density
 
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.settings import ChainSettings
-from sampler.posterior.batched_density import batched_log_density
+from sampler.posterior.batched_density import batched_log_density, energy_for_batches
 from sampler.posterior.importance import importance_draws, pareto_k
 from sampler.posterior.importance_proposal import Proposal, refit, single
 from sampler.posterior.mode import find_mode
@@ -29,6 +29,7 @@ from tests.problems import (
 from tests.reference_data import reference_problem
 from theory import Architecture, LearningProblem, solve_saddle_point
 from theory.laplace_evidence import log_evidence_at_saddle
+from theory.path_kernels import FeatureForm, KernelForm
 
 # The four architectures on which all samplers of the project are compared.
 SMALL = ["one layer", "two layers", "three layers", "one layer, two outputs"]
@@ -285,19 +286,36 @@ def test_agrees_with_chains(name, rng):
         )
 
 
-def sixteen_path_problem(rng, examples: int) -> LearningProblem:
-    """Two layers of four heads over random features, labels from a linear rule."""
-    architecture = Architecture.uniform((4, 4), 100, channels=64)
-    attended = rng.standard_normal((examples, 16, 64))
-    labels = np.sign(attended[:, 0] @ rng.standard_normal(64))[:, None]
+def sixteen_path_problem(rng, width: int) -> LearningProblem:
+    """Two layers of four heads; paths share half their inputs, labels depend on their mean."""
+    architecture = Architecture.uniform((4, 4), width, channels=64)
+    attended = rng.standard_normal((300, 1, 64)) + 0.5 * rng.standard_normal((300, 16, 64))
+    labels = np.sign(attended.mean(axis=1) @ rng.standard_normal(64))[:, None]
     return LearningProblem(architecture, jnp.asarray(attended), jnp.asarray(labels), 0.01)
 
 
 @pytest.mark.slow
 def test_failure_at_sixteen_paths_is_caught(rng):
-    """147 dimensions are too many for one t distribution: the tail of the weights must say so."""
-    problem = sixteen_path_problem(rng, examples=300)
-    draws = importance_draws(problem, 2_000, seed=9, rounds=0)
+    """In 147 dimensions one t distribution at the mode fails; the weights' tail must say so."""
+    draws = importance_draws(sixteen_path_problem(rng, 20), 2_000, seed=9, rounds=0)
     assert draws.efficiency < 0.05, "this problem no longer shows the failure"
     assert not draws.trusted, draws.explain()
     assert 'use sampler.algorithm = "nuts"' in draws.explain()
+
+
+def test_stored_path_kernels_give_the_same_density(rng):
+    """The kernel form that batches use agrees with the feature form of single evaluations."""
+    problem = sixteen_path_problem(rng, 20)
+    problem = replace(problem, attended=problem.attended[:9], labels=problem.labels[:9])
+    features = FeatureForm(problem.features, None)
+    energy = replace(problem.energy, kernels=features)
+    stored = energy_for_batches(energy, problem.architecture)
+    assert isinstance(stored.kernels, KernelForm)
+    mode = find_mode(problem)
+    points = single(mode.point, mode.covariance).draw(20, rng)
+    received, expected = (
+        batched_log_density(form, problem.architecture, points) for form in (stored, energy)
+    )
+    assert_equal_to_rounding(
+        received, expected, operations=9 * 16**2, condition=1.0 / problem.temperature
+    )
