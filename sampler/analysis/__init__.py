@@ -5,4 +5,5 @@ theory_table  what the theory predicts (`theory.nc`)
 draws_table   draws in the layout of ArviZ (`draws.nc`)
 estimate      means and variances with Monte Carlo errors
 comparison    theory against draws (`comparison.json`)
+finite_size   the power law of theory − exact in the width
 """

@@ -5,5 +5,12 @@ recipe_sections   the sections of a recipe, with their defaults
 recipe_problems   what is wrong with a recipe, in one line
 toml_text         settings written as TOML
 run_directory     the directory a run writes to
+run               commands as sequences of stages
+stages            each stage, from data to one result file
+importance_stage  independent draws in place of chains
+storage           result files, written whole or not at all
+manifest          where results came from
+progress          what a running sampler shows
+sweep_table, finite_size_table    the tables of a sweep
 check             sizes, settings and costs of a recipe, without running it
 """

@@ -53,16 +53,23 @@ def path_pairs(task: Task) -> int:
 
 
 def gradient_operations(recipe: Recipe, task: Task) -> int:
-    """Operations of one gradient of the weight-space log posterior.
+    """Operations of one gradient of the log posterior in the recipe's space, leading order.
 
-    The path-contracted forward pass multiplies V_0 ξ^π for every path and sums out one layer's
-    heads after another, 2 P (Π D N_1 + Σ_l p_l N_l N_{l+1} + O N_a); a gradient costs three.
+    Weights are contracted along the paths first, 2 (Σ_l p_l N_l N_{l+1} + p_1 N_1 D) operations,
+    then with the attended inputs, 2 P p_1 D; integrated spaces assemble K, factorise it and invert the
+    factor instead, 2 O² P² per pair of paths and 2 (P O)³. A gradient costs three times as much.
     """
     widths = recipe.network.layer_widths(task.layers)
-    paths = order_parameter_sizes(task.heads, 1)
-    forward = paths[0] * task.channels * widths[0] + task.outputs * widths[-1]
-    forward += sum(p * n * m for p, n, m in zip(paths[:-1], widths[:-1], widths[1:], strict=True))
-    return 3 * 2 * task.train.examples * forward
+    rows = order_parameter_sizes(task.heads, task.outputs)
+    examples = task.train.examples
+    contraction = sum(p * n * m for p, n, m in zip(rows[:-1], widths[:-1], widths[1:], strict=True))
+    integrated = task.outputs**2 * path_pairs(task) * examples**2 + (examples * task.outputs) ** 3
+    by_space = {
+        "weights": contraction + rows[0] * task.channels * (widths[0] + examples),
+        "upper_weights": contraction + integrated,
+        "order_parameters": integrated,
+    }
+    return 3 * 2 * by_space[recipe.sampler.space]
 
 
 def sizes(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
@@ -116,7 +123,7 @@ def cost(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     gradient = gradient_operations(recipe, task)
     hmc = settings.algorithm == "hmc"
     steps = settings.leapfrog_steps if hmc else 2**settings.max_tree_depth - 1
-    draws = settings.chains * (settings.warmup + settings.draws * settings.thinning)
+    draws = settings.chains * (settings.warmup_steps + settings.draws * settings.thinning)
     pairs = task.outputs**2 * path_pairs(task)
     return [
         ("Cholesky factor of K, (P·O)³/3", f"{rows**3 / 3:.1e}"),
@@ -124,7 +131,7 @@ def cost(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
             "kernel K(U_1), 2 O² P² for each pair of paths",
             f"{2 * pairs * task.train.examples**2:.1e}",
         ),
-        ("gradient in weight space", f"{gradient:.1e}"),
+        (f"gradient, space {settings.space}", f"{gradient:.1e}"),
         ("leapfrog steps per draw" + ("" if hmc else ", at most"), f"{steps}"),
         ("all chains, all draws, at most", f"{gradient * steps * draws:.1e}"),
     ]

@@ -1,6 +1,14 @@
-"""Posteriors to sample: one NumPyro model per space.
+"""Posteriors to sample, one space each, and what follows from their draws.
 
-space         what a sampler needs to know of a posterior
-weight_model  all network weights with Gaussian priors and the tempered likelihood
-weight_space  the same as a space, with overlaps and predictors read off each draw
+space                  what a sampler needs to know of a posterior
+make_space             the space that a recipe names
+weight_model, weight_space                    all network weights
+upper_weight_model, upper_weight_space        V_0 integrated out, and drawn back at every draw
+wishart_chain, order_parameter_model, order_parameter_space
+                       all weights integrated out: exact at any width
+mode                   mode and Hessian of the order parameters' density: start and scale of chains
+weight_draws           exact draws of all weights from draws of order parameters
+input_weights, orthonormal_rows, standard_normals    the steps of it
+importance, importance_proposal, batched_density, resampling
+                       independent draws of order parameters, and the log evidence
 """
