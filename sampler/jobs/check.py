@@ -56,8 +56,8 @@ def gradient_operations(recipe: Recipe, task: Task) -> int:
     """Operations of one gradient of the log posterior in the recipe's space, leading order.
 
     Weights are contracted along the paths first, 2 (Σ_l p_l N_l N_{l+1} + p_1 N_1 D) operations,
-    then with the attended inputs, 2 P p_1 D; integrated spaces assemble K, factorise it and invert the
-    factor instead, 2 O² P² per pair of paths and 2 (P O)³. A gradient costs three times as much.
+    then with the attended inputs, 2 P p_1 D; integrated spaces assemble K, factorise it and invert
+    the factor instead, 2 O² P² per pair of paths and 2 (P O)³. A gradient costs three times that.
     """
     widths = recipe.network.layer_widths(task.layers)
     rows = order_parameter_sizes(task.heads, task.outputs)
