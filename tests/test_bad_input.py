@@ -204,7 +204,8 @@ def test_check_shows_sizes_and_defaults(capsys, recipe):
 
 
 def test_check_tells_which_points_of_a_sweep_are_theory_only(capsys, recipe):
-    settings = ["--set", "sweep.network.widths=[10, 20]", "sampler.largest_width.weights=10"]
+    settings = ["--set", "sweep.network.widths=[10, 20]", "sampler.space=weights"]
+    settings += ["--set", "sampler.largest_width.weights=10"]
     code, text, _ = command(capsys, "check", recipe, *settings)
     assert code == ExitCode.OK
     assert "network.widths=10  490 weights; theory and sampling" in text

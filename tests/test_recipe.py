@@ -36,7 +36,7 @@ def test_only_name_kind_and_widths_are_required(write):
     assert recipe.task.examples_train == 100
     assert recipe.attention.heads == (("good", "random"), ("uniform", "random"))
     assert recipe.posterior.temperature == 0.01
-    assert recipe.sampler.space == "weights"
+    assert recipe.sampler.space == "order_parameters"
     assert recipe.points() == [("", recipe)]
 
 
@@ -69,6 +69,7 @@ def test_overrides_are_toml_values_and_single_words(write):
         "network.widths=[3, 4, 5]",
         "network.readout=mean",
         "posterior.temperature = 1",
+        "sampler.space=weights",
         "sampler.keep_weights=true",
         "sampler.largest_width.weights=30",
     ]
