@@ -34,7 +34,7 @@ def test_calibration_finds_a_wrong_temperature():
     # The residual of a weight draw shows the temperature; p(y | U_1) hardly does, since the noise
     # of the labels is common to the truth and to all draws.
     problem = CalibrationProblem.small().misjudging_temperature(1.3)
-    ranks = calibration_ranks(WeightCalibration(problem), problem, DATA_SETS, seed=2)
+    ranks = calibration_ranks(WeightCalibration(problem), problem, 3 * DATA_SETS, seed=2)
     received = uniformity(ranks)
     print({name: f"{p:.3g}" for name, p in received.items()})
     assert received["log likelihood"] < SMALLEST_P, f"expected p < {SMALLEST_P}, {received}"
