@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -61,16 +62,22 @@ def find_directory(directory: Path) -> Path:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that it is there completely or not at all."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    fill_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def fill_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file beside `path`, then put it in place in one step."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+    os.close(handle)
+    temporary = Path(name)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
+        write(temporary)
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
+        temporary.chmod(0o644)
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

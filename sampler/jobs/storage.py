@@ -2,8 +2,6 @@
 
 import json
 import math
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from sampler.errors import InputError
+from sampler.jobs.run_directory import fill_whole
 
 THEORY_FILE, DRAWS_FILE, COMPARISON_FILE = "theory.nc", "draws.nc", "comparison.json"
 
@@ -21,25 +20,12 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
 
     Raises InputError naming the file when the directory cannot be written or the disk is full.
     """
-    temporary = None
     try:
-        handle, name = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix
-        )
-        temporary = Path(name)
-        os.close(handle)
-        write(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        os.replace(temporary, path)
+        fill_whole(path, write)
     except OSError as problem:
         reason = problem.strerror or str(problem)
         remedy = f"{reason}; free space or choose another --out"
         raise InputError(path.name, str(path.parent), remedy) from None
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
 
 
 def write_theory(directory: Path, table: xr.Dataset) -> None:

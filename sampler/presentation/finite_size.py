@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from sampler.analysis.finite_size import RESOLVED_MCSE
 from sampler.presentation.style import BLACK, GREEN, GREY, ORANGE, THEORY, VERMILLION, new_figure
 
 SPACES = {
@@ -12,7 +13,6 @@ SPACES = {
     "weights": ("weight samples, all weights", ORANGE, "D"),
 }
 MOST_PATHS = 4
-RESOLVED_MCSE = 3.0
 
 
 def draw_finite_size(table: dict, setting: str) -> Figure:
