@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-all lint format benchmark clean
+.PHONY: help install demo test test-slow test-all lint format benchmark gpu clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +37,9 @@ format: $(VENV)/installed-with-tests  ## put format and style right
 
 benchmark: $(VENV)/installed-with-tests  ## time the expensive steps
 	$(BIN)/python -m tests.benchmarks
+
+gpu: $(VENV)/installed-with-tests  ## check and time an accelerator, where there is one
+	$(BIN)/python -m tests.benchmarks.gpu
 
 clean:  ## remove .venv and caches; results stay
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build *.egg-info

@@ -177,3 +177,15 @@ def _log_gamma_density(values, degrees: int, variance):
 def _mean_and_deviation(values: np.ndarray, probability: np.ndarray) -> tuple[float, float]:
     mean = probability @ values
     return float(mean), float(np.sqrt(probability @ (values - mean) ** 2))
+
+
+def problem_of_many_paths(
+    rng: np.random.Generator, width: int, *, examples: int, heads: tuple[int, ...]
+) -> LearningProblem:
+    """Paths share half their inputs, labels depend on the mean over paths."""
+    architecture = Architecture.uniform(heads, width, channels=64)
+    paths = architecture.path_count
+    attended = rng.standard_normal((examples, 1, 64))
+    attended = attended + 0.5 * rng.standard_normal((examples, paths, 64))
+    labels = np.sign(attended.mean(axis=1) @ rng.standard_normal(64))[:, None]
+    return LearningProblem(architecture, jnp.asarray(attended), jnp.asarray(labels), 0.01)

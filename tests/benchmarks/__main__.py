@@ -1,60 +1,83 @@
-"""`python -m tests.benchmarks`: print every table; nothing is asserted."""
+"""`python -m tests.benchmarks [NAME …]`: print tables of timings; nothing is asserted."""
 
 import argparse
 import os
 import platform
+import sys
 
-# Chains share the cores, so one gradient gets one thread: the figure that matters when several
-# chains run, and one that other work on the machine disturbs least. Read when JAX starts.
-ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
+NAMES = ("gradients", "floor", "theory", "race", "importance")
+# Batches of importance draws use all cores. Everywhere else one gradient gets one thread: the
+# figure that matters when several chains run, and one that other work on the machine disturbs
+# least. Both are read when JAX and NumPy start.
+if sys.argv[1:2] != ["importance"]:
+    flags = os.environ.get("XLA_FLAGS", "")
+    os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax  # noqa: E402
 import numpyro  # noqa: E402
 
-from tests.benchmarks.competitors import COMPETITORS  # noqa: E402
-from tests.benchmarks.effective_draws import (  # noqa: E402
-    effective_draws_table,
-    measure_effective_draws,
-)
 from tests.benchmarks.gradient_cost import (  # noqa: E402
     gradient_table,
     largest_disagreement,
     measure_gradients,
+    token_gradient_seconds,
 )
+from tests.benchmarks.gradient_floor import measure_floor  # noqa: E402
+from tests.benchmarks.importance_rate import measure_importance  # noqa: E402
+from tests.benchmarks.space_race import RACES, race_ratios, race_table, run_race  # noqa: E402
+from tests.benchmarks.theory_solve import measure_theory  # noqa: E402
 
 
 def main() -> None:
-    """Run the benchmarks that are asked for, all by default."""
+    """Run the benchmarks that are asked for, all but `importance` by default."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--widths", type=int, nargs="+", default=[10, 100, 300], metavar="N")
     parser.add_argument("--repetitions", type=int, default=7, help="of every timing")
-    parser.add_argument(
-        "--only", choices=["gradients", "draws"], help="one benchmark; default: both"
-    )
     arguments = parser.parse_args()
+    if unknown := set(arguments.names) - set(NAMES):
+        parser.error(f"{', '.join(sorted(unknown))}: use {', '.join(NAMES)}")
     devices = ", ".join(device.device_kind for device in jax.devices())
     print(
         f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; devices: "
         f"{devices}; Python {platform.python_version()}, jax {jax.__version__}, "
-        f"numpyro {numpyro.__version__}"
+        f"numpyro {numpyro.__version__}",
+        flush=True,
     )
+    for name in arguments.names or NAMES[:-1]:
+        print(f"\n{name}\n", flush=True)
+        for line in BENCHMARKS[name](arguments):
+            print(line, flush=True)
+
+
+def gradients(arguments):
     for width in arguments.widths:
-        print(
-            f"N = {width}: log posteriors differ by {largest_disagreement(width):.1e} (relative)",
-            flush=True,
-        )
-    if arguments.only != "draws":
-        costs = []
-        for precision in ("float64", "float32"):
-            costs += measure_gradients(arguments.widths, precision, arguments.repetitions)
-        print(f"\n{gradient_table(costs)}\n", flush=True)
-    if arguments.only != "gradients":
-        found = []
-        for competitor in COMPETITORS:
-            found.append(measure_effective_draws(competitor, 10, "float32"))
-            print(f"sampled: {found[-1]}", flush=True)
-        print(f"\n{effective_draws_table(found)}")
+        yield f"N = {width}: log posteriors differ by {largest_disagreement(width):.1e} (relative)"
+    costs = []
+    for precision in ("float64", "float32"):
+        costs += measure_gradients(arguments.widths, precision, arguments.repetitions)
+    yield "\n" + gradient_table(costs)
+
+
+def race(arguments):
+    results = []
+    for entry in RACES:
+        results.append(run_race(entry))
+        yield f"{entry}: {results[-1].rate:.3g} effective draws per second"
+    yield "\n" + race_table(results)
+    yield "\n" + race_ratios(results, {n: token_gradient_seconds(n) for n in (10, 300)})
+
+
+BENCHMARKS = {
+    "gradients": gradients,
+    "floor": lambda arguments: [measure_floor(arguments.repetitions)],
+    "theory": lambda arguments: [measure_theory(arguments.repetitions)],
+    "race": race,
+    "importance": lambda arguments: [
+        measure_importance([10, 100, 1000, 10_000], arguments.repetitions)
+    ],
+}
 
 
 if __name__ == "__main__":

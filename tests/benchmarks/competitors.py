@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from sampler.jobs.recipe import load_recipe
 from sampler.network import overlaps
+from sampler.posterior.order_parameter_space import order_parameter_space
 from sampler.posterior.space import SampledSpace
 from sampler.posterior.weight_space import weight_space
 from sampler.problem import make_problem
@@ -80,3 +81,17 @@ COMPETITORS: dict[str, Callable[[int, str], SampledSpace]] = {
     "token by token, recipe's data": token_by_token,
 }
 BASELINE = "token by token, recipe's data"
+
+
+def collapsed(width: int, precision: str) -> SampledSpace:
+    """The exact posterior of the order parameters of the published problem."""
+    problem = published_problem(width).astype(precision)
+    return order_parameter_space(problem, problem.attended[:TEST_EXAMPLES])
+
+
+# Raced against each other for effective draws of U_1.
+RACERS: dict[str, Callable[[int, str], SampledSpace]] = {
+    "order parameters": collapsed,
+    "weights, path-contracted": partial(path_contracted, published_problem),
+    "weights, token by token": token_by_token,
+}

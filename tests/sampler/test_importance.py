@@ -23,11 +23,12 @@ from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
     exact_scalar_posterior,
+    problem_of_many_paths,
     random_problem,
     scalar_problem,
 )
 from tests.reference_data import reference_problem
-from theory import Architecture, LearningProblem, solve_saddle_point
+from theory import LearningProblem, solve_saddle_point
 from theory.laplace_evidence import log_evidence_at_saddle
 from theory.path_kernels import FeatureForm, KernelForm
 
@@ -287,11 +288,8 @@ def test_agrees_with_chains(name, rng):
 
 
 def sixteen_path_problem(rng, width: int) -> LearningProblem:
-    """Two layers of four heads; paths share half their inputs, labels depend on their mean."""
-    architecture = Architecture.uniform((4, 4), width, channels=64)
-    attended = rng.standard_normal((300, 1, 64)) + 0.5 * rng.standard_normal((300, 16, 64))
-    labels = np.sign(attended.mean(axis=1) @ rng.standard_normal(64))[:, None]
-    return LearningProblem(architecture, jnp.asarray(attended), jnp.asarray(labels), 0.01)
+    """Two layers of four heads: 147 coordinates."""
+    return problem_of_many_paths(rng, width, examples=300, heads=(4, 4))
 
 
 @pytest.mark.slow

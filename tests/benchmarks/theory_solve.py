@@ -1,0 +1,88 @@
+"""The Newton solve of the saddle point against Adam on the same action, compilation included."""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from tests.reference_data import load_reduced_reference, reference_problem
+from theory import LearningProblem, OrderParameters, solve_saddle_point
+from theory.action import action, entropy_terms
+from theory.order_parameters import from_log_cholesky, to_log_cholesky
+
+ADAM_STEPS = 1886
+LEARNING_RATE = 0.01
+
+
+def plain_action(order_parameters: OrderParameters, problem: LearningProblem):
+    """The action as one would write it: a solve and a log determinant, differentiated by JAX."""
+    arch = problem.architecture
+    overlap = order_parameters.factors[0] @ order_parameters.factors[0].T
+    kernel = jnp.einsum("pq,xpi,yqi->xy", overlap, problem.features, problem.features)
+    noisy = kernel + problem.temperature * jnp.eye(len(kernel))
+    labels = problem.labels[:, 0]
+    energy = jnp.linalg.slogdet(noisy)[1] + labels @ jnp.linalg.solve(noisy, labels)
+    entropy = entropy_terms(
+        order_parameters, arch.heads, arch.widths, arch.order_parameter_variances
+    )
+    return entropy + energy
+
+
+def this_action(order_parameters: OrderParameters, problem: LearningProblem):
+    """The project's action, with its hand-written gradient."""
+    return action(order_parameters, problem.architecture, problem.energy)
+
+
+def adam(problem: LearningProblem, objective) -> tuple[float, np.ndarray]:
+    """Seconds and the point reached by Adam, one compiled loop over all steps."""
+    sizes, scale = problem.architecture.order_parameter_sizes, max(problem.architecture.widths)
+    started = time.perf_counter()
+    optimiser = optax.adam(LEARNING_RATE)
+    gradient = jax.grad(lambda point: objective(from_log_cholesky(point, sizes), problem) / scale)
+
+    @jax.jit
+    def descend(point):
+        def step(_, carry):
+            point, state = carry
+            updates, state = optimiser.update(gradient(point), state)
+            return optax.apply_updates(point, updates), state
+
+        return jax.lax.fori_loop(0, ADAM_STEPS, step, (point, optimiser.init(point)))[0]
+
+    start = to_log_cholesky(OrderParameters.gp_limit(problem.architecture))
+    point = np.asarray(descend(start))
+    return time.perf_counter() - started, point
+
+
+def measure_theory(repetitions: int) -> str:
+    """Seconds of each, from empty caches, and how far Adam ended from the saddle point."""
+    seconds = {"Newton": [], "Adam, plain action": [], "Adam, this project's gradient": []}
+    with jax.enable_x64(True):
+        problem = reference_problem(load_reduced_reference(), 10)
+        for _ in range(repetitions):
+            jax.clear_caches()
+            started = time.perf_counter()
+            saddle = solve_saddle_point(problem)
+            seconds["Newton"].append(time.perf_counter() - started)
+            ends = {}
+            for name, objective in (
+                ("Adam, plain action", plain_action),
+                ("Adam, this project's gradient", this_action),
+            ):
+                jax.clear_caches()
+                needed, ends[name] = adam(problem, objective)
+                seconds[name].append(needed)
+        exact = np.asarray(to_log_cholesky(saddle.order_parameters))
+    lines = ["| solver | seconds (min–max) | times Newton | largest coordinate error |"]
+    lines.append("|---|---|---|---|")
+    newton = np.array(seconds["Newton"])
+    for name, values in seconds.items():
+        ratio = np.array(values) / newton
+        error = np.abs(ends[name] - exact).max() if name in ends else 0.0
+        lines.append(
+            f"| {name} | {np.median(values):.2f} ({min(values):.2f}–{max(values):.2f}) | "
+            f"{np.median(ratio):.1f} ({ratio.min():.1f}–{ratio.max():.1f}) | {error:.1e} |"
+        )
+    return "\n".join(lines)
