@@ -15,13 +15,18 @@ ATTEND_EXAMPLES = 256
 
 @dataclass(frozen=True)
 class Problem:
-    """One network with its data: the learning problem, the test set, and the names of its paths."""
+    """One network with its data: the learning problem, the test set, and the names of its paths.
+
+    The validation set, on which settings are chosen, is None where the task has none.
+    """
 
     learning: LearningProblem
     attended_test: Float[Array, "test path channel"]
     labels_test: Float[np.ndarray, "test output"] | None
     path_names: tuple[str, ...]
     head_names: tuple[tuple[str, ...], ...]
+    attended_validation: Float[Array, "validation path channel"] | None = None
+    labels_validation: Float[np.ndarray, "validation output"] | None = None
 
     @property
     def architecture(self) -> Architecture:
@@ -44,12 +49,15 @@ def make_problem(recipe: Recipe, task: Task) -> Problem:
         jnp.asarray(task.train.labels),
         recipe.posterior.temperature,
     )
+    validation = task.validation
     return Problem(
         learning,
         attend_split(task.test, readout),
         task.test.labels,
         task.path_names,
         task.head_names,
+        None if validation is None else attend_split(validation, readout),
+        None if validation is None else validation.labels,
     )
 
 

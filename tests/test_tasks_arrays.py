@@ -8,12 +8,14 @@ from sampler.jobs.recipe import load_recipe
 from sampler.tasks.arrays import read_arrays
 from sampler.tasks.make import make_task
 
+SIZES = {"train": 5, "test": 4}
 
-def arrays(dtype=np.float64, outputs=None, seed=0):
+
+def arrays(dtype=np.float64, outputs=None, seed=0, sizes=SIZES):
     """Two layers with 2 and 3 heads, 5 training and 4 test examples, 6 tokens, 7 channels."""
     generator = np.random.default_rng(seed)
     stored = {}
-    for name, examples in (("train", 5), ("test", 4)):
+    for name, examples in sizes.items():
         shape = (examples,) if outputs is None else (examples, outputs)
         stored[f"inputs_{name}"] = generator.standard_normal((examples, 6, 7))
         stored[f"labels_{name}"] = generator.standard_normal(shape)
@@ -64,6 +66,29 @@ def test_kept_heads_select_attention_names_and_paths(path, tmp_path):
     assert task.path_names == ("1·2", "1·0")
     assert np.array_equal(task.train.attention[0], stored["attention_train_1"][:, [1]])
     assert np.array_equal(task.test.attention[1], stored["attention_test_2"][:, [2, 0]])
+
+
+def with_validation(**settings):
+    return arrays(sizes=SIZES | {"validation": 3}, **settings)
+
+
+def test_a_validation_split_is_read_and_its_heads_kept(path, tmp_path):
+    stored = with_validation(outputs=2)
+    np.savez(path, **stored)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        'name = "mine"\ntask = {kind = "arrays", path = "arrays.npz"}\n'
+        "network = {widths = [3, 4, 5], heads = [[1], [2, 0]]}\n"
+    )
+    validation = make_task(load_recipe(recipe)).validation
+    assert np.array_equal(validation.inputs, stored["inputs_validation"])
+    assert np.array_equal(validation.labels, stored["labels_validation"])
+    assert np.array_equal(validation.attention[1], stored["attention_validation_2"][:, [2, 0]])
+
+
+def test_no_validation_split_is_none(path):
+    np.savez(path, **arrays())
+    assert read_arrays(path).validation is None
 
 
 def replace(key, change):
@@ -127,6 +152,35 @@ def test_an_array_that_cannot_be_used_is_named(path, change, message):
     with pytest.raises(InputError, match=message) as caught:
         read_arrays(path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (remove("labels_validation"), r"^labels_validation = \(absent\): .*required"),
+        (remove("inputs_validation"), r"^inputs_validation = \(absent\): .*required"),
+        (remove("attention_validation_2"), r"^attention_validation_2 = \(absent\)"),
+        (
+            replace("labels_validation", lambda a: a[:2]),
+            r"^labels_validation = \(2, 1\): .* 3 examples of inputs_validation",
+        ),
+        (replace("inputs_validation", lambda a: a[..., :5]), r"^inputs_validation = .* use 7"),
+        (
+            replace("attention_validation_1", lambda a: a[:, :1]),
+            r"^attention_validation_1 = .* use 2 heads",
+        ),
+        (
+            replace("labels_validation", lambda a: np.stack([a, a], 1)),
+            r"^labels_validation = \(3, 2\): use 1 outputs",
+        ),
+    ],
+)
+def test_a_validation_split_is_whole_or_refused(path, change, message):
+    stored = with_validation()
+    change(stored)
+    np.savez(path, **stored)
+    with pytest.raises(InputError, match=message):
+        read_arrays(path)
 
 
 def test_large_finite_entries_are_no_reason_to_refuse(path):

@@ -87,6 +87,24 @@ def test_the_streams_are_separate():
     assert task.head_names[1] == ("random 1", "random 2")
 
 
+def test_a_validation_split_leaves_training_and_test_data_as_they_are_to_the_bit():
+    heads = (("good", "random"), ("uniform", "random"))
+    sizes = {"examples_train": 6, "examples_test": 4, "tokens": 5, "features": 8}
+    without, few, many = (make(heads, examples_validation=n, **sizes) for n in (0, 5, 9))
+    assert without.validation is None
+    assert (few.validation.examples, many.validation.examples) == (5, 9)
+    for task in (few, many):
+        for split, expected in ((task.train, without.train), (task.test, without.test)):
+            assert split.inputs.tobytes() == expected.inputs.tobytes()
+            assert split.labels.tobytes() == expected.labels.tobytes()
+            for matrices, others in zip(split.attention, expected.attention, strict=True):
+                assert matrices.tobytes() == others.tobytes()
+    validation = many.validation.inputs[:4, 1:]
+    for split in (many.train, many.test):
+        assert not np.array_equal(validation, split.inputs[:4, 1:])
+    assert many.validation.labels[:, 0].tolist() == [1.0] * 5 + [-1.0] * 4
+
+
 def test_seeds_decide_data_and_heads_each_for_itself():
     heads = (("random",), ("uniform",))
     first, again = make(heads, examples_train=4), make(heads, examples_train=4)

@@ -80,7 +80,8 @@ def sizes(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     return [
         ("training examples P", f"{task.train.examples}"),
         ("test examples", f"{task.test.examples}{labels}"),
-        ("tokens", " and ".join(map(str, sorted({task.train.tokens, task.test.tokens})))),
+        ("validation examples", validation_text(task)),
+        ("tokens", " and ".join(map(str, sorted({split.tokens for split in task.splits})))),
         ("channels D", f"{task.channels}"),
         ("outputs O", f"{task.outputs}"),
         ("attention layers L", f"{task.layers}"),
@@ -93,6 +94,13 @@ def sizes(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     ]
 
 
+def validation_text(task: Task) -> str:
+    """The size of the validation split, or what follows from there being none."""
+    if task.validation is None:
+        return "none (a sweep selects no point)"
+    return f"{task.validation.examples}"
+
+
 def layer_variances(recipe: Recipe, task: Task) -> tuple[float, ...]:
     return recipe.network.layer_variances(task.layers)
 
@@ -101,15 +109,15 @@ def memory(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     """Bytes of the arrays that grow with the data, the paths or the draws."""
     paths, outputs = len(task.path_names), task.outputs
     examples, tests = task.train.examples, task.test.examples
+    attended = sum(split.examples for split in task.splits)
     settings = recipe.sampler
     widths = recipe.network.layer_widths(task.layers)
     per_draw = sum(p * p for p in order_parameter_sizes(task.heads, outputs)) + tests * outputs
     if settings.keep_weights:
         per_draw += weight_count(task.channels, task.heads, widths, outputs)
-    both = (task.train, task.test)
     return [
-        ("inputs and attention", byte_text(sum(map(numbers_of, both)))),
-        ("attended inputs", byte_text((examples + tests) * paths * task.channels)),
+        ("inputs and attention", byte_text(sum(map(numbers_of, task.splits)))),
+        ("attended inputs", byte_text(attended * paths * task.channels)),
         ("path kernels, if stored", byte_text(path_pairs(task) * examples**2)),
         ("kernel K", byte_text((examples * outputs) ** 2)),
         ("stored draws", byte_text(settings.chains * settings.draws * per_draw)),

@@ -32,6 +32,7 @@ class MarkovChainSection(Section):
     kind: Literal["markov_chain"]
     examples_train: Annotated[int, Field(strict=True, ge=2)] = 100
     examples_test: Annotated[int, Field(strict=True, ge=2)] = 1000
+    examples_validation: CountFromZero = 0
     tokens: Count = 30
     features: Annotated[int, Field(strict=True, ge=2, multiple_of=2)] = 200
     stay_positive: Probability = 0.7
@@ -40,6 +41,13 @@ class MarkovChainSection(Section):
     perpendicular_noise: NotNegative = 1.0
     seed: Seed = 0
     head_seed: Seed = 0
+
+    @field_validator("examples_validation")
+    @classmethod
+    def is_none_or_several(cls, examples):
+        if examples == 1:
+            raise ValueError("use at least 2 examples, or 0 for no validation split")
+        return examples
 
 
 class ArraysSection(Section):

@@ -11,9 +11,9 @@ from numpy.lib.npyio import NpzFile
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.tasks.task import Split, Task, name_paths
 
-ATTENTION_KEY = re.compile(r"attention_(train|test)_([1-9][0-9]*)")
-PLAIN_KEYS = ("inputs_train", "labels_train", "inputs_test", "labels_test")
-OPTIONAL_KEYS = ("labels_test",)
+ATTENTION_KEY = re.compile(r"attention_(train|test|validation)_([1-9][0-9]*)")
+REQUIRED_KEYS = ("inputs_train", "labels_train", "inputs_test")
+OPTIONAL_KEYS = ("labels_test", "inputs_validation", "labels_validation")
 
 
 def read_arrays(path: str | Path) -> Task:
@@ -22,7 +22,8 @@ def read_arrays(path: str | Path) -> Task:
     inputs_train       [example, token, channel]
     labels_train       [example] or [example, output]
     attention_train_l  [example, head, key, query], for every layer l = 1..L
-    and the same with _test, where the labels are optional.
+    and the same with _test, where the labels are optional, and with _validation, where all of it
+    is optional together.
 
     Raises InputError, naming the array, for a file or an array that cannot be used.
     """
@@ -37,6 +38,7 @@ def read_arrays(path: str | Path) -> Task:
         make_split(arrays, "test", layers),
         names,
         name_paths(names),
+        make_split(arrays, "validation", layers) if "inputs_validation" in arrays else None,
     )
 
 
@@ -79,20 +81,23 @@ def as_float64(key: str, array: np.ndarray) -> np.ndarray:
 
 def check_keys(keys: list[str]) -> None:
     """Raise InputError for an unknown key, a missing one, or a gap in the layers."""
-    layers = {"train": set(), "test": set()}
+    layers, splits = {1}, ["train", "test"]
+    required = list(REQUIRED_KEYS)
+    if any("_validation" in key for key in keys):
+        splits.append("validation")
+        required += ["inputs_validation", "labels_validation"]
     for key in keys:
         match = ATTENTION_KEY.fullmatch(key)
         if match:
-            layers[match[1]].add(int(match[2]))
-        elif key not in PLAIN_KEYS:
-            known = ", ".join((*PLAIN_KEYS, "attention_train_1", "attention_test_1"))
+            layers.add(int(match[2]))
+        elif key not in REQUIRED_KEYS + OPTIONAL_KEYS:
+            names = (*REQUIRED_KEYS, *OPTIONAL_KEYS, "attention_train_1", "attention_test_1")
+            known = ", ".join(names)
             raise InputError(
                 key, Verbatim("(unknown array)"), f"remove it or rename it; known: {known}, …"
             )
-    count = max(layers["train"] | layers["test"] | {1})
-    required = [key for key in PLAIN_KEYS if key not in OPTIONAL_KEYS]
-    for layer in range(1, count + 1):
-        required += [f"attention_train_{layer}", f"attention_test_{layer}"]
+    for layer in range(1, max(layers) + 1):
+        required += [f"attention_{split}_{layer}" for split in splits]
     for key in required:
         if key not in keys:
             raise InputError(key, ABSENT, "this array is required; add it to the .npz file")

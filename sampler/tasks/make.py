@@ -53,7 +53,10 @@ def keep_heads(task: Task, kept: KeptHeads) -> Task:
         tuple(of_layer[head] for head in heads)
         for of_layer, heads in zip(task.head_names, kept, strict=True)
     )
-    return Task(select(task.train, kept), select(task.test, kept), names, name_paths(names))
+    validation = None if task.validation is None else select(task.validation, kept)
+    return Task(
+        select(task.train, kept), select(task.test, kept), names, name_paths(names), validation
+    )
 
 
 def select(split: Split, kept: KeptHeads) -> Split:

@@ -10,7 +10,7 @@ from sampler.jobs.recipe_sections import AttentionSection, MarkovChainSection
 from sampler.tasks.task import Split, Task, name_paths
 
 # First entries of the spawn keys: the random streams of a task never share numbers.
-TRAIN_STREAM, TEST_STREAM, HEAD_STREAM = 0, 1, 2
+TRAIN_STREAM, TEST_STREAM, HEAD_STREAM, VALIDATION_STREAM = 0, 1, 2, 3
 
 
 def make_markov_chain(settings: MarkovChainSection, attention: AttentionSection) -> Task:
@@ -22,8 +22,11 @@ def make_markov_chain(settings: MarkovChainSection, attention: AttentionSection)
     weights = draw_heads(settings, attention)
     train = draw_split(settings, settings.examples_train, TRAIN_STREAM, weights)
     test = draw_split(settings, settings.examples_test, TEST_STREAM, weights)
+    validation = None
+    if settings.examples_validation:
+        validation = draw_split(settings, settings.examples_validation, VALIDATION_STREAM, weights)
     names = tuple(name_heads(kinds) for kinds in attention.heads)
-    return Task(train, test, names, name_paths(names))
+    return Task(train, test, names, name_paths(names), validation)
 
 
 def draw_heads(settings: MarkovChainSection, attention: AttentionSection) -> tuple[np.ndarray, ...]:

@@ -22,7 +22,7 @@ NAMED_PATHS: Mapping[tuple[str, ...], str] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Split:
-    """The examples of one split, training or test.
+    """The examples of one split: training, validation or test.
 
     inputs     [example, token, channel], float64
     labels     [example, output], float64; None where a test split has no labels
@@ -51,18 +51,22 @@ class Task:
     """Training and test data with the attention matrices that the inputs fix.
 
     head_names has one tuple of names per layer; path_names follows the flat path order, the head
-    of layer 1 varying slowest. Raises InputError, naming the array, if anything does not fit.
+    of layer 1 varying slowest. Settings are chosen on `validation`, which has labels (None: there
+    is no such split). Raises InputError, naming the array, if anything does not fit.
     """
 
     train: Split
     test: Split
     head_names: tuple[tuple[str, ...], ...]
     path_names: tuple[str, ...]
+    validation: Split | None = None
 
     def __post_init__(self) -> None:
         check_split(self.train, "train")
-        check_split(self.test, "test")
-        check_agreement(self.train, self.test)
+        for name, split in (("test", self.test), ("validation", self.validation)):
+            if split is not None:
+                check_split(split, name)
+                check_agreement(self.train, split, name)
         if tuple(map(len, self.head_names)) != self.heads:
             raise InputError(
                 "head_names", self.head_names, f"name the heads of each layer, {self.heads} in all"
@@ -88,6 +92,11 @@ class Task:
     def channels(self) -> int:
         return self.train.channels
 
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        """Training, test and, where there is one, validation split."""
+        return tuple(s for s in (self.train, self.test, self.validation) if s is not None)
+
 
 def name_paths(head_names: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
     """Names of all paths in flat order: a known name, or the names of the heads on the path."""
@@ -105,8 +114,8 @@ def check_split(split: Split, name: str) -> None:
                 split.labels.shape,
                 f"give one label for each of the {split.examples} examples of inputs_{name}",
             )
-    elif name == "train":
-        raise InputError("labels_train", None, "training needs labels [example, output]")
+    elif name != "test":
+        raise InputError(f"labels_{name}", None, "this split needs labels [example, output]")
     if not split.attention:
         raise InputError(f"attention_{name}", (), "give attention matrices for at least one layer")
     for layer, matrices in enumerate(split.attention, start=1):
@@ -122,30 +131,32 @@ def check_split(split: Split, name: str) -> None:
             )
 
 
-def check_agreement(train: Split, test: Split) -> None:
-    """Raise InputError unless training and test split describe the same network and labels."""
-    if test.channels != train.channels:
+def check_agreement(train: Split, other: Split, name: str) -> None:
+    """Raise InputError unless another split describes the same network and labels as training."""
+    if other.channels != train.channels:
         raise InputError(
-            "inputs_test", test.inputs.shape, f"use {train.channels} channels, as in inputs_train"
+            f"inputs_{name}",
+            other.inputs.shape,
+            f"use {train.channels} channels, as in inputs_train",
         )
-    if test.labels is not None and test.labels.shape[1] != train.labels.shape[1]:
+    if other.labels is not None and other.labels.shape[1] != train.labels.shape[1]:
         raise InputError(
-            "labels_test",
-            test.labels.shape,
+            f"labels_{name}",
+            other.labels.shape,
             f"use {train.labels.shape[1]} outputs, as in labels_train",
         )
-    if len(test.attention) != len(train.attention):
+    if len(other.attention) != len(train.attention):
         raise InputError(
-            "attention_test",
-            f"{len(test.attention)} layers",
+            f"attention_{name}",
+            f"{len(other.attention)} layers",
             f"give {len(train.attention)} layers, as in attention_train",
         )
-    for layer, (of_train, of_test) in enumerate(zip(train.attention, test.attention, strict=True)):
-        if of_test.shape[1] != of_train.shape[1]:
+    for layer, (ours, theirs) in enumerate(zip(train.attention, other.attention, strict=True)):
+        if theirs.shape[1] != ours.shape[1]:
             raise InputError(
-                f"attention_test_{layer + 1}",
-                of_test.shape,
-                f"use {of_train.shape[1]} heads, as in attention_train_{layer + 1}",
+                f"attention_{name}_{layer + 1}",
+                theirs.shape,
+                f"use {ours.shape[1]} heads, as in attention_train_{layer + 1}",
             )
 
 
