@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from sampler import __version__
-from sampler.errors import ExitCode, InputError, NotConvergedError, one_line
+from sampler.errors import ExitCode, InputError, RequeueError, one_line
 
 # Modules that read data or compute are imported by the command that needs them: --help is
 # instant, and a bad recipe is reported before JAX is there.
@@ -39,8 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(arguments.handler(arguments))
     except KeyboardInterrupt:
         return report(arguments, "interrupted", ExitCode.INTERRUPTED)
-    except (InputError, NotConvergedError) as problem:
+    except (InputError, RequeueError) as problem:
         return report(arguments, one_line(str(problem)), problem.exit_code)
+    except OSError as problem:  # a full disk behind stdout, say: nothing of a run writes elsewhere
+        reason = f"{problem.strerror or problem} ({problem.filename or 'standard output'})"
+        return report(arguments, f"cannot write: {one_line(reason)}", ExitCode.BAD_INPUT)
     except Exception as problem:
         text = f"internal error: {type(problem).__name__}: {one_line(str(problem))}"
         return report(arguments, f"{text} (rerun with --debug)", ExitCode.INTERNAL_ERROR)
@@ -87,19 +90,63 @@ def figures(arguments: argparse.Namespace) -> ExitCode:
     return continue_with("figures", arguments)
 
 
-def start(job: str, arguments: argparse.Namespace) -> ExitCode:
-    """Validate recipe, data and output directory; only then import JAX and do the job."""
+def start(command: str, arguments: argparse.Namespace) -> ExitCode:
+    """Validate recipe, data and output directory; only then import JAX and do the command."""
+    from sampler.jobs.claim import claim_directory
+    from sampler.jobs.fingerprint import fingerprint
+    from sampler.jobs.interruption import listening
+    from sampler.jobs.lock import locked
     from sampler.jobs.recipe import load_recipe
-    from sampler.jobs.run_directory import claim_directory, default_directory
+    from sampler.jobs.run_directory import default_directory
     from sampler.tasks.make import make_task
 
-    recipe = load_recipe(arguments.recipe, arguments.overrides)
-    task = make_task(recipe)
-    directory = claim_directory(arguments.out or default_directory(recipe), recipe)
-    use_float64()
-    from sampler.jobs import run as jobs
+    with listening() as interruption:
+        recipe = load_recipe(arguments.recipe, arguments.overrides)
+        task = make_task(recipe)
+        directory = arguments.out or default_directory(recipe)
+        claim_directory(directory, recipe, command, fingerprint(recipe, task))
+        with locked(directory):
+            use_float64()
+            from sampler.jobs import run as jobs
 
-    return getattr(jobs, job)(recipe, task, directory)
+            return jobs.work(command, recipe, task, directory, interruption)
+
+
+def resume(arguments: argparse.Namespace) -> ExitCode:
+    from sampler.jobs.continuation import begun_in, extended
+    from sampler.jobs.interruption import listening
+    from sampler.jobs.lock import locked
+
+    directory = arguments.directory
+    with listening() as interruption:
+        command, recipe, task = begun_in(directory)
+        with locked(directory):
+            if arguments.more:
+                recipe = extended(directory, recipe, arguments.more)
+            use_float64()
+            from sampler.jobs import run as jobs
+
+            return jobs.work(command, recipe, task, directory, interruption)
+
+
+def reproduce(arguments: argparse.Namespace) -> ExitCode:
+    from sampler.jobs.continuation import begun_in
+    from sampler.jobs.interruption import listening
+
+    with listening() as interruption:
+        command, recipe, task = begun_in(arguments.directory)
+        use_float64()
+        from sampler.jobs.reproduce import reproduce_run
+
+        return reproduce_run(command, recipe, task, arguments.directory, interruption)
+
+
+def status(arguments: argparse.Namespace) -> ExitCode:
+    from sampler.jobs.run_directory import find_directory
+    from sampler.jobs.status import status_text
+
+    print(status_text(find_directory(arguments.directory)))
+    return ExitCode.OK
 
 
 def continue_with(stage: str, arguments: argparse.Namespace) -> ExitCode:
@@ -147,7 +194,8 @@ def make_parser() -> argparse.ArgumentParser:
         prog=PROGRAM,
         description="Theory and sampling of Bayesian deep multi-head attention networks.",
         epilog="Exit codes: 0 fine; 1 internal error; 2 bad recipe, data or command line; "
-        "3 sampled, but diagnostics fail; 4 saddle point not converged; 130 interrupted.",
+        "3 sampled, but diagnostics fail; 4 saddle point not converged; 5 not reproduced; "
+        "75 stopped by a signal with everything saved, start it again; 130 interrupted.",
     )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -175,6 +223,17 @@ def make_parser() -> argparse.ArgumentParser:
     add_recipe_command(
         commands, sample, "sampling only", "sample runs/quickstart.toml --set sampler.seed=1"
     )
+    continuing = add_stage_command(
+        commands, resume, "go on with an interrupted run; append draws to a finished one"
+    )
+    continuing.add_argument(
+        "--more",
+        type=positive_count,
+        metavar="DRAWS",
+        help="append so many draws per chain to a finished run, without new warm-up",
+    )
+    add_stage_command(commands, status, "say where a run or a sweep stands")
+    add_stage_command(commands, reproduce, "redo a run and compare it with the stored one")
     add_stage_command(commands, compare, "compare stored theory and stored draws")
     add_stage_command(commands, diagnose, "diagnose stored draws")
     add_stage_command(commands, figures, "draw the figures from stored results")
@@ -205,6 +264,14 @@ def add_stage_command(commands, handler: Callable, summary: str):
     example = f"{handler.__name__} runs/results/quickstart-1a2b3c4d"
     command = add_command(commands, handler, summary, example)
     command.add_argument("directory", type=Path, metavar="DIR", help="directory of an earlier run")
+    return command
+
+
+def positive_count(text: str) -> int:
+    """A whole number above zero, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
 
 
 def add_command(commands, handler: Callable, summary: str, example: str):

@@ -11,6 +11,9 @@ class ExitCode(IntEnum):
     BAD_INPUT = 2
     DIAGNOSTICS_FAILED = 3
     NOT_CONVERGED = 4
+    NOT_REPRODUCED = 5
+    # EX_TEMPFAIL of sysexits.h: everything is saved, start the same command again.
+    REQUEUE = 75
     INTERRUPTED = 130
 
 
@@ -33,10 +36,10 @@ class InputError(Exception):
         return type(self), (self.field, self.value, self.remedy)
 
 
-class NotConvergedError(Exception):
-    """The saddle point was not reached; the text names the value, the limit and the remedy."""
+class RequeueError(Exception):
+    """A signal asked the program to stop and everything is saved: it can be started again."""
 
-    exit_code = ExitCode.NOT_CONVERGED
+    exit_code = ExitCode.REQUEUE
 
 
 class Verbatim(str):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sampler.cli import main
-from sampler.errors import ExitCode, InputError, NotConvergedError
+from sampler.errors import ExitCode, InputError, RequeueError
 
 SHORTEST = """
 name = "shortest"
@@ -221,7 +221,7 @@ def test_what_is_raised_decides_the_exit_code(capsys, recipe, monkeypatch):
         return make_task
 
     for problem, expected in (
-        (NotConvergedError("gradient norm 1e-3, limit 1e-10: raise theory.max_steps"), 4),
+        (RequeueError("SIGTERM received: draws 3 of 9 is saved; use `resume`"), 75),
         (KeyboardInterrupt(), 130),
         (RuntimeError("two\nlines"), 1),
         (InputError("field", "value", "remedy"), 2),

@@ -140,6 +140,7 @@ class SamplerSection(Section):
     `warmup` has its default by space: whitened order parameters need little of it.
     `weight_draws` asks for so many exact draws of all weights from draws of order parameters;
     `keep_weights` keeps the weights that are sampled in the other two spaces.
+    `checkpoint_seconds` is the computing time after which draws and state are saved.
     """
 
     space: Space = "order_parameters"
@@ -156,6 +157,7 @@ class SamplerSection(Section):
     max_tree_depth: Annotated[int, Field(strict=True, ge=1, le=20)] = 10
     target_acceptance: Annotated[float, Field(strict=True, gt=0, lt=1)] = 0.8
     largest_width: dict[Space, Count] = Field(default_factory=dict)
+    checkpoint_seconds: NotNegative = 10.0
 
     @property
     def warmup_steps(self) -> int:

@@ -1,23 +1,32 @@
-"""Commands as sequences of stages, and their exit codes."""
+"""Commands as sequences of stages, each done once, and their exit codes."""
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from sampler.errors import ExitCode
+from sampler.jobs.chain_keeper import ChainKeeper
+from sampler.jobs.claim import claim_directory
+from sampler.jobs.fingerprint import fingerprint
 from sampler.jobs.finite_size_table import write_finite_size
-from sampler.jobs.manifest import write_manifest
+from sampler.jobs.interruption import Interruption
+from sampler.jobs.lock import locked
+from sampler.jobs.log import log_to
+from sampler.jobs.manifest import finish_command, read_manifest, record_stage
+from sampler.jobs.point_directory import point_directory
 from sampler.jobs.recipe import Recipe, load_recipe
-from sampler.jobs.run_directory import RECIPE_FILE, claim_directory
+from sampler.jobs.run_directory import CHECKPOINT_FOLDER, RECIPE_FILE, remove_unfinished
 from sampler.jobs.stages import (
     compare_stage,
     diagnose_stage,
     sample_stage,
     solve_stage,
 )
-from sampler.jobs.storage import read_draws
-from sampler.jobs.sweep_table import point_directory, write_sweep_table
+from sampler.jobs.storage import COMPARISON_FILE, DRAWS_FILE, THEORY_FILE, read_draws, read_theory
+from sampler.jobs.sweep_table import write_sweep_table
 from sampler.presentation.summary import (
     comparison_text,
     diagnostics_text,
@@ -28,22 +37,95 @@ from sampler.tasks.make import make_task
 from sampler.tasks.task import Task
 
 LOG = logging.getLogger("attention_posterior")
-Job = Callable[[Recipe, Problem, Path], ExitCode]
 
 
-def run(recipe: Recipe, task: Task, directory: Path) -> ExitCode:
-    """Theory, sampling, diagnostics, comparison and figures of every point."""
-    return _at_every_point(_run_point, recipe, task, directory)
+@dataclass(frozen=True)
+class Point:
+    """One run to be done: a recipe without a sweep, its data and its claimed directory."""
+
+    recipe: Recipe
+    task: Task
+    directory: Path
+    interruption: Interruption
+
+    def sampled(self) -> bool:
+        """Whether this width is sampled: `sampler.largest_width` leaves wider ones to theory."""
+        limit = self.recipe.sampler.largest_width.get(self.recipe.sampler.space)
+        return limit is None or max(self.recipe.network.layer_widths(self.task.layers)) <= limit
+
+    def keeper(self) -> ChainKeeper:
+        """Keeps the chains of this point on disk."""
+        folder = self.directory / CHECKPOINT_FOLDER
+        return ChainKeeper(folder, fingerprint(self.recipe, self.task), self.interruption)
+
+    def done(self, stage: str, *files: str) -> bool:
+        """Whether a stage is recorded as finished and its files are there."""
+        finished = stage in read_manifest(self.directory).get("seconds", {})
+        return finished and all((self.directory / file).is_file() for file in files)
 
 
-def solve(recipe: Recipe, task: Task, directory: Path) -> ExitCode:
-    """Theory only, at every point."""
-    return _at_every_point(_solve_point, recipe, task, directory)
+def work(
+    command: str, recipe: Recipe, task: Task, directory: Path, interruption: Interruption
+) -> ExitCode:
+    """Do "run", "solve" or "sample" in a claimed directory, or what is left of it.
+
+    A sweep is done point by point, each in a directory of its own. Raises RequeueError when the
+    interruption asks to stop, with everything saved.
+    """
+    with log_to(directory):
+        remove_unfinished(directory)
+        if not recipe.sweep:
+            code = work_on_point(command, Point(recipe, task, directory, interruption))
+            print(f"results: {directory}")
+            return code
+        codes = []
+        for label, point in recipe.points():
+            print(f"\n{recipe.name}, {label}", flush=True)
+            LOG.info("point %s", label)
+            own_task = task if _same_task(point, recipe) else make_task(point)
+            where = point_directory(directory, label)
+            claim_directory(where, point, command, fingerprint(point, own_task))
+            with locked(where):
+                remove_unfinished(where)
+                codes.append(work_on_point(command, Point(point, own_task, where, interruption)))
+        gather(command, recipe, directory)
+        code = max(codes)
+        finish_command(directory, command, code)
+        print(f"results: {directory}")
+        return code
 
 
-def sample(recipe: Recipe, task: Task, directory: Path) -> ExitCode:
-    """Sampling and diagnostics only, at every point."""
-    return _at_every_point(_sample_point, recipe, task, directory)
+def work_on_point(command: str, point: Point) -> ExitCode:
+    """Do what is left of a command for one point; nothing if it came to its end before."""
+    code = finished_with(command, point)
+    if code is not None:
+        print(f"{point.directory}: `{command}` was finished before, with exit code {int(code)}")
+        return code
+    problem = make_problem(point.recipe, point.task)
+    code = COMMANDS[command](point, problem)
+    finish_command(point.directory, command, code)
+    return code
+
+
+def finished_with(command: str, point: Point) -> ExitCode | None:
+    """Exit code of a command that came to its end here, its files still there; else None."""
+    files = {
+        "solve": [THEORY_FILE],
+        "sample": [DRAWS_FILE, COMPARISON_FILE],
+        "run": [THEORY_FILE, *([DRAWS_FILE, COMPARISON_FILE] if point.sampled() else [])],
+    }[command]
+    code = read_manifest(point.directory).get("finished", {}).get(command)
+    if code is None or not all((point.directory / file).is_file() for file in files):
+        return None
+    return ExitCode(code)
+
+
+def gather(command: str, recipe: Recipe, directory: Path) -> None:
+    """The tables and figures of a sweep from the directories of its points."""
+    write_sweep_table(directory, recipe)
+    write_finite_size(directory, recipe)
+    if command != "sample":
+        figures(directory)
 
 
 def compare(directory: Path) -> ExitCode:
@@ -71,36 +153,47 @@ def figures(directory: Path) -> ExitCode:
     return ExitCode.OK
 
 
-def _run_point(recipe: Recipe, problem: Problem, directory: Path) -> ExitCode:
-    code = _solve_point(recipe, problem, directory)
-    if _samples_at(recipe, problem):
-        code = max(code, _sample_point(recipe, problem, directory))
-        print(comparison_text(directory), flush=True)
-    figures(directory)
+def _run(point: Point, problem: Problem) -> ExitCode:
+    code = _solve(point, problem)
+    if point.sampled():
+        code = max(code, _sample(point, problem))
+        print(comparison_text(point.directory), flush=True)
+    figures(point.directory)
     return code
 
 
-def _solve_point(recipe: Recipe, problem: Problem, directory: Path) -> ExitCode:
-    started = time.perf_counter()
-    table = solve_stage(problem, recipe, directory)
-    write_manifest(directory, recipe, {"solve": time.perf_counter() - started})
+def _solve(point: Point, problem: Problem) -> ExitCode:
+    if point.done("solve", THEORY_FILE):
+        table = read_theory(point.directory)
+    else:
+        with _timed(point, "solve"):
+            table = solve_stage(problem, point.recipe, point.directory)
     print(theory_text(table), flush=True)
     return ExitCode.OK if table.attrs["converged"] else ExitCode.NOT_CONVERGED
 
 
-def _sample_point(recipe: Recipe, problem: Problem, directory: Path) -> ExitCode:
-    started = time.perf_counter()
-    sample_stage(problem, recipe, directory)
-    write_manifest(directory, recipe, {"sample": time.perf_counter() - started})
-    diagnostics = compare_stage(directory)["diagnostics"]
+def _sample(point: Point, problem: Problem) -> ExitCode:
+    if not point.done("sample", DRAWS_FILE):
+        point.interruption.leave_if_asked("everything before the sampling")
+        with _timed(point, "sample"):
+            sample_stage(problem, point.recipe, point.directory, point.keeper())
+    diagnostics = compare_stage(point.directory)["diagnostics"]
     print(diagnostics_text(diagnostics), flush=True)
     return _verdict(diagnostics["verdict"])
 
 
-def _samples_at(recipe: Recipe, problem: Problem) -> bool:
-    """Whether this width is sampled: `sampler.largest_width` may leave wide points to theory."""
-    limit = recipe.sampler.largest_width.get(recipe.sampler.space)
-    return limit is None or max(problem.architecture.widths) <= limit
+COMMANDS: dict[str, Callable[[Point, Problem], ExitCode]] = {
+    "run": _run,
+    "solve": _solve,
+    "sample": _sample,
+}
+
+
+@contextmanager
+def _timed(point: Point, stage: str) -> Iterator[None]:
+    started = time.perf_counter()
+    yield
+    record_stage(point.directory, stage, time.perf_counter() - started)
 
 
 def _same_task(one: Recipe, other: Recipe) -> bool:
@@ -114,33 +207,3 @@ def _same_task(one: Recipe, other: Recipe) -> bool:
 
 def _verdict(verdict: str) -> ExitCode:
     return ExitCode.OK if verdict == "pass" else ExitCode.DIAGNOSTICS_FAILED
-
-
-def _at_every_point(job: Job, recipe: Recipe, task: Task, directory: Path) -> ExitCode:
-    """Do the job in the directory, or, for a sweep, in one directory per point."""
-    handler = logging.FileHandler(directory / "run.log", encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    LOG.setLevel(logging.INFO)
-    LOG.addHandler(handler)
-    LOG.propagate = False
-    try:
-        if not recipe.sweep:
-            code = job(recipe, make_problem(recipe, task), directory)
-            print(f"results: {directory}")
-            return code
-        codes = []
-        for label, point in recipe.points():
-            print(f"\n{recipe.name}, {label}", flush=True)
-            LOG.info("point %s", label)
-            own_task = task if _same_task(point, recipe) else make_task(point)
-            where = claim_directory(point_directory(directory, label), point)
-            codes.append(job(point, make_problem(point, own_task), where))
-        write_sweep_table(directory, recipe)
-        write_finite_size(directory, recipe)
-        if job is not _sample_point:
-            figures(directory)
-        print(f"results: {directory}")
-        return max(codes)
-    finally:
-        LOG.removeHandler(handler)
-        handler.close()

@@ -1,50 +1,26 @@
-"""The directory a run writes to: claimed before anything is computed, and found again later."""
+"""The directory a run writes to: what it is called, how it is found, and how files get there."""
 
 import os
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from sampler.errors import InputError
-from sampler.jobs.recipe import Recipe, load_recipe
+from sampler.jobs.recipe import Recipe
 
 RECIPE_FILE = "recipe.toml"
 RESULTS = Path("runs") / "results"
+CHECKPOINT_FOLDER = "checkpoint"
+FIGURE_FOLDER = "figures"
+# Files in the making; a killed process leaves them behind.
+UNFINISHED = ".part-"
+# Two checkpoints take turns, so that one is whole whatever happens to the other.
+CHECKPOINT_SLOTS = ("state-0.bin", "state-1.bin")
 
 
 def default_directory(recipe: Recipe) -> Path:
     """runs/results/<name>-<hash8>, relative to the current directory."""
     return RESULTS / f"{recipe.name}-{recipe.hash8}"
-
-
-def claim_directory(directory: Path, recipe: Recipe) -> Path:
-    """Make the directory of this recipe and write the resolved recipe into it.
-
-    A directory that holds results of the same recipe is used again. Raises InputError, leaving
-    nothing behind, if the directory cannot be written or holds anything else.
-    """
-    made = missing_ancestors(directory)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        entries = list(directory.iterdir())
-        if entries and directory / RECIPE_FILE not in entries:
-            raise InputError(
-                "--out", str(directory), "is neither empty nor a run directory; choose another"
-            )
-        if entries and load_recipe(directory / RECIPE_FILE) != recipe:
-            raise InputError(
-                "--out", str(directory), "holds a run of another recipe; choose another directory"
-            )
-        write_whole(directory / RECIPE_FILE, recipe.to_toml())
-    except OSError as problem:
-        for folder in made:  # the deepest first; only what was made here, and only if empty
-            remove_if_empty(folder)
-        reason = problem.strerror or str(problem)
-        raise InputError(
-            "--out", str(directory), f"{reason}; choose a directory that can be written"
-        ) from None
-    return directory
 
 
 def find_directory(directory: Path) -> Path:
@@ -67,7 +43,8 @@ def write_whole(path: Path, text: str) -> None:
 
 def fill_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then put it in place in one step."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+    prefix = f"{UNFINISHED}{path.stem}-"
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=prefix, suffix=path.suffix)
     os.close(handle)
     temporary = Path(name)
     try:
@@ -76,22 +53,18 @@ def fill_whole(path: Path, write: Callable[[Path], object]) -> None:
             os.fsync(file.fileno())
         temporary.chmod(0o644)
         os.replace(temporary, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # or the new name might not survive a power failure
+        finally:
+            os.close(folder)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
-def missing_ancestors(directory: Path) -> list[Path]:
-    """The directory and those above it that do not exist, the deepest first."""
-    missing = []
-    with suppress(OSError):
-        for folder in (directory, *directory.parents):
-            if folder.exists():
-                break
-            missing.append(folder)
-    return missing
-
-
-def remove_if_empty(folder: Path) -> None:
-    with suppress(OSError):
-        folder.rmdir()
+def remove_unfinished(directory: Path) -> None:
+    """Remove what a killed process left half-written; only for whoever holds the directory."""
+    for folder in (directory, directory / CHECKPOINT_FOLDER, directory / FIGURE_FOLDER):
+        for path in folder.glob(f"{UNFINISHED}*"):
+            path.unlink(missing_ok=True)

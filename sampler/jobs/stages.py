@@ -18,7 +18,10 @@ from sampler.analysis.draws_table import (
     stored_statistics,
 )
 from sampler.analysis.theory_table import theory_table
+from sampler.analysis.validation import validation_comparison
+from sampler.jobs.chain_keeper import ChainKeeper
 from sampler.jobs.importance_stage import draw_independently
+from sampler.jobs.json_file import write_json
 from sampler.jobs.progress import LOG, SamplingProgress
 from sampler.jobs.recipe import Recipe
 from sampler.jobs.storage import (
@@ -27,7 +30,6 @@ from sampler.jobs.storage import (
     read_draws,
     read_theory,
     write_draws,
-    write_json,
     write_theory,
 )
 from sampler.mcmc.chunks import sample_in_chunks
@@ -55,8 +57,13 @@ def solve_stage(problem: Problem, recipe: Recipe, directory: Path) -> xr.Dataset
     return table
 
 
-def sample_stage(problem: Problem, recipe: Recipe, directory: Path) -> xr.DataTree:
-    """Draw from the posterior in the recipe's space and precision, and store `draws.nc`."""
+def sample_stage(
+    problem: Problem, recipe: Recipe, directory: Path, keeper: ChainKeeper
+) -> xr.DataTree:
+    """Draw from the posterior in the recipe's space and precision, and store `draws.nc`.
+
+    Chains go on from the checkpoint that the keeper finds, if there is one.
+    """
     settings = recipe.sampler
     refuse_impossible_weights(problem, recipe)
     started = time.perf_counter()
@@ -66,10 +73,6 @@ def sample_stage(problem: Problem, recipe: Recipe, directory: Path) -> xr.DataTr
         attended_test = jnp.asarray(problem.attended_test, settings.precision)
         space = make_space(settings.space, learning, attended_test, settings.keep_weights)
 
-        def on_chunk(chunk) -> None:
-            collected(chunk)
-            progress(chunk)
-
         chains, outcome = chain_settings(recipe), None
         if settings.algorithm == "importance":
             outcome = draw_independently(learning, space, chains)
@@ -78,7 +81,14 @@ def sample_stage(problem: Problem, recipe: Recipe, directory: Path) -> xr.DataTr
         if outcome is not None and outcome.chunk is not None:
             collected(outcome.chunk)
         else:
-            sample_in_chunks(space, chains, on_chunk)
+            earlier = keeper.go_on(collected, settings.checkpoint_seconds)
+
+            def on_chunk(chunk) -> None:
+                collected(chunk)
+                progress(chunk)
+                keeper(chunk)
+
+            sample_in_chunks(space, chains, on_chunk, earlier)
         weights = None
         if settings.weight_draws:
             weights = draw_weights_back(learning, collected.draws, settings)
@@ -87,7 +97,7 @@ def sample_stage(problem: Problem, recipe: Recipe, directory: Path) -> xr.DataTr
         "space": settings.space,
         "algorithm": "importance" if independent else chains.algorithm,
         "max_tree_depth": settings.max_tree_depth,
-        "seconds": time.perf_counter() - started,
+        "seconds": time.perf_counter() - started + keeper.seconds_before,
         "seconds_warmup": collected.seconds["warmup"],
         "seconds_draws": collected.seconds["draws"],
         "gradients": collected.gradients,
@@ -149,8 +159,9 @@ def compare_stage(directory: Path) -> dict:
     tree = read_draws(directory)
     diagnostics = diagnose_stage(tree)
     comparison = {"diagnostics": diagnostics.as_dict(), "cost": cost(tree, diagnostics)}
-    if (directory / THEORY_FILE).is_file():
-        theory = read_theory(directory)
+    theory = read_theory(directory) if (directory / THEORY_FILE).is_file() else None
+    comparison |= validation_comparison(theory, tree)
+    if theory is not None:
         compared = compare_draws(
             theory, stored_draws(tree), stored_moments(tree), stored_labels(tree)
         )

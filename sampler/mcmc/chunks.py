@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ import numpy as np
 from sampler.mcmc.kernel import make_kernel, start_chains
 from sampler.mcmc.settings import ChainSettings
 from sampler.mcmc.sharing import place_chains, share_chains
+from sampler.mcmc.snapshot import Snapshot, restored_state, state_arrays
 from sampler.posterior.space import SampledSpace
 
 # A chunk holds at most this many draws per chain and bytes in all, and lasts about this long.
@@ -35,6 +37,7 @@ class Chunk:
     statistics    ArviZ name → [chain, draw] of every step
     seconds       wall time of this chunk
     compiled      whether the chunk's time includes compilation
+    state         state of all chains after this chunk; None where no chains ran
     """
 
     phase: str
@@ -44,6 +47,12 @@ class Chunk:
     statistics: Mapping[str, np.ndarray]
     seconds: float
     compiled: bool = False
+    state: Any = None
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What it takes to go on after this chunk."""
+        return Snapshot(self.phase, self.done, state_arrays(self.state))
 
     @property
     def draws(self) -> int:
@@ -52,11 +61,21 @@ class Chunk:
 
 
 def sample_in_chunks(
-    space: SampledSpace, settings: ChainSettings, on_chunk: Callable[[Chunk], None]
+    space: SampledSpace,
+    settings: ChainSettings,
+    on_chunk: Callable[[Chunk], None],
+    resume: Snapshot | None = None,
 ) -> None:
-    """Run warm-up, then draws, of all chains; every finished chunk goes to `on_chunk`."""
+    """Run warm-up, then draws, of all chains; every finished chunk goes to `on_chunk`.
+
+    From a snapshot of the same chains they go on as if they had never stopped, bit for bit. Raises
+    SnapshotMismatch for a snapshot of other chains.
+    """
     kernel = make_kernel(space, settings)
+    # Also makes the potential of the kernel, so it is called even where its state is replaced.
     state = start_chains(kernel, space, settings)
+    if resume is not None:
+        state = restored_state(resume.arrays, state)
     observation_key = jax.random.fold_in(jax.random.key(settings.seed), OBSERVATION_STREAM)
     chain_keys = jax.random.split(observation_key, settings.chains)
     state, chain_keys, data = place_chains(
@@ -68,7 +87,7 @@ def sample_in_chunks(
     advance = share_chains(partial(_advance, step, capacity), settings.chains)
     compiled_for: set[int] = set()
     for phase, total in (("warmup", settings.warmup), ("draws", settings.draws)):
-        done, length = 0, 1
+        done, length = _done_before(resume, phase, total), 1
         thinning = settings.thinning if phase == "draws" else 1
         while done < total:
             started = time.perf_counter()
@@ -83,8 +102,15 @@ def sample_in_chunks(
             statistics = _by_chain(statistics, length)
             compiled = thinning not in compiled_for
             compiled_for.add(thinning)
-            on_chunk(Chunk(phase, done, total, kept, statistics, seconds, compiled))
+            on_chunk(Chunk(phase, done, total, kept, statistics, seconds, compiled, state))
             length = _next_length(length, seconds, capacity)
+
+
+def _done_before(resume: Snapshot | None, phase: str, total: int) -> int:
+    """Steps of a phase that lie before the snapshot."""
+    if resume is None or (resume.phase, phase) == ("warmup", "draws"):
+        return 0
+    return resume.done if resume.phase == phase else total
 
 
 def _capacity(rows) -> int:

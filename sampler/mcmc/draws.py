@@ -1,5 +1,6 @@
 """Draws gathered chunk by chunk: kept whole, or as running moments where they would not fit."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,14 +48,31 @@ class DrawCollector:
             where.setdefault(name, []).append(values)
         for name, values in chunk.observables.items():
             if self._is_reduced(name, values):
-                batches = self._batches.setdefault(name, _Batches(self.draws_total))
+                size = max(1, self.draws_total // BATCHES_PER_CHAIN)
+                batches = self._batches.setdefault(name, _Batches(size))
                 batches.add(values)
             else:
                 self._pieces.setdefault(name, []).append(values)
 
     def _is_reduced(self, name: str, values: np.ndarray) -> bool:
+        if name in self._batches or name in self._pieces:
+            return name in self._batches
         per_draw = values[:, 0].nbytes
         return name in self.may_be_reduced and per_draw * self.draws_total > self.kept_bytes
+
+    @property
+    def reduced(self) -> frozenset[str]:
+        """Names of the quantities of which only moments are kept."""
+        return frozenset(self._batches)
+
+    @property
+    def partial_moments(self) -> dict[str, dict[str, np.ndarray]]:
+        """Sums of the batches so far, name → arrays: what `restore` takes."""
+        return {name: batches.arrays for name, batches in self._batches.items()}
+
+    def restore(self, partial_moments: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+        """Go on with sums of batches from where an earlier collector of these draws stood."""
+        self._batches = {name: _Batches.of(sums) for name, sums in partial_moments.items()}
 
     @property
     def draws(self) -> dict[str, np.ndarray]:
@@ -86,10 +104,25 @@ class DrawCollector:
 class _Batches:
     """Sums of draws in batches of equal size; an incomplete last batch is left out."""
 
-    def __init__(self, draws_total: int) -> None:
-        self._size = max(1, draws_total // BATCHES_PER_CHAIN)
+    def __init__(self, size: int) -> None:
+        self._size = size
         self._seen = 0
         self._sums: list[list[np.ndarray]] = []
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray]) -> "_Batches":
+        batches = cls(int(arrays["size"]))
+        batches._seen = int(arrays["seen"])
+        batches._sums = [[*pair] for pair in np.array(arrays["sums"])]
+        return batches
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {
+            "size": np.asarray(self._size),
+            "seen": np.asarray(self._seen),
+            "sums": np.array(self._sums),
+        }
 
     def add(self, values: np.ndarray) -> None:
         for draw in np.swapaxes(values, 0, 1).astype(np.float64):

@@ -5,7 +5,11 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from sampler.jobs.storage import COMPARISON_FILE, read_json, read_theory
+from sampler.jobs.json_file import read_json
+from sampler.jobs.storage import (
+    COMPARISON_FILE,
+    read_theory,
+)
 
 MOST_ROWS = 15
 

@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 
 from sampler.errors import InputError
+from sampler.jobs.json_file import plain, read_json, write_atomically, write_json
 from sampler.jobs.storage import (
-    plain,
     read_draws,
-    read_json,
     read_theory,
-    write_atomically,
-    write_json,
 )
 
 

@@ -1,0 +1,68 @@
+"""What a run must have in common with an earlier one to go on with it."""
+
+import hashlib
+
+import numpy as np
+
+from sampler import __version__
+from sampler.jobs.recipe import Recipe
+from sampler.jobs.schema import SCHEMA_VERSION
+from sampler.tasks.task import Task
+
+# Settings that may change between a run and its continuation: they change no draw.
+FREE = ("sampler.draws", "sampler.checkpoint_seconds", "sweep")
+
+
+def fingerprint(recipe: Recipe, task: Task) -> dict:
+    """Settings, data, and the version of program and results, as JSON has them."""
+    settings = flattened(recipe.model_dump(mode="json"))
+    return {
+        "settings": {key: value for key, value in settings.items() if not is_free(key)},
+        "data": data_checksum(task),
+        "package major version": __version__.split(".")[0],
+        "schema_version": SCHEMA_VERSION,
+    }
+
+
+def is_free(key: str) -> bool:
+    return any(key == free or key.startswith(f"{free}.") for free in FREE)
+
+
+def flattened(table: dict, prefix: str = "") -> dict:
+    """Dotted keys of nested tables."""
+    flat = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            flat |= flattened(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def data_checksum(task: Task) -> str:
+    """SHA-256 of every number of a task."""
+    checksum = hashlib.sha256()
+    for split in (task.train, task.test, task.validation):
+        if split is not None:
+            for array in (split.inputs, split.labels, *split.attention):
+                if array is not None:
+                    checksum.update(repr((array.shape, array.dtype.str)).encode())
+                    checksum.update(np.ascontiguousarray(array).data)
+    return checksum.hexdigest()
+
+
+def differences(stored: dict, current: dict) -> list[str]:
+    """What differs, `key (then → now)`; empty where one can go on with the other."""
+    found = []
+    for key in sorted({*stored, *current} - {"settings", "data"}):
+        if stored.get(key) != current.get(key):
+            found.append(f"{key} ({stored.get(key)} → {current.get(key)})")
+    one, other = stored.get("settings", {}), current.get("settings", {})
+    for key in sorted({*one, *other}):
+        if one.get(key) != other.get(key):
+            found.append(f"{key} ({one.get(key)} → {other.get(key)})")
+    if stored.get("data") != current.get("data") and not any(
+        entry.startswith(("task.", "attention.", "network.heads")) for entry in found
+    ):
+        found.append("the data")
+    return found

@@ -1,0 +1,137 @@
+"""Redo a run in a directory of its own, and compare it with the stored one number by number."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from sampler.analysis.draws_table import stored_draws
+from sampler.analysis.estimate import mean_of
+from sampler.errors import ExitCode, InputError
+from sampler.jobs.claim import claim_directory
+from sampler.jobs.fingerprint import fingerprint
+from sampler.jobs.interruption import Interruption
+from sampler.jobs.json_file import write_json
+from sampler.jobs.lock import locked
+from sampler.jobs.recipe import Recipe
+from sampler.jobs.run import work
+from sampler.jobs.storage import DRAWS_FILE, THEORY_FILE, read_draws, read_theory
+from sampler.tasks.task import Task
+
+REPRODUCTION_FOLDER = "reproduction"
+REPRODUCTION_FILE = "reproduction.json"
+# The theory is deterministic up to the tolerance of its solver; samples agree within errors.
+THEORY_TOLERANCE = 1e-6
+LARGEST_DEVIATION = 5.0
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """One stored array beside its reproduction.
+
+    identical   bit for bit
+    difference  largest difference: relative to the largest entry (theory), or of posterior means
+                in units of their combined Monte Carlo standard error (draws)
+    limit       of that difference
+    """
+
+    name: str
+    identical: bool
+    difference: float
+    limit: float
+
+    @property
+    def agrees(self) -> bool:
+        return self.identical or self.difference <= self.limit
+
+
+def reproduce_run(
+    command: str, recipe: Recipe, task: Task, directory: Path, interruption: Interruption
+) -> ExitCode:
+    """Redo the command in DIR/reproduction and compare; OK if every number agrees."""
+    if recipe.sweep:
+        raise InputError(
+            "DIR", str(directory), "this is a sweep; name the directory of one of its points"
+        )
+    where = directory / REPRODUCTION_FOLDER
+    claim_directory(where, recipe, command, fingerprint(recipe, task))
+    with locked(where):
+        work(command, recipe, task, where, interruption)
+    found = agreements(directory, where)
+    if not found:
+        raise InputError("DIR", str(directory), "holds no results to compare with")
+    write_json(
+        directory / REPRODUCTION_FILE,
+        {
+            entry.name: {
+                "identical": entry.identical,
+                "difference": entry.difference,
+                "limit": entry.limit,
+            }
+            for entry in found
+        },
+    )
+    print("\n" + agreement_text(found))
+    agree = all(entry.agrees for entry in found)
+    return ExitCode.OK if agree else ExitCode.NOT_REPRODUCED
+
+
+def agreements(one: Path, other: Path) -> list[Agreement]:
+    """Every array of the theory and of the draws that both directories hold."""
+    found = []
+    if all((folder / THEORY_FILE).is_file() for folder in (one, other)):
+        found += theory_agreements(read_theory(one), read_theory(other))
+    if all((folder / DRAWS_FILE).is_file() for folder in (one, other)):
+        found += draws_agreements(read_draws(one), read_draws(other))
+    return found
+
+
+def theory_agreements(one: xr.Dataset, other: xr.Dataset) -> list[Agreement]:
+    """Numbers of the theory; how the solver got there (gradient norm) is not compared."""
+    found = []
+    for name in sorted({*map(str, one), *map(str, other)} - {"gradient_norm"}):
+        if name not in one or name not in other or one[name].shape != other[name].shape:
+            found.append(Agreement(f"theory: {name}", False, np.inf, THEORY_TOLERANCE))
+            continue
+        left, right = (np.asarray(table[name].values, float) for table in (one, other))
+        scale = max(float(np.max(np.abs(left), initial=0.0, where=np.isfinite(left))), 1e-300)
+        gap = np.abs(left - right)
+        gap[np.isnan(left) & np.isnan(right)] = 0.0
+        difference = float(np.max(np.nan_to_num(gap, nan=np.inf), initial=0.0)) / scale
+        identical = np.array_equal(left, right, equal_nan=True)
+        found.append(Agreement(f"theory: {name}", identical, difference, THEORY_TOLERANCE))
+    return found
+
+
+def draws_agreements(one: xr.DataTree, other: xr.DataTree) -> list[Agreement]:
+    """Posterior draws; where the bits differ, their means in units of the error."""
+    found = []
+    left, right = stored_draws(one), stored_draws(other)
+    for name in sorted({*left, *right}):
+        if name not in left or name not in right or left[name].shape != right[name].shape:
+            found.append(Agreement(f"draws: {name}", False, np.inf, LARGEST_DEVIATION))
+            continue
+        if np.array_equal(left[name], right[name], equal_nan=True):
+            found.append(Agreement(f"draws: {name}", True, 0.0, LARGEST_DEVIATION))
+            continue
+        means = [mean_of(np.asarray(values, float)) for values in (left[name], right[name])]
+        error = np.hypot(means[0].mcse, means[1].mcse)
+        deviation = np.abs(means[0].value - means[1].value) / error
+        difference = float(np.max(np.nan_to_num(deviation, nan=np.inf)))
+        found.append(Agreement(f"draws: {name}", False, difference, LARGEST_DEVIATION))
+    return found
+
+
+def agreement_text(found: list[Agreement]) -> str:
+    """One line per array."""
+    width = max(len(entry.name) for entry in found)
+    lines = []
+    for entry in found:
+        if entry.identical:
+            how = "the same bits"
+        else:
+            unit = "standard errors" if entry.name.startswith("draws") else "(relative)"
+            how = f"differs by {entry.difference:.2g} {unit}, limit {entry.limit:g}"
+        lines.append(f"{entry.name:<{width}}  {how}{'' if entry.agrees else '  NOT REPRODUCED'}")
+    return "\n".join(lines)

@@ -1,0 +1,67 @@
+"""Where a run stands, from its files alone."""
+
+from pathlib import Path
+
+from sampler.jobs.lock import living_holder
+from sampler.jobs.manifest import read_manifest
+from sampler.jobs.point_directory import point_directory
+from sampler.jobs.recipe import Recipe, load_recipe
+from sampler.jobs.run_directory import CHECKPOINT_FOLDER, CHECKPOINT_SLOTS, RECIPE_FILE
+from sampler.jobs.sealed import DamagedFile, peek_header
+
+
+def status_text(directory: Path) -> str:
+    """What was begun, what is finished, and who is at work; one line per point of a sweep."""
+    recipe = load_recipe(directory / RECIPE_FILE)
+    lines = [f"{directory}: {state_of(directory)}"]
+    for label, _ in recipe.points() if recipe.sweep else ():
+        lines.append(f"  {label}: {state_of(point_directory(directory, label))}")
+    if not recipe.sweep:
+        lines += [f"  {line}" for line in stages(directory, recipe)]
+    return "\n".join(lines)
+
+
+def state_of(directory: Path) -> str:
+    """One phrase: not begun, running, interrupted, or finished."""
+    manifest = read_manifest(directory)
+    if not manifest:
+        return "not begun"
+    command = manifest.get("command", "run")
+    holder = living_holder(directory)
+    if holder is not None:
+        return f"`{command}` running: {holder}"
+    code = manifest.get("finished", {}).get(command)
+    if code is not None:
+        return f"`{command}` finished with exit code {code}"
+    draws = newest_checkpoint(directory)
+    reached = f" after {reached_text(draws)}" if draws else ""
+    return f"`{command}` interrupted{reached}; go on with: resume {directory}"
+
+
+def stages(directory: Path, recipe: Recipe) -> list[str]:
+    """The finished stages with their seconds, and how far the chains are."""
+    lines = [
+        f"{stage}: finished in {seconds:.1f} s"
+        for stage, seconds in read_manifest(directory).get("seconds", {}).items()
+    ]
+    header = newest_checkpoint(directory)
+    if header is not None:
+        lines.append(f"chains: {recipe.sampler.chains}, saved at {reached_text(header)}")
+    return lines
+
+
+def reached_text(header: dict) -> str:
+    """Phase and steps of a checkpoint."""
+    phase = {"warmup": "warm-up step", "draws": "draw"}[header["phase"]]
+    return f"{phase} {header['done']} of {header['total']}"
+
+
+def newest_checkpoint(directory: Path) -> dict | None:
+    """Header of the newest checkpoint; None where there is none."""
+    headers = []
+    for name in CHECKPOINT_SLOTS:
+        try:
+            headers.append(peek_header(directory / CHECKPOINT_FOLDER / name))
+        except DamagedFile:
+            continue
+    return max(headers, key=lambda header: header["sequence"], default=None)
