@@ -2,8 +2,10 @@
 
 labels        names of axes and coordinates
 theory_table  what the theory predicts (`theory.nc`)
+validation    scores on the validation split, for theory and draws
 draws_table   draws in the layout of ArviZ (`draws.nc`)
 estimate      means and variances with Monte Carlo errors
 comparison    theory against draws (`comparison.json`)
+selection     the point of a sweep with the best score on the validation split
 finite_size   the power law of theory − exact in the width
 """

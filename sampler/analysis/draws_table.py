@@ -11,6 +11,7 @@ from sampler.analysis.labels import (
     predictor_dimensions,
     squeeze_output,
 )
+from sampler.analysis.validation import validation_draws
 from sampler.mcmc.draws import BatchMoments, DrawCollector
 from sampler.posterior.weight_draws import WeightDraws
 from sampler.problem import Problem
@@ -28,12 +29,14 @@ def draws_tree(
     """Groups posterior, sample_stats, warmup_sample_stats, observed_data, constant_data.
 
     Weights drawn back for some draws of each chain are in the group `posterior_weights`, whose
-    `draw` coordinate says which. Quantities too large to keep appear in a group `…_moments`.
+    `draw` coordinate says which, and predictors of a validation split in `validation`. Quantities
+    too large to keep appear in a group `…_moments`.
     """
     arch = problem.architecture
+    drawn = collected.draws
     posterior = {
         name: (("chain", "draw", *quantity_dimensions(name, arch)), stored_values(name, values))
-        for name, values in collected.draws.items()
+        for name, values in drawn.items()
     }
     groups = {
         "posterior": label(xr.Dataset(posterior), problem).assign_attrs(attributes),
@@ -46,6 +49,9 @@ def draws_tree(
     }
     if weights is not None:
         groups["posterior_weights"] = weights_table(problem, weights).assign_attrs(attributes)
+    validation = validation_draws(problem, drawn["order_parameter"])
+    if validation is not None:
+        groups["validation"] = validation.assign_attrs(attributes)
     for name, moments in collected.moments.items():
         groups[f"{name}_moments"] = moments_table(name, moments, problem)
     return xr.DataTree.from_dict({name: table for name, table in groups.items() if table})

@@ -10,6 +10,7 @@ from sampler.analysis.labels import (
     predictor_dimensions,
     squeeze_output,
 )
+from sampler.analysis.validation import validation_columns, validation_of_subnetworks
 from sampler.problem import Problem
 from theory import (
     AttentionPaths,
@@ -50,8 +51,10 @@ def theory_table(
         "smallest_hessian_eigenvalue": ((), saddle_point.smallest_hessian_eigenvalue),
         "start_disagreement": ((), saddle_point.start_disagreement),
     }
+    columns |= validation_columns(problem, limit.factors[0], "gp")
     columns |= saddle_point_columns(problem, saddle_point, predictor)
     columns |= subnetwork_columns(problem, subnetworks)
+    columns |= validation_of_subnetworks(problem, subnetworks)
     table = label(xr.Dataset(columns), problem)
     if subnetworks:
         table = table.assign_coords(subnetwork=[name_subnetwork(problem, s) for s in subnetworks])
@@ -99,6 +102,7 @@ def saddle_point_columns(problem: Problem, saddle_point: SaddlePoint, predictor)
         ),
         "accuracy_theory": ((), accuracy(mean, problem.labels_test)),
     }
+    columns |= validation_columns(problem, factors[0], "theory")
     if not saddle_point.converged:
         columns = {
             name: (dims, np.full(np.shape(values), np.nan))

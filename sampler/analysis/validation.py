@@ -1,0 +1,157 @@
+"""Scores on the validation split, by which settings are chosen: the test set never is used."""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from sampler.analysis.estimate import batch_means, bootstrap
+from sampler.analysis.labels import label
+from sampler.problem import Problem
+from theory import LearningProblem, OrderParameters, Predictor, predict, sub_network
+from theory.accuracy import correct, labels_are_classes
+
+SCORES = ("log_predictive_density", "accuracy", "squared_error")
+# Each draw costs one solution of the training kernel; the errors say whether more are needed.
+MOST_DRAWS = 200
+
+
+def example_scores(mean, variance, labels, temperature) -> dict[str, np.ndarray]:
+    """Scores [..., example] of means and variances [..., example, output], outputs averaged.
+
+    (y − m)²,   ln N(y; m, v + 𝒯),   and, where labels are classes, whether m finds the class
+    """
+    error, noisy = (labels - mean) ** 2, variance + temperature
+    density = -0.5 * (np.log(2 * np.pi * noisy) + error / noisy)
+    scores = {"log_predictive_density": density.mean(axis=-1), "squared_error": error.mean(axis=-1)}
+    if labels_are_classes(labels):
+        scores["accuracy"] = correct(mean, labels).astype(np.float64)
+    return scores
+
+
+def scores_at(learning: LearningProblem, attended, labels, factor) -> dict[str, np.ndarray]:
+    """Scores [example] of the predictor at U_1 = F Fᵀ."""
+    predictor = Predictor.for_examples(learning, attended)
+    mean, variance = map(np.asarray, predict(predictor, factor))
+    return example_scores(mean, variance, labels, learning.temperature)
+
+
+def validation_columns(problem: Problem, factor, name: str) -> dict:
+    """Columns `validation_<score>_<name>` of `theory.nc`, the mean and that of every example."""
+    if problem.attended_validation is None:
+        return {}
+    columns: dict = {}
+    scores = scores_at(
+        problem.learning, problem.attended_validation, problem.labels_validation, factor
+    )
+    for score, values in scores.items():
+        columns[f"validation_{score}_{name}"] = ((), values.mean())
+        columns[f"validation_{score}_{name}_by_example"] = (("validation_example",), values)
+    return columns
+
+
+def validation_of_subnetworks(problem: Problem, subnetworks) -> dict:
+    """Columns `validation_<score>_gp_subnetwork`: the GP limit of networks of fewer heads."""
+    if problem.attended_validation is None or not subnetworks:
+        return {}
+    found = []
+    for kept in subnetworks:
+        smaller, attended = sub_network(problem.learning, kept, problem.attended_validation)
+        factor = OrderParameters.gp_limit(smaller.architecture).factors[0]
+        found.append(scores_at(smaller, attended, problem.labels_validation, factor))
+    return {
+        f"validation_{score}_gp_subnetwork": (("subnetwork",), [s[score].mean() for s in found])
+        for score in found[0]
+    }
+
+
+def validation_draws(problem: Problem, order_parameters: np.ndarray) -> xr.Dataset | None:
+    """Mean and variance of f on the validation split given U_1, for some draws of every chain.
+
+    order_parameters is U_1 [chain, draw, row, row]; given U_1 the predictor is exact, whatever the
+    space that was sampled. None without a validation split.
+    """
+    if problem.attended_validation is None:
+        return None
+    chains, draws = order_parameters.shape[:2]
+    kept = max(1, min(draws, MOST_DRAWS // chains))
+    chosen = np.arange(kept) * draws // kept
+    with jax.enable_x64(True):
+        factors = square_roots(order_parameters[:, chosen])
+        predictor = Predictor.for_examples(problem.learning, problem.attended_validation)
+        moments = _predict_each(predictor, jnp.asarray(factors.reshape(-1, *factors.shape[2:])))
+    axes = ("chain", "draw", "validation_example", "output")
+    columns = {
+        name: (axes, np.asarray(values).reshape(chains, kept, *values.shape[1:]))
+        for name, values in zip(("predictor_mean", "predictor_variance"), moments, strict=True)
+    }
+    columns["labels"] = (axes[2:], problem.labels_validation)
+    columns["temperature"] = ((), problem.learning.temperature)
+    return label(xr.Dataset(columns), problem).assign_coords(draw=chosen)
+
+
+@jax.jit
+def _predict_each(predictor: Predictor, factors):
+    return jax.lax.map(predictor, factors)
+
+
+def square_roots(matrices: np.ndarray) -> np.ndarray:
+    """F with U = F Fᵀ for each U [..., row, row]; narrow layers make U singular."""
+    values, vectors = np.linalg.eigh(np.asarray(matrices, dtype=np.float64))
+    return vectors * np.sqrt(np.clip(values, 0.0, None))[..., None, :]
+
+
+def sampled_scores(table: xr.Dataset) -> dict[str, dict]:
+    """Scores of the posterior mean and variance, from the draws that `validation_draws` kept.
+
+    Var[f] = E[Var[f | U_1]] + Var[E[f | U_1]]; the MCSE is a bootstrap over batches of draws.
+    """
+    mean, variance = table["predictor_mean"].values, table["predictor_variance"].values
+    labels, temperature = table["labels"].values, float(table["temperature"])
+    count, centre = mean.shape[0] * mean.shape[1], mean.mean(axis=(0, 1))
+    parts = np.stack([mean, variance, (mean - centre) ** 2], axis=-1)
+
+    def scores(means: np.ndarray) -> dict[str, np.ndarray]:
+        shift = means[..., 0] - centre
+        between = (means[..., 2] - shift**2) * (count / max(count - 1, 1))
+        return example_scores(means[..., 0], means[..., 1] + between, labels, temperature)
+
+    def averages(means: np.ndarray) -> np.ndarray:
+        return np.stack([values.mean(axis=-1) for values in scores(means).values()], axis=-1)
+
+    found = scores(parts.mean(axis=(0, 1)))
+    errors = bootstrap(averages, batch_means(parts)).mcse
+    return {
+        score: {**score_with_error(values), "mcse": error}
+        for (score, values), error in zip(found.items(), errors, strict=True)
+    }
+
+
+def score_with_error(by_example: np.ndarray) -> dict:
+    """A score, its standard error by the finite validation split, and that of every example."""
+    count = by_example.size
+    error = by_example.std(ddof=1) / np.sqrt(count) if count > 1 else np.nan
+    return {"value": by_example.mean(), "validation_error": error, "by_example": by_example}
+
+
+def theory_scores(theory: xr.Dataset, name: str) -> dict[str, dict]:
+    """Scores stored in `theory.nc` for "theory" or "gp"; empty without a validation split."""
+    columns = {score: f"validation_{score}_{name}_by_example" for score in SCORES}
+    return {
+        score: score_with_error(theory[column].values)
+        for score, column in columns.items()
+        if column in theory
+    }
+
+
+def validation_comparison(theory: xr.Dataset | None, tree: xr.DataTree) -> dict[str, Mapping]:
+    """The part `validation` of `comparison.json`: scores of theory, GP limit and samples."""
+    found = {}
+    if theory is not None:
+        found = {name: theory_scores(theory, name) for name in ("theory", "gp")}
+    if "validation" in tree.children:
+        found["sampled"] = sampled_scores(tree["validation"].to_dataset())
+    found = {name: scores for name, scores in found.items() if scores}
+    return {"validation": found} if found else {}

@@ -1,0 +1,185 @@
+"""Scores on the validation split: against dense linear algebra, and their Monte Carlo errors."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+import xarray as xr
+
+from sampler.analysis.theory_table import theory_table
+from sampler.analysis.validation import (
+    MOST_DRAWS,
+    sampled_scores,
+    score_with_error,
+    theory_scores,
+    validation_comparison,
+    validation_draws,
+)
+from sampler.problem import Problem
+from tests.assertions import assert_equal_to_rounding, assert_within_mcse
+from tests.problems import ARCHITECTURES, random_network_data
+from theory import LearningProblem, OrderParameters, solve_saddle_point, sub_network
+
+TRAIN, TEST, VALIDATION, TEMPERATURE = 6, 3, 5, 0.3
+# A few solutions with the 18 × 18 training kernel, whose condition number is below a thousand.
+ROUNDING = {"operations": 100, "condition": 1000, "scale": 10.0}
+
+
+def problem_of(name, rng) -> Problem:
+    """A small problem whose labels are classes, with a validation split."""
+    architecture = ARCHITECTURES[name]
+    outputs = architecture.outputs
+    examples = TRAIN + TEST + VALIDATION
+    attended = random_network_data(architecture, rng, examples=examples).attended
+    labels = rng.choice([-1.0, 1.0], (examples, 1))
+    if outputs > 1:
+        labels = np.eye(outputs)[rng.integers(outputs, size=examples)]
+    train, test = slice(0, TRAIN), slice(TRAIN, TRAIN + TEST)
+    validation = slice(TRAIN + TEST, examples)
+    heads = tuple(tuple(f"{h}" for h in range(count)) for count in architecture.heads)
+    return Problem(
+        LearningProblem(architecture, attended[train], jnp.asarray(labels[train]), TEMPERATURE),
+        attended[test],
+        labels[test],
+        tuple(f"path {i}" for i in range(architecture.path_count)),
+        heads,
+        attended[validation],
+        labels[validation],
+    )
+
+
+def dense_predictor(learning, attended, overlap):
+    """Mean and variance [example, output] at U_1, all kernels written out."""
+    arch = learning.architecture
+    shape = (arch.path_count, arch.outputs)
+    blocks = np.asarray(overlap).reshape(*shape, *shape)
+    everything = np.concatenate([learning.attended, attended])
+    features = everything * np.sqrt(arch.variances[0] / (arch.channels * arch.path_count))
+    kernel = np.einsum("xpi,pcqd,yqi->xcyd", features, blocks, features)
+    size, count = len(everything) * arch.outputs, TRAIN * arch.outputs
+    kernel = kernel.reshape(size, size)
+    noisy = kernel[:count, :count] + learning.temperature * np.eye(count)
+    gain = kernel[count:, :count] @ np.linalg.inv(noisy)
+    mean = gain @ np.asarray(learning.labels).ravel()
+    covariance = kernel[count:, count:] - gain @ kernel[:count, count:]
+    return mean.reshape(-1, arch.outputs), np.diag(covariance).reshape(-1, arch.outputs)
+
+
+def plain_scores(mean, variance, labels):
+    """The three scores, example by example and output by output."""
+    density = scipy.stats.norm.logpdf(labels, mean, np.sqrt(variance + TEMPERATURE))
+    right = mean.argmax(1) == labels.argmax(1)
+    if labels.shape[1] == 1:
+        right = np.sign(mean) == labels
+    return {
+        "log_predictive_density": density.mean(),
+        "accuracy": right.mean(),
+        "squared_error": ((labels - mean) ** 2).mean(),
+    }
+
+
+def random_overlaps(architecture, rng, chains, draws):
+    """Draws of a U_1 of rank one less than full [chain, draw, row, row]."""
+    rows = architecture.order_parameter_sizes[0]
+    factors = rng.standard_normal((chains, draws, rows, max(rows - 1, 1)))
+    return factors @ np.swapaxes(factors, -1, -2) / rows
+
+
+NAMES = ["one head", "two layers, three outputs", "narrow"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_theory_and_gp_scores_are_those_of_dense_algebra(name, rng):
+    problem = problem_of(name, rng)
+    kept = tuple((0,) for _ in problem.architecture.heads)
+    saddle_point = solve_saddle_point(problem.learning)
+    assert saddle_point.converged, saddle_point.explain()
+    table = theory_table(problem, saddle_point, (kept,))
+    limit = OrderParameters.gp_limit(problem.architecture).matrices[0]
+    smaller, attended = sub_network(problem.learning, kept, problem.attended_validation)
+    only = OrderParameters.gp_limit(smaller.architecture).matrices[0]
+    for who, learning, inputs, overlap in (
+        ("theory", problem.learning, problem.attended_validation, table["order_parameter"]),
+        ("gp", problem.learning, problem.attended_validation, limit),
+        ("gp_subnetwork", smaller, attended, only),
+    ):
+        mean, variance = dense_predictor(learning, inputs, np.asarray(overlap))
+        for score, expected in plain_scores(mean, variance, problem.labels_validation).items():
+            received = float(table[f"validation_{score}_{who}"].values.squeeze())
+            assert_equal_to_rounding(received, expected, **ROUNDING, what=f"{score} {who}")
+    for who in ("theory", "gp"):
+        for score, found in theory_scores(table, who).items():
+            assert found["value"] == float(table[f"validation_{score}_{who}"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sampled_scores_follow_the_law_of_total_variance(name, rng):
+    problem = problem_of(name, rng)
+    overlaps = random_overlaps(problem.architecture, rng, chains=2, draws=30)
+    received = sampled_scores(validation_draws(problem, overlaps))
+    given = [
+        dense_predictor(problem.learning, problem.attended_validation, one)
+        for one in overlaps.reshape(-1, *overlaps.shape[2:])
+    ]
+    means, variances = map(np.array, zip(*given, strict=True))
+    total = variances.mean(axis=0) + means.var(axis=0, ddof=1)
+    expected = plain_scores(means.mean(axis=0), total, problem.labels_validation)
+    assert set(received) == set(expected)
+    for score, value in expected.items():
+        assert_equal_to_rounding(received[score]["value"], value, **ROUNDING, what=score)
+        assert received[score]["by_example"].shape == (VALIDATION,)
+
+
+def test_the_error_of_a_sampled_score_is_its_spread_over_repetitions(rng):
+    """Independent draws, forty times over: the scores vary by what each of them reports."""
+    problem = problem_of("one layer", rng)
+    repeated = [
+        sampled_scores(validation_draws(problem, random_overlaps(problem.architecture, rng, 4, 40)))
+        for _ in range(40)
+    ]
+    for score in ("log_predictive_density", "squared_error"):
+        values = np.array([found[score]["value"] for found in repeated])
+        reported = np.sqrt(np.mean([found[score]["mcse"] ** 2 for found in repeated]))
+        error = reported / np.sqrt(2 * (len(values) - 1))
+        assert_within_mcse(values.std(ddof=1), reported, error, what=score)
+
+
+@pytest.mark.parametrize(("chains", "draws"), [(4, 1000), (4, 7), (3, 100), (1, 500), (300, 4)])
+def test_draws_are_thinned_evenly_over_the_chains(chains, draws, rng):
+    problem = problem_of("one head", rng)
+    overlaps = np.ones((chains, draws, 1, 1))
+    table = validation_draws(problem, overlaps)
+    kept = table.sizes["draw"]
+    assert table.sizes["chain"] == chains
+    assert kept == max(1, min(draws, MOST_DRAWS // chains))
+    gaps = np.diff(np.append(table["draw"].values, draws))
+    assert gaps.size == kept
+    assert gaps.max() - gaps.min() <= 1
+
+
+def test_without_a_validation_split_nothing_is_scored(rng):
+    full = problem_of("one head", rng)
+    problem = Problem(
+        full.learning, full.attended_test, full.labels_test, full.path_names, full.head_names
+    )
+    table = theory_table(problem, solve_saddle_point(problem.learning), ())
+    assert not [name for name in table if "validation" in str(name)]
+    assert validation_draws(problem, np.ones((2, 5, 1, 1))) is None
+    assert validation_comparison(table, xr.DataTree()) == {}
+
+
+def test_labels_that_are_no_classes_have_no_accuracy(rng):
+    full = problem_of("one head", rng)
+    problem = Problem(
+        full.learning, full.attended_test, full.labels_test, full.path_names, full.head_names,
+        full.attended_validation, rng.standard_normal((VALIDATION, 1)),
+    )  # fmt: skip
+    found = sampled_scores(validation_draws(problem, np.ones((2, 5, 1, 1))))
+    assert set(found) == {"log_predictive_density", "squared_error"}
+
+
+def test_the_error_by_a_finite_split_is_that_of_a_mean():
+    found = score_with_error(np.array([1.0, 2.0, 6.0]))
+    assert found["value"] == 3.0
+    assert found["validation_error"] == pytest.approx(np.sqrt(7.0 / 3.0))
+    assert np.isnan(score_with_error(np.array([1.0]))["validation_error"])
