@@ -5,13 +5,15 @@ import io
 import math
 from pathlib import Path
 
+from sampler.analysis.validation import SCORES
+from sampler.jobs.json_file import read_json, write_atomically
+from sampler.jobs.point_directory import point_directory
 from sampler.jobs.recipe import Recipe
+from sampler.jobs.select_point import select_point
 from sampler.jobs.storage import (
     COMPARISON_FILE,
     THEORY_FILE,
-    read_json,
     read_theory,
-    write_atomically,
 )
 
 SWEEP_FILE = "sweep.csv"
@@ -22,13 +24,8 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def point_directory(directory: Path, label: str) -> Path:
-    """Where a point of a sweep keeps its results; one folder, whatever the label holds."""
-    return directory / label.replace("/", "_")
-
-
 def write_sweep_table(directory: Path, recipe: Recipe) -> None:
-    """Write `sweep.csv`; numbers that do not exist are left empty."""
+    """Write `sweep.csv`, numbers that do not exist left empty, and choose a point."""
     rows = [
         point_row(directory, point_directory(directory, label), label, point)
         for label, point in recipe.points()
@@ -39,10 +36,11 @@ def write_sweep_table(directory: Path, recipe: Recipe) -> None:
     writer.writeheader()
     writer.writerows({k: cell(v) for k, v in row.items()} for row in rows)
     write_atomically(directory / SWEEP_FILE, lambda path: path.write_text(text.getvalue()))
+    select_point(directory, recipe)
 
 
 def point_row(sweep: Path, directory: Path, label: str, recipe: Recipe) -> dict:
-    """One row: where the point is, its width, and its accuracies."""
+    """One row: where the point is, its width, its accuracies, its scores on validation data."""
     widths = recipe.network.widths
     row: dict = {
         "point": label,
@@ -53,13 +51,20 @@ def point_row(sweep: Path, directory: Path, label: str, recipe: Recipe) -> dict:
         theory = read_theory(directory)
         for name in ("theory", "gp", "diagonal_only", "equal_diagonal"):
             row[f"accuracy_{name}"] = float(theory[f"accuracy_{name}"])
+        for name in (f"validation_{score}_{who}" for score in SCORES for who in ("theory", "gp")):
+            if name in theory:
+                row[name] = float(theory[name])
         if "subnetwork" in theory.coords:
             for name in theory["subnetwork"].values:
                 value = theory["accuracy_gp_subnetwork"].sel(subnetwork=name)
                 row[f"gp:{name}"] = float(value)
     if (directory / COMPARISON_FILE).is_file():
         row["sampled_space"] = recipe.sampler.space
-        sampled = (read_json(directory / COMPARISON_FILE).get("accuracy") or {}).get("sampled")
+        comparison = read_json(directory / COMPARISON_FILE)
+        for score, found in comparison.get("validation", {}).get("sampled", {}).items():
+            row[f"validation_{score}_sampled"] = found["value"]
+            row[f"validation_{score}_sampled_mcse"] = found["mcse"]
+        sampled = (comparison.get("accuracy") or {}).get("sampled")
         if sampled:
             row["accuracy_sampled"] = sampled["value"]
             row["accuracy_sampled_mcse"] = sampled["mcse"]
