@@ -94,7 +94,7 @@ def theory_agreements(one: xr.Dataset, other: xr.Dataset) -> list[Agreement]:
         if name not in one or name not in other or one[name].shape != other[name].shape:
             found.append(Agreement(f"theory: {name}", False, np.inf, THEORY_TOLERANCE))
             continue
-        left, right = (np.asarray(table[name].values, float) for table in (one, other))
+        left, right = (np.atleast_1d(table[name].values).astype(float) for table in (one, other))
         scale = max(float(np.max(np.abs(left), initial=0.0, where=np.isfinite(left))), 1e-300)
         gap = np.abs(left - right)
         gap[np.isnan(left) & np.isnan(right)] = 0.0

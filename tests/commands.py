@@ -1,0 +1,105 @@
+"""Runs the program as its users do, in processes of their own, and compares what they leave."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+TINY = """
+name = "tiny"
+[task]
+kind = "markov_chain"
+examples_train = 6
+examples_test = 10
+tokens = 4
+features = 6
+[attention]
+heads = [["good", "uniform"], ["uniform"]]
+[network]
+widths = 3
+[posterior]
+temperature = 1.0
+[theory]
+starts = 1
+[sampler]
+checkpoint_seconds = 0
+"""
+# A recipe key, and what makes the chains so fast that tests do not wait for them.
+FEW_DRAWS = (
+    "sampler.warmup=4",
+    "sampler.draws=6",
+    "sampler.algorithm=hmc",
+    "sampler.leapfrog_steps=3",
+)
+
+
+def environment(cache: Path | None) -> dict[str, str]:
+    """Variables of a process; compiled functions are kept in `cache` and used again."""
+    variables = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    if cache is not None:
+        variables |= {
+            "JAX_COMPILATION_CACHE_DIR": str(cache),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
+        }
+    return variables
+
+
+def start(*arguments, cache: Path | None = None, **options) -> subprocess.Popen:
+    """Start a command of the program."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "sampler", *map(str, arguments)],
+        env=environment(cache),
+        stdout=options.pop("stdout", subprocess.PIPE),
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[1],
+        **options,
+    )
+
+
+def finish(process: subprocess.Popen, timeout: float = 300.0) -> tuple[int, str]:
+    """Exit code and everything written to stderr."""
+    try:
+        _, errors = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        _, errors = process.communicate()
+        raise AssertionError(f"no end after {timeout} s: {errors[-2000:]}") from None
+    return process.returncode, errors
+
+
+def command(*arguments, cache: Path | None = None, **options) -> tuple[int, str]:
+    """Run a command to its end: exit code and stderr."""
+    return finish(start(*arguments, cache=cache, **options))
+
+
+def stored_arrays(directory: Path) -> dict[str, np.ndarray]:
+    """Every number of the theory and of the draws in a run directory."""
+    found = {}
+    if (directory / "theory.nc").is_file():
+        table = xr.load_dataset(directory / "theory.nc", engine="h5netcdf")
+        found |= {f"theory/{name}": values.values for name, values in table.items()}
+    if (directory / "draws.nc").is_file():
+        with xr.open_datatree(directory / "draws.nc", engine="h5netcdf") as tree:
+            for group in tree.children:
+                table = tree[group].to_dataset().load()
+                found |= {f"{group}/{name}": values.values for name, values in table.items()}
+    return found
+
+
+def assert_same_bits(received: Path, expected: Path) -> None:
+    """Both directories hold the same arrays, bit for bit."""
+    one, other = stored_arrays(received), stored_arrays(expected)
+    assert one.keys() == other.keys()
+    different = [
+        name
+        for name in one
+        if one[name].dtype != other[name].dtype
+        or one[name].shape != other[name].shape
+        or one[name].tobytes() != other[name].tobytes()
+    ]
+    assert not different, f"{received} differs in {different}"

@@ -1,0 +1,266 @@
+"""Going on, extending, refusing and reproducing, in one process on a run of a few draws."""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sampler.cli import main
+from sampler.errors import ExitCode, InputError, RequeueError
+from sampler.jobs import run as jobs
+from sampler.jobs.claim import claim_directory
+from sampler.jobs.fingerprint import fingerprint
+from sampler.jobs.interruption import Interruption
+from sampler.jobs.lock import LOCK_FILE, Holder, living_holder, locked
+from sampler.jobs.recipe import load_recipe
+from sampler.jobs.storage import read_draws, read_theory
+from sampler.tasks.make import make_task
+from tests.commands import FEW_DRAWS, TINY, assert_same_bits
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+@pytest.fixture(scope="module")
+def recipe_file(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+def command(*arguments) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+def settings(*overrides) -> list[str]:
+    return [word for override in overrides for word in ("--set", override)]
+
+
+@pytest.fixture(scope="module")
+def finished(recipe_file, tmp_path_factory) -> Path:
+    """A finished run of six draws."""
+    directory = tmp_path_factory.mktemp("finished") / "run"
+    command("run", recipe_file, "--out", directory, *settings(*FEW_DRAWS))
+    return directory
+
+
+@pytest.fixture
+def copy(finished, tmp_path) -> Path:
+    directory = tmp_path / "copy"
+    shutil.copytree(finished, directory)
+    return directory
+
+
+class AfterSteps(Interruption):
+    """A signal that arrives while the n-th chunk is computed."""
+
+    def __init__(self, chunks: int) -> None:
+        super().__init__()
+        self._left = chunks
+
+    def leave_if_asked(self, where: str) -> None:
+        self._left -= where.startswith(("warmup", "draws"))
+        if self._left == 0:
+            raise RequeueError(where)
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 4])
+def test_interrupted_chains_go_on_bit_for_bit(chunks, recipe_file, finished, tmp_path, capsys):
+    recipe = load_recipe(recipe_file, FEW_DRAWS)
+    task = make_task(recipe)
+    directory = claim_directory(tmp_path / "run", recipe, "run", fingerprint(recipe, task))
+    with pytest.raises(RequeueError) as stopped:
+        jobs.work("run", recipe, task, directory, AfterSteps(chunks))
+    assert "interrupted after" in status(directory, capsys)
+    assert not (directory / "draws.nc").exists()
+    code = command("resume", directory)
+    assert code == command("resume", finished)
+    assert_same_bits(directory, finished)
+    phase, done, _, total = str(stopped.value).split()
+    assert f"going on after {done} of {total} steps ({phase})" in log(directory)
+
+
+def status(directory, capsys) -> str:
+    capsys.readouterr()
+    assert command("status", directory) == ExitCode.OK
+    return capsys.readouterr().out
+
+
+def log(directory) -> str:
+    return (directory / "run.log").read_text(encoding="utf-8")
+
+
+def test_finished_run_is_left_alone(copy, recipe_file, capsys):
+    before = {path: path.stat().st_mtime_ns for path in copy.glob("*.nc")}
+    code = json.loads((copy / "manifest.json").read_text())["finished"]["run"]
+    for words in (["run", recipe_file, "--out", copy, *settings(*FEW_DRAWS)], ["resume", copy]):
+        capsys.readouterr()
+        assert command(*words) == code
+        assert f"was finished before, with exit code {code}" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in copy.glob("*.nc")} == before
+    assert f"`run` finished with exit code {code}" in status(copy, capsys)
+
+
+def test_more_draws_are_those_of_a_longer_run(copy, recipe_file, tmp_path):
+    command("resume", copy, "--more", 5)
+    longer = tmp_path / "longer"
+    overrides = [*FEW_DRAWS, "sampler.draws=11"]
+    command("run", recipe_file, "--out", longer, *settings(*overrides))
+    assert read_draws(copy)["posterior"].sizes["draw"] == 11
+    assert_same_bits(copy, longer)
+    assert load_recipe(copy / "recipe.toml") == load_recipe(recipe_file, overrides)
+
+
+def refusal(capsys, *words) -> str:
+    capsys.readouterr()
+    assert command(*words) == ExitCode.BAD_INPUT
+    message = capsys.readouterr().err.splitlines()[-1]
+    print(message)
+    return message
+
+
+@pytest.mark.parametrize(
+    ("key", "old", "new"),
+    [
+        ("sampler.chains", "chains = 4", "chains = 3"),
+        ("sampler.precision", 'precision = "float64"', 'precision = "float32"'),
+        ("posterior.temperature", "temperature = 1.0", "temperature = 2.0"),
+        ("task.seed", "seed = 0\nhead_seed", "seed = 1\nhead_seed"),
+    ],
+)
+def test_another_recipe_is_refused_by_name(key, old, new, copy, capsys):
+    text = (copy / "recipe.toml").read_text()
+    assert text.count(old) == 1
+    (copy / "recipe.toml").write_text(text.replace(old, new))
+    message = refusal(capsys, "resume", copy)
+    assert f"was begun with other {key} (" in message
+
+
+def test_other_data_are_refused(tmp_path, rng, capsys):
+    """The recipe is the same, the file it reads is not."""
+    arrays = {
+        f"{name}_{split}": values
+        for split, count in (("train", 6), ("test", 3))
+        for name, values in (
+            ("inputs", rng.standard_normal((count, 4, 5))),
+            ("labels", rng.choice([-1.0, 1.0], count)),
+        )
+    }
+    for split, count in (("train", 6), ("test", 3)):
+        arrays[f"attention_{split}_1"] = np.full((count, 2, 4, 4), 0.25)
+    np.savez(tmp_path / "data.npz", **arrays)
+    recipe = tmp_path / "arrays.toml"
+    recipe.write_text(
+        'name = "mine"\n[task]\nkind = "arrays"\npath = "data.npz"\n[network]\nwidths = 3\n'
+    )
+    assert command("solve", recipe, "--out", tmp_path / "run") == ExitCode.OK
+    arrays["inputs_test"][0, 0, 0] += 1e-9
+    np.savez(tmp_path / "data.npz", **arrays)
+    assert "was begun with other the data" in refusal(capsys, "resume", tmp_path / "run")
+
+
+def test_another_version_is_refused(copy, capsys, monkeypatch):
+    monkeypatch.setattr("sampler.jobs.fingerprint.__version__", "7.0.0")
+    message = refusal(capsys, "resume", copy)
+    assert "package major version (0 → 7)" in message
+
+
+def test_recipe_with_other_draws_says_how_to_append(copy, recipe_file, capsys):
+    words = settings(*FEW_DRAWS, "sampler.draws=9")
+    message = refusal(capsys, "run", recipe_file, "--out", copy, *words)
+    assert "holds this run with 6 draws" in message
+    assert "--more" in message
+
+
+def test_what_cannot_be_extended(copy, capsys):
+    assert "not a whole number" in refusal(capsys, "resume", copy, "--more", "0")
+    shutil.rmtree(copy / "checkpoint")
+    assert "no checkpoint" in refusal(capsys, "resume", copy, "--more", "3")
+
+
+def test_running_directory_is_refused_and_named(copy, capsys):
+    other = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys, pathlib; from sampler.jobs.lock import locked\n"
+            "with locked(pathlib.Path(sys.argv[1])): print('held', flush=True); input()",
+            copy,
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    with other:
+        assert other.stdout.readline() == "held\n"
+        message = refusal(capsys, "resume", copy)
+        assert f"is in use by process {other.pid} on {socket.gethostname()}" in message
+        assert living_holder(copy) == Holder(socket.gethostname(), other.pid)
+        assert f"running: process {other.pid}" in status(copy, capsys)
+        other.kill()
+    # what a killed process leaves behind is taken over
+    assert (copy / LOCK_FILE).is_file()
+    assert living_holder(copy) is None
+    with locked(copy):
+        pass
+    assert not (copy / LOCK_FILE).exists()
+
+
+def test_lock_of_another_host_is_refused(copy):
+    (copy / LOCK_FILE).write_text('{"host": "elsewhere", "pid": 12}')
+    with pytest.raises(InputError, match="process 12 on elsewhere"), locked(copy):
+        pass
+    assert (copy / LOCK_FILE).is_file()
+
+
+def test_reproduction_has_the_same_bits(copy, capsys):
+    assert command("reproduce", copy) == ExitCode.OK
+    out = capsys.readouterr().out
+    assert "draws: order_parameter " in out
+    assert "differs" not in out
+    assert_same_bits(copy / "reproduction", copy)
+
+
+def test_results_that_differ_are_named(copy, capsys):
+    from sampler.jobs.storage import write_theory
+
+    table = read_theory(copy)
+    table["predictor_mean"] = table["predictor_mean"] * (1 + 1e-4)
+    write_theory(copy, table)
+    assert command("reproduce", copy) == ExitCode.NOT_REPRODUCED
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines if "NOT REPRODUCED" in line] == ["predictor_mean"]
+
+
+def test_results_of_the_first_schema_load(tmp_path, capsys):
+    directory = tmp_path / "old"
+    shutil.copytree(FIXTURES / "schema_1", directory)
+    assert read_draws(directory)["posterior"].sizes["draw"] == 40
+    for name in ("compare", "figures", "status"):
+        assert command(name, directory) in (ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED), name
+    assert "holds no manifest.json that says" in refusal(capsys, "resume", directory)
+
+
+def test_results_of_a_later_schema_say_why_not(copy, capsys):
+    manifest = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps(manifest | {"schema_version": 99}))
+    assert "schema_version 99" in refusal(capsys, "resume", copy)
+    table = read_theory(copy)
+    table.attrs["schema_version"] = 99
+    table.to_netcdf(copy / "theory.nc", engine="h5netcdf")
+    message = refusal(capsys, "compare", copy)
+    assert "schema_version 99" in message
+    assert "install a newer version" in message
+
+
+def test_directory_killed_while_it_was_claimed(copy):
+    """The manifest is written first: without the recipe file nothing is lost."""
+    text = (copy / "recipe.toml").read_text()
+    (copy / "recipe.toml").unlink()
+    assert command("resume", copy) in (ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED)
+    assert (copy / "recipe.toml").read_text() == text
