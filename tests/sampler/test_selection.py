@@ -1,0 +1,238 @@
+"""The point chosen on the validation split: the rule, its errors, and what it never reads."""
+
+import json
+
+import numpy as np
+import pytest
+
+from sampler.analysis.selection import CRITERIA, Candidate, choose
+from sampler.analysis.validation import score_with_error
+from sampler.cli import main
+from sampler.errors import ExitCode
+from sampler.jobs.recipe import load_recipe
+from sampler.jobs.recipe_sections import AttentionSection, MarkovChainSection
+from sampler.tasks.markov_chain import make_markov_chain
+from tests.assertions import assert_equal_to_rounding
+
+DENSITY = "log_predictive_density"
+PREDICTORS = {"theory", "gp", "sampled"}
+
+SWEEP = """
+name = "temperatures"
+[task]
+{task}
+[network]
+widths = 3
+[sampler]
+algorithm = "importance"
+draws = 200
+[sweep]
+"posterior.temperature" = [0.1, 1.0]
+"""
+
+
+def candidate(point, density, accuracy=(1.0, 0.0), mcse=None, data="same"):
+    scores = {
+        DENSITY: score_with_error(np.array(density)),
+        "accuracy": score_with_error(np.array(accuracy)),
+    }
+    if mcse is not None:
+        scores[DENSITY]["mcse"] = mcse
+    return Candidate(point, {"key": point}, data, scores)
+
+
+def test_the_largest_value_is_chosen_and_the_second_is_the_runner_up():
+    candidates = [
+        candidate("a", [-3.0, -2.0]),
+        candidate("b", [-1.0, -1.0]),
+        candidate("c", [-2.0] * 2),
+    ]
+    choice = choose(candidates, DENSITY)
+    assert (choice.best.point, choice.runner_up.point) == ("b", "c")
+    found = choice.as_dict()
+    assert found["settings"] == {"key": "b"}
+    assert found["runner_up"]["difference"] == 1.0
+    assert "mcse" not in found
+
+
+def test_equal_accuracies_are_told_apart_by_the_density_and_else_by_their_order():
+    candidates = [candidate("a", [-3.0, -2.0]), candidate("b", [-1.0, -1.0])]
+    assert choose(candidates, "accuracy").best.point == "b"
+    assert (
+        choose([candidate("a", [-1.0, 0.0]), candidate("b", [-1.0, 0.0])], DENSITY).best.point
+        == "a"
+    )
+
+
+def test_points_with_the_same_examples_are_compared_example_by_example():
+    """Examples differ by ten, points by 0.1 ± 0.02: only paired examples show it."""
+    common = np.array([-10.0, 0.0, 10.0, 3.0])
+    better = common + 0.1 + np.array([0.03, -0.03, 0.04, -0.04])
+    paired = choose([candidate("a", common), candidate("b", better)], DENSITY)
+    expected = np.std([0.13, 0.07, 0.14, 0.06], ddof=1) / 2
+    assert_equal_to_rounding(paired.error, expected, operations=100, scale=10)
+    assert not paired.within_errors
+    apart = choose([candidate("a", common, data="other"), candidate("b", better)], DENSITY)
+    expected = np.hypot(np.std(common, ddof=1) / 2, np.std(better, ddof=1) / 2)
+    assert_equal_to_rounding(apart.error, expected, operations=100)
+    assert apart.within_errors
+
+
+def test_monte_carlo_errors_add_to_the_error_of_the_difference():
+    first, second = candidate("a", [-1.0] * 3, mcse=3.0), candidate("b", [-2.0] * 3, mcse=4.0)
+    choice = choose([first, second], DENSITY)
+    assert choice.error == 5.0
+    assert choice.within_errors
+    assert choice.as_dict()["mcse"] == 3.0
+
+
+def test_one_candidate_has_no_runner_up_and_none_no_choice():
+    assert choose([candidate("a", [0.0, 1.0])], DENSITY).as_dict()["runner_up"] is None
+    assert choose([], DENSITY) is None
+    assert choose([candidate("a", [0.0, 1.0])], "squared_error") is None
+
+
+def command(*arguments) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+def read(path) -> dict:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def arrays() -> dict[str, np.ndarray]:
+    """A small task in three splits, as a user would store it."""
+    section = MarkovChainSection(
+        kind="markov_chain", examples_train=8, examples_test=40, examples_validation=20,
+        tokens=4, features=6,
+    )  # fmt: skip
+    task = make_markov_chain(section, AttentionSection(heads=(("good", "uniform"), ("uniform",))))
+    stored = {}
+    for name, split in (
+        ("train", task.train),
+        ("test", task.test),
+        ("validation", task.validation),
+    ):
+        stored |= {f"inputs_{name}": split.inputs, f"labels_{name}": split.labels}
+        for layer, matrices in enumerate(split.attention, start=1):
+            stored[f"attention_{name}_{layer}"] = matrices
+    return stored
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_figures():
+    """Drawing takes longer than everything that is tested here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sampler.jobs.run.figures", lambda directory: ExitCode.OK)
+        yield
+
+
+def run_sweep(folder, arrays):
+    """Run a sweep over temperatures with these arrays; its directory."""
+    folder.mkdir()
+    np.savez(folder / "arrays.npz", **arrays)
+    recipe = folder / "recipe.toml"
+    recipe.write_text(SWEEP.format(task='kind = "arrays"\npath = "arrays.npz"'), encoding="utf-8")
+    code = command("run", recipe, "--out", folder / "results")
+    assert code == ExitCode.OK
+    return folder / "results"
+
+
+@pytest.fixture(scope="module")
+def finished(arrays, tmp_path_factory):
+    return run_sweep(tmp_path_factory.mktemp("selection") / "run", arrays)
+
+
+def test_a_sweep_over_temperatures_chooses_one_for_every_predictor(finished):
+    selection = read(finished / "selection.json")
+    points = dict(load_recipe(finished / "recipe.toml").points())
+    assert set(selection) == PREDICTORS
+    for name, found in selection.items():
+        assert found["candidates"] == 2
+        assert found["left_out"] == {}
+        for criterion in CRITERIA:
+            chosen = found[criterion]
+            temperature = points[chosen["point"]].posterior.temperature
+            assert chosen["settings"] == {"posterior.temperature": temperature}
+            assert ("mcse" in chosen) == (name == "sampled")
+            values = {}
+            for label in points:
+                comparison = read(finished / label / "comparison.json")
+                values[label] = comparison["validation"][name][criterion]["value"]
+            assert values[chosen["point"]] == max(values.values()) == chosen["value"]
+            accuracy = read(finished / chosen["point"] / "comparison.json")["accuracy"]
+            tested = accuracy[name]["value"] if name == "sampled" else accuracy[name]
+            assert chosen["test_accuracy"]["value"] == tested
+    assert "selected on the validation split, sampled: posterior.temperature=" in (
+        finished / "run.log"
+    ).read_text(encoding="utf-8")
+
+
+def test_the_table_has_the_scores(finished):
+    header, *rows = (finished / "sweep.csv").read_text(encoding="utf-8").splitlines()
+    names = header.split(",")
+    for score in (*CRITERIA, "squared_error"):
+        for column in ("theory", "gp", "sampled", "sampled_mcse"):
+            place = names.index(f"validation_{score}_{column}")
+            # the label of a point with one swept key holds no comma
+            assert all(np.isfinite(float(row.split(",")[place])) for row in rows)
+
+
+def test_test_labels_have_no_part_in_the_choice(finished, arrays, tmp_path):
+    changed = arrays | {"labels_test": -arrays["labels_test"]}
+    other = run_sweep(tmp_path / "run", changed)
+    received, expected = read(other / "selection.json"), read(finished / "selection.json")
+    for name in PREDICTORS:
+        for criterion in CRITERIA:
+            tested = [s[name][criterion].pop("test_accuracy") for s in (received, expected)]
+            # what was right is wrong now
+            assert tested[0]["value"] == pytest.approx(1 - tested[1]["value"])
+            assert tested[0]["value"] != tested[1]["value"]
+    assert received == expected
+
+
+def test_without_a_validation_split_the_log_says_what_to_set(tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    task = 'kind = "markov_chain"\nexamples_train = 4\nexamples_test = 4\ntokens = 3\nfeatures = 4'
+    recipe.write_text(SWEEP.format(task=task), encoding="utf-8")
+    assert command("solve", recipe, "--out", tmp_path / "results") == ExitCode.OK
+    assert not (tmp_path / "results" / "selection.json").exists()
+    log = (tmp_path / "results" / "run.log").read_text(encoding="utf-8")
+    (line,) = [line for line in log.splitlines() if "selection.json" in line]
+    assert "set task.examples_validation" in line
+
+
+def test_points_that_cannot_be_trusted_are_left_out_by_name(tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    task = (
+        'kind = "markov_chain"\nexamples_train = 4\nexamples_test = 4\ntokens = 3\nfeatures = 4\n'
+        "examples_validation = 4"
+    )
+    recipe.write_text(SWEEP.format(task=task), encoding="utf-8")
+    override = [
+        "--set",
+        "theory.max_steps=1",
+        "theory.starts=1",
+        "sweep.posterior.temperature=[0.01]",
+    ]
+    code = command("solve", recipe, "--out", tmp_path / "results", *override)
+    assert code == ExitCode.NOT_CONVERGED
+    found = read(tmp_path / "results" / "selection.json")
+    label = "posterior.temperature=0.01"
+    assert found["theory"]["left_out"] == {label: "saddle point not converged"}
+    assert found["theory"][DENSITY] is None
+    assert found["gp"][DENSITY]["point"] == label
+    assert found["sampled"]["left_out"] == {label: "not sampled"}
+
+
+def test_check_prints_the_size_of_the_split(tmp_path, capsys):
+    recipe = tmp_path / "recipe.toml"
+    task = 'kind = "markov_chain"\nexamples_train = 4\nexamples_test = 4\ntokens = 3\nfeatures = 4'
+    recipe.write_text(SWEEP.format(task=task), encoding="utf-8")
+    for override, expected in (((), "none"), (("--set", "task.examples_validation=7"), "7")):
+        assert command("check", recipe, *override) == ExitCode.OK
+        (line,) = [x for x in capsys.readouterr().out.splitlines() if "validation examples" in x]
+        assert line.split()[2] == expected
+    assert command("check", recipe, "--set", "task.examples_validation=1") == ExitCode.BAD_INPUT
+    assert "task.examples_validation = 1" in capsys.readouterr().err
