@@ -12,5 +12,7 @@ storage           result files, written whole or not at all
 manifest          where results came from
 progress          what a running sampler shows
 sweep_table, finite_size_table    the tables of a sweep
+select_point      the point of a sweep that its validation split chooses
+point_directory   where each point of a sweep keeps its results
 check             sizes, settings and costs of a recipe, without running it
 """
