@@ -1,5 +1,6 @@
 """What an input looks like at the end of every attention path."""
 
+from functools import partial
 from typing import Literal
 
 import jax
@@ -35,6 +36,7 @@ def attend_example(
     return token_weights @ inputs
 
 
+@partial(jax.jit, static_argnames="readout")
 def attended_inputs(
     inputs: Float[Array, "example token channel"],
     attention: tuple[Float[Array, "example _head token token"], ...],
@@ -50,4 +52,4 @@ def path_features(
 ) -> Float[Array, "example path channel"]:
     """Features φ^π(x) = σ_0 ξ^π(x) / √(D Π), so that C_{ππ'}(x, x') = φ^π(x)·φ^π'(x')."""
     _, paths, channels = attended.shape
-    return attended * jnp.sqrt(input_variance / (channels * paths))
+    return attended * (input_variance / (channels * paths)) ** 0.5

@@ -66,7 +66,7 @@ class OrderParameters:
         deviations = np.sqrt(np.cumprod(architecture.order_parameter_variances[::-1])[::-1])
         return cls(
             tuple(
-                deviation * jnp.eye(size)
+                jnp.asarray(deviation * np.eye(size))
                 for deviation, size in zip(
                     deviations, architecture.order_parameter_sizes, strict=True
                 )
@@ -74,6 +74,7 @@ class OrderParameters:
         )
 
 
+@jax.jit
 def to_log_cholesky(order_parameters: OrderParameters) -> Float[Array, " coordinate"]:
     """Log-Cholesky coordinates: log diagonals, then entries below the diagonal, layer by layer."""
     pieces = []
@@ -83,8 +84,9 @@ def to_log_cholesky(order_parameters: OrderParameters) -> Float[Array, " coordin
     return jnp.concatenate(pieces)
 
 
+@partial(jax.jit, static_argnames="sizes")
 def from_log_cholesky(
-    coordinates: Float[Array, " coordinate"], sizes: Sequence[int]
+    coordinates: Float[Array, " coordinate"], sizes: tuple[int, ...]
 ) -> OrderParameters:
     """Order parameters of sizes p_1 … p_{L+1} in log-Cholesky coordinates; any vector is valid."""
     factors, start = [], 0

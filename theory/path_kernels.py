@@ -111,21 +111,25 @@ def path_kernels(
 
 def store_path_kernels(form: FeatureForm, symmetric: bool) -> KernelForm:
     """Kernel form of given features; `symmetric` packs the pairs π ≤ π' (one output only)."""
+    examples, paths, _ = form.left.shape
+    return KernelForm(
+        packed=_packed(form, symmetric),
+        paths=paths,
+        examples=examples,
+        others=examples if form.right is None else form.right.shape[0],
+        symmetric=symmetric,
+    )
+
+
+@partial(jax.jit, static_argnames="symmetric")
+def _packed(form: FeatureForm, symmetric: bool) -> Float[Array, "pair entry"]:
     kernels = form.path_kernels()
     paths, _, examples, others = kernels.shape
     if symmetric:
         rows, columns = np.triu_indices(paths)
         halves = np.where(rows == columns, 0.5, 1.0)[:, None, None]
-        packed = (kernels[rows, columns] + kernels[columns, rows]) * halves
-    else:
-        packed = kernels
-    return KernelForm(
-        packed=packed.reshape(-1, examples * others),
-        paths=paths,
-        examples=examples,
-        others=others,
-        symmetric=symmetric,
-    )
+        kernels = (kernels[rows, columns] + kernels[columns, rows]) * halves
+    return kernels.reshape(-1, examples * others)
 
 
 def kernel_form_pays(examples: int, others: int, architecture: Architecture) -> bool:

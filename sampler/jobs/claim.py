@@ -27,10 +27,12 @@ def claim_directory(directory: Path, recipe: Recipe, command: str, fingerprint: 
         refuse_foreign(directory, recipe)
         begin_command(directory, recipe, command, fingerprint)
         write_whole(directory / RECIPE_FILE, recipe.to_toml())
-    except OSError as problem:
+    except (OSError, InputError) as problem:
         for folder in made:  # the deepest first; only what was made here, and only if empty
             with suppress(OSError):
                 folder.rmdir()
+        if isinstance(problem, InputError):
+            raise
         reason = problem.strerror or str(problem)
         raise InputError(
             "--out", str(directory), f"{reason}; choose a directory that can be written"

@@ -153,8 +153,7 @@ def test_stopped_by_a_signal_and_resumed(stopped, workshop, tmp_path):
 
 
 def test_second_signal_ends_at_once(workshop, tmp_path):
-    recipe, _, _, cache = workshop
-    process = start("run", recipe, "--out", tmp_path / "run", cache=tmp_path / "empty")
+    process = start("run", workshop[0], "--out", tmp_path / "run", cache=tmp_path / "empty")
     while not (tmp_path / "run" / "theory.nc").exists() and process.poll() is None:
         time.sleep(0.01)
     time.sleep(2.0)  # compiling the chains by now, for many seconds, with nothing in the cache
@@ -225,9 +224,9 @@ def test_two_damaged_checkpoints_are_an_error(stopped, tmp_path):
     assert code == ExitCode.BAD_INPUT
     assert "no checkpoint can be used" in errors.splitlines()[-1]
     assert sorted(path.name for path in directory.rglob("*")) == before
+    for slot in (0, 1):
+        (directory / CHECKPOINT_FOLDER / f"state-{slot}.bin").unlink()
     with pytest.raises(InputError, match="its checkpoints are missing"):
-        for slot in (0, 1):
-            (directory / CHECKPOINT_FOLDER / f"state-{slot}.bin").unlink()
         load_chains(directory / CHECKPOINT_FOLDER)
 
 
