@@ -6,8 +6,13 @@ from pathlib import Path
 import numpy as np
 
 from sampler.analysis.finite_size import fit_power_law
+from sampler.jobs.json_file import read_json, write_json
 from sampler.jobs.recipe import Recipe
-from sampler.jobs.storage import COMPARISON_FILE, THEORY_FILE, read_json, read_theory, write_json
+from sampler.jobs.storage import (
+    COMPARISON_FILE,
+    THEORY_FILE,
+    read_theory,
+)
 from sampler.jobs.sweep_table import point_directory
 
 FINITE_SIZE_FILE = "finite_size.json"

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from sampler.jobs.json_file import write_json
 from sampler.jobs.recipe import load_recipe
-from sampler.jobs.storage import write_json, write_theory
+from sampler.jobs.storage import (
+    write_theory,
+)
 from sampler.jobs.sweep_table import COLUMNS, SWEEP_FILE, point_directory, write_sweep_table
 
 RECIPE = """
