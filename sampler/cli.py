@@ -1,7 +1,6 @@
 """The command line: `attention-posterior`, the same as `python -m sampler`."""
 
 import argparse
-import os
 import re
 import sys
 import traceback
@@ -11,12 +10,15 @@ from typing import NoReturn
 
 from sampler import __version__
 from sampler.errors import ExitCode, InputError, RequeueError, one_line
+from sampler.numerics import use_float64, use_one_blas_thread
+from sampler.sweep_command import add_sweep_arguments, sweep
 
 # Modules that read data or compute are imported by the command that needs them: --help is
 # instant, and a bad recipe is reported before JAX is there.
 
 PROGRAM = "attention-posterior"
 SETTING = re.compile(r"[\w-]+(\.[\w-]+)*=")
+TAKE_SEVERAL = ("--set", "--over", "--slurm-option")
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -160,31 +162,21 @@ def continue_with(stage: str, arguments: argparse.Namespace) -> ExitCode:
     return getattr(jobs, stage)(directory)
 
 
-def use_one_blas_thread() -> None:
-    """Factorise matrices on one thread unless the environment says otherwise.
-
-    OpenBLAS, which does JAX's factorisations on CPUs, else starts a thread per core whose waiting
-    makes small factorisations up to a hundred times slower on a machine that is not idle. It reads
-    this when it is loaded, so it is set before anything numerical is imported.
-    """
-    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
-
-
-def use_float64() -> None:
-    import jax
-
-    jax.config.update("jax_enable_x64", True)
-
-
 def separate_settings(argv: Sequence[str]) -> list[str]:
-    """Put --set in front of every setting of `--set A=1 B=2`, so that a recipe may follow them."""
-    separated, setting = [], False
+    """Put --set in front of every setting of `--set A=1 B=2`, so that a recipe may follow them.
+
+    The same for the other options that take several KEY=VALUE.
+    """
+    separated, option = [], ""
     for argument in argv:
-        if setting and SETTING.match(argument) and separated[-1] != "--set":
-            separated.append("--set")
+        follows = bool(option) and SETTING.match(argument) is not None
+        if follows and separated[-1] != option:
+            separated.append(option)
         separated.append(argument)
-        setting = argument == "--set" or (setting and SETTING.match(argument) is not None)
+        if argument in TAKE_SEVERAL:
+            option = argument
+        elif not follows:
+            option = ""
     return separated
 
 
@@ -214,6 +206,13 @@ def make_parser() -> argparse.ArgumentParser:
         "do everything: theory, sampling, diagnostics, comparison, figures",
         "run runs/quickstart.toml --set network.widths=20",
     )
+    command = add_recipe_command(
+        commands,
+        sweep,
+        "run a grid of points, here, on Dask workers or as a Slurm job array",
+        "sweep runs/finite_size.toml --over network.widths=10,30,100 sampler.seed=0:3 --workers 4",
+    )
+    add_sweep_arguments(command)
     add_recipe_command(
         commands,
         solve,
@@ -258,6 +257,7 @@ def add_recipe_command(commands, handler: Callable, summary: str, example: str, 
         default=[],
         help="change a setting: a dotted key of the recipe and a TOML value; several may follow",
     )
+    return command
 
 
 def add_stage_command(commands, handler: Callable, summary: str):

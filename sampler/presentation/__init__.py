@@ -10,5 +10,6 @@
 | `alignment.py` | kernel–task alignment: theory against Gaussian process |
 | `accuracy.py` | accuracy of one run, and accuracy against width |
 | `rank_plot.py` | ranks of the draws, chain by chain |
+| `sweep_text.py` | what a sweep prints: a row per point, and what failed |
 | `style.py` | colours, fonts, and writing a figure to disk |
 """

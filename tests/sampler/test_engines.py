@@ -1,0 +1,274 @@
+"""Engines of a sweep: the batch script under bash, and Dask workers, one of which is killed."""
+
+import fcntl
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from sampler.cli import main
+from sampler.errors import ExitCode, InputError
+from sampler.jobs.engines.dask_workers import dask_engine
+from sampler.jobs.engines.in_process import run_in_process
+from sampler.jobs.engines.slurm import (
+    batch_script,
+    parse_option,
+    sbatch_directives,
+    write_batch_script,
+)
+from sampler.jobs.lock import LOCK_FILE, read_holder
+from sampler.jobs.point import PointOutcome, SweepPoint, remove_lock_of_lost_host
+from sampler.jobs.recipe import load_recipe
+from tests.commands import assert_same_bits, environment
+from tests.sampler.test_sweep import SMALL
+
+# Stands for the command of a point. It says which signal reached it and leaves with a code.
+CHILD = """
+import signal, sys, time
+from pathlib import Path
+heard, code, wait = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+def stop(number, frame):
+    time.sleep(0.3)  # what is in work is finished first
+    heard.write_text(signal.Signals(number).name + " " + " ".join(sys.argv[4:]))
+    sys.exit(75)
+for each in (signal.SIGUSR1, signal.SIGTERM):
+    signal.signal(each, stop)
+Path(str(heard) + ".ready").touch()
+time.sleep(wait)
+sys.exit(code)
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(SMALL)
+    return path
+
+
+class Job:
+    """A batch script under bash, as Slurm starts it, with a `scontrol` that writes down its use."""
+
+    def __init__(self, folder: Path, code: int, wait: float, requeue_fails: bool = False):
+        self.heard, self.requeued = folder / "heard", folder / "requeued"
+        child, scontrol, script = folder / "child.py", folder / "bin" / "scontrol", folder / "s.sh"
+        child.write_text(CHILD)
+        scontrol.parent.mkdir()
+        scontrol.write_text(f'#!/bin/bash\necho "$@" >> {self.requeued}\nexit {requeue_fails:d}\n')
+        scontrol.chmod(0o755)
+        command = [sys.executable, str(child), str(self.heard), str(code), str(wait)]
+        script.write_text(batch_script(["--array=0-1"], 2, command))
+        self.process = subprocess.Popen(
+            ["bash", str(script)],
+            env=os.environ
+            | {
+                "PATH": f"{scontrol.parent}:{os.environ['PATH']}",
+                "SLURM_JOB_ID": "70",
+                "SLURM_ARRAY_JOB_ID": "70",
+                "SLURM_ARRAY_TASK_ID": "1",
+            },
+            stdout=subprocess.DEVNULL,
+        )
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the shell alone, once the child listens."""
+        wait_for(lambda: Path(f"{self.heard}.ready").exists())
+        self.process.send_signal(number)
+
+    def exit_code(self) -> int:
+        return self.process.wait(timeout=60)
+
+
+def wait_for(condition, seconds: float = 120.0) -> None:
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "waited in vain"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("code", [0, 3, 1])
+def test_exit_codes_pass_through_the_batch_script(tmp_path, code):
+    job = Job(tmp_path, code, wait=0)
+    assert job.exit_code() == code
+    assert not job.requeued.exists()
+
+
+def test_saved_task_is_queued_again(tmp_path):
+    job = Job(tmp_path, code=75, wait=0)
+    assert job.exit_code() == 0
+    # the one task, not the array whose id SLURM_JOB_ID may be
+    assert job.requeued.read_text() == "requeue 70_1\n"
+
+
+def test_requeue_that_fails_is_not_taken_for_success(tmp_path):
+    job = Job(tmp_path, code=75, wait=0, requeue_fails=True)
+    assert job.exit_code() == 75
+
+
+def test_warning_of_slurm_reaches_the_command(tmp_path):
+    job = Job(tmp_path, code=0, wait=60)
+    job.send(signal.SIGUSR1)
+    assert job.exit_code() == 0
+    assert job.heard.read_text() == "SIGUSR1 --point 1"
+    assert job.requeued.read_text() == "requeue 70_1\n"
+
+
+def test_cancelled_task_saves_and_stays_cancelled(tmp_path):
+    job = Job(tmp_path, code=0, wait=60)
+    job.send(signal.SIGTERM)
+    assert job.exit_code() == 75
+    assert job.heard.read_text().startswith("SIGTERM")
+    assert not job.requeued.exists()
+
+
+def test_slurm_array_stands_on_its_own(recipe, tmp_path, capsys):
+    out = tmp_path / "with space"
+    arguments = ["sweep", str(recipe), "--out", str(out), "--over", "network.widths=3,5,7"]
+    options = ["time=0:30:00", "partition=long", "array=0-2%2", "exclusive"]
+    assert main([*arguments, "--slurm", "--slurm-option", *options[:3],
+                 "--slurm-option", options[3]]) == ExitCode.OK  # fmt: skip
+    assert load_recipe(out / "recipe.toml").sweep == {"network.widths": (3, 5, 7)}
+    script = out / "sweep.sbatch"
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    lines = script.read_text().splitlines()
+    assert lines[0] == "#!/bin/bash"
+    assert [line for line in lines if line.startswith("#SBATCH")] == [
+        "#SBATCH --job-name=tiny",
+        "#SBATCH --array=0-2%2",
+        f"#SBATCH --output='{out}/slurm/%a.log'",
+        "#SBATCH --open-mode=append",
+        "#SBATCH --time=0:30:00",
+        "#SBATCH --partition=long",
+        "#SBATCH --exclusive",
+        "#SBATCH --requeue",
+        "#SBATCH --signal=B:USR1@120",
+    ]
+    assert (out / "slurm").is_dir()
+    started = next(line for line in lines if "--point" in line)
+    assert shlex.split(started)[:-1] == [
+        sys.executable, "-m", "sampler", "sweep", f"{out}/recipe.toml", "--out", str(out),
+        "--point", "$SLURM_ARRAY_TASK_ID",
+    ]  # fmt: skip
+    printed = capsys.readouterr().out
+    assert f"sbatch '{script}'" in printed
+    # what it says of gathering is the command without engine, on the stored recipe
+    assert f"attention-posterior sweep '{out}/recipe.toml' --out '{out}'" in printed
+
+
+def test_defaults_of_the_array(tmp_path):
+    directives = sbatch_directives(tmp_path, "name", 12, [])
+    assert "--array=0-11" in directives
+    assert "--requeue" in directives
+    assert write_batch_script(tmp_path, "name", 12, []).name == "sweep.sbatch"
+
+
+@pytest.mark.parametrize("option", ["Time=3", "=3", "signal=USR2", "no-requeue", "time=1\n2", ""])
+def test_options_that_slurm_or_the_script_cannot_take(option):
+    with pytest.raises(InputError, match="--slurm-option"):
+        parse_option(option)
+
+
+def test_in_process_begins_nothing_after_a_request_to_stop(monkeypatch, recipe, tmp_path):
+    points = [SweepPoint(str(i), load_recipe(recipe), tmp_path / str(i)) for i in range(3)]
+    outcomes = iter([PointOutcome(ExitCode.OK), PointOutcome(ExitCode.REQUEUE, "saved")])
+    monkeypatch.setattr(
+        "sampler.jobs.engines.in_process.attempt_point", lambda point: next(outcomes)
+    )
+    received = [(point.label, outcome.code) for point, outcome in run_in_process(points)]
+    assert received == [("0", ExitCode.OK), ("1", ExitCode.REQUEUE)]
+
+
+@pytest.mark.parametrize("host", [None, "lost.example"])
+def test_lock_of_a_lost_host_is_removed(tmp_path, host):
+    """Where one process at a time is given a point; a lock of this host is left to the system."""
+    lock = tmp_path / LOCK_FILE
+    lock.write_text(json.dumps({"host": host or socket.gethostname(), "pid": 1}))
+    remove_lock_of_lost_host(tmp_path)
+    assert lock.exists() == (host is None)
+    remove_lock_of_lost_host(tmp_path / "absent")
+
+
+def test_lock_that_is_held_on_another_host_is_respected(tmp_path):
+    lock = tmp_path / LOCK_FILE
+    lock.write_text(json.dumps({"host": "living.example", "pid": 1}))
+    with lock.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        remove_lock_of_lost_host(tmp_path)
+        assert lock.exists()
+
+
+def test_missing_dask_is_named_with_its_remedy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(InputError, match=r"--workers = 2: needs Dask: pip install .*\[dask\]"):
+        dask_engine(2, None)
+
+
+# Dask warns of a killed worker, and of ports and loops that it closes late.
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_killed_worker_costs_no_point(recipe, tmp_path, monkeypatch):
+    """One of two workers is killed in the middle of a point: every array is as in one process."""
+    distributed = pytest.importorskip("distributed")
+    for name, value in environment(tmp_path / "cache").items():
+        monkeypatch.setenv(name, value)
+    sweep = ["sweep", str(recipe), "--over", "sampler.seed=0:2", "--set", "sampler.draws=400"]
+    here, there = tmp_path / "here", tmp_path / "there"
+    expected = main([*sweep, "--out", str(here)])
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, memory_limit=0, dashboard_address=None
+    ) as cluster:
+        killed = []
+
+        def kill_one() -> None:
+            """Kill the first worker that has saved chains of its point."""
+            wait_for(lambda: list(there.glob("*/checkpoint/state-*.bin")))
+            point = next(there.glob("*/checkpoint/state-*.bin")).parents[1]
+            holder = read_holder(point / LOCK_FILE)
+            assert holder is not None, "the point was over too soon"
+            assert holder.pid in {worker.pid for worker in cluster.workers.values()}
+            os.kill(holder.pid, signal.SIGKILL)
+            killed.append(point.name)
+
+        killer = threading.Thread(target=kill_one)
+        killer.start()
+        received = main([*sweep, "--out", str(there), "--scheduler", cluster.scheduler_address])
+        killer.join()
+    assert len(killed) == 1
+    assert "going on after" in (there / killed[0] / "run.log").read_text()
+    assert received == expected == ExitCode.DIAGNOSTICS_FAILED
+    assert (there / "sweep.csv").read_text() == (here / "sweep.csv").read_text()
+    for point in sorted(path.parent.name for path in here.glob("*/draws.nc")):
+        assert_same_bits(there / point, here / point)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_local_workers_bring_a_sweep_to_its_end(recipe, tmp_path, capsys):
+    pytest.importorskip("distributed")
+    out = tmp_path / "out"
+    # wider than what is sampled: theory only, in seconds
+    limit = "sampler.largest_width={order_parameters = 3}"
+    arguments = ["--over", "network.widths=4,5", "--workers", "2", "--out", str(out)]
+    assert main(["sweep", str(recipe), *arguments, "--set", limit]) == ExitCode.OK
+    assert "every point is fine" in capsys.readouterr().out
+    assert len(list(out.glob("*/theory.nc"))) == 2
+    assert "saddle point" in (out / "network.widths=4.output.txt").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_scheduler_that_does_not_answer_is_named(recipe, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("sampler.jobs.engines.dask_workers.CONNECT_SECONDS", 1)
+    arguments = ["--over", "network.widths=4,5", "--scheduler", "tcp://127.0.0.1:1"]
+    code = main(["sweep", str(recipe), *arguments, "--out", str(tmp_path / "out")])
+    assert code == ExitCode.BAD_INPUT
+    assert "--scheduler = 'tcp://127.0.0.1:1': no Dask scheduler" in capsys.readouterr().err

@@ -1,0 +1,198 @@
+"""Sweeps: the grid of the command line, points done once, failures that stop nothing, tables."""
+
+import itertools
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from sampler.cli import main
+from sampler.errors import ExitCode, InputError
+from sampler.jobs.recipe import load_recipe, parse_override
+from sampler.jobs.sweep import worst_code
+from sampler.jobs.sweep_dataset import coordinate
+from sampler.jobs.sweep_values import sweep_override
+from tests.commands import TINY
+
+SMALL = f"""{TINY}
+chains = 2
+warmup = 4
+draws = 6
+algorithm = "hmc"
+leapfrog_steps = 3
+"""
+# One of the four points is sampled.
+LIMIT = "sampler.largest_width.order_parameters"
+GRID = ("network.widths=3,5", f"{LIMIT}=2,3")
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "tiny.toml"
+    path.write_text(SMALL)
+    return path
+
+
+def command(*arguments) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def swept(recipe, tmp_path_factory):
+    """A sweep over widths, and over the widest one that is sampled."""
+    directory = tmp_path_factory.mktemp("results") / "sweep"
+    return command("sweep", recipe, "--out", directory, "--over", *GRID), directory
+
+
+@pytest.mark.parametrize(
+    ("over", "expected"),
+    [
+        ("network.widths=10,100", [10, 100]),
+        ("network.widths=10,[20, 30, 40]", [10, [20, 30, 40]]),
+        ("sampler.seed=0:4", [0, 1, 2, 3]),
+        ("sampler.seed=7,0:6:2", [7, 0, 2, 4]),
+        ("sampler.seed=3:0:-1", [3, 2, 1]),
+        ("posterior.temperature=1e-2, 0.1", [0.01, 0.1]),
+        ("sampler.space=weights,order_parameters", ["weights", "order_parameters"]),
+        ('attention.heads=[["good"],["uniform"]],[["random"]]',
+         [[["good"], ["uniform"]], [["random"]]]),
+        ('task.path="a,b.npz",\'c"[.npz\'', ["a,b.npz", 'c"[.npz']),
+        ("sampler.keep_weights=true,false", [True, False]),
+    ],
+)  # fmt: skip
+def test_values_of_a_grid(over, expected):
+    key, received = parse_override(sweep_override(over))
+    assert key == "sweep." + over.partition("=")[0]
+    assert received == expected
+
+
+@pytest.mark.parametrize(
+    "over",
+    ["network.widths", "network.widths=", "network.widths=1,,2", "network.widths=5:5", "=3",
+     "sampler.seed=0:3:0", "sampler.seed=0:10000000000", "network.widths=[1,2", "a b=3"],
+)  # fmt: skip
+def test_a_bad_grid_is_refused_in_one_line(over):
+    with pytest.raises(InputError, match=r"--over") as refused:
+        sweep_override(over)
+    assert "\n" not in str(refused.value)
+
+
+def test_points_are_where_run_puts_them(swept, recipe):
+    code, directory = swept
+    assert code == ExitCode.DIAGNOSTICS_FAILED
+    stored = load_recipe(directory / "recipe.toml")
+    assert stored.sweep == {"network.widths": (3, 5), LIMIT: (2, 3)}
+    for label, point in stored.points():
+        assert load_recipe(directory / label / "recipe.toml") == point
+        assert (directory / label / "theory.nc").is_file()
+        sampled = (directory / label / "draws.nc").is_file()
+        assert sampled == (label == f"network.widths=3,{LIMIT}=3")
+    assert (directory / "sweep.csv").is_file()
+    assert (directory / "figures" / "order_parameter_against_width.png").is_file()
+
+
+def test_dataset_has_a_dimension_per_key(swept):
+    _, directory = swept
+    with xr.open_dataset(directory / "sweep.nc") as dataset:
+        assert dataset.sizes == {"network.widths": 2, LIMIT: 2, "path": 2, "path_": 2}
+        assert dataset["network.widths"].values.tolist() == [3, 5]
+        assert dataset[LIMIT].values.tolist() == [2, 3]
+        assert dataset["width"].sel({"network.widths": 5}).values.tolist() == [5, 5]
+        for width, limit in itertools.product((3, 5), (2, 3)):
+            point = dataset.sel({"network.widths": width, LIMIT: limit})
+            assert point["directory"] == f"network.widths={width},{LIMIT}={limit}"
+            with xr.open_dataset(directory / point["directory"].item() / "theory.nc") as theory:
+                for name in ("accuracy_theory", "accuracy_gp"):
+                    assert point[name] == theory[name]
+                np.testing.assert_array_equal(
+                    point["order_parameter_theory"], theory["order_parameter"]
+                )
+            for name in ("order_parameter_sampled", "order_parameter_mcse", "accuracy_sampled"):
+                assert np.isfinite(point[name]).all() == (width == limit == 3), name
+
+
+def test_finished_points_are_left_as_they_are(swept, recipe, capsys):
+    code, directory = swept
+    tables = [directory / "sweep.csv", directory / "sweep.nc"]
+    before = {path: path.stat().st_mtime_ns for path in directory.glob("*/*.nc")}
+    csv = tables[0].read_bytes()
+    for path in tables:
+        path.unlink()
+    # from the stored recipe: the grid does not depend on the command line
+    assert command("sweep", directory / "recipe.toml", "--out", directory) == code
+    printed = capsys.readouterr().out
+    assert "4 points, 4 finished earlier" in printed
+    assert "1 of 4 points failed" in printed
+    assert {path: path.stat().st_mtime_ns for path in directory.glob("*/*.nc")} == before
+    assert tables[0].read_bytes() == csv
+    assert tables[1].is_file()
+
+
+def test_one_point_alone_goes_on_where_it_stands(swept, tmp_path, capsys):
+    _, directory = swept
+    copy = tmp_path / "copy"
+    shutil.copytree(directory, copy)
+    lost = copy / f"network.widths=5,{LIMIT}=3"
+    shutil.rmtree(lost)
+    again = ("sweep", copy / "recipe.toml", "--out", copy, "--point")
+    assert command(*again, 3) == ExitCode.OK
+    with (
+        xr.open_dataset(lost / "theory.nc") as received,
+        xr.open_dataset(directory / lost.name / "theory.nc") as expected,
+    ):
+        xr.testing.assert_equal(received, expected)
+    assert command(*again, 1) == ExitCode.DIAGNOSTICS_FAILED
+    assert command(*again, 4) == ExitCode.BAD_INPUT
+    assert "--point = 4: use 0 to 3" in capsys.readouterr().err
+
+
+def test_a_point_that_fails_does_not_stop_the_others(recipe, tmp_path, capsys):
+    directory = tmp_path / "sweep"
+    blocked = directory / "network.widths=4"
+    blocked.mkdir(parents=True)
+    (blocked / "thesis.tex").write_text("mine")
+    (directory / "recipe.toml").write_text(
+        load_recipe(recipe, ["sweep.network.widths=[4, 5, 6]", f"{LIMIT}=3"]).to_toml()
+    )
+    arguments = ("sweep", recipe, "--out", directory, "--over", "network.widths=4:7")
+    received = command(*arguments, "--set", f"{LIMIT}=3")
+    assert received == ExitCode.BAD_INPUT
+    printed = capsys.readouterr().out
+    assert "1 of 3 points failed:\n  network.widths=4: --out" in printed
+    assert (blocked / "thesis.tex").read_text() == "mine"
+    with xr.open_dataset(directory / "sweep.nc") as dataset:
+        assert np.isnan(dataset["accuracy_theory"]).values.tolist() == [True, False, False]
+        solved = np.isfinite(dataset["order_parameter_theory"]).all(("path", "path_"))
+        assert solved.values.tolist() == [False, True, True]
+
+
+def test_what_cannot_be_swept_is_refused_before_anything_is_written(recipe, tmp_path, capsys):
+    out = tmp_path / "out"
+    for arguments in (
+        (),
+        ("--over", "network.widths=1,1"),
+        ("--over", "network.width=1,2"),
+        ("--over", "network.widths=0,1"),
+        ("--over", "network.widths=1,2", "--workers", "0"),
+        ("--over", "network.widths=1,2", "--workers", "2", "--slurm"),
+        ("--over", "network.widths=1,2", "--slurm-option", "time=1:00:00"),
+        ("--over", "network.widths=1,2", "--slurm", "--slurm-option", "requeue"),
+        ("--over", "network.widths=1,2", "--slurm", "--slurm-option", "time 3"),
+    ):
+        assert command("sweep", recipe, "--out", out, *arguments) == ExitCode.BAD_INPUT, arguments
+    assert not out.exists()
+    assert len(capsys.readouterr().err.splitlines()) == 9
+
+
+def test_worst_exit_code():
+    assert worst_code([ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED]) == ExitCode.DIAGNOSTICS_FAILED
+    assert worst_code([ExitCode.INTERNAL_ERROR, ExitCode.REQUEUE]) == ExitCode.INTERNAL_ERROR
+    assert worst_code([ExitCode.BAD_INPUT, ExitCode.NOT_CONVERGED]) == ExitCode.BAD_INPUT
+
+
+def test_coordinates_keep_numbers_and_words():
+    assert coordinate([1, 2.5]) == [1, 2.5]
+    assert coordinate(["a", "b"]) == ["a", "b"]
+    assert coordinate([10, [20, 30]]) == ["10", "[20, 30]"]
