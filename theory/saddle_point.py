@@ -1,5 +1,6 @@
 """The saddle point: the order parameters that minimise the action."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -10,7 +11,7 @@ import numpy as np
 
 from theory.action import entropy_terms
 from theory.architecture import Architecture, order_parameter_sizes
-from theory.energy import hessian_with_energy
+from theory.dense_action import DenseAction
 from theory.learning_problem import LearningProblem
 from theory.newton import (
     Descent,
@@ -127,7 +128,7 @@ def solve_saddle_point(
     architecture = problem.architecture
     count = architecture.coordinate_count
     limit = default_tolerance(count) if tolerance is None else tolerance
-    landscape = _Landscape(problem)
+    landscape = _Landscape.of(problem)
     begin = _first_start(initial, architecture)
     noise = np.random.default_rng(seed)
     kicks = [RANDOM_START_SPREAD * noise.standard_normal(count) for _ in range(starts - 1)]
@@ -185,41 +186,56 @@ def _disagreement(descents: list[Descent]) -> float:
     return float(max(np.abs(point - points[0]).max() for point in points[1:]))
 
 
-class _Landscape:
-    """A / max width over log-Cholesky coordinates, with data as arguments of compiled functions."""
+class _MatrixFree:
+    """A / max width for many coordinates or channels: exact Hessian products, no Hessian."""
 
     def __init__(self, problem: LearningProblem) -> None:
         arch = problem.architecture
         scale = float(max(arch.widths))
-        self._size = arch.coordinate_count
         self._shape = {"heads": arch.heads, "outputs": arch.outputs}
+        # Data, widths and variances are arguments: one compilation serves every width.
         self._arrays = (
             jnp.asarray(arch.widths, float) / scale,
             jnp.asarray(arch.order_parameter_variances, float),
             problem.energy,
             1.0 / scale,
         )
-        numbers = (arch.order_parameter_sizes[0] * arch.channels) ** 2
-        self._dense = self._size <= DENSE_COORDINATES and numbers <= DENSE_HESSIAN_NUMBERS
-        self._features = problem.features if self._dense else None
-        self.direction = (
-            dense_direction(self._hessian) if self._dense else truncated_direction(self._product)
-        )
 
     def value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = _value_and_gradient(point, *self._arrays, **self._shape)
         return float(value), np.asarray(gradient)
 
-    def _hessian(self, point: np.ndarray) -> np.ndarray:
-        return np.asarray(_hessian(point, self._features, *self._arrays, **self._shape))
-
-    def _product(self, point: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    def hessian_product(self, point: np.ndarray, vector: np.ndarray) -> np.ndarray:
         return np.asarray(_hessian_product(point, vector, *self._arrays, **self._shape))
 
-    def smallest_eigenvalue(self, point: np.ndarray) -> float:
-        if self._dense:
-            return float(np.linalg.eigvalsh(self._hessian(point))[0])
-        return smallest_eigenvalue(partial(self._product, point), self._size)
+
+@dataclass(frozen=True)
+class _Landscape:
+    """What the descent needs of A / max width, in the way that suits its size."""
+
+    value_and_gradient: Callable
+    direction: Callable
+    smallest_eigenvalue: Callable[[np.ndarray], float]
+
+    @classmethod
+    def of(cls, problem: LearningProblem) -> "_Landscape":
+        arch = problem.architecture
+        numbers = (arch.order_parameter_sizes[0] * arch.channels) ** 2
+        if arch.coordinate_count <= DENSE_COORDINATES and numbers <= DENSE_HESSIAN_NUMBERS:
+            dense = DenseAction(problem)
+            return cls(
+                dense.value_and_gradient,
+                dense_direction(dense.hessian),
+                lambda point: float(np.linalg.eigvalsh(dense.hessian(point))[0]),
+            )
+        free = _MatrixFree(problem)
+        return cls(
+            free.value_and_gradient,
+            truncated_direction(free.hessian_product),
+            lambda point: smallest_eigenvalue(
+                partial(free.hessian_product, point), arch.coordinate_count
+            ),
+        )
 
 
 def _scaled_action(point, widths, variances, energy, scale, *, heads, outputs):
@@ -237,16 +253,3 @@ _value_and_gradient = jax.jit(
 def _hessian_product(point, vector, *arrays, heads, outputs):
     gradient = jax.grad(partial(_scaled_action, heads=heads, outputs=outputs))
     return jax.jvp(lambda p: gradient(p, *arrays), (point,), (vector,))[1]
-
-
-@partial(jax.jit, static_argnames=("heads", "outputs"))
-def _hessian(point, features, widths, variances, energy, scale, *, heads, outputs):
-    sizes = order_parameter_sizes(heads, outputs)
-
-    def entropy(coordinates):
-        return entropy_terms(from_log_cholesky(coordinates, sizes), heads, widths, variances)
-
-    def factor_at(coordinates):
-        return from_log_cholesky(coordinates, sizes).factors[0]
-
-    return hessian_with_energy(point, energy, features, scale, factor_at, entropy)

@@ -1,5 +1,6 @@
 """Result files: written whole or not at all, read back with a clear error."""
 
+import os
 from pathlib import Path
 
 import xarray as xr
@@ -7,20 +8,34 @@ import xarray as xr
 from sampler.jobs.json_file import read_stored, write_atomically
 from sampler.jobs.schema import SCHEMA_VERSION, check_schema
 
+# What a variable takes beside its numbers, on the safe side.
+BYTES_PER_VARIABLE = 2048
 THEORY_FILE, DRAWS_FILE, COMPARISON_FILE = "theory.nc", "draws.nc", "comparison.json"
+
+
+def write_netcdf(path: Path, content: xr.Dataset | xr.DataTree) -> None:
+    """Write a NetCDF file; OSError before anything is written if there is no room for it.
+
+    The library does not survive a disk that is full halfway: the room is asked for in advance.
+    """
+    tables = content.subtree if isinstance(content, xr.DataTree) else [content]
+    variables = sum(len(table.variables) for table in tables)
+    with path.open("r+b") as file:
+        os.posix_fallocate(file.fileno(), 0, content.nbytes + BYTES_PER_VARIABLE * variables)
+    content.to_netcdf(path, engine="h5netcdf")
 
 
 def write_theory(directory: Path, table: xr.Dataset) -> None:
     """Write `theory.nc`."""
     table = table.assign_attrs(schema_version=SCHEMA_VERSION)
-    write_atomically(directory / THEORY_FILE, lambda path: table.to_netcdf(path, engine="h5netcdf"))
+    write_atomically(directory / THEORY_FILE, lambda path: write_netcdf(path, table))
 
 
 def write_draws(directory: Path, draws: xr.DataTree) -> None:
     """Write `draws.nc`; it opens with ArviZ and with `xarray.open_datatree`."""
     draws = draws.copy()
     draws.attrs["schema_version"] = SCHEMA_VERSION
-    write_atomically(directory / DRAWS_FILE, lambda path: draws.to_netcdf(path, engine="h5netcdf"))
+    write_atomically(directory / DRAWS_FILE, lambda path: write_netcdf(path, draws))
 
 
 def read_theory(directory: Path) -> xr.Dataset:

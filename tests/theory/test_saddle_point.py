@@ -25,9 +25,10 @@ from theory import (
     solve_saddle_point,
 )
 from theory import saddle_point as saddle_point_module
+from theory.dense_action import DenseAction
 from theory.newton import descend
 from theory.order_parameters import coordinate_scales, to_log_cholesky
-from theory.saddle_point import _Landscape
+from theory.saddle_point import _MatrixFree
 
 SOLVED = ["one layer, two outputs", "two layers", "narrow"]
 
@@ -237,11 +238,11 @@ def test_hessian_products_lead_to_the_same_place(monkeypatch):
 @pytest.mark.parametrize("name", ["one layer, two outputs", "two layers"])
 def test_the_hessian_is_made_of_its_products(name, rng):
     problem = random_problem(ARCHITECTURES[name], rng)
-    landscape = _Landscape(problem)
+    free = _MatrixFree(problem)
     matrices = random_order_parameters(problem.architecture, rng)
     point = np.asarray(to_log_cholesky(OrderParameters.from_matrices(matrices)))
-    hessian = landscape._hessian(point)
-    columns = [landscape._product(point, column) for column in np.eye(len(point))]
+    hessian = DenseAction(problem).hessian(point)
+    columns = [free.hessian_product(point, column) for column in np.eye(len(point))]
     size = np.abs(hessian).max()
     kernel = problem.energy.kernels.kernel(jnp.asarray(np.linalg.cholesky(matrices[0])))
     noisy = np.asarray(kernel) + problem.temperature * np.eye(problem.labels.size)
