@@ -344,6 +344,18 @@ def test_sweep_leaves_out_a_run_that_is_not_there(tmp_path):
     assert shown_widths(svg_text(directory, "order_parameter_against_width")) == {30, 100}
 
 
+def test_sweep_without_any_theory_that_converged(tmp_path):
+    directory = write_sweep(tmp_path / "sweep", [("a", 10), ("b", 30)])
+    for path in directory.glob("*/theory.nc"):
+        table = xr.load_dataset(path, engine="h5netcdf")
+        table["order_parameter"] = table["order_parameter"] * np.nan
+        table.to_netcdf(path, engine="h5netcdf")
+    draw_sweep_figures(directory)
+    received = svg_text(directory, "order_parameter_against_width")
+    assert "sampled" in received
+    assert "theory, " not in received
+
+
 def test_accuracy_against_width_draws_the_stored_values():
     widths, nan = np.array([10.0, 100.0]), np.full(2, np.nan)
     sampled = SampledAccuracy(

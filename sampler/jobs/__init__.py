@@ -4,13 +4,25 @@ recipe            Recipe, and load_recipe from a TOML file
 recipe_sections   the sections of a recipe, with their defaults
 recipe_problems   what is wrong with a recipe, in one line
 toml_text         settings written as TOML
-run_directory     the directory a run writes to
+run_directory     what a run directory is called, and how files get there
+claim             claiming a directory, before anything is computed
+lock              one process per directory
+fingerprint       what a run must have in common with an earlier one to go on with it
 run               commands as sequences of stages
 stages            each stage, from data to one result file
 importance_stage  independent draws in place of chains
+chain_keeper      keeps running chains on disk, and finds where to go on
+chain_store       segments of draws and checkpoints that take turns
+sealed            files under a checksum
+interruption      signals that ask to stop
+continuation      going on with a run, and appending draws
+reproduce         a run done again, compared number by number
+status            where a run stands
 storage           result files, written whole or not at all
-manifest          where results came from
-progress          what a running sampler shows
+json_file         the same for JSON
+schema            the version of stored results
+manifest          where results came from, and how far they are
+progress, log     what a running sampler shows, and run.log
 point             one point of a sweep, in whatever process
 sweep             points on an engine, then the tables
 sweep_values      the grid of a sweep as the command line gives it

@@ -26,6 +26,7 @@ from sampler.jobs.stages import (
     solve_stage,
 )
 from sampler.jobs.storage import COMPARISON_FILE, DRAWS_FILE, THEORY_FILE, read_draws, read_theory
+from sampler.jobs.sweep_dataset import write_sweep_dataset
 from sampler.jobs.sweep_table import write_sweep_table
 from sampler.presentation.summary import (
     comparison_text,
@@ -124,6 +125,7 @@ def gather(command: str, recipe: Recipe, directory: Path) -> None:
     """The tables and figures of a sweep from the directories of its points."""
     write_sweep_table(directory, recipe)
     write_finite_size(directory, recipe)
+    write_sweep_dataset(directory, recipe)
     if command != "sample":
         figures(directory)
 

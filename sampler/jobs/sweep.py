@@ -98,10 +98,9 @@ def finished_earlier(points: Sequence[SweepPoint]) -> dict[str, PointOutcome]:
 def gather(recipe: Recipe, directory: Path, outcomes: dict[str, PointOutcome]) -> None:
     """Write and print the tables and draw the figures, from whatever points there are."""
     from sampler.jobs.run import gather as write_tables
-    from sampler.jobs.sweep_dataset import read_rows, write_sweep_dataset
+    from sampler.jobs.sweep_dataset import read_rows
 
     write_tables(COMMAND, recipe, directory)
-    write_sweep_dataset(directory, recipe)
     rows = read_rows(directory)
     print("\n" + sweep_text(rows, {row["point"]: outcomes[row["point"]] for row in rows}) + "\n")
 

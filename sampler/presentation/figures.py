@@ -208,12 +208,15 @@ def _sweep_order_parameters(sweep: StoredSweep, runs: list[StoredRun | None]) ->
     shown = [row for row in shown if runs[row].path_names == names]
     sampled = any(runs[row].compared("order_parameter") for row in shown)
     columns = [_matrix_column(runs[row], sweep, row)[: 2 if sampled else 1] for row in shown]
+    if not any(panel is not None for column in columns for panel in column):
+        return None
     return draw_order_parameter_grid(names, columns)
 
 
 def _matrix_column(run: StoredRun, sweep: StoredSweep, row: int) -> list[MatrixPanel | None]:
     name = sweep.points[row] if sweep.widths is None else f"$N$ = {sweep.widths[row]:g}"
-    column = [MatrixPanel(f"theory, {name}", run.theory_values("order_parameter")), None]
+    theory = run.theory_values("order_parameter")
+    column = [None if theory is None else MatrixPanel(f"theory, {name}", theory), None]
     compared = run.compared("order_parameter")
     if compared:
         title = f"{run.sampled_label}, {name}"

@@ -5,11 +5,11 @@ import os
 import platform
 import sys
 
-NAMES = ("gradients", "floor", "theory", "race", "importance")
-# Batches of importance draws use all cores. Everywhere else one gradient gets one thread: the
-# figure that matters when several chains run, and one that other work on the machine disturbs
-# least. Both are read when JAX and NumPy start.
-if sys.argv[1:2] != ["importance"]:
+NAMES = ("gradients", "floor", "theory", "race", "paths", "importance")
+# Batches of importance draws and large matrices use all cores. Elsewhere one gradient gets one
+# thread: the figure that matters when several chains run, and one that other work on the machine
+# disturbs least. Both are read when JAX and NumPy start.
+if sys.argv[1:2] not in (["importance"], ["paths"]):
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -25,12 +25,13 @@ from tests.benchmarks.gradient_cost import (  # noqa: E402
 )
 from tests.benchmarks.gradient_floor import measure_floor  # noqa: E402
 from tests.benchmarks.importance_rate import measure_importance  # noqa: E402
+from tests.benchmarks.many_paths import measure_many_paths  # noqa: E402
 from tests.benchmarks.space_race import RACES, race_ratios, race_table, run_race  # noqa: E402
 from tests.benchmarks.theory_solve import measure_theory  # noqa: E402
 
 
 def main() -> None:
-    """Run the benchmarks that are asked for, all but `importance` by default."""
+    """Run the benchmarks that are asked for, all but the last two by default."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--widths", type=int, nargs="+", default=[10, 100, 300], metavar="N")
@@ -45,7 +46,7 @@ def main() -> None:
         f"numpyro {numpyro.__version__}",
         flush=True,
     )
-    for name in arguments.names or NAMES[:-1]:
+    for name in arguments.names or NAMES[:-2]:
         print(f"\n{name}\n", flush=True)
         for line in BENCHMARKS[name](arguments):
             print(line, flush=True)
@@ -74,6 +75,7 @@ BENCHMARKS = {
     "floor": lambda arguments: [measure_floor(arguments.repetitions)],
     "theory": lambda arguments: [measure_theory(arguments.repetitions)],
     "race": race,
+    "paths": lambda _: measure_many_paths(),
     "importance": lambda arguments: [
         measure_importance([10, 100, 1000, 10_000], arguments.repetitions)
     ],

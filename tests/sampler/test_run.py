@@ -88,6 +88,7 @@ def test_run_does_everything_and_trusts_its_samples(finished, recipe):
         "draws.nc",
         "comparison.json",
         "figures",
+        "checkpoint",
         "run.log",
     }
     assert load_recipe(directory / "recipe.toml") == load_recipe(recipe)
