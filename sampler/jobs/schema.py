@@ -10,10 +10,10 @@ READABLE = (1, 2)
 
 def check_schema(version: object, file: str) -> None:
     """Raise InputError if this program cannot read results of this version; None stands for 1."""
-    known = 1 if version is None else version
-    if known in READABLE:
+    known = "1" if version is None else str(version)
+    if known in map(str, READABLE):
         return
-    newer = isinstance(known, int) and known > SCHEMA_VERSION
+    newer = known.isdecimal() and int(known) > SCHEMA_VERSION
     remedy = "install a newer version of this program" if newer else "make it anew with `run`"
     raise InputError(
         file,

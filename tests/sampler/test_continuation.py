@@ -105,6 +105,17 @@ def test_finished_run_is_left_alone(copy, recipe_file, capsys):
     assert f"`run` finished with exit code {code}" in status(copy, capsys)
 
 
+def test_status_does_not_wait_for_jax(finished):
+    code = (
+        "import sys; from sampler.cli import main; code = main(['status', sys.argv[1]]); "
+        "sys.exit(code or ('jax' in sys.modules))"
+    )
+    words = [sys.executable, "-c", code, str(finished)]
+    done = subprocess.run(words, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "chains: 4, saved at draw 6 of 6" in done.stdout
+
+
 def test_more_draws_are_those_of_a_longer_run(copy, recipe_file, tmp_path):
     command("resume", copy, "--more", 5)
     longer = tmp_path / "longer"
