@@ -170,3 +170,17 @@ def test_toml_text_reads_back_equal(settings):
     import tomllib
 
     assert tomllib.loads(toml_text(settings)) == settings
+
+
+def test_draws_may_differ_by_space(write):
+    path = write(SHORTEST)
+    table = "sampler.draws={ order_parameters = 8000, weights = 250 }"
+    expected = {"order_parameters": 8000, "upper_weights": 1000, "weights": 250}
+    for space, draws in expected.items():
+        recipe = load_recipe(path, [table, f"sampler.space={space}"])
+        assert recipe.sampler.draws_per_chain == draws
+        again = write(recipe.to_toml(), f"{space}.toml")
+        assert load_recipe(again) == recipe
+    for bad in ("{ weights = 3 }", "{ everything = 10 }", "3", "true"):
+        with pytest.raises(InputError, match="whole number of at least 4, or a table"):
+            load_recipe(path, [f"sampler.draws={bad}"])

@@ -120,7 +120,7 @@ def memory(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
         ("attended inputs", byte_text(attended * paths * task.channels)),
         ("path kernels, if stored", byte_text(path_pairs(task) * examples**2)),
         ("kernel K", byte_text((examples * outputs) ** 2)),
-        ("stored draws", byte_text(settings.chains * settings.draws * per_draw)),
+        ("stored draws", byte_text(settings.chains * settings.draws_per_chain * per_draw)),
     ]
 
 
@@ -131,7 +131,7 @@ def cost(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     gradient = gradient_operations(recipe, task)
     hmc = settings.algorithm == "hmc"
     steps = settings.leapfrog_steps if hmc else 2**settings.max_tree_depth - 1
-    draws = settings.chains * (settings.warmup_steps + settings.draws * settings.thinning)
+    draws = settings.chains * (settings.warmup_steps + settings.draws_per_chain * settings.thinning)
     pairs = task.outputs**2 * path_pairs(task)
     return [
         ("Cholesky factor of K, (P·O)³/3", f"{rows**3 / 3:.1e}"),

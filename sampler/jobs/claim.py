@@ -59,8 +59,8 @@ def refuse_foreign(directory: Path, recipe: Recipe) -> None:
         raise InputError(
             "--out",
             str(directory),
-            f"holds this run with {held.sampler.draws} draws; use `resume DIR`, which appends "
-            "draws with --more, or choose another directory",
+            f"holds this run with {held.sampler.draws_per_chain} draws; use `resume DIR`, which "
+            "appends draws with --more, or choose another directory",
         )
     raise InputError(
         "--out", str(directory), "holds a run of another recipe; choose another directory"

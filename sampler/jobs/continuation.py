@@ -54,7 +54,7 @@ def extended(directory: Path, recipe: Recipe, more: int) -> Recipe:
         remedy = "it has no checkpoint of chains to go on from; run the recipe with more draws"
     if remedy:
         raise InputError("DIR", str(directory), remedy)
-    sampler = recipe.sampler.model_copy(update={"draws": recipe.sampler.draws + more})
+    sampler = recipe.sampler.model_copy(update={"draws": recipe.sampler.draws_per_chain + more})
     longer = recipe.model_copy(update={"sampler": sampler})
     forget_stage(directory, "sample")
     write_whole(directory / RECIPE_FILE, longer.to_toml())

@@ -17,6 +17,7 @@ Probability = Annotated[float, Field(strict=True, ge=0, le=1)]
 Switch = Annotated[bool, Field(strict=True)]
 HeadKind = Literal["good", "uniform", "random"]
 DEFAULT_WARMUP = {"order_parameters": 150, "upper_weights": 400, "weights": 500}
+DEFAULT_DRAWS = 1000
 Space = Literal["order_parameters", "upper_weights", "weights"]
 
 
@@ -84,6 +85,18 @@ def positive_or_positives(value: object) -> object:
     return tuple(map(float, value)) if isinstance(value, list | tuple) else float(value)
 
 
+def draws_or_table(value: object) -> object:
+    """Accept a whole number of at least 4, or a table of them by space."""
+    values = list(value.values()) if isinstance(value, dict) else [value]
+    spaces = set(value) if isinstance(value, dict) else set()
+    if spaces - set(DEFAULT_WARMUP) or any(type(item) is not int or item < 4 for item in values):
+        raise ValueError(
+            "use a whole number of at least 4, or a table of them by space, "
+            "as in { order_parameters = 4000, weights = 500 }"
+        )
+    return value
+
+
 class NetworkSection(Section):
     """The network: widths, prior variances, token readout, and the heads it keeps."""
 
@@ -140,6 +153,7 @@ class SamplerSection(Section):
     `warmup` has its default by space: whitened order parameters need little of it.
     `weight_draws` asks for so many exact draws of all weights from draws of order parameters;
     `keep_weights` keeps the weights that are sampled in the other two spaces.
+    `draws` may be a table by space, for sweeps over spaces; a space it leaves out gets the default.
     `checkpoint_seconds` is the computing time after which draws and state are saved.
     """
 
@@ -147,7 +161,7 @@ class SamplerSection(Section):
     algorithm: Literal["nuts", "hmc", "importance"] = "nuts"
     chains: Count = 4
     warmup: CountFromZero | None = None
-    draws: Annotated[int, Field(strict=True, ge=4)] = 1000
+    draws: Annotated[int | dict[Space, int], BeforeValidator(draws_or_table)] = DEFAULT_DRAWS
     thinning: Count = 1
     seed: Seed = 0
     precision: Literal["float64", "float32"] = "float64"
@@ -163,6 +177,13 @@ class SamplerSection(Section):
     def warmup_steps(self) -> int:
         """Warm-up steps in force: those asked for, or the default of the space."""
         return DEFAULT_WARMUP[self.space] if self.warmup is None else self.warmup
+
+    @property
+    def draws_per_chain(self) -> int:
+        """Kept draws of each chain in the space in force."""
+        if isinstance(self.draws, int):
+            return self.draws
+        return self.draws.get(self.space, DEFAULT_DRAWS)
 
     @model_validator(mode="after")
     def fits_the_space(self) -> "SamplerSection":

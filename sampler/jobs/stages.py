@@ -67,7 +67,7 @@ def sample_stage(
     settings = recipe.sampler
     refuse_impossible_weights(problem, recipe)
     started = time.perf_counter()
-    collected = DrawCollector(settings.draws)
+    collected = DrawCollector(settings.draws_per_chain)
     with jax.enable_x64(settings.precision == "float64"), SamplingProgress() as progress:
         learning = problem.learning.astype(settings.precision)
         attended_test = jnp.asarray(problem.attended_test, settings.precision)
@@ -115,7 +115,7 @@ def refuse_impossible_weights(problem: Problem, recipe: Recipe) -> None:
         refuse_unusable_count(
             settings.weight_draws,
             settings.chains,
-            settings.draws,
+            settings.draws_per_chain,
             problem.architecture,
             np.dtype(settings.precision).itemsize,
         )
@@ -135,10 +135,11 @@ def draw_weights_back(learning: LearningProblem, draws: dict, settings) -> Weigh
 def chain_settings(recipe: Recipe) -> ChainSettings:
     """The sampler section of a recipe, as the chains see it."""
     settings = recipe.sampler
-    names = set(ChainSettings.__dataclass_fields__) - {"warmup", "algorithm"}
+    names = set(ChainSettings.__dataclass_fields__) - {"warmup", "draws", "algorithm"}
     return ChainSettings(
         algorithm="hmc" if settings.algorithm == "hmc" else "nuts",
         warmup=settings.warmup_steps,
+        draws=settings.draws_per_chain,
         **{name: getattr(settings, name) for name in names},
     )
 
