@@ -1,4 +1,5 @@
-"""The statistical-mechanics theory of deep multi-head attention networks, in pure JAX.
+"""The statistical-mechanics theory of deep multi-head attention networks, in JAX;
+Newton's method takes its derivatives in NumPy, written out by hand (`dense_action`).
 
 Notation (equations on paper | words in code | axes):
 

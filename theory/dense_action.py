@@ -12,6 +12,7 @@ from jaxtyping import Float
 from scipy.linalg import solve_triangular
 
 from theory.learning_problem import LearningProblem
+from theory.noisy_kernel import with_noise
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,8 @@ class DenseAction:
         """E, ∂E/∂U_1 and ∂²E/∂U_1² by the formulas of `theory.energy.energy_hessian`."""
         examples, rows, channels = self._columns.shape
         renormalised = np.einsum("xai,ar->xri", self._columns, factor).reshape(examples, -1)
-        noisy = renormalised @ renormalised.T
-        noisy[np.diag_indices(examples)] += self._temperature
-        lower = np.linalg.cholesky(noisy)
+        kernel = renormalised @ renormalised.T
+        lower = np.linalg.cholesky(with_noise(kernel, self._temperature))
         if not np.all(np.isfinite(lower)):
             raise np.linalg.LinAlgError
         columns = self._columns.reshape(examples, rows * channels)

@@ -5,14 +5,21 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float
+
+
+def with_noise(kernel: Float[Array | np.ndarray, "n n"], temperature):
+    """K + 𝒯 1, of a JAX or a NumPy array: the only place where the temperature meets K."""
+    numbers = np if isinstance(kernel, np.ndarray) else jnp
+    return kernel + temperature * numbers.eye(kernel.shape[0], dtype=kernel.dtype)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["cholesky"], meta_fields=[])
 @dataclass(frozen=True)
 class NoisyKernel:
-    """K + 𝒯 1 through its Cholesky factor; the only place where the temperature meets K.
+    """K + 𝒯 1 through its Cholesky factor.
 
     An indefinite or non-finite kernel gives NaN, which every caller checks in its result.
     """
@@ -22,8 +29,7 @@ class NoisyKernel:
     @classmethod
     def factorise(cls, kernel: Float[Array, "n n"], temperature) -> "NoisyKernel":
         """Cholesky factor of K + 𝒯 1."""
-        noise = temperature * jnp.eye(kernel.shape[0], dtype=kernel.dtype)
-        return cls(jnp.linalg.cholesky(kernel + noise))
+        return cls(jnp.linalg.cholesky(with_noise(kernel, temperature)))
 
     @property
     def log_determinant(self) -> Float[Array, ""]:
