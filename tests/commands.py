@@ -8,7 +8,10 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-TINY = """
+from sampler.cli import main
+
+# A network of a few weights; sections may be appended.
+SMALLEST = """
 name = "tiny"
 [task]
 kind = "markov_chain"
@@ -22,6 +25,8 @@ heads = [["good", "uniform"], ["uniform"]]
 widths = 3
 [posterior]
 temperature = 1.0
+"""
+TINY = f"""{SMALLEST}
 [theory]
 starts = 1
 [sampler]
@@ -34,6 +39,16 @@ FEW_DRAWS = (
     "sampler.algorithm=hmc",
     "sampler.leapfrog_steps=3",
 )
+
+
+def in_process(*arguments) -> int:
+    """Run a command in this process: its exit code."""
+    return main([str(argument) for argument in arguments])
+
+
+def settings(*overrides) -> list[str]:
+    """Overrides as the command line takes them."""
+    return [word for override in overrides for word in ("--set", override)]
 
 
 def environment(cache: Path | None) -> dict[str, str]:

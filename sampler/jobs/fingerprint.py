@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 
 from sampler import __version__
-from sampler.jobs.recipe import Recipe
+from sampler.jobs.recipe import Recipe, flattened
 from sampler.jobs.schema import SCHEMA_VERSION
 from sampler.tasks.task import Task
 
@@ -26,17 +26,6 @@ def fingerprint(recipe: Recipe, task: Task) -> dict:
 
 def is_free(key: str) -> bool:
     return any(key == free or key.startswith(f"{free}.") for free in FREE)
-
-
-def flattened(table: dict, prefix: str = "") -> dict:
-    """Dotted keys of nested tables."""
-    flat = {}
-    for key, value in table.items():
-        if isinstance(value, dict):
-            flat |= flattened(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def data_checksum(task: Task) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sampler.cli import main
 from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.jobs import run as jobs
 from sampler.jobs.claim import claim_directory
@@ -20,7 +19,8 @@ from sampler.jobs.lock import LOCK_FILE, Holder, living_holder, locked
 from sampler.jobs.recipe import load_recipe
 from sampler.jobs.storage import read_draws, read_theory
 from sampler.tasks.make import make_task
-from tests.commands import FEW_DRAWS, TINY, assert_same_bits
+from tests.commands import FEW_DRAWS, TINY, assert_same_bits, settings
+from tests.commands import in_process as command
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -30,14 +30,6 @@ def recipe_file(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("recipe") / "tiny.toml"
     path.write_text(TINY)
     return path
-
-
-def command(*arguments) -> int:
-    return main([str(argument) for argument in arguments])
-
-
-def settings(*overrides) -> list[str]:
-    return [word for override in overrides for word in ("--set", override)]
 
 
 @pytest.fixture(scope="module")

@@ -9,24 +9,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.cli import main
 from sampler.errors import ExitCode
 from sampler.jobs.recipe import load_recipe
+from tests.commands import FEW_DRAWS, SMALLEST, settings
+from tests.commands import in_process as command
 
-TINY = """
-name = "tiny"
-[task]
-kind = "markov_chain"
-examples_train = 6
-examples_test = 10
-tokens = 4
-features = 6
-[attention]
-heads = [["good", "uniform"], ["uniform"]]
-[network]
-widths = 3
-[posterior]
-temperature = 1.0
+TINY = f"""{SMALLEST}
 [theory]
 subnetworks = [[[0], [0]]]
 [sampler]
@@ -38,12 +26,6 @@ target_acceptance = 0.97
 max_tree_depth = 7
 keep_weights = true
 """
-FEW_DRAWS = (
-    "sampler.warmup=4",
-    "sampler.draws=6",
-    "sampler.algorithm=hmc",
-    "sampler.leapfrog_steps=3",
-)
 FIGURES = {"order_parameter", "accuracy", "predictor_mean", "kernel_alignment"}
 
 
@@ -52,14 +34,6 @@ def recipe(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("recipe") / "tiny.toml"
     path.write_text(TINY)
     return path
-
-
-def command(*arguments) -> int:
-    return main([str(argument) for argument in arguments])
-
-
-def settings(*overrides) -> list[str]:
-    return [word for override in overrides for word in ("--set", override)]
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.cli import main
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.recipe import load_recipe, parse_override
 from sampler.jobs.sweep import worst_code
 from sampler.jobs.sweep_dataset import coordinate
 from sampler.jobs.sweep_values import sweep_override
 from tests.commands import TINY
+from tests.commands import in_process as command
 
 SMALL = f"""{TINY}
 chains = 2
@@ -33,10 +33,6 @@ def recipe(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("recipe") / "tiny.toml"
     path.write_text(SMALL)
     return path
-
-
-def command(*arguments) -> int:
-    return main([str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")
