@@ -23,6 +23,10 @@ def begun_in(directory: Path) -> tuple[str, Recipe, Task]:
     Raises InputError if there is none, or if settings, data or versions are not those it was begun
     with: the differing keys are named.
     """
+    if not directory.is_dir():
+        raise InputError(
+            "DIR", str(directory), "is no directory; name the directory of an earlier run"
+        )
     manifest = read_manifest(directory)
     if "command" not in manifest:
         raise InputError(
