@@ -3,13 +3,11 @@
 import pytest
 
 from sampler.errors import InputError
+from sampler.jobs.claim import claim_directory
+from sampler.jobs.fingerprint import fingerprint
 from sampler.jobs.recipe import load_recipe
-from sampler.jobs.run_directory import (
-    claim_directory,
-    default_directory,
-    find_directory,
-    write_whole,
-)
+from sampler.jobs.run_directory import default_directory, find_directory, write_whole
+from sampler.tasks.make import make_task
 
 
 @pytest.fixture
@@ -19,11 +17,15 @@ def recipe(tmp_path):
     return load_recipe(path)
 
 
+def claim(directory, recipe):
+    return claim_directory(directory, recipe, "run", fingerprint(recipe, make_task(recipe)))
+
+
 def test_a_claimed_directory_holds_the_resolved_recipe_and_may_be_claimed_again(recipe, tmp_path):
     directory = tmp_path / "deep" / "run"
     for _ in range(2):
-        assert claim_directory(directory, recipe) == directory
-        assert [path.name for path in directory.iterdir()] == ["recipe.toml"]
+        assert claim(directory, recipe) == directory
+        assert {path.name for path in directory.iterdir()} == {"recipe.toml", "manifest.json"}
         assert load_recipe(directory / "recipe.toml") == recipe
     assert find_directory(directory) == directory
 
@@ -36,10 +38,10 @@ def test_what_was_made_is_removed_when_the_recipe_cannot_be_written(recipe, tmp_
     def full(path, text):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sampler.jobs.run_directory.write_whole", full)
+    monkeypatch.setattr("sampler.jobs.claim.write_whole", full)
     (tmp_path / "mine").mkdir()
     with pytest.raises(InputError, match="No space left"):
-        claim_directory(tmp_path / "mine" / "deep" / "run", recipe)
+        claim(tmp_path / "mine" / "deep" / "run", recipe)
     assert list((tmp_path / "mine").iterdir()) == []
 
 

@@ -28,8 +28,10 @@ def claim_directory(directory: Path, recipe: Recipe, command: str, fingerprint: 
         begin_command(directory, recipe, command, fingerprint)
         write_whole(directory / RECIPE_FILE, recipe.to_toml())
     except (OSError, InputError) as problem:
-        for folder in made:  # the deepest first; only what was made here, and only if empty
-            with suppress(OSError):
+        with suppress(OSError):
+            if made:  # of the directory's files only the manifest can be there
+                (directory / MANIFEST_FILE).unlink(missing_ok=True)
+            for folder in made:  # the deepest first; only what was made here
                 folder.rmdir()
         if isinstance(problem, InputError):
             raise
