@@ -29,7 +29,10 @@ class Interruption:
 
 @contextmanager
 def listening() -> Iterator[Interruption]:
-    """Catch SIGTERM and SIGUSR1 while inside; to be used in the main thread."""
+    """Catch SIGTERM and SIGUSR1 while inside; to be used in the main thread.
+
+    What a task inside a longer one received while it finished, the longer one hears of afterwards.
+    """
     interruption = Interruption()
     before = {each: signal.signal(each, interruption) for each in SIGNALS}
     try:
@@ -37,3 +40,6 @@ def listening() -> Iterator[Interruption]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+        around = before[signal.SIGTERM]
+        if interruption.received is not None and isinstance(around, Interruption):
+            around(interruption.received, None)

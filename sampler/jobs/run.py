@@ -81,6 +81,7 @@ def work(
             return code
         codes = []
         for label, point in recipe.points():
+            interruption.leave_if_asked(f"everything before {label}")
             print(f"\n{recipe.name}, {label}", flush=True)
             LOG.info("point %s", label)
             own_task = task if _same_task(point, recipe) else make_task(point)

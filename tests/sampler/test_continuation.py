@@ -1,7 +1,9 @@
 """Going on, extending, refusing and reproducing, in one process on a run of a few draws."""
 
 import json
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.jobs import run as jobs
 from sampler.jobs.claim import claim_directory
 from sampler.jobs.fingerprint import fingerprint
-from sampler.jobs.interruption import Interruption
+from sampler.jobs.interruption import Interruption, listening
 from sampler.jobs.lock import LOCK_FILE, Holder, living_holder, locked
 from sampler.jobs.recipe import load_recipe
 from sampler.jobs.storage import read_draws, read_theory
@@ -267,3 +269,15 @@ def test_directory_killed_while_it_was_claimed(copy):
     (copy / "recipe.toml").unlink()
     assert command("resume", copy) in (ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED)
     assert (copy / "recipe.toml").read_text() == text
+
+
+def test_signal_heard_by_a_task_is_heard_by_the_longer_one_around_it():
+    with listening() as around:
+        with listening() as inside:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert inside.received is signal.SIGUSR1
+            assert around.received is None
+        assert around.received is signal.SIGUSR1
+        assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL, "the next one must end at once"
+        with pytest.raises(RequeueError, match="SIGUSR1 received: this is saved"):
+            around.leave_if_asked("this")
