@@ -3,7 +3,6 @@
 import logging
 import sys
 import time
-from typing import Self
 
 import numpy as np
 from rich.console import Console
@@ -31,7 +30,7 @@ class ProgressDisplay:
         self._tasks: dict[str, int] = {}
         self._last_line = 0.0
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "ProgressDisplay":
         self._bar.start()
         return self
 

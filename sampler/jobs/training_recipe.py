@@ -76,9 +76,11 @@ def load_training_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Tra
 def make_training_recipe(settings: dict[str, Any]) -> TrainingRecipe:
     """Validate settings; raises InputError with the dotted key, the value and the remedy."""
     try:
-        return TrainingRecipe.model_validate(settings)
+        recipe = TrainingRecipe.model_validate(settings)
     except ValidationError as problem:
         raise recipe_error(problem, settings, known_training_keys()) from None
+    _ = recipe.training.layer_widths  # refused here if they do not fit the layers
+    return recipe
 
 
 def load_any_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe | TrainingRecipe:

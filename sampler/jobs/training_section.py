@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from sampler.jobs.recipe_sections import (
     Count,
@@ -41,15 +41,6 @@ class TrainingSection(Section):
 
     @property
     def layer_widths(self) -> tuple[int, ...]:
-        """Widths (N_1, …, N_L, N_a)."""
+        """Widths (N_1, …, N_L, N_a); InputError if the list does not fit the layers."""
         layers = len(self.heads)
         return expanded("training.widths", self.widths, layers + 1, "[N_1, …, N_L, N_a]", layers)
-
-    @model_validator(mode="after")
-    def has_fitting_widths(self) -> "TrainingSection":
-        if isinstance(self.widths, tuple) and len(self.widths) != len(self.heads) + 1:
-            raise ValueError(
-                f"widths must be one number or {len(self.heads) + 1}, [N_1, …, N_L, N_a], for "
-                f"{len(self.heads)} layers of heads"
-            )
-        return self

@@ -62,6 +62,6 @@ def read_pairs(archive: zipfile.ZipFile, run: str) -> list[tuple[str, str]]:
     pairs = [tuple(line.split()) for line in lines if line.strip()]
     if len({pair[-1] for pair in pairs}) != CHARACTERS or any(len(pair) != 2 for pair in pairs):
         raise InputError(
-            "task.folder", f"{ARCHIVE}/{name}", f"must list {CHARACTERS} pairs of drawings"
+            f"{ARCHIVE}/{name}", f"{len(pairs)} pairs", f"must list {CHARACTERS} pairs of drawings"
         )
     return [(item, own) for item, own in pairs]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool
 
-from sampler.errors import InputError
+from sampler.errors import ABSENT, InputError, Verbatim
 
 UNREADABLE = (
     OSError, EOFError, ValueError, SyntaxError, NotImplementedError, RuntimeError, struct.error,
@@ -26,7 +26,7 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
         archive = zipfile.ZipFile(path)
     except (OSError, zipfile.BadZipFile) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
-        raise InputError("task.folder", str(path), f"{reason}; fetch this file again") from None
+        raise InputError(path.name, str(path.parent), f"{reason}; fetch this file again") from None
     with archive:
         yield archive
 
@@ -64,16 +64,15 @@ def read_ink(archive: zipfile.ZipFile, name: str, side: int) -> Bool[np.ndarray,
 
 
 def member(archive: zipfile.ZipFile, name: str) -> str:
+    """An image and the file it is in, for errors."""
     return f"{Path(str(archive.filename)).name}/{name}"
 
 
 def missing(archive: zipfile.ZipFile, name: str) -> InputError:
-    return InputError("task.folder", member(archive, name), "is missing; fetch the file again")
+    return InputError(member(archive, name), ABSENT, "fetch the file again")
 
 
 def unusable(archive: zipfile.ZipFile, name: str, problem: Exception) -> InputError:
     return InputError(
-        "task.folder",
-        member(archive, name),
-        f"cannot be read ({problem}); fetch the file again",
+        member(archive, name), Verbatim("(unreadable)"), f"{problem}; fetch the file again"
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from sampler.errors import InputError
 from sampler.tasks.drawings import SIDE, Drawings, sort_drawings
-from sampler.tasks.image_archive import open_archive, read_ink
+from sampler.tasks.image_archive import member, open_archive, read_ink
 from sampler.tasks.resize import resize
 
 ARCHIVES = (
@@ -38,7 +38,7 @@ def read_omniglot(folder: Path, wanted: tuple[str, ...] = ()) -> Drawings:
             add_drawings(archive, found)
             if len(found) == before and not any(map(MEMBER.fullmatch, archive.namelist())):
                 raise InputError(
-                    "task.folder", str(path), "holds no drawings; fetch the official file"
+                    path.name, str(path.parent), "holds no drawings; fetch the official file"
                 )
     keys = sorted(found)
     ink = np.stack([found[key] for key in keys])
@@ -62,8 +62,8 @@ def add_drawings(archive: zipfile.ZipFile, found: dict[tuple[str, str], np.ndarr
         ink = read_ink(archive, name, SOURCE_SIDE)
         if key in found and not np.array_equal(found[key], ink):
             raise InputError(
-                "task.folder",
-                f"{Path(str(archive.filename)).name}/{name}",
+                member(archive, name),
+                key[0],
                 "is another drawing in another archive; use official files only",
             )
         found[key] = ink

@@ -1,5 +1,8 @@
 """How often predictions are right, with binomial errors."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +10,7 @@ from jaxtyping import Float
 
 from sampler.tasks.drawings import Drawings
 from sampler.tasks.episodes import Episodes
-from sampler.transformer.network import Parameters, gather_inputs, predict
+from sampler.transformer.network import gather_inputs, predict
 from sampler.transformer.training_data import PatchTable, part
 
 EXAMPLES_AT_ONCE = 500
@@ -19,14 +22,16 @@ def _predict(parameters, patches, positions, embedding, drawings, labels):
 
 
 def predict_episodes(
-    parameters: Parameters, table: PatchTable, episodes: Episodes
+    parameters: Mapping[str, Any], table: PatchTable, episodes: Episodes
 ) -> Float[np.ndarray, " example"]:
     """f of every episode, a few hundred at a time to bound memory."""
     pieces = []
     for start in range(0, episodes.examples, EXAMPLES_AT_ONCE):
         some = part(episodes, start, start + EXAMPLES_AT_ONCE)
         places = (jnp.asarray(some.drawings), jnp.asarray(some.labels))
-        received = _predict(parameters, table.patches, table.positions, table.embedding, *places)
+        received = _predict(
+            dict(parameters), table.patches, table.positions, table.embedding, *places
+        )
         pieces.append(np.asarray(received, dtype=np.float64))
     return np.concatenate(pieces)
 

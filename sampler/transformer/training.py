@@ -43,16 +43,16 @@ class TrainingState:
     parameters: Mapping[str, Any]
     optimiser: Any
     best: Mapping[str, np.ndarray]
-    curve: tuple[Mapping[str, float], ...] = ()
+    curve: tuple[Mapping[str, int | float], ...] = ()
     losses: tuple[float, ...] = ()
 
     @property
-    def best_point(self) -> Mapping[str, float]:
+    def best_point(self) -> Mapping[str, int | float]:
         """The entry of the curve at which `best` was found."""
         return max(self.curve, key=merit)
 
 
-def merit(point: Mapping[str, float]) -> tuple[float, float]:
+def merit(point: Mapping[str, int | float]) -> tuple[float, float]:
     """What the best step has most of."""
     return point["validation_accuracy"], -point["validation_loss"]
 
