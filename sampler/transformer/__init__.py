@@ -2,6 +2,7 @@
 
 shape         heads, widths and sizes of one network, and the arrays of its parameters
 network       its forward pass
+softmax       softmax with the derivative that is cheapest
 training_data patches of every drawing, and the episodes of every step
 optimiser     AdamW or Adam, and the learning rate over the steps
 training      steps, choice by validation, and what is kept of them

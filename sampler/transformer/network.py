@@ -3,9 +3,10 @@
 import math
 from collections.abc import Mapping
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
+
+from sampler.transformer.softmax import softmax
 
 Parameters = Mapping[str, Array]
 
@@ -103,7 +104,7 @@ def attention(
     joined = jnp.einsum("hgi,hgj->ihj", query_weights, key_weights) / size**0.5
     projected = apply(inputs, joined.reshape(channels, -1)).reshape(examples, -1, channels)
     logits = projected @ inputs.transpose(0, 2, 1)
-    return jax.nn.softmax(logits.reshape(examples, tokens, heads, tokens), axis=-1)
+    return softmax(logits).reshape(examples, tokens, heads, tokens)
 
 
 def gather_inputs(

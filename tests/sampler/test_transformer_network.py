@@ -10,6 +10,8 @@ from sampler.tasks.patches import episode_inputs, position_table
 from sampler.transformer.frozen import frozen_attention, theory_weights
 from sampler.transformer.network import gather_inputs, predict, token_layers
 from sampler.transformer.shape import TransformerShape, draw_parameters
+from sampler.transformer.softmax import softmax
+from tests.assertions import assert_equal_to_rounding
 from theory import Architecture, attended_inputs
 
 # The last has more paths (3·3·3·2) than tokens: its lower layers go token by token.
@@ -117,3 +119,10 @@ def test_gathered_inputs_are_those_of_the_task(rng):
         *map(jnp.asarray, (patches, position_table(48, 8), embedding, drawings, labels))
     )
     assert np.array_equal(received, expected)
+
+
+def test_softmax_has_the_derivative_of_softmax(rng):
+    logits, weights = (jnp.asarray(rng.standard_normal((3, 4, 5))) for _ in range(2))
+    received = jax.grad(lambda x: jnp.sum(weights * softmax(x) ** 2))(logits)
+    expected = jax.grad(lambda x: jnp.sum(weights * jax.nn.softmax(x, axis=-1) ** 2))(logits)
+    assert_equal_to_rounding(received, expected, operations=50)
