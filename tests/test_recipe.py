@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sampler.errors import InputError
-from sampler.jobs.recipe import Recipe, load_recipe
+from sampler.jobs.recipe import Recipe, load_recipe, parse_override
 from sampler.jobs.toml_text import toml_text
 from sampler.jobs.training_recipe import load_any_recipe
 
@@ -144,6 +144,11 @@ def test_the_path_of_arrays_is_relative_to_the_recipe(tmp_path, write, monkeypat
     resolved = tmp_path / "elsewhere" / "recipe.toml"
     resolved.write_text(recipe.to_toml(), encoding="utf-8")
     assert load_recipe(resolved) == recipe
+
+
+@pytest.mark.parametrize("value", ["data/a.npz", "./a.npz", "../data/a.npz", "/data/a.npz"])
+def test_paths_on_the_command_line_need_no_quotation_marks(value):
+    assert parse_override(f"task.path={value}") == ("task.path", value)
 
 
 def test_a_recipe_is_frozen(write):

@@ -177,7 +177,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_override(override: str) -> tuple[str, Any]:
-    """Key and value of KEY=VALUE; the value is TOML, and a single word needs no quotation marks."""
+    """Key and value of KEY=VALUE; the value is TOML, and a single word or path needs no quotation
+    marks."""
     key, equals, text = override.partition("=")
     key, text = key.strip(), text.strip()
     if not equals or not re.fullmatch(r"[\w-]+(\.[\w-]+)*", key):
@@ -185,7 +186,7 @@ def parse_override(override: str) -> tuple[str, Any]:
     try:
         parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError as problem:
-        if re.fullmatch(r"[A-Za-z][\w./-]*", text):
+        if re.fullmatch(r"(\.{0,2}/|[A-Za-z])[\w./-]*", text):
             return key, text
         raise InputError(
             f"--set {key}", text, f"is not a TOML value: {one_line(str(problem))}"
