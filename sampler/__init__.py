@@ -4,6 +4,7 @@ cli          the command line, `attention-posterior` or `python -m sampler`
 errors       what can go wrong, and the exit code it has
 tasks        inputs and labels, with the attention matrices they fix
 attention    attention matrices from inputs and frozen weights
+transformer  a network trained by gradient descent, whose attention is then fixed
 jobs         recipes, run directories and the stages of a run
 """
 

@@ -60,12 +60,29 @@ def report(arguments: argparse.Namespace, text: str, code: ExitCode) -> int:
 
 def check(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.check import describe
-    from sampler.jobs.recipe import load_recipe
+    from sampler.jobs.training_recipe import TrainingRecipe, load_any_recipe
     from sampler.tasks.make import make_task
 
-    recipe = load_recipe(arguments.recipe, arguments.overrides)
-    print(describe(recipe, make_task(recipe)))
+    recipe = load_any_recipe(arguments.recipe, arguments.overrides)
+    if isinstance(recipe, TrainingRecipe):
+        from sampler.jobs.check_training import describe_training
+        from sampler.jobs.train_start import read_splits
+
+        print(describe_training(recipe, read_splits(recipe)))
+    else:
+        print(describe(recipe, make_task(recipe)))
     return ExitCode.OK
+
+
+def train(arguments: argparse.Namespace) -> ExitCode:
+    from sampler.jobs.interruption import listening
+    from sampler.jobs.run_directory import default_directory
+    from sampler.jobs.train_start import start_training
+    from sampler.jobs.training_recipe import load_training_recipe
+
+    with listening() as interruption:
+        recipe = load_training_recipe(arguments.recipe, arguments.overrides)
+        return start_training(recipe, arguments.out or default_directory(recipe), interruption)
 
 
 def run(arguments: argparse.Namespace) -> ExitCode:
@@ -115,12 +132,20 @@ def start(command: str, arguments: argparse.Namespace) -> ExitCode:
 
 
 def resume(arguments: argparse.Namespace) -> ExitCode:
-    from sampler.jobs.continuation import begun_in, extended
+    from sampler.jobs.continuation import begun_in, extended, recipe_in
     from sampler.jobs.interruption import listening
     from sampler.jobs.lock import locked
+    from sampler.jobs.training_recipe import TrainingRecipe
 
     directory = arguments.directory
     with listening() as interruption:
+        _, recipe = recipe_in(directory)
+        if isinstance(recipe, TrainingRecipe):
+            if arguments.more:
+                raise InputError("--more", arguments.more, "a training has no draws to append")
+            from sampler.jobs.train_start import start_training
+
+            return start_training(recipe, directory, interruption)
         command, recipe, task = begun_in(directory)
         with locked(directory):
             if arguments.more:
@@ -205,6 +230,12 @@ def make_parser() -> argparse.ArgumentParser:
         run,
         "do everything: theory, sampling, diagnostics, comparison, figures",
         "run runs/quickstart.toml --set network.widths=20",
+    )
+    add_recipe_command(
+        commands,
+        train,
+        "train a transformer on one-shot episodes, for `run` to take its attention",
+        "train runs/one_shot_train.toml --out runs/results/one_shot_train",
     )
     command = add_recipe_command(
         commands,

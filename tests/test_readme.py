@@ -7,6 +7,7 @@ import pytest
 
 from sampler.cli import main
 from sampler.jobs.recipe import load_recipe
+from sampler.jobs.training_recipe import load_any_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = (
@@ -59,5 +60,5 @@ def test_recipes_that_ship_are_valid():
     listed = (ROOT / "runs" / "README.md").read_text(encoding="utf-8")
     assert shipped
     for path in shipped:
-        assert load_recipe(path).name == path.stem
+        assert load_any_recipe(path).name == path.stem
         assert f"`{path.name}`" in listed, f"runs/README.md does not list {path.name}"

@@ -1,5 +1,6 @@
 """Attention matrices from inputs and frozen weights, [example, head, key, query].
 
 bilinear       softmax over keys of the logits x_sᵀ W x_t
+softmax        softmax over keys of learned products k_s·q_t/√G
 markov_heads   the weights W of the heads of the hidden Markov task
 """

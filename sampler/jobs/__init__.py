@@ -2,6 +2,7 @@
 
 recipe            Recipe, and load_recipe from a TOML file
 recipe_sections   the sections of a recipe, with their defaults
+training_recipe   recipes of `train`; image_section and training_section are its sections
 recipe_problems   what is wrong with a recipe, in one line
 toml_text         settings written as TOML
 run_directory     what a run directory is called, and how files get there
@@ -9,6 +10,7 @@ claim             claiming a directory, before anything is computed
 lock              one process per directory
 fingerprint       what a run must have in common with an earlier one to go on with it
 run               commands as sequences of stages
+train_start       a training up to where JAX is needed; train the rest of it
 stages            each stage, from data to one result file
 importance_stage  independent draws in place of chains
 chain_keeper      keeps running chains on disk, and finds where to go on
@@ -32,4 +34,5 @@ select_point      the point of a sweep that its validation split chooses
 point_directory   where each point of a sweep keeps its results
 sweep_dataset     the results of a sweep on its grid
 check             sizes, settings and costs of a recipe, without running it
+check_training    the same for a training recipe
 """

@@ -7,14 +7,17 @@ from sampler.errors import InputError
 from sampler.jobs.lock import LOCK_FILE
 from sampler.jobs.log import LOG_FILE
 from sampler.jobs.manifest import MANIFEST_FILE, begin_command
-from sampler.jobs.recipe import Recipe, load_recipe
+from sampler.jobs.recipe import Recipe
 from sampler.jobs.run_directory import RECIPE_FILE, UNFINISHED, write_whole
+from sampler.jobs.training_recipe import TrainingRecipe, load_any_recipe
 
 # What a run that was killed while it claimed its directory may have left there.
 BEGINNINGS = {MANIFEST_FILE, LOCK_FILE, LOG_FILE}
 
 
-def claim_directory(directory: Path, recipe: Recipe, command: str, fingerprint: dict) -> Path:
+def claim_directory(
+    directory: Path, recipe: Recipe | TrainingRecipe, command: str, fingerprint: dict
+) -> Path:
     """Make the directory of this recipe; write down the command, then the resolved recipe.
 
     A directory that holds results of the same recipe is used again; the sweep may have grown.
@@ -42,7 +45,7 @@ def claim_directory(directory: Path, recipe: Recipe, command: str, fingerprint: 
     return directory
 
 
-def refuse_foreign(directory: Path, recipe: Recipe) -> None:
+def refuse_foreign(directory: Path, recipe: Recipe | TrainingRecipe) -> None:
     """Raise InputError unless the directory is empty or holds a run of this recipe."""
     names = {path.name for path in directory.iterdir()}
     if RECIPE_FILE not in names:
@@ -51,13 +54,10 @@ def refuse_foreign(directory: Path, recipe: Recipe) -> None:
                 "--out", str(directory), "is neither empty nor a run directory; choose another"
             )
         return
-    held = load_recipe(directory / RECIPE_FILE)
+    held = load_any_recipe(directory / RECIPE_FILE)
     if without_sweep(held) == without_sweep(recipe):
         return
-    drawn = held.model_copy(
-        update={"sampler": held.sampler.model_copy(update={"draws": recipe.sampler.draws})}
-    )
-    if without_sweep(drawn) == without_sweep(recipe):
+    if differ_in_draws(held, recipe):
         raise InputError(
             "--out",
             str(directory),
@@ -69,9 +69,17 @@ def refuse_foreign(directory: Path, recipe: Recipe) -> None:
     )
 
 
-def without_sweep(recipe: Recipe) -> Recipe:
+def differ_in_draws(held: Recipe | TrainingRecipe, recipe: Recipe | TrainingRecipe) -> bool:
+    """Whether two recipes of runs are the same but for the number of draws."""
+    if not (isinstance(held, Recipe) and isinstance(recipe, Recipe)):
+        return False
+    sampler = held.sampler.model_copy(update={"draws": recipe.sampler.draws})
+    return without_sweep(held.model_copy(update={"sampler": sampler})) == without_sweep(recipe)
+
+
+def without_sweep(recipe: Recipe | TrainingRecipe) -> Recipe | TrainingRecipe:
     """The recipe alone; a key that is swept has its first value there."""
-    return recipe.model_copy(update={"sweep": {}})
+    return recipe.model_copy(update={"sweep": {}}) if isinstance(recipe, Recipe) else recipe
 
 
 def missing_ancestors(directory: Path) -> list[Path]:

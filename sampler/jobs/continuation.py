@@ -6,23 +6,20 @@ from sampler.errors import InputError
 from sampler.jobs.claim import claim_directory
 from sampler.jobs.fingerprint import fingerprint
 from sampler.jobs.manifest import MANIFEST_FILE, forget_stage, read_manifest
-from sampler.jobs.recipe import Recipe, load_recipe
+from sampler.jobs.recipe import Recipe
 from sampler.jobs.run_directory import (
     CHECKPOINT_FOLDER,
     CHECKPOINT_SLOTS,
     RECIPE_FILE,
     write_whole,
 )
+from sampler.jobs.training_recipe import TrainingRecipe, load_any_recipe
 from sampler.tasks.make import make_task
 from sampler.tasks.task import Task
 
 
-def begun_in(directory: Path) -> tuple[str, Recipe, Task]:
-    """Command, recipe and data of the run in a directory.
-
-    Raises InputError if there is none, or if settings, data or versions are not those it was begun
-    with: the differing keys are named.
-    """
+def recipe_in(directory: Path) -> tuple[str, Recipe | TrainingRecipe]:
+    """Command and recipe that a directory was begun with. Raises InputError if there are none."""
     if not directory.is_dir():
         raise InputError(
             "DIR", str(directory), "is no directory; name the directory of an earlier run"
@@ -36,9 +33,19 @@ def begun_in(directory: Path) -> tuple[str, Recipe, Task]:
         )
     if not (directory / RECIPE_FILE).is_file():  # killed between the two
         write_whole(directory / RECIPE_FILE, manifest["recipe"])
-    recipe = load_recipe(directory / RECIPE_FILE)
+    return manifest["command"], load_any_recipe(directory / RECIPE_FILE)
+
+
+def begun_in(directory: Path) -> tuple[str, Recipe, Task]:
+    """Command, recipe and data of the run in a directory.
+
+    Raises InputError if there is none, or if settings, data or versions are not those it was begun
+    with: the differing keys are named.
+    """
+    command, recipe = recipe_in(directory)
+    if isinstance(recipe, TrainingRecipe):
+        raise InputError("DIR", str(directory), "holds a training; only `resume` goes on with it")
     task = make_task(recipe)
-    command = manifest["command"]
     claim_directory(directory, recipe, command, fingerprint(recipe, task))
     return command, recipe, task
 

@@ -7,18 +7,26 @@ import numpy as np
 from sampler import __version__
 from sampler.jobs.recipe import Recipe, flattened
 from sampler.jobs.schema import SCHEMA_VERSION
+from sampler.jobs.training_recipe import TrainingRecipe
 from sampler.tasks.task import Task
 
 # Settings that may change between a run and its continuation: they change no draw.
-FREE = ("sampler.draws", "sampler.checkpoint_seconds", "sweep")
+FREE = (
+    "sampler.draws", "sampler.checkpoint_seconds", "training.checkpoint_seconds", "sweep",
+)  # fmt: skip
 
 
 def fingerprint(recipe: Recipe, task: Task) -> dict:
     """Settings, data, and the version of program and results, as JSON has them."""
+    return fingerprint_of(recipe, data_checksum(task))
+
+
+def fingerprint_of(recipe: Recipe | TrainingRecipe, data: str) -> dict:
+    """The same from a checksum of the data."""
     settings = flattened(recipe.model_dump(mode="json"))
     return {
         "settings": {key: value for key, value in settings.items() if not is_free(key)},
-        "data": data_checksum(task),
+        "data": data,
         "package major version": __version__.split(".")[0],
         "schema_version": SCHEMA_VERSION,
     }

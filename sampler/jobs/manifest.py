@@ -15,6 +15,7 @@ from sampler.jobs.fingerprint import differences
 from sampler.jobs.json_file import read_json, write_json
 from sampler.jobs.recipe import Recipe
 from sampler.jobs.schema import SCHEMA_VERSION, check_schema
+from sampler.jobs.training_recipe import TrainingRecipe
 
 MANIFEST_FILE = "manifest.json"
 PACKAGES = (
@@ -27,7 +28,9 @@ FLAGS = (
 )  # fmt: skip
 
 
-def begin_command(directory: Path, recipe: Recipe, command: str, fingerprint: dict) -> None:
+def begin_command(
+    directory: Path, recipe: Recipe | TrainingRecipe, command: str, fingerprint: dict
+) -> None:
     """Record, before anything is computed, what was asked for and with which program.
 
     What earlier commands finished here stays recorded. Raises InputError, naming what differs, if
@@ -48,12 +51,8 @@ def begin_command(directory: Path, recipe: Recipe, command: str, fingerprint: di
             "recipe_hash": recipe.hash8,
             "recipe": recipe.to_toml(),
             "fingerprint": fingerprint,
-            "seeds": {
-                "task": recipe.task.model_dump(include={"seed", "head_seed"}),
-                "theory": recipe.theory.seed,
-                "sampler": recipe.sampler.seed,
-            },
-            "precision": {"theory": "float64", "sampler": recipe.sampler.precision},
+            "seeds": recipe.seeds,
+            "precision": recipe.precision,
             "python": sys.version.split()[0],
             "platform": platform.platform(),
             "package_version": __version__,

@@ -1,4 +1,4 @@
-"""Progress of a sampling job: draws, time left, step size, acceptance, divergences, steps."""
+"""Progress of a job: a live bar on a terminal, a line now and then elsewhere and in the log."""
 
 import logging
 import sys
@@ -14,8 +14,8 @@ LOG = logging.getLogger("attention_posterior")
 SECONDS_BETWEEN_LINES = 10.0
 
 
-class SamplingProgress:
-    """Shows every chunk: a live bar on a terminal, a line now and then elsewhere and in the log."""
+class ProgressDisplay:
+    """Shows how far each phase of a job is."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
@@ -28,15 +28,35 @@ class SamplingProgress:
             disable=not self._live,
         )
         self._tasks: dict[str, int] = {}
-        self._divergences: dict[str, int] = {}
         self._last_line = 0.0
 
-    def __enter__(self) -> "SamplingProgress":
+    def __enter__(self) -> "ProgressDisplay":
         self._bar.start()
         return self
 
     def __exit__(self, *_) -> None:
         self._bar.stop()
+
+    def show(self, phase: str, done: int, total: int, text: str) -> None:
+        """Move the bar of a phase; write a line if it is time for one, or if this is its end."""
+        if phase not in self._tasks:
+            self._tasks[phase] = self._bar.add_task(phase, total=total, text="")
+        self._bar.update(self._tasks[phase], completed=done, text=text)
+        now = time.monotonic()
+        if done == total or now - self._last_line > SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            line = f"{phase} {done}/{total} {text}"
+            LOG.info(line)
+            if not self._live:
+                print(line, file=sys.stderr, flush=True)
+
+
+class SamplingProgress(ProgressDisplay):
+    """Shows every chunk: time left, step size, acceptance, divergences, steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._divergences: dict[str, int] = {}
 
     def __call__(self, chunk: Chunk) -> None:
         phase = chunk.phase
@@ -44,16 +64,7 @@ class SamplingProgress:
         self._divergences[phase] = self._divergences.get(phase, 0) + divergences
         compiled = f"compiled in {chunk.seconds:.0f} s"
         text = compiled if chunk.compiled else self.describe(chunk)
-        if phase not in self._tasks:
-            self._tasks[phase] = self._bar.add_task(phase, total=chunk.total, text="")
-        self._bar.update(self._tasks[phase], completed=chunk.done, text=text)
-        now = time.monotonic()
-        if chunk.done == chunk.total or now - self._last_line > SECONDS_BETWEEN_LINES:
-            self._last_line = now
-            line = f"{phase} {chunk.done}/{chunk.total} {text}"
-            LOG.info(line)
-            if not self._live:
-                print(line, file=sys.stderr, flush=True)
+        self.show(phase, chunk.done, chunk.total, text)
 
     def describe(self, chunk: Chunk) -> str:
         """Rate and health of the chains, from the latest chunk."""

@@ -18,7 +18,9 @@ from sampler.jobs.recipe_sections import (
     ArraysSection,
     AttentionSection,
     MarkovChainSection,
+    Name,
     NetworkSection,
+    OneShotSection,
     PosteriorSection,
     SamplerSection,
     Section,
@@ -26,16 +28,19 @@ from sampler.jobs.recipe_sections import (
 )
 from sampler.jobs.toml_text import toml_text, toml_value
 
-TaskSection = Annotated[MarkovChainSection | ArraysSection, Field(discriminator="kind")]
+TaskSection = Annotated[
+    MarkovChainSection | ArraysSection | OneShotSection, Field(discriminator="kind")
+]
 
 # What a sweep cannot change: the points of one sweep share a name and have no sweep of their own.
 NOT_SWEPT = ("name", "sweep")
+DATA_PATHS = ("path", "model", "folder", "test")
 
 
 class Recipe(Section):
     """All settings of a run, defaults included; frozen, and equal to what its TOML reads as."""
 
-    name: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    name: Name
     task: TaskSection
     attention: AttentionSection | None = None
     network: NetworkSection
@@ -46,11 +51,15 @@ class Recipe(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def give_default_heads(cls, settings: Any) -> Any:
-        # Only a task that leaves the attention open has a section for it.
+    def give_defaults_of_task(cls, settings: Any) -> Any:
         task = settings.get("task") if isinstance(settings, dict) else None
-        if isinstance(task, dict) and task.get("kind") == "markov_chain":
+        kind = task.get("kind") if isinstance(task, dict) else None
+        # Only a task that leaves the attention open has a section for it.
+        if kind == "markov_chain":
             return {"attention": {}, **settings}
+        # A trained network averages its tokens.
+        if kind == "one_shot" and isinstance(settings.get("network"), dict):
+            return {**settings, "network": {"readout": "mean", **settings["network"]}}
         return settings
 
     @cached_property
@@ -62,6 +71,17 @@ class Recipe(Section):
     def to_toml(self) -> str:
         """The resolved recipe, every default written out; it reads as an equal recipe."""
         return toml_text(self.model_dump(exclude=None if self.sweep else {"sweep"}))
+
+    @property
+    def seeds(self) -> dict:
+        """Every seed, for the manifest."""
+        task = self.task.model_dump(include={"seed", "head_seed"})
+        return {"task": task, "theory": self.theory.seed, "sampler": self.sampler.seed}
+
+    @property
+    def precision(self) -> dict:
+        """The floating-point numbers computed with, for the manifest."""
+        return {"theory": "float64", "sampler": self.sampler.precision}
 
     def points(self) -> list[tuple[str, "Recipe"]]:
         """The points of the sweep, a grid, each with its label `key=value`, the last key fastest.
@@ -92,6 +112,8 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """
     path = Path(path)
     settings = read_toml(path)
+    if "training" in settings:
+        raise InputError("training", settings["training"], "this recipe trains a network: `train`")
     sweep = settings.setdefault("sweep", {})
     if isinstance(sweep, dict):
         settings["sweep"] = sweep = flattened(sweep)
@@ -121,11 +143,11 @@ def make_recipe(settings: dict[str, Any]) -> Recipe:
         recipe = Recipe.model_validate(settings)
     except ValidationError as problem:
         raise recipe_error(problem, settings, known_keys(settings)) from None
-    if isinstance(recipe.task, ArraysSection) and recipe.attention is not None:
+    if not isinstance(recipe.task, MarkovChainSection) and recipe.attention is not None:
         raise InputError(
             "attention",
             settings["attention"],
-            "remove this section: the arrays of the task hold the attention matrices",
+            "remove this section: the attention matrices come with this task",
         )
     return recipe
 
@@ -133,7 +155,7 @@ def make_recipe(settings: dict[str, Any]) -> Recipe:
 def check_layers(recipe: Recipe) -> None:
     """Raise InputError unless lists per layer fit the layers, where the recipe tells their number.
 
-    A recipe with arrays does not tell: its lists are checked when the arrays are read.
+    A recipe with arrays or a model does not tell: its lists are checked when those are read.
     """
     if recipe.attention is not None:
         layers = len(recipe.attention.heads)
@@ -155,7 +177,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_override(override: str) -> tuple[str, Any]:
-    """Key and value of KEY=VALUE; the value is TOML, and a single word needs no quotation marks."""
+    """Key and value of KEY=VALUE; the value is TOML, and a single word or path needs no quotation
+    marks."""
     key, equals, text = override.partition("=")
     key, text = key.strip(), text.strip()
     if not equals or not re.fullmatch(r"[\w-]+(\.[\w-]+)*", key):
@@ -163,7 +186,7 @@ def parse_override(override: str) -> tuple[str, Any]:
     try:
         parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError as problem:
-        if re.fullmatch(r"[A-Za-z][\w./-]*", text):
+        if re.fullmatch(r"(\.{0,2}/|[A-Za-z])[\w./-]*", text):
             return key, text
         raise InputError(
             f"--set {key}", text, f"is not a TOML value: {one_line(str(problem))}"
@@ -211,22 +234,31 @@ def fill_swept(settings: dict[str, Any]) -> None:
 
 
 def resolve_data_path(settings: dict[str, Any], folder: Path) -> None:
-    """Make the path of a task's arrays absolute: in a recipe it is relative to the recipe."""
+    """Make the paths of a task absolute: in a recipe they are relative to the recipe."""
     task, sweep = settings.get("task"), settings.get("sweep")
-    if isinstance(task, dict) and isinstance(task.get("path"), str) and task["path"]:
-        task["path"] = str((folder / task["path"]).resolve())
-    if isinstance(sweep, dict) and isinstance(sweep.get("task.path"), list):
-        sweep["task.path"] = [
-            str((folder / path).resolve()) if isinstance(path, str) and path else path
-            for path in sweep["task.path"]
-        ]
+    for key in DATA_PATHS:
+        if isinstance(task, dict) and key in task:
+            task[key] = resolved(task[key], key, folder)
+        if isinstance(sweep, dict) and isinstance(sweep.get(f"task.{key}"), list):
+            sweep[f"task.{key}"] = [resolved(path, key, folder) for path in sweep[f"task.{key}"]]
+
+
+def resolved(path: Any, key: str, folder: Path) -> Any:
+    """An absolute path; what is no path is left to be refused, and so are names of test sets."""
+    if not isinstance(path, str) or not path or (key == "test" and not path.endswith(".npz")):
+        return path
+    return str((folder / path).resolve())
 
 
 def known_keys(settings: dict[str, Any]) -> list[str]:
     """The dotted keys that a recipe with this kind of task may have."""
     task = settings.get("task")
     kind = task.get("kind") if isinstance(task, dict) else None
-    kinds = {"markov_chain": MarkovChainSection, "arrays": ArraysSection}
+    kinds = {
+        "markov_chain": MarkovChainSection,
+        "arrays": ArraysSection,
+        "one_shot": OneShotSection,
+    }
     sections = {
         "task": kinds.get(kind, MarkovChainSection),
         "attention": AttentionSection,

@@ -7,6 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from sampler.errors import InputError, shortened
 
+Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 # `strict` refuses true and false, and text, where a number is meant.
 Count = Annotated[int, Field(strict=True, ge=1)]
 CountFromZero = Annotated[int, Field(strict=True, ge=0)]
@@ -46,9 +47,7 @@ class MarkovChainSection(Section):
     @field_validator("examples_validation")
     @classmethod
     def is_none_or_several(cls, examples):
-        if examples == 1:
-            raise ValueError("use at least 2 examples, or 0 for no validation split")
-        return examples
+        return none_or_several(examples)
 
 
 class ArraysSection(Section):
@@ -58,6 +57,36 @@ class ArraysSection(Section):
     path: Annotated[str, Field(strict=True, min_length=1)]
 
 
+class OneShotSection(Section):
+    """One-shot image classification with the attention of a trained model.
+
+    `model` is the directory of a training, relative to the recipe, whose images and characters are
+    used; `folder` says where those of Omniglot are now, if they were moved. `test` takes the test
+    characters of the training, Omniglot's one-shot runs, or other images as the test set.
+    """
+
+    kind: Literal["one_shot"]
+    model: Annotated[str, Field(strict=True, min_length=1)]
+    folder: Annotated[str, Field(strict=True, min_length=1)] | None = None
+    test: Annotated[str, Field(strict=True)] = "characters"
+    examples_train: Annotated[int, Field(strict=True, ge=2)] = 600
+    examples_test: Annotated[int, Field(strict=True, ge=2)] = 1000
+    examples_validation: CountFromZero = 1000
+    seed: Seed = 0
+
+    @field_validator("test")
+    @classmethod
+    def is_a_source(cls, test):
+        if test not in ("characters", "all_runs", "digits") and not test.endswith(".npz"):
+            raise ValueError('use "characters", "all_runs", "digits", or the path of an .npz file')
+        return test
+
+    @field_validator("examples_validation")
+    @classmethod
+    def is_none_or_several(cls, examples):
+        return none_or_several(examples)
+
+
 class AttentionSection(Section):
     """The heads of the hidden Markov task, layer by layer; inverse_temperature is the β of W."""
 
@@ -65,6 +94,13 @@ class AttentionSection(Section):
         tuple[Annotated[tuple[HeadKind, ...], Field(min_length=1)], ...], Field(min_length=1)
     ] = (("good", "random"), ("uniform", "random"))
     inverse_temperature: NotNegative = 10.0
+
+
+def none_or_several(examples: int) -> int:
+    """Accept any number of examples but one."""
+    if examples == 1:
+        raise ValueError("use at least 2 examples, or 0 for no validation split")
+    return examples
 
 
 def count_or_counts(value: object) -> object:

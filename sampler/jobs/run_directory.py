@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sampler.errors import InputError
 from sampler.jobs.recipe import Recipe
+from sampler.jobs.training_recipe import TrainingRecipe
 
 RECIPE_FILE = "recipe.toml"
 RESULTS = Path("runs") / "results"
@@ -18,7 +19,7 @@ UNFINISHED = ".part-"
 CHECKPOINT_SLOTS = ("state-0.bin", "state-1.bin")
 
 
-def default_directory(recipe: Recipe) -> Path:
+def default_directory(recipe: Recipe | TrainingRecipe) -> Path:
     """runs/results/<name>-<hash8>, relative to the current directory."""
     return RESULTS / f"{recipe.name}-{recipe.hash8}"
 

@@ -5,18 +5,20 @@ from pathlib import Path
 from sampler.jobs.lock import living_holder
 from sampler.jobs.manifest import read_manifest
 from sampler.jobs.point_directory import point_directory
-from sampler.jobs.recipe import Recipe, load_recipe
+from sampler.jobs.recipe import Recipe
 from sampler.jobs.run_directory import CHECKPOINT_FOLDER, CHECKPOINT_SLOTS, RECIPE_FILE
 from sampler.jobs.sealed import DamagedFile, peek_header
+from sampler.jobs.training_recipe import TrainingRecipe, load_any_recipe
 
 
 def status_text(directory: Path) -> str:
     """What was begun, what is finished, and who is at work; one line per point of a sweep."""
-    recipe = load_recipe(directory / RECIPE_FILE)
+    recipe = load_any_recipe(directory / RECIPE_FILE)
     lines = [f"{directory}: {state_of(directory)}"]
-    for label, _ in recipe.points() if recipe.sweep else ():
+    swept = isinstance(recipe, Recipe) and recipe.sweep
+    for label, _ in recipe.points() if swept else ():
         lines.append(f"  {label}: {state_of(point_directory(directory, label))}")
-    if not recipe.sweep:
+    if not swept:
         lines += [f"  {line}" for line in stages(directory, recipe)]
     return "\n".join(lines)
 
@@ -38,22 +40,23 @@ def state_of(directory: Path) -> str:
     return f"`{command}` interrupted{reached}; go on with: resume {directory}"
 
 
-def stages(directory: Path, recipe: Recipe) -> list[str]:
-    """The finished stages with their seconds, and how far the chains are."""
+def stages(directory: Path, recipe: Recipe | TrainingRecipe) -> list[str]:
+    """The finished stages with their seconds, and how far chains or training are."""
     lines = [
         f"{stage}: finished in {seconds:.1f} s"
         for stage, seconds in read_manifest(directory).get("seconds", {}).items()
     ]
     header = newest_checkpoint(directory)
     if header is not None:
-        lines.append(f"chains: {recipe.sampler.chains}, saved at {reached_text(header)}")
+        what = f"chains: {recipe.sampler.chains}" if isinstance(recipe, Recipe) else "network"
+        lines.append(f"{what}, saved at {reached_text(header)}")
     return lines
 
 
 def reached_text(header: dict) -> str:
     """Phase and steps of a checkpoint."""
-    phase = {"warmup": "warm-up step", "draws": "draw"}[header["phase"]]
-    return f"{phase} {header['done']} of {header['total']}"
+    phases = {"warmup": "warm-up step", "draws": "draw", "training": "training step"}
+    return f"{phases[header['phase']]} {header['done']} of {header['total']}"
 
 
 def newest_checkpoint(directory: Path) -> dict | None:

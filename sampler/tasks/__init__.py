@@ -4,4 +4,17 @@ task           the container every task fills, validated once
 make           from a recipe to its task
 markov_chain   hidden Markov chain classification
 arrays         arrays brought by the user
+one_shot       one-shot image classification with the attention of a trained model
+
+What one_shot is made of:
+
+drawings           drawings of characters, 32 × 32 pixels
+image_source       from the settings of a recipe to drawings
+omniglot, omniglot_download, all_runs     Omniglot's official files
+labelled_images    digits, and images brought by the user
+image_archive, resize                     images in zip files; antialiased resizing
+character_splits   characters for training, validation and test
+episodes           two supports and a query
+patches            from images to tokens
+random_streams     independent random numbers from one seed
 """

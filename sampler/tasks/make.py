@@ -2,9 +2,10 @@
 
 from sampler.errors import InputError
 from sampler.jobs.recipe import Recipe
-from sampler.jobs.recipe_sections import ArraysSection
+from sampler.jobs.recipe_sections import ArraysSection, OneShotSection
 from sampler.tasks.arrays import read_arrays
 from sampler.tasks.markov_chain import make_markov_chain
+from sampler.tasks.one_shot import make_one_shot
 from sampler.tasks.task import Split, Task, name_paths
 
 KeptHeads = tuple[tuple[int, ...], ...]
@@ -18,6 +19,8 @@ def make_task(recipe: Recipe) -> Task:
     """
     if isinstance(recipe.task, ArraysSection):
         task = read_arrays(recipe.task.path)
+    elif isinstance(recipe.task, OneShotSection):
+        task = make_one_shot(recipe.task)
     else:
         task = make_markov_chain(recipe.task, recipe.attention)
     if recipe.network.heads is not None:

@@ -7,6 +7,7 @@ import numpy as np
 from sampler.attention.bilinear import bilinear_attention
 from sampler.attention.markov_heads import head_weights
 from sampler.jobs.recipe_sections import AttentionSection, MarkovChainSection
+from sampler.tasks.random_streams import stream
 from sampler.tasks.task import Split, Task, name_paths
 
 # First entries of the spawn keys: the random streams of a task never share numbers.
@@ -110,8 +111,3 @@ def name_heads(kinds: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(
         kind if kinds.count(kind) == 1 else f"{kind} {next(numbers[kind])}" for kind in kinds
     )
-
-
-def stream(seed: int, *key: int) -> np.random.Generator:
-    """The random generator of this seed and this key, independent of that of any other key."""
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))

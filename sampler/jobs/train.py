@@ -1,0 +1,134 @@
+"""The command `train`: a network by gradient descent, resumable, ending in a model file."""
+
+import csv
+import io
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import jax
+
+from sampler.errors import ExitCode, InputError
+from sampler.jobs.interruption import Interruption
+from sampler.jobs.json_file import write_atomically, write_json
+from sampler.jobs.log import log_to
+from sampler.jobs.manifest import finish_command, read_manifest, record_stage
+from sampler.jobs.run_directory import CHECKPOINT_FOLDER, remove_unfinished
+from sampler.jobs.train_start import COMMAND
+from sampler.jobs.training_recipe import TrainingRecipe
+from sampler.tasks.character_splits import CharacterSplits
+from sampler.transformer.checkpoint import load_training, save_training
+from sampler.transformer.model_file import MODEL_FILE, TrainedModel, write_model
+from sampler.transformer.progress import TrainingProgress
+from sampler.transformer.summary import summary_text, training_summary
+from sampler.transformer.training import TrainingState, initial_state, train
+from sampler.transformer.training_data import draw_embedding
+
+CURVE_FILE, SUMMARY_FILE = "learning_curve.csv", "training_summary.json"
+
+
+@dataclass
+class TrainingJob:
+    """One training in its claimed directory, saved from time to time."""
+
+    recipe: TrainingRecipe
+    splits: CharacterSplits
+    images: str
+    directory: Path
+    fingerprint: dict
+    interruption: Interruption
+    _sequence: int = field(default=0, init=False)
+    _seconds: float = field(default=0.0, init=False)
+
+    def work(self) -> ExitCode:
+        """Train what is left, then write curve, model and summary.
+
+        A training that came to its end is left alone. Raises RequeueError when a signal asks to
+        stop, with everything saved.
+        """
+        with log_to(self.directory):
+            remove_unfinished(self.directory)
+            if self.finished():
+                print(f"{self.directory}: `{COMMAND}` was finished before, with exit code 0")
+                return ExitCode.OK
+            with jax.enable_x64(False):
+                state = self.train()
+                self.store(state)
+            record_stage(self.directory, COMMAND, self._seconds)
+            finish_command(self.directory, COMMAND, ExitCode.OK)
+            print(f"results: {self.directory}")
+            return ExitCode.OK
+
+    def finished(self) -> bool:
+        code = read_manifest(self.directory).get("finished", {}).get(COMMAND)
+        files = (MODEL_FILE, CURVE_FILE, SUMMARY_FILE)
+        return code is not None and all((self.directory / file).is_file() for file in files)
+
+    def train(self) -> TrainingState:
+        """From the newest checkpoint, or from the beginning, to the last step."""
+        state = initial_state(self.recipe)
+        saved = load_training(self.directory / CHECKPOINT_FOLDER, state, self.fingerprint)
+        if saved is not None:
+            state, self._seconds = saved.state, saved.seconds
+            self._sequence = saved.sequence + 1
+        steps = self.recipe.training.steps
+        with TrainingProgress(steps) as progress:
+            last_saved = latest = time.monotonic()
+
+            def on_chunk(state: TrainingState) -> None:
+                nonlocal last_saved, latest
+                now = time.monotonic()
+                self._seconds += now - latest
+                latest = now
+                progress(state)
+                asked = self.interruption.received is not None
+                waited = now - last_saved >= self.recipe.training.checkpoint_seconds
+                if asked or waited or state.step == steps:
+                    self.save(state)
+                    last_saved = time.monotonic()
+                self.interruption.leave_if_asked(f"training step {state.step} of {steps}")
+
+            return train(self.recipe, self.splits, state, on_chunk)
+
+    def save(self, state: TrainingState) -> None:
+        save_training(
+            self.directory / CHECKPOINT_FOLDER,
+            state,
+            self.recipe.training.steps,
+            self._sequence,
+            self._seconds,
+            self.fingerprint,
+        )
+        self._sequence += 1
+
+    def store(self, state: TrainingState) -> None:
+        """Write the learning curve, the model and its summary."""
+        text = curve_text(state)
+        write_atomically(self.directory / CURVE_FILE, lambda path: path.write_text(text))
+        model = TrainedModel(
+            self.recipe,
+            state.best,
+            draw_embedding(self.recipe),
+            state.best_point["step"],
+            self.images,
+        )
+        try:
+            checksum = write_model(self.directory, model)
+        except OSError as problem:
+            remedy = f"{problem.strerror or problem}; free space, then use `resume`"
+            raise InputError(MODEL_FILE, str(self.directory), remedy) from None
+        summary = training_summary(model, self.splits) | {
+            "model_sha256": checksum,
+            "seconds": self._seconds,
+        }
+        write_json(self.directory / SUMMARY_FILE, summary)
+        print(summary_text(summary), flush=True)
+
+
+def curve_text(state: TrainingState) -> str:
+    """The learning curve as CSV, one line per validation."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, fieldnames=list(state.curve[0]), lineterminator="\n")
+    table.writeheader()
+    table.writerows(state.curve)
+    return text.getvalue()

@@ -1,0 +1,109 @@
+"""Training recipes: which images, which network, and how it is trained."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from sampler.errors import ABSENT, InputError
+from sampler.jobs.image_section import ImageSection
+from sampler.jobs.recipe import Recipe, load_recipe, parse_override, place, read_toml
+from sampler.jobs.recipe_problems import recipe_error
+from sampler.jobs.recipe_sections import Name, Section
+from sampler.jobs.toml_text import toml_text
+from sampler.jobs.training_section import TrainingSection
+from sampler.tasks.patches import PATCH
+from sampler.transformer.shape import TransformerShape
+
+
+class TrainingRecipe(Section):
+    """All settings of a training, defaults included; frozen."""
+
+    name: Name
+    task: ImageSection
+    training: TrainingSection = TrainingSection()
+
+    @cached_property
+    def hash8(self) -> str:
+        """Eight hexadecimal digits that change with any setting."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    def to_toml(self) -> str:
+        """The resolved recipe, every default written out; it reads as an equal recipe."""
+        return toml_text(self.model_dump())
+
+    @property
+    def seeds(self) -> dict:
+        """Every seed, for the manifest."""
+        return {"task": self.task.seed, "training": self.training.seed}
+
+    @property
+    def precision(self) -> dict:
+        """The floating-point numbers computed with, for the manifest."""
+        return {"training": "float32"}
+
+    @property
+    def shape(self) -> TransformerShape:
+        """The shape of the network that is trained."""
+        settings = self.training
+        channels = self.task.channels * PATCH**2
+        return TransformerShape(settings.heads, settings.layer_widths, settings.key_size, channels)
+
+
+def load_training_recipe(path: str | Path, overrides: Sequence[str] = ()) -> TrainingRecipe:
+    """Read and validate a training recipe; overrides as in `load_recipe`.
+
+    Raises InputError for a file that cannot be read, an unknown key, or a value that cannot be
+    used.
+    """
+    path = Path(path)
+    settings = read_toml(path)
+    for override in overrides:
+        place(settings, *parse_override(override))
+    if "training" not in settings:
+        raise InputError(
+            "training", ABSENT, "this section is required; a recipe without it is for `run`"
+        )
+    resolve_image_paths(settings, path.parent)
+    return make_training_recipe(settings)
+
+
+def make_training_recipe(settings: dict[str, Any]) -> TrainingRecipe:
+    """Validate settings; raises InputError with the dotted key, the value and the remedy."""
+    try:
+        recipe = TrainingRecipe.model_validate(settings)
+    except ValidationError as problem:
+        raise recipe_error(problem, settings, known_training_keys()) from None
+    _ = recipe.training.layer_widths  # refused here if they do not fit the layers
+    return recipe
+
+
+def load_any_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe | TrainingRecipe:
+    """A recipe of either kind: one with a section [training] is for `train`."""
+    if "training" in read_toml(path):
+        return load_training_recipe(path, overrides)
+    return load_recipe(path, overrides)
+
+
+def resolve_image_paths(settings: dict[str, Any], folder: Path) -> None:
+    """Make the paths of images absolute: in a recipe they are relative to the recipe."""
+    task = settings.get("task")
+    if not isinstance(task, dict):
+        return
+    for key in ("images", "folder"):
+        value = task.get(key)
+        if isinstance(value, str) and value and (key == "folder" or value.endswith(".npz")):
+            task[key] = str((folder / value).resolve())
+
+
+def known_training_keys() -> list[str]:
+    """The dotted keys that a training recipe may have."""
+    keys = list(TrainingRecipe.model_fields)
+    for name, section in (("task", ImageSection), ("training", TrainingSection)):
+        keys += [f"{name}.{field}" for field in section.model_fields]
+    return keys

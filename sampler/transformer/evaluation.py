@@ -1,0 +1,56 @@
+"""How often predictions are right, with binomial errors."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from sampler.tasks.drawings import Drawings
+from sampler.tasks.episodes import Episodes
+from sampler.transformer.network import gather_inputs, predict
+from sampler.transformer.training_data import PatchTable, part
+
+EXAMPLES_AT_ONCE = 500
+
+
+@jax.jit
+def _predict(parameters, patches, positions, embedding, drawings, labels):
+    return predict(parameters, gather_inputs(patches, positions, embedding, drawings, labels))
+
+
+def predict_episodes(
+    parameters: Mapping[str, Any], table: PatchTable, episodes: Episodes
+) -> Float[np.ndarray, " example"]:
+    """f of every episode, a few hundred at a time to bound memory."""
+    pieces = []
+    for start in range(0, episodes.examples, EXAMPLES_AT_ONCE):
+        some = part(episodes, start, start + EXAMPLES_AT_ONCE)
+        places = (jnp.asarray(some.drawings), jnp.asarray(some.labels))
+        received = _predict(
+            dict(parameters), table.patches, table.positions, table.embedding, *places
+        )
+        pieces.append(np.asarray(received, dtype=np.float64))
+    return np.concatenate(pieces)
+
+
+def nearest_neighbour(drawings: Drawings, episodes: Episodes) -> Float[np.ndarray, " example"]:
+    """The target of the support that has the smaller squared pixel distance; 0 if both have it."""
+    images = drawings.images.reshape(len(drawings.images), -1)
+    query = images[episodes.drawings[:, 2]]
+    distance = np.stack(
+        [
+            np.square(images[episodes.drawings[:, support]] - query).sum(axis=1, dtype=np.float64)
+            for support in range(2)
+        ]
+    )
+    of_first = 2.0 * episodes.labels[:, 0] - 1.0
+    return of_first * np.sign(distance[1] - distance[0])
+
+
+def accuracy(predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+    """The fraction of right signs, 0 counting half, and its binomial error √(p(1 − p)/n)."""
+    right = float(np.mean(0.5 + 0.5 * np.sign(predictions) * targets))
+    return {"accuracy": right, "error": float(np.sqrt(right * (1.0 - right) / targets.size))}

@@ -1,0 +1,170 @@
+"""The one_shot task: episodes of a trained model, with its attention, in the theory's terms."""
+
+import json
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sampler.cli import main
+from sampler.errors import ExitCode, InputError
+from sampler.jobs.recipe import load_recipe
+from sampler.network import predict as predict_from_paths
+from sampler.problem import make_problem
+from sampler.tasks.make import make_task
+from sampler.transformer.frozen import theory_weights
+from sampler.transformer.model_file import read_model
+from sampler.transformer.network import predict
+from tests.pictures import write_all_runs, write_labelled, write_omniglot
+from tests.sampler.training_recipes import TINY, write_training
+
+ANALYSIS = """
+name = "analysis"
+[task]
+kind = "one_shot"
+model = "model"
+examples_train = 10
+examples_test = 8
+examples_validation = 6
+[network]
+widths = [6, 5, 4]
+[posterior]
+temperature = 0.5
+[sampler]
+chains = 2
+warmup = 20
+draws = 30
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A trained model, and a recipe that takes it."""
+    folder = tmp_path_factory.mktemp("analysis")
+    recipe = write_training(folder, np.random.default_rng(5), TINY.replace("130", "40"))
+    assert main(["train", str(recipe), "--out", str(folder / "model")]) == ExitCode.OK
+    (folder / "analysis.toml").write_text(ANALYSIS)
+    return folder
+
+
+def load(folder, *overrides):
+    return load_recipe(folder / "analysis.toml", overrides)
+
+
+def test_the_task_is_that_of_the_trained_network(folder):
+    """Its value weights in the sampled network give its own predictions on every split."""
+    recipe = load(folder)
+    assert recipe.network.readout == "mean"
+    assert recipe.task.model == str(folder / "model")
+    task = make_task(recipe)
+    assert task.heads == (2, 2)
+    assert task.path_names == ("0·0", "0·1", "1·0", "1·1")
+    assert [split.examples for split in task.splits] == [10, 8, 6]
+    model, problem = read_model(folder / "model"), make_problem(recipe, task)
+    weights = theory_weights(model.parameters, model.recipe.shape)
+    parameters = {k: jnp.asarray(v, jnp.float64) for k, v in model.parameters.items()}
+    for split, attended in zip(
+        task.splits,
+        (problem.learning.attended, problem.attended_test, problem.attended_validation),
+        strict=True,
+    ):
+        assert split.inputs.shape[1:] == (48, 64)
+        assert set(np.unique(split.labels)) == {-1.0, 1.0}
+        expected = np.asarray(predict(parameters, jnp.asarray(split.inputs)))
+        received = predict_from_paths(
+            {k: jnp.asarray(v) for k, v in weights.items()}, attended, problem.architecture
+        )[:, 0]
+        np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+        for matrices in split.attention:
+            np.testing.assert_allclose(matrices.sum(axis=2), 1.0, rtol=0, atol=1e-13)
+
+
+def test_splits_are_drawn_independently_of_each_others_size(folder):
+    task = make_task(load(folder))
+    other = make_task(load(folder, "task.examples_train=4", "task.examples_validation=0"))
+    assert np.array_equal(task.test.inputs, other.test.inputs)
+    assert other.validation is None
+    again = make_task(load(folder))
+    assert np.array_equal(task.train.inputs, again.train.inputs)
+    assert np.array_equal(task.train.attention[1], again.train.attention[1])
+    seeded = make_task(load(folder, "task.seed=1"))
+    assert not np.array_equal(task.test.inputs, seeded.test.inputs)
+
+
+def test_a_readout_that_is_asked_for_is_kept(folder):
+    assert load(folder, "network.readout=last").network.readout == "last"
+
+
+def test_heads_can_be_left_out(folder):
+    task = make_task(load(folder, "network.heads=[[1], [0, 1]]"))
+    assert task.path_names == ("1·0", "1·1")
+
+
+def test_run_goes_through_and_other_weights_are_noticed(folder, capsys):
+    out = folder / "run"
+    words = ["solve", str(folder / "analysis.toml"), "--out", str(out)]
+    assert main(words) in (ExitCode.OK, ExitCode.NOT_CONVERGED)
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["seeds"]["task"] == {"seed": 0}
+    assert main(["check", str(folder / "analysis.toml")]) == ExitCode.OK
+    assert "heads per layer               0, 1; 0, 1" in capsys.readouterr().out
+
+
+def test_other_images_as_a_test_set(folder, rng):
+    write_labelled(folder / "other.npz", rng, characters=2)
+    task = make_task(load(folder, "task.test=other.npz"))
+    assert not np.array_equal(task.test.inputs, make_task(load(folder)).test.inputs)
+    with pytest.raises(InputError, match=r"^task\.test = .*drawings are among those of training"):
+        make_task(load(folder, "task.test=pictures.npz"))
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("task.model=nowhere", r"^task\.model = .*holds no model\.bin"),
+        ("task.test=mnist", r"^task\.test = 'mnist': use \"characters\""),
+        ("task.test=all_runs", r"^task\.folder = \(absent\)"),
+        ("task.examples_validation=1", r"^task\.examples_validation = 1: use at least 2"),
+        ("network.widths=[3, 4]", r"^network\.widths = \[3, 4\]: .*3 numbers"),
+        ("attention.inverse_temperature=2.0", r"^attention = .*remove this section"),
+    ],
+)
+def test_what_cannot_be_used_is_named(folder, setting, message):
+    with pytest.raises(InputError, match=message):
+        make_task(load(folder, setting))
+
+
+def test_images_that_changed_since_the_training_are_refused(folder):
+    images = folder / "pictures.npz"
+    kept = images.read_bytes()
+    try:
+        write_labelled(images, np.random.default_rng(9))
+        with pytest.raises(InputError, match=r"^task\.model = .*was trained on other images"):
+            make_task(load(folder))
+    finally:
+        images.write_bytes(kept)
+
+
+def test_omniglot_in_a_folder_that_moved(tmp_path):
+    """Training from zip files, judged on the one-shot runs too; the folder then moves."""
+    files = tmp_path / "files"
+    files.mkdir()
+    alphabets = {"Greek": 3, "Latin": 3, "Korean": 3}
+    write_omniglot(files / "images_background_small1.zip", alphabets)
+    write_all_runs(files / "all_runs.zip")
+    recipe = tmp_path / "train.toml"
+    images = 'images = "omniglot"\nfolder = "files"\ncharacters_test = ["Korean"]'
+    text = TINY.replace('images = "pictures.npz"', images).replace("130", "2")
+    recipe.write_text(text.replace("fraction_test = 0.25\n", ""))
+    assert main(["train", str(recipe), "--out", str(tmp_path / "model")]) == ExitCode.OK
+    summary = json.loads((tmp_path / "model" / "training_summary.json").read_text())
+    assert summary["splits"]["all_runs"]["episodes"] == 60
+    assert summary["splits"]["test"]["characters"] == 3
+    files.rename(tmp_path / "elsewhere")
+    (tmp_path / "analysis.toml").write_text(ANALYSIS)
+    with pytest.raises(InputError, match=r"^task\.folder = .*is no folder"):
+        make_task(load(tmp_path))
+    for test in ("characters", "all_runs"):
+        task = make_task(load(tmp_path, "task.folder=elsewhere", f"task.test={test}"))
+        assert task.test.examples == 8

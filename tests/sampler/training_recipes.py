@@ -1,0 +1,32 @@
+"""A training of seconds, for tests."""
+
+from pathlib import Path
+
+from tests.pictures import write_labelled
+
+TINY = """
+name = "tiny"
+[task]
+kind = "one_shot"
+images = "pictures.npz"
+fraction_validation = 0.25
+fraction_test = 0.25
+[training]
+heads = [2, 2]
+widths = [6, 5, 4]
+key_size = 3
+steps = 130
+batch = 4
+validation_every = 40
+validation_examples = 50
+evaluation_examples = 60
+checkpoint_seconds = 0
+"""
+
+
+def write_training(folder: Path, rng, text: str = TINY) -> Path:
+    """A recipe and the pictures it names."""
+    write_labelled(folder / "pictures.npz", rng)
+    path = folder / "tiny.toml"
+    path.write_text(text)
+    return path
