@@ -63,10 +63,15 @@ def environment(cache: Path | None) -> dict[str, str]:
     return variables
 
 
-def start(*arguments, cache: Path | None = None, **options) -> subprocess.Popen:
-    """Start a command of the program."""
+def start(*arguments, cache: Path | None = None, before: str = "", **options) -> subprocess.Popen:
+    """Start a command of the program, after the Python statements `before` in its process.
+
+    They take the place of `preexec_fn`, which would fork this process with all its threads.
+    """
+    program = f"{before}\nimport sys; from sampler.cli import main; sys.exit(main())"
+    how = ["-c", program] if before else ["-m", "sampler"]
     return subprocess.Popen(
-        [sys.executable, "-m", "sampler", *map(str, arguments)],
+        [sys.executable, *how, *map(str, arguments)],
         env=environment(cache),
         stdout=options.pop("stdout", subprocess.PIPE),
         stderr=subprocess.PIPE,

@@ -1,13 +1,9 @@
 """Slow: kills, full disks, damage and signals; afterwards the same bits as without them."""
 
-import ctypes
 import json
 import logging
-import os
-import resource
 import shutil
 import signal
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -239,11 +235,9 @@ def test_full_disk(kilobytes, workshop, tmp_path):
     """No file may grow beyond a limit: the manifest, a segment, a checkpoint, the draws fail."""
     recipe, whole, _, cache = workshop
     directory = tmp_path / "run"
-
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1024 * kilobytes, 1024 * kilobytes))
-
-    code, errors = command("run", recipe, "--out", directory, cache=cache, preexec_fn=limit)
+    size = 1024 * kilobytes
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))"
+    code, errors = command("run", recipe, "--out", directory, cache=cache, before=limit)
     print(f"\n{kilobytes} kB: {errors.splitlines()[-1]}")
     assert code == ExitCode.BAD_INPUT
     assert "File too large" in errors.splitlines()[-1]
@@ -270,11 +264,15 @@ def test_full_disk_behind_log_and_output(workshop, tmp_path):
     assert_same_bits(directory, whole)
 
 
-def obey_permissions() -> None:
-    """Before a program is started: take from the superuser the right to write everywhere."""
-    drop_from_bounding_set, override_permissions = 24, 1
-    if os.geteuid() == 0 and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(drop_from_bounding_set, override_permissions, 0, 0, 0)
+# A superuser may write everywhere: after dropping CAP_DAC_OVERRIDE from what its programs may have,
+# a program it becomes obeys permissions like any other.
+OBEY_PERMISSIONS = """
+import ctypes, os, sys
+if os.geteuid() == 0 and not os.environ.get("OBEYING"):
+    ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
+    os.environ["OBEYING"] = "1"
+    os.execv(sys.executable, [sys.executable, "-m", "sampler", *sys.argv[1:]])
+"""
 
 
 def test_read_only_output(stopped, workshop, tmp_path):
@@ -283,7 +281,7 @@ def test_read_only_output(stopped, workshop, tmp_path):
     shutil.copytree(stopped, directory)
     directory.chmod(0o500)
     (directory / CHECKPOINT_FOLDER).chmod(0o500)
-    code, errors = command("resume", directory, cache=cache, preexec_fn=obey_permissions)
+    code, errors = command("resume", directory, cache=cache, before=OBEY_PERMISSIONS)
     print(f"\n{errors.splitlines()[-1]}")
     assert code == ExitCode.BAD_INPUT
     assert "Permission denied" in errors.splitlines()[-1]
