@@ -111,24 +111,14 @@ def figures(arguments: argparse.Namespace) -> ExitCode:
 
 def start(command: str, arguments: argparse.Namespace) -> ExitCode:
     """Validate recipe, data and output directory; only then import JAX and do the command."""
-    from sampler.jobs.claim import claim_directory
-    from sampler.jobs.fingerprint import fingerprint
     from sampler.jobs.interruption import listening
-    from sampler.jobs.lock import locked
     from sampler.jobs.recipe import load_recipe
     from sampler.jobs.run_directory import default_directory
-    from sampler.tasks.make import make_task
+    from sampler.jobs.run_start import start_run
 
     with listening() as interruption:
         recipe = load_recipe(arguments.recipe, arguments.overrides)
-        task = make_task(recipe)
-        directory = arguments.out or default_directory(recipe)
-        claim_directory(directory, recipe, command, fingerprint(recipe, task))
-        with locked(directory):
-            use_float64()
-            from sampler.jobs import run as jobs
-
-            return jobs.work(command, recipe, task, directory, interruption)
+        return start_run(command, recipe, arguments.out or default_directory(recipe), interruption)
 
 
 def resume(arguments: argparse.Namespace) -> ExitCode:

@@ -13,8 +13,10 @@ run               commands as sequences of stages
 train_start       a training up to where JAX is needed; train the rest of it
 stages            each stage, from data to one result file
 importance_stage  independent draws in place of chains
+run_start         beginning a command, up to where JAX is needed
 chain_keeper      keeps running chains on disk, and finds where to go on
 chain_store       segments of draws and checkpoints that take turns
+checkpoint_slots  the two checkpoints that take turns
 sealed            files under a checksum
 interruption      signals that ask to stop
 continuation      going on with a run, and appending draws

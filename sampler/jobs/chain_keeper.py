@@ -4,9 +4,8 @@ import logging
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sampler.errors import InputError
 from sampler.jobs.chain_store import ChainStore, load_chains
-from sampler.jobs.fingerprint import differences
+from sampler.jobs.checkpoint_slots import refuse_another_checkpoint
 from sampler.jobs.interruption import Interruption
 from sampler.mcmc.chunks import Chunk
 from sampler.mcmc.draws import DrawCollector
@@ -43,14 +42,7 @@ class ChainKeeper:
         stored = load_chains(self.folder)
         if stored is None:
             return None
-        found = differences(stored.fingerprint, self.fingerprint)
-        if found:
-            raise InputError(
-                "DIR",
-                str(self.folder.parent),
-                f"its checkpoint is of a run with other {', '.join(found)}; restore them, or use "
-                "another directory",
-            )
+        refuse_another_checkpoint(self.folder, stored.fingerprint, self.fingerprint, "run")
         collected.restore(stored.partial_moments)
         for chunk in stored.chunks:
             kept = {

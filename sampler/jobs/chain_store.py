@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from sampler.errors import InputError
+from sampler.jobs.checkpoint_slots import no_usable_checkpoint, read_slots
 from sampler.jobs.run_directory import CHECKPOINT_SLOTS
 from sampler.jobs.sealed import DamagedFile, Sealed, read_sealed, write_sealed
 from sampler.mcmc.chunks import Chunk
@@ -122,25 +123,16 @@ def load_chains(directory: Path) -> Stored | None:
     A damaged one is reported in the log and the other is used. Raises InputError if there was a
     checkpoint and none can be used: chains never start again in silence.
     """
-    segments = sorted(directory.glob("segment-*.bin"))
-    slots = [directory / name for name in CHECKPOINT_SLOTS if (directory / name).exists()]
-    if not slots and len(segments) <= 1:
+    slots = read_slots(directory)
+    if slots.empty and len(list(directory.glob("segment-*.bin"))) <= 1:
         return None
-    read: list[tuple[int, Path, Sealed]] = []
-    damage = []
-    for path in slots:
-        try:
-            sealed = read_sealed(path)
-            read.append((sealed.header["sequence"], path, sealed))
-        except DamagedFile as problem:
-            damage.append(str(problem))
-            LOG.warning("%s; it is not used", problem)
-    for _, path, sealed in sorted(read, key=lambda entry: entry[0], reverse=True):
+    damage = list(slots.damage)
+    for name, sealed in slots.intact:
         try:
             stored = _with_segments(directory, sealed)
         except DamagedFile as problem:
             damage.append(str(problem))
-            LOG.warning("%s, which %s needs; it is not used", problem, path.name)
+            LOG.warning("%s, which %s needs; it is not used", problem, name)
             continue
         if damage:
             LOG.warning(
@@ -151,12 +143,7 @@ def load_chains(directory: Path) -> Stored | None:
             )
         return stored
     reason = "; ".join(damage) or "its checkpoints are missing"
-    raise InputError(
-        "DIR",
-        str(directory.parent),
-        f"no checkpoint can be used ({reason}); remove {directory.name}/ there to sample from the "
-        "beginning",
-    )
+    raise no_usable_checkpoint(directory, reason, "sample")
 
 
 def _with_segments(directory: Path, sealed: Sealed) -> Stored:

@@ -108,3 +108,17 @@ def living_holder(directory: Path) -> Holder | None:
     except OSError:
         return None
     return None
+
+
+def remove_lock_of_lost_host(directory: Path) -> None:
+    """Remove the lock of another host that nobody holds: its host was lost with its process."""
+    path = directory / LOCK_FILE
+    holder = read_holder(path)
+    if holder is None or holder.host == socket.gethostname():
+        return
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # held after all, on a file system whose locks reach other hosts
+            return
+        path.unlink(missing_ok=True)

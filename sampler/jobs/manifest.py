@@ -6,6 +6,8 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -104,6 +106,14 @@ def finish_command(directory: Path, command: str, code: ExitCode) -> None:
     write_json(directory / MANIFEST_FILE, manifest)
 
 
+def finished_code(directory: Path, command: str, files: Sequence[str]) -> ExitCode | None:
+    """Exit code of a command that came to its end here, its files still there; else None."""
+    code = read_manifest(directory).get("finished", {}).get(command)
+    if code is None or not all((directory / file).is_file() for file in files):
+        return None
+    return ExitCode(code)
+
+
 def read_manifest(directory: Path) -> dict:
     """The manifest of a directory, empty if it has none; InputError for one of another schema."""
     path = directory / MANIFEST_FILE
@@ -119,6 +129,7 @@ def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
+@cache
 def git_commit() -> str | None:
     """Commit of the checkout this program runs from, marked where it was changed; else None."""
     source = Path(__file__).resolve()

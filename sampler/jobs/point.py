@@ -1,7 +1,5 @@
 """One point of a sweep, from its recipe to its end, in whatever process this is."""
 
-import fcntl
-import socket
 import threading
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -9,11 +7,10 @@ from pathlib import Path
 
 from sampler.errors import ExitCode, one_line
 from sampler.jobs.interruption import Interruption, listening
-from sampler.jobs.lock import LOCK_FILE, locked, read_holder
 from sampler.jobs.log import LOG, LOG_FILE, log_to
 from sampler.jobs.recipe import Recipe, load_recipe
 from sampler.jobs.run_directory import RECIPE_FILE
-from sampler.numerics import use_float64, use_one_blas_thread
+from sampler.numerics import use_one_blas_thread
 
 # Modules that read data or compute are imported where they are needed: in another process
 # `run_point` is what sets the BLAS threads, and it does so before they are there.
@@ -46,21 +43,11 @@ def run_point(recipe: Recipe, directory: Path, alone: bool = False) -> ExitCode:
     RequeueError after a signal, which is heard in the main thread only.
     """
     use_one_blas_thread()
-    from sampler.jobs.claim import claim_directory
-    from sampler.jobs.fingerprint import fingerprint
-    from sampler.tasks.make import make_task
+    from sampler.jobs.run_start import start_run
 
     main = threading.current_thread() is threading.main_thread()
     with listening() if main else nullcontext(Interruption()) as interruption:
-        task = make_task(recipe)
-        claim_directory(directory, recipe, COMMAND, fingerprint(recipe, task))
-        if alone:
-            remove_lock_of_lost_host(directory)
-        with locked(directory):
-            use_float64()
-            from sampler.jobs.run import work
-
-            return work(COMMAND, recipe, task, directory, interruption)
+        return start_run(COMMAND, recipe, directory, interruption, alone)
 
 
 def attempt_point(point: SweepPoint, alone: bool = False) -> PointOutcome:
@@ -79,31 +66,15 @@ def attempt_point(point: SweepPoint, alone: bool = False) -> PointOutcome:
         return PointOutcome(code, text)
 
 
-def finished_code(point: SweepPoint) -> ExitCode | None:
+def finished_earlier(point: SweepPoint) -> ExitCode | None:
     """The exit code of a point that came to its end earlier, None for any other."""
-    from sampler.jobs.manifest import read_manifest
+    from sampler.jobs.manifest import finished_code, read_manifest
     from sampler.jobs.storage import DRAWS_FILE, THEORY_FILE
 
-    manifest = read_manifest(point.directory)
-    code = manifest.get("finished", {}).get(COMMAND)
-    sampled = "sample" in manifest.get("seconds", {})
+    sampled = "sample" in read_manifest(point.directory).get("seconds", {})
     files = [RECIPE_FILE, THEORY_FILE, *([DRAWS_FILE] if sampled else [])]
-    if code is None or not all((point.directory / file).is_file() for file in files):
+    code = finished_code(point.directory, COMMAND, files)
+    if code is None:
         return None
     # What was begun with other settings is refused when it is run, with the reason.
-    held = load_recipe(point.directory / RECIPE_FILE)
-    return ExitCode(code) if held == point.recipe else None
-
-
-def remove_lock_of_lost_host(directory: Path) -> None:
-    """Remove the lock of another host that nobody holds: its host was lost with its process."""
-    path = directory / LOCK_FILE
-    holder = read_holder(path)
-    if holder is None or holder.host == socket.gethostname():
-        return
-    with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # held after all, on a file system whose locks reach other hosts
-            return
-        path.unlink(missing_ok=True)
+    return code if load_recipe(point.directory / RECIPE_FILE) == point.recipe else None

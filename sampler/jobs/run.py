@@ -15,7 +15,7 @@ from sampler.jobs.finite_size_table import write_finite_size
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.lock import locked
 from sampler.jobs.log import log_to
-from sampler.jobs.manifest import finish_command, read_manifest, record_stage
+from sampler.jobs.manifest import finish_command, finished_code, read_manifest, record_stage
 from sampler.jobs.point_directory import point_directory
 from sampler.jobs.recipe import Recipe, load_recipe
 from sampler.jobs.run_directory import CHECKPOINT_FOLDER, RECIPE_FILE, remove_unfinished
@@ -116,10 +116,7 @@ def finished_with(command: str, point: Point) -> ExitCode | None:
         "sample": [DRAWS_FILE, COMPARISON_FILE],
         "run": [THEORY_FILE, *([DRAWS_FILE, COMPARISON_FILE] if point.sampled() else [])],
     }[command]
-    code = read_manifest(point.directory).get("finished", {}).get(command)
-    if code is None or not all((point.directory / file).is_file() for file in files):
-        return None
-    return ExitCode(code)
+    return finished_code(point.directory, command, files)
 
 
 def gather(command: str, recipe: Recipe, directory: Path) -> None:

@@ -10,7 +10,7 @@ from sampler.jobs.fingerprint import fingerprint
 from sampler.jobs.lock import locked
 from sampler.jobs.log import LOG, log_to
 from sampler.jobs.manifest import finish_command
-from sampler.jobs.point import COMMAND, PointOutcome, SweepPoint, finished_code
+from sampler.jobs.point import COMMAND, PointOutcome, SweepPoint, finished_earlier
 from sampler.jobs.point_directory import point_directory
 from sampler.jobs.recipe import Recipe, load_recipe
 from sampler.jobs.run_directory import RECIPE_FILE
@@ -64,7 +64,7 @@ def run_sweep(recipe: Recipe, directory: Path, engine: Engine) -> ExitCode:
     points = sweep_points(recipe, directory)
     open_sweep(recipe, directory)
     with locked(directory):
-        outcomes = finished_earlier(points)
+        outcomes = finished_points(points)
         left = [point for point in points if point.label not in outcomes]
         print(f"{recipe.name}: {len(points)} points, {len(outcomes)} finished earlier", flush=True)
         for point, outcome in engine(left) if left else ():
@@ -89,9 +89,9 @@ def report(directory: Path, line: str) -> None:
         LOG.info(line)
 
 
-def finished_earlier(points: Sequence[SweepPoint]) -> dict[str, PointOutcome]:
+def finished_points(points: Sequence[SweepPoint]) -> dict[str, PointOutcome]:
     """Label → outcome of the points whose directories hold everything."""
-    codes = {point.label: finished_code(point) for point in points}
+    codes = {point.label: finished_earlier(point) for point in points}
     return {label: PointOutcome(code) for label, code in codes.items() if code is not None}
 
 

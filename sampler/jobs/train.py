@@ -12,7 +12,7 @@ from sampler.errors import ExitCode, InputError
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.json_file import write_atomically, write_json
 from sampler.jobs.log import log_to
-from sampler.jobs.manifest import finish_command, read_manifest, record_stage
+from sampler.jobs.manifest import finish_command, finished_code, record_stage
 from sampler.jobs.run_directory import CHECKPOINT_FOLDER, remove_unfinished
 from sampler.jobs.train_start import COMMAND
 from sampler.jobs.training_recipe import TrainingRecipe
@@ -60,9 +60,8 @@ class TrainingJob:
             return ExitCode.OK
 
     def finished(self) -> bool:
-        code = read_manifest(self.directory).get("finished", {}).get(COMMAND)
         files = (MODEL_FILE, CURVE_FILE, SUMMARY_FILE)
-        return code is not None and all((self.directory / file).is_file() for file in files)
+        return finished_code(self.directory, COMMAND, files) is not None
 
     def train(self) -> TrainingState:
         """From the newest checkpoint, or from the beginning, to the last step."""

@@ -12,6 +12,7 @@ drawings           drawings of characters, 32 × 32 pixels
 image_source       from the settings of a recipe to drawings
 omniglot, omniglot_download, all_runs     Omniglot's official files
 labelled_images    digits, and images brought by the user
+npz_file           .npz files that users bring, here and in `arrays`
 image_archive, resize                     images in zip files; antialiased resizing
 character_splits   characters for training, validation and test
 episodes           two supports and a query

@@ -1,14 +1,13 @@
 """Arrays brought by the user: inputs, labels and attention matrices from an .npz file."""
 
 import re
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from numpy.lib.npyio import NpzFile
 
 from sampler.errors import ABSENT, InputError, Verbatim
+from sampler.tasks.npz_file import open_npz, read_array
 from sampler.tasks.task import Split, Task, name_paths
 
 ATTENTION_KEY = re.compile(r"attention_(train|test|validation)_([1-9][0-9]*)")
@@ -44,30 +43,12 @@ def read_arrays(path: str | Path) -> Task:
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an .npz file as float64, by their keys."""
-    try:
-        # Opened here: NumPy leaves a file open when it turns out not to be an archive.
-        with path.open("rb") as file:
-            stored = np.load(file, allow_pickle=False)
-            if not isinstance(stored, NpzFile):
-                raise InputError("task.path", str(path), "must be an .npz file, not one array")
-            check_keys(stored.files)
-            return {key: as_float64(key, read_one(stored, key)) for key in stored.files}
-    except OSError as problem:
-        reason = problem.strerror or str(problem)
-        raise InputError("task.path", str(path), f"{reason}; name an .npz file") from None
-    except (ValueError, EOFError, zipfile.BadZipFile) as problem:
-        raise InputError(
-            "task.path", str(path), f"is not a readable .npz file ({problem}); store it again"
-        ) from None
-
-
-def read_one(stored: NpzFile, key: str) -> np.ndarray:
-    try:
-        return stored[key]
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zipfile.zlib.error) as problem:
-        raise InputError(
-            key, Verbatim("(unreadable)"), f"{problem}; store a plain float32 or float64 array"
-        ) from None
+    with open_npz(path, "task.path") as stored:
+        check_keys(stored.files)
+        return {
+            key: as_float64(key, read_array(stored, key, "store a plain float32 or float64 array"))
+            for key in stored.files
+        }
 
 
 def as_float64(key: str, array: np.ndarray) -> np.ndarray:

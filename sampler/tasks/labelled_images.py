@@ -1,13 +1,13 @@
 """Labelled images: scikit-learn's digits, and arrays brought by the user."""
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
-from sampler.errors import ABSENT, InputError, Verbatim
+from sampler.errors import ABSENT, InputError
 from sampler.tasks.drawings import SIDE, Drawings, sort_drawings
+from sampler.tasks.npz_file import open_npz, read_array
 from sampler.tasks.resize import resize
 
 
@@ -28,19 +28,8 @@ def read_labelled_images(path: Path) -> Drawings:
 
     Raises InputError for a file or an array that cannot be used.
     """
-    try:
-        with path.open("rb") as file:
-            stored = np.load(file, allow_pickle=False)
-            if not isinstance(stored, NpzFile):
-                raise InputError("task.images", str(path), "must be an .npz file, not one array")
-            images, labels = (read_array(stored, key) for key in ("images", "labels"))
-    except OSError as problem:
-        reason = problem.strerror or str(problem)
-        raise InputError("task.images", str(path), f"{reason}; name an .npz file") from None
-    except (ValueError, EOFError, zipfile.BadZipFile) as problem:
-        raise InputError(
-            "task.images", str(path), f"is not a readable .npz file ({problem}); store it again"
-        ) from None
+    with open_npz(path, "task.images") as stored:
+        images, labels = (required_array(stored, key) for key in ("images", "labels"))
     if labels.ndim != 1 or labels.dtype.kind not in "iuU" or images.shape[:1] != labels.shape:
         raise InputError(
             "labels",
@@ -50,15 +39,10 @@ def read_labelled_images(path: Path) -> Drawings:
     return sort_drawings(resize(brightness(images), SIDE), [str(label) for label in labels])
 
 
-def read_array(stored: NpzFile, key: str) -> np.ndarray:
+def required_array(stored: NpzFile, key: str) -> np.ndarray:
     if key not in stored.files:
         raise InputError(key, ABSENT, "this array is required; add it to the .npz file")
-    try:
-        return np.atleast_1d(stored[key])
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zipfile.zlib.error) as problem:
-        raise InputError(
-            key, Verbatim("(unreadable)"), f"{problem}; store a plain array again"
-        ) from None
+    return np.atleast_1d(read_array(stored, key, "store a plain array again"))
 
 
 def brightness(images: np.ndarray) -> np.ndarray:

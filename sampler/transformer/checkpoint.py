@@ -10,9 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from sampler.errors import InputError
-from sampler.jobs.fingerprint import differences
+from sampler.jobs.checkpoint_slots import (
+    no_usable_checkpoint,
+    read_slots,
+    refuse_another_checkpoint,
+)
 from sampler.jobs.run_directory import CHECKPOINT_SLOTS
-from sampler.jobs.sealed import DamagedFile, Sealed, read_sealed, write_sealed
+from sampler.jobs.sealed import Sealed, write_sealed
 from sampler.transformer.training import TrainingState
 
 LOG = logging.getLogger("attention_posterior")
@@ -72,33 +76,13 @@ def load_training(folder: Path, initial: TrainingState, fingerprint: dict) -> Sa
     `initial` is a state of the same network, whose structure is taken over. Raises InputError if
     there is a checkpoint and none can be used, or if it is of another training.
     """
-    read: list[Sealed] = []
-    damage = []
-    for path in (folder / name for name in CHECKPOINT_SLOTS):
-        if path.exists():
-            try:
-                read.append(read_sealed(path))
-            except DamagedFile as problem:
-                damage.append(str(problem))
-                LOG.warning("%s; it is not used", problem)
-    if not read:
-        if damage:
-            raise InputError(
-                "DIR",
-                str(folder.parent),
-                f"no checkpoint can be used ({'; '.join(damage)}); remove {folder.name}/ there to "
-                "train from the beginning",
-            )
+    slots = read_slots(folder)
+    if slots.empty:
         return None
-    newest = max(read, key=lambda sealed: sealed.header["sequence"])
-    found = differences(newest.header["fingerprint"], fingerprint)
-    if found:
-        raise InputError(
-            "DIR",
-            str(folder.parent),
-            f"its checkpoint is of a training with other {', '.join(found)}; restore them, or use "
-            "another directory",
-        )
+    if not slots.intact:
+        raise no_usable_checkpoint(folder, "; ".join(slots.damage), "train")
+    _, newest = slots.intact[0]
+    refuse_another_checkpoint(folder, newest.header["fingerprint"], fingerprint, "training")
     LOG.info("going on after %s of %s steps", newest.header["done"], newest.header["total"])
     return restored(newest, initial)
 

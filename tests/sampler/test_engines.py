@@ -24,8 +24,8 @@ from sampler.jobs.engines.slurm import (
     sbatch_directives,
     write_batch_script,
 )
-from sampler.jobs.lock import LOCK_FILE, read_holder
-from sampler.jobs.point import PointOutcome, SweepPoint, remove_lock_of_lost_host
+from sampler.jobs.lock import LOCK_FILE, read_holder, remove_lock_of_lost_host
+from sampler.jobs.point import PointOutcome, SweepPoint
 from sampler.jobs.recipe import load_recipe
 from tests.commands import assert_same_bits, environment
 from tests.sampler.test_sweep import SMALL

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 import pytest
 
-from sampler.cli import main
 from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.sealed import read_sealed
@@ -21,12 +20,9 @@ from sampler.transformer.evaluation import accuracy, nearest_neighbour
 from sampler.transformer.model_file import MODEL_FILE, read_model
 from sampler.transformer.training import initial_state, next_stop, train
 from tests import commands
+from tests.commands import in_process as command
 from tests.pictures import random_drawings
 from tests.sampler.training_recipes import write_training
-
-
-def command(*arguments) -> int:
-    return main([str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,31 @@
+"""Beginning a command on a recipe, or going on with it, up to where JAX is needed."""
+
+from pathlib import Path
+
+from sampler.errors import ExitCode
+from sampler.jobs.claim import claim_directory
+from sampler.jobs.fingerprint import fingerprint
+from sampler.jobs.interruption import Interruption
+from sampler.jobs.lock import locked, remove_lock_of_lost_host
+from sampler.jobs.recipe import Recipe
+from sampler.numerics import use_float64
+from sampler.tasks.make import make_task
+
+
+def start_run(
+    command: str, recipe: Recipe, directory: Path, interruption: Interruption, alone: bool = False
+) -> ExitCode:
+    """Make the data, claim the directory, and do what is left of the command.
+
+    `alone` says that no other process can be at work there: a lock left behind on another host is
+    then that of a lost process.
+    """
+    task = make_task(recipe)
+    claim_directory(directory, recipe, command, fingerprint(recipe, task))
+    if alone:
+        remove_lock_of_lost_host(directory)
+    with locked(directory):
+        use_float64()
+        from sampler.jobs.run import work
+
+        return work(command, recipe, task, directory, interruption)
