@@ -177,6 +177,21 @@ def continue_with(stage: str, arguments: argparse.Namespace) -> ExitCode:
     return getattr(jobs, stage)(directory)
 
 
+def prune(arguments: argparse.Namespace) -> ExitCode:
+    from sampler.jobs.continuation import begun_in
+    from sampler.jobs.lock import locked
+
+    _, recipe, task = begun_in(arguments.directory)
+    if recipe.sweep:
+        remedy = "is a sweep; name the directory of one of its points"
+        raise InputError("DIR", str(arguments.directory), remedy)
+    use_float64()
+    with locked(arguments.directory):
+        from sampler.jobs import prune as jobs
+
+        return jobs.prune(arguments.directory, recipe, task, arguments.orders, arguments.seed)
+
+
 def separate_settings(argv: Sequence[str]) -> list[str]:
     """Put --set in front of every setting of `--set A=1 B=2`, so that a recipe may follow them.
 
@@ -257,6 +272,19 @@ def make_parser() -> argparse.ArgumentParser:
     add_stage_command(commands, compare, "compare stored theory and stored draws")
     add_stage_command(commands, diagnose, "diagnose stored draws")
     add_stage_command(commands, figures, "draw the figures from stored results")
+    pruning = add_stage_command(
+        commands, prune, "remove heads of a trained network, by score and otherwise"
+    )
+    pruning.add_argument(
+        "--orders",
+        type=positive_count,
+        default=20,
+        metavar="COUNT",
+        help="random orders to compare with (default: 20, at least 2)",
+    )
+    pruning.add_argument(
+        "--seed", type=int, default=0, metavar="SEED", help="of the random orders (default: 0)"
+    )
     return parser
 
 

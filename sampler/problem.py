@@ -6,8 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from sampler.analysis.head_distances import HeadDistances
 from sampler.jobs.recipe import Recipe
 from sampler.tasks.task import Split, Task
+from sampler.transformer.frozen import FrozenNetwork
 from theory import Architecture, LearningProblem, attended_inputs
 
 ATTEND_EXAMPLES = 256
@@ -17,7 +19,8 @@ ATTEND_EXAMPLES = 256
 class Problem:
     """One network with its data: the learning problem, the test set, and the names of its paths.
 
-    The validation set, on which settings are chosen, is None where the task has none.
+    The validation set, on which settings are chosen, is None where the task has none; so is the
+    trained network, where there is none or tokens are not read as it reads them.
     """
 
     learning: LearningProblem
@@ -27,6 +30,9 @@ class Problem:
     head_names: tuple[tuple[str, ...], ...]
     attended_validation: Float[Array, "validation path channel"] | None = None
     labels_validation: Float[np.ndarray, "validation output"] | None = None
+    trained: FrozenNetwork | None = None
+    nearest_neighbour: Float[np.ndarray, " test"] | None = None
+    head_distances: HeadDistances | None = None
 
     @property
     def architecture(self) -> Architecture:
@@ -58,6 +64,9 @@ def make_problem(recipe: Recipe, task: Task) -> Problem:
         task.head_names,
         None if validation is None else attend_split(validation, readout),
         None if validation is None else validation.labels,
+        task.trained if readout == "mean" else None,
+        task.nearest_neighbour,
+        HeadDistances.of(task.train),
     )
 
 

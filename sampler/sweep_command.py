@@ -56,6 +56,9 @@ def sweep(arguments: argparse.Namespace) -> ExitCode:
     directory = Path(arguments.out or default_directory(recipe)).resolve()
     if arguments.slurm_options and not arguments.slurm:
         raise InputError("--slurm-option", arguments.slurm_options[0], "needs --slurm")
+    if recipe.sampler.points == "selected":
+        remedy = "use `run`, which solves all points before it samples those chosen, or set all"
+        raise InputError("sampler.points", "selected", remedy)
     if arguments.slurm:
         return write_slurm_array(recipe, directory, arguments.slurm_options)
     engine = chosen_engine(arguments)

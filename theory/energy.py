@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from theory.noisy_kernel import NoisyKernel
 from theory.path_kernels import PathKernels
+from theory.triangle import gram_of_lower, inverse_of_lower
 
 
 @partial(
@@ -70,14 +71,13 @@ def energy_and_gradient(
     through the assembly of K, which is linear in U_1: autodiff of the Cholesky factor would cost
     several times more.
     """
-    kernel, pull_back = jax.vjp(energy.kernels.kernel, factor)
+    kernel, pull_back = energy.kernels.kernel_and_pull_back(factor)
     noisy = NoisyKernel.factorise(kernel, energy.temperature)
-    inverse_factor = noisy.whiten(jnp.eye(kernel.shape[0], dtype=kernel.dtype))
+    inverse_factor = inverse_of_lower(noisy.cholesky)
     whitened = inverse_factor @ energy.flat_labels
     alpha = whitened @ inverse_factor
-    residual = inverse_factor.T @ inverse_factor - jnp.outer(alpha, alpha)
-    (gradient,) = pull_back(residual)
-    return noisy.log_determinant + whitened @ whitened, gradient
+    residual = gram_of_lower(inverse_factor) - jnp.outer(alpha, alpha)
+    return noisy.log_determinant + whitened @ whitened, pull_back(residual)
 
 
 def energy_hessian(

@@ -2,7 +2,9 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -59,10 +61,12 @@ class LearningProblem:
         """φ^π(x_μ) = σ_0 ξ^π(x_μ)/√(D Π)."""
         return path_features(self.attended, self.architecture.variances[0])
 
-    @property
+    @cached_property
     def energy(self) -> LabelEnergy:
-        """E(U_1) of these labels at this temperature."""
-        kernels = path_kernels(self.attended, None, self.architecture)
+        """E(U_1) of these labels at this temperature; its path kernels are computed once."""
+        # Outside of any trace: what is kept must not belong to a function that is being compiled.
+        with jax.ensure_compile_time_eval():
+            kernels = path_kernels(self.attended, None, self.architecture)
         return LabelEnergy(kernels, self.labels, self.temperature)
 
     def astype(self, dtype) -> "LearningProblem":

@@ -10,6 +10,8 @@ import scipy.sparse.linalg
 LARGEST_MOVE = 3.0
 SUFFICIENT_DECREASE = 1e-4
 HALVINGS = 40
+# How well values are known relative to their size: mostly, and where K + 𝒯 1 is ill-conditioned.
+ROUNDING, POOR_ROUNDING = 1e-13, 1e-9
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ def descend(
 
     `coordinate_scales` gives, at a point, the distance over which each coordinate changes things.
     Near the minimum the value stops changing before the gradient does, so a step that lowers the
-    gradient norm without raising the value beyond rounding is accepted too.
+    gradient norm without raising the value beyond rounding is accepted too; one that halves it may
+    raise the value by what rounding does to an ill-conditioned K + 𝒯 1.
     """
     point = np.asarray(start, dtype=float)
     value, gradient = value_and_gradient(point)
@@ -48,14 +51,18 @@ def descend(
         direction = newton_direction(point, gradient)
         furthest = np.max(np.abs(direction) / coordinate_scales(point))
         direction *= min(1.0, LARGEST_MOVE / max(furthest, 1e-300))
-        slope, rounding = float(gradient @ direction), 1e-13 * (1.0 + abs(value))
+        slope, rounding = float(gradient @ direction), ROUNDING * (1.0 + abs(value))
         length = 1.0
         for _ in range(HALVINGS):
             trial = point + length * direction
             trial_value, trial_gradient = value_and_gradient(trial)
             lower = trial_value <= value + SUFFICIENT_DECREASE * length * slope
-            flatter = trial_value <= value + rounding and np.linalg.norm(trial_gradient) < norm
-            if np.isfinite(trial_value) and (lower or flatter):
+            size = np.linalg.norm(trial_gradient)
+            flatter = trial_value <= value + rounding and size < norm
+            much_flatter = trial_value <= value + POOR_ROUNDING * (1.0 + abs(value)) and (
+                size <= norm / 2.0
+            )
+            if np.isfinite(trial_value) and (lower or flatter or much_flatter):
                 break
             length /= 2.0
         else:

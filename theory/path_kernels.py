@@ -1,5 +1,6 @@
 """Path kernels C_{ππ'} and the renormalised kernel K(U_1), stored or assembled from features."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,9 +11,14 @@ from jaxtyping import Array, Float
 
 from theory.architecture import Architecture
 from theory.attended_inputs import path_features
+from theory.symmetric_kernels import SymmetricKernelForm, stored_numbers
 
-# Above this many bytes path kernels are never stored: the feature form needs far less.
+# Above this many bytes path kernels are never stored: the feature form needs far less. Those of the
+# training examples with themselves are read in every gradient, and may take more.
 KERNEL_FORM_BYTES = 64 * 2**20
+SYMMETRIC_FORM_BYTES = 2**29
+
+PullBack = Callable[[Float[Array, "_left _right"]], Float[Array, "_row _rank"]]
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["left", "right"], meta_fields=[])
@@ -34,6 +40,10 @@ class FeatureForm:
         left = renormalised_features(self.left, factor)
         right = left if self.right is None else renormalised_features(self.right, factor)
         return left @ right.T
+
+    def kernel_and_pull_back(self, factor: Float[Array, "row rank"]) -> tuple[Array, PullBack]:
+        """K(F Fᵀ), and the function from ∂/∂K to ∂/∂F there."""
+        return _differentiated(self.kernel, factor)
 
     def path_kernels(self) -> Float[Array, "path path example other"]:
         """C_{ππ'}(x, x') = φ^π(x)·φ^π'(x'), all of them: Π² kernels."""
@@ -60,6 +70,11 @@ class KernelForm:
     others: int
     symmetric: bool
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the path kernels."""
+        return self.packed.nbytes
+
     def kernel(self, factor: Float[Array, "_row _rank"]) -> Float[Array, "_left _right"]:
         """K(U_1) as in `FeatureForm.kernel`."""
         overlap = factor @ factor.T
@@ -73,8 +88,17 @@ class KernelForm:
         kernel = (blocks @ self.packed).reshape(outputs, outputs, self.examples, self.others)
         return kernel.transpose(2, 0, 3, 1).reshape(self.examples * outputs, self.others * outputs)
 
+    def kernel_and_pull_back(self, factor: Float[Array, "row rank"]) -> tuple[Array, PullBack]:
+        """As in `FeatureForm.kernel_and_pull_back`."""
+        return _differentiated(self.kernel, factor)
 
-PathKernels = FeatureForm | KernelForm
+
+def _differentiated(kernel_of: Callable, factor: Array) -> tuple[Array, PullBack]:
+    kernel, pull_back = jax.vjp(kernel_of, factor)
+    return kernel, lambda slope: pull_back(slope)[0]
+
+
+PathKernels = FeatureForm | KernelForm | SymmetricKernelForm
 
 
 def renormalised_features(
@@ -103,21 +127,26 @@ def path_kernels(
     features_left = path_features(left, architecture.variances[0])
     features_right = None if right is None else path_features(right, architecture.variances[0])
     form = FeatureForm(features_left, features_right)
-    others = left.shape[0] if right is None else right.shape[0]
+    others = None if right is None else right.shape[0]
     if not kernel_form_pays(left.shape[0], others, architecture):
         return form
-    return store_path_kernels(form, symmetric=architecture.outputs == 1)
+    return store_path_kernels(form, architecture)
 
 
-def store_path_kernels(form: FeatureForm, symmetric: bool) -> KernelForm:
-    """Kernel form of given features; `symmetric` packs the pairs π ≤ π' (one output only)."""
+def store_path_kernels(
+    form: FeatureForm, architecture: Architecture
+) -> KernelForm | SymmetricKernelForm:
+    """The stored form of given features; with one output half of the pairs is enough."""
+    one_output = architecture.outputs == 1
+    if form.right is None and one_output:
+        return SymmetricKernelForm.of(form.left)
     examples, paths, _ = form.left.shape
     return KernelForm(
-        packed=_packed(form, symmetric),
+        packed=_packed(form, one_output),
         paths=paths,
         examples=examples,
         others=examples if form.right is None else form.right.shape[0],
-        symmetric=symmetric,
+        symmetric=one_output,
     )
 
 
@@ -132,20 +161,26 @@ def _packed(form: FeatureForm, symmetric: bool) -> Float[Array, "pair entry"]:
     return kernels.reshape(-1, examples * others)
 
 
-def kernel_form_pays(examples: int, others: int, architecture: Architecture) -> bool:
+def kernel_form_pays(examples: int, others: int | None, architecture: Architecture) -> bool:
     """Whether storing the path kernels is small enough and cheaper than the feature form.
 
-    Per assembly the kernel form reads pairs · P · P' numbers once; the feature form multiplies
+    Per assembly the kernel form reads pairs · P · P' numbers once (half of them for a set with
+    itself, `others` = None, and one output); the feature form multiplies
     p_1 D P P' + (P + P') D p_1² numbers. Reading a number costs about as much as eight products.
     """
     paths, rows = architecture.path_count, architecture.order_parameter_sizes[0]
-    symmetric = architecture.outputs == 1
-    pairs = paths * (paths + 1) // 2 if symmetric else paths**2
-    stored = pairs * examples * others
+    one_output = architecture.outputs == 1
+    limit = KERNEL_FORM_BYTES
+    if others is None and one_output:
+        stored, limit = stored_numbers(examples, paths), SYMMETRIC_FORM_BYTES
+    else:
+        pairs = paths * (paths + 1) // 2 if one_output else paths**2
+        stored = pairs * examples * (others or examples)
+    others = others or examples
     assembled = stored * architecture.outputs**2
     features = (
         rows
         * architecture.channels
         * (examples * others * architecture.outputs**2 + (examples + others) * rows)
     )
-    return 8 * stored <= KERNEL_FORM_BYTES and 8 * assembled <= features
+    return 8 * stored <= limit and 8 * assembled <= features

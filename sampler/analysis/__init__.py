@@ -2,10 +2,12 @@
 
 labels        names of axes and coordinates
 theory_table  what the theory predicts (`theory.nc`)
+trained_columns  what gradient descent made of the same network, beside the theory
 validation    scores on the validation split, for theory and draws
 draws_table   draws in the layout of ArviZ (`draws.nc`)
 estimate      means and variances with Monte Carlo errors
 comparison    theory against draws (`comparison.json`)
+structure     head scores, and cosines between order parameters, of the draws
 selection     the point of a sweep with the best score on the validation split
 finite_size   the power law of theory − exact in the width
 """

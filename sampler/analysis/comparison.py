@@ -16,6 +16,7 @@ from sampler.analysis.estimate import (
     variance_of,
     variance_of_batches,
 )
+from sampler.analysis.structure import off_diagonal_cosines, sampled_head_scores
 from sampler.mcmc.draws import BatchMoments
 from theory.accuracy import correct, labels_are_classes
 
@@ -50,7 +51,7 @@ def compare_draws(
     moments: Mapping[str, BatchMoments],
     labels_test: np.ndarray | None,
 ) -> dict[str, dict]:
-    """U_l, predictor mean and variance, and accuracy: theory against draws [chain, draw, …].
+    """U_l, predictors, accuracy, head scores and cosines: theory against draws [chain, draw, …].
 
     Theory and draws differ by O(1/N) at finite width, whatever the number of draws.
     """
@@ -72,6 +73,12 @@ def compare_draws(
         "gp": float(theory["accuracy_gp"]),
         "sampled": sampled_accuracy(predictor.batches, labels_test),
     }
+    if "order_parameter" in draws and "head_score" in theory:
+        overlaps = draws["order_parameter"]
+        scores = sampled_head_scores(theory, overlaps)
+        if scores is not None:
+            compared["head_score"] = Compared(theory["head_score"].values, scores).as_dict()
+        compared["off_diagonal_cosine"] = off_diagonal_cosines(theory, overlaps)
     return compared
 
 

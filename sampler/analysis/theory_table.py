@@ -10,6 +10,7 @@ from sampler.analysis.labels import (
     predictor_dimensions,
     squeeze_output,
 )
+from sampler.analysis.trained_columns import trained_columns
 from sampler.analysis.validation import validation_columns, validation_of_subnetworks
 from sampler.problem import Problem
 from theory import (
@@ -21,10 +22,14 @@ from theory import (
     equal_diagonal,
     head_scores,
     kernel_alignment,
+    off_diagonal_share,
+    participation_ratio,
+    path_alignment,
     predict,
     sub_network,
 )
 from theory.accuracy import accuracy
+from theory.redundancy import mean_alignment_of_others
 
 
 def theory_table(
@@ -54,6 +59,8 @@ def theory_table(
     columns |= validation_columns(problem, limit.factors[0], "gp")
     columns |= saddle_point_columns(problem, saddle_point, predictor)
     columns |= subnetwork_columns(problem, subnetworks)
+    columns |= trained_columns(problem)
+    columns |= redundancy_of_heads(problem)
     columns |= validation_of_subnetworks(problem, subnetworks)
     table = label(xr.Dataset(columns), problem)
     if subnetworks:
@@ -101,6 +108,8 @@ def saddle_point_columns(problem: Problem, saddle_point: SaddlePoint, predictor)
             head_scores(matrices[0], AttentionPaths(learning.architecture.heads)),
         ),
         "accuracy_theory": ((), accuracy(mean, problem.labels_test)),
+        "participation_ratio": ((), participation_ratio(matrices[0])),
+        "off_diagonal_share": ((), off_diagonal_share(matrices[0])),
     }
     columns |= validation_columns(problem, factors[0], "theory")
     if not saddle_point.converged:
@@ -108,6 +117,19 @@ def saddle_point_columns(problem: Problem, saddle_point: SaddlePoint, predictor)
             name: (dims, np.full(np.shape(values), np.nan))
             for name, (dims, values) in columns.items()
         }
+    return columns
+
+
+def redundancy_of_heads(problem: Problem) -> dict:
+    """How alike heads and paths are before any weight is learned."""
+    columns: dict = {}
+    if problem.head_distances is not None:
+        for what in ("matrices", "outputs"):
+            mean, deviation = getattr(problem.head_distances, what)
+            columns[f"head_distance_{what}"] = ((), mean)
+            columns[f"head_distance_{what}_deviation"] = ((), deviation)
+    alignment = path_alignment(np.asarray(problem.learning.features))
+    columns["path_alignment"] = ((), mean_alignment_of_others(alignment))
     return columns
 
 

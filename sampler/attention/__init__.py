@@ -2,5 +2,6 @@
 
 bilinear       softmax over keys of the logits x_sᵀ W x_t
 softmax        softmax over keys of learned products k_s·q_t/√G
+forms          all other ways from queries and keys to a matrix
 markov_heads   the weights W of the heads of the hidden Markov task
 """

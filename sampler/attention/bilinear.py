@@ -2,6 +2,9 @@
 
 import numpy as np
 
+from sampler.attention.forms.form import Form
+from sampler.attention.forms.layer import layer_matrices
+
 
 def bilinear_attention(inputs: np.ndarray, logit_weights: np.ndarray) -> np.ndarray:
     """Attention matrices of heads with bilinear logits.
@@ -16,6 +19,18 @@ def bilinear_attention(inputs: np.ndarray, logit_weights: np.ndarray) -> np.ndar
     return np.stack(
         [softmax_over_keys((inputs @ weights) @ queries) for weights in logit_weights], axis=1
     )
+
+
+def bilinear_form(
+    inputs: np.ndarray, logit_weights: np.ndarray, forms: tuple[Form, ...]
+) -> np.ndarray:
+    """Matrices of heads whose logits x_sᵀ W^h x_t go through a form, one for each head.
+
+    Keys k_s = x_s and queries q_t = √D W^h x_t, so that k_s·q_t/√D is the logit. Axes as above.
+    """
+    queries = np.einsum("hij,xtj->xhti", logit_weights, inputs) * np.sqrt(inputs.shape[-1])
+    keys = np.broadcast_to(inputs[:, None], queries.shape)
+    return np.ascontiguousarray(np.swapaxes(layer_matrices(forms, queries, keys), -1, -2))
 
 
 def softmax_over_keys(logits: np.ndarray) -> np.ndarray:

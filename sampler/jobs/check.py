@@ -149,10 +149,16 @@ def sweep_points(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     lines = []
     for label, point in recipe.points():
         widths = point.network.layer_widths(task.layers)
-        limit = point.sampler.largest_width.get(point.sampler.space)
-        sampled = limit is None or max(widths) <= limit
+        settings = point.sampler
         weights = weight_count(task.channels, task.heads, widths, task.outputs)
-        what = "theory and sampling" if sampled else f"theory only (wider than {limit})"
+        what = "theory and sampling"
+        limit = settings.largest_width.get(settings.space)
+        if limit is not None and max(widths) > limit:
+            what = f"theory only (wider than {limit})"
+        elif not settings.samples_at(max(widths)):
+            what = "theory only (not in sampler.at_widths)"
+        elif settings.points == "selected":
+            what = "theory, and sampling if its temperature is chosen"
         lines.append((label, f"{weights:,} weights; {what}"))
     return lines
 

@@ -95,12 +95,14 @@ class Recipe(Section):
             settings = {**self.model_dump(), "sweep": {}}
             for key, value in zip(self.sweep, values, strict=True):
                 place(settings, key, value)
-            label = ",".join(
-                f"{key}={value if isinstance(value, str) else toml_value(value)}"
-                for key, value in zip(self.sweep, values, strict=True)
-            )
+            label = ",".join(map(setting_text, self.sweep, values))
             points.append((label, make_recipe(settings)))
         return points
+
+
+def setting_text(key: str, value: Any) -> str:
+    """A setting in a label, as in network.widths=10."""
+    return f"{key}={value if isinstance(value, str) else toml_value(value)}"
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:

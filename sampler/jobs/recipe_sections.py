@@ -1,10 +1,11 @@
 """The sections of a recipe: every setting, its default and its limits."""
 
 from sys import float_info
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from sampler.attention.forms.choice import forms_by_head, read_forms
 from sampler.errors import InputError, shortened
 
 Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -63,12 +64,14 @@ class OneShotSection(Section):
     `model` is the directory of a training, relative to the recipe, whose images and characters are
     used; `folder` says where those of Omniglot are now, if they were moved. `test` takes the test
     characters of the training, Omniglot's one-shot runs, or other images as the test set.
+    `random_heads` adds so many heads to every layer, with queries and keys as before training.
     """
 
     kind: Literal["one_shot"]
     model: Annotated[str, Field(strict=True, min_length=1)]
     folder: Annotated[str, Field(strict=True, min_length=1)] | None = None
     test: Annotated[str, Field(strict=True)] = "characters"
+    random_heads: CountFromZero = 0
     examples_train: Annotated[int, Field(strict=True, ge=2)] = 600
     examples_test: Annotated[int, Field(strict=True, ge=2)] = 1000
     examples_validation: CountFromZero = 1000
@@ -88,12 +91,24 @@ class OneShotSection(Section):
 
 
 class AttentionSection(Section):
-    """The heads of the hidden Markov task, layer by layer; inverse_temperature is the β of W."""
+    """The heads of the hidden Markov task, layer by layer; inverse_temperature is the β of W.
+
+    `form` says what becomes of their logits x_sᵀ W x_t, softmax over keys by default: a table for
+    all heads, or a list with a table, or a list of tables, one per head, for each layer. Keys are
+    x_s, queries √D W x_t.
+    """
 
     heads: Annotated[
         tuple[Annotated[tuple[HeadKind, ...], Field(min_length=1)], ...], Field(min_length=1)
     ] = (("good", "random"), ("uniform", "random"))
     inverse_temperature: NotNegative = 10.0
+    form: Annotated[Any, BeforeValidator(read_forms)] = None
+
+    @model_validator(mode="after")
+    def forms_fit_the_heads(self) -> "AttentionSection":
+        if self.form is not None:
+            forms_by_head(self.form, tuple(map(len, self.heads)))
+        return self
 
 
 def none_or_several(examples: int) -> int:
@@ -183,9 +198,12 @@ class TheorySection(Section):
 
 
 class SamplerSection(Section):
-    """The sampler: what it samples and how; `largest_width` limits the widths it samples at.
+    """The sampler: what it samples and how, and which points of a sweep it samples.
 
-    `largest_width` maps a space to a width: points of a sweep that are wider are theory only.
+    `largest_width` maps a space to a width: points of a sweep that are wider are theory only, and
+    so are those that `at_widths`, where it is set, does not name. With `points` = "selected" only
+    the best temperature is sampled, chosen on the validation split by the theory's accuracy, for
+    each value of the other swept keys.
     `warmup` has its default by space: whitened order parameters need little of it.
     `weight_draws` asks for so many exact draws of all weights from draws of order parameters;
     `keep_weights` keeps the weights that are sampled in the other two spaces.
@@ -207,6 +225,8 @@ class SamplerSection(Section):
     max_tree_depth: Annotated[int, Field(strict=True, ge=1, le=20)] = 10
     target_acceptance: Annotated[float, Field(strict=True, gt=0, lt=1)] = 0.8
     largest_width: dict[Space, Count] = Field(default_factory=dict)
+    at_widths: tuple[Count, ...] | None = None
+    points: Literal["all", "selected"] = "all"
     checkpoint_seconds: NotNegative = 10.0
 
     @property
@@ -220,6 +240,12 @@ class SamplerSection(Section):
         if isinstance(self.draws, int):
             return self.draws
         return self.draws.get(self.space, DEFAULT_DRAWS)
+
+    def samples_at(self, widest: int) -> bool:
+        """Whether a network whose widest layer has this width is sampled."""
+        limit = self.largest_width.get(self.space)
+        listed = self.at_widths is None or widest in self.at_widths
+        return listed and (limit is None or widest <= limit)
 
     @model_validator(mode="after")
     def fits_the_space(self) -> "SamplerSection":

@@ -2,9 +2,10 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from sampler.errors import ExitCode
@@ -19,6 +20,8 @@ from sampler.jobs.manifest import finish_command, finished_code, read_manifest, 
 from sampler.jobs.point_directory import point_directory
 from sampler.jobs.recipe import Recipe, load_recipe
 from sampler.jobs.run_directory import CHECKPOINT_FOLDER, RECIPE_FILE, remove_unfinished
+from sampler.jobs.seed_averages import write_seed_averages
+from sampler.jobs.select_point import chosen_points
 from sampler.jobs.stages import (
     compare_stage,
     diagnose_stage,
@@ -48,11 +51,17 @@ class Point:
     task: Task
     directory: Path
     interruption: Interruption
+    sampling: bool = True
+
+    @cached_property
+    def problem(self) -> Problem:
+        """What theory and samplers work on; made when the first of them has something to do."""
+        return make_problem(self.recipe, self.task)
 
     def sampled(self) -> bool:
-        """Whether this width is sampled: `sampler.largest_width` leaves wider ones to theory."""
-        limit = self.recipe.sampler.largest_width.get(self.recipe.sampler.space)
-        return limit is None or max(self.recipe.network.layer_widths(self.task.layers)) <= limit
+        """Whether this point is sampled, or left to theory by its width or by its sweep."""
+        widest = max(self.recipe.network.layer_widths(self.task.layers))
+        return self.sampling and self.recipe.sampler.samples_at(widest)
 
     def keeper(self) -> ChainKeeper:
         """Keeps the chains of this point on disk."""
@@ -79,22 +88,45 @@ def work(
             code = work_on_point(command, Point(recipe, task, directory, interruption))
             print(f"results: {directory}")
             return code
-        codes = []
-        for label, point in recipe.points():
-            interruption.leave_if_asked(f"everything before {label}")
-            print(f"\n{recipe.name}, {label}", flush=True)
-            LOG.info("point %s", label)
-            own_task = task if _same_task(point, recipe) else make_task(point)
-            where = point_directory(directory, label)
-            claim_directory(where, point, command, fingerprint(point, own_task))
-            with locked(where):
-                remove_unfinished(where)
-                codes.append(work_on_point(command, Point(point, own_task, where, interruption)))
+        selecting = recipe.sampler.points == "selected"
+        whole = Sweep(command, recipe, task, directory, interruption)
+        codes = whole.work(recipe.points(), sampling=not selecting)
+        if selecting and command == "run":
+            chosen = chosen_points(directory, recipe)
+            points = [(label, point) for label, point in recipe.points() if label in chosen]
+            codes += whole.work(points, sampling=True)
         gather(command, recipe, directory)
         code = max(codes)
         finish_command(directory, command, code)
         print(f"results: {directory}")
         return code
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The points of a recipe's grid, done one after the other in this process."""
+
+    command: str
+    recipe: Recipe
+    task: Task
+    directory: Path
+    interruption: Interruption
+
+    def work(self, points: Sequence[tuple[str, Recipe]], sampling: bool) -> list[ExitCode]:
+        """Do what is left of these points, each in its own directory."""
+        codes = []
+        for label, recipe in points:
+            self.interruption.leave_if_asked(f"everything before {label}")
+            print(f"\n{self.recipe.name}, {label}", flush=True)
+            LOG.info("point %s", label)
+            task = self.task if _same_task(recipe, self.recipe) else make_task(recipe)
+            where = point_directory(self.directory, label)
+            claim_directory(where, recipe, self.command, fingerprint(recipe, task))
+            with locked(where):
+                remove_unfinished(where)
+                point = Point(recipe, task, where, self.interruption, sampling)
+                codes.append(work_on_point(self.command, point))
+        return codes
 
 
 def work_on_point(command: str, point: Point) -> ExitCode:
@@ -103,8 +135,7 @@ def work_on_point(command: str, point: Point) -> ExitCode:
     if code is not None:
         print(f"{point.directory}: `{command}` was finished before, with exit code {int(code)}")
         return code
-    problem = make_problem(point.recipe, point.task)
-    code = COMMANDS[command](point, problem)
+    code = COMMANDS[command](point)
     finish_command(point.directory, command, code)
     return code
 
@@ -124,6 +155,7 @@ def gather(command: str, recipe: Recipe, directory: Path) -> None:
     write_sweep_table(directory, recipe)
     write_finite_size(directory, recipe)
     write_sweep_dataset(directory, recipe)
+    write_seed_averages(directory, recipe)
     if command != "sample":
         figures(directory)
 
@@ -153,36 +185,36 @@ def figures(directory: Path) -> ExitCode:
     return ExitCode.OK
 
 
-def _run(point: Point, problem: Problem) -> ExitCode:
-    code = _solve(point, problem)
+def _run(point: Point) -> ExitCode:
+    code = _solve(point)
     if point.sampled():
-        code = max(code, _sample(point, problem))
+        code = max(code, _sample(point))
         print(comparison_text(point.directory), flush=True)
     figures(point.directory)
     return code
 
 
-def _solve(point: Point, problem: Problem) -> ExitCode:
+def _solve(point: Point) -> ExitCode:
     if point.done("solve", THEORY_FILE):
         table = read_theory(point.directory)
     else:
         with _timed(point, "solve"):
-            table = solve_stage(problem, point.recipe, point.directory)
+            table = solve_stage(point.problem, point.recipe, point.directory)
     print(theory_text(table), flush=True)
     return ExitCode.OK if table.attrs["converged"] else ExitCode.NOT_CONVERGED
 
 
-def _sample(point: Point, problem: Problem) -> ExitCode:
+def _sample(point: Point) -> ExitCode:
     if not point.done("sample", DRAWS_FILE):
         point.interruption.leave_if_asked("everything before the sampling")
         with _timed(point, "sample"):
-            sample_stage(problem, point.recipe, point.directory, point.keeper())
+            sample_stage(point.problem, point.recipe, point.directory, point.keeper())
     diagnostics = compare_stage(point.directory)["diagnostics"]
     print(diagnostics_text(diagnostics), flush=True)
     return _verdict(diagnostics["verdict"])
 
 
-COMMANDS: dict[str, Callable[[Point, Problem], ExitCode]] = {
+COMMANDS: dict[str, Callable[[Point], ExitCode]] = {
     "run": _run,
     "solve": _solve,
     "sample": _sample,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sampler.errors import ExitCode
+from sampler.errors import ExitCode, InputError
 from sampler.jobs.claim import claim_directory
 from sampler.jobs.fingerprint import fingerprint
 from sampler.jobs.interruption import Interruption
@@ -20,6 +20,8 @@ def start_run(
     `alone` says that no other process can be at work there: a lock left behind on another host is
     then that of a lost process.
     """
+    if recipe.sweep and recipe.sampler.points == "selected" and command == "sample":
+        raise InputError("sampler.points", "selected", "use `run`: theory chooses what is sampled")
     task = make_task(recipe)
     claim_directory(directory, recipe, command, fingerprint(recipe, task))
     if alone:

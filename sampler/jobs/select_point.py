@@ -1,13 +1,14 @@
 """The point of a sweep chosen on the validation split (`selection.json`)."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from sampler.analysis.selection import CRITERIA, Candidate, choose
 from sampler.analysis.validation import theory_scores
+from sampler.errors import InputError
 from sampler.jobs.json_file import read_json, write_json
 from sampler.jobs.point_directory import point_directory
 from sampler.jobs.progress import LOG
@@ -15,6 +16,11 @@ from sampler.jobs.recipe import Recipe
 from sampler.jobs.storage import COMPARISON_FILE, THEORY_FILE, read_theory
 
 SELECTION_FILE = "selection.json"
+TEMPERATURE = "posterior.temperature"
+# What the temperatures to be sampled are chosen by.
+SAMPLE_BY = "accuracy"
+# Label, swept settings and recipe.
+SweptPoint = tuple[str, dict, Recipe]
 NO_VALIDATION = (
     "no selection.json: no point has a validation split to choose by; set "
     "task.examples_validation, or add inputs_validation, labels_validation and "
@@ -28,21 +34,65 @@ def select_point(directory: Path, recipe: Recipe) -> dict | None:
     The accuracy on the test set is looked up for the chosen point alone, after the choice. None,
     and no file, where no point has scores on a validation split.
     """
-    selection = {name: select_for(name, directory, recipe) for name in READERS}
+    points = list(swept_points(recipe))
+    selection: dict = {name: select_for(name, directory, points) for name in READERS}
     if not any(found["candidates"] for found in selection.values()):
         LOG.info(NO_VALIDATION)
         return None
     for name, found in selection.items():
         LOG.info(one_line(name, found))
+    groups = by_other_settings(points)
+    if TEMPERATURE in recipe.sweep and len(groups) > 1:
+        selection["by_temperature"] = [
+            {
+                "settings": other_settings(group[0][1]),
+                **{name: select_for(name, directory, group) for name in READERS},
+            }
+            for group in groups
+        ]
     write_json(directory / SELECTION_FILE, selection)
     return selection
 
 
-def select_for(name: str, directory: Path, recipe: Recipe) -> dict:
+def chosen_points(directory: Path, recipe: Recipe) -> set[str]:
+    """Labels of the points whose temperature the theory chooses, one for each other setting.
+
+    Raises InputError if no temperature can be chosen: the tasks have no validation split, or no
+    saddle point converged.
+    """
+    chosen = set()
+    for group in by_other_settings(list(swept_points(recipe))):
+        found = select_for("theory", directory, group)
+        if found[SAMPLE_BY] is None:
+            reasons = sorted(set(found["left_out"].values())) or ["labels are no classes"]
+            raise InputError(
+                "sampler.points",
+                "selected",
+                f"nothing to choose by at {group[0][0]} ({', '.join(reasons)}); set "
+                'task.examples_validation, or sampler.points = "all"',
+            )
+        chosen.add(found[SAMPLE_BY]["point"])
+    return chosen
+
+
+def other_settings(settings: Mapping[str, object]) -> dict:
+    """The swept settings but for the temperature."""
+    return {key: value for key, value in settings.items() if key != TEMPERATURE}
+
+
+def by_other_settings(points: Sequence[SweptPoint]) -> list[list[SweptPoint]]:
+    """The points in groups that differ in nothing but the temperature, in the order of the grid."""
+    groups: dict[str, list[SweptPoint]] = {}
+    for one in points:
+        groups.setdefault(repr(other_settings(one[1])), []).append(one)
+    return list(groups.values())
+
+
+def select_for(name: str, directory: Path, points: Sequence[SweptPoint]) -> dict:
     """The choice for "theory", "gp" or "sampled" by each criterion, and the points left out."""
     read_scores, read_test_accuracy = READERS[name]
     candidates, left_out = [], {}
-    for label, settings, point in swept_points(recipe):
+    for label, settings, point in points:
         scores = read_scores(point_directory(directory, label))
         if isinstance(scores, str):
             left_out[label] = scores
@@ -58,7 +108,7 @@ def select_for(name: str, directory: Path, recipe: Recipe) -> dict:
     return found
 
 
-def swept_points(recipe: Recipe) -> Iterator[tuple[str, dict, Recipe]]:
+def swept_points(recipe: Recipe) -> Iterator[SweptPoint]:
     """Label, swept settings and recipe of every point."""
     values = itertools.product(*recipe.sweep.values())
     for (label, point), of_point in zip(recipe.points(), values, strict=True):

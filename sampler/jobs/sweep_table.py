@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from sampler.analysis.validation import SCORES
@@ -17,6 +18,10 @@ from sampler.jobs.storage import (
 )
 
 SWEEP_FILE = "sweep.csv"
+REDUNDANCY = (
+    "head_distance_matrices", "head_distance_outputs", "path_alignment", "participation_ratio",
+    "off_diagonal_share",
+)  # fmt: skip
 COLUMNS = (
     "point", "directory", "width", "accuracy_theory", "accuracy_gp", "accuracy_sampled",
     "accuracy_sampled_mcse", "accuracy_sampled_binomial", "sampled_space",
@@ -31,12 +36,17 @@ def write_sweep_table(directory: Path, recipe: Recipe) -> None:
         for label, point in recipe.points()
     ]
     names = list(COLUMNS) + sorted({n for row in rows for n in row} - set(COLUMNS))
+    write_table(directory / SWEEP_FILE, names, rows)
+    select_point(directory, recipe)
+
+
+def write_table(path: Path, names: Sequence[str], rows: Iterable[Mapping]) -> None:
+    """Write rows under these names; what a row lacks, and what is not finite, is left empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows({k: cell(v) for k, v in row.items()} for row in rows)
-    write_atomically(directory / SWEEP_FILE, lambda path: path.write_text(text.getvalue()))
-    select_point(directory, recipe)
+    write_atomically(path, lambda file: file.write_text(text.getvalue()))
 
 
 def point_row(sweep: Path, directory: Path, label: str, recipe: Recipe) -> dict:
@@ -52,6 +62,9 @@ def point_row(sweep: Path, directory: Path, label: str, recipe: Recipe) -> dict:
         for name in ("theory", "gp", "diagonal_only", "equal_diagonal"):
             row[f"accuracy_{name}"] = float(theory[f"accuracy_{name}"])
         for name in (f"validation_{score}_{who}" for score in SCORES for who in ("theory", "gp")):
+            if name in theory:
+                row[name] = float(theory[name])
+        for name in REDUNDANCY:
             if name in theory:
                 row[name] = float(theory[name])
         if "subnetwork" in theory.coords:

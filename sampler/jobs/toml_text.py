@@ -46,6 +46,7 @@ def toml_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(toml_value(item) for item in value) + "]"
     if isinstance(value, Mapping):
-        pairs = (f"{toml_key(key)} = {toml_value(item)}" for key, item in value.items())
+        kept = {key: item for key, item in value.items() if item is not None}
+        pairs = (f"{toml_key(key)} = {toml_value(item)}" for key, item in kept.items())
         return "{" + ", ".join(pairs) + "}"
     raise TypeError(f"TOML has no value for {type(value).__name__} {value!r}")

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sampler.mcmc.kernel import make_kernel, start_chains
+from sampler.mcmc.kernel import for_every_chain, make_kernel, start_chains
 from sampler.mcmc.settings import ChainSettings
 from sampler.mcmc.sharing import place_chains, share_chains
 from sampler.mcmc.snapshot import Snapshot, restored_state, state_arrays
@@ -81,7 +81,7 @@ def sample_in_chunks(
     state, chain_keys, data = place_chains(
         state, chain_keys, (space.arguments, space.observed), settings.chains
     )
-    step = partial(_step, kernel, space.observe)
+    step = partial(_step_all, kernel, space.observe)
     rows = jax.eval_shape(partial(step, thinning=1), state, chain_keys, 0, *data)[1:]
     capacity = _capacity(rows)
     advance = share_chains(partial(_advance, step, capacity), settings.chains)
@@ -145,8 +145,19 @@ def _advance(step, capacity, thinning, state, chain_keys, first, length, argumen
     return state, observables, statistics
 
 
-def _step(kernel, observe, state, chain_keys, index, arguments, observed, *, thinning):
-    """One kept step of every chain: `thinning` transitions, then what is read off the position."""
+def _step_all(kernel, observe, state, chain_keys, index, arguments, observed, *, thinning):
+    """One kept step of every chain."""
+
+    def step(state, chain_key):
+        return _step(
+            kernel, observe, state, chain_key, index, arguments, observed, thinning=thinning
+        )
+
+    return for_every_chain(step, state, chain_keys)
+
+
+def _step(kernel, observe, state, chain_key, index, arguments, observed, *, thinning):
+    """One kept step of one chain: `thinning` transitions, then what is read off the position."""
 
     def transition(_, carry):
         state, leapfrog_steps, diverging = carry
@@ -155,9 +166,7 @@ def _step(kernel, observe, state, chain_keys, index, arguments, observed, *, thi
 
     nothing = (state, jnp.zeros_like(state.num_steps), jnp.zeros_like(state.diverging))
     state, leapfrog_steps, diverging = jax.lax.fori_loop(0, thinning, transition, nothing)
-    keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(chain_keys, index)
-    in_axes = (0, 0, *(None for _ in observed))
-    observables = jax.vmap(observe, in_axes=in_axes)(keys, state.z, *observed)
+    observables = observe(jax.random.fold_in(chain_key, index), state.z, *observed)
     statistics = {
         "lp": -state.potential_energy,
         "energy": state.energy,

@@ -1,5 +1,6 @@
 """The NumPyro kernel of a sampling job."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -39,10 +40,27 @@ def start_chains(kernel: HMC, space: SampledSpace, settings: ChainSettings):
     def start(key, arguments):
         chain_key, start_key = jax.random.split(key)
         keys = jax.random.split(chain_key, settings.chains)
-        position = None
-        if space.start is not None:
-            position = jax.vmap(space.start)(jax.random.split(start_key, settings.chains))
-        return kernel.init(keys, settings.warmup, position, arguments)
+        if space.start is None:
+            return for_every_chain(
+                lambda key: kernel.init(key, settings.warmup, None, arguments), keys
+            )
+        positions = jax.vmap(space.start)(jax.random.split(start_key, settings.chains))
+        return for_every_chain(
+            lambda key, position: kernel.init(key, settings.warmup, position, arguments),
+            keys,
+            positions,
+        )
 
     # One compilation instead of one for each of some four hundred operations.
     return jax.jit(start)(jax.random.key(settings.seed), space.arguments)
+
+
+def for_every_chain(of_one_chain: Callable, *by_chain):
+    """The results for all chains: one after the other on a processor, together elsewhere.
+
+    Together, every step of a trajectory copies the trees of all chains, and the longest tree keeps
+    all waiting: on a processor that costs several times more than the gradients of wide networks.
+    """
+    if jax.default_backend() == "cpu":
+        return jax.lax.map(lambda arguments: of_one_chain(*arguments), by_chain)
+    return jax.vmap(of_one_chain)(*by_chain)

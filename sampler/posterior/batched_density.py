@@ -19,6 +19,7 @@ from sampler.posterior.order_parameter_model import factors_at, label_log_likeli
 from theory.architecture import Architecture
 from theory.energy import LabelEnergy
 from theory.path_kernels import FeatureForm, store_path_kernels
+from theory.symmetric_kernels import stored_numbers
 
 # Batches per call of the compiled function; shorter calls are filled up, so it compiles once.
 BATCHES = 32
@@ -66,12 +67,12 @@ def energy_for_batches(energy: LabelEnergy, architecture: Architecture) -> Label
         return energy
     examples, outputs = energy.labels.shape
     paths, rows = architecture.path_count, architecture.order_parameter_sizes[0]
-    pairs = paths * (paths + 1) // 2 if outputs == 1 else paths**2
+    numbers = stored_numbers(examples, paths) if outputs == 1 else (paths * examples) ** 2
     features = rows * architecture.channels
-    assembled = features * (examples * outputs**2 + 2 * rows)  # per example, from features
-    if 8 * pairs * examples**2 > STORED_BYTES or pairs * examples * outputs**2 > assembled:
+    assembled = features * examples * (examples * outputs**2 + 2 * rows)
+    if 8 * numbers > STORED_BYTES or numbers * outputs**2 > assembled:
         return energy
-    return replace(energy, kernels=store_path_kernels(form, symmetric=outputs == 1))
+    return replace(energy, kernels=store_path_kernels(form, architecture))
 
 
 def _default_batch(energy: LabelEnergy, architecture: Architecture) -> int:
@@ -85,7 +86,7 @@ def _default_batch(energy: LabelEnergy, architecture: Architecture) -> int:
     if isinstance(energy.kernels, FeatureForm):
         numbers += size * architecture.order_parameter_sizes[0] * architecture.channels
     else:
-        limit = max(limit, energy.kernels.packed.nbytes)
+        limit = max(limit, energy.kernels.nbytes)
     return int(np.clip(limit // (8 * numbers), SMALLEST_BATCH, LARGEST_BATCH))
 
 

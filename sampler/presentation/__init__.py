@@ -9,6 +9,8 @@
 | `predictor_scatter.py` | mean and variance of the predictor: samples against theory |
 | `alignment.py` | kernel–task alignment: theory against Gaussian process |
 | `accuracy.py` | accuracy of one run, and accuracy against width |
+| `support_vectors.py` | attention as a regressor: labels, tube, support vectors, values |
+| `rank_collapse.py` | distance of the tokens from their mean against depth, mask by mask |
 | `rank_plot.py` | ranks of the draws, chain by chain |
 | `sweep_text.py` | what a sweep prints: a row per point, and what failed |
 | `style.py` | colours, fonts, and writing a figure to disk |

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from sampler.presentation.style import GAUSSIAN_PROCESS, THEORY, new_figure
 
-COMPONENTS = 30
+COMPONENTS = 50
 
 
 def draw_alignment(theory: np.ndarray, gaussian_process: np.ndarray | None, setting: str) -> Figure:

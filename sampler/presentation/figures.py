@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from sampler.analysis.structure import off_diagonal_cosine
 from sampler.presentation.accuracy import (
     DIAGONAL_ONLY,
     EQUAL_DIAGONAL,
@@ -36,6 +37,7 @@ from sampler.presentation.style import (
     figure_style,
     save_figure,
 )
+from sampler.presentation.temperature_choice import draw_temperature_choice
 
 SHOWN_WIDTHS = (100, 1000)  # whose order parameters a sweep shows beside its smallest width's
 
@@ -50,6 +52,7 @@ def draw_run_figures(directory: Path) -> list[Path]:
     with figure_style():
         figures = {
             "order_parameter": _order_parameter(run),
+            "order_parameter_trained": _beside_trained(run),
             "predictor_mean": _predictor(run),
             "kernel_alignment": _alignment(run),
             "accuracy": _accuracy(run),
@@ -70,8 +73,10 @@ def draw_sweep_figures(directory: Path) -> list[Path]:
     ]
     solved = next((run for run in runs if run is not None), None)
     with figure_style():
+        chosen = draw_temperature_choice(Path(directory), None if solved is None else solved.theory)
         figures = {
-            "accuracy_against_width": _sweep_accuracy(sweep, runs),
+            "accuracy_against_width": None if chosen else _sweep_accuracy(sweep, runs),
+            "accuracy_at_chosen_temperatures": chosen,
             "order_parameter_against_width": _sweep_order_parameters(sweep, runs),
             "kernel_alignment": None if solved is None else _alignment(solved),
             "finite_size": _finite_size(Path(directory), solved),
@@ -109,6 +114,36 @@ def _order_parameter(run: StoredRun) -> Figure | None:
         run.sampled_label,
         run.setting,
     )
+
+
+def _beside_trained(run: StoredRun) -> Figure | None:
+    """U_1 of theory, samples and the network that gradient descent trained."""
+    theory, trained = map(run.theory_values, ("order_parameter", "order_parameter_trained"))
+    if theory is None or trained is None:
+        return None
+    compared = run.compared("order_parameter")
+    cosines = (run.comparison or {}).get("off_diagonal_cosine") or {
+        "theory_trained": {"value": float(off_diagonal_cosine(theory, trained))}
+    }
+    panels = [MatrixPanel("theory", theory), None, MatrixPanel("gradient descent", trained)]
+    if compared:
+        panels[1] = MatrixPanel(run.sampled_label, compared["sampled"], compared["mcse"])
+    shown = [[panel] for panel in panels if panel is not None]
+    title = f"Order parameter $U_1$, {run.setting}\n{cosine_text(cosines)}"
+    return draw_order_parameter_grid(run.path_names, shown, title)
+
+
+def cosine_text(cosines: dict) -> str:
+    """Cosines between elements off the diagonal, in words."""
+    said = {"theory": "theory", "trained": "gradient descent", "sampled": "samples"}
+    parts = []
+    for pair, found in cosines.items():
+        if found["value"] is None:
+            continue
+        one, other = (said[name] for name in pair.split("_"))
+        error = "" if found.get("mcse") is None else f" ± {found['mcse']:.3f}"
+        parts.append(f"{one} · {other} {found['value']:.3f}{error}".replace("-", "−"))
+    return "cosine off the diagonal: " + ", ".join(parts)
 
 
 def _predictor(run: StoredRun) -> Figure | None:

@@ -82,5 +82,5 @@ def _differences(ax: Axes, table: dict, path: int) -> None:
             fitted, law["prefactor"] * fitted ** law["slope"], color=THEORY, linestyle="--",
             label="fitted power law",
         )  # fmt: skip
-        text = f"slope {law['slope']:.2f} ± {law['slope_error']:.2f}"
+        text = f"slope {law['slope']:.2f} ± {law['slope_error']:.2f}".replace("-", "−")
         ax.annotate(text, (0.95, 0.92), xycoords="axes fraction", ha="right", color=THEORY)

@@ -65,7 +65,9 @@ def draw_order_parameter(
 
 
 def draw_order_parameter_grid(
-    path_names: Sequence[str], columns: Sequence[Sequence[MatrixPanel | None]]
+    path_names: Sequence[str],
+    columns: Sequence[Sequence[MatrixPanel | None]],
+    title: str = "Order parameter $U_1$",
 ) -> Figure:
     """Draw a grid of U_1 matrices, each on its own colour scale.
 
@@ -76,7 +78,7 @@ def draw_order_parameter_grid(
     figure = new_figure(
         len(columns) * (side + 0.6) + 1.2, row_count * (side + 0.7) + 1.1, "compressed"
     )
-    figure.suptitle("Order parameter $U_1$")
+    figure.suptitle(title)
     axes = figure.subplots(row_count, len(columns), squeeze=False)
     for place, column in enumerate(columns):
         drawn = [row for row, panel in enumerate(column) if panel is not None]

@@ -20,6 +20,14 @@ def theory_text(table: xr.Dataset) -> str:
     accuracy, gp = float(table["accuracy_theory"]), float(table["accuracy_gp"])
     if np.isfinite(gp):
         lines.append(f"accuracy: theory {accuracy:.3f}, infinite width (GP) {gp:.3f}")
+    others = {"trained": "the trained network", "nearest_neighbour": "pixel nearest neighbour"}
+    found = [
+        f"{label} {float(table[f'accuracy_{name}']):.3f}"
+        for name, label in others.items()
+        if f"accuracy_{name}" in table
+    ]
+    if found:
+        lines.append(f"  beside it: {', '.join(found)}")
     for name in table["subnetwork"].values if "subnetwork" in table.coords else ():
         value = float(table["accuracy_gp_subnetwork"].sel(subnetwork=name))
         if np.isfinite(value):

@@ -1,5 +1,7 @@
 """From a recipe to its task."""
 
+from dataclasses import replace
+
 from sampler.errors import InputError
 from sampler.jobs.recipe import Recipe
 from sampler.jobs.recipe_sections import ArraysSection, OneShotSection
@@ -56,9 +58,14 @@ def keep_heads(task: Task, kept: KeptHeads) -> Task:
         tuple(of_layer[head] for head in heads)
         for of_layer, heads in zip(task.head_names, kept, strict=True)
     )
-    validation = None if task.validation is None else select(task.validation, kept)
-    return Task(
-        select(task.train, kept), select(task.test, kept), names, name_paths(names), validation
+    return replace(
+        task,
+        train=select(task.train, kept),
+        test=select(task.test, kept),
+        head_names=names,
+        path_names=name_paths(names),
+        validation=None if task.validation is None else select(task.validation, kept),
+        trained=None if task.trained is None else task.trained.keeping(kept),
     )
 
 

@@ -4,8 +4,10 @@ from itertools import count
 
 import numpy as np
 
-from sampler.attention.bilinear import bilinear_attention
+from sampler.attention.bilinear import bilinear_attention, bilinear_form
+from sampler.attention.forms.choice import forms_by_head
 from sampler.attention.markov_heads import head_weights
+from sampler.errors import InputError
 from sampler.jobs.recipe_sections import AttentionSection, MarkovChainSection
 from sampler.tasks.random_streams import stream
 from sampler.tasks.task import Split, Task, name_paths
@@ -21,11 +23,16 @@ def make_markov_chain(settings: MarkovChainSection, attention: AttentionSection)
     beginning-of-sequence token (BOS), whose features are 0.
     """
     weights = draw_heads(settings, attention)
-    train = draw_split(settings, settings.examples_train, TRAIN_STREAM, weights)
-    test = draw_split(settings, settings.examples_test, TEST_STREAM, weights)
+    refuse_unfit_forms(settings, attention)
+
+    def draw(examples: int, key: int) -> Split:
+        return draw_split(settings, examples, key, weights, attention)
+
+    train = draw(settings.examples_train, TRAIN_STREAM)
+    test = draw(settings.examples_test, TEST_STREAM)
     validation = None
     if settings.examples_validation:
-        validation = draw_split(settings, settings.examples_validation, VALIDATION_STREAM, weights)
+        validation = draw(settings.examples_validation, VALIDATION_STREAM)
     names = tuple(name_heads(kinds) for kinds in attention.heads)
     return Task(train, test, names, name_paths(names), validation)
 
@@ -55,6 +62,7 @@ def draw_split(
     examples: int,
     stream_key: int,
     logit_weights: tuple[np.ndarray, ...],
+    attention: AttentionSection,
 ) -> Split:
     """Sequences of both classes, first class + then class −, as evenly as `examples` allows."""
     generator = stream(settings.seed, stream_key)
@@ -63,8 +71,32 @@ def draw_split(
     states = draw_states(stay, settings.tokens, generator)
     features = draw_features(states, settings, generator)
     inputs = with_positions(features)
-    attention = tuple(bilinear_attention(inputs, weights) for weights in logit_weights)
-    return Split(inputs, labels[:, None], attention)
+    return Split(inputs, labels[:, None], attend(inputs, logit_weights, attention))
+
+
+def attend(
+    inputs: np.ndarray, logit_weights: tuple[np.ndarray, ...], attention: AttentionSection
+) -> tuple[np.ndarray, ...]:
+    """Attention matrices [example, head, key, query] of every layer."""
+    if attention.form is None:
+        return tuple(bilinear_attention(inputs, weights) for weights in logit_weights)
+    forms = forms_by_head(attention.form, tuple(map(len, attention.heads)))
+    return tuple(
+        bilinear_form(inputs, weights, of_layer)
+        for weights, of_layer in zip(logit_weights, forms, strict=True)
+    )
+
+
+def refuse_unfit_forms(settings: MarkovChainSection, attention: AttentionSection) -> None:
+    """Raise InputError if a form cannot take sequences of this length."""
+    if attention.form is None:
+        return
+    for of_layer in forms_by_head(attention.form, tuple(map(len, attention.heads))):
+        for form in of_layer:
+            try:
+                form.refuse_tokens(settings.tokens + 1)
+            except ValueError as problem:
+                raise InputError("attention.form", form.model_dump(), str(problem)) from None
 
 
 def draw_states(stay: np.ndarray, tokens: int, generator: np.random.Generator) -> np.ndarray:

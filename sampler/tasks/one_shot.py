@@ -1,5 +1,6 @@
 """One-shot image classification with the attention of a trained transformer."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +21,13 @@ from sampler.tasks.image_source import images_checksum, omniglot_folder, read_dr
 from sampler.tasks.patches import episode_inputs, normalised_patches
 from sampler.tasks.random_streams import stream
 from sampler.tasks.task import Split, Task, name_paths
-from sampler.transformer.frozen import frozen_attention
+from sampler.transformer.frozen import frozen_attention, frozen_network
 from sampler.transformer.model_file import TrainedModel, read_model
+from sampler.transformer.nearest_neighbour import nearest_neighbour
+from sampler.transformer.shape import draw_parameters
 
 # First entries of the spawn keys: changing the size of one split leaves the others as they are.
-TRAIN_STREAM, TEST_STREAM, VALIDATION_STREAM = 0, 1, 2
+TRAIN_STREAM, TEST_STREAM, VALIDATION_STREAM, HEAD_STREAM = 0, 1, 2, 3
 
 
 def make_one_shot(settings: OneShotSection) -> Task:
@@ -34,6 +37,7 @@ def make_one_shot(settings: OneShotSection) -> Task:
     InputError where model or images cannot be used, or where the images are not the model's.
     """
     model = read_model(Path(settings.model))
+    model = with_random_heads(model, settings.random_heads, settings.seed)
     images = model.recipe.task
     if settings.folder is not None:
         images = images.model_copy(update={"folder": settings.folder})
@@ -54,14 +58,37 @@ def make_one_shot(settings: OneShotSection) -> Task:
     validation = None
     if settings.examples_validation:
         validation = draw(splits.validation, settings.examples_validation, VALIDATION_STREAM)
-    names = tuple(tuple(map(str, range(heads))) for heads in model.recipe.training.heads)
+    test = draw_test_set(settings, images, splits)
+    names = name_heads(model.recipe.training.heads, settings.random_heads)
     return Task(
         draw(splits.train, settings.examples_train, TRAIN_STREAM),
-        make_split(model, *draw_test_set(settings, images, splits)),
+        make_split(model, *test),
         names,
         name_paths(names),
         validation,
+        # Random heads have no trained values.
+        None if settings.random_heads else frozen_network(model.parameters, model.recipe.shape),
+        nearest_neighbour(*test),
     )
+
+
+def name_heads(heads: tuple[int, ...], random_heads: int) -> tuple[tuple[str, ...], ...]:
+    """Numbers for the heads of every layer, and r0, r1, … for the random ones after them."""
+    added = [f"r{head}" for head in range(random_heads)]
+    return tuple((*map(str, range(count)), *added) for count in heads)
+
+
+def with_random_heads(model: TrainedModel, count: int, seed: int) -> TrainedModel:
+    """The model with heads in every layer whose W_Q and W_K are as they are before training."""
+    if not count:
+        return model
+    shape = replace(model.recipe.shape, heads=(count,) * model.recipe.shape.layers)
+    drawn = draw_parameters(shape, seed, HEAD_STREAM)
+    parameters = {
+        name: np.concatenate([values, drawn[name]]) if name.startswith(("W_Q", "W_K")) else values
+        for name, values in model.parameters.items()
+    }
+    return replace(model, parameters=parameters)
 
 
 def draw_test_set(

@@ -8,6 +8,7 @@ from types import MappingProxyType
 import numpy as np
 
 from sampler.errors import InputError
+from sampler.transformer.frozen import FrozenNetwork
 
 # What the four paths of the hidden Markov task are called, by the heads they go through.
 NAMED_PATHS: Mapping[tuple[str, ...], str] = MappingProxyType(
@@ -52,7 +53,9 @@ class Task:
 
     head_names has one tuple of names per layer; path_names follows the flat path order, the head
     of layer 1 varying slowest. Settings are chosen on `validation`, which has labels (None: there
-    is no such split). Raises InputError, naming the array, if anything does not fit.
+    is no such split). `trained` is the network that the attention comes from, where there is one,
+    and `nearest_neighbour` ±1 as the nearest support of each test episode says, 0 for a tie.
+    Raises InputError, naming the array, if anything does not fit.
     """
 
     train: Split
@@ -60,6 +63,8 @@ class Task:
     head_names: tuple[tuple[str, ...], ...]
     path_names: tuple[str, ...]
     validation: Split | None = None
+    trained: FrozenNetwork | None = None
+    nearest_neighbour: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         check_split(self.train, "train")

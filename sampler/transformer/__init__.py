@@ -7,7 +7,8 @@ training_data patches of every drawing, and the episodes of every step
 optimiser     AdamW or Adam, and the learning rate over the steps
 training      steps, choice by validation, and what is kept of them
 checkpoint    the state of a training on disk
-evaluation    accuracies with their binomial errors, and the pixel nearest neighbour
+evaluation    accuracies with their binomial errors
+nearest_neighbour  the baseline that looks at pixels alone
 summary       accuracies of a trained network on every split
 model_file    the trained network on disk, with its recipe
 frozen        the trained network in the theory's terms: attention, and weights

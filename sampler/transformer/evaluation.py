@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from sampler.tasks.drawings import Drawings
 from sampler.tasks.episodes import Episodes
 from sampler.transformer.network import gather_inputs, predict
 from sampler.transformer.training_data import PatchTable, part
@@ -34,20 +33,6 @@ def predict_episodes(
         )
         pieces.append(np.asarray(received, dtype=np.float64))
     return np.concatenate(pieces)
-
-
-def nearest_neighbour(drawings: Drawings, episodes: Episodes) -> Float[np.ndarray, " example"]:
-    """The target of the support that has the smaller squared pixel distance; 0 if both have it."""
-    images = drawings.images.reshape(len(drawings.images), -1)
-    query = images[episodes.drawings[:, 2]]
-    distance = np.stack(
-        [
-            np.square(images[episodes.drawings[:, support]] - query).sum(axis=1, dtype=np.float64)
-            for support in range(2)
-        ]
-    )
-    of_first = 2.0 * episodes.labels[:, 0] - 1.0
-    return of_first * np.sign(distance[1] - distance[0])
 
 
 def accuracy(predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:

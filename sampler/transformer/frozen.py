@@ -1,9 +1,57 @@
 """The trained network in the theory's terms: its attention as given, its other weights by name."""
 
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from sampler.attention.softmax import softmax_attention
 from sampler.transformer.shape import Parameters, TransformerShape
+
+
+@dataclass(frozen=True)
+class FrozenNetwork:
+    """What gradient descent made of the weights that the posterior is over.
+
+    weights  V_0 [N_1, D], V_l [head, N_{l+1}, N_l] and a [output, N_a], see `theory_weights`
+    """
+
+    weights: Mapping[str, np.ndarray]
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """H_1 … H_L."""
+        layers = sum(name.startswith("V_") for name in self.weights) - 1
+        return tuple(len(self.weights[f"V_{layer}"]) for layer in range(1, layers + 1))
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """(N_1 … N_L, N_a)."""
+        below = tuple(self.weights[f"V_{layer + 1}"].shape[2] for layer in range(len(self.heads)))
+        return (*below, self.weights["a"].shape[1])
+
+    @property
+    def channels(self) -> int:
+        """D."""
+        return self.weights["V_0"].shape[1]
+
+    def without(self, removed: Collection[tuple[int, int]]) -> "FrozenNetwork":
+        """The network in which the outputs of heads (layer, head), counted from 0, are zero."""
+        weights = dict(self.weights)
+        for layer, head in removed:
+            name = f"V_{layer + 1}"
+            values = weights[name].copy()
+            values[head] = 0.0
+            weights[name] = values
+        return replace(self, weights=weights)
+
+    def keeping(self, kept: Sequence[Sequence[int]]) -> "FrozenNetwork":
+        """The network with these heads alone, the sum over them divided by the √H_l of before."""
+        weights = dict(self.weights)
+        for layer, heads in enumerate(kept, start=1):
+            values = weights[f"V_{layer}"]
+            weights[f"V_{layer}"] = values[list(heads)] * np.sqrt(len(heads) / len(values))
+        return replace(self, weights=weights)
 
 
 def frozen_attention(parameters: Parameters, inputs: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -33,3 +81,8 @@ def theory_weights(parameters: Parameters, shape: TransformerShape) -> dict[str,
     readout = parameters["readout"].astype(np.float64)[None, :]
     weights["a"] = np.sqrt(shape.widths[-1]) * readout
     return weights
+
+
+def frozen_network(parameters: Parameters, shape: TransformerShape) -> FrozenNetwork:
+    """The trained network as the posterior sees it."""
+    return FrozenNetwork(theory_weights(parameters, shape))

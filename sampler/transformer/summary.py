@@ -7,8 +7,9 @@ from sampler.tasks.drawings import Drawings
 from sampler.tasks.episodes import Episodes, draw_episodes
 from sampler.tasks.image_source import omniglot_folder
 from sampler.tasks.random_streams import stream
-from sampler.transformer.evaluation import accuracy, nearest_neighbour, predict_episodes
+from sampler.transformer.evaluation import accuracy, predict_episodes
 from sampler.transformer.model_file import TrainedModel
+from sampler.transformer.nearest_neighbour import nearest_neighbour
 from sampler.transformer.training_data import EVALUATION, patch_table
 
 MOST_RUN_EPISODES = 7600

@@ -6,12 +6,12 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 
 from tests.problems import problem_of_many_paths
 from tests.reference_data import load_reduced_reference, reference_problem
 from theory import LearningProblem, OrderParameters
 from theory.energy import energy_and_gradient
+from theory.triangle import gram_of_lower, inverse_of_lower
 
 SECONDS = 0.3
 
@@ -31,10 +31,9 @@ def parts(problem: LearningProblem) -> dict[str, Callable]:
     """Compiled functions of a small number that repeat one operation, carried from call to call."""
     energy = problem.energy
     (factor, *_) = OrderParameters.gp_limit(problem.architecture).factors
-    kernel, pull_back = jax.vjp(energy.kernels.kernel, factor)
+    kernel, pull_back = energy.kernels.kernel_and_pull_back(factor)
     noisy = kernel + energy.temperature * jnp.eye(len(kernel))
     lower = jnp.linalg.cholesky(noisy)
-    identity = jnp.eye(len(kernel))
 
     def repeated(operation):
         @jax.jit
@@ -48,11 +47,9 @@ def parts(problem: LearningProblem) -> dict[str, Callable]:
         "value and gradient": repeated(lambda s: energy_and_gradient(energy, factor * (1 + s))[1]),
         "assembly of K": repeated(lambda s: energy.kernels.kernel(factor * (1 + s))),
         "Cholesky": repeated(lambda s: jnp.linalg.cholesky(noisy * (1 + s))),
-        "triangular inverse": repeated(
-            lambda s: solve_triangular(lower * (1 + s), identity, lower=True)
-        ),
-        "product of the inverse": repeated(lambda s: (lower * (1 + s)).T @ lower),
-        "pull-back to U": repeated(lambda s: pull_back(noisy * (1 + s))[0]),
+        "triangular inverse": repeated(lambda s: inverse_of_lower(lower * (1 + s))),
+        "product of the inverse": repeated(lambda s: gram_of_lower(lower * (1 + s))),
+        "pull-back to U": repeated(lambda s: pull_back(noisy * (1 + s))),
     }
 
 

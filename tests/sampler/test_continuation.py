@@ -15,7 +15,7 @@ import pytest
 from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.jobs import run as jobs
 from sampler.jobs.claim import claim_directory
-from sampler.jobs.fingerprint import fingerprint
+from sampler.jobs.fingerprint import fingerprint, is_default
 from sampler.jobs.interruption import Interruption, listening
 from sampler.jobs.lock import LOCK_FILE, Holder, living_holder, locked
 from sampler.jobs.recipe import load_recipe
@@ -281,3 +281,15 @@ def test_signal_heard_by_a_task_is_heard_by_the_longer_one_around_it():
         assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL, "the next one must end at once"
         with pytest.raises(RequeueError, match="SIGUSR1 received: this is saved"):
             around.leave_if_asked("this")
+
+
+def test_a_setting_that_did_not_exist_yet_counts_as_its_default(copy):
+    """A newer version of the program may know more settings; the old run goes on."""
+    manifest = json.loads((copy / "manifest.json").read_text())
+    del manifest["fingerprint"]["settings"]["sampler.points"]
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    # six draws: what was stored as the outcome of the run
+    assert command("resume", copy) == ExitCode.DIAGNOSTICS_FAILED
+    assert not is_default("sampler.points", "selected")
+    assert is_default("training.heads", [4, 4])
+    assert not is_default("network.widths", 3)

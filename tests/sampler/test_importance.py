@@ -30,7 +30,8 @@ from tests.problems import (
 from tests.reference_data import reference_problem
 from theory import LearningProblem, solve_saddle_point
 from theory.laplace_evidence import log_evidence_at_saddle
-from theory.path_kernels import FeatureForm, KernelForm
+from theory.path_kernels import FeatureForm
+from theory.symmetric_kernels import SymmetricKernelForm
 
 # The four architectures on which all samplers of the project are compared.
 SMALL = ["one layer", "two layers", "three layers", "one layer, two outputs"]
@@ -308,7 +309,7 @@ def test_stored_path_kernels_give_the_same_density(rng):
     features = FeatureForm(problem.features, None)
     energy = replace(problem.energy, kernels=features)
     stored = energy_for_batches(energy, problem.architecture)
-    assert isinstance(stored.kernels, KernelForm)
+    assert isinstance(stored.kernels, SymmetricKernelForm)
     mode = find_mode(problem)
     points = single(mode.point, mode.covariance).draw(20, rng)
     received, expected = (

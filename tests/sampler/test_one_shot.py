@@ -17,7 +17,7 @@ from sampler.transformer.frozen import theory_weights
 from sampler.transformer.model_file import read_model
 from sampler.transformer.network import predict
 from tests.pictures import write_all_runs, write_labelled, write_omniglot
-from tests.sampler.training_recipes import TINY, write_training
+from tests.sampler.training_recipes import TINY, train_in
 
 ANALYSIS = """
 name = "analysis"
@@ -42,9 +42,7 @@ draws = 30
 def folder(tmp_path_factory) -> Path:
     """A trained model, and a recipe that takes it."""
     folder = tmp_path_factory.mktemp("analysis")
-    recipe = write_training(folder, np.random.default_rng(5), TINY.replace("130", "40"))
-    assert main(["train", str(recipe), "--out", str(folder / "model")]) == ExitCode.OK
-    (folder / "analysis.toml").write_text(ANALYSIS)
+    train_in(folder, TINY.replace("130", "40"), ANALYSIS)
     return folder
 
 

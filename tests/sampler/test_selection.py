@@ -236,3 +236,38 @@ def test_check_prints_the_size_of_the_split(tmp_path, capsys):
         assert line.split()[2] == expected
     assert command("check", recipe, "--set", "task.examples_validation=1") == ExitCode.BAD_INPUT
     assert "task.examples_validation = 1" in capsys.readouterr().err
+
+
+def test_only_the_chosen_temperature_of_each_width_is_sampled(arrays, tmp_path, capsys):
+    np.savez(tmp_path / "arrays.npz", **arrays)
+    text = SWEEP.format(task='kind = "arrays"\npath = "arrays.npz"')
+    text = text.replace("draws = 200", 'draws = 50\npoints = "selected"\nat_widths = [3, 5]')
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(text + '"network.widths" = [3, 4, 5]\n', encoding="utf-8")
+    out = tmp_path / "results"
+    assert command("run", recipe, "--out", out) in (ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED)
+    selection = read(out / "selection.json")
+    groups = selection["by_temperature"]
+    assert [group["settings"] for group in groups] == [{"network.widths": n} for n in (3, 4, 5)]
+    sampled = {path.parent.name for path in out.glob("*/draws.nc")}
+    chosen = {group["theory"]["accuracy"]["point"] for group in groups}
+    assert sampled == {label for label in chosen if not label.endswith("widths=4")}
+    for group in groups:
+        labels = [label for label, _ in load_recipe(out / "recipe.toml").points()
+                  if label.endswith(f"widths={group['settings']['network.widths']}")]  # fmt: skip
+        assert group["theory"]["candidates"] == len(labels) == 2
+        assert group["theory"]["accuracy"]["point"] in labels
+    capsys.readouterr()
+    assert command("sweep", recipe, "--out", tmp_path / "other") == ExitCode.BAD_INPUT
+    assert "use `run`, which solves all points" in capsys.readouterr().err
+    assert command("sample", recipe, "--out", tmp_path / "other") == ExitCode.BAD_INPUT
+    assert "theory chooses what is sampled" in capsys.readouterr().err
+
+
+def test_a_choice_that_cannot_be_made_is_refused(tmp_path, capsys):
+    recipe = tmp_path / "recipe.toml"
+    task = 'kind = "markov_chain"\nexamples_train = 4\nexamples_test = 4\ntokens = 3\nfeatures = 4'
+    text = SWEEP.format(task=task).replace("draws = 200", 'draws = 50\npoints = "selected"')
+    recipe.write_text(text, encoding="utf-8")
+    assert command("run", recipe, "--out", tmp_path / "results") == ExitCode.BAD_INPUT
+    assert "set task.examples_validation, or sampler.points" in capsys.readouterr().err

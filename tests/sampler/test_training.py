@@ -16,8 +16,9 @@ from sampler.jobs.interruption import Interruption
 from sampler.jobs.sealed import read_sealed
 from sampler.jobs.train_start import read_splits, start_training
 from sampler.jobs.training_recipe import load_training_recipe
-from sampler.transformer.evaluation import accuracy, nearest_neighbour
+from sampler.transformer.evaluation import accuracy
 from sampler.transformer.model_file import MODEL_FILE, read_model
+from sampler.transformer.nearest_neighbour import nearest_neighbour
 from sampler.transformer.training import initial_state, next_stop, train
 from tests import commands
 from tests.commands import in_process as command

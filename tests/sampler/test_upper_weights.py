@@ -39,7 +39,7 @@ def energy_in(form, problem):
     """The energy with path kernels in the given form, whichever the size would choose."""
     kernels = FeatureForm(problem.features, None)
     if form is KernelForm:
-        kernels = store_path_kernels(kernels, symmetric=problem.architecture.outputs == 1)
+        kernels = store_path_kernels(kernels, problem.architecture)
     return LabelEnergy(kernels, problem.labels, problem.temperature)
 
 

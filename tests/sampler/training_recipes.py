@@ -2,6 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
+
+from sampler.cli import main
+from sampler.errors import ExitCode
 from tests.pictures import write_labelled
 
 TINY = """
@@ -30,3 +34,10 @@ def write_training(folder: Path, rng, text: str = TINY) -> Path:
     path = folder / "tiny.toml"
     path.write_text(text)
     return path
+
+
+def train_in(folder: Path, text: str, analysis: str) -> None:
+    """Train a recipe into `model`, and put beside it the recipe that analyses it."""
+    recipe = write_training(folder, np.random.default_rng(5), text)
+    assert main(["train", str(recipe), "--out", str(folder / "model")]) == ExitCode.OK
+    (folder / "analysis.toml").write_text(analysis)

@@ -22,7 +22,7 @@ def problem_and_factor(name, rng):
 def both_forms(problem):
     """The energy with path kernels kept as features and stored as kernels."""
     energy = problem.energy
-    stored = store_path_kernels(energy.kernels, symmetric=problem.architecture.outputs == 1)
+    stored = store_path_kernels(energy.kernels, problem.architecture)
     return energy, LabelEnergy(stored, energy.labels, energy.temperature)
 
 

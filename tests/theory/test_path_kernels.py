@@ -11,6 +11,7 @@ from tests.assertions import assert_equal_to_rounding
 from tests.problems import ARCHITECTURES, random_network_data, random_order_parameters
 from theory import Architecture, FeatureForm, KernelForm, OrderParameters, path_kernels
 from theory.path_kernels import kernel_form_pays, store_path_kernels
+from theory.symmetric_kernels import SymmetricKernelForm
 
 
 def path_kernels_by_loops(left, right, architecture):
@@ -59,9 +60,8 @@ def test_both_forms_equal_the_loops(name, rng):
         )
         terms = architecture.path_count**2 * architecture.channels
         size = scale * np.abs(overlap).max()
-        stored = store_path_kernels(form, symmetric=architecture.outputs == 1)
-        general = store_path_kernels(form, symmetric=False)
-        for one in (form, stored, general):
+        stored = store_path_kernels(form, architecture)
+        for one in (form, stored):
             received = jax.jit(lambda form, factor: form.kernel(factor))(one, factor)
             assert_equal_to_rounding(received, expected, operations=2 * terms, scale=size)
 
@@ -74,7 +74,7 @@ def test_a_factor_of_low_rank_is_enough(rng):
     expected = kernel_by_loops(
         np.asarray(factor @ factor.T), np.asarray(form.path_kernels()), architecture.outputs
     )
-    stored = store_path_kernels(form, symmetric=False)
+    stored = store_path_kernels(form, architecture)
     terms = architecture.path_count**2 * architecture.channels
     size = np.abs(factor @ factor.T).max() * np.abs(form.path_kernels()).max()
     for one in (form, stored):
@@ -104,10 +104,12 @@ def test_the_kernel_of_one_set_is_positive_semidefinite(rng):
 
 def test_the_kernel_form_is_taken_where_it_is_small_and_cheaper():
     published = Architecture.uniform((2, 2), 10, channels=231)
+    assert kernel_form_pays(100, None, published)
     assert kernel_form_pays(100, 100, published)
-    # Π² P² numbers would be 5.9 GB here
     many_paths = Architecture.uniform((4, 4), 10, channels=64)
-    assert not kernel_form_pays(2000, 2000, many_paths)
+    assert kernel_form_pays(600, None, many_paths)
+    assert not kernel_form_pays(600, 1000, many_paths), "650 MB for one use per draw"
+    assert not kernel_form_pays(2000, None, many_paths), "more than 2 GB"
     few_channels = Architecture.uniform((2, 2), 10, channels=2)
     assert not kernel_form_pays(100, 100, few_channels)
 
@@ -115,6 +117,7 @@ def test_the_kernel_form_is_taken_where_it_is_small_and_cheaper():
 def test_the_form_that_pays_is_the_form_returned(rng):
     architecture = Architecture.uniform((2,), 10, channels=100)
     attended = jnp.asarray(rng.standard_normal((5, 2, 100)))
-    form = path_kernels(attended, None, architecture)
+    form = path_kernels(attended, attended, architecture)
     assert isinstance(form, KernelForm)
     assert form.packed.shape == (3, 25)
+    assert isinstance(path_kernels(attended, None, architecture), SymmetricKernelForm)

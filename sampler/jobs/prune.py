@@ -1,0 +1,65 @@
+"""The command `prune`: which heads of a trained network can go, from a solved directory."""
+
+from pathlib import Path
+
+import numpy as np
+
+from sampler.analysis.pruning_table import pruning_table
+from sampler.errors import ExitCode, InputError
+from sampler.jobs.json_file import read_json, write_json
+from sampler.jobs.recipe import Recipe
+from sampler.jobs.storage import COMPARISON_FILE, read_theory
+from sampler.presentation.pruning import draw_pruning_figures, pruning_text
+from sampler.problem import Problem, make_problem
+from sampler.tasks.task import Task
+from sampler.transformer.pruning import PrunedNetworks
+
+PRUNING_FILE = "pruning.json"
+
+
+def prune(directory: Path, recipe: Recipe, task: Task, orders: int, seed: int) -> ExitCode:
+    """Write `pruning.json` and its figures from the theory stored in a directory."""
+    theory = read_theory(directory)
+    problem = make_problem(recipe, task)
+    refuse_unprunable(directory, problem, bool(theory.attrs["converged"]))
+    pruned = PrunedNetworks.of(problem, theory["order_parameter"].values)
+    scores = {"theory": per_head(theory["head_score"].values)}
+    if (directory / COMPARISON_FILE).is_file():
+        compared = read_json(directory / COMPARISON_FILE)
+        if "head_score" in compared:
+            sampled = np.array(compared["head_score"]["sampled"], dtype=np.float64)
+            scores["sampled"] = per_head(sampled)
+    table = pruning_table(pruned, scores, orders, seed, lambda text: print(text, flush=True))
+    table["settings"] = {
+        "widths": list(problem.architecture.widths),
+        "temperature": problem.learning.temperature,
+        "test": recipe.task.test,
+        "test_examples": int(task.test.examples),
+        "seed": seed,
+    }
+    write_json(directory / PRUNING_FILE, table)
+    print(pruning_text(table))
+    for path in draw_pruning_figures(directory):
+        print(path)
+    return ExitCode.OK
+
+
+def per_head(scores: np.ndarray) -> np.ndarray:
+    """Scores [layer, head] as one list of all heads; a shorter layer ends in NaN."""
+    return scores[np.isfinite(scores)]
+
+
+def refuse_unprunable(directory: Path, problem: Problem, converged: bool) -> None:
+    """Raise InputError unless there is a trained network, and a theory, and heads to spare."""
+    remedy = None
+    if problem.trained is None:
+        remedy = (
+            "has no trained network to prune; name a run of a one_shot task with readout "
+            '"mean" and without random heads'
+        )
+    elif not converged:
+        remedy = "its saddle point did not converge; raise theory.max_steps and solve again"
+    elif max(problem.architecture.heads) == 1:
+        remedy = "has one head in each layer: none can be removed"
+    if remedy:
+        raise InputError("DIR", str(directory), remedy)

@@ -1,0 +1,248 @@
+"""Heads removed from a trained network and from its theory, against brute force; `prune`."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from sampler.analysis.trained_columns import trained_overlap, trained_predictor
+from sampler.cli import main
+from sampler.errors import ExitCode
+from sampler.jobs.recipe import load_recipe
+from sampler.jobs.storage import read_theory
+from sampler.problem import make_problem
+from sampler.tasks.make import make_task
+from sampler.transformer.model_file import read_model
+from sampler.transformer.network import predict as predict_trained
+from sampler.transformer.pruning import PrunedNetworks
+from tests.assertions import assert_equal_to_rounding
+from tests.sampler.training_recipes import TINY, train_in
+from theory import AttentionPaths, LearningProblem, Predictor, head_scores, predict
+from theory.accuracy import accuracy
+
+ANALYSIS = """
+name = "analysis"
+[task]
+kind = "one_shot"
+model = "model"
+examples_train = 12
+examples_test = 40
+examples_validation = 0
+[network]
+widths = [6, 5, 4]
+[posterior]
+temperature = 0.5
+"""
+HEADS = (2, 3)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A trained model with 2 and 3 heads, and a solved directory."""
+    folder = tmp_path_factory.mktemp("pruning")
+    text = TINY.replace("130", "40").replace("heads = [2, 2]", f"heads = {list(HEADS)}")
+    train_in(folder, text, ANALYSIS)
+    words = ["solve", str(folder / "analysis.toml"), "--out", str(folder / "solved")]
+    assert main(words) == ExitCode.OK
+    return folder
+
+
+def load(folder, *overrides):
+    recipe = load_recipe(folder / "analysis.toml", overrides)
+    task = make_task(recipe)
+    return task, make_problem(recipe, task)
+
+
+@pytest.fixture(scope="module")
+def pruned(folder) -> PrunedNetworks:
+    theory = read_theory(folder / "solved")
+    return PrunedNetworks.of(load(folder)[1], theory["order_parameter"].values)
+
+
+def trained_by_tokens(folder, task, removed=()):
+    """The trained network's own forward pass, token by token, with some values zero."""
+    parameters = dict(read_model(folder / "model").parameters)
+    for layer, head in removed:
+        values = parameters[f"W_V_{layer + 1}"].copy()
+        values[head] = 0.0
+        parameters[f"W_V_{layer + 1}"] = values
+    exact = {name: jnp.asarray(values, jnp.float64) for name, values in parameters.items()}
+    return np.asarray(predict_trained(exact, jnp.asarray(task.test.inputs)))
+
+
+def test_removed_heads_of_the_trained_network_have_zero_output(folder):
+    task, problem = load(folder)
+    for removed in ((), [(0, 1)], [(0, 0), (1, 2)]):
+        received = trained_predictor(problem.trained.without(removed), problem.attended_test)
+        expected = trained_by_tokens(folder, task, removed)
+        assert_equal_to_rounding(received[:, 0], expected, operations=48 * 64 * 6)
+    assert problem.trained.heads == HEADS
+    assert problem.trained.widths == (6, 5, 4)
+
+
+def test_a_network_that_keeps_heads_is_the_one_whose_others_are_zero(folder):
+    """Its own 1/√H_l is undone: the smaller network computes the same f."""
+    task, _ = load(folder)
+    _, smaller = load(folder, "network.heads=[[1], [2, 0]]")
+    received = trained_predictor(smaller.trained, smaller.attended_test)[:, 0]
+    expected = trained_by_tokens(folder, task, [(0, 0), (1, 1)])
+    assert_equal_to_rounding(received, expected, operations=48 * 64 * 6)
+
+
+def test_the_trained_overlap_is_that_of_the_readout_carried_down(folder):
+    """U_GD ∝ V_eff V_effᵀ with V_eff^{(h1,h2)} = readout · W_V^{2,h2} W_V^{1,h1}."""
+    parameters = read_model(folder / "model").parameters
+    rows = [
+        parameters["readout"].astype(float) @ parameters["W_V_2"][two] @ parameters["W_V_1"][one]
+        for one in range(HEADS[0])
+        for two in range(HEADS[1])
+    ]
+    expected = np.stack(rows) @ np.stack(rows).T
+    received = trained_overlap(load(folder)[1].trained)
+    scale = np.trace(received) / np.trace(expected)
+    # the trained parameters are single precision, and so is one of their products
+    single = np.finfo(np.float32).eps / np.finfo(float).eps
+    assert_equal_to_rounding(received, scale * expected, operations=100 * single)
+    # √N_1 √N_2 √N_a of the weights, over √N_2 √N_a of the products: N_1, once divided by N_1
+    assert scale == pytest.approx(1.0)
+
+
+def test_the_theory_table_has_the_trained_network(folder):
+    theory, (task, problem) = read_theory(folder / "solved"), load(folder)
+    overlap = trained_overlap(problem.trained)
+    np.testing.assert_array_equal(theory["order_parameter_trained"].values, overlap)
+    scores = head_scores(overlap, AttentionPaths(HEADS))
+    np.testing.assert_array_equal(theory["head_score_trained"].values, scores)
+    expected = accuracy(trained_by_tokens(folder, task)[:, None], problem.labels_test)
+    assert float(theory["accuracy_trained"]) == expected
+    assert 0.0 < float(theory["accuracy_nearest_neighbour"]) <= 1.0
+    _, other = load(folder, "network.readout=last")
+    assert other.trained is None, "the trained network reads the mean over tokens"
+
+
+def test_zero_rows_and_columns_of_the_order_parameter_are_paths_that_see_nothing(pruned):
+    """The same predictor as that of the full U_1 on inputs whose removed paths are zero."""
+    problem = pruned.problem
+    removed = [(0, 0), (1, 2)]
+    gone = np.any([AttentionPaths(HEADS).uses(*head) for head in removed], axis=0)
+    seen = jnp.asarray(np.where(gone[:, None], 0.0, 1.0))
+    learning = problem.learning
+    blind = LearningProblem(
+        learning.architecture, learning.attended * seen, learning.labels, learning.temperature
+    )
+    predictor = Predictor.for_examples(blind, problem.attended_test * seen)
+    expected, _ = predict(predictor, jnp.asarray(pruned.factor))
+    received = pruned.zeroed_mean(removed)
+    kernel = problem.learning.energy.kernels.kernel(jnp.asarray(pruned.factor))
+    condition = np.linalg.norm(kernel, 2) / problem.learning.temperature
+    assert_equal_to_rounding(received, expected, operations=12**2, condition=condition)
+    assert np.abs(received - pruned.zeroed_mean(())).max() > 1e-3 * np.abs(received).max()
+    right = np.sign(received[:, 0]) == problem.labels_test[:, 0]
+    np.testing.assert_array_equal(pruned.zeroed(removed), right)
+
+
+def test_the_refitted_theory_is_that_of_the_smaller_network(folder, pruned):
+    out = folder / "smaller"
+    words = ["solve", str(folder / "analysis.toml"), "--out", str(out)]
+    assert main([*words, "--set", "network.heads=[[1], [0, 1]]"]) == ExitCode.OK
+    right = pruned.refitted([(0, 0), (1, 2)])
+    assert right.mean() == float(read_theory(out)["accuracy_theory"])
+
+
+def test_no_layer_loses_all_of_its_heads(pruned):
+    order = [(0, 1), (0, 0), (1, 0), (1, 2), (1, 1)]
+    assert pruned.removable(order) == [(0, 1), (1, 0), (1, 2)]
+    assert pruned.kept([(0, 1), (1, 0)]) == ((0,), (1, 2))
+
+
+def test_magnitudes_are_norms_of_the_trained_values(folder, pruned):
+    model = read_model(folder / "model")
+    norms = [np.linalg.norm(model.parameters[f"W_V_{layer + 1}"][head].astype(float))
+             for layer, head in pruned.heads]  # fmt: skip
+    width = np.array([6.0] * HEADS[0] + [5.0] * HEADS[1])
+    assert_equal_to_rounding(pruned.magnitudes(), np.sqrt(width) * norms, operations=100)
+
+
+def test_prune_writes_its_table_and_its_figures(folder, pruned, capsys):
+    words = ["prune", str(folder / "solved"), "--orders", "3", "--seed", "4"]
+    assert main(words) == ExitCode.OK
+    assert "Spearman of score (theory) and drop of trained network" in capsys.readouterr().out
+    table = json.loads((folder / "solved" / "pruning.json").read_text())
+    theory = read_theory(folder / "solved")
+    scores = theory["head_score"].values
+    assert table["scores"]["theory"] == list(scores[np.isfinite(scores)])
+    for place, head in enumerate(pruned.heads):
+        right = pruned.trained([head])
+        found = table["alone"]["trained"][place]
+        assert found["accuracy"] == right.mean()
+        assert found["drop"] == pytest.approx(pruned.trained(()).mean() - right.mean())
+    orders = table["orders"]
+    assert [len(orders[name]["removed"]) for name in ("score", "magnitude")] == [3, 3]
+    assert len(orders["random"]) == 3
+    assert len({json.dumps(one["removed"]) for one in orders["random"]}) > 1
+    ascending = np.argsort(table["scores"]["theory"], kind="stable")
+    expected = pruned.removable([pruned.heads[place] for place in ascending])
+    assert orders["score"]["removed"] == [[layer + 1, head] for layer, head in expected]
+    for count, point in enumerate(orders["score"]["theory_zeroed"], start=1):
+        assert point["accuracy"] == pruned.zeroed(expected[:count]).mean()
+    assert main(["figures", str(folder / "solved")]) == ExitCode.OK
+    for name in ("head_scores", "pruning", "order_parameter_trained"):
+        for ending in ("png", "svg"):
+            assert (folder / "solved" / "figures" / f"{name}.{ending}").stat().st_size > 1000
+    again = table | {}
+    assert main(words) == ExitCode.OK
+    assert json.loads((folder / "solved" / "pruning.json").read_text()) == again
+
+
+def test_random_heads_come_after_the_trained_ones(folder):
+    task, problem = load(folder)
+    more, _ = load(folder, "task.random_heads=1")
+    assert more.head_names == (("0", "1", "r0"), ("0", "1", "2", "r0"))
+    assert more.trained is None
+    for few, many in zip(task.train.attention, more.train.attention, strict=True):
+        np.testing.assert_array_equal(few, many[:, :-1])
+        assert not np.allclose(many[:, -1], many[:, 0])
+    assert problem.trained is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"trained": None}, "has no trained network to prune"),
+        ({"converged": 0}, "its saddle point did not converge"),
+    ],
+)
+def test_what_cannot_be_pruned_says_why(folder, pruned, change, message):
+    from sampler.errors import InputError
+    from sampler.jobs.prune import refuse_unprunable
+
+    problem = pruned.problem
+    if "trained" in change:
+        problem = replace(problem, trained=None)
+    with pytest.raises(InputError, match=message):
+        refuse_unprunable(folder, problem, bool(change.get("converged", 1)))
+
+
+def test_a_sweep_cannot_be_pruned(folder, capsys):
+    out = folder / "sweep"
+    words = ["solve", str(folder / "analysis.toml"), "--out", str(out)]
+    assert main([*words, "--set", "sweep.posterior.temperature=[0.5, 1.0]"]) == ExitCode.OK
+    capsys.readouterr()
+    assert main(["prune", str(out)]) == ExitCode.BAD_INPUT
+    assert "name the directory of one of its points" in capsys.readouterr().err
+
+
+def test_the_drop_of_the_theory_is_held_against_that_of_the_network(folder, pruned):
+    if not (folder / "solved" / "pruning.json").is_file():
+        assert main(["prune", str(folder / "solved"), "--orders", "2"]) == ExitCode.OK
+    table = json.loads((folder / "solved" / "pruning.json").read_text())
+    drops = [[one["drop"] for one in table["alone"][name]] for name in ("theory_zeroed", "trained")]
+    received = table["spearman"]["trained"]["drop of theory"]["value"]
+    if min(np.ptp(drops, axis=1)) == 0:
+        assert received is None
+    else:
+        assert received == pytest.approx(scipy.stats.spearmanr(*drops).statistic)

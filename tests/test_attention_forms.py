@@ -1,0 +1,363 @@
+"""The contract of every form of attention, and each against loops written from its definition."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from sampler.attention.forms.batch_normalised import BatchNormalised
+from sampler.attention.forms.form import Form
+from sampler.attention.forms.hard_maximum import HardMaximum
+from sampler.attention.forms.head_normalised import HeadNormalised
+from sampler.attention.forms.layer import layer_matrices
+from sampler.attention.forms.linear import Linear
+from sampler.attention.forms.pooling import pooling_matrix
+from sampler.attention.forms.robust import Robust
+from sampler.attention.forms.scaled import Scaled
+from sampler.attention.forms.scaled_heads import ScaledHeads
+from sampler.attention.forms.softmax import Softmax
+from sampler.attention.softmax import softmax_attention
+from tests.assertions import assert_equal_to_rounding
+
+EXAMPLES, HEADS, TOKENS, SIZE = 3, 2, 8, 5
+
+
+def softmax_row(values):
+    largest = max(values)
+    weights = [math.exp(value - largest) for value in values]
+    return [weight / sum(weights) for weight in weights]
+
+
+def rows_of_softmax(q, k, seen=lambda i, j: True):
+    """A of one head, query by query, over the keys that are seen."""
+    rows = np.zeros((len(q), len(k)))
+    for i, query in enumerate(q):
+        keys = [j for j in range(len(k)) if seen(i, j)]
+        row = softmax_row([float(query @ k[j]) / math.sqrt(len(query)) for j in keys])
+        for j, weight in zip(keys, row, strict=True):
+            rows[i, j] = weight
+    return rows
+
+
+def hard_rows(q, k):
+    rows = np.zeros((len(q), len(k)))
+    for i, query in enumerate(q):
+        rows[i, max(range(len(k)), key=lambda j: query @ k[j])] = 1.0
+    return rows
+
+
+def linear_rows(q, k):
+    def feature(x):
+        return np.array([value + 1 if value > 0 else math.exp(value) for value in x])
+
+    products = np.array([[feature(a) @ feature(b) for b in k] for a in q])
+    return products / products.sum(axis=1)[:, None]
+
+
+def normalised_rows(q, k, beta, scaling, epsilon=1e-5):
+    mean = np.array([sum(key[c] for key in k) / len(k) for c in range(q.shape[1])])
+    variance = np.array(
+        [sum((key[c] - mean[c]) ** 2 for key in k) / len(k) for c in range(q.shape[1])]
+    )
+    size = np.sqrt(variance + epsilon) if scaling else np.ones_like(mean)
+    return rows_of_softmax((q - beta * mean) / size, (k - beta * mean) / size)
+
+
+def pooled_keys(k, scale):
+    return np.array(
+        [np.mean(k[g * scale : (g + 1) * scale], axis=0) for g in range(len(k) // scale)]
+    )
+
+
+def unpooled(rows, tokens, scale):
+    """Each weight of a group is shared by its tokens."""
+    spread = np.zeros((len(rows), tokens))
+    for group in range(rows.shape[1]):
+        for token in range(group * scale, (group + 1) * scale):
+            spread[:, token] = rows[:, group] / scale
+    return spread
+
+
+def scaled_rows(q, k, scale):
+    return unpooled(rows_of_softmax(q, pooled_keys(k, scale)), len(k), scale)
+
+
+def strided_rows(q, k, scale):
+    rows, found = rows_of_softmax(q, k[::scale]), np.zeros((len(q), len(k)))
+    found[:, ::scale] = rows
+    return found
+
+
+def robust_rows(q, k, limit):
+    clipped = np.array([[min(max(v, -limit), limit) for v in key] for key in k])
+    return rows_of_softmax(clipped, clipped)
+
+
+def smoothed_rows(q, k, share):
+    attention, symmetric = rows_of_softmax(q, k), rows_of_softmax(k, k)
+    return attention @ (np.eye(len(k)) - share * symmetric)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A form, its definition for one head, and what the contract asks of it."""
+
+    form: Form
+    rows: Callable | None
+    stochastic: bool = True
+    trainable: bool = True
+    rank: int = TOKENS
+
+
+CASES = {
+    "softmax": Case(Softmax(), rows_of_softmax),
+    "causal": Case(Softmax(mask="causal"), lambda q, k: rows_of_softmax(q, k, lambda i, j: j <= i)),
+    "window": Case(
+        Softmax(mask="window", window=2),
+        lambda q, k: rows_of_softmax(q, k, lambda i, j: abs(i - j) <= 2),
+    ),
+    "one-sided window": Case(
+        Softmax(mask="one_sided_window", window=2),
+        lambda q, k: rows_of_softmax(q, k, lambda i, j: 0 <= i - j <= 2),
+    ),
+    "hard maximum": Case(HardMaximum(), hard_rows, trainable=False),
+    "linear": Case(Linear(), linear_rows),
+    "batch normalised": Case(
+        BatchNormalised(beta=0.7), lambda q, k: normalised_rows(q, k, 0.7, True)
+    ),
+    "batch normalised, no scaling": Case(
+        BatchNormalised(beta=0.7, scaling=False), lambda q, k: normalised_rows(q, k, 0.7, False)
+    ),
+    "scaled heads": Case(ScaledHeads(scale=2), lambda q, k: scaled_rows(q, k, 2), rank=TOKENS // 2),
+    "scaled heads, stride": Case(
+        ScaledHeads(scale=2, pooling="stride"), lambda q, k: strided_rows(q, k, 2), rank=TOKENS // 2
+    ),
+    "scaled heads, block": Case(
+        # two images of 2 × 2 patches: a block is a whole image, four tokens
+        ScaledHeads(scale=2, pooling="block", grid=(2, 2)),
+        lambda q, k: scaled_rows(q, k, 4),
+        rank=TOKENS // 4,
+    ),
+    "scaled and normalised": Case(
+        ScaledHeads(scale=2, beta=0.7),
+        lambda q, k: unpooled(normalised_rows(q, pooled_keys(k, 2), 0.7, True), len(k), 2),
+        rank=TOKENS // 2,
+    ),
+    "robust": Case(Robust(limit=0.5), lambda q, k: robust_rows(q, k, 0.5)),
+    "robust, three iterations": Case(Robust(limit=0.5, iterations=3), None),
+    "scaled": Case(Scaled(share=0.3), lambda q, k: smoothed_rows(q, k, 0.3), stochastic=False),
+    "head normalised": Case(HeadNormalised(), None, stochastic=False),
+}
+parametrised = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+@pytest.fixture
+def queries_and_keys(rng):
+    shape = (2, EXAMPLES, HEADS, TOKENS, SIZE)
+    return tuple(rng.standard_normal(shape))
+
+
+@parametrised
+def test_shape_sums_and_rank(case, queries_and_keys):
+    found = case.form.matrices(*queries_and_keys)
+    assert found.shape == (EXAMPLES, HEADS, TOKENS, TOKENS)
+    assert found.dtype == np.float64
+    assert np.isfinite(found).all()
+    if case.stochastic:
+        assert (found >= 0).all()
+        assert_equal_to_rounding(found.sum(axis=-1), np.ones(found.shape[:-1]), operations=100)
+    ranks = np.linalg.matrix_rank(found)
+    assert (ranks <= case.rank).all()
+
+
+# The others have loops, and tests, of their own.
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.rows])
+def test_it_equals_a_loop_over_its_definition(name, queries_and_keys):
+    queries, keys = queries_and_keys
+    case = CASES[name]
+    found = case.form.matrices(queries, keys)
+    for example in range(EXAMPLES):
+        for head in range(HEADS):
+            expected = case.rows(queries[example, head], keys[example, head])
+            assert_equal_to_rounding(found[example, head], expected, operations=1000)
+
+
+def test_head_normalised_logits_are_divided_by_their_size_over_heads(queries_and_keys):
+    queries, keys = queries_and_keys
+    found = HeadNormalised().matrices(queries, keys)
+    for example in range(EXAMPLES):
+        for i in range(TOKENS):
+            for j in range(TOKENS):
+                values = [queries[example, h, i] @ keys[example, h, j] / math.sqrt(SIZE)
+                          for h in range(HEADS)]  # fmt: skip
+                size = math.sqrt(sum(v**2 for v in values) / HEADS + 1e-5)
+                expected = np.array(values) / size
+                assert_equal_to_rounding(found[example, :, i, j], expected, operations=100)
+
+
+def test_more_iterations_of_robust_attention_smooth_the_clipped_keys(queries_and_keys):
+    """Each iteration keeps of what smoothing leaves over only what lies within the limit."""
+    _, keys = queries_and_keys
+    keys = keys[:1, :1]
+    clipped = np.clip(keys, -0.5, 0.5)
+    for _ in range(2):
+        smooth = rows_of_softmax(clipped[0, 0], clipped[0, 0]) @ clipped[0, 0]
+        clipped = (smooth + np.clip(keys[0, 0] - smooth, -0.5, 0.5))[None, None]
+    expected = rows_of_softmax(clipped[0, 0], clipped[0, 0])
+    found = Robust(limit=0.5, iterations=3).matrices(keys, keys)
+    assert_equal_to_rounding(found[0, 0], expected, operations=1000)
+
+
+@parametrised
+def test_compiled_it_is_the_same(case, queries_and_keys):
+    queries, keys = map(jnp.asarray, queries_and_keys)
+    found = jax.jit(case.form.matrices)(queries, keys)
+    expected = case.form.matrices(*queries_and_keys)
+    assert_equal_to_rounding(found, expected, operations=1000)
+    single = case.form.matrices(queries.astype(jnp.float32), keys.astype(jnp.float32))
+    assert single.dtype == jnp.float32
+
+
+@parametrised
+def test_no_example_sees_another(case, queries_and_keys, rng):
+    queries, keys = queries_and_keys
+    changed = [values.copy() for values in (queries, keys)]
+    for values in changed:
+        values[1:] = rng.standard_normal(values[1:].shape)
+    before, after = case.form.matrices(queries, keys), case.form.matrices(*changed)
+    np.testing.assert_array_equal(before[0], after[0])
+    alone = case.form.matrices(queries[:1], keys[:1])
+    assert_equal_to_rounding(alone, before[:1], operations=100)
+
+
+@parametrised
+def test_the_gradient_is_finite_where_it_can_be_trained(case, queries_and_keys):
+    queries, keys = map(jnp.asarray, queries_and_keys)
+
+    def objective(queries, keys):
+        return jnp.sum(jnp.sin(case.form.matrices(queries, keys)))
+
+    gradients = jax.grad(objective, argnums=(0, 1))(queries, keys)
+    assert all(bool(jnp.isfinite(gradient).all()) for gradient in gradients)
+    moved = any(bool(jnp.any(gradient != 0)) for gradient in gradients)
+    assert moved == case.trainable
+
+
+@parametrised
+def test_logits_too_large_for_an_exponential(case, queries_and_keys):
+    found = case.form.matrices(*(1e3 * values for values in queries_and_keys))
+    assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("name", ["causal", "window", "one-sided window"])
+def test_hidden_keys_have_no_weight_and_no_influence(name, queries_and_keys, rng):
+    form = CASES[name].form
+    queries, keys = queries_and_keys
+    visible = form.visible(TOKENS)
+    found = form.matrices(queries, keys)
+    assert (found[..., ~visible] == 0.0).all()
+    assert (found[..., visible] > 0.0).all()
+    for query in range(TOKENS):
+        changed = keys.copy()
+        changed[:, :, ~visible[query]] = 1e3 * rng.standard_normal()
+        np.testing.assert_array_equal(
+            form.matrices(queries, changed)[:, :, query], found[:, :, query]
+        )
+
+
+def test_softmax_is_that_of_trained_queries_and_keys(rng):
+    inputs = rng.standard_normal((EXAMPLES, TOKENS, 4))
+    query_weights, key_weights = rng.standard_normal((2, HEADS, SIZE, 4))
+    expected = softmax_attention(inputs, query_weights, key_weights)
+    queries, keys = (
+        np.einsum("xti,hgi->xhtg", inputs, weights) for weights in (query_weights, key_weights)
+    )
+    found = np.swapaxes(Softmax().matrices(queries, keys), -1, -2)
+    assert_equal_to_rounding(found, expected, operations=1000)
+
+
+def test_identities_of_batch_normalised_and_scaled_heads(queries_and_keys, rng):
+    queries, keys = queries_and_keys
+    softmax = Softmax().matrices(queries, keys)
+    plain = BatchNormalised(beta=0.0, scaling=False).matrices(queries, keys)
+    np.testing.assert_allclose(plain, softmax, rtol=0, atol=1e-12)
+    scale_one = ScaledHeads(scale=1).matrices(queries, keys)
+    np.testing.assert_allclose(scale_one, softmax, rtol=0, atol=1e-12)
+    # centring the keys does nothing: every logit of a query moves by the same number
+    mean = keys.mean(axis=-2, keepdims=True)
+    deviation = np.sqrt(keys.var(axis=-2, keepdims=True) + 1e-5)
+    for beta in (0.3, 1.0):
+        expected = BatchNormalised(beta=beta).matrices(queries, keys)
+        uncentred = Softmax().matrices((queries - beta * mean) / deviation**2, keys)
+        np.testing.assert_allclose(uncentred, expected, rtol=0, atol=1e-12)
+    assert np.abs(expected - softmax).max() > 1e-2
+
+
+def test_equal_logits_share_the_hard_maximum():
+    queries = np.ones((1, 1, 2, 1))
+    keys = np.array([2.0, 1.0, 2.0]).reshape(1, 1, 3, 1)
+    np.testing.assert_array_equal(
+        HardMaximum().matrices(queries, keys)[0, 0], [[0.5, 0.0, 0.5]] * 2
+    )
+
+
+def test_pooling_matrices():
+    np.testing.assert_array_equal(
+        pooling_matrix("average", 5, 2), [[0.5, 0.5, 0, 0, 0], [0, 0, 0.5, 0.5, 0]]
+    )
+    np.testing.assert_array_equal(
+        pooling_matrix("stride", 5, 2), [[1, 0, 0, 0, 0], [0, 0, 1, 0, 0]]
+    )
+    blocks = pooling_matrix("block", 16, 2, (4, 4))
+    expected = np.zeros((4, 16))
+    for place, corner in enumerate((0, 2, 8, 10)):
+        expected[place, [corner, corner + 1, corner + 4, corner + 5]] = 0.25
+    np.testing.assert_array_equal(blocks, expected)
+
+
+def test_a_layer_takes_every_head_as_it_is(rng):
+    shape = (2, EXAMPLES, 4, TOKENS, SIZE)
+    queries, keys = rng.standard_normal(shape)
+    forms = (Softmax(), ScaledHeads(scale=2), Softmax(), HeadNormalised())
+    found = layer_matrices(forms, queries, keys)
+    assert found.shape == (EXAMPLES, 4, TOKENS, TOKENS)
+    for head, form in enumerate(forms):
+        alone = form.matrices(queries[:, [head]], keys[:, [head]])
+        assert_equal_to_rounding(found[:, [head]], alone, operations=100)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Softmax(mask="window", window=0), "greater than or equal to 1"),
+        (lambda: Softmax(mask="window"), "needs a window"),
+        (lambda: Softmax(mask="causal", window=3), "a window needs mask"),
+        (lambda: BatchNormalised(beta=math.inf), "finite number"),
+        (lambda: BatchNormalised(epsilon=0.0), "greater than 0"),
+        (lambda: ScaledHeads(scale=0), "greater than or equal to 1"),
+        (lambda: ScaledHeads(scale=2, pooling="block"), "need each other"),
+        (lambda: Robust(limit=-1.0), "greater than 0"),
+        (lambda: Softmax(temperature=1.0), "Extra inputs are not permitted"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(make, message):
+    with pytest.raises(ValidationError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        (ScaledHeads(scale=9), "scale = 9: use 1 to 8"),
+        (ScaledHeads(scale=2, pooling="block", grid=(3, 3)), "no whole number of such grids"),
+        (ScaledHeads(scale=3, pooling="block", grid=(2, 4)), "must divide the rows and columns"),
+    ],
+)
+def test_sequences_that_do_not_fit_are_refused(form, message):
+    with pytest.raises(ValueError, match=message):
+        form.refuse_tokens(TOKENS)

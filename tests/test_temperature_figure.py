@@ -1,0 +1,61 @@
+"""The figure of a sweep over widths and temperatures, from the tables it is drawn from."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from sampler.presentation.temperature_choice import TEMPERATURE, WIDTH, draw_temperature_choice
+
+
+def choice(temperature, accuracy):
+    return {"settings": {TEMPERATURE: temperature}, "test_accuracy": {"value": accuracy}}
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """Two widths, two temperatures; the samples at the second width failed their diagnostics."""
+    groups = []
+    for width, temperature in ((10, 0.1), (100, 1.0)):
+        theory = choice(temperature, 0.7) | {"settings": {WIDTH: width, TEMPERATURE: temperature}}
+        sampled = {"accuracy": choice(temperature, 0.6)} if width == 10 else {"accuracy": None}
+        groups.append(
+            {
+                "settings": {WIDTH: width},
+                "theory": {"accuracy": theory},
+                "gp": {"accuracy": choice(1.0, 0.5)},
+                "sampled": sampled,
+            }
+        )
+    (tmp_path / "selection.json").write_text(json.dumps({"by_temperature": groups}))
+    axes = (WIDTH, TEMPERATURE)
+    sampled = np.array([[0.6, np.nan], [np.nan, 0.55]])
+    columns = {
+        "validation_accuracy_theory": (axes, np.array([[0.8, 0.7], [0.6, 0.65]])),
+        "accuracy_sampled": (axes, sampled),
+        "accuracy_sampled_mcse": (axes, sampled / 100),
+        "accuracy_sampled_binomial": (axes, sampled / 50),
+    }
+    grid = xr.Dataset(columns, coords={WIDTH: [10, 100], TEMPERATURE: [0.1, 1.0]})
+    grid.to_netcdf(tmp_path / "sweep.nc", engine="h5netcdf")
+    return tmp_path
+
+
+def test_samples_that_failed_are_shown_as_such(directory):
+    theory = xr.Dataset({"accuracy_trained": 0.9})
+    figure = draw_temperature_choice(directory, theory)
+    accuracies, grid = figure.axes[:2]
+    labels = [text.get_text() for text in accuracies.get_legend().get_texts()]
+    assert "exact posterior, sampled" in labels
+    assert "exact posterior, sampled (diagnostics failed)" in labels
+    assert "trained network" in labels
+    np.testing.assert_array_equal(grid.images[0].get_array(), [[80.0, 60.0], [70.0, 65.0]])
+    np.testing.assert_array_equal(grid.lines[0].get_xydata(), [[0, 0], [1, 1]])
+
+
+def test_other_sweeps_have_no_such_figure(directory):
+    (directory / "selection.json").write_text(json.dumps({"theory": {}}))
+    assert draw_temperature_choice(directory, None) is None
+    (directory / "selection.json").unlink()
+    assert draw_temperature_choice(directory, None) is None

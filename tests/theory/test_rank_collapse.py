@@ -1,0 +1,130 @@
+"""Rank collapse at its limits, against matrices whose decay is known, and the order of masks."""
+
+import numpy as np
+import pytest
+
+from tests.assertions import assert_equal_to_rounding
+from theory.attention_kernel import attention_matrix
+from theory.masks import Mask, mask_matrix
+from theory.rank_collapse import (
+    collapse_of_fixed_attention,
+    collapse_of_random_attention,
+    distance_from_collapse,
+    layer_norm,
+)
+
+TOKENS, CHANNELS, LAYERS = 8, 5, 6
+
+
+def test_distance_is_the_norm_of_the_deviations(rng):
+    tokens = rng.standard_normal((TOKENS, CHANNELS))
+    mean = sum(tokens) / TOKENS
+    expected = sum(((row - mean) ** 2).sum() for row in tokens) ** 0.5
+    assert_equal_to_rounding(distance_from_collapse(tokens), expected, operations=tokens.size)
+
+
+def test_identity_matrices_leave_the_distance_alone(rng):
+    tokens = rng.standard_normal((TOKENS, CHANNELS))
+    matrices = np.tile(np.eye(TOKENS), (LAYERS, 1, 1))
+    expected = np.full(LAYERS + 1, distance_from_collapse(tokens))
+    received = collapse_of_fixed_attention(matrices, tokens)
+    assert_equal_to_rounding(received, expected, operations=LAYERS * tokens.size)
+
+
+def test_equal_keys_collapse_in_one_layer(rng):
+    """Equal keys weigh all tokens alike under the complete mask: A = 11ᵀ/T."""
+    tokens = rng.standard_normal((TOKENS, CHANNELS))
+    matrix = attention_matrix(
+        rng.standard_normal((TOKENS, 3)), np.tile([1.0, -2.0, 0.5], (TOKENS, 1))
+    )
+    start, end = collapse_of_fixed_attention(matrix[None], tokens)
+    assert_equal_to_rounding(end, 0.0, operations=tokens.size, scale=start)
+
+
+def test_lazy_averaging_decays_geometrically(rng):
+    """A = (1 − a) 1 + a 11ᵀ/T multiplies every deviation by 1 − a."""
+    tokens = rng.standard_normal((TOKENS, CHANNELS)) + 100.0
+    share = 0.9
+    matrix = (1.0 - share) * np.eye(TOKENS) + share / TOKENS
+    received = collapse_of_fixed_attention(np.tile(matrix, (12, 1, 1)), tokens)
+    expected = distance_from_collapse(tokens) * (1.0 - share) ** np.arange(13)
+    # Relative to each value, not to the largest: twelve orders down it must still be right. One
+    # layer adds T terms that cancel to a tenth, and the tokens themselves are rounded at 100.
+    lost = TOKENS / (1.0 - share)
+    operations = 12 * lost + 100.0 * TOKENS
+    assert_equal_to_rounding(received / expected, 1.0, operations=operations)
+
+
+def test_random_matrices_against_the_plain_product(rng):
+    tokens = rng.standard_normal((TOKENS, CHANNELS))
+    matrices = rng.random((LAYERS, TOKENS, TOKENS))
+    matrices /= matrices.sum(axis=2, keepdims=True)
+    expected, product = [distance_from_collapse(tokens)], np.eye(TOKENS)
+    for matrix in matrices:
+        product = matrix @ product
+        expected.append(distance_from_collapse(product @ tokens))
+    received = collapse_of_fixed_attention(matrices, tokens)
+    scale = np.abs(tokens).max()
+    assert_equal_to_rounding(received, expected, operations=LAYERS * tokens.size, scale=scale)
+
+
+def test_layer_norm_follows_every_layer(rng):
+    tokens = rng.standard_normal((TOKENS, CHANNELS))
+    matrices = rng.random((3, TOKENS, TOKENS))
+    matrices /= matrices.sum(axis=2, keepdims=True)
+    expected, current = [distance_from_collapse(tokens)], tokens
+    for matrix in matrices:
+        current = matrix @ current
+        for token in current:  # in place, row by row
+            token -= token.sum() / CHANNELS
+            token /= ((token**2).sum() / CHANNELS) ** 0.5
+        expected.append(distance_from_collapse(current))
+    received = collapse_of_fixed_attention(matrices, tokens, normalise=True)
+    # Dividing by a standard deviation magnifies rounding by |token| over it; averaging makes the
+    # tokens about as small as their mean, so by no more than the number of tokens here.
+    assert_equal_to_rounding(received, expected, operations=3 * tokens.size, condition=TOKENS)
+    normed = layer_norm(tokens)
+    assert_equal_to_rounding(normed.mean(axis=1), 0.0, operations=CHANNELS, scale=2.0)
+    assert_equal_to_rounding(normed.std(axis=1), 1.0, operations=4 * CHANNELS)
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_the_more_a_query_sees_the_faster_the_collapse(normalise):
+    """complete < causal < window at 12 layers, seed by seed: each by a factor of ten at least.
+
+    A window of 4 needs 12 layers to carry anything over 48 tokens; complete attention has none
+    left after a few.
+    """
+    received = {}
+    for mask, window in ((Mask.COMPLETE, None), (Mask.CAUSAL, None), (Mask.WINDOW, 4)):
+        matrix = mask_matrix(mask, 48, window)
+        received[mask] = np.array(
+            [
+                collapse_of_random_attention(
+                    matrix, rng.standard_normal((48, 16)), 12, 16, rng, normalise
+                )[-1]
+                for rng in map(np.random.default_rng, range(5))
+            ]
+        )
+    assert np.all(10.0 * received[Mask.COMPLETE] < received[Mask.CAUSAL])
+    assert np.all(10.0 * received[Mask.CAUSAL] < received[Mask.WINDOW])
+
+
+def test_a_window_of_zero_never_collapses(rng):
+    tokens = rng.standard_normal((TOKENS, CHANNELS))
+    received = collapse_of_random_attention(
+        mask_matrix(Mask.WINDOW, TOKENS, 0), tokens, LAYERS, 3, rng
+    )
+    assert_equal_to_rounding(received, received[0], operations=LAYERS * tokens.size)
+
+
+def test_refused(rng):
+    tokens = rng.standard_normal((2, CHANNELS))
+    with pytest.raises(ValueError, match=r"a row sums to 1 only within 0\.5"):
+        collapse_of_fixed_attention(np.array([[[0.5, 0.5], [1.0, 0.5]]]), tokens)
+    with pytest.raises(ValueError, match=r"smallest entry -0\.5; must be 0 or more"):
+        collapse_of_fixed_attention(np.array([[[1.5, -0.5], [0.0, 1.0]]]), tokens)
+    with pytest.raises(ValueError, match=r"token 1 has standard deviation 0 over its 5 channels"):
+        layer_norm(np.stack([tokens[0], np.ones(CHANNELS)]))
+    with pytest.raises(ValueError, match=r"query 1 sees 0 of 2 keys"):
+        collapse_of_random_attention(np.array([[True, True], [False, False]]), tokens, 1, 2, rng)
