@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from sampler import __version__
+from sampler.completion import add_completion
 from sampler.errors import ExitCode, InputError, RequeueError, one_line
 from sampler.numerics import use_float64, use_one_blas_thread
 from sampler.sweep_command import add_sweep_arguments, sweep
@@ -221,6 +222,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    add_completion(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     add_recipe_command(

@@ -2,6 +2,7 @@
 
 import pickle
 import resource
+import shutil
 import subprocess
 import sys
 
@@ -258,14 +259,49 @@ def test_recipe_and_data_are_checked_before_jax_is_imported(recipe):
         assert done.returncode == expected, done.stderr
 
 
-def test_help_imports_neither_numpy_nor_pydantic():
-    program = (
-        "import sys; from sampler.cli import main; main(['run', '--help']); "
-        "sys.exit(len({'numpy', 'pydantic', 'jax'} & set(sys.modules)))"
-    )
+def test_help_of_every_command_has_an_example_and_imports_neither_numpy_nor_pydantic():
+    program = """
+import contextlib, io, sys
+from sampler.cli import main
+with contextlib.redirect_stdout(io.StringIO()) as listing:
+    main(["--help"])
+commands = [line.split()[0] for line in listing.getvalue().splitlines() if line[:4].isspace()
+            and line[4:5].isalpha()]
+for command in commands:
+    with contextlib.redirect_stdout(io.StringIO()) as text:
+        assert main([command, "--help"]) == 0
+    assert f"Example: attention-posterior {command} " in text.getvalue(), command
+assert {"run", "check", "sweep", "resume"} <= set(commands), commands
+sys.exit(len({"numpy", "pydantic", "jax"} & set(sys.modules)))
+"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0
-    assert "Example: attention-posterior run runs/quickstart.toml" in done.stdout
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_the_shell_completes_commands_and_recipes(tmp_path):
+    (tmp_path / "mine.toml").touch()
+    script = subprocess.run(
+        [sys.executable, "-m", "sampler", "--print-completion", "bash"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+    def completed(*words):
+        line = " ".join(words)
+        asked = (
+            f"\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; "
+            f"_shtab_attention_posterior {words[0]} '{words[-1]}' {words[-2]}; "
+            'echo "${COMPREPLY[@]}"'
+        )
+        done = subprocess.run(
+            ["bash", "-c", script + asked], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return done.stdout.split()
+
+    assert completed("attention-posterior", "res") == ["resume"]
+    assert completed("attention-posterior", "run", "mi") == ["mine.toml"]
 
 
 def test_an_output_directory_that_cannot_be_written_is_reported_within_three_seconds(recipe):
