@@ -37,8 +37,8 @@ class TokenNetwork:
                        W_val(ω) = Σ_h ω_h V_l^h/√(H N_l),  W_out(ω) = Σ_h ω_h V_{l+1}^h/√(H N_{l+1})
 
                    with Ω_st the vector over heads (arXiv 2406.05816; with the ReLU this is HYLA)
-    layer_norm     whether z ← (z − mean)/√(variance + 10⁻⁵) over the units of each token after every
-                   layer of attention, without learned scale
+    layer_norm     whether z ← (z − mean)/√(variance + 10⁻⁵) over the units of each token after
+                   every attention, without learned scale
     readout        t*: "last", "first" or "mean"
 
     Raises ValueError if `hypernetworks` does not fit the heads of the architecture.

@@ -107,7 +107,7 @@ def kept_draws(chains: int, draws: int) -> np.ndarray:
 def validation_table(
     problem: AnyProblem, chosen: np.ndarray, mean: np.ndarray, variance: np.ndarray
 ) -> xr.Dataset:
-    """Mean and variance of f [chain, draw, example, output] in the chosen draws, with the labels."""
+    """Mean and variance of f [chain, draw, example, output] in the chosen draws, and labels."""
     axes = ("chain", "draw", "validation_example", "output")
     columns = {
         "predictor_mean": (axes, mean),

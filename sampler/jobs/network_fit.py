@@ -41,7 +41,7 @@ def check_sampler_fits(network: NetworkSection, sampler: SamplerSection) -> None
 
 
 def refuse_without_theory(network: NetworkSection, remedy: str) -> None:
-    """Raise InputError, naming the setting, where the theory of a network is asked that has none."""
+    """Raise InputError, naming the setting, if this network has no theory."""
     if network.fits_theory:
         return
     if network.layer_norm:

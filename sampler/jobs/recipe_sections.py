@@ -176,7 +176,7 @@ class NetworkSection(Section):
         return self.values == "linear" and not self.layer_norm
 
     def hypernetworks(self, attention_layers: int) -> tuple[bool, ...]:
-        """Whether each layer of attention is a hypernetwork; InputError if the list does not fit."""
+        """Whether each layer of attention is a hypernetwork; InputError if a list does not fit."""
         if isinstance(self.hypernetwork, bool):
             return (self.hypernetwork,) * attention_layers
         if len(self.hypernetwork) != attention_layers:

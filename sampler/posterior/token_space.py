@@ -1,4 +1,4 @@
-"""The space of all weights of a network outside the theory, whose tokens are followed one by one."""
+"""The space of all weights of a network outside the theory, followed token by token."""
 
 from functools import partial
 
