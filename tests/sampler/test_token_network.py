@@ -1,6 +1,7 @@
 """The forward pass token by token, against the sum over paths and loops from the definition."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from math import sqrt
 
@@ -42,9 +43,19 @@ def data_of(network: TokenNetwork, rng, examples=3, tokens=4) -> NetworkData:
 
 
 def received(network, data, weights):
-    weights = {name: jnp.asarray(values) for name, values in weights.items()}
-    arrays = jnp.asarray(data.inputs), tuple(map(jnp.asarray, data.attention))
-    return predict_tokens(weights, *arrays, network)
+    return compiled(network)(on_device(weights), *arrays_of(data))
+
+
+def on_device(weights):
+    return {name: jnp.asarray(values) for name, values in weights.items()}
+
+
+def arrays_of(data, dtype=jnp.float64):
+    return jnp.asarray(data.inputs, dtype), tuple(jnp.asarray(m, dtype) for m in data.attention)
+
+
+def compiled(network):
+    return jax.jit(partial(predict_tokens, network=network))
 
 
 def loops(network, data, weights):
@@ -92,7 +103,7 @@ def test_linear_it_is_the_sum_over_paths(name, readout, rng):
     arch = ARCHITECTURES[name]
     data = random_network_data(arch, rng, readout=readout)
     weights = random_weights(arch, rng)
-    expected = np.asarray(predict(weights, data.attended, arch))
+    expected = np.asarray(predict(on_device(weights), data.attended, arch))
     found = received(network_of(arch, readout=readout), data, weights)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
@@ -111,7 +122,7 @@ def test_a_linear_hypernetwork_is_the_sum_over_hadamard_paths(name, readout, rng
     )
     attended = attended_inputs(jnp.asarray(data.inputs), attention, readout)
     assert attended.shape[1] == arch.path_count
-    by_path = predict(weights, attended, arch)
+    by_path = predict(on_device(weights), attended, arch)
     scale = np.abs(expected).max()
     np.testing.assert_allclose(by_path, expected, rtol=0, atol=1e-12 * scale)
     by_token = received(network, data, weights)
@@ -119,8 +130,10 @@ def test_a_linear_hypernetwork_is_the_sum_over_hadamard_paths(name, readout, rng
 
 
 @pytest.mark.parametrize(("values", "layer_norm"), KINDS)
-@pytest.mark.parametrize("readout", ["last", "mean"])
-@pytest.mark.parametrize("name", [*PAIRED, "two layers", "one head"])
+@pytest.mark.parametrize(
+    ("name", "readout"),
+    [("layer, pair, layer", "mean"), ("one pair", "last"), ("two layers", "first")],
+)
 def test_it_equals_loops_over_the_definition(name, readout, values, layer_norm, rng):
     arch, hypernetworks = PAIRED[name] if name in PAIRED else (ARCHITECTURES[name], None)
     network = network_of(arch, hypernetworks, values, layer_norm, readout)
@@ -130,34 +143,34 @@ def test_it_equals_loops_over_the_definition(name, readout, values, layer_norm, 
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize(("values", "layer_norm"), KINDS)
+@pytest.mark.parametrize(("values", "layer_norm"), [("relu", True), ("linear", False)])
 def test_no_example_sees_another_and_batches_do_not_matter(values, layer_norm, rng, monkeypatch):
     arch, hypernetworks = PAIRED["layer, pair, layer"]
     network = network_of(arch, hypernetworks, values, layer_norm)
-    data, weights = data_of(network, rng, examples=5), random_weights(arch, rng)
+    data, weights = data_of(network, rng, examples=5), on_device(random_weights(arch, rng))
     together = received(network, data, weights)
     changed = replace(data, inputs=data.inputs.copy())
     changed.inputs[1:] = rng.standard_normal(changed.inputs[1:].shape)
     np.testing.assert_array_equal(received(network, changed, weights)[0], together[0])
 
     def total(weights):
-        outputs = predict_tokens(
-            weights, jnp.asarray(data.inputs), tuple(map(jnp.asarray, data.attention)), network
-        )
-        return jnp.sum(jnp.sin(outputs))
+        outputs = predict_tokens(weights, *arrays_of(data), network)
+        return jnp.sum(jnp.sin(outputs)), outputs
 
-    weights = {name: jnp.asarray(values) for name, values in weights.items()}
-    gradient = jax.grad(total)(weights)
+    def gradient_and_outputs():
+        return jax.jit(jax.grad(lambda w: total(w), has_aux=True))(weights)
+
+    gradient, _ = gradient_and_outputs()
     # two examples at a time, and one left over
-    numbers = module.hidden_numbers(jnp.asarray(data.inputs), network)
+    numbers = module.hidden_numbers(arrays_of(data)[0], network)
     monkeypatch.setattr(module, "EXAMPLES_BYTES", 2 * 8 * numbers)
-    np.testing.assert_allclose(received(network, data, weights), together, rtol=1e-12)
+    in_pieces, outputs = gradient_and_outputs()
+    np.testing.assert_allclose(outputs, together, rtol=0, atol=1e-12 * np.abs(together).max())
     for name, expected in gradient.items():
         assert bool(jnp.isfinite(expected).all())
         assert bool((expected != 0).any())
         size = float(jnp.abs(expected).max())
-        in_pieces = jax.grad(total)(weights)[name]
-        np.testing.assert_allclose(in_pieces, expected, rtol=0, atol=1e-12 * size)
+        np.testing.assert_allclose(in_pieces[name], expected, rtol=0, atol=1e-12 * size)
 
 
 def test_normalised_layers_forget_the_scale_of_their_input(rng):
@@ -223,8 +236,7 @@ def prior_outputs(network, data, rng, draws=40_000, **fixed):
     }
     for name, values in fixed.items():
         weights[name] = jnp.broadcast_to(jnp.asarray(values), (draws, *values.shape))
-    arrays = jnp.asarray(data.inputs), tuple(map(jnp.asarray, data.attention))
-    outputs = jax.jit(jax.vmap(lambda w: predict_tokens(w, *arrays, network)))(weights)
+    outputs = jax.jit(jax.vmap(lambda w: predict_tokens(w, *arrays_of(data), network)))(weights)
     return np.asarray(outputs)[:, 0]
 
 
@@ -241,8 +253,5 @@ def test_single_precision_stays_single(rng):
     network = network_of(arch, hypernetworks, "relu", layer_norm=True)
     data = data_of(network, rng)
     weights = {k: jnp.asarray(v, jnp.float32) for k, v in random_weights(arch, rng).items()}
-    arrays = (
-        jnp.asarray(data.inputs, jnp.float32),
-        tuple(jnp.asarray(omega, jnp.float32) for omega in data.attention),
-    )
-    assert predict_tokens(weights, *arrays, network).dtype == jnp.float32
+    arrays = arrays_of(data, jnp.float32)
+    assert jax.eval_shape(compiled(network), weights, *arrays).dtype == jnp.float32
