@@ -3,7 +3,7 @@
 from math import prod
 
 from sampler.jobs.recipe import Recipe
-from sampler.tasks.task import Split, Task
+from sampler.tasks.task import Split, Task, paired
 
 NUMBER_BYTES = 8  # float64
 
@@ -183,9 +183,12 @@ def cost(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
 def sweep_points(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     lines = []
     for label, point in recipe.points():
-        widths = point.network.layer_widths(task.layers)
+        # A sweep may make hypernetworks of the same layers of attention.
+        of_attention = tuple(omega.shape[1] for omega in task.train.attention)
+        heads = paired(of_attention, point.network.hypernetworks(len(of_attention)))
+        widths = point.network.layer_widths(len(heads))
         settings = point.sampler
-        weights = weight_count(task.channels, task.heads, widths, task.outputs)
+        weights = weight_count(task.channels, heads, widths, task.outputs)
         solved = point.network.fits_theory
         what = "theory and sampling" if solved else "sampling (outside the theory)"
         alone = "theory only" if solved else "nothing"
