@@ -2,6 +2,8 @@
 
 cli          the command line, `attention-posterior` or `python -m sampler`
 errors       what can go wrong, and the exit code it has
+problem, token_problem    recipe and task joined, for the theory or outside it
+network, token_network    the forward pass, summed over paths or token by token
 tasks        inputs and labels, with the attention matrices they fix
 attention    attention matrices from inputs and frozen weights
 transformer  a network trained by gradient descent, whose attention is then fixed

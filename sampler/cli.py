@@ -181,11 +181,13 @@ def continue_with(stage: str, arguments: argparse.Namespace) -> ExitCode:
 def prune(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.continuation import begun_in
     from sampler.jobs.lock import locked
+    from sampler.jobs.network_fit import refuse_without_theory
 
     _, recipe, task = begun_in(arguments.directory)
     if recipe.sweep:
         remedy = "is a sweep; name the directory of one of its points"
         raise InputError("DIR", str(arguments.directory), remedy)
+    refuse_without_theory(recipe.network, "prune the run of a linear network")
     use_float64()
     with locked(arguments.directory):
         from sampler.jobs import prune as jobs

@@ -9,8 +9,9 @@ from jaxtyping import Array, Float
 from sampler.analysis.head_distances import HeadDistances
 from sampler.jobs.recipe import Recipe
 from sampler.tasks.task import Split, Task
+from sampler.token_problem import TokenProblem, make_token_problem
 from sampler.transformer.frozen import FrozenNetwork
-from theory import Architecture, LearningProblem, attended_inputs
+from theory import Architecture, LearningProblem, attended_inputs, pair_matrices
 
 ATTEND_EXAMPLES = 256
 
@@ -38,9 +39,23 @@ class Problem:
     def architecture(self) -> Architecture:
         return self.learning.architecture
 
+    @property
+    def labels(self) -> Float[Array, "example output"]:
+        return self.learning.labels
 
-def make_problem(recipe: Recipe, task: Task) -> Problem:
-    """Attend all inputs of a task and join them with the recipe's network, in float64."""
+    @property
+    def temperature(self) -> float:
+        return self.learning.temperature
+
+
+AnyProblem = Problem | TokenProblem
+
+
+def make_problem(recipe: Recipe, task: Task) -> AnyProblem:
+    """Attend all inputs of a task and join them with the recipe's network, in float64.
+
+    A network outside the theory keeps its tokens instead.
+    """
     architecture = Architecture(
         heads=task.heads,
         widths=recipe.network.layer_widths(task.layers),
@@ -48,21 +63,23 @@ def make_problem(recipe: Recipe, task: Task) -> Problem:
         channels=task.channels,
         outputs=task.outputs,
     )
+    if not recipe.network.fits_theory:
+        return make_token_problem(recipe, task, architecture)
     readout = recipe.network.readout
     learning = LearningProblem(
         architecture,
-        attend_split(task.train, readout),
+        attend_split(task.train, readout, task.pairs),
         jnp.asarray(task.train.labels),
         recipe.posterior.temperature,
     )
     validation = task.validation
     return Problem(
         learning,
-        attend_split(task.test, readout),
+        attend_split(task.test, readout, task.pairs),
         task.test.labels,
         task.path_names,
         task.head_names,
-        None if validation is None else attend_split(validation, readout),
+        None if validation is None else attend_split(validation, readout, task.pairs),
         None if validation is None else validation.labels,
         task.trained if readout == "mean" else None,
         task.nearest_neighbour,
@@ -70,14 +87,19 @@ def make_problem(recipe: Recipe, task: Task) -> Problem:
     )
 
 
-def attend_split(split: Split, readout) -> Float[Array, "example path channel"]:
-    """Attended inputs of a split, a few hundred examples at a time to bound memory."""
-    pieces = [
-        attended_inputs(
-            jnp.asarray(split.inputs[start : start + ATTEND_EXAMPLES]),
-            tuple(jnp.asarray(m[start : start + ATTEND_EXAMPLES]) for m in split.attention),
-            readout,
+def attend_split(
+    split: Split, readout, pairs: tuple[bool, ...]
+) -> Float[Array, "example path channel"]:
+    """Attended inputs of a split, a few hundred examples at a time to bound memory.
+
+    `pairs` says which layers of attention serve two layers of weights.
+    """
+    pieces = []
+    for start in range(0, split.examples, ATTEND_EXAMPLES):
+        part = slice(start, start + ATTEND_EXAMPLES)
+        attention = tuple(
+            pair_matrices(jnp.asarray(omega[part])) if is_pair else jnp.asarray(omega[part])
+            for omega, is_pair in zip(split.attention, pairs, strict=True)
         )
-        for start in range(0, split.examples, ATTEND_EXAMPLES)
-    ]
+        pieces.append(attended_inputs(jnp.asarray(split.inputs[part]), attention, readout))
     return jnp.concatenate(pieces)

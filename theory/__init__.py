@@ -27,6 +27,7 @@ from theory.action import action as action
 from theory.action import entropy_terms as entropy_terms
 from theory.architecture import Architecture as Architecture
 from theory.attended_inputs import attended_inputs as attended_inputs
+from theory.attended_inputs import pair_matrices as pair_matrices
 from theory.attended_inputs import path_features as path_features
 from theory.attention_kernel import Similarity as Similarity
 from theory.attention_kernel import attention_kernel as attention_kernel

@@ -36,6 +36,18 @@ def attend_example(
     return token_weights @ inputs
 
 
+def pair_matrices(
+    attention: Float[Array, "example head key query"],
+) -> Float[Array, "example path key query"]:
+    """Path matrices Ω^{(h',h)} = Ω_{h'} ∘ Ω_h of two layers of weights that mix tokens once.
+
+    The lower layer weighs with Ω_{h'}, the upper one with Ω_h, entry by entry; h' is slowest, as
+    in the flat order of paths. In `attended_inputs` they stand for the matrices of both layers.
+    """
+    products = attention[:, :, None] * attention[:, None, :]
+    return products.reshape(attention.shape[0], -1, *attention.shape[2:])
+
+
 @partial(jax.jit, static_argnames="readout")
 def attended_inputs(
     inputs: Float[Array, "example token channel"],

@@ -25,13 +25,17 @@ from theory.accuracy import correct, labels_are_classes
 class Compared:
     """One quantity from the theory and from the draws.
 
-    difference = sampled − theory, in units of the MCSE and relative to |sampled|.
+    difference = sampled − theory, in units of the MCSE and relative to |sampled|. Without a theory
+    it and the differences are None.
     """
 
-    theory: np.ndarray
+    theory: np.ndarray | None
     sampled: Estimate
 
     def as_dict(self) -> dict:
+        if self.theory is None:
+            absent = dict.fromkeys(("theory", "difference_in_mcse", "relative_difference"))
+            return {"sampled": self.sampled.value, "mcse": self.sampled.mcse} | absent
         difference = self.sampled.value - self.theory
         with np.errstate(divide="ignore", invalid="ignore"):
             in_mcse = difference / self.sampled.mcse
@@ -46,34 +50,38 @@ class Compared:
 
 
 def compare_draws(
-    theory: xr.Dataset,
+    theory: xr.Dataset | None,
     draws: Mapping[str, np.ndarray],
     moments: Mapping[str, BatchMoments],
     labels_test: np.ndarray | None,
 ) -> dict[str, dict]:
     """U_l, predictors, accuracy, head scores and cosines: theory against draws [chain, draw, …].
 
-    Theory and draws differ by O(1/N) at finite width, whatever the number of draws.
+    Theory and draws differ by O(1/N) at finite width, whatever the number of draws. Without a
+    theory there are the samples with their errors, and None in its place.
     """
+
+    def predicted(name: str) -> np.ndarray | None:
+        return None if theory is None else theory[name].values
+
     compared = {
-        name: Compared(theory[name].values, mean_of(values)).as_dict()
+        name: Compared(predicted(name), mean_of(values)).as_dict()
         for name, values in draws.items()
-        if name in theory and "order_parameter" in name
+        if "order_parameter" in name and (theory is None or name in theory)
     }
     predictor = predictor_estimates(draws, moments)
     for name, estimate in (("mean", predictor.mean), ("variance", predictor.variance)):
-        values = theory[f"predictor_{name}"].values
-        compared[f"predictor_{name}"] = Compared(values, estimate).as_dict()
+        compared[f"predictor_{name}"] = Compared(predicted(f"predictor_{name}"), estimate).as_dict()
     if predictor.parts:
         compared["predictor_variance"] |= {
             name: {"value": part.value, "mcse": part.mcse} for name, part in predictor.parts.items()
         }
     compared["accuracy"] = {
-        "theory": float(theory["accuracy_theory"]),
-        "gp": float(theory["accuracy_gp"]),
+        "theory": None if theory is None else float(theory["accuracy_theory"]),
+        "gp": None if theory is None else float(theory["accuracy_gp"]),
         "sampled": sampled_accuracy(predictor.batches, labels_test),
     }
-    if "order_parameter" in draws and "head_score" in theory:
+    if theory is not None and "order_parameter" in draws and "head_score" in theory:
         overlaps = draws["order_parameter"]
         scores = sampled_head_scores(theory, overlaps)
         if scores is not None:

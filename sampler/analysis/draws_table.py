@@ -11,17 +11,18 @@ from sampler.analysis.labels import (
     predictor_dimensions,
     squeeze_output,
 )
-from sampler.analysis.validation import validation_draws
+from sampler.analysis.validation import validation_draws, validation_predictors
 from sampler.mcmc.draws import BatchMoments, DrawCollector
 from sampler.posterior.weight_draws import WeightDraws
-from sampler.problem import Problem
+from sampler.problem import AnyProblem
+from sampler.token_problem import TokenProblem
 from theory import Architecture
 
 PER_TEST_EXAMPLE = ("predictor", "predictor_mean", "predictor_variance")
 
 
 def draws_tree(
-    problem: Problem,
+    problem: AnyProblem,
     collected: DrawCollector,
     attributes: Mapping,
     weights: WeightDraws | None = None,
@@ -34,6 +35,7 @@ def draws_tree(
     """
     arch = problem.architecture
     drawn = collected.draws
+    validated = drawn.pop("predictor_validation", None)
     posterior = {
         name: (("chain", "draw", *quantity_dimensions(name, arch)), stored_values(name, values))
         for name, values in drawn.items()
@@ -43,13 +45,16 @@ def draws_tree(
         "sample_stats": statistics_table(collected.statistics, attributes),
         "warmup_sample_stats": statistics_table(collected.warmup_statistics, attributes),
         "observed_data": label(
-            xr.Dataset({"y": (("example", "output"), np.asarray(problem.learning.labels))}), problem
+            xr.Dataset({"y": (("example", "output"), np.asarray(problem.labels))}), problem
         ),
         "constant_data": constant_table(problem),
     }
     if weights is not None:
         groups["posterior_weights"] = weights_table(problem, weights).assign_attrs(attributes)
-    validation = validation_draws(problem, drawn["order_parameter"])
+    if isinstance(problem, TokenProblem):
+        validation = None if validated is None else validation_predictors(problem, validated)
+    else:
+        validation = validation_draws(problem, drawn["order_parameter"])
     if validation is not None:
         groups["validation"] = validation.assign_attrs(attributes)
     for name, moments in collected.moments.items():
@@ -77,7 +82,7 @@ def weight_dimensions(architecture: Architecture) -> dict[str, tuple[str, ...]]:
     return axes | {"a": ("output", units[-1])}
 
 
-def weights_table(problem: Problem, drawn: WeightDraws) -> xr.Dataset:
+def weights_table(problem: AnyProblem, drawn: WeightDraws) -> xr.Dataset:
     """Weights [chain, draw, …] of the draws they belong to."""
     axes = weight_dimensions(problem.architecture)
     columns = {
@@ -115,15 +120,15 @@ def statistics_table(statistics: Mapping[str, np.ndarray], attributes: Mapping) 
     return xr.Dataset(columns, coords=coordinates).assign_attrs(attributes)
 
 
-def constant_table(problem: Problem) -> xr.Dataset:
+def constant_table(problem: AnyProblem) -> xr.Dataset:
     """Temperature, widths and test labels."""
-    columns = {"temperature": ((), problem.learning.temperature)}
+    columns = {"temperature": ((), problem.temperature)}
     if problem.labels_test is not None:
         columns["labels_test"] = (("test_example", "output"), problem.labels_test)
     return label(xr.Dataset(columns), problem)
 
 
-def moments_table(name: str, moments: BatchMoments, problem: Problem) -> xr.Dataset:
+def moments_table(name: str, moments: BatchMoments, problem: AnyProblem) -> xr.Dataset:
     axes = ("chain", "batch", *quantity_dimensions(name, problem.architecture))
     columns = {
         "mean": (axes, squeeze_output(moments.mean)),

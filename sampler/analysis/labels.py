@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 import xarray as xr
 
-from sampler.problem import Problem
+from sampler.problem import AnyProblem
 
 
 def order_parameter_dimensions(layers: int) -> list[tuple[str, tuple[str, str]]]:
@@ -28,7 +28,7 @@ def squeeze_output(values: np.ndarray) -> np.ndarray:
     return values[..., 0] if values.shape[-1] == 1 else values
 
 
-def label(table: xr.Dataset, problem: Problem) -> xr.Dataset:
+def label(table: xr.Dataset, problem: AnyProblem) -> xr.Dataset:
     """Give every axis of a table a coordinate: names of paths, numbers for the rest.
 
     A trailing underscore marks the second axis of a square matrix, which has the same names.
@@ -46,7 +46,7 @@ def label(table: xr.Dataset, problem: Problem) -> xr.Dataset:
     )
 
 
-def indexed(names: Iterable[str], problem: Problem) -> list[str]:
+def indexed(names: Iterable[str], problem: AnyProblem) -> list[str]:
     """Names of the rows of an order parameter: the output is added where there are several."""
     outputs = problem.architecture.outputs
     if outputs == 1:

@@ -9,7 +9,8 @@ import xarray as xr
 
 from sampler.analysis.estimate import batch_means, bootstrap
 from sampler.analysis.labels import label
-from sampler.problem import Problem
+from sampler.problem import AnyProblem, Problem
+from sampler.token_problem import TokenProblem
 from theory import LearningProblem, OrderParameters, Predictor, predict, sub_network
 from theory.accuracy import correct, labels_are_classes
 
@@ -75,20 +76,45 @@ def validation_draws(problem: Problem, order_parameters: np.ndarray) -> xr.Datas
     """
     if problem.attended_validation is None:
         return None
-    chains, draws = order_parameters.shape[:2]
-    kept = max(1, min(draws, MOST_DRAWS // chains))
-    chosen = np.arange(kept) * draws // kept
+    chains = order_parameters.shape[0]
+    chosen = kept_draws(*order_parameters.shape[:2])
     with jax.enable_x64(True):
         factors = square_roots(order_parameters[:, chosen])
         predictor = Predictor.for_examples(problem.learning, problem.attended_validation)
         moments = _predict_each(predictor, jnp.asarray(factors.reshape(-1, *factors.shape[2:])))
+    mean, variance = (
+        np.asarray(values).reshape(chains, chosen.size, *values.shape[1:]) for values in moments
+    )
+    return validation_table(problem, chosen, mean, variance)
+
+
+def validation_predictors(problem: TokenProblem, predictors: np.ndarray) -> xr.Dataset:
+    """The same of draws of all weights, f on the validation split [chain, draw, example, output].
+
+    Given the weights f is known: its mean is f itself and its variance zero.
+    """
+    chosen = kept_draws(*predictors.shape[:2])
+    mean = np.asarray(predictors[:, chosen], dtype=np.float64)
+    return validation_table(problem, chosen, mean, np.zeros_like(mean))
+
+
+def kept_draws(chains: int, draws: int) -> np.ndarray:
+    """Evenly spaced draws of each chain, of all chains `MOST_DRAWS` at most."""
+    kept = max(1, min(draws, MOST_DRAWS // chains))
+    return np.arange(kept) * draws // kept
+
+
+def validation_table(
+    problem: AnyProblem, chosen: np.ndarray, mean: np.ndarray, variance: np.ndarray
+) -> xr.Dataset:
+    """Mean and variance of f [chain, draw, example, output] in the chosen draws, and labels."""
     axes = ("chain", "draw", "validation_example", "output")
     columns = {
-        name: (axes, np.asarray(values).reshape(chains, kept, *values.shape[1:]))
-        for name, values in zip(("predictor_mean", "predictor_variance"), moments, strict=True)
+        "predictor_mean": (axes, mean),
+        "predictor_variance": (axes, variance),
+        "labels": (axes[2:], problem.labels_validation),
+        "temperature": ((), problem.temperature),
     }
-    columns["labels"] = (axes[2:], problem.labels_validation)
-    columns["temperature"] = ((), problem.learning.temperature)
     return label(xr.Dataset(columns), problem).assign_coords(draw=chosen)
 
 

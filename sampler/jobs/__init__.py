@@ -3,6 +3,7 @@
 recipe            Recipe, and load_recipe from a TOML file
 recipe_sections   the sections of a recipe, with their defaults
 training_recipe   recipes of `train`; image_section and training_section are its sections
+network_fit       what a network asks of the other settings
 recipe_problems   what is wrong with a recipe, in one line
 toml_text         settings written as TOML
 run_directory     what a run directory is called, and how files get there

@@ -3,7 +3,7 @@
 from math import prod
 
 from sampler.jobs.recipe import Recipe
-from sampler.tasks.task import Split, Task
+from sampler.tasks.task import Split, Task, paired
 
 NUMBER_BYTES = 8  # float64
 
@@ -56,12 +56,15 @@ def gradient_operations(recipe: Recipe, task: Task) -> int:
     """Operations of one gradient of the log posterior in the recipe's space, leading order.
 
     Weights are contracted along the paths first, 2 (Σ_l p_l N_l N_{l+1} + p_1 N_1 D) operations,
-    then with the attended inputs, 2 P p_1 D; integrated spaces assemble K, factorise it and invert
-    the factor instead, 2 O² P² per pair of paths and 2 (P O)³. A gradient costs three times that.
+    then with the attended inputs, 2 P p_1 D; outside the theory it goes token by token.
+    Integrated spaces assemble K, factorise it and invert the factor instead, 2 O² P² per pair of
+    paths and 2 (P O)³. A gradient costs three times that.
     """
     widths = recipe.network.layer_widths(task.layers)
     rows = order_parameter_sizes(task.heads, task.outputs)
     examples = task.train.examples
+    if not recipe.network.fits_theory:
+        return 3 * 2 * examples * token_operations(widths, task)
     contraction = sum(p * n * m for p, n, m in zip(rows[:-1], widths[:-1], widths[1:], strict=True))
     integrated = task.outputs**2 * path_pairs(task) * examples**2 + (examples * task.outputs) ** 3
     by_space = {
@@ -70,6 +73,22 @@ def gradient_operations(recipe: Recipe, task: Task) -> int:
         "order_parameters": integrated,
     }
     return 3 * 2 * by_space[recipe.sampler.space]
+
+
+def token_operations(widths: tuple[int, ...], task: Task) -> int:
+    """Products of one example that is followed token by token, leading order.
+
+    Every token meets the values of all heads, T H N_l N_{l+1}, and is mixed with all others,
+    T² H N_{l+1}; a hypernetwork mixes twice and has the outputs of its heads besides.
+    """
+    tokens, total, layer = task.train.tokens, task.train.tokens * task.channels * widths[0], 0
+    for is_pair in task.pairs:
+        heads = task.heads[layer]
+        mixing = tokens**2 * heads * widths[layer + 1]
+        for step in range(1 + is_pair):
+            total += tokens * heads * widths[layer + step] * widths[layer + step + 1] + mixing
+        layer += 1 + is_pair
+    return total + task.outputs * widths[-1]
 
 
 def sizes(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
@@ -86,12 +105,19 @@ def sizes(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
         ("outputs O", f"{task.outputs}"),
         ("attention layers L", f"{task.layers}"),
         ("heads per layer", "; ".join(", ".join(names) for names in task.head_names)),
-        ("attention paths Π", f"{len(task.path_names)}: {', '.join(task.path_names[:16])}"),
+        ("attention paths Π", paths_text(recipe, task)),
         ("widths N_1 … N_L, N_a", ", ".join(map(str, widths))),
         ("variances σ0² … σL², σa²", ", ".join(map(str, layer_variances(recipe, task)))),
         ("parameters of U_1 … U_L, U_a", f"{sum(p * (p + 1) // 2 for p in rows)}"),
         ("weights", f"{weights:,}"),
     ]
+
+
+def paths_text(recipe: Recipe, task: Task) -> str:
+    """The paths, or why there is no sum over them."""
+    if not recipe.network.fits_theory:
+        return "none: outside the theory, sampled token by token"
+    return f"{len(task.path_names)}: {', '.join(task.path_names[:16])}"
 
 
 def validation_text(task: Task) -> str:
@@ -112,14 +138,20 @@ def memory(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     attended = sum(split.examples for split in task.splits)
     settings = recipe.sampler
     widths = recipe.network.layer_widths(task.layers)
-    per_draw = sum(p * p for p in order_parameter_sizes(task.heads, outputs)) + tests * outputs
+    order_parameters = order_parameter_sizes(task.heads, outputs)
+    per_draw = tests * outputs
+    if recipe.network.fits_theory:
+        per_draw += sum(p * p for p in order_parameters)
     if settings.keep_weights:
         per_draw += weight_count(task.channels, task.heads, widths, outputs)
-    return [
-        ("inputs and attention", byte_text(sum(map(numbers_of, task.splits)))),
+    of_theory = [
         ("attended inputs", byte_text(attended * paths * task.channels)),
         ("path kernels, if stored", byte_text(path_pairs(task) * examples**2)),
         ("kernel K", byte_text((examples * outputs) ** 2)),
+    ]
+    return [
+        ("inputs and attention", byte_text(sum(map(numbers_of, task.splits)))),
+        *(of_theory if recipe.network.fits_theory else []),
         ("stored draws", byte_text(settings.chains * settings.draws_per_chain * per_draw)),
     ]
 
@@ -133,12 +165,15 @@ def cost(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     steps = settings.leapfrog_steps if hmc else 2**settings.max_tree_depth - 1
     draws = settings.chains * (settings.warmup_steps + settings.draws_per_chain * settings.thinning)
     pairs = task.outputs**2 * path_pairs(task)
-    return [
+    of_theory = [
         ("Cholesky factor of K, (P·O)³/3", f"{rows**3 / 3:.1e}"),
         (
             "kernel K(U_1), 2 O² P² for each pair of paths",
             f"{2 * pairs * task.train.examples**2:.1e}",
         ),
+    ]
+    return [
+        *(of_theory if recipe.network.fits_theory else []),
         (f"gradient, space {settings.space}", f"{gradient:.1e}"),
         ("leapfrog steps per draw" + ("" if hmc else ", at most"), f"{steps}"),
         ("all chains, all draws, at most", f"{gradient * steps * draws:.1e}"),
@@ -148,15 +183,20 @@ def cost(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
 def sweep_points(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     lines = []
     for label, point in recipe.points():
-        widths = point.network.layer_widths(task.layers)
+        # A sweep may make hypernetworks of the same layers of attention.
+        of_attention = tuple(omega.shape[1] for omega in task.train.attention)
+        heads = paired(of_attention, point.network.hypernetworks(len(of_attention)))
+        widths = point.network.layer_widths(len(heads))
         settings = point.sampler
-        weights = weight_count(task.channels, task.heads, widths, task.outputs)
-        what = "theory and sampling"
+        weights = weight_count(task.channels, heads, widths, task.outputs)
+        solved = point.network.fits_theory
+        what = "theory and sampling" if solved else "sampling (outside the theory)"
+        alone = "theory only" if solved else "nothing"
         limit = settings.largest_width.get(settings.space)
         if limit is not None and max(widths) > limit:
-            what = f"theory only (wider than {limit})"
+            what = f"{alone} (wider than {limit})"
         elif not settings.samples_at(max(widths)):
-            what = "theory only (not in sampler.at_widths)"
+            what = f"{alone} (not in sampler.at_widths)"
         elif settings.points == "selected":
             what = "theory, and sampling if its temperature is chosen"
         lines.append((label, f"{weights:,} weights; {what}"))

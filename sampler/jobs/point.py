@@ -72,7 +72,8 @@ def finished_earlier(point: SweepPoint) -> ExitCode | None:
     from sampler.jobs.storage import DRAWS_FILE, THEORY_FILE
 
     sampled = "sample" in read_manifest(point.directory).get("seconds", {})
-    files = [RECIPE_FILE, THEORY_FILE, *([DRAWS_FILE] if sampled else [])]
+    solved = point.recipe.network.fits_theory
+    files = [RECIPE_FILE, *([THEORY_FILE] if solved else []), *([DRAWS_FILE] if sampled else [])]
     code = finished_code(point.directory, COMMAND, files)
     if code is None:
         return None

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError, model_validator
 
 from sampler.errors import InputError, one_line
+from sampler.jobs.network_fit import check_network, check_sampler_fits
 from sampler.jobs.recipe_problems import recipe_error
 from sampler.jobs.recipe_sections import (
     ArraysSection,
@@ -151,6 +152,7 @@ def make_recipe(settings: dict[str, Any]) -> Recipe:
             settings["attention"],
             "remove this section: the attention matrices come with this task",
         )
+    check_sampler_fits(recipe.network, recipe.sampler)
     return recipe
 
 
@@ -160,9 +162,7 @@ def check_layers(recipe: Recipe) -> None:
     A recipe with arrays or a model does not tell: its lists are checked when those are read.
     """
     if recipe.attention is not None:
-        layers = len(recipe.attention.heads)
-        recipe.network.layer_widths(layers)
-        recipe.network.layer_variances(layers)
+        check_network(recipe.network, len(recipe.attention.heads))
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -149,17 +149,47 @@ def draws_or_table(value: object) -> object:
 
 
 class NetworkSection(Section):
-    """The network: widths, prior variances, token readout, and the heads it keeps."""
+    """The network: widths, prior variances, token readout, the heads it keeps, and its layers.
+
+    `hypernetwork` says, for all layers of attention or in a list for each, whether its heads make
+    two layers of weights, of values and of outputs, each with a width and a variance of its own.
+    `values` "relu" and `layer_norm` are outside the theory: such a network is only sampled. `heads`
+    counts the heads of attention, layer by layer.
+    """
 
     widths: Annotated[int | tuple[int, ...], BeforeValidator(count_or_counts)]
     variances: Annotated[float | tuple[float, ...], BeforeValidator(positive_or_positives)] = 1.0
     readout: Literal["last", "first", "mean"] = "last"
     heads: tuple[tuple[CountFromZero, ...], ...] | None = None
+    hypernetwork: Switch | tuple[Switch, ...] = False
+    values: Literal["linear", "relu"] = "linear"
+    layer_norm: Switch = False
 
     @field_validator("heads")
     @classmethod
     def keeps_different_heads(cls, heads):
         return heads if heads is None else check_kept_heads(heads)
+
+    @property
+    def fits_theory(self) -> bool:
+        """Whether the network is a sum over attention paths."""
+        return self.values == "linear" and not self.layer_norm
+
+    def hypernetworks(self, attention_layers: int) -> tuple[bool, ...]:
+        """Whether each layer of attention is a hypernetwork; InputError if a list does not fit."""
+        if isinstance(self.hypernetwork, bool):
+            return (self.hypernetwork,) * attention_layers
+        if len(self.hypernetwork) != attention_layers:
+            raise InputError(
+                "network.hypernetwork",
+                list(self.hypernetwork),
+                f"give true, false, or a list of {attention_layers}, one per layer of attention",
+            )
+        return self.hypernetwork
+
+    def layers(self, attention_layers: int) -> int:
+        """L, the layers of value weights: two for each hypernetwork."""
+        return attention_layers + sum(self.hypernetworks(attention_layers))
 
     def layer_widths(self, layers: int) -> tuple[int, ...]:
         """Hidden widths (N_1, …, N_L, N_a); InputError if the list does not fit the layers."""
@@ -271,7 +301,7 @@ def expanded(field: str, value: object, length: int, form: str, layers: int) -> 
         raise InputError(
             field,
             list(value),
-            f"give one number or a list {form} of {length} numbers, for {layers} attention layers",
+            f"give one number or a list {form} of {length} numbers, for {layers} layers of values",
         )
     return value
 

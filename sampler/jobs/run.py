@@ -36,7 +36,7 @@ from sampler.presentation.summary import (
     diagnostics_text,
     theory_text,
 )
-from sampler.problem import Problem, make_problem
+from sampler.problem import AnyProblem, make_problem
 from sampler.tasks.make import make_task
 from sampler.tasks.task import Task
 
@@ -54,7 +54,7 @@ class Point:
     sampling: bool = True
 
     @cached_property
-    def problem(self) -> Problem:
+    def problem(self) -> AnyProblem:
         """What theory and samplers work on; made when the first of them has something to do."""
         return make_problem(self.recipe, self.task)
 
@@ -62,6 +62,11 @@ class Point:
         """Whether this point is sampled, or left to theory by its width or by its sweep."""
         widest = max(self.recipe.network.layer_widths(self.task.layers))
         return self.sampling and self.recipe.sampler.samples_at(widest)
+
+    @property
+    def solved(self) -> bool:
+        """Whether this point has a theory; a network that has none is only sampled."""
+        return self.recipe.network.fits_theory
 
     def keeper(self) -> ChainKeeper:
         """Keeps the chains of this point on disk."""
@@ -145,7 +150,10 @@ def finished_with(command: str, point: Point) -> ExitCode | None:
     files = {
         "solve": [THEORY_FILE],
         "sample": [DRAWS_FILE, COMPARISON_FILE],
-        "run": [THEORY_FILE, *([DRAWS_FILE, COMPARISON_FILE] if point.sampled() else [])],
+        "run": [
+            *([THEORY_FILE] if point.solved else []),
+            *([DRAWS_FILE, COMPARISON_FILE] if point.sampled() else []),
+        ],
     }[command]
     return finished_code(point.directory, command, files)
 
@@ -186,7 +194,10 @@ def figures(directory: Path) -> ExitCode:
 
 
 def _run(point: Point) -> ExitCode:
-    code = _solve(point)
+    if not (point.solved or point.sampled()):
+        print("this network has no theory, and is not sampled at this width: nothing to do")
+        return ExitCode.OK
+    code = _solve(point) if point.solved else ExitCode.OK
     if point.sampled():
         code = max(code, _sample(point))
         print(comparison_text(point.directory), flush=True)
@@ -230,11 +241,12 @@ def _timed(point: Point, stage: str) -> Iterator[None]:
 
 def _same_task(one: Recipe, other: Recipe) -> bool:
     """Whether two recipes ask for the same data, attention and heads."""
-    return (one.task, one.attention, one.network.heads) == (
-        other.task,
-        other.attention,
-        other.network.heads,
-    )
+
+    def asked(recipe: Recipe) -> tuple:
+        network = recipe.network
+        return recipe.task, recipe.attention, network.heads, network.hypernetwork
+
+    return asked(one) == asked(other)
 
 
 def _verdict(verdict: str) -> ExitCode:

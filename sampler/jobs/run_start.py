@@ -7,6 +7,7 @@ from sampler.jobs.claim import claim_directory
 from sampler.jobs.fingerprint import fingerprint
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.lock import locked, remove_lock_of_lost_host
+from sampler.jobs.network_fit import refuse_without_theory
 from sampler.jobs.recipe import Recipe
 from sampler.numerics import use_float64
 from sampler.tasks.make import make_task
@@ -22,6 +23,9 @@ def start_run(
     """
     if recipe.sweep and recipe.sampler.points == "selected" and command == "sample":
         raise InputError("sampler.points", "selected", "use `run`: theory chooses what is sampled")
+    if command == "solve":
+        for _, point in recipe.points():
+            refuse_without_theory(point.network, "use `run` or `sample`")
     task = make_task(recipe)
     claim_directory(directory, recipe, command, fingerprint(recipe, task))
     if alone:

@@ -24,6 +24,7 @@ from sampler.jobs.importance_stage import draw_independently
 from sampler.jobs.json_file import write_json
 from sampler.jobs.progress import LOG, SamplingProgress
 from sampler.jobs.recipe import Recipe
+from sampler.jobs.recipe_sections import SamplerSection
 from sampler.jobs.storage import (
     COMPARISON_FILE,
     THEORY_FILE,
@@ -37,8 +38,11 @@ from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.settings import ChainSettings
 from sampler.posterior.make_space import make_space
+from sampler.posterior.space import SampledSpace
+from sampler.posterior.token_space import token_space
 from sampler.posterior.weight_draws import WeightDraws, refuse_unusable_count, weight_draws
-from sampler.problem import Problem
+from sampler.problem import AnyProblem, Problem
+from sampler.token_problem import TokenProblem
 from theory import LearningProblem, solve_saddle_point
 
 
@@ -58,7 +62,7 @@ def solve_stage(problem: Problem, recipe: Recipe, directory: Path) -> xr.Dataset
 
 
 def sample_stage(
-    problem: Problem, recipe: Recipe, directory: Path, keeper: ChainKeeper
+    problem: AnyProblem, recipe: Recipe, directory: Path, keeper: ChainKeeper
 ) -> xr.DataTree:
     """Draw from the posterior in the recipe's space and precision, and store `draws.nc`.
 
@@ -69,12 +73,10 @@ def sample_stage(
     started = time.perf_counter()
     collected = DrawCollector(settings.draws_per_chain)
     with jax.enable_x64(settings.precision == "float64"), SamplingProgress() as progress:
-        learning = problem.learning.astype(settings.precision)
-        attended_test = jnp.asarray(problem.attended_test, settings.precision)
-        space = make_space(settings.space, learning, attended_test, settings.keep_weights)
-
+        space = space_of(problem, settings)
         chains, outcome = chain_settings(recipe), None
         if settings.algorithm == "importance":
+            learning = problem.learning.astype(settings.precision)
             outcome = draw_independently(learning, space, chains)
             LOG.info(outcome.weighted.explain())
             print(outcome.explain())
@@ -91,6 +93,7 @@ def sample_stage(
             sample_in_chunks(space, chains, on_chunk, earlier)
         weights = None
         if settings.weight_draws:
+            learning = problem.learning.astype(settings.precision)
             weights = draw_weights_back(learning, collected.draws, settings)
     independent = outcome is not None and outcome.chunk is not None
     attributes = {
@@ -108,7 +111,19 @@ def sample_stage(
     return tree
 
 
-def refuse_impossible_weights(problem: Problem, recipe: Recipe) -> None:
+def space_of(problem: AnyProblem, settings: SamplerSection) -> SampledSpace:
+    """The space to be sampled, in the recipe's precision."""
+    if isinstance(problem, TokenProblem):
+        return token_space(problem.astype(settings.precision), settings.keep_weights)
+    return make_space(
+        settings.space,
+        problem.learning.astype(settings.precision),
+        jnp.asarray(problem.attended_test, settings.precision),
+        settings.keep_weights,
+    )
+
+
+def refuse_impossible_weights(problem: AnyProblem, recipe: Recipe) -> None:
     """Raise InputError before any sampling if the weight draws asked for would not fit."""
     settings = recipe.sampler
     if settings.weight_draws:
@@ -156,19 +171,20 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
 
 
 def compare_stage(directory: Path) -> dict:
-    """Compare stored draws with the stored theory, and store `comparison.json`."""
+    """Compare stored draws with the stored theory, and store `comparison.json`.
+
+    Without a theory it holds what the samples say, and null for everything that needs a theory.
+    """
     tree = read_draws(directory)
     diagnostics = diagnose_stage(tree)
     comparison = {"diagnostics": diagnostics.as_dict(), "cost": cost(tree, diagnostics)}
     theory = read_theory(directory) if (directory / THEORY_FILE).is_file() else None
     comparison |= validation_comparison(theory, tree)
+    compared = compare_draws(theory, stored_draws(tree), stored_moments(tree), stored_labels(tree))
     if theory is not None:
-        compared = compare_draws(
-            theory, stored_draws(tree), stored_moments(tree), stored_labels(tree)
-        )
         tree["comparison"] = xr.DataTree(comparison_table(compared, theory))
         write_draws(directory, tree)
-        comparison |= compared
+    comparison |= compared
     write_json(directory / COMPARISON_FILE, comparison)
     return comparison
 
@@ -176,10 +192,11 @@ def compare_stage(directory: Path) -> dict:
 def cost(tree: xr.DataTree, diagnostics: Diagnostics) -> dict:
     """Seconds, gradients, and effective draws per second of the worst element of U_1.
 
-    Seconds include compilation and warm-up.
+    Seconds include compilation and warm-up. Without U_1 it is the worst test example that counts.
     """
     attributes = tree["sample_stats"].attrs
-    worst = diagnostics.quantities.get("order_parameter")
+    judged = diagnostics.quantities
+    worst = judged.get("order_parameter", judged.get("predictor"))
     ess = float("nan") if worst is None else min(worst.ess_bulk, worst.ess_tail)
     return {
         "seconds": float(attributes["seconds"]),

@@ -3,6 +3,7 @@
 space                  what a sampler needs to know of a posterior
 make_space             the space that a recipe names
 weight_model, weight_space                    all network weights
+token_space            all weights of a network outside the theory
 upper_weight_model, upper_weight_space        V_0 integrated out, and drawn back at every draw
 wishart_chain, order_parameter_model, order_parameter_space
                        all weights integrated out: exact at any width

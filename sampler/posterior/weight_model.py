@@ -21,7 +21,15 @@ def weight_model(
     exp(−Σ |f(x_μ) − y_μ|² / (2𝒯)) Π N(weights; 0, σ²). Source: arXiv 2405.15926, posterior.
     """
     weights = sample_weights(architecture, tuple(architecture.weight_shapes), labels.dtype)
-    outputs = predict(weights, attended, architecture)
+    observe_labels(predict(weights, attended, architecture), labels, temperature)
+
+
+def observe_labels(
+    outputs: Float[Array, "example output"],
+    labels: Float[Array, "example output"],
+    temperature: Float[Array, ""] | float,
+) -> None:
+    """The tempered likelihood, y ~ N(f(x), 𝒯)."""
     numpyro.sample("y", dist.Normal(outputs, jnp.sqrt(temperature)).to_event(2), obs=labels)
 
 

@@ -25,8 +25,9 @@ from sampler.presentation.order_parameter_matrix import (
     draw_order_parameter_grid,
 )
 from sampler.presentation.predictor_scatter import ComparedPredictor, draw_predictor
-from sampler.presentation.rank_plot import draw_ranks
-from sampler.presentation.stored_run import StoredRun, read_stored_run
+from sampler.presentation.rank_plot import draw_predictor_ranks, draw_ranks
+from sampler.presentation.sampled_predictor import draw_sampled_predictor
+from sampler.presentation.stored_run import StoredRun, has_results, read_stored_run
 from sampler.presentation.stored_sweep import StoredSweep, read_stored_sweep
 from sampler.presentation.style import (
     GAUSSIAN_PROCESS,
@@ -39,6 +40,7 @@ from sampler.presentation.style import (
 )
 from sampler.presentation.temperature_choice import draw_temperature_choice
 
+RANKED_EXAMPLES = 6  # whose ranks are shown where no order parameter is sampled
 SHOWN_WIDTHS = (100, 1000)  # whose order parameters a sweep shows beside its smallest width's
 
 
@@ -57,6 +59,8 @@ def draw_run_figures(directory: Path) -> list[Path]:
             "kernel_alignment": _alignment(run),
             "accuracy": _accuracy(run),
             "order_parameter_ranks": _ranks(run),
+            "predictor_sampled": _predictor_alone(run),
+            "predictor_ranks": _predictor_ranks(run),
         }
         return _save(figures, Path(directory) / "figures")
 
@@ -67,11 +71,8 @@ def draw_sweep_figures(directory: Path) -> list[Path]:
     Reads `sweep.csv` and the run directories it names; a run that is not there is left out.
     """
     sweep = read_stored_sweep(Path(directory))
-    runs = [
-        read_stored_run(place) if (place / "theory.nc").is_file() else None
-        for place in sweep.directories
-    ]
-    solved = next((run for run in runs if run is not None), None)
+    runs = [read_stored_run(place) if has_results(place) else None for place in sweep.directories]
+    solved = next((run for run in runs if run is not None and run.theory is not None), None)
     with figure_style():
         chosen = draw_temperature_choice(Path(directory), None if solved is None else solved.theory)
         figures = {
@@ -169,11 +170,31 @@ def _ranks(run: StoredRun) -> Figure | None:
     return draw_ranks(run.draws.values, names, run.setting)
 
 
+def _predictor_alone(run: StoredRun) -> Figure | None:
+    """Mean and deviation of f where there is no theory to hold them against."""
+    tables = [(run.comparison or {}).get(f"predictor_{name}") for name in ("mean", "variance")]
+    if run.theory is not None or not all(tables):
+        return None
+    mean, variance = (np.array(table["sampled"], dtype=np.float64) for table in tables)
+    return draw_sampled_predictor(mean, variance, run.labels, run.sampled_label, run.setting)
+
+
+def _predictor_ranks(run: StoredRun) -> Figure | None:
+    """Ranks of f at a few test examples, where no order parameter is sampled."""
+    if run.predictor is None:
+        return None
+    values = run.predictor.values
+    flat = values.reshape(*values.shape[:2], -1)
+    chosen = np.unique(np.linspace(0, flat.shape[2] - 1, RANKED_EXAMPLES).astype(int))
+    names = [f"test {place}" for place in chosen // (flat.shape[2] // values.shape[2])]
+    return draw_predictor_ranks(flat[:, :, chosen], names, run.setting)
+
+
 def _accuracy(run: StoredRun) -> Figure | None:
     theory = run.theory_values("accuracy_theory")
-    if theory is None:
+    if run.theory is not None and theory is None:
         return None
-    rows = [AccuracyRow("theory", float(theory), THEORY)]
+    rows = [] if theory is None else [AccuracyRow("theory", float(theory), THEORY)]
     sampled = ((run.comparison or {}).get("accuracy") or {}).get("sampled")
     if sampled and sampled.get("value") is not None:
         errors = {name: sampled.get(name) for name in ("mcse", "binomial_error")}
@@ -181,6 +202,8 @@ def _accuracy(run: StoredRun) -> Figure | None:
     gaussian_process = run.theory_values("accuracy_gp")
     if gaussian_process is not None:
         rows.append(AccuracyRow("GP, all paths", float(gaussian_process), GAUSSIAN_PROCESS))
+    if run.theory is None:
+        return draw_accuracy(rows, run.setting) if rows else None
     if "accuracy_gp_subnetwork" in run.theory:
         limits = run.theory["accuracy_gp_subnetwork"]
         for place, label in enumerate(limits["subnetwork"].values):
@@ -198,7 +221,8 @@ def _accuracy(run: StoredRun) -> Figure | None:
 
 def _sweep_accuracy(sweep: StoredSweep, runs: list[StoredRun | None]) -> Figure | None:
     theory = sweep.values("accuracy_theory")
-    if not np.isfinite(theory).any():
+    known = (theory, sweep.values("accuracy_sampled"))
+    if not any(np.isfinite(accuracy).any() for accuracy in known):
         return None
     curves = AccuracyCurves(
         theory=theory,
@@ -231,7 +255,7 @@ def _sampled_accuracies(sweep: StoredSweep, runs: list[StoredRun | None]) -> lis
 
 
 def _sweep_order_parameters(sweep: StoredSweep, runs: list[StoredRun | None]) -> Figure | None:
-    solved = [row for row, run in enumerate(runs) if run is not None]
+    solved = [row for row, run in enumerate(runs) if run is not None and run.theory is not None]
     if not solved:
         return None
     if sweep.widths is None:

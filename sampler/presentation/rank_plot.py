@@ -54,6 +54,26 @@ def draw_ranks(draws: np.ndarray, path_names: list[str], setting: str) -> Figure
     return figure
 
 
+def draw_predictor_ranks(draws: np.ndarray, names: list[str], setting: str) -> Figure:
+    """Draw the rank histograms of f at some test examples: draws [chain, draw, example]."""
+    columns = min(3, len(names))
+    rows = -(-len(names) // columns)
+    figure = new_figure(max(1.75 * columns, 5.2) + 1.4, 1.45 * rows + 1.3)
+    figure.suptitle("Ranks of $f(x)$ by chain" + (f", {setting}" if setting else ""))
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    for place, ax in enumerate(grid.flat):
+        if place >= len(names):
+            ax.set_axis_off()
+            continue
+        _draw_element(ax, draws[:, :, place])
+        ax.set_title(names[place], fontsize=8.0)
+    grid[0, 0].set_ylim(bottom=0.0)
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside right upper")
+    figure.supxlabel("rank among all draws (fraction)", fontsize=10.0)
+    figure.supylabel("draws in bin / expected", fontsize=10.0)
+    return figure
+
+
 def _draw_element(ax: Axes, draws: np.ndarray) -> None:
     chains, length = draws.shape
     # At least ten draws expected in a bin, so that bins are not all noise.

@@ -18,6 +18,8 @@ class StoredRun:
     theory: the data set of `theory.nc`.
     comparison: the content of `comparison.json`.
     draws: the draws of U_1, [chain, draw, path, path_], from `draws.nc`.
+    predictor: without those, the draws of f, [chain, draw, test_example, …].
+    labels: of the test set, [test_example, output].
     widths, temperature, space: from the resolved recipe.
     """
 
@@ -27,6 +29,8 @@ class StoredRun:
     widths: tuple[int, ...] | None
     temperature: float | None
     space: str | None
+    predictor: xr.DataArray | None = None
+    labels: np.ndarray | None = None
 
     @property
     def setting(self) -> str:
@@ -75,20 +79,30 @@ class StoredRun:
         return [str(name) for name in source["path"].values]
 
 
+def has_results(directory: Path) -> bool:
+    """Whether there is something to draw."""
+    return any((directory / name).is_file() for name in ("theory.nc", "draws.nc"))
+
+
 def read_stored_run(directory: Path) -> StoredRun:
     """Read the tables of a run directory.
 
     Raises InputError if there is neither `theory.nc` nor `draws.nc`, or a file cannot be read.
     """
     theory_file, draws_file = directory / "theory.nc", directory / "draws.nc"
-    if not theory_file.is_file() and not draws_file.is_file():
+    if not has_results(directory):
         remedy = "holds neither theory.nc nor draws.nc; name the directory of a finished run"
         raise InputError("directory", str(directory), remedy)
     widths, temperature, space = _read_setting(directory / "recipe.toml")
+    draws = _read_draws(draws_file)
     return StoredRun(
         theory=_read_theory(theory_file),
         comparison=_read_comparison(directory / "comparison.json"),
-        draws=_read_draws(draws_file),
+        draws=draws,
+        predictor=None
+        if draws is not None
+        else _read_variable(draws_file, "posterior", "predictor"),
+        labels=_read_labels(draws_file),
         widths=widths,
         temperature=temperature,
         space=space,
@@ -119,19 +133,26 @@ def _read_comparison(file: Path) -> dict | None:
         raise InputError("comparison.json", str(file), remedy) from error
 
 
+def _read_labels(file: Path) -> np.ndarray | None:
+    constants = _read_variable(file, "constant_data", "labels_test")
+    return None if constants is None else constants.values
+
+
 def _read_draws(file: Path) -> xr.DataArray | None:
+    draws = _read_variable(file, "posterior", "order_parameter")
+    return None if draws is None else draws.transpose("chain", "draw", "path", "path_")
+
+
+def _read_variable(file: Path, group: str, name: str) -> xr.DataArray | None:
+    """A variable of `draws.nc`, None where there is none: large runs keep only moments."""
     if not file.is_file():
         return None
     try:
-        with xr.open_dataset(file, group="posterior", engine="h5netcdf") as posterior:
-            # Large runs keep only moments: then there are no draws to rank.
-            if "order_parameter" not in posterior:
-                return None
-            draws = posterior["order_parameter"].load()
+        with xr.open_dataset(file, group=group, engine="h5netcdf") as table:
+            return table[name].load() if name in table else None
     except (OSError, ValueError, KeyError) as error:
         remedy = f"cannot be read ({error}); sample again"
         raise InputError("draws.nc", str(file), remedy) from error
-    return draws.transpose("chain", "draw", "path", "path_")
 
 
 def _read_setting(file: Path) -> tuple[tuple[int, ...] | None, float | None, str | None]:

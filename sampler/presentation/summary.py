@@ -8,6 +8,7 @@ import xarray as xr
 from sampler.jobs.json_file import read_json
 from sampler.jobs.storage import (
     COMPARISON_FILE,
+    THEORY_FILE,
     read_theory,
 )
 
@@ -61,8 +62,13 @@ def diagnostics_text(diagnostics: dict) -> str:
 def comparison_text(directory: Path) -> str:
     """Theory against samples, with errors: U_1 element by element, predictors, accuracy."""
     comparison = read_json(directory / COMPARISON_FILE)
-    if "order_parameter" not in comparison:
-        return "comparison: no theory stored in this directory"
+    if not (directory / THEORY_FILE).is_file():
+        return "\n".join(
+            [
+                "comparison: no theory stored in this directory",
+                *sampled_accuracy_rows(comparison["accuracy"]["sampled"]),
+            ]
+        )
     names = [str(name) for name in read_theory(directory)["path"].values]
     lines = ["", f"{'':30}{'theory':>10}{'sampled':>11}{'± MCSE':>9}{'diff/MCSE':>11}{'diff':>9}"]
     lines += order_parameter_rows(comparison["order_parameter"], names)
@@ -121,4 +127,14 @@ def accuracy_rows(accuracy: dict) -> list[str]:
     return [
         f"{'accuracy':30}{accuracy['theory']:10.4f}{sampled['value']:11.4f}{sampled['mcse']:9.4f}"
         f"   (test set: ± {sampled['binomial_error']:.4f}; GP: {accuracy['gp']:.4f})"
+    ]
+
+
+def sampled_accuracy_rows(sampled: dict | None) -> list[str]:
+    """Accuracy of the samples alone, with both of its errors."""
+    if sampled is None:
+        return []
+    return [
+        f"accuracy: sampled {sampled['value']:.4f} ± {sampled['mcse']:.4f} "
+        f"(test set: ± {sampled['binomial_error']:.4f})"
     ]

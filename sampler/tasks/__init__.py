@@ -3,6 +3,7 @@
 task           the container every task fills, validated once
 make           from a recipe to its task
 markov_chain   hidden Markov chain classification
+hypernetwork   attention that serves two layers of weights
 arrays         arrays brought by the user
 one_shot       one-shot image classification with the attention of a trained model
 

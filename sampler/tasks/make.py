@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 from sampler.errors import InputError
+from sampler.jobs.network_fit import check_network
 from sampler.jobs.recipe import Recipe
 from sampler.jobs.recipe_sections import ArraysSection, OneShotSection
 from sampler.tasks.arrays import read_arrays
+from sampler.tasks.hypernetwork import with_hypernetworks
 from sampler.tasks.markov_chain import make_markov_chain
 from sampler.tasks.one_shot import make_one_shot
 from sampler.tasks.task import Split, Task, name_paths
@@ -28,11 +30,12 @@ def make_task(recipe: Recipe) -> Task:
     if recipe.network.heads is not None:
         check_heads("network.heads", recipe.network.heads, task)
         task = keep_heads(task, recipe.network.heads)
+    attention_layers = len(task.train.attention)
+    for _, point in recipe.points():
+        check_network(point.network, attention_layers)
+    task = with_hypernetworks(task, recipe.network.hypernetworks(attention_layers))
     for kept in recipe.theory.subnetworks:
         check_heads("theory.subnetworks", kept, task)
-    for _, point in recipe.points():
-        point.network.layer_widths(task.layers)
-        point.network.layer_variances(task.layers)
     return task
 
 

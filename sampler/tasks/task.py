@@ -52,7 +52,9 @@ class Task:
     """Training and test data with the attention matrices that the inputs fix.
 
     head_names has one tuple of names per layer; path_names follows the flat path order, the head
-    of layer 1 varying slowest. Settings are chosen on `validation`, which has labels (None: there
+    of layer 1 varying slowest. Layers are those of value weights: an attention whose entry of
+    `hypernetworks` is true serves two of them, which so have the same heads (none is without it).
+    Settings are chosen on `validation`, which has labels (None: there
     is no such split). `trained` is the network that the attention comes from, where there is one,
     and `nearest_neighbour` ±1 as the nearest support of each test episode says, 0 for a tie.
     Raises InputError, naming the array, if anything does not fit.
@@ -65,9 +67,16 @@ class Task:
     validation: Split | None = None
     trained: FrozenNetwork | None = None
     nearest_neighbour: np.ndarray | None = None
+    hypernetworks: tuple[bool, ...] | None = None
 
     def __post_init__(self) -> None:
         check_split(self.train, "train")
+        if self.hypernetworks is not None and len(self.hypernetworks) != len(self.train.attention):
+            raise InputError(
+                "hypernetworks",
+                self.hypernetworks,
+                f"say it for each of the {len(self.train.attention)} layers of attention",
+            )
         for name, split in (("test", self.test), ("validation", self.validation)):
             if split is not None:
                 check_split(split, name)
@@ -81,13 +90,19 @@ class Task:
             raise InputError("path_names", self.path_names, f"give {paths} different names")
 
     @property
+    def pairs(self) -> tuple[bool, ...]:
+        """Whether each layer of attention serves two layers of weights."""
+        return self.hypernetworks or (False,) * len(self.train.attention)
+
+    @property
     def layers(self) -> int:
-        return len(self.train.attention)
+        return len(self.heads)
 
     @property
     def heads(self) -> tuple[int, ...]:
         """The number of heads of each layer."""
-        return tuple(matrices.shape[1] for matrices in self.train.attention)
+        heads = tuple(matrices.shape[1] for matrices in self.train.attention)
+        return paired(heads, self.pairs)
 
     @property
     def outputs(self) -> int:
@@ -106,6 +121,15 @@ class Task:
 def name_paths(head_names: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
     """Names of all paths in flat order: a known name, or the names of the heads on the path."""
     return tuple(NAMED_PATHS.get(path, "·".join(path)) for path in product(*head_names))
+
+
+def paired(of_attention: tuple, hypernetworks: tuple[bool, ...]) -> tuple:
+    """One entry per layer of attention as one per layer of weights: twice in a hypernetwork."""
+    return tuple(
+        entry
+        for entry, is_pair in zip(of_attention, hypernetworks, strict=True)
+        for _ in range(1 + is_pair)
+    )
 
 
 def check_split(split: Split, name: str) -> None:

@@ -1,0 +1,159 @@
+"""Every form of attention that fits the theory is described by it, up to finite width."""
+
+from functools import cache
+from itertools import product
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sampler.jobs.recipe import make_recipe
+from sampler.network import predict
+from sampler.posterior.importance import importance_draws
+from sampler.posterior.order_parameter_model import factors_at
+from sampler.problem import Problem, make_problem
+from sampler.tasks.make import make_task
+from sampler.tasks.task import Task
+from tests.problems import random_weights
+from theory import solve_saddle_point
+
+TWO_LAYERS = [["good", "random"], ["uniform", "random"]]
+# attention.form, the heads, and whether they make a hypernetwork: four paths each
+KINDS = {
+    "softmax": ({"kind": "softmax"}, TWO_LAYERS, False),
+    "causal": ({"kind": "softmax", "mask": "causal"}, TWO_LAYERS, False),
+    "window": ({"kind": "softmax", "mask": "window", "window": 2}, TWO_LAYERS, False),
+    "hard maximum": ({"kind": "hard_maximum"}, TWO_LAYERS, False),
+    "linear": ({"kind": "linear"}, TWO_LAYERS, False),
+    "batch normalised": ({"kind": "batch_normalised"}, TWO_LAYERS, False),
+    "scaled heads": ({"kind": "scaled_heads", "scale": 2}, TWO_LAYERS, False),
+    "robust": ({"kind": "robust", "limit": 0.5}, TWO_LAYERS, False),
+    "scaled": ({"kind": "scaled"}, TWO_LAYERS, False),
+    "head normalised": ({"kind": "head_normalised"}, TWO_LAYERS, False),
+    "hypernetwork": ({"kind": "head_normalised"}, [["good", "random"]], True),
+    "softmax hypernetwork": ({"kind": "softmax"}, [["good", "random"]], True),
+}
+WIDTHS = (30, 100, 300)
+DRAWS = 20_000
+
+
+@cache
+def problem_of(kind: str, width: int) -> tuple[Problem, Task]:
+    """Twenty sequences of the hidden Markov task, seen through one form of attention."""
+    form, heads, is_pair = KINDS[kind]
+    recipe = make_recipe(
+        {
+            "name": "forms",
+            "task": {
+                "kind": "markov_chain",
+                "examples_train": 20,
+                "examples_test": 2,
+                "tokens": 6,
+                "features": 10,
+            },
+            "attention": {"heads": heads, "form": form, "inverse_temperature": 3.0},
+            "network": {"widths": width, "hypernetwork": is_pair},
+            "posterior": {"temperature": 0.1},
+        }
+    )
+    task = make_task(recipe)
+    return make_problem(recipe, task), task
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_difference_falls_with_the_width(kind):
+    """‖E[U_1] − U_1 of the theory‖ is resolved at N = 30 and falls at least as fast as 1/N."""
+    found = {width: difference(kind, width) for width in WIDTHS}
+    scaled = {width: width * size for width, (size, _) in found.items()}
+    errors = {width: width * error for width, (_, error) in found.items()}
+    text = ", ".join(f"{scaled[w]:.2f} ± {errors[w]:.2f}" for w in WIDTHS)
+    print(f"\n{kind}: N ‖difference‖ at N = {WIDTHS}: {text}", end="")
+    first = WIDTHS[0]
+    assert scaled[first] > 4 * errors[first], "too few draws to see a difference"
+    for width in WIDTHS[1:]:
+        assert scaled[width] <= scaled[first] + 4 * np.hypot(errors[width], errors[first])
+
+
+@pytest.mark.slow
+def test_the_difference_does_not_fall_for_another_attention():
+    """The theory of two products is not that of a hypernetwork's Hadamard products."""
+    (size, error), first = (
+        difference("softmax hypernetwork", WIDTHS[-1], theory_of="softmax"),
+        difference("softmax hypernetwork", WIDTHS[0]),
+    )
+    bound = WIDTHS[0] * first[0] + 4 * np.hypot(WIDTHS[-1] * error, WIDTHS[0] * first[1])
+    assert WIDTHS[-1] * size > bound
+
+
+@cache
+def difference(kind: str, width: int, theory_of: str | None = None) -> tuple[float, float]:
+    """Frobenius norm of sampled minus theoretical U_1, and that of the Monte Carlo errors."""
+    saddle = solve_saddle_point(problem_of(theory_of or kind, width)[0].learning)
+    assert saddle.converged, saddle.explain()
+    mean, error = sampled_overlap(kind, width)
+    apart = mean - np.asarray(saddle.order_parameters.matrices[0])
+    return float(np.linalg.norm(apart)), float(np.linalg.norm(error))
+
+
+@cache
+def sampled_overlap(kind: str, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """E[U_1] and its errors, from independent draws of the exact posterior."""
+    learning = problem_of(kind, width)[0].learning
+    draws = importance_draws(learning, DRAWS, seed=width)
+    assert draws.trusted, draws.explain()
+    assert draws.effective_sample_size > DRAWS / 10
+
+    def overlap(position):
+        factor = factors_at(position, learning.architecture)[0]
+        return factor @ factor.T
+
+    positions = {name: jnp.asarray(values) for name, values in draws.position.items()}
+    return draws.mean_and_error(np.asarray(jax.jit(jax.vmap(overlap))(positions)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_sum_over_paths_is_the_forward_pass(kind, rng):
+    """f(x) of the recipe's network, token by token from its attention matrices, in loops."""
+    problem, task = problem_of(kind, 3)
+    arch, split = problem.architecture, task.test
+    weights = random_weights(arch, rng)
+    on_device = {name: jnp.asarray(values) for name, values in weights.items()}
+    received = predict(on_device, problem.attended_test, arch)
+    expected = np.array(
+        [
+            forward(weights, tokens, [omega[x] for omega in split.attention], KINDS[kind][2])
+            for x, tokens in enumerate(split.inputs)
+        ]
+    )
+    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+
+
+def forward(weights, tokens, attention, is_pair):
+    """f of the last token, one head, query and key after the other."""
+    hidden = [weights["V_0"] @ token / np.sqrt(len(token)) for token in tokens]
+    if is_pair:
+        (omega,) = attention
+        V, W, heads = weights["V_1"], weights["V_2"], range(len(omega))
+        scale = 1 / np.sqrt(len(omega) * V.shape[2] * len(omega) * W.shape[2])
+        hidden = [
+            scale
+            * sum(
+                omega[h, s, t] * omega[g, s, t] * W[h] @ V[g] @ hidden[s]
+                for h, g, s in product(heads, heads, range(len(tokens)))
+            )
+            for t in range(len(tokens))
+        ]
+    else:
+        for layer, omega in enumerate(attention, start=1):
+            V = weights[f"V_{layer}"]
+            hidden = [
+                sum(
+                    omega[h, s, t] * V[h] @ hidden[s]
+                    for h, s in product(range(len(omega)), range(len(tokens)))
+                )
+                / np.sqrt(len(omega) * V.shape[2])
+                for t in range(len(tokens))
+            ]
+    return weights["a"] @ hidden[-1] / np.sqrt(weights["a"].shape[1])

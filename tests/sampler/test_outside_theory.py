@@ -1,0 +1,244 @@
+"""Networks outside the theory: what is refused, what a run of one leaves, and its posterior."""
+
+import json
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+from arviz_stats.base import array_stats
+
+from sampler.analysis.estimate import mean_of
+from sampler.cli import main
+from sampler.errors import ExitCode
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.settings import ChainSettings
+from sampler.posterior.token_space import token_space
+from sampler.token_network import TokenNetwork
+from sampler.token_problem import TokenProblem, TokenSplit
+from tests.assertions import assert_within_mcse
+from tests.commands import FEW_DRAWS, SMALLEST, settings
+from tests.commands import in_process as command
+from theory import Architecture
+
+RELU = f"""{SMALLEST}
+[sampler]
+space = "weights"
+checkpoint_seconds = 0
+"""
+OUTSIDE = ("network.values=relu", "task.examples_validation=4")
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "relu.toml"
+    path.write_text(RELU)
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(recipe, tmp_path_factory):
+    """A run of a few steps; its directory."""
+    directory = tmp_path_factory.mktemp("results") / "run"
+    code = command("run", recipe, "--out", directory, *settings(*OUTSIDE, *FEW_DRAWS))
+    assert code == ExitCode.DIAGNOSTICS_FAILED  # six draws prove nothing
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("words", "start", "remedy"),
+    [
+        (["solve", "network.values=relu"], "network.values = 'relu': ", "use `run` or `sample`"),
+        (["solve", "network.layer_norm=true"], "network.layer_norm = True: ", "linear"),
+        (
+            ["solve", 'sweep."network.values"=["linear", "relu"]'],
+            "network.values = 'relu': ",
+            "use `run` or `sample`",
+        ),
+        (
+            ["run", "network.values=relu", "sampler.space=upper_weights"],
+            "sampler.space = 'upper_weights': ",
+            'a network with relu values has no order parameters; use "weights"',
+        ),
+        (
+            ["sample", "network.layer_norm=true", "sampler.space=order_parameters"],
+            "sampler.space = 'order_parameters': ",
+            "a network with layer_norm",
+        ),
+        (
+            ["run", "network.values=relu", "sampler.points=selected"],
+            "sampler.points = 'selected': ",
+            "no theory to choose by",
+        ),
+        (
+            ["run", "network.values=relu", "sampler.algorithm=importance"],
+            "sampler",
+            'needs space = "order_parameters"',
+        ),
+        (["run", "network.values=relu", "sampler.weight_draws=3"], "sampler", "weight_draws needs"),
+        (
+            ["run", "network.layer_norm=true", "network.widths=[3, 1, 3]"],
+            "network.widths = [3, 1, 3]: ",
+            "at least 2",
+        ),
+    ],
+)
+def test_what_needs_the_theory_is_refused_in_one_line(
+    words, start, remedy, recipe, tmp_path, capsys
+):
+    name, *overrides = words
+    if overrides[0].startswith("sweep"):
+        overrides = ['sweep.network.values=["linear", "relu"]']
+    code = main([name, str(recipe), "--out", str(tmp_path / "new"), *settings(*overrides)])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code == ExitCode.BAD_INPUT
+    assert line.startswith(f"attention-posterior: {start}"), line
+    assert remedy in line
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_normalised_hypernetwork_may_be_narrow_inside(recipe, capsys):
+    """Only what is normalised needs two units: the inner layer of a hypernetwork is not."""
+    overrides = ("network.layer_norm=true", "network.hypernetwork=true")
+    widths = settings(*overrides, "network.widths=[1, 1, 2, 1, 2]")
+    assert command("check", recipe, *widths) == ExitCode.OK
+    text = capsys.readouterr().out
+    assert "none: outside the theory, sampled token by token" in text
+    assert "kernel K" not in text
+
+
+def test_a_run_samples_and_leaves_what_there_is(finished):
+    assert {path.name for path in finished.iterdir()} == {
+        "recipe.toml",
+        "manifest.json",
+        "draws.nc",
+        "comparison.json",
+        "figures",
+        "checkpoint",
+        "run.log",
+    }
+    figures = {path.stem for path in (finished / "figures").glob("*.png")}
+    assert figures == {"accuracy", "predictor_sampled", "predictor_ranks"}
+    with xr.open_datatree(finished / "draws.nc", engine="h5netcdf") as tree:
+        assert set(tree["posterior"].data_vars) == {"predictor"}
+        assert tree["posterior"]["predictor"].shape == (4, 6, 10)
+        assert tree["validation"]["predictor_mean"].shape == (4, 6, 4, 1)
+        np.testing.assert_array_equal(tree["validation"]["predictor_variance"], 0.0)
+        assert tree["observed_data"]["y"].shape == (6, 1)
+
+
+def test_its_comparison_has_null_for_the_theory(finished):
+    comparison = json.loads((finished / "comparison.json").read_text(encoding="utf-8"))
+    assert comparison["accuracy"]["theory"] is None
+    assert comparison["accuracy"]["gp"] is None
+    sampled = comparison["accuracy"]["sampled"]
+    assert 0 <= sampled["value"] <= 1
+    assert sampled["binomial_error"] >= 0
+    with xr.open_datatree(finished / "draws.nc", engine="h5netcdf") as tree:
+        draws = tree["posterior"]["predictor"].values
+        labels = tree["constant_data"]["labels_test"].values[:, 0]
+    assert sampled["value"] == np.mean(np.sign(draws.mean(axis=(0, 1))) == labels)
+    for name in ("predictor_mean", "predictor_variance"):
+        table = comparison[name]
+        assert [table[k] for k in ("theory", "difference_in_mcse", "relative_difference")] == [
+            None
+        ] * 3
+        assert len(table["sampled"]) == len(table["mcse"]) == 10
+    assert set(comparison["validation"]) == {"sampled"}
+    assert "order_parameter" not in comparison
+
+
+def test_other_commands_take_its_directory(finished, capsys):
+    for name in ("compare", "diagnose"):
+        assert command(name, finished) == ExitCode.DIAGNOSTICS_FAILED
+    assert command("figures", finished) == ExitCode.OK
+    assert command("status", finished) == ExitCode.OK
+    assert "finished with exit code 3" in capsys.readouterr().out
+    assert command("prune", finished) == ExitCode.BAD_INPUT
+    assert "network.values = 'relu'" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_resume_appends_draws_and_reproduce_finds_the_same_bits(finished):
+    assert command("reproduce", finished) == ExitCode.OK
+    assert command("resume", finished, "--more", 3) == ExitCode.DIAGNOSTICS_FAILED
+    with xr.open_datatree(finished / "draws.nc", engine="h5netcdf") as tree:
+        assert tree["posterior"]["predictor"].shape == (4, 9, 10)
+
+
+@pytest.mark.slow
+def test_a_sweep_holds_networks_within_and_outside_the_theory(recipe, tmp_path):
+    values = 'network.values="linear","relu"'
+    out = tmp_path / "sweep"
+    code = command("sweep", recipe, "--out", out, "--over", values, *settings(*FEW_DRAWS))
+    assert code == ExitCode.DIAGNOSTICS_FAILED
+    with xr.open_dataset(out / "sweep.nc", engine="h5netcdf") as sweep:
+        sampled = sweep["accuracy_sampled"].values
+        theory = sweep["accuracy_theory"].values
+    assert np.isfinite(sampled).all()
+    np.testing.assert_array_equal(np.isfinite(theory), [True, False])
+    assert (out / "figures" / "accuracy_against_width.png").is_file()
+    again = command("sweep", recipe, "--out", out, "--over", values, *settings(*FEW_DRAWS))
+    assert again == code
+
+
+def tiny_problem(rng) -> TokenProblem:
+    """One head, one layer, widths 2 and 3, three examples of three tokens, ReLU values."""
+    network = TokenNetwork(
+        Architecture((1,), (2, 3), (0.8, 1.4, 1.2), channels=3), (False,), "relu", False, "mean"
+    )
+
+    def split(examples: int) -> TokenSplit:
+        inputs = rng.standard_normal((examples, 3, 3))
+        omega = rng.dirichlet(np.ones(3), (examples, 1, 3)).swapaxes(2, 3)
+        return TokenSplit(jnp.asarray(inputs), (jnp.asarray(omega),))
+
+    labels = jnp.asarray(rng.standard_normal((3, 1)))
+    return TokenProblem(
+        network, split(3), labels, 0.5, split(2), None, ("0",), (("0",),), None, None
+    )
+
+
+def outputs_of(weights, split: TokenSplit) -> np.ndarray:
+    """f [draw, example] of weights [draw, …], from the definition, in NumPy."""
+    hidden = np.einsum("dni,xti->dxtn", weights["V_0"], split.inputs) / np.sqrt(3)
+    values = np.einsum("dmn,dxtn->dxtm", weights["V_1"][:, 0], hidden) / np.sqrt(2)
+    moved = np.sqrt(2) * np.maximum(values, 0.0)
+    read = np.asarray(split.attention[0])[:, 0].mean(axis=2)  # [example, key]
+    return np.einsum("dm,dxtm,xt->dx", weights["a"][:, 0], moved, read) / np.sqrt(3)
+
+
+@pytest.mark.slow
+def test_nuts_agrees_with_weighted_draws_from_the_prior(rng):
+    """E[f] and E[f²] of a ReLU network; the weights are the likelihood, f is written in NumPy."""
+    problem = tiny_problem(rng)
+    arch, labels = problem.architecture, np.asarray(problem.labels)[:, 0]
+    count, sums = 0, []
+    for _ in range(10):
+        weights = {
+            name: np.sqrt(arch.weight_variances[name]) * rng.standard_normal((100_000, *size))
+            for name, size in arch.weight_shapes.items()
+        }
+        errors = outputs_of(weights, problem.train) - labels
+        likelihood = np.exp(-np.sum(errors**2, axis=1) / (2 * problem.temperature))
+        values = outputs_of(weights, problem.test)
+        sums.append((likelihood, np.concatenate([values, values**2], axis=1)))
+        count += likelihood.size
+    likelihood, values = (np.concatenate(parts) for parts in zip(*sums, strict=True))
+    share = likelihood / likelihood.sum()
+    assert 1 / np.sum(share**2) > 10_000, "too few effective draws from the prior"
+    expected = share @ values
+    error = np.sqrt(share**2 @ (values - expected) ** 2)
+
+    collected = DrawCollector(3000)
+    chains = ChainSettings(chains=4, warmup=600, draws=3000, seed=3, target_acceptance=0.95)
+    sample_in_chunks(token_space(problem, keep_weights=False), chains, collected)
+    draws = collected.draws["predictor"][..., 0]
+    both = np.concatenate([draws, draws**2], axis=2)
+    ess = array_stats.ess(both, chain_axis=0, draw_axis=1)
+    estimate = mean_of(both)
+    assert_within_mcse(
+        estimate.value, expected, np.hypot(estimate.mcse, error), ess=ess, minimum_ess=400
+    )

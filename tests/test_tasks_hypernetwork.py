@@ -1,0 +1,94 @@
+"""Hypernetworks in recipes: layers, heads, names, lists per layer, and heads that are left out."""
+
+import numpy as np
+import pytest
+
+from sampler.errors import InputError
+from sampler.jobs.recipe import make_recipe
+from sampler.problem import make_problem
+from sampler.tasks.make import make_task
+from theory.attended_inputs import token_readout
+
+
+def recipe_of(**network):
+    return make_recipe(
+        {
+            "name": "pairs",
+            "task": {
+                "kind": "markov_chain",
+                "examples_train": 4,
+                "examples_test": 3,
+                "examples_validation": 2,
+                "tokens": 3,
+                "features": 4,
+            },
+            "attention": {
+                "heads": [["good", "random"], ["uniform", "random", "good"]],
+                "form": {"kind": "head_normalised"},
+            },
+            "network": {"widths": 3, **network},
+        }
+    )
+
+
+def test_a_hypernetwork_is_two_layers_of_the_same_heads():
+    task = make_task(recipe_of(hypernetwork=[True, False]))
+    assert task.heads == (2, 2, 3)
+    assert task.layers == 3
+    assert task.head_names[0] == task.head_names[1] == ("good", "random")
+    assert len(task.train.attention) == 2
+    assert len(task.path_names) == len(set(task.path_names)) == 12
+    assert task.path_names[:4] == (
+        "good∘good·uniform", "good∘good·random", "good∘good·good", "good∘random·uniform",
+    )  # fmt: skip
+    both = make_task(recipe_of(hypernetwork=True))
+    assert both.heads == (2, 2, 3, 3)
+    plain = make_task(recipe_of(hypernetwork=False))
+    assert plain.hypernetworks is None
+    assert plain.heads == (2, 3)
+
+
+def test_attended_inputs_are_in_the_order_of_the_names():
+    """ξ^{(h', h, g)} = x (Ω_{h'} ∘ Ω_h) Ω_g t*, example by example and on every split."""
+    recipe = recipe_of(hypernetwork=[True, False], readout="mean")
+    task = make_task(recipe)
+    problem = make_problem(recipe, task)
+    readout = np.asarray(token_readout(4, "mean"))
+    for split, attended in (
+        (task.train, problem.learning.attended),
+        (task.test, problem.attended_test),
+        (task.validation, problem.attended_validation),
+    ):
+        for example, tokens in enumerate(split.inputs):
+            lower, upper = (omega[example] for omega in split.attention)
+            expected = [
+                tokens.T @ (lower[a] * lower[b]) @ upper[c] @ readout
+                for a in range(2)
+                for b in range(2)
+                for c in range(3)
+            ]
+            np.testing.assert_allclose(
+                attended[example], expected, rtol=0, atol=1e-12 * np.abs(expected).max()
+            )
+
+
+def test_heads_are_left_out_of_both_layers():
+    task = make_task(recipe_of(hypernetwork=[False, True], heads=[[1], [2, 0]]))
+    assert task.heads == (1, 2, 2)
+    assert task.path_names == (
+        "random·good∘good", "random·good∘uniform", "random·uniform∘good", "random·uniform∘uniform",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        ({"hypernetwork": [True]}, r"network.hypernetwork = \[True\]: .* list of 2"),
+        ({"hypernetwork": True, "widths": [3, 3, 3]}, r"network.widths = \[3, 3, 3\]: .* 5 numb"),
+        ({"hypernetwork": True, "variances": [1.0] * 4}, r"network.variances = .* 6 numbers"),
+        ({"hypernetwork": True, "heads": [[0]] * 4}, r"network.heads = .* all 2 layers"),
+    ],
+)
+def test_lists_count_the_layers_of_weights_and_heads_those_of_attention(network, message):
+    with pytest.raises(InputError, match=message):
+        make_task(recipe_of(**network))
