@@ -1,0 +1,3 @@
+"""x"""
+def read_series_archive(settings, attention):
+    raise NotImplementedError
