@@ -30,7 +30,6 @@ from sampler.jobs.time_series_section import DEFAULT_LAG, SeriesArchiveSection, 
 from sampler.jobs.toml_text import toml_text, toml_value
 
 
-
 def series_source(task: Any) -> str:
     """Where time series come from: a folder, if the settings name one."""
     has_folder = "folder" in task if isinstance(task, dict) else hasattr(task, "folder")

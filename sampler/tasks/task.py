@@ -10,6 +10,7 @@ import numpy as np
 from sampler.errors import InputError
 from sampler.transformer.frozen import FrozenNetwork
 
+
 @dataclass(frozen=True)
 class Split:
     """The examples of one split: training, validation or test.
