@@ -271,11 +271,15 @@ def test_a_run_goes_from_end_to_end(recipe, tmp_path):
     code = main(["run", str(recipe), "--out", str(out)])
     comparison = json.loads((out / "comparison.json").read_text())
     # A few hundred draws may fail the diagnostics; that is what code 3 is for.
-    expected = ExitCode.OK if comparison["diagnostics"]["verdict"] == "pass" else ExitCode.DIAGNOSTICS_FAILED
+    expected = (
+        ExitCode.OK
+        if comparison["diagnostics"]["verdict"] == "pass"
+        else ExitCode.DIAGNOSTICS_FAILED
+    )
     assert code == expected
     theory = xr.load_dataset(out / "theory.nc", engine="h5netcdf")
     assert theory.sizes["path"] == 4
-    assert list(theory["path"].values)[0] == "lag·uniform"
+    assert theory["path"].values[0] == "lag·uniform"
     assert np.isfinite(theory["order_parameter"]).all()
     assert 0.0 <= comparison["accuracy"]["sampled"]["value"] <= 1.0
     assert (out / "figures" / "order_parameter.png").is_file()

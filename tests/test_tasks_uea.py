@@ -115,7 +115,7 @@ def test_quotation_marks_comments_and_case_do_not_matter(tmp_path):
     assert np.array_equal(read_arff(path).values, TRAIN)
     assert read_arff(path).labels == TRAIN_LABELS
     path = tmp_path / "Gait.ts"
-    text = ts_text(TRAIN, TRAIN_LABELS).replace("@timeStamps", "@timestamps")
+    text = ts_text(TRAIN, TRAIN_LABELS).replace("@timeStamps false", "@timestamps FALSE")
     path.write_text(text.replace("@data\n", "@Data\n\n# now\n").replace(":walk", ": walk "))
     assert np.array_equal(read_ts(path).values, TRAIN)
 

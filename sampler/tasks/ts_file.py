@@ -33,10 +33,11 @@ def read_header(path: Path, lines: list[str]) -> Header:
             if not classes:
                 refuse(path, number, Verbatim("@data"), "comes without @classLabel true … before")
             return Header(classes, number, sizes["@dimensions"], sizes["@serieslength"])
-        if key == "@timestamps" and values[:1] != ["false"]:
+        switch = values[0].lower() if values else ""
+        if key == "@timestamps" and switch != "false":
             refuse(path, number, line, "time stamps are not supported; store values at equal steps")
         elif key == "@classlabel":
-            if values[:1] != ["true"] or len(values) < 2:
+            if switch != "true" or len(values) < 2:
                 refuse(path, number, line, "the series need classes: @classLabel true first second")
             classes = tuple(values[1:])
         elif key in sizes:
