@@ -18,6 +18,7 @@ from sampler.jobs.recipe_sections import (
     TheorySection,
 )
 from sampler.jobs.schema import SCHEMA_VERSION
+from sampler.jobs.time_series_section import SeriesArchiveSection, TimeSeriesSection
 from sampler.jobs.training_recipe import TrainingRecipe
 from sampler.jobs.training_section import TrainingSection
 from sampler.tasks.task import Task
@@ -28,7 +29,14 @@ FREE = (
 )  # fmt: skip
 
 SECTIONS = {
-    "task": (MarkovChainSection, ArraysSection, OneShotSection, ImageSection),
+    "task": (
+        MarkovChainSection,
+        ArraysSection,
+        OneShotSection,
+        TimeSeriesSection,
+        SeriesArchiveSection,
+        ImageSection,
+    ),
     "attention": (AttentionSection,),
     "network": (NetworkSection,),
     "posterior": (PosteriorSection,),

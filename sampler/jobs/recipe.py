@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
 from sampler.errors import InputError, one_line
 from sampler.jobs.network_fit import check_network, check_sampler_fits
@@ -27,10 +27,24 @@ from sampler.jobs.recipe_sections import (
     Section,
     TheorySection,
 )
+from sampler.jobs.time_series_section import DEFAULT_LAG, SeriesArchiveSection, TimeSeriesSection
 from sampler.jobs.toml_text import toml_text, toml_value
 
+
+def series_source(task: Any) -> str:
+    """Where time series come from: a folder, if the settings name one."""
+    has_folder = "folder" in task if isinstance(task, dict) else hasattr(task, "folder")
+    return "archive" if has_folder else "generator"
+
+
+SeriesSection = Annotated[
+    Annotated[TimeSeriesSection, Tag("generator")]
+    | Annotated[SeriesArchiveSection, Tag("archive")],
+    Discriminator(series_source),
+]
 TaskSection = Annotated[
-    MarkovChainSection | ArraysSection | OneShotSection, Field(discriminator="kind")
+    MarkovChainSection | ArraysSection | OneShotSection | SeriesSection,
+    Field(discriminator="kind"),
 ]
 
 # What a sweep cannot change: the points of one sweep share a name and have no sweep of their own.
@@ -58,6 +72,9 @@ class Recipe(Section):
         # Only a task that leaves the attention open has a section for it.
         if kind == "markov_chain":
             return {"attention": {}, **settings}
+        if kind == "time_series" and isinstance(settings.get("attention", {}), dict):
+            heads = {"heads": [["lag", "random"], ["uniform", "random"]], "lag": DEFAULT_LAG}
+            return {**settings, "attention": {**heads, **settings.get("attention", {})}}
         # A trained network averages its tokens.
         if kind == "one_shot" and isinstance(settings.get("network"), dict):
             return {**settings, "network": {"readout": "mean", **settings["network"]}}
@@ -146,14 +163,30 @@ def make_recipe(settings: dict[str, Any]) -> Recipe:
         recipe = Recipe.model_validate(settings)
     except ValidationError as problem:
         raise recipe_error(problem, settings, known_keys(settings)) from None
-    if not isinstance(recipe.task, MarkovChainSection) and recipe.attention is not None:
+    check_attention(recipe, settings)
+    check_sampler_fits(recipe.network, recipe.sampler)
+    return recipe
+
+
+def check_attention(recipe: Recipe, settings: dict[str, Any]) -> None:
+    """Raise InputError unless the heads are of kinds that the task has."""
+    attention, kinds = recipe.attention, recipe.task.head_kinds
+    if attention is None:
+        return
+    if not kinds:
         raise InputError(
             "attention",
             settings["attention"],
             "remove this section: the attention matrices come with this task",
         )
-    check_sampler_fits(recipe.network, recipe.sampler)
-    return recipe
+    known = ", ".join(f"'{kind}'" for kind in kinds)
+    for layer, of_layer in enumerate(attention.heads):
+        for head, kind in enumerate(of_layer):
+            if kind not in kinds:
+                field = f"attention.heads[{layer}][{head}]"
+                raise InputError(field, kind, f"this task has heads of the kinds {known}")
+    if attention.lag is not None and "lag" not in kinds:
+        raise InputError("attention.lag", attention.lag, "remove it: this task has no lag heads")
 
 
 def check_layers(recipe: Recipe) -> None:
@@ -255,14 +288,15 @@ def resolved(path: Any, key: str, folder: Path) -> Any:
 def known_keys(settings: dict[str, Any]) -> list[str]:
     """The dotted keys that a recipe with this kind of task may have."""
     task = settings.get("task")
-    kind = task.get("kind") if isinstance(task, dict) else None
+    task = task if isinstance(task, dict) else {}
     kinds = {
         "markov_chain": MarkovChainSection,
         "arrays": ArraysSection,
         "one_shot": OneShotSection,
+        "time_series": SeriesArchiveSection if "folder" in task else TimeSeriesSection,
     }
     sections = {
-        "task": kinds.get(kind, MarkovChainSection),
+        "task": kinds.get(str(task.get("kind")), MarkovChainSection),
         "attention": AttentionSection,
         "network": NetworkSection,
         "posterior": PosteriorSection,

@@ -1,7 +1,7 @@
 """The sections of a recipe: every setting, its default and its limits."""
 
 from sys import float_info
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
@@ -17,7 +17,7 @@ Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(strict=True, ge=0, le=1)]
 Switch = Annotated[bool, Field(strict=True)]
-HeadKind = Literal["good", "uniform", "random"]
+HeadKind = Literal["good", "lag", "uniform", "random"]
 DEFAULT_WARMUP = {"order_parameters": 150, "upper_weights": 400, "weights": 500}
 DEFAULT_DRAWS = 1000
 Space = Literal["order_parameters", "upper_weights", "weights"]
@@ -29,8 +29,16 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-class MarkovChainSection(Section):
+class TaskSettings(Section):
+    """Settings of a task; `head_kinds` are the heads to choose from, where the task leaves them."""
+
+    head_kinds: ClassVar[tuple[HeadKind, ...]] = ()
+
+
+class MarkovChainSection(TaskSettings):
     """Hidden Markov chain classification: two classes that differ in how often the state stays."""
+
+    head_kinds: ClassVar = ("good", "uniform", "random")
 
     kind: Literal["markov_chain"]
     examples_train: Annotated[int, Field(strict=True, ge=2)] = 100
@@ -51,14 +59,14 @@ class MarkovChainSection(Section):
         return none_or_several(examples)
 
 
-class ArraysSection(Section):
+class ArraysSection(TaskSettings):
     """Arrays brought by the user in an .npz file, at a path relative to the recipe."""
 
     kind: Literal["arrays"]
     path: Annotated[str, Field(strict=True, min_length=1)]
 
 
-class OneShotSection(Section):
+class OneShotSection(TaskSettings):
     """One-shot image classification with the attention of a trained model.
 
     `model` is the directory of a training, relative to the recipe, whose images and characters are
@@ -91,17 +99,18 @@ class OneShotSection(Section):
 
 
 class AttentionSection(Section):
-    """The heads of the hidden Markov task, layer by layer; inverse_temperature is the β of W.
+    """The heads, layer by layer, of a task that leaves the choice; inverse_temperature is their β.
 
-    `form` says what becomes of their logits x_sᵀ W x_t, softmax over keys by default: a table for
-    all heads, or a list with a table, or a list of tables, one per head, for each layer. Keys are
-    x_s, queries √D W x_t.
+    `form` says what becomes of queries and keys, softmax over keys by default: a table for all
+    heads, or a list with a table, or a list of tables, one per head, for each layer. Where logits
+    are x_sᵀ W x_t, keys are x_s and queries √D W x_t. `lag` is how far lag heads look back.
     """
 
     heads: Annotated[
         tuple[Annotated[tuple[HeadKind, ...], Field(min_length=1)], ...], Field(min_length=1)
     ] = (("good", "random"), ("uniform", "random"))
     inverse_temperature: NotNegative = 10.0
+    lag: Count | None = None
     form: Annotated[Any, BeforeValidator(read_forms)] = None
 
     @model_validator(mode="after")

@@ -2,15 +2,20 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from sampler.errors import InputError
 from sampler.jobs.network_fit import check_network
 from sampler.jobs.recipe import Recipe
-from sampler.jobs.recipe_sections import ArraysSection, OneShotSection
+from sampler.jobs.recipe_sections import ArraysSection, MarkovChainSection, OneShotSection
+from sampler.jobs.time_series_section import TimeSeriesSection
 from sampler.tasks.arrays import read_arrays
 from sampler.tasks.hypernetwork import with_hypernetworks
 from sampler.tasks.markov_chain import make_markov_chain
 from sampler.tasks.one_shot import make_one_shot
-from sampler.tasks.task import Split, Task, name_paths
+from sampler.tasks.series_archive import read_series_archive
+from sampler.tasks.task import Split, Task
+from sampler.tasks.time_series import make_time_series
 
 KeptHeads = tuple[tuple[int, ...], ...]
 
@@ -25,8 +30,12 @@ def make_task(recipe: Recipe) -> Task:
         task = read_arrays(recipe.task.path)
     elif isinstance(recipe.task, OneShotSection):
         task = make_one_shot(recipe.task)
-    else:
+    elif isinstance(recipe.task, MarkovChainSection):
         task = make_markov_chain(recipe.task, recipe.attention)
+    elif isinstance(recipe.task, TimeSeriesSection):
+        task = make_time_series(recipe.task, recipe.attention)
+    else:
+        task = read_series_archive(recipe.task, recipe.attention)
     if recipe.network.heads is not None:
         check_heads("network.heads", recipe.network.heads, task)
         task = keep_heads(task, recipe.network.heads)
@@ -61,12 +70,13 @@ def keep_heads(task: Task, kept: KeptHeads) -> Task:
         tuple(of_layer[head] for head in heads)
         for of_layer, heads in zip(task.head_names, kept, strict=True)
     )
+    path_names = np.array(task.path_names, dtype=object).reshape(task.heads)[np.ix_(*kept)]
     return replace(
         task,
         train=select(task.train, kept),
         test=select(task.test, kept),
         head_names=names,
-        path_names=name_paths(names),
+        path_names=tuple(path_names.ravel()),
         validation=None if task.validation is None else select(task.validation, kept),
         trained=None if task.trained is None else task.trained.keeping(kept),
     )

@@ -1,19 +1,28 @@
 """Hidden Markov chain classification: which of two chains made this noisy sequence?"""
 
-from itertools import count
+from types import MappingProxyType
 
 import numpy as np
 
 from sampler.attention.bilinear import bilinear_attention, bilinear_form
-from sampler.attention.forms.choice import forms_by_head
 from sampler.attention.markov_heads import head_weights
-from sampler.errors import InputError
 from sampler.jobs.recipe_sections import AttentionSection, MarkovChainSection
+from sampler.tasks.chosen_heads import chosen_forms, name_heads, refuse_unfit_forms
+from sampler.tasks.positions import with_positions
 from sampler.tasks.random_streams import stream
 from sampler.tasks.task import Split, Task, name_paths
 
 # First entries of the spawn keys: the random streams of a task never share numbers.
 TRAIN_STREAM, TEST_STREAM, HEAD_STREAM, VALIDATION_STREAM = 0, 1, 2, 3
+# What four paths are called, by the heads they go through.
+NAMED_PATHS = MappingProxyType(
+    {
+        ("good", "uniform"): "good",
+        ("good", "random"): "adversarial 1",
+        ("random", "uniform"): "denoising",
+        ("random", "random"): "adversarial 2",
+    }
+)
 
 
 def make_markov_chain(settings: MarkovChainSection, attention: AttentionSection) -> Task:
@@ -23,7 +32,7 @@ def make_markov_chain(settings: MarkovChainSection, attention: AttentionSection)
     beginning-of-sequence token (BOS), whose features are 0.
     """
     weights = draw_heads(settings, attention)
-    refuse_unfit_forms(settings, attention)
+    refuse_unfit_forms(attention, settings.tokens + 1)
 
     def draw(examples: int, key: int) -> Split:
         return draw_split(settings, examples, key, weights, attention)
@@ -33,8 +42,8 @@ def make_markov_chain(settings: MarkovChainSection, attention: AttentionSection)
     validation = None
     if settings.examples_validation:
         validation = draw(settings.examples_validation, VALIDATION_STREAM)
-    names = tuple(name_heads(kinds) for kinds in attention.heads)
-    return Task(train, test, names, name_paths(names), validation)
+    names = name_heads(attention)
+    return Task(train, test, names, name_paths(names, NAMED_PATHS), validation)
 
 
 def draw_heads(settings: MarkovChainSection, attention: AttentionSection) -> tuple[np.ndarray, ...]:
@@ -80,23 +89,10 @@ def attend(
     """Attention matrices [example, head, key, query] of every layer."""
     if attention.form is None:
         return tuple(bilinear_attention(inputs, weights) for weights in logit_weights)
-    forms = forms_by_head(attention.form, tuple(map(len, attention.heads)))
     return tuple(
         bilinear_form(inputs, weights, of_layer)
-        for weights, of_layer in zip(logit_weights, forms, strict=True)
+        for weights, of_layer in zip(logit_weights, chosen_forms(attention), strict=True)
     )
-
-
-def refuse_unfit_forms(settings: MarkovChainSection, attention: AttentionSection) -> None:
-    """Raise InputError if a form cannot take sequences of this length."""
-    if attention.form is None:
-        return
-    for of_layer in forms_by_head(attention.form, tuple(map(len, attention.heads))):
-        for form in of_layer:
-            try:
-                form.refuse_tokens(settings.tokens + 1)
-            except ValueError as problem:
-                raise InputError("attention.form", form.model_dump(), str(problem)) from None
 
 
 def draw_states(stay: np.ndarray, tokens: int, generator: np.random.Generator) -> np.ndarray:
@@ -125,21 +121,4 @@ def draw_features(
     within = (noise @ plane.T) @ plane
     return (
         signal + settings.parallel_noise * within + settings.perpendicular_noise * (noise - within)
-    )
-
-
-def with_positions(features: np.ndarray) -> np.ndarray:
-    """Put BOS in front and append one-hot positions: [example, token + 1, channel]."""
-    examples, tokens, channels = features.shape
-    inputs = np.zeros((examples, tokens + 1, channels + tokens + 1))
-    inputs[:, 1:, :channels] = features
-    inputs[:, :, channels:] = np.eye(tokens + 1)
-    return inputs
-
-
-def name_heads(kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of a layer's heads: their kinds, numbered where a kind occurs more than once."""
-    numbers = {kind: count(1) for kind in kinds}
-    return tuple(
-        kind if kinds.count(kind) == 1 else f"{kind} {next(numbers[kind])}" for kind in kinds
     )

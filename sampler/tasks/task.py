@@ -10,16 +10,6 @@ import numpy as np
 from sampler.errors import InputError
 from sampler.transformer.frozen import FrozenNetwork
 
-# What the four paths of the hidden Markov task are called, by the heads they go through.
-NAMED_PATHS: Mapping[tuple[str, ...], str] = MappingProxyType(
-    {
-        ("good", "uniform"): "good",
-        ("good", "random"): "adversarial 1",
-        ("random", "uniform"): "denoising",
-        ("random", "random"): "adversarial 2",
-    }
-)
-
 
 @dataclass(frozen=True)
 class Split:
@@ -118,9 +108,12 @@ class Task:
         return tuple(s for s in (self.train, self.test, self.validation) if s is not None)
 
 
-def name_paths(head_names: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+def name_paths(
+    head_names: tuple[tuple[str, ...], ...],
+    known: Mapping[tuple[str, ...], str] = MappingProxyType({}),
+) -> tuple[str, ...]:
     """Names of all paths in flat order: a known name, or the names of the heads on the path."""
-    return tuple(NAMED_PATHS.get(path, "·".join(path)) for path in product(*head_names))
+    return tuple(known.get(path, "·".join(path)) for path in product(*head_names))
 
 
 def paired(of_attention: tuple, hypernetworks: tuple[bool, ...]) -> tuple:

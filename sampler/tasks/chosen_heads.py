@@ -1,0 +1,36 @@
+"""The heads that a recipe chooses: their names and their forms."""
+
+from itertools import count
+
+from sampler.attention.forms.choice import forms_by_head
+from sampler.attention.forms.form import Form
+from sampler.attention.forms.softmax import Softmax
+from sampler.errors import InputError
+from sampler.jobs.recipe_sections import AttentionSection
+
+
+def chosen_forms(attention: AttentionSection) -> tuple[tuple[Form, ...], ...]:
+    """The form of every head, layer by layer; softmax where the recipe names none."""
+    return forms_by_head(attention.form or Softmax(), tuple(map(len, attention.heads)))
+
+
+def refuse_unfit_forms(attention: AttentionSection, tokens: int) -> None:
+    """Raise InputError if a form cannot take sequences of this length."""
+    for of_layer in chosen_forms(attention):
+        for form in of_layer:
+            try:
+                form.refuse_tokens(tokens)
+            except ValueError as problem:
+                raise InputError("attention.form", form.model_dump(), str(problem)) from None
+
+
+def name_heads(attention: AttentionSection) -> tuple[tuple[str, ...], ...]:
+    """Names of the heads of every layer: their kinds, numbered where a kind occurs again."""
+    return tuple(numbered(kinds) for kinds in attention.heads)
+
+
+def numbered(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    numbers = {kind: count(1) for kind in kinds}
+    return tuple(
+        kind if kinds.count(kind) == 1 else f"{kind} {next(numbers[kind])}" for kind in kinds
+    )

@@ -1,0 +1,313 @@
+"""The time-series task: the statistics that define it, its streams, its heads."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+from sklearn.linear_model import LinearRegression
+
+from sampler.attention.factored import factored_form
+from sampler.attention.forms.softmax import Softmax
+from sampler.attention.series_heads import lag_weights, query_and_key_weights
+from sampler.cli import main
+from sampler.errors import ExitCode, InputError
+from sampler.jobs.recipe_sections import AttentionSection
+from sampler.jobs.time_series_section import TimeSeriesSection
+from sampler.tasks.time_series import make_time_series
+
+# A statistic over many independent draws is normal: beyond this many standard errors once in
+# half a million.
+STANDARD_ERRORS = 5.0
+SMALL = {"examples_train": 6, "examples_test": 4, "tokens": 8, "channels": 4, "lag": 2, "period": 9}
+
+
+def make(heads=(("lag",), ("uniform",)), look_back=2, beta=10.0, form=None, **settings):
+    section = TimeSeriesSection(kind="time_series", **settings)
+    attention = AttentionSection(heads=heads, lag=look_back, inverse_temperature=beta, form=form)
+    return make_time_series(section, attention)
+
+
+def series(split, channels):
+    """The series of a split without BOS and positions, [example, token, channel]."""
+    return split.inputs[:, 1:, :channels]
+
+
+def assert_mean(samples, expected):
+    """The mean of independent samples, along the first axis, is as expected."""
+    error = samples.std(axis=0, ddof=1) / np.sqrt(len(samples))
+    received = samples.mean(axis=0)
+    assert np.all(np.abs(received - expected) < STANDARD_ERRORS * error), (
+        f"{received=} {expected=} {error=}"
+    )
+
+
+@pytest.fixture(scope="module")
+def many():
+    """Many examples of the default series but for their sizes, and the settings."""
+    settings = {"examples_train": 4000, "examples_test": 1000, "tokens": 20, "channels": 4}
+    section = TimeSeriesSection(kind="time_series", **settings)
+    heads = (("uniform",), ("uniform",))
+    return make_time_series(section, AttentionSection(heads=heads)), section
+
+
+def test_sizes_names_and_classes():
+    task = make(heads=(("lag", "random"), ("uniform", "random")), look_back=5, examples_test=10)
+    assert task.train.inputs.shape == (100, 41, 16 + 41)
+    assert [matrices.shape for matrices in task.test.attention] == [(10, 2, 41, 41)] * 2
+    assert task.path_names == ("lag·uniform", "lag·random", "random·uniform", "random·random")
+    assert task.train.labels[:, 0].tolist() == [1.0] * 50 + [-1.0] * 50
+
+
+def test_covariances_at_every_distance_in_time_are_those_of_the_definition(many):
+    task, section = many
+    values, labels = series(task.train, 4), task.train.labels[:, 0]
+    token, noise, lag = 10, section.noise**2, section.lag
+
+    def oscillation(steps):  # E z_t z_{t+steps}
+        damping = np.exp(-(section.phase_noise**2) * abs(steps) / 2)
+        return np.cos(2 * np.pi * steps / section.period) * damping
+
+    for sign in (1, -1):
+        of_class = values[labels == sign]
+        assert_mean(of_class[:, token], 0.0)
+        for distance in (0, 1, 5, 9):
+            now, then = of_class[:, token], of_class[:, token - distance]
+            same = oscillation(distance) + (noise if distance == 0 else 0.0)
+            assert_mean(now[:, 0] * then[:, 0], same)
+            assert_mean(now[:, 2] * then[:, 2], same)
+            # Channel 2 is channel 0 of `lag` steps ago (class +1) or to come (class −1).
+            assert_mean(now[:, 2] * then[:, 0], oscillation(distance - sign * lag))
+            assert_mean(now[:, 0] * then[:, 2], oscillation(distance + sign * lag))
+
+
+def test_a_single_time_step_has_the_same_moments_in_both_classes(many):
+    task, _ = many
+    values, labels = series(task.train, 4)[:, 7], task.train.labels[:, 0]
+    one, other = values[labels > 0], values[labels < 0]
+    monomials = [(0,), (2,), (0, 0), (0, 2), (0, 0, 2, 2), (0, 0, 0, 2), (0, 2, 2, 2)]
+    for monomial in monomials:
+        plus, minus = (of_class[:, monomial].prod(axis=1) for of_class in (one, other))
+        error = np.sqrt(plus.var() / len(plus) + minus.var() / len(minus))
+        assert abs(plus.mean() - minus.mean()) < STANDARD_ERRORS * error, monomial
+
+
+def linear_accuracy(features, task):
+    train, test = (features(split) for split in (task.train, task.test))
+    fitted = LinearRegression().fit(train, task.train.labels[:, 0])
+    return np.mean(np.sign(fitted.predict(test)) == task.test.labels[:, 0])
+
+
+def test_a_linear_classifier_needs_the_product_of_two_time_steps(many):
+    task, section = many
+    chance_error = 0.5 / np.sqrt(task.test.examples)
+    for features in (
+        lambda split: split.inputs.mean(axis=1),
+        lambda split: series(split, 4).reshape(split.examples, -1),
+        lambda split: series(split, 4)[:, :, 0] * series(split, 4)[:, :, 2],
+    ):
+        received = linear_accuracy(features, task)
+        assert abs(received - 0.5) < STANDARD_ERRORS * chance_error, received
+
+    def lagged(split):
+        values, lag = series(split, 4), section.lag
+        now, then = values[:, lag:], values[:, :-lag]
+        return (then[..., :2] * now[..., 2:]).mean(axis=1)
+
+    # Where two time steps meet, the same classifier tells the classes apart.
+    assert linear_accuracy(lagged, task) > 0.5 + 10 * chance_error
+
+
+def test_seeds_decide_data_and_heads_each_for_itself():
+    heads = (("random",), ("random", "random"))
+    first, again = make(heads, **SMALL), make(heads, **SMALL)
+    assert first.train.inputs.tobytes() == again.train.inputs.tobytes()
+    assert first.train.attention[0].tobytes() == again.train.attention[0].tobytes()
+    other_data, other_heads = make(heads, seed=1, **SMALL), make(heads, head_seed=1, **SMALL)
+    assert not np.array_equal(first.train.inputs, other_data.train.inputs)
+    assert np.array_equal(first.train.inputs, other_heads.train.inputs)
+    assert not np.array_equal(first.train.attention[0], other_heads.train.attention[0])
+    assert first.head_names[1] == ("random 1", "random 2")
+
+
+def test_training_data_do_not_depend_on_the_other_splits():
+    small = make(**SMALL)
+    task = make(**SMALL | {"examples_test": 9}, examples_validation=5)
+    assert small.train.inputs.tobytes() == task.train.inputs.tobytes()
+    assert small.train.attention[0].tobytes() == task.train.attention[0].tobytes()
+    assert small.validation is None
+    assert task.validation.labels[:, 0].tolist() == [1.0] * 3 + [-1.0] * 2
+    for one in (task.test, task.validation):
+        assert not np.array_equal(one.inputs[:4, 1:], task.train.inputs[:4, 1:])
+
+
+def test_the_lag_head_as_loops_over_its_definition():
+    features, positions, lag = 5, 6, 2
+    weights = lag_weights(features, positions, lag)
+    inputs = np.random.default_rng(0).standard_normal((positions, features))
+    tokens = np.hstack([inputs, np.eye(positions)])
+    received = tokens @ weights @ tokens.T
+    expected = np.zeros((positions, positions))
+    for key in range(positions):
+        for query in range(positions):
+            area = sum(
+                inputs[key, c] * inputs[query, c + 2] - inputs[key, c + 2] * inputs[query, c]
+                for c in range(2)
+            )
+            expected[key, query] = area / features
+            if key >= 1 and key == query - lag:
+                expected[key, query] += 1.0
+            if key == 0 and query >= 1:
+                expected[key, query] += 1.5
+    # A dozen products and sums of numbers of order one.
+    assert np.abs(received - expected).max() <= 64 * np.finfo(float).eps
+
+
+def test_without_noise_the_lag_head_sees_the_class_in_every_token():
+    """Area 1 at a quarter of a period: back to the token `lag` steps ago, or to BOS."""
+    settings = {"lag": 5, "period": 20, "tokens": 12, "phase_noise": 0.0, "noise": 0.0}
+    task = make(look_back=5, beta=200.0, examples_train=6, examples_test=2, **settings)
+    strongest = task.train.attention[0][:, 0].argmax(axis=1)  # [example, query]
+    for query in range(6, 13):
+        assert strongest[:3, query].tolist() == [query - 5] * 3
+        assert strongest[3:, query].tolist() == [0] * 3
+
+
+def test_logits_are_products_of_query_and_key_weights():
+    generator = np.random.default_rng(3)
+    query, key = query_and_key_weights("random", 3, 4, 1, 10.0, generator)
+    assert query.shape == key.shape == (7, 7)
+    inputs = generator.standard_normal((2, 4, 7))
+    received = factored_form(inputs, query[None], key[None], (Softmax(),))
+    for example in range(2):
+        for t in range(4):
+            logits = [
+                (key @ inputs[example, s]) @ (query @ inputs[example, t]) / np.sqrt(7)
+                for s in range(4)
+            ]
+            expected = np.exp(logits) / np.sum(np.exp(logits))
+            # Rounding of an exponential is that of its exponent, here below 100 and 7² terms.
+            tolerance = 100 * 49 * np.finfo(float).eps
+            assert np.abs(received[example, 0, :, t] - expected).max() <= tolerance
+
+
+def test_entries_of_random_weights_have_variance_one_over_channels():
+    query, key = query_and_key_weights("random", 40, 60, 1, 3.0, np.random.default_rng(0))
+    for weights, scale in ((query, 3.0), (key, 1.0)):
+        squares = (weights.ravel() / scale) ** 2 * 100
+        assert_mean(weights.ravel(), 0.0)
+        assert_mean(squares, 1.0)
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(ValueError, match=r"'good'.*lag, uniform, random"):
+        query_and_key_weights("good", 2, 3, 1, 1.0, np.random.default_rng(0))
+
+
+FORMS = [
+    {"kind": "softmax", "mask": "causal"},
+    {"kind": "hard_maximum"},
+    {"kind": "linear"},
+    {"kind": "batch_normalised"},
+    {"kind": "scaled_heads", "scale": 2},
+    {"kind": "scaled_heads", "scale": 3, "beta": 1.0},
+    {"kind": "robust", "limit": 0.5},
+    {"kind": "scaled"},
+    {"kind": "head_normalised"},
+]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: "-".join(map(str, form.values())))
+def test_heads_take_any_form_together_or_each_its_own(form):
+    heads = (("lag", "random"), ("uniform", "random"))
+    plain = make(heads, **SMALL)
+    whole = make(heads, form=form, **SMALL)
+    layer = make(heads, form=[{"kind": "softmax"}, form], **SMALL)
+    head = make(heads, form=[[form, {"kind": "softmax"}], {"kind": "softmax"}], **SMALL)
+    assert np.array_equal(layer.train.attention[0], plain.train.attention[0])
+    assert np.array_equal(layer.train.attention[1], whole.train.attention[1])
+    assert np.array_equal(head.train.attention[0][:, 1], plain.train.attention[0][:, 1])
+    assert not np.allclose(head.train.attention[0][:, 0], plain.train.attention[0][:, 0])
+    if form["kind"] != "head_normalised":  # which looks at the other heads of its form
+        assert np.array_equal(head.train.attention[0][:, 0], whole.train.attention[0][:, 0])
+
+
+def test_what_does_not_fit_the_length_is_refused():
+    with pytest.raises(InputError, match=r"^attention\.lag = 8: must be below the 8 tokens"):
+        make(look_back=8, **SMALL)
+    form = {"kind": "scaled_heads", "scale": 10}
+    with pytest.raises(InputError, match=r"^attention\.form = "):
+        make(form=form, **SMALL)
+
+
+RECIPE = """
+name = "series"
+task = { kind = "time_series", examples_train = 8, examples_test = 6, tokens = 7, channels = 4 }
+network.widths = 4
+posterior.temperature = 0.5
+attention.lag = 3
+sampler = { algorithm = "importance", chains = 2, draws = 200 }
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "recipe.toml"
+    path.write_text(RECIPE)
+    return path
+
+
+def test_check_prints_sizes_and_settings(recipe, capsys):
+    assert main(["check", str(recipe)]) == ExitCode.OK
+    text = capsys.readouterr().out
+    for expected in ("tokens                        8", "lag, random; uniform, random", "lag = 3"):
+        assert expected in text
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_goes_from_end_to_end(recipe, tmp_path):
+    out = tmp_path / "out"
+    code = main(["run", str(recipe), "--out", str(out)])
+    comparison = json.loads((out / "comparison.json").read_text())
+    # A few hundred draws may fail the diagnostics; that is what code 3 is for.
+    expected = (
+        ExitCode.OK
+        if comparison["diagnostics"]["verdict"] == "pass"
+        else ExitCode.DIAGNOSTICS_FAILED
+    )
+    assert code == expected
+    theory = xr.load_dataset(out / "theory.nc", engine="h5netcdf")
+    assert theory.sizes["path"] == 4
+    assert theory["path"].values[0] == "lag·uniform"
+    assert np.isfinite(theory["order_parameter"]).all()
+    assert 0.0 <= comparison["accuracy"]["sampled"]["value"] <= 1.0
+    assert (out / "figures" / "order_parameter.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("setting", "start"),
+    [
+        ("task.period=10", "task.period = 10: with lag = 5 both classes are the same"),
+        ("task.channels=5", "task.channels = 5: must be a multiple of 2"),
+        ("task.stride=2", "task.stride = 2: this key is unknown"),
+        ('attention.heads=[["lag"], ["good"]]', "attention.heads[1][0] = 'good': "),
+        ("attention.lag=7", "attention.lag = 7: must be below the 7 tokens"),
+        ("task=3", "task = 3: "),
+    ],
+)
+def test_bad_settings_are_named(recipe, capsys, setting, start):
+    assert main(["check", str(recipe), "--set", setting]) == ExitCode.BAD_INPUT
+    line = capsys.readouterr().err
+    assert line.startswith(f"attention-posterior: {start}"), line
+    assert line.count("\n") == 1
+
+
+def test_other_tasks_have_no_lag_heads(recipe, capsys):
+    recipe.write_text('name = "a"\ntask.kind = "markov_chain"\nnetwork.widths = 3\n')
+    for setting, start in (
+        ('attention.heads=[["lag"]]', "attention.heads[0][0] = 'lag': "),
+        ("attention.lag=2", "attention.lag = 2: remove it"),
+    ):
+        assert main(["check", str(recipe), "--set", setting]) == ExitCode.BAD_INPUT
+        assert capsys.readouterr().err.startswith(f"attention-posterior: {start}")
