@@ -38,7 +38,7 @@ def training_summary(model: TrainedModel, splits: CharacterSplits) -> dict:
 def judge(model: TrainedModel, drawings: Drawings, episodes: Episodes) -> dict:
     """Accuracy of the network and of the nearest neighbour on the same episodes."""
     table = patch_table(drawings, model.embedding, model.recipe.task.channels)
-    predictions = predict_episodes(model.parameters, table, episodes)
+    predictions = predict_episodes(model.parameters, table, episodes, model.recipe.forms)
     return {
         "characters": drawings.characters,
         "episodes": episodes.examples,

@@ -38,10 +38,14 @@ class ScaledHeads(Form):
         pooling_matrix(self.pooling, tokens, self.scale, self.grid)
 
     def matrices(self, queries: Array, keys: Array) -> Array:
+        weights, pooling = self.factors(queries, keys)
+        return weights @ pooling
+
+    def factors(self, queries: Array, keys: Array) -> tuple[Array, Array]:
         xp = queries.__array_namespace__()
         matrix = pooling_matrix(self.pooling, keys.shape[-2], self.scale, self.grid)
         pooling = xp.asarray(matrix, dtype=keys.dtype)
         pooled = pooling @ keys
         if self.beta is not None:
             queries, pooled = standardised(queries, pooled, self.beta, self.scaling, self.epsilon)
-        return softmax(logits(queries, pooled)) @ pooling
+        return softmax(logits(queries, pooled)), pooling
