@@ -59,10 +59,7 @@ class FormedAttention:
     ) -> Float[Array, "example _token_of_head below"]:
         """A of every head times the tokens; heads vary fastest."""
         tokens = hidden[:, None]
-        found = [
-            group.weights @ (tokens if group.pooling is None else group.pooling @ tokens)
-            for group in self.groups
-        ]
+        found = [group.weights @ group.form.pooled(tokens) for group in self.groups]
         return self._beside(found)
 
     def _beside(self, found: list[Float[Array, "example _head row last"]]) -> Array:

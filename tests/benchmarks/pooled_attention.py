@@ -56,8 +56,7 @@ def attended(variant: Variant, queries, keys, values):
     found = []
     for group in groups:
         of_group = jnp.concat([values[:, head : head + 1] for head in group.heads], axis=1)
-        pooled = of_group if group.pooling is None else group.pooling @ of_group
-        found.append(group.weights @ pooled)
+        found.append(group.weights @ group.form.pooled(of_group))
     return by_head(groups, found)
 
 

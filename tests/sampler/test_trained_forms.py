@@ -96,6 +96,9 @@ def problem(name):
     return shape, {k: v.astype(np.float64) for k, v in large.items()}, inputs
 
 
+compiled = jax.jit(predict, static_argnames="forms")
+
+
 def on_device(arrays, dtype=jnp.float64):
     return {name: jnp.asarray(values, dtype) for name, values in arrays.items()}
 
@@ -115,7 +118,7 @@ def test_frozen_it_is_the_trained_network_as_a_sum_over_paths(name, forms):
     attended = attended_inputs(jnp.asarray(inputs), tuple(map(jnp.asarray, frozen)), "mean")
     weights = on_device(theory_weights(parameters, shape))
     received = predict_from_paths(weights, attended, architecture)[:, 0]
-    expected = predict(on_device(parameters), jnp.asarray(inputs), forms)
+    expected = compiled(on_device(parameters), jnp.asarray(inputs), forms)
     scale = np.abs(np.asarray(expected)).max()
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * scale)
     assert token_layers(shape.heads, TOKENS) == (2 if name == "deep" else 0)
@@ -252,7 +255,7 @@ def test_the_model_keeps_its_form_and_every_command_takes_it(folder, capsys):
     task = make_task(recipe)
     problem = make_problem(recipe, task)
     parameters = on_device(model.parameters)
-    expected = predict(parameters, jnp.asarray(task.test.inputs), model.recipe.forms)
+    expected = compiled(parameters, jnp.asarray(task.test.inputs), model.recipe.forms)
     weights = on_device(theory_weights(model.parameters, model.recipe.shape))
     received = predict_from_paths(weights, problem.attended_test, problem.architecture)[:, 0]
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
@@ -284,7 +287,7 @@ def test_the_summary_names_the_forms_and_is_of_them(folder):
         table.patches, table.positions, table.embedding, episodes.drawings, episodes.labels
     )
     expected = accuracy(
-        np.asarray(predict(model.parameters, inputs, recipe.forms)), episodes.targets
+        np.asarray(compiled(dict(model.parameters), inputs, recipe.forms)), episodes.targets
     )
     assert summary["splits"]["test"]["network"] == expected
     received = predict_episodes(model.parameters, table, episodes, recipe.forms)

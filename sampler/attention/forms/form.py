@@ -33,6 +33,10 @@ class Form(BaseModel):
         """
         return self.matrices(queries, keys), None
 
+    def pooled(self, values: Array) -> Array:
+        """P x of values [*axes, token, channel], without the matrix; the values where P is None."""
+        return values
+
 
 def logits(
     queries: Float[Array, "example head query size"], keys: Float[Array, "example head key size"]

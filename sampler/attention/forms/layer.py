@@ -34,11 +34,13 @@ class HeadGroup:
     """The heads of a layer that share a form, and the factors of their matrices A = S P.
 
     heads    their numbers
+    form     the form
     weights  S [example, head, query, pooled]
     pooling  P [pooled, key], None where keys are not pooled
     """
 
     heads: tuple[int, ...]
+    form: Form
     weights: Array
     pooling: Array | None
 
@@ -61,7 +63,7 @@ def head_groups(forms: tuple[Form, ...], queries: Array, keys: Array) -> tuple[H
             xp.concat([values[:, head : head + 1] for head in heads], axis=1)
             for values in (queries, keys)
         )
-        groups.append(HeadGroup(heads, *form.factors(*chosen)))
+        groups.append(HeadGroup(heads, form, *form.factors(*chosen)))
     return tuple(groups)
 
 
