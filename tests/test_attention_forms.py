@@ -16,7 +16,7 @@ from sampler.attention.forms.hard_maximum import HardMaximum
 from sampler.attention.forms.head_normalised import HeadNormalised
 from sampler.attention.forms.layer import layer_matrices
 from sampler.attention.forms.linear import Linear
-from sampler.attention.forms.pooling import pooling_matrix
+from sampler.attention.forms.pooling import pool, pooling_matrix
 from sampler.attention.forms.robust import Robust
 from sampler.attention.forms.scaled import Scaled
 from sampler.attention.forms.scaled_heads import ScaledHeads
@@ -318,6 +318,31 @@ def test_pooling_matrices():
     for place, corner in enumerate((0, 2, 8, 10)):
         expected[place, [corner, corner + 1, corner + 4, corner + 5]] = 0.25
     np.testing.assert_array_equal(blocks, expected)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "tokens", "scale", "grid"),
+    [("average", 13, 3, None), ("stride", 13, 3, None), ("block", 48, 2, (4, 4)),
+     ("block", 48, 2, (2, 6))],
+)  # fmt: skip
+def test_pooling_without_the_matrix_is_that_with_it(pooling, tokens, scale, grid, rng):
+    values = rng.standard_normal((2, 3, tokens, 5))
+    expected = pooling_matrix(pooling, tokens, scale, grid) @ values
+    assert_equal_to_rounding(pool(values, pooling, scale, grid), expected, operations=100)
+    found = pool(jnp.asarray(values), pooling, scale, grid)
+    assert_equal_to_rounding(found, expected, operations=100)
+
+
+def test_factors_are_those_of_the_matrix(queries_and_keys, rng):
+    """A = S P and P x, for every form."""
+    values = rng.standard_normal((EXAMPLES, HEADS, TOKENS, 3))
+    for case in CASES.values():
+        weights, pooling = case.form.factors(*queries_and_keys)
+        expected = case.form.matrices(*queries_and_keys)
+        found = weights if pooling is None else weights @ pooling
+        assert_equal_to_rounding(found, expected, operations=100)
+        received = weights @ case.form.pooled(values)
+        assert_equal_to_rounding(received, expected @ values, operations=1000)
 
 
 def test_a_layer_takes_every_head_as_it_is(rng):

@@ -1,5 +1,6 @@
 """What a training recipe asks for: sizes, settings, memory and cost."""
 
+from sampler.attention.forms.form import Form
 from sampler.jobs.check import byte_text, indented, table
 from sampler.jobs.training_recipe import TrainingRecipe
 from sampler.tasks.character_splits import CharacterSplits
@@ -27,6 +28,7 @@ def describe_training(recipe: TrainingRecipe, splits: CharacterSplits) -> str:
     sizes = [
         *drawings,
         ("heads per layer", ", ".join(map(str, shape.heads))),
+        ("attention", forms_text(recipe.forms)),
         ("widths N_1 … N_L, N_a", ", ".join(map(str, shape.widths))),
         ("key channels G, input channels D", f"{shape.key_size}, {shape.channels}"),
         ("parameters", f"{shape.parameter_count:,}"),
@@ -54,6 +56,15 @@ def describe_training(recipe: TrainingRecipe, splits: CharacterSplits) -> str:
             ),
         ]
     )
+
+
+def forms_text(forms: tuple[tuple[Form, ...], ...]) -> str:
+    """The kinds of a layer's heads, or of all of them where they are the same; scales with them."""
+    layers = [
+        ", ".join(f"{form.kind} {getattr(form, 'scale', '')}".rstrip() for form in of_layer)
+        for of_layer in (dict.fromkeys(of_layer) for of_layer in forms)
+    ]
+    return "; ".join(layers if len(set(layers)) > 1 else layers[:1])
 
 
 def example_operations(shape: TransformerShape) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from sampler.attention.forms.form import Form
 from sampler.errors import ABSENT, InputError
 from sampler.jobs.image_section import ImageSection
 from sampler.jobs.recipe import Recipe, load_recipe, parse_override, place, read_toml
@@ -16,7 +17,7 @@ from sampler.jobs.recipe_problems import recipe_error
 from sampler.jobs.recipe_sections import Name, Section
 from sampler.jobs.toml_text import toml_text
 from sampler.jobs.training_section import TrainingSection
-from sampler.tasks.patches import PATCH
+from sampler.tasks.patches import GRID, IMAGES, PATCH, TOKENS
 from sampler.transformer.shape import TransformerShape
 
 
@@ -46,6 +47,11 @@ class TrainingRecipe(Section):
     def precision(self) -> dict:
         """The floating-point numbers computed with, for the manifest."""
         return {"training": "float32"}
+
+    @property
+    def forms(self) -> tuple[tuple[Form, ...], ...]:
+        """The form of attention of every head, layer by layer."""
+        return self.training.forms
 
     @property
     def shape(self) -> TransformerShape:
@@ -80,7 +86,25 @@ def make_training_recipe(settings: dict[str, Any]) -> TrainingRecipe:
     except ValidationError as problem:
         raise recipe_error(problem, settings, known_training_keys()) from None
     _ = recipe.training.layer_widths  # refused here if they do not fit the layers
+    refuse_unfit_forms(recipe.training)
     return recipe
+
+
+def refuse_unfit_forms(settings: TrainingSection) -> None:
+    """Raise InputError if a form cannot be trained, or not on the tokens of an episode."""
+    for layer, of_layer in enumerate(settings.forms, start=1):
+        for head, form in enumerate(of_layer, start=1):
+            remedy = form.untrainable
+            if remedy is not None:
+                remedy = f"{remedy}; use a form that can be differentiated"
+            try:
+                form.refuse_tokens(TOKENS)
+            except ValueError as problem:
+                remedy = f"{problem} (tokens of an episode: {IMAGES} images of {GRID} × {GRID})"
+            if remedy is not None:
+                raise InputError(
+                    "training.form", form.kind, f"layer {layer}, head {head}: {remedy}"
+                )
 
 
 def load_any_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe | TrainingRecipe:

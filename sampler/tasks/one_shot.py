@@ -118,4 +118,5 @@ def make_split(model: TrainedModel, drawings: Drawings, episodes: Episodes) -> S
     embedding = model.embedding.astype(np.float64)
     places = places.reshape(episodes.drawings.shape)
     inputs = episode_inputs(patches, places, episodes.labels, embedding)
-    return Split(inputs, episodes.targets[:, None], frozen_attention(model.parameters, inputs))
+    attention = frozen_attention(model.parameters, inputs, model.recipe.forms)
+    return Split(inputs, episodes.targets[:, None], attention)

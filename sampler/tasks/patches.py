@@ -6,7 +6,8 @@ from jaxtyping import Float, Float32, Int
 from sampler.tasks.drawings import SIDE
 
 PATCH = 8
-PATCHES = (SIDE // PATCH) ** 2  # of one image
+GRID = SIDE // PATCH  # rows, and columns, of patches
+PATCHES = GRID**2  # of one image
 IMAGES = 3  # of one episode
 TOKENS = IMAGES * PATCHES
 # Keeps blank patches, which have no variance, at zero.
@@ -21,8 +22,7 @@ def normalised_patches(
     (patch − mean)/√(variance + 10⁻⁵); `copies` repeats every patch along its channels, as images
     with so many equal colours have it.
     """
-    blocks = SIDE // PATCH
-    split = images.astype(np.float64).reshape(-1, blocks, PATCH, blocks, PATCH)
+    split = images.astype(np.float64).reshape(-1, GRID, PATCH, GRID, PATCH)
     patches = split.transpose(0, 1, 3, 2, 4).reshape(-1, PATCHES, PATCH * PATCH)
     centred = patches - patches.mean(axis=-1, keepdims=True)
     scaled = centred / np.sqrt(centred.var(axis=-1, keepdims=True) + EPSILON)

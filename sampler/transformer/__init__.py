@@ -2,6 +2,7 @@
 
 shape         heads, widths and sizes of one network, and the arrays of its parameters
 network       its forward pass
+layer_attention  the attention of one layer, of any form, in the order that costs least
 softmax       softmax with the derivative that is cheapest
 training_data patches of every drawing, and the episodes of every step
 optimiser     AdamW or Adam, and the learning rate over the steps

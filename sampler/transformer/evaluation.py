@@ -1,6 +1,7 @@
 """How often predictions are right, with binomial errors."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from sampler.attention.forms.form import Form
 from sampler.tasks.episodes import Episodes
 from sampler.transformer.network import gather_inputs, predict
 from sampler.transformer.training_data import PatchTable, part
@@ -15,13 +17,17 @@ from sampler.transformer.training_data import PatchTable, part
 EXAMPLES_AT_ONCE = 500
 
 
-@jax.jit
-def _predict(parameters, patches, positions, embedding, drawings, labels):
-    return predict(parameters, gather_inputs(patches, positions, embedding, drawings, labels))
+@partial(jax.jit, static_argnames="forms")
+def _predict(parameters, patches, positions, embedding, drawings, labels, forms):
+    inputs = gather_inputs(patches, positions, embedding, drawings, labels)
+    return predict(parameters, inputs, forms)
 
 
 def predict_episodes(
-    parameters: Mapping[str, Any], table: PatchTable, episodes: Episodes
+    parameters: Mapping[str, Any],
+    table: PatchTable,
+    episodes: Episodes,
+    forms: tuple[tuple[Form, ...], ...] = (),
 ) -> Float[np.ndarray, " example"]:
     """f of every episode, a few hundred at a time to bound memory."""
     pieces = []
@@ -29,7 +35,7 @@ def predict_episodes(
         some = part(episodes, start, start + EXAMPLES_AT_ONCE)
         places = (jnp.asarray(some.drawings), jnp.asarray(some.labels))
         received = _predict(
-            dict(parameters), table.patches, table.positions, table.embedding, *places
+            dict(parameters), table.patches, table.positions, table.embedding, *places, forms
         )
         pieces.append(np.asarray(received, dtype=np.float64))
     return np.concatenate(pieces)

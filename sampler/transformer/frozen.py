@@ -5,8 +5,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sampler.attention.forms.form import Form
+from sampler.attention.forms.layer import layer_matrices
+from sampler.attention.forms.softmax import Softmax
 from sampler.attention.softmax import softmax_attention
 from sampler.transformer.shape import Parameters, TransformerShape
+
+# Examples at a time, where queries and keys of all heads are needed at once.
+PIECE = 250
 
 
 @dataclass(frozen=True)
@@ -54,16 +60,54 @@ class FrozenNetwork:
         return replace(self, weights=weights)
 
 
-def frozen_attention(parameters: Parameters, inputs: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Ω of every layer, [example, head, key, query], float64, from inputs x_0 and W_Q, W_K."""
+def frozen_attention(
+    parameters: Parameters, inputs: np.ndarray, forms: Sequence[tuple[Form, ...]] = ()
+) -> tuple[np.ndarray, ...]:
+    """Ω of every layer, [example, head, key, query], float64, from inputs x_0 and W_Q, W_K.
+
+    `forms` has the form of every trained head, layer by layer; without it all are softmax. Heads
+    of W_Q and W_K beyond those are extra ones: each attends as it would in the place of a trained
+    head, in turn, and no trained head sees it.
+    """
     layers = sum(name.startswith("W_V_") for name in parameters)
     return tuple(
-        softmax_attention(
+        layer_attention(
             inputs,
             *(parameters[f"W_{kind}_{layer}"].astype(np.float64) for kind in "QK"),
+            of_layer,
         )
-        for layer in range(1, layers + 1)
+        for layer, of_layer in zip(range(1, layers + 1), forms or ((),) * layers, strict=True)
     )
+
+
+def layer_attention(
+    inputs: np.ndarray, query_weights: np.ndarray, key_weights: np.ndarray, forms: tuple[Form, ...]
+) -> np.ndarray:
+    """Ω of one layer, the heads of all examples a few hundred at a time to bound memory."""
+    if all(form == Softmax() for form in forms):
+        return softmax_attention(inputs, query_weights, key_weights)
+    heads, tokens = len(query_weights), inputs.shape[1]
+    matrices = np.empty((len(inputs), heads, tokens, tokens))
+    for start in range(0, len(inputs), PIECE):
+        part = slice(start, start + PIECE)
+        queries, keys = (
+            np.einsum("hgi,xti->xhtg", weights, inputs[part], optimize=True)
+            for weights in (query_weights, key_weights)
+        )
+        matrices[part, : len(forms)] = in_columns(
+            layer_matrices(forms, queries[:, : len(forms)], keys[:, : len(forms)])
+        )
+        for extra in range(len(forms), heads):
+            place = extra % len(forms)
+            chosen = [*range(place), extra, *range(place + 1, len(forms))]
+            found = layer_matrices(forms, queries[:, chosen], keys[:, chosen])
+            matrices[part, extra] = in_columns(found[:, place])
+    return matrices
+
+
+def in_columns(matrices: np.ndarray) -> np.ndarray:
+    """A [query, key] as Ω [key, query]."""
+    return np.swapaxes(matrices, -1, -2)
 
 
 def theory_weights(parameters: Parameters, shape: TransformerShape) -> dict[str, np.ndarray]:

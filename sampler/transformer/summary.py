@@ -31,6 +31,7 @@ def training_summary(model: TrainedModel, splits: CharacterSplits) -> dict:
     return {
         "step": model.step,
         "parameters": model.recipe.shape.parameter_count,
+        "form": [[form.kind for form in of_layer] for of_layer in model.recipe.forms],
         "splits": judged | one_shot_runs(model, splits),
     }
 
@@ -38,7 +39,7 @@ def training_summary(model: TrainedModel, splits: CharacterSplits) -> dict:
 def judge(model: TrainedModel, drawings: Drawings, episodes: Episodes) -> dict:
     """Accuracy of the network and of the nearest neighbour on the same episodes."""
     table = patch_table(drawings, model.embedding, model.recipe.task.channels)
-    predictions = predict_episodes(model.parameters, table, episodes)
+    predictions = predict_episodes(model.parameters, table, episodes, model.recipe.forms)
     return {
         "characters": drawings.characters,
         "episodes": episodes.examples,
@@ -66,7 +67,11 @@ def one_shot_runs(model: TrainedModel, splits: CharacterSplits) -> dict:
 
 def summary_text(summary: dict) -> str:
     """The accuracies as a table in plain text."""
-    lines = [f"step {summary['step']}, accuracy ± binomial error: network | nearest neighbour"]
+    kinds = ", ".join(sorted({kind for of_layer in summary["form"] for kind in of_layer}))
+    lines = [
+        f"attention: {kinds}",
+        f"step {summary['step']}, accuracy ± binomial error: network | nearest neighbour",
+    ]
     for name, split in summary["splits"].items():
         if "left_out" in split:
             lines.append(f"  {name:<11} left out: {split['left_out']}")

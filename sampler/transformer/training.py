@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from sampler.attention.forms.form import Form
 from sampler.errors import InputError
 from sampler.jobs.training_recipe import TrainingRecipe
 from sampler.tasks.character_splits import CharacterSplits
@@ -82,7 +83,7 @@ def train(
     choice = draw_episodes(
         splits.validation, settings.validation_examples, stream(settings.seed, CHOICE)
     )
-    advance = make_step(make_optimiser(settings), table)
+    advance = make_step(make_optimiser(settings), table, recipe.forms)
     block, episodes = -1, None
     while state.step < settings.steps:
         if state.step // BLOCK != block:
@@ -92,7 +93,7 @@ def train(
         state = take_steps(advance, state, episodes, end, settings.batch)
         refuse_divergence(state, settings.learning_rate)
         if end % settings.validation_every == 0 or end == settings.steps:
-            state = validated(state, validation, choice)
+            state = validated(state, validation, choice, recipe.forms)
         on_chunk(state)
     return state
 
@@ -103,13 +104,17 @@ def next_stop(step: int, validation_every: int, steps: int) -> int:
     return min(*stops, steps)
 
 
-def make_step(optimiser: optax.GradientTransformation, table: PatchTable) -> Callable:
+def make_step(
+    optimiser: optax.GradientTransformation,
+    table: PatchTable,
+    forms: tuple[tuple[Form, ...], ...] = (),
+) -> Callable:
     """One step, compiled: from parameters and state of the optimiser to the next, and the loss."""
 
     @jax.jit
     def step(parameters, state, patches, positions, embedding, drawings, labels, targets):
         inputs = gather_inputs(patches, positions, embedding, drawings, labels)
-        loss, gradient = jax.value_and_grad(squared_error)(parameters, inputs, targets)
+        loss, gradient = jax.value_and_grad(squared_error)(parameters, inputs, targets, forms)
         change, state = optimiser.update(gradient, state, parameters)
         return optax.apply_updates(parameters, change), state, loss
 
@@ -156,9 +161,14 @@ def refuse_divergence(state: TrainingState, learning_rate: float) -> None:
         )
 
 
-def validated(state: TrainingState, table: PatchTable, episodes: Episodes) -> TrainingState:
+def validated(
+    state: TrainingState,
+    table: PatchTable,
+    episodes: Episodes,
+    forms: tuple[tuple[Form, ...], ...] = (),
+) -> TrainingState:
     """The state with one more point of the curve, and with its parameters if they are the best."""
-    predictions = predict_episodes(state.parameters, table, episodes)
+    predictions = predict_episodes(state.parameters, table, episodes, forms)
     point = {
         "step": state.step,
         "training_loss": float(np.mean(state.losses)),

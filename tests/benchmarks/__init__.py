@@ -2,6 +2,7 @@
 
 competitors     the table of posteriors that are timed against each other: add a row here
 token_by_token  the same posterior as anybody would first write it, for comparison
+pooled_attention  Attention-SH against softmax: multiply-adds and milliseconds
 gradient_cost   milliseconds per gradient of the log posterior
 effective_draws seconds and gradients per effective draw of the order parameter
 

@@ -5,7 +5,7 @@ import os
 import platform
 import sys
 
-NAMES = ("gradients", "floor", "theory", "race", "paths", "importance")
+NAMES = ("gradients", "floor", "theory", "pooling", "race", "paths", "importance")
 # Batches of importance draws and large matrices use all cores. Elsewhere one gradient gets one
 # thread: the figure that matters when several chains run, and one that other work on the machine
 # disturbs least. Both are read when JAX and NumPy start.
@@ -26,6 +26,7 @@ from tests.benchmarks.gradient_cost import (  # noqa: E402
 from tests.benchmarks.gradient_floor import measure_floor  # noqa: E402
 from tests.benchmarks.importance_rate import measure_importance  # noqa: E402
 from tests.benchmarks.many_paths import measure_many_paths  # noqa: E402
+from tests.benchmarks.pooled_attention import measure_pooling  # noqa: E402
 from tests.benchmarks.space_race import RACES, race_ratios, race_table, run_race  # noqa: E402
 from tests.benchmarks.theory_solve import measure_theory  # noqa: E402
 
@@ -74,6 +75,7 @@ BENCHMARKS = {
     "gradients": gradients,
     "floor": lambda arguments: [measure_floor(arguments.repetitions)],
     "theory": lambda arguments: [measure_theory(arguments.repetitions)],
+    "pooling": lambda arguments: measure_pooling(arguments.repetitions),
     "race": race,
     "paths": lambda _: measure_many_paths(),
     "importance": lambda arguments: [

@@ -1,6 +1,6 @@
 """What all forms of attention have in common."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,6 +16,8 @@ class Form(BaseModel):
     """Settings of a form. Columns of A need not sum to 1, nor need its entries be positive."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    # Why gradient descent cannot train queries and keys through this form; None where it can.
+    untrainable: ClassVar[str | None] = None
 
     def refuse_tokens(self, tokens: int) -> None:
         """Raise ValueError if sequences of this length cannot be attended to."""
@@ -23,6 +25,17 @@ class Form(BaseModel):
     def matrices(self, queries: Array, keys: Array) -> Array:
         """A [example, head, query, key] of queries and keys [example, head, token, key channel]."""
         raise NotImplementedError
+
+    def factors(self, queries: Array, keys: Array) -> tuple[Array, Array | None]:
+        """(S, P) with A = S P, S [example, head, query, pooled] and P [pooled, key].
+
+        P is None where keys are not pooled: then S is A. A V = S (P V) costs less than A V.
+        """
+        return self.matrices(queries, keys), None
+
+    def pooled(self, values: Array) -> Array:
+        """P x of values [*axes, token, channel], without the matrix; the values where P is None."""
+        return values
 
 
 def logits(

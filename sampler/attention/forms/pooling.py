@@ -1,6 +1,6 @@
-"""Pooling matrices P [pooled, token], whose rows sum to 1."""
+"""Pooling matrices P [pooled, token], whose rows sum to 1, and P x without the matrix."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -43,3 +43,22 @@ def block_matrix(
         raise ValueError(f"scale = {scale}: must divide the rows and columns of grid {list(grid)}")
     one = np.kron(pooling_matrix("average", rows, scale), pooling_matrix("average", columns, scale))
     return np.kron(np.eye(tokens // (rows * columns)), one)
+
+
+def pool(values: Any, pooling: Pooling, scale: int, grid: tuple[int, int] | None = None) -> Any:
+    """P x of values x [*axes, token, channel] of NumPy or JAX, in additions alone.
+
+    The pooling must fit the tokens: see `pooling_matrix`.
+    """
+    xp = values.__array_namespace__()
+    *axes, tokens, channels = values.shape
+    if pooling == "block":
+        rows, columns = grid
+        blocks = (rows // scale, scale, columns // scale, scale)
+        split = xp.reshape(values, (*axes, tokens // (rows * columns), *blocks, channels))
+        return xp.reshape(xp.mean(split, axis=(-4, -2)), (*axes, -1, channels))
+    kept = tokens // scale * scale
+    if pooling == "stride":
+        return values[..., :kept:scale, :]
+    split = xp.reshape(values[..., :kept, :], (*axes, tokens // scale, scale, channels))
+    return xp.mean(split, axis=-2)

@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from sampler.attention.forms.batch_normalised import standardised
 from sampler.attention.forms.form import Array, Finite, Form, Positive, Whole, logits, softmax
-from sampler.attention.forms.pooling import Pooling, pooling_matrix
+from sampler.attention.forms.pooling import Pooling, pool, pooling_matrix
 
 
 class ScaledHeads(Form):
@@ -38,10 +38,20 @@ class ScaledHeads(Form):
         pooling_matrix(self.pooling, tokens, self.scale, self.grid)
 
     def matrices(self, queries: Array, keys: Array) -> Array:
+        weights, pooling = self.factors(queries, keys)
+        return weights if pooling is None else weights @ pooling
+
+    def factors(self, queries: Array, keys: Array) -> tuple[Array, Array | None]:
         xp = queries.__array_namespace__()
-        matrix = pooling_matrix(self.pooling, keys.shape[-2], self.scale, self.grid)
-        pooling = xp.asarray(matrix, dtype=keys.dtype)
-        pooled = pooling @ keys
+        pooling, pooled = None, self.pooled(keys)
+        if self.scale > 1:
+            matrix = pooling_matrix(self.pooling, keys.shape[-2], self.scale, self.grid)
+            pooling = xp.asarray(matrix, dtype=keys.dtype)
         if self.beta is not None:
             queries, pooled = standardised(queries, pooled, self.beta, self.scaling, self.epsilon)
-        return softmax(logits(queries, pooled)) @ pooling
+        return softmax(logits(queries, pooled)), pooling
+
+    def pooled(self, values: Array) -> Array:
+        if self.scale == 1:
+            return values
+        return pool(values, self.pooling, self.scale, self.grid)

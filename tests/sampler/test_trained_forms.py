@@ -1,0 +1,318 @@
+"""Training with every form of attention: network, frozen matrices, recipes and artefacts."""
+
+import json
+from pathlib import Path
+from typing import get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from sampler.attention.forms.batch_normalised import BatchNormalised
+from sampler.attention.forms.choice import forms_by_head, read_forms
+from sampler.attention.forms.hard_maximum import HardMaximum
+from sampler.attention.forms.head_normalised import HeadNormalised
+from sampler.attention.forms.layer import AnyForm, layer_matrices
+from sampler.attention.forms.linear import Linear
+from sampler.attention.forms.robust import Robust
+from sampler.attention.forms.scaled import Scaled
+from sampler.attention.forms.scaled_heads import ScaledHeads
+from sampler.attention.forms.softmax import Softmax
+from sampler.cli import main
+from sampler.errors import ExitCode, InputError
+from sampler.jobs.recipe import load_recipe
+from sampler.jobs.sealed import read_sealed, write_sealed
+from sampler.jobs.train_start import read_splits
+from sampler.jobs.training_recipe import load_training_recipe
+from sampler.jobs.training_section import TrainingSection
+from sampler.network import predict as predict_from_paths
+from sampler.problem import make_problem
+from sampler.tasks.episodes import draw_episodes
+from sampler.tasks.make import make_task
+from sampler.tasks.random_streams import stream
+from sampler.transformer.evaluation import accuracy, predict_episodes
+from sampler.transformer.frozen import frozen_attention, theory_weights
+from sampler.transformer.model_file import MODEL_FILE, read_model
+from sampler.transformer.network import gather_inputs, predict, squared_error, token_layers
+from sampler.transformer.optimiser import make_optimiser
+from sampler.transformer.shape import TransformerShape, draw_parameters
+from sampler.transformer.training_data import EVALUATION, patch_table
+from tests.sampler.test_one_shot import ANALYSIS
+from tests.sampler.training_recipes import TINY, train_in, write_training
+from theory import Architecture, attended_inputs
+
+TOKENS = 8
+SHAPES = {
+    "two layers": TransformerShape((2, 3), (5, 4, 7), 3, 6),
+    # more paths (3·3·3) than tokens: the lower layers go token by token
+    "deep": TransformerShape((3, 3, 3, 3), (5, 4, 7, 3, 6), 2, 6),
+}
+FORMS = {
+    "softmax": Softmax(),
+    "causal": Softmax(mask="causal"),
+    "linear": Linear(),
+    "batch normalised": BatchNormalised(beta=0.7),
+    "scaled heads": ScaledHeads(scale=2),
+    "scaled heads, stride": ScaledHeads(scale=3, pooling="stride"),
+    "scaled heads, block": ScaledHeads(scale=2, pooling="block", grid=(2, 4)),
+    "scaled and normalised": ScaledHeads(scale=2, beta=0.7),
+    "robust": Robust(limit=0.5, iterations=2),
+    "scaled": Scaled(share=0.3),
+    "head normalised": HeadNormalised(),
+}
+MIXED = {
+    "two layers": (
+        (ScaledHeads(scale=4), Softmax()),
+        (HeadNormalised(), BatchNormalised(), HeadNormalised()),
+    ),
+    "deep": (
+        (Softmax(), ScaledHeads(scale=2), Softmax()),
+        Linear(),
+        (Scaled(), ScaledHeads(scale=4, beta=1.0), ScaledHeads(scale=1)),
+        Softmax(),
+    ),
+}
+CASES = [
+    *(("two layers", name, form) for name, form in FORMS.items()),
+    *((shape, "mixed", forms) for shape, forms in MIXED.items()),
+]
+cases = pytest.mark.parametrize(
+    ("name", "forms"),
+    [(name, forms) for name, _, forms in CASES],
+    ids=[f"{name}, {form}" for name, form, _ in CASES],
+)
+# A layer each of scaled heads and of everything else, for heads = [2, 2].
+SCALED = '[[{kind="scaled_heads",scale=1},{kind="scaled_heads",scale=2,beta=1.0}],{kind="linear"}]'
+
+
+def problem(name):
+    """Parameters and inputs in float64, with keys and queries large enough to be of weight."""
+    shape = SHAPES[name]
+    drawn = draw_parameters(shape, 3, 0)
+    large = {k: 4 * v if k[:3] in ("W_Q", "W_K") else v for k, v in drawn.items()}
+    inputs = np.random.default_rng(1).standard_normal((4, TOKENS, shape.channels))
+    return shape, {k: v.astype(np.float64) for k, v in large.items()}, inputs
+
+
+compiled = jax.jit(predict, static_argnames="forms")
+
+
+def on_device(arrays, dtype=jnp.float64):
+    return {name: jnp.asarray(values, dtype) for name, values in arrays.items()}
+
+
+def test_every_kind_that_can_be_differentiated_is_tested():
+    kinds = {kind.__name__ for kind in get_args(get_args(AnyForm)[0])}
+    assert {type(form).__name__ for form in (*FORMS.values(), HardMaximum())} == kinds
+
+
+@cases
+def test_frozen_it_is_the_trained_network_as_a_sum_over_paths(name, forms):
+    shape, parameters, inputs = problem(name)
+    forms = forms_by_head(forms, shape.heads)
+    variances = (1.0,) * (shape.layers + 2)
+    architecture = Architecture(shape.heads, shape.widths, variances, shape.channels)
+    frozen = frozen_attention(parameters, inputs, forms)
+    attended = attended_inputs(jnp.asarray(inputs), tuple(map(jnp.asarray, frozen)), "mean")
+    weights = on_device(theory_weights(parameters, shape))
+    received = predict_from_paths(weights, attended, architecture)[:, 0]
+    expected = compiled(on_device(parameters), jnp.asarray(inputs), forms)
+    scale = np.abs(np.asarray(expected)).max()
+    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * scale)
+    assert token_layers(shape.heads, TOKENS) == (2 if name == "deep" else 0)
+
+
+@cases
+def test_frozen_matrices_token_by_token(name, forms):
+    """Ω[s, t] = A_ts of q_t = W_Q x_t and k_s = W_K x_s, written with loops over tokens."""
+    shape, parameters, inputs = problem(name)
+    by_head = forms_by_head(forms, shape.heads)
+    received = frozen_attention(parameters, inputs, by_head)
+    for layer, of_layer in enumerate(by_head, start=1):
+        for example, x in enumerate(inputs):
+            queries, keys = (
+                np.array([[w @ token for token in x] for w in parameters[f"W_{kind}_{layer}"]])
+                for kind in "QK"
+            )
+            expected = layer_matrices(of_layer, queries[None], keys[None])[0]
+            for head in range(len(of_layer)):
+                difference = received[layer - 1][example, head] - expected[head].T
+                assert np.abs(difference).max() < 1e-12 * np.abs(expected).max()
+
+
+@cases
+def test_it_learns_in_single_precision_with_finite_gradients(name, forms):
+    """Thirty steps on one batch, which is learned by heart."""
+    shape, parameters, inputs = problem(name)
+    forms = forms_by_head(forms, shape.heads)
+    parameters, inputs = on_device(parameters, jnp.float32), jnp.asarray(inputs, jnp.float32)
+    targets = jnp.array([1.0, -1.0, 1.0, -1.0], jnp.float32)
+    optimiser = make_optimiser(TrainingSection(steps=30))
+
+    @jax.jit
+    def step(parameters, state):
+        loss, gradient = jax.value_and_grad(squared_error)(parameters, inputs, targets, forms)
+        change, state = optimiser.update(gradient, state, parameters)
+        return optax.apply_updates(parameters, change), state, loss, gradient
+
+    state, losses, gradients = optimiser.init(parameters), [], []
+    for _ in range(31):
+        parameters, state, loss, gradient = step(parameters, state)
+        losses.append(float(loss))
+        gradients.append(gradient)
+    assert losses[-1] < losses[0]
+    for name, values in gradients[0].items():
+        assert values.dtype == jnp.float32
+        assert np.isfinite(values).all()
+        if name.startswith("W_K"):
+            assert np.any(np.asarray(values) != 0, axis=(1, 2)).all(), "keys that do not learn"
+
+
+def test_an_extra_head_attends_in_the_place_of_a_trained_one(rng):
+    """Heads 3 and 4 of a layer of three as heads 0 and 1 would, had they those weights."""
+    shape, parameters, inputs = problem("two layers")
+    forms = forms_by_head(MIXED["two layers"], shape.heads)
+    alone = frozen_attention(parameters, inputs, forms)
+    extra = rng.standard_normal((2, 2, shape.key_size, shape.channels))
+    longer = dict(parameters)
+    for kind, weights in zip("QK", extra, strict=True):
+        longer[f"W_{kind}_2"] = np.concatenate([parameters[f"W_{kind}_2"], weights])
+    received = frozen_attention(longer, inputs, forms)
+    assert np.array_equal(received[1][:, :3], alone[1])
+    for head in range(2):
+        replaced = dict(parameters)
+        for kind, weights in zip("QK", extra, strict=True):
+            replaced[f"W_{kind}_2"] = parameters[f"W_{kind}_2"].copy()
+            replaced[f"W_{kind}_2"][head] = weights[head]
+        expected = frozen_attention(replaced, inputs, forms)[1][:, head]
+        np.testing.assert_allclose(received[1][:, 3 + head], expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ('{kind="hard_maximum"}', r"= 'hard_maximum': layer 1, head 1: has no derivative"),
+        ('{kind="scaled_heads",scale=49}', r"head 1: scale = 49: use 1 to 48"),
+        ('{kind="scaled_heads",scale=2,pooling="block",grid=[5,2]}', r"48 tokens are no whole nu"),
+        ('{kind="scaled_heads",scale=3,pooling="block",grid=[4,4]}', r"scale = 3: must divide"),
+        ('[{kind="linear"}]', r"form gives 1 layers, the network has 2"),
+        ('[{kind="linear"},[{kind="linear"}]]', r"gives 1 heads in layer 2, which has 2"),
+        ('{kind="sofmax"}', r"sofmax"),
+        ('[{kind="linear"},[{kind="linear"},{kind="hard_maximum"}]]', r"layer 2, head 2: has no"),
+    ],
+)
+def test_a_form_that_cannot_be_trained_is_refused(form, message, tmp_path, rng):
+    recipe = write_training(tmp_path, rng)
+    with pytest.raises(InputError, match=message) as refused:
+        load_training_recipe(recipe, [f"training.form={form}"])
+    assert str(refused.value).startswith("training")
+    assert "\n" not in str(refused.value)
+
+
+def test_blocks_of_the_patch_grid_stay_within_their_image():
+    """Three images of 4 × 4 patches: with scale 2 a key is a quarter of one image."""
+    rng = np.random.default_rng(0)
+    queries, keys = rng.standard_normal((2, 1, 1, 48, 3))
+    form = ScaledHeads(scale=2, pooling="block", grid=(4, 4))
+    found = form.matrices(queries, keys)[0, 0]
+    for token in range(48):
+        image, row, column = token // 16, token % 16 // 4, token % 4
+        others = [
+            16 * image + 4 * r + c
+            for r in range(4) for c in range(4)
+            if r // 2 == row // 2 and c // 2 == column // 2
+        ]  # fmt: skip
+        assert (found[:, others] == found[:, [token]]).all()
+    assert len(np.unique(found[0].round(14))) == 12
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A model trained with mixed heads, and a recipe that takes it."""
+    folder = tmp_path_factory.mktemp("forms")
+    text = TINY.replace("130", "40").replace("key_size", f"form = {SCALED}\nkey_size")
+    train_in(folder, text, ANALYSIS)
+    return folder
+
+
+def test_the_model_keeps_its_form_and_every_command_takes_it(folder, capsys):
+    model = read_model(folder / "model")
+    assert model.recipe.forms == forms_by_head(
+        read_forms(
+            [
+                [
+                    {"kind": "scaled_heads", "scale": 1},
+                    {"kind": "scaled_heads", "scale": 2, "beta": 1.0},
+                ],
+                {"kind": "linear"},
+            ]
+        ),
+        (2, 2),
+    )
+    recipe = load_recipe(folder / "analysis.toml")
+    task = make_task(recipe)
+    problem = make_problem(recipe, task)
+    parameters = on_device(model.parameters)
+    expected = compiled(parameters, jnp.asarray(task.test.inputs), model.recipe.forms)
+    weights = on_device(theory_weights(model.parameters, model.recipe.shape))
+    received = predict_from_paths(weights, problem.attended_test, problem.architecture)[:, 0]
+    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+    assert main(["check", str(folder / "tiny.toml")]) == ExitCode.OK
+    assert 'kind = "scaled_heads"' in capsys.readouterr().out
+
+
+def test_random_heads_of_a_model_with_forms(folder):
+    plain = make_task(load_recipe(folder / "analysis.toml"))
+    task = make_task(load_recipe(folder / "analysis.toml", ["task.random_heads=1"]))
+    for matrices, without in zip(task.test.attention, plain.test.attention, strict=True):
+        assert matrices.shape[1] == 3
+        assert np.array_equal(matrices[:, :2], without)
+        np.testing.assert_allclose(matrices.sum(axis=2), 1.0, rtol=0, atol=1e-13)
+
+
+def test_the_summary_names_the_forms_and_is_of_them(folder):
+    """Its accuracy is that of the same parameters with these forms, not of softmax."""
+    summary = json.loads((folder / "model" / "training_summary.json").read_text())
+    assert summary["form"] == [["scaled_heads", "scaled_heads"], ["linear", "linear"]]
+    model = read_model(folder / "model")
+    recipe = model.recipe
+    drawings = read_splits(recipe).test
+    episodes = draw_episodes(
+        drawings, recipe.training.evaluation_examples, stream(recipe.training.seed, EVALUATION, 2)
+    )
+    table = patch_table(drawings, model.embedding, 1)
+    inputs = gather_inputs(
+        table.patches, table.positions, table.embedding, episodes.drawings, episodes.labels
+    )
+    expected = accuracy(
+        np.asarray(compiled(dict(model.parameters), inputs, recipe.forms)), episodes.targets
+    )
+    assert summary["splits"]["test"]["network"] == expected
+    received = predict_episodes(model.parameters, table, episodes, recipe.forms)
+    as_softmax = predict_episodes(model.parameters, table, episodes)
+    assert np.abs(received - as_softmax).max() > 1e-3 * np.abs(received).max()
+
+
+def test_models_of_before_are_plain_softmax(folder, tmp_path):
+    """A model file whose recipe has no form, as they were written before there were forms."""
+    sealed = read_sealed(folder / "model" / MODEL_FILE)
+    header = dict(sealed.header)
+    training = {k: v for k, v in header["recipe"]["training"].items() if k != "form"}
+    header["recipe"] = header["recipe"] | {"training": training}
+    write_sealed(tmp_path / MODEL_FILE, header, dict(sealed.arrays))
+    model = read_model(tmp_path)
+    assert model.recipe.forms == ((Softmax(),) * 2,) * 2
+
+
+def test_named_or_not_softmax_is_the_same_network(rng):
+    shape, parameters, inputs = problem("two layers")
+    plain = predict(on_device(parameters), jnp.asarray(inputs))
+    named = predict(
+        on_device(parameters), jnp.asarray(inputs), forms_by_head(Softmax(), shape.heads)
+    )
+    assert np.array_equal(plain, named)
+    frozen = frozen_attention(parameters, inputs)
+    again = frozen_attention(parameters, inputs, forms_by_head(Softmax(), shape.heads))
+    assert all(np.array_equal(one, other) for one, other in zip(frozen, again, strict=True))
