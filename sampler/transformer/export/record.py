@@ -9,9 +9,9 @@ import numpy as np
 from sampler.errors import InputError, Verbatim
 from sampler.transformer.export.batches import as_tensors, example_count, slices, taken
 from sampler.transformer.export.hooks import attention_layers, hooked
+from sampler.transformer.export.pytorch import torch_module
 from sampler.transformer.export.recorded import RecordedAttention
 from sampler.transformer.export.returned import FLAGS, read_returned, takes_flags
-from sampler.transformer.export.pytorch import torch_module
 
 # Runs a model on a batch: forward(model, batch)
 Forward = Callable[[Any, Any], Any]
