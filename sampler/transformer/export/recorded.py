@@ -43,6 +43,13 @@ class RecordedAttention:
         """H_1 … H_L."""
         return tuple(matrices.shape[1] for matrices in self.attention)
 
+    def with_identity_heads(self) -> "RecordedAttention":
+        """The same with Ω^{l, H_l + 1} = 1, a last head in each layer that leaves tokens alone."""
+        examples, tokens, _ = self.inputs.shape
+        identity = np.broadcast_to(np.eye(tokens, dtype=np.float32), (examples, 1, tokens, tokens))
+        attention = tuple(np.concatenate([m, identity], axis=1) for m in self.attention)
+        return RecordedAttention(self.inputs, attention)
+
     def with_labels(self, labels: np.ndarray | None) -> Split:
         """The split of a task that these examples make, with labels [example, output]."""
         return Split(self.inputs, labels, self.attention)

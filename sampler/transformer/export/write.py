@@ -21,6 +21,7 @@ def export_attention(
     train: Examples,
     test: Examples,
     validation: Examples | None = None,
+    residual: bool = False,
     forward: Forward | None = None,
     batch_size: int = 64,
 ) -> Path:
@@ -28,8 +29,10 @@ def export_attention(
 
     Each split is a pair of inputs, as `record_attention` takes them, and labels [example] or
     [example, output]: ±1 for two classes, a column for each of several, or real numbers. The test
-    split may have None in their place. Raises InputError, naming the array, for what cannot be
-    used; nothing is written then.
+    split may have None in their place. With `residual`, every layer gets one more head, its last,
+    whose attention is the identity: the path past a layer that a residual connection opens.
+
+    Raises InputError, naming the array, for what cannot be used; nothing is written then.
     """
     path = Path(path)
     if path.suffix != ".npz":
@@ -41,6 +44,8 @@ def export_attention(
             continue
         inputs, labels = examples
         recorded = record_attention(model, inputs, forward=forward, batch_size=batch_size)
+        if residual:
+            recorded = recorded.with_identity_heads()
         count = len(recorded.inputs)
         splits[name] = recorded.with_labels(read_labels(f"labels_{name}", labels, count))
         check_agreement(splits["train"], splits[name], name)
