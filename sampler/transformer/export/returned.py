@@ -20,7 +20,10 @@ def takes_flags(model: Any) -> bool:
 
 
 def read_returned(returned: Any) -> list[np.ndarray]:
-    """x_0 [example, token, channel], and then Ω [example, head, query, key] of every layer."""
+    """x_0 [example, token, channel], and then Ω [example, head, query, key] of every layer.
+
+    x_0 is the first of the hidden states, before any LayerNorm of the first layer.
+    """
     found = getattr(returned, "attentions", None)
     if not found or any(matrices is None for matrices in found):
         remedy = (
