@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -10,9 +11,20 @@ from tests.commands import environment
 from tests.test_readme import ROOT
 
 SCRIPTS = sorted(path.name for path in (ROOT / "runs").glob("*.py"))
+# The tutorial trains, solves and samples.
+MARKS = {
+    "bring_your_own.py": [
+        pytest.mark.slow,
+        pytest.mark.skipif(
+            find_spec("torch") is None, reason="PyTorch is an extra: pip install -e '.[torch]'"
+        ),
+    ]
+}
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=MARKS.get(name, [])) for name in SCRIPTS]
+)
 def test_scripts_run_and_draw_their_figure(name, tmp_path):
     done = subprocess.run(
         [sys.executable, ROOT / "runs" / name, tmp_path],

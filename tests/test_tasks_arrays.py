@@ -1,9 +1,12 @@
 """Arrays brought by the user: what is read, and what is refused by name."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from sampler.errors import InputError
+from sampler.cli import main
+from sampler.errors import ExitCode, InputError
 from sampler.jobs.recipe import load_recipe
 from sampler.tasks.arrays import read_arrays
 from sampler.tasks.make import make_task
@@ -89,6 +92,15 @@ def test_a_validation_split_is_read_and_its_heads_kept(path, tmp_path):
 def test_no_validation_split_is_none(path):
     np.savez(path, **arrays())
     assert read_arrays(path).validation is None
+
+
+def test_a_file_that_is_not_there_yet(capsys):
+    recipe = Path(__file__).parents[1] / "runs" / "bring_your_own.toml"
+    code = main(["check", str(recipe), "--set", "task.path=nowhere.npz"])
+    assert code == ExitCode.BAD_INPUT
+    error = capsys.readouterr().err
+    assert "task.path = " in error
+    assert "No such file or directory; name an .npz file, or write one (README" in error
 
 
 def replace(key, change):

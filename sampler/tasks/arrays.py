@@ -43,7 +43,8 @@ def read_arrays(path: str | Path) -> Task:
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an .npz file as float64, by their keys."""
-    with open_npz(path, "task.path") as stored:
+    remedy = "name an .npz file, or write one (README, Your own transformer)"
+    with open_npz(path, "task.path", remedy) as stored:
         check_keys(stored.files)
         return {
             key: as_float64(key, read_array(stored, key, "store a plain float32 or float64 array"))

@@ -12,7 +12,7 @@ from sampler.errors import InputError, Verbatim
 
 
 @contextmanager
-def open_npz(path: Path, field: str) -> Iterator[NpzFile]:
+def open_npz(path: Path, field: str, remedy: str = "name an .npz file") -> Iterator[NpzFile]:
     """Open an .npz file that the recipe names under `field`; InputError if it is none."""
     try:
         # Opened here: NumPy leaves a file open when it turns out not to be an archive.
@@ -23,7 +23,7 @@ def open_npz(path: Path, field: str) -> Iterator[NpzFile]:
             yield stored
     except OSError as problem:
         reason = problem.strerror or str(problem)
-        raise InputError(field, str(path), f"{reason}; name an .npz file") from None
+        raise InputError(field, str(path), f"{reason}; {remedy}") from None
     except (ValueError, EOFError, zipfile.BadZipFile) as problem:
         raise InputError(
             field, str(path), f"is not a readable .npz file ({problem}); store it again"

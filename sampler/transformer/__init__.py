@@ -13,5 +13,6 @@ nearest_neighbour  the baseline that looks at pixels alone
 summary       accuracies of a trained network on every split
 model_file    the trained network on disk, with its recipe
 frozen        the trained network in the theory's terms: attention, and weights
+export        the attention of PyTorch models, written as arrays
 progress      what a running training shows
 """
