@@ -100,8 +100,8 @@ def work(
             chosen = chosen_points(directory, recipe)
             points = [(label, point) for label, point in recipe.points() if label in chosen]
             codes += whole.work(points, sampling=True)
-        gather(command, recipe, directory)
         code = max(codes)
+        gather(command, recipe, directory, code)
         finish_command(directory, command, code)
         print(f"results: {directory}")
         return code
@@ -158,13 +158,18 @@ def finished_with(command: str, point: Point) -> ExitCode | None:
     return finished_code(point.directory, command, files)
 
 
-def gather(command: str, recipe: Recipe, directory: Path) -> None:
-    """The tables and figures of a sweep from the directories of its points."""
+def gather(command: str, recipe: Recipe, directory: Path, code: ExitCode) -> None:
+    """The tables, figures and page of a sweep from the directories of its points.
+
+    `code` is the exit code of the worst of them.
+    """
     write_sweep_table(directory, recipe)
     write_finite_size(directory, recipe)
     write_sweep_dataset(directory, recipe)
     write_seed_averages(directory, recipe)
-    if command != "sample":
+    if command == "run":
+        report(directory, code)
+    elif command == "solve":
         figures(directory)
 
 
@@ -193,6 +198,18 @@ def figures(directory: Path) -> ExitCode:
     return ExitCode.OK
 
 
+def report(directory: Path, ended: ExitCode | None = None) -> ExitCode:
+    """Write the page of a run or of a sweep, and its figures, from stored results.
+
+    `ended` is the exit code of a command whose last stage this is.
+    """
+    from sampler.presentation.report.write import write_report
+
+    for path in write_report(directory, ended):
+        print(path)
+    return ExitCode.OK
+
+
 def _run(point: Point) -> ExitCode:
     if not (point.solved or point.sampled()):
         print("this network has no theory, and is not sampled at this width: nothing to do")
@@ -201,7 +218,7 @@ def _run(point: Point) -> ExitCode:
     if point.sampled():
         code = max(code, _sample(point))
         print(comparison_text(point.directory), flush=True)
-    figures(point.directory)
+    report(point.directory, code)
     return code
 
 

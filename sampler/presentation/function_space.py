@@ -1,4 +1,4 @@
-"""The slowest draw-by-draw numbers of a run in function space, as the diagnostic figures show them."""
+"""The slowest numbers of a run in function space, draw by draw, for the figures of its chains."""
 
 from dataclasses import dataclass
 from pathlib import Path
