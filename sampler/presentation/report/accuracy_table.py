@@ -25,7 +25,7 @@ def accuracy_rows(run: StoredRun) -> list[tuple[str, float, float | None]]:
     if run.theory is not None:
         rows = [("theory", theory_accuracy(run, "theory"), None)]
     if sampled:
-        rows.append(("exact posterior, sampled", sampled["value"], sampled["mcse"]))
+        rows.append(("exact posterior, sampled", float(sampled["value"]), sampled["mcse"]))
     if run.theory is not None:
         rows.append(("infinite width (GP)", theory_accuracy(run, "gp"), None))
         if "accuracy_gp_subnetwork" in run.theory:

@@ -27,7 +27,7 @@ RESULTS = {
     "order_parameter_trained": Caption(
         "Coloured matrices over pairs of attention paths: U₁ of the theory, of the samples and of "
         "the network trained by gradient descent.",
-        "U₁ of theory, samples and the network that gradient descent trained, each on its own scale.",
+        "U₁ of theory, samples and the network trained by gradient descent, each on its own scale.",
     ),
     "predictor_mean": Caption(
         "Scatter plots over the test set: sampled mean and variance of the predictor against those "

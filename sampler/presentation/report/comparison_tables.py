@@ -23,17 +23,16 @@ def differences_table(found: Mapping[str, Difference]) -> Html | None:
             percent(one.whole, one.whole_error),
             Number(one.median_in_mcse, digits=2),
             Number(one.worst_in_mcse, digits=3),
-            one.at,
             Number(largest_by_chance(one.elements), digits=2),
             percent(one.median_relative, digits=2),
             percent(one.worst_relative, digits=2),
-            one.at_relative,
+            one.at,
         ]
         for one in found.values()
     ]
     header = (
-        "quantity", "elements", "difference as a whole", "median, MCSE", "largest, MCSE", "at",
-        "largest by chance, MCSE", "median, relative", "largest, relative", "at",
+        "quantity", "elements", "as a whole", "median, MCSE", "largest, MCSE",
+        "largest by chance, MCSE", "median, relative", "largest, relative", "largest in MCSE at",
     )  # fmt: skip
     caption = (
         "Sampled minus theory. As a whole: norm of the difference over norm of the samples. By "

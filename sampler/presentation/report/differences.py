@@ -18,7 +18,7 @@ class Difference:
     whole_error      ‖MCSE‖ / ‖sampled‖: no correlation between elements can make the error of
                      `whole` larger
     in_mcse, relative    median and largest absolute value over the elements
-    at, at_relative  the elements where they are largest
+    at               where the difference is largest in units of the MCSE
     elements         how many are defined
     """
 
@@ -31,7 +31,6 @@ class Difference:
     at: str
     median_relative: float
     worst_relative: float
-    at_relative: str
 
     @property
     def resolved(self) -> bool:
@@ -68,7 +67,7 @@ def difference(key: str, entry: Mapping, path_names: Sequence[str]) -> Differenc
     with np.errstate(divide="ignore", invalid="ignore"):
         in_mcse = np.where(shown, np.abs(gap / mcse), -np.inf)
         relative = np.where(shown & (sampled != 0.0), np.abs(gap / sampled), -np.inf)
-    worst, worst_relative = (np.unravel_index(np.argmax(v), v.shape) for v in (in_mcse, relative))
+    worst = np.unravel_index(np.argmax(in_mcse), in_mcse.shape)
     size = np.linalg.norm(sampled[shown])
     names = path_names if key == "order_parameter" else ()
     return Difference(
@@ -80,8 +79,7 @@ def difference(key: str, entry: Mapping, path_names: Sequence[str]) -> Differenc
         worst_in_mcse=float(in_mcse[worst]),
         at=place(key, worst, names),
         median_relative=float(np.median(relative[shown])),
-        worst_relative=float(relative[worst_relative]),
-        at_relative=place(key, worst_relative, names),
+        worst_relative=float(relative.max()),
     )
 
 

@@ -62,7 +62,7 @@ def section(identity: str, title: str, *children: Content) -> Html:
 
 def scrolling(label: str, *children: Content) -> Html:
     """What may be wider than the screen scrolls by itself, from the keyboard too."""
-    return element("div", *children, class_="scroll", role="region", aria_label=label, tabindex="0")
+    return element("div", *children, class_="scroll", role="group", aria_label=label, tabindex="0")
 
 
 def table(caption: str, header: Sequence[str], rows: Sequence[Sequence[Content]]) -> Html:

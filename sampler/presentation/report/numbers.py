@@ -15,8 +15,8 @@ class Number:
     digits: significant ones of a value without an error.
     """
 
-    value: float | None
-    error: float | None = None
+    value: float | int | None
+    error: float | int | None = None
     scale: float = 1.0
     unit: str = ""
     digits: int = DIGITS
@@ -30,7 +30,7 @@ class Number:
         """`14.96 ± 0.13`: the error to two digits, the value to as many decimals."""
         if not self.defined:
             return MISSING
-        value = self.scale * float(self.value)
+        value = self.value if self.scale == 1.0 else self.scale * float(self.value)
         if self.error is None or not math.isfinite(self.error):
             return _minus(significant(value, self.digits)) + self.unit
         error = self.scale * float(self.error)
@@ -46,22 +46,22 @@ class Number:
         return self.text
 
 
-def percent(value: float | None, error: float | None = None, digits: int = 3) -> Number:
+def percent(value: float | int | None, error: float | int | None = None, digits: int = 3) -> Number:
     """A share in per cent."""
     return Number(value, error, 100.0, " %", digits)
 
 
-def count(value: float | None) -> Number:
+def count(value: float | int | None) -> Number:
     """A whole number; rounded down, as an effective sample size is."""
     defined = value is not None and math.isfinite(value)
     return Number(math.floor(value) if defined else None)
 
 
-def significant(value: float, digits: int) -> str:
+def significant(value: float | int, digits: int) -> str:
     """So many significant digits, with an exponent only where a number would be long."""
-    if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15):
+    if isinstance(value, int) or value == 0.0:
         return f"{int(value)}"
-    if value == 0.0 or not 1e-4 <= abs(value) < 1e6:
+    if not 1e-4 <= abs(value) < 1e6:
         return f"{value:.{digits - 1}e}"
     places = digits - 1 - math.floor(math.log10(abs(value)))
     return f"{value:.{max(0, places)}f}"

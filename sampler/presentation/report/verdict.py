@@ -8,6 +8,7 @@ from sampler.presentation.report.numbers import Number, count, percent
 
 # What the verdict on the theory rests on: how paths count, and what the network predicts.
 DECISIVE = ("order_parameter", "predictor_mean")
+MOST_REASONS = 3
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,9 @@ def trust_verdict(diagnostics: dict | None) -> Verdict:
     if diagnostics.get("verdict") == "pass":
         return Verdict("good", "The samples can be trusted.", numbers)
     reasons = tuple(diagnostics.get("reasons", ()))
+    if len(reasons) > MOST_REASONS:
+        more = f"{len(reasons) - MOST_REASONS} more reasons are among the diagnostics below."
+        reasons = (*reasons[:MOST_REASONS], more)
     return Verdict("bad", "The samples cannot be trusted: diagnostics failed.", numbers + reasons)
 
 
