@@ -67,7 +67,7 @@ def difference(key: str, entry: Mapping, path_names: Sequence[str]) -> Differenc
     with np.errstate(divide="ignore", invalid="ignore"):
         in_mcse = np.where(shown, np.abs(gap / mcse), -np.inf)
         relative = np.where(shown & (sampled != 0.0), np.abs(gap / sampled), -np.inf)
-    worst = np.unravel_index(np.argmax(in_mcse), in_mcse.shape)
+    worst = tuple(int(i) for i in np.unravel_index(np.argmax(in_mcse), in_mcse.shape))
     size = np.linalg.norm(sampled[shown])
     names = path_names if key == "order_parameter" else ()
     return Difference(
@@ -106,9 +106,9 @@ def quantity_name(key: str) -> str:
 def place(key: str, at: Sequence[int], names: Sequence[str] = ()) -> str:
     """An element in words: paths by name, test examples by number."""
     if names and len(at) == 2:
-        one, other = (names[int(i)] for i in at)
+        one, other = (names[i] for i in at)
         return one if at[0] == at[1] else f"{one} × {other}"
-    numbers = ", ".join(str(int(i)) for i in at)
+    numbers = ", ".join(map(str, at))
     if key.startswith("predictor"):
         return f"test example {numbers}"
     return f"[{numbers}]" if numbers else ""
