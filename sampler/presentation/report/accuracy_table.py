@@ -61,18 +61,16 @@ def accuracy_sentence(run: StoredRun) -> str | None:
     theory, limit = (theory_accuracy(run, name) for name in ("theory", "gp"))
     if not (math.isfinite(theory) and math.isfinite(limit)):
         return None
-    sampled, error = sampled_accuracy(run), test_set_error(run, theory)
-    parts = [f"theory {percent(theory)}"]
+    sampled = sampled_accuracy(run)
+    parts = [f"theory {percent(theory, test_set_error(run, theory))}"]
     if sampled:
-        parts.append(f"exact posterior {percent(sampled['value'], sampled['mcse'])} (Monte Carlo)")
-    parts.append(f"infinite width {percent(limit)}")
+        parts.append(f"exact posterior {percent(sampled['value'], sampled['mcse'])}")
+    parts.append(f"infinite width {percent(limit, test_set_error(run, limit))}")
+    errors = "Errors: Monte Carlo for the exact posterior, of the test set for the others."
     gain = Number(theory - limit, None, 100.0, digits=3)
-    tests = (
-        "" if error is None else f", each ± {percent(error, digits=2)} for the size of the test set"
-    )
     return (
-        f"Accuracy: {', '.join(parts)}{tests}. By the theory finite width changes it by {gain} "
-        "percentage points."
+        f"Accuracy: {', '.join(parts)}. {errors if sampled else ''} By the theory finite width "
+        f"changes it by {gain} percentage points."
     )
 
 

@@ -21,7 +21,7 @@ def differences_table(found: Mapping[str, Difference]) -> Html | None:
             one.name,
             count(one.elements),
             percent(one.whole, one.whole_error),
-            Number(one.median_in_mcse, digits=2),
+            Number(one.median_in_mcse, digits=3),
             Number(one.worst_in_mcse, digits=3),
             Number(largest_by_chance(one.elements), digits=2),
             percent(one.median_relative, digits=2),

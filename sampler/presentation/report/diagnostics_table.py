@@ -56,7 +56,11 @@ def sampler_table(diagnostics: Mapping, cost: Mapping) -> Html | None:
                 f"at least {BFMI_LIMIT}",
             ],
             ["divergences", count(diagnostics["divergences"]), ""],
-            ["share of draws", percent(share), f"at most {100 * DIVERGENCE_LIMIT:g} %"],
+            [
+                "divergences, share of draws",
+                percent(share),
+                f"at most {100 * DIVERGENCE_LIMIT:g} %",
+            ],
             ["leapfrog steps per draw", Number(diagnostics["leapfrog_steps_per_draw"]), ""],
             ["at the maximal tree depth", percent(diagnostics["saturated_share"]), ""],
         ]
@@ -69,4 +73,4 @@ def sampler_table(diagnostics: Mapping, cost: Mapping) -> Html | None:
         "effective_draws_per_second": "effective draws per second",
     }
     rows += [[label, Number(cost[key]), ""] for key, label in names.items() if key in cost]
-    return table("The sampler, and what it cost.", ("", "value", "limit"), rows)
+    return table("The sampler, and what it cost.", ("what", "value", "limit"), rows)

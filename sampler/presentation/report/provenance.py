@@ -49,7 +49,7 @@ def provenance_tables(manifest: Mapping) -> Html:
         for stage, seconds in manifest.get("seconds", {}).items()
     ]
     tables = [
-        table("Where the results came from.", ("", ""), rows) if rows else None,
+        table("Where the results came from.", ("what", "value"), rows) if rows else None,
         table("Versions.", ("package", "version"), versions) if versions else None,
         table("Time and memory.", ("stage", "seconds", "peak memory"), stages) if stages else None,
     ]

@@ -107,11 +107,11 @@ def theory_verdict(
 
 
 def _difference_sentence(one: Difference) -> str:
-    told = "resolved" if one.resolved else "not more than Monte Carlo noise"
+    told = "more" if one.resolved else "no more"
     return (
         f"{one.name}: sampled and theory differ by {percent(one.whole, one.whole_error)} as a "
-        f"whole; element by element by {Number(one.median_in_mcse, digits=2)} MCSE in the median "
-        f"and {Number(one.worst_in_mcse, digits=3)} MCSE at most ({one.at}), which is {told}."
+        f"whole; element by element by {Number(one.median_in_mcse, digits=3)} MCSE in the median "
+        f"and {Number(one.worst_in_mcse, digits=3)} MCSE at most ({one.at}), which is {told} than Monte Carlo noise."
     )
 
 
