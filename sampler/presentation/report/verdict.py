@@ -111,7 +111,8 @@ def _difference_sentence(one: Difference) -> str:
     return (
         f"{one.name}: sampled and theory differ by {percent(one.whole, one.whole_error)} as a "
         f"whole; element by element by {Number(one.median_in_mcse, digits=3)} MCSE in the median "
-        f"and {Number(one.worst_in_mcse, digits=3)} MCSE at most ({one.at}), which is {told} than Monte Carlo noise."
+        f"and {Number(one.worst_in_mcse, digits=3)} MCSE at most ({one.at}), "
+        f"which is {told} than Monte Carlo noise."
     )
 
 
