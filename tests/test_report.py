@@ -35,6 +35,12 @@ def page_of(directory: Path) -> Page:
     return Page(write_report(directory)[-1].read_text(encoding="utf-8"))
 
 
+@pytest.fixture
+def without_figures(monkeypatch):
+    """Drawing them takes most of the time, and most tests look at none."""
+    monkeypatch.setattr("sampler.presentation.report.write.draw_run_figures", lambda _: [])
+
+
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory) -> Path:
     return stored_run(tmp_path_factory.mktemp("results") / "run")
@@ -143,6 +149,7 @@ def test_recipe_and_provenance_are_there(page, directory):
     assert manifest["recipe_hash"] in page.text
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_names_of_paths_are_text_and_not_markup(tmp_path):
     directory = stored_run(tmp_path / "run")
     theory = xr.load_dataset(directory / "theory.nc", engine="h5netcdf")
@@ -155,6 +162,7 @@ def test_names_of_paths_are_text_and_not_markup(tmp_path):
     assert page.table("Order parameter U₁").row(names[0])
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_theory_alone_claims_nothing_about_samples(tmp_path):
     page = page_of(stored_run(tmp_path / "run", "recipe.toml", "theory.nc"))
     assert "Theory only: nothing was sampled" in page.text
@@ -171,6 +179,7 @@ def test_samples_alone_claim_nothing_about_the_theory(tmp_path):
     assert "figure-order_parameter" not in figures
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_an_unfinished_run_says_so(tmp_path):
     directory = stored_run(tmp_path / "run", "recipe.toml", "theory.nc")
     begun = {"schema_version": 2, "command": "run", "finished": {}, "seconds": {"solve": 1.5}}
@@ -194,6 +203,7 @@ def test_nothing_to_tell_is_one_line(files, tmp_path, capsys):
     assert not (directory / "report.html").exists()
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_quality_of_the_predictive_distribution_is_shown_where_it_is_stored(tmp_path):
     directory = stored_run(tmp_path / "run", "recipe.toml", "theory.nc", "comparison.json")
     comparison = json.loads((directory / "comparison.json").read_text())
