@@ -48,6 +48,8 @@ def accuracy_table(run: StoredRun) -> Html | None:
     cells: list[list[Content]] = []
     for name, value, mcse in rows:
         on_test_set = test_set_error(run, value)
+        if mcse is not None:
+            on_test_set = sampled_accuracy(run).get("binomial_error")
         monte_carlo = "" if mcse is None else percent(mcse, digits=2)
         shown = percent(value, mcse if mcse is not None else on_test_set)
         cells.append([name, shown, monte_carlo, percent(on_test_set, digits=2)])

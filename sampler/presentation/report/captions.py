@@ -34,6 +34,10 @@ RESULTS = {
         "of the theory, with the line of equality.",
         "The predictor, a point per test example: samples against theory. On the line they agree.",
     ),
+    "predictor_sampled": Caption(
+        "Sampled mean and deviation of the predictor over the test set, without a theory beside.",
+        "The predictor over the test set, by the samples alone.",
+    ),
     "kernel_alignment": Caption(
         "Alignment of the principal components of the training kernel with the labels, "
         "component by component: theory against infinite width.",
@@ -59,6 +63,11 @@ DIAGNOSTICS = {
     "order_parameter_ranks": Caption(
         "Rank histograms, one line per chain, of the elements of U₁; flat where the chains agree.",
         "Ranks of the elements of U₁ among all draws, chain by chain.",
+    ),
+    "predictor_ranks": Caption(
+        "Rank histograms, one line per chain, of the predictor at a few test examples; flat where "
+        "the chains agree.",
+        "Ranks of the predictor at a few test examples among all draws, chain by chain.",
     ),
     "ess_evolution": Caption(
         "Lines: effective sample size in bulk and tails against the number of draws, for log "
