@@ -31,6 +31,7 @@ from sampler.jobs.stages import (
 from sampler.jobs.storage import COMPARISON_FILE, DRAWS_FILE, THEORY_FILE, read_draws, read_theory
 from sampler.jobs.sweep_dataset import write_sweep_dataset
 from sampler.jobs.sweep_table import write_sweep_table
+from sampler.presentation.stored_run import has_results
 from sampler.presentation.summary import (
     comparison_text,
     diagnostics_text,
@@ -167,9 +168,10 @@ def gather(command: str, recipe: Recipe, directory: Path, code: ExitCode) -> Non
     write_finite_size(directory, recipe)
     write_sweep_dataset(directory, recipe)
     write_seed_averages(directory, recipe)
-    if command == "run":
+    told = any(has_results(point_directory(directory, label)) for label, _ in recipe.points())
+    if command == "run" and told:
         report(directory, code)
-    elif command == "solve":
+    elif command != "sample":
         figures(directory)
 
 
