@@ -13,6 +13,7 @@ import xarray as xr
 from sampler.errors import InputError
 from sampler.jobs.recipe import load_recipe
 from sampler.jobs.sweep_table import write_sweep_table
+from sampler.presentation.report.numbers import NO_BREAK
 from sampler.presentation.report.write import write_report
 from tests.commands import in_process as command
 from tests.pages import Page
@@ -184,7 +185,7 @@ def test_an_unfinished_run_says_so(tmp_path):
     directory = stored_run(tmp_path / "run", "recipe.toml", "theory.nc")
     begun = {"schema_version": 2, "command": "run", "finished": {}, "seconds": {"solve": 1.5}}
     (directory / "manifest.json").write_text(json.dumps(begun))
-    assert f"Not finished: `run` interrupted; go on with: resume {directory}" in (
+    assert f"Not finished: run interrupted; go on with: resume {directory}" in (
         page_of(directory).text
     )
     (directory / "manifest.json").write_text(json.dumps(begun | {"finished": {"run": 0}}))
@@ -225,7 +226,7 @@ def test_quality_of_the_predictive_distribution_is_shown_where_it_is_stored(tmp_
         ["expected calibration error", "–", "0.046 ± 0.012"],
     ]
     assert page.table("Reliability, theory").rows[1] == [
-        "0.50 to 0.60", "7", "55.0 %", "50 ± 19 %",
+        "0.50 to 0.60", "7", f"55.0{NO_BREAK}%", f"50 ± 19{NO_BREAK}%",
     ]  # fmt: skip
 
 

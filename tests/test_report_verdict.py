@@ -10,7 +10,7 @@ from sampler import __version__
 from sampler.presentation.report.citation import PAPERS, SOFTWARE
 from sampler.presentation.report.differences import difference, largest_by_chance
 from sampler.presentation.report.elements import Html, element
-from sampler.presentation.report.numbers import Number, count, percent
+from sampler.presentation.report.numbers import NO_BREAK, Number, count, percent
 from sampler.presentation.report.verdict import theory_verdict, trust_verdict
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
         (Number(0.98765, 0.0996), "0.99 ± 0.10"),
         (Number(123.4, 12.3), "123 ± 12"),
         (Number(1234.5, 123.4), "1234 ± 123"),
-        (percent(0.95034, 0.00041), "95.034 ± 0.041 %"),
-        (percent(0.95), "95.0 %"),
+        (percent(0.95034, 0.00041), f"95.034 ± 0.041{NO_BREAK}%"),
+        (percent(0.95), f"95.0{NO_BREAK}%"),
         (Number(0.0), "0"),
         (Number(1.5e-7), "1.500e−07"),
         (Number(None), "–"),

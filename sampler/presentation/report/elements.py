@@ -67,7 +67,8 @@ def scrolling(label: str, *children: Content) -> Html:
 
 def table(caption: str, header: Sequence[str], rows: Sequence[Sequence[Content]]) -> Html:
     """A table whose first column names its rows; numbers are aligned on the right."""
-    head = element("tr", *(element("th", name, scope="col") for name in header))
+    columns = zip(header, *rows, strict=True)
+    head = [element("th", name, scope="col", class_=_alignment(cells)) for name, *cells in columns]
     body = [
         element("tr", element("th", row[0], scope="row"), *(_cell(cell) for cell in row[1:]))
         for row in rows
@@ -77,14 +78,19 @@ def table(caption: str, header: Sequence[str], rows: Sequence[Sequence[Content]]
         element(
             "table",
             element("caption", caption),
-            element("thead", head),
+            element("thead", element("tr", *head)),
             element("tbody", *body),
         ),
     )
 
 
 def _cell(content: Content) -> Html:
-    return element("td", content, class_="number" if isinstance(content, Number) else None)
+    return element("td", content, class_=_alignment([content]))
+
+
+def _alignment(cells: Sequence[Content]) -> str | None:
+    """Numbers are aligned on the right, and the names of their columns above them."""
+    return "number" if any(isinstance(cell, Number) for cell in cells) else None
 
 
 def figure(png: Path, alternative: str, caption: str) -> Html:

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 MISSING = "–"
+NO_BREAK = "\N{NO-BREAK SPACE}"
 DIGITS = 4
 
 
@@ -48,7 +49,7 @@ class Number:
 
 def percent(value: float | int | None, error: float | int | None = None, digits: int = 3) -> Number:
     """A share in per cent."""
-    return Number(value, error, 100.0, " %", digits)
+    return Number(value, error, 100.0, f"{NO_BREAK}%", digits)
 
 
 def count(value: float | int | None) -> Number:

@@ -126,5 +126,5 @@ def _row(point: ReportedPoint) -> list[Content]:
         Number(worst(judged, "r_hat", max) if judged else None, digits=5),
         count(smallest),
         said[point.trusted],
-        point.state.split(";")[0],
+        point.state.split(";")[0].replace("`", ""),
     ]

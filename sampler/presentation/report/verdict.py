@@ -98,11 +98,12 @@ def theory_verdict(
         f"The theory is exact for wide networks; at finite width the order of its error is "
         f"1/N, here {percent(1 / width)} (N = {width})."
     )
-    largest = max(one.whole for one in decisive)
-    if largest <= 1.0 / width:
-        headline = f"The theory holds here to within 1/N: it is off by {percent(largest)} at most."
+    worse = max(decisive, key=lambda one: one.whole)
+    largest = percent(worse.whole, worse.whole_error)
+    if worse.whole <= 1.0 / width:
+        headline = f"The theory holds here to within 1/N: it is off by {largest} at most."
         return Verdict("good", headline, (*sentences, order))
-    headline = f"The theory is off by more than 1/N here: by up to {percent(largest)}."
+    headline = f"The theory is off by more than 1/N here: by up to {largest}."
     return Verdict("caution", headline, (*sentences, order))
 
 

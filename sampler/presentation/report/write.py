@@ -160,7 +160,8 @@ def _state(directory: Path, manifest: dict, ended: ExitCode | None) -> str | Non
     command = manifest.get("command", "run")
     code = manifest.get("finished", {}).get(command) if ended is None else int(ended)
     if code is None:
-        return f"Not finished: {state_of(directory)}." if manifest.get("command") else None
+        said = state_of(directory).replace("`", "")
+        return f"Not finished: {said}." if manifest.get("command") else None
     unfinished = f"It ended with exit code {code}: not everything came to its end."
     return ENDINGS.get(ExitCode(code), unfinished) if code else None
 
