@@ -41,18 +41,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(arguments.handler(arguments))
     except KeyboardInterrupt:
-        return report(arguments, "interrupted", ExitCode.INTERRUPTED)
+        return fail(arguments, "interrupted", ExitCode.INTERRUPTED)
     except (InputError, RequeueError) as problem:
-        return report(arguments, one_line(str(problem)), problem.exit_code)
+        return fail(arguments, one_line(str(problem)), problem.exit_code)
     except OSError as problem:  # a full disk behind stdout, say: nothing of a run writes elsewhere
         reason = f"{problem.strerror or problem} ({problem.filename or 'standard output'})"
-        return report(arguments, f"cannot write: {one_line(reason)}", ExitCode.BAD_INPUT)
+        return fail(arguments, f"cannot write: {one_line(reason)}", ExitCode.BAD_INPUT)
     except Exception as problem:
         text = f"internal error: {type(problem).__name__}: {one_line(str(problem))}"
-        return report(arguments, f"{text} (rerun with --debug)", ExitCode.INTERNAL_ERROR)
+        return fail(arguments, f"{text} (rerun with --debug)", ExitCode.INTERNAL_ERROR)
 
 
-def report(arguments: argparse.Namespace, text: str, code: ExitCode) -> int:
+def fail(arguments: argparse.Namespace, text: str, code: ExitCode) -> int:
     if arguments.debug:
         traceback.print_exc()
     print(f"{PROGRAM}: {text}", file=sys.stderr)
@@ -108,6 +108,10 @@ def diagnose(arguments: argparse.Namespace) -> ExitCode:
 
 def figures(arguments: argparse.Namespace) -> ExitCode:
     return continue_with("figures", arguments)
+
+
+def report(arguments: argparse.Namespace) -> ExitCode:
+    return continue_with("report", arguments)
 
 
 def start(command: str, arguments: argparse.Namespace) -> ExitCode:
@@ -276,6 +280,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_stage_command(commands, compare, "compare stored theory and stored draws")
     add_stage_command(commands, diagnose, "diagnose stored draws")
     add_stage_command(commands, figures, "draw the figures from stored results")
+    add_stage_command(commands, report, "write everything on one page, report.html")
     pruning = add_stage_command(
         commands, prune, "remove heads of a trained network, by score and otherwise"
     )

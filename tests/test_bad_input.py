@@ -178,7 +178,7 @@ def test_a_directory_of_something_else_is_left_alone(capsys, recipe, tmp_path):
 
 
 def test_a_stage_needs_the_directory_of_a_run(capsys, tmp_path):
-    for stage in ("compare", "diagnose", "figures"):
+    for stage in ("compare", "diagnose", "figures", "report"):
         code, _, line = command(capsys, stage, tmp_path)
         assert code == ExitCode.BAD_INPUT
         assert line.startswith("attention-posterior: DIR = ")

@@ -25,12 +25,18 @@ from sampler.presentation.rank_plot import draw_ranks, rank_histogram
 FOUR_PATHS = ("good", "adversarial 1", "denoising", "adversarial 2")
 SUBNETWORKS = {"good": 0.93, "good + denoising": 0.95}
 CHAINS, DRAWS, TEST_EXAMPLES, COMPONENTS = 4, 200, 300, 100
-ALL_RUN_FIGURES = {
+# The synthetic runs store no energies.
+CHAIN_FIGURES = {
+    "order_parameter_ranks",
+    "function_space_ranks",
+    "ess_evolution",
+    "autocorrelation",
+}
+ALL_RUN_FIGURES = CHAIN_FIGURES | {
     "order_parameter",
     "predictor_mean",
     "kernel_alignment",
     "accuracy",
-    "order_parameter_ranks",
 }
 
 
@@ -230,7 +236,7 @@ def test_caller_settings_are_left_alone(tmp_path):
 @pytest.mark.parametrize(
     ("missing", "left_out"),
     [
-        ({"compared": False, "drawn": False}, {"predictor_mean", "order_parameter_ranks"}),
+        ({"compared": False, "drawn": False}, {"predictor_mean", *CHAIN_FIGURES}),
         ({"compared": False}, {"predictor_mean"}),
         ({"labelled": False}, {"accuracy"}),
     ],
@@ -242,10 +248,10 @@ def test_missing_table_leaves_out_its_figure_only(tmp_path, missing, left_out):
         assert "sampled" not in svg_text(directory, "order_parameter")
 
 
-def test_draws_alone_give_the_rank_plot(tmp_path):
+def test_draws_alone_give_the_figures_of_the_chains(tmp_path):
     directory = write_run(tmp_path / "run", compared=False)
     (directory / "theory.nc").unlink()
-    assert figure_names(draw_run_figures(directory)) == {"order_parameter_ranks"}
+    assert figure_names(draw_run_figures(directory)) == CHAIN_FIGURES
 
 
 def test_failed_diagnostics_are_written_into_the_figure(tmp_path):

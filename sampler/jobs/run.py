@@ -31,6 +31,7 @@ from sampler.jobs.stages import (
 from sampler.jobs.storage import COMPARISON_FILE, DRAWS_FILE, THEORY_FILE, read_draws, read_theory
 from sampler.jobs.sweep_dataset import write_sweep_dataset
 from sampler.jobs.sweep_table import write_sweep_table
+from sampler.presentation.stored_run import has_results
 from sampler.presentation.summary import (
     comparison_text,
     diagnostics_text,
@@ -100,8 +101,8 @@ def work(
             chosen = chosen_points(directory, recipe)
             points = [(label, point) for label, point in recipe.points() if label in chosen]
             codes += whole.work(points, sampling=True)
-        gather(command, recipe, directory)
         code = max(codes)
+        gather(command, recipe, directory, code)
         finish_command(directory, command, code)
         print(f"results: {directory}")
         return code
@@ -158,13 +159,19 @@ def finished_with(command: str, point: Point) -> ExitCode | None:
     return finished_code(point.directory, command, files)
 
 
-def gather(command: str, recipe: Recipe, directory: Path) -> None:
-    """The tables and figures of a sweep from the directories of its points."""
+def gather(command: str, recipe: Recipe, directory: Path, code: ExitCode) -> None:
+    """The tables, figures and page of a sweep from the directories of its points.
+
+    `code` is the exit code of the worst of them.
+    """
     write_sweep_table(directory, recipe)
     write_finite_size(directory, recipe)
     write_sweep_dataset(directory, recipe)
     write_seed_averages(directory, recipe)
-    if command != "sample":
+    told = any(has_results(point_directory(directory, label)) for label, _ in recipe.points())
+    if command == "run" and told:
+        report(directory, code)
+    elif command != "sample":
         figures(directory)
 
 
@@ -193,6 +200,18 @@ def figures(directory: Path) -> ExitCode:
     return ExitCode.OK
 
 
+def report(directory: Path, ended: ExitCode | None = None) -> ExitCode:
+    """Write the page of a run or of a sweep, and its figures, from stored results.
+
+    `ended` is the exit code of a command whose last stage this is.
+    """
+    from sampler.presentation.report.write import write_report
+
+    for path in write_report(directory, ended):
+        print(path)
+    return ExitCode.OK
+
+
 def _run(point: Point) -> ExitCode:
     if not (point.solved or point.sampled()):
         print("this network has no theory, and is not sampled at this width: nothing to do")
@@ -201,7 +220,7 @@ def _run(point: Point) -> ExitCode:
     if point.sampled():
         code = max(code, _sample(point))
         print(comparison_text(point.directory), flush=True)
-    figures(point.directory)
+    report(point.directory, code)
     return code
 
 

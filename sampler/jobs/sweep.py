@@ -100,7 +100,8 @@ def gather(recipe: Recipe, directory: Path, outcomes: dict[str, PointOutcome]) -
     from sampler.jobs.run import gather as write_tables
     from sampler.jobs.sweep_dataset import read_rows
 
-    write_tables(COMMAND, recipe, directory)
+    worst = worst_code(outcome.code for outcome in outcomes.values())
+    write_tables(COMMAND, recipe, directory, worst)
     rows = read_rows(directory)
     print("\n" + sweep_text(rows, {row["point"]: outcomes[row["point"]] for row in rows}) + "\n")
 

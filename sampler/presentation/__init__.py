@@ -13,6 +13,11 @@
 | `support_vectors.py` | attention as a regressor: labels, tube, support vectors, values |
 | `rank_collapse.py` | distance of the tokens from their mean against depth, mask by mask |
 | `rank_plot.py` | ranks of the draws, chain by chain |
+| `function_space.py` | the slowest numbers of function space, draw by draw |
+| `ess_evolution.py` | effective sample size against draws |
+| `autocorrelation.py` | autocorrelation against lag |
+| `energy.py` | energies of the sampler: marginal and by transition |
+| `report/` | one page that tells a run or a sweep |
 | `sweep_text.py` | what a sweep prints: a row per point, and what failed |
 | `style.py` | colours, fonts, and writing a figure to disk |
 """

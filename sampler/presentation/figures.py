@@ -18,14 +18,18 @@ from sampler.presentation.accuracy import (
     subnetwork_colour,
 )
 from sampler.presentation.alignment import draw_alignment
+from sampler.presentation.autocorrelation import draw_autocorrelation
+from sampler.presentation.energy import draw_energy
+from sampler.presentation.ess_evolution import draw_ess_evolution
 from sampler.presentation.finite_size import draw_finite_size
+from sampler.presentation.function_space import read_function_space
 from sampler.presentation.order_parameter_matrix import (
     MatrixPanel,
     draw_order_parameter,
     draw_order_parameter_grid,
 )
 from sampler.presentation.predictor_scatter import ComparedPredictor, draw_predictor
-from sampler.presentation.rank_plot import draw_predictor_ranks, draw_ranks
+from sampler.presentation.rank_plot import draw_predictor_ranks, draw_ranks, draw_series_ranks
 from sampler.presentation.sampled_predictor import draw_sampled_predictor
 from sampler.presentation.stored_run import StoredRun, has_results, read_stored_run
 from sampler.presentation.stored_sweep import StoredSweep, read_stored_sweep
@@ -61,7 +65,7 @@ def draw_run_figures(directory: Path) -> list[Path]:
             "order_parameter_ranks": _ranks(run),
             "predictor_sampled": _predictor_alone(run),
             "predictor_ranks": _predictor_ranks(run),
-        }
+        } | _of_chains(Path(directory), run.setting)
         return _save(figures, Path(directory) / "figures")
 
 
@@ -188,6 +192,19 @@ def _predictor_ranks(run: StoredRun) -> Figure | None:
     chosen = np.unique(np.linspace(0, flat.shape[2] - 1, RANKED_EXAMPLES).astype(int))
     names = [f"test {place}" for place in chosen // (flat.shape[2] // values.shape[2])]
     return draw_predictor_ranks(flat[:, :, chosen], names, run.setting)
+
+
+def _of_chains(directory: Path, setting: str) -> dict[str, Figure | None]:
+    """How the chains moved, in the numbers of function space that moved the slowest."""
+    draws = read_function_space(directory)
+    if draws is None:
+        return {}
+    return {
+        "function_space_ranks": draw_series_ranks(draws.series, setting),
+        "ess_evolution": draw_ess_evolution(draws.series, setting),
+        "autocorrelation": draw_autocorrelation(draws.series, setting),
+        "energy": None if draws.energy is None else draw_energy(draws.energy, setting),
+    }
 
 
 def _accuracy(run: StoredRun) -> Figure | None:

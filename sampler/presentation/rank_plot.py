@@ -1,5 +1,7 @@
 """Ranks of the draws, chain by chain: flat where the chains agree."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -95,3 +97,18 @@ def _draw_element(ax: Axes, draws: np.ndarray) -> None:
 def _name_element(ax: Axes, row_name: str, column_name: str) -> None:
     name = row_name if row_name == column_name else f"{row_name},\n{column_name}"
     ax.set_title(name, fontsize=8.0)
+
+
+def draw_series_ranks(series: Mapping[str, np.ndarray], setting: str) -> Figure:
+    """Draw the rank histograms of single numbers, label → [chain, draw], side by side."""
+    figure = new_figure(2.4 * len(series) + 1.8, 3.0)
+    figure.suptitle("Ranks in function space by chain" + (f", {setting}" if setting else ""))
+    axes = figure.subplots(1, len(series), squeeze=False, sharex=True, sharey=True)[0]
+    for ax, (label, values) in zip(axes, series.items(), strict=True):
+        _draw_element(ax, values)
+        ax.set_title(label, fontsize=9.0)
+    axes[0].set_ylim(bottom=0.0)
+    axes[0].set_ylabel("draws in bin / expected")
+    figure.supxlabel("rank among all draws (fraction)", fontsize=10.0)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
+    return figure

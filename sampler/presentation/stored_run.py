@@ -74,9 +74,9 @@ class StoredRun:
 
     @property
     def path_names(self) -> list[str]:
-        """The names along the `path` axis of U_1."""
+        """The names along the `path` axis of U_1; none where U_1 is neither solved nor sampled."""
         source = self.theory["order_parameter"] if self.theory is not None else self.draws
-        return [str(name) for name in source["path"].values]
+        return [] if source is None else [str(name) for name in source["path"].values]
 
 
 def has_results(directory: Path) -> bool:

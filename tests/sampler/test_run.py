@@ -63,6 +63,7 @@ def test_run_does_everything_and_trusts_its_samples(finished, recipe):
         "comparison.json",
         "figures",
         "checkpoint",
+        "report.html",
         "run.log",
     }
     assert load_recipe(directory / "recipe.toml") == load_recipe(recipe)
@@ -149,6 +150,9 @@ def test_stages_again_from_stored_results(finished, capsys):
     assert "the samples can be trusted" in capsys.readouterr().out
     assert command("figures", directory) == ExitCode.OK
     assert "order_parameter.png" in capsys.readouterr().out
+    (directory / "report.html").unlink()
+    assert command("report", directory) == ExitCode.OK
+    assert "The samples can be trusted" in (directory / "report.html").read_text(encoding="utf-8")
     assert {path.stem for path in (directory / "figures").glob("*.svg")} >= FIGURES
 
 

@@ -1,0 +1,86 @@
+"""The slowest numbers of a run in function space, draw by draw, for the figures of its chains."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+from arviz_stats.base import array_stats
+
+from sampler.errors import InputError
+
+AXES = {"chain_axis": 0, "draw_axis": 1}
+# So many test values and elements of U_1, evenly spread, are searched for the slowest.
+MOST_SEARCHED = 20
+# Of less than this, neither an autocorrelation nor an effective sample size means anything.
+FEWEST_DRAWS = 20
+
+
+@dataclass(frozen=True)
+class FunctionSpaceDraws:
+    """Draws of numbers that mean the same in every space that is sampled.
+
+    series: label → [chain, draw]: log posterior, and of predictor and U_1 the element with the
+    smallest bulk effective sample size. energy: [chain, draw], None for independent draws.
+    """
+
+    series: dict[str, np.ndarray]
+    energy: np.ndarray | None
+
+
+def read_function_space(directory: Path) -> FunctionSpaceDraws | None:
+    """Read `draws.nc`; None if it is absent, too short, or holds too little to diagnose."""
+    file = directory / "draws.nc"
+    if not file.is_file():
+        return None
+    try:
+        with xr.open_datatree(file, engine="h5netcdf") as tree:
+            statistics = _group(tree, "sample_stats")
+            posterior = _group(tree, "posterior")
+            series = {}
+            if "lp" in statistics:
+                series["log posterior"] = np.asarray(statistics["lp"].values, np.float64)
+            predictor = "predictor_mean" if "predictor_mean" in posterior else "predictor"
+            if predictor in posterior:
+                series |= slowest_element("predictor", posterior[predictor])
+            if "order_parameter" in posterior:
+                series |= slowest_element("$U_1$", posterior["order_parameter"])
+            energy = statistics["energy"].values if "energy" in statistics else None
+    except (OSError, ValueError, KeyError) as error:
+        remedy = f"cannot be read ({error}); sample again"
+        raise InputError("draws.nc", str(file), remedy) from error
+    series = {label: values for label, values in series.items() if usable(values)}
+    return FunctionSpaceDraws(series, energy) if series else None
+
+
+def usable(values: np.ndarray) -> bool:
+    """Whether every chain is long enough, finite and moving."""
+    moves = np.isfinite(values).all() and (values.std(axis=1) > 0).all()
+    return bool(values.shape[1] >= FEWEST_DRAWS and moves)
+
+
+def slowest_element(name: str, draws: xr.DataArray) -> dict[str, np.ndarray]:
+    """Label → [chain, draw] of the element with the smallest bulk ESS; empty if none can be judged.
+
+    draws: [chain, draw, …], of which only the elements searched are read.
+    """
+    shape = draws.shape[2:]
+    elements = int(np.prod(shape))
+    searched = np.unique(np.linspace(0, elements - 1, min(elements, MOST_SEARCHED)).astype(int))
+    found: dict[str, np.ndarray] = {}
+    smallest = np.inf
+    for place in searched:
+        at = np.unravel_index(place, shape)
+        index = dict(zip(draws.dims[2:], map(int, at), strict=True))
+        values = np.asarray(draws.isel(index).values, np.float64)
+        if not usable(values):
+            continue
+        ess = float(array_stats.ess(values, method="bulk", **AXES))
+        if ess < smallest:
+            smallest = ess
+            found = {f"{name} [{', '.join(str(int(i)) for i in at)}]": values}
+    return found
+
+
+def _group(tree: xr.DataTree, name: str) -> xr.Dataset:
+    return tree[name].to_dataset() if name in tree.children else xr.Dataset()

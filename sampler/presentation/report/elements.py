@@ -1,0 +1,108 @@
+"""HTML elements: text is escaped, elements are not, and nothing can be left open."""
+
+import base64
+import struct
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from sampler.presentation.report.numbers import Number
+
+VOID = ("br", "img", "link", "meta")
+
+
+class Html(str):
+    """Markup that is written as it is; every other text is escaped."""
+
+
+Content = str | Number
+
+
+def element(name: str, /, *children: Content, **attributes: object) -> Html:
+    """One element. `class_` is written as class, `aria_label` as aria-label; None is left out."""
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    if name in VOID:
+        return Html(f"<{name}{written}>")
+    return Html(f"<{name}{written}>{joined(children)}</{name}>")
+
+
+def joined(children: Sequence[Content]) -> Html:
+    """Elements and escaped texts, one after the other."""
+    return Html("".join(map(markup, children)))
+
+
+def markup(content: Content) -> Html:
+    """A number keeps its full value beside its rounded text, for programs that read the page."""
+    if isinstance(content, Html):
+        return content
+    if not isinstance(content, Number):
+        return Html(escape(content, quote=False))
+    if not content.defined:
+        return Html(content.text)
+    return element("data", content.text, value=repr(content.value))
+
+
+def paragraphs(*texts: Content) -> Html:
+    return joined([element("p", text) for text in texts])
+
+
+def listing(items: Sequence[Content]) -> Html:
+    return element("ul", *(element("li", item) for item in items))
+
+
+def section(identity: str, title: str, *children: Content) -> Html:
+    """A part of the page under a heading of the second order."""
+    heading = element("h2", title, id=f"{identity}-title")
+    return element("section", heading, *children, id=identity, aria_labelledby=f"{identity}-title")
+
+
+def scrolling(label: str, *children: Content) -> Html:
+    """What may be wider than the screen scrolls by itself, from the keyboard too."""
+    return element("div", *children, class_="scroll", role="group", aria_label=label, tabindex="0")
+
+
+def table(caption: str, header: Sequence[str], rows: Sequence[Sequence[Content]]) -> Html:
+    """A table whose first column names its rows; numbers are aligned on the right."""
+    columns = zip(header, *rows, strict=True)
+    head = [element("th", name, scope="col", class_=_alignment(cells)) for name, *cells in columns]
+    body = [
+        element("tr", element("th", row[0], scope="row"), *(_cell(cell) for cell in row[1:]))
+        for row in rows
+    ]
+    return scrolling(
+        caption,
+        element(
+            "table",
+            element("caption", caption),
+            element("thead", element("tr", *head)),
+            element("tbody", *body),
+        ),
+    )
+
+
+def _cell(content: Content) -> Html:
+    return element("td", content, class_=_alignment([content]))
+
+
+def _alignment(cells: Sequence[Content]) -> str | None:
+    """Numbers are aligned on the right, and the names of their columns above them."""
+    return "number" if any(isinstance(cell, Number) for cell in cells) else None
+
+
+def figure(png: Path, alternative: str, caption: str) -> Html:
+    """A picture inside the page, with what it shows in words."""
+    content = png.read_bytes()
+    width, height = struct.unpack(">II", content[16:24])  # the header of a PNG
+    picture = element(
+        "img",
+        src=f"data:image/png;base64,{base64.b64encode(content).decode('ascii')}",
+        alt=alternative,
+        width=width,
+        height=height,
+    )
+    card = element("div", picture, class_="card")
+    return element("figure", card, element("figcaption", caption), id=f"figure-{png.stem}")

@@ -1,0 +1,102 @@
+"""Where results came from and where they lie: recipe, program, machine, seeds, timings, files."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from sampler.presentation.report.elements import Content, Html, element, joined, scrolling, table
+from sampler.presentation.report.numbers import Number
+
+FILES = {
+    "recipe.toml": "the recipe, every default written out",
+    "manifest.json": "provenance, machine-readable",
+    "theory.nc": "the theory: order parameters, predictor, infinite width",
+    "draws.nc": "the draws, in the layout of ArviZ",
+    "comparison.json": "theory against samples, diagnostics, cost",
+    "sweep.csv": "the sweep, a row per point",
+    "sweep.nc": "the sweep, a dimension per swept key",
+    "finite_size.json": "U₁ by width, with power laws",
+    "selection.json": "the points chosen on the validation split",
+    "pruning.json": "heads removed, and what it costs",
+    "run.log": "what was printed",
+}
+MEBIBYTE = 2**20
+
+
+def provenance_tables(manifest: Mapping) -> Html:
+    """Program, machine, seeds and timings, as far as the manifest has them."""
+    rows: list[list[Content]] = [
+        [name, _text(manifest[key])] for key, name in (
+            ("begun", "begun"),
+            ("ended", "ended"),
+            ("command", "command"),
+            ("recipe_hash", "hash of the recipe"),
+            ("package_version", "version of the program"),
+            ("git_commit", "commit"),
+            ("python", "Python"),
+            ("platform", "platform"),
+            ("devices", "devices"),
+            ("precision", "precision"),
+            ("seeds", "seeds"),
+            ("flags", "flags"),
+        ) if manifest.get(key)
+    ]  # fmt: skip
+    versions = [
+        [name, found or "not installed"] for name, found in manifest.get("versions", {}).items()
+    ]
+    peaks = manifest.get("peak_memory_bytes", {})
+    stages = [
+        [stage, Number(seconds), Number(peaks.get(stage), scale=1 / MEBIBYTE, unit=" MiB")]
+        for stage, seconds in manifest.get("seconds", {}).items()
+    ]
+    tables = [
+        table("Where the results came from.", ("what", "value"), rows) if rows else None,
+        table("Versions.", ("package", "version"), versions) if versions else None,
+        table("Time and memory.", ("stage", "seconds", "peak memory"), stages) if stages else None,
+    ]
+    return joined([one for one in tables if one is not None])
+
+
+def _text(value: object) -> str:
+    """Nested settings on one line."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_text(inner)}" for key, inner in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def recipe_text(toml: str) -> Html:
+    """The resolved recipe as it stands in the file."""
+    return scrolling("Recipe", element("pre", element("code", toml)))
+
+
+def data_section(directory: Path) -> Html:
+    """What lies in the directory, and the lines of Python that open it."""
+    rows: list[list[Content]] = [
+        [
+            element("a", name, href=name),
+            what,
+            Number((directory / name).stat().st_size, scale=1 / MEBIBYTE, unit=" MiB", digits=2),
+        ]
+        for name, what in FILES.items()
+        if (directory / name).is_file()
+    ]
+    lines = element("pre", element("code", opening_lines(directory)))
+    return joined(
+        [
+            element("p", "The directory is ", element("code", str(directory)), "."),
+            table("Files beside this page.", ("file", "holds", "size"), rows),
+            element("p", "In Python, from within it:"),
+            scrolling("Python", lines),
+        ]
+    )
+
+
+def opening_lines(directory: Path) -> str:
+    """Two lines that open the most telling file there is."""
+    if (directory / "sweep.nc").is_file():
+        name, what = "sweep.nc", 'print(sweep["accuracy_theory"])'
+        return f'import xarray; sweep = xarray.open_dataset("{name}")\n{what}'
+    if (directory / "draws.nc").is_file():
+        what = 'print(draws["posterior"]["order_parameter"].mean(("chain", "draw")))'
+        return f'import xarray; draws = xarray.open_datatree("draws.nc")\n{what}'
+    what = 'print(theory["order_parameter"])'
+    return f'import xarray; theory = xarray.open_dataset("theory.nc")\n{what}'

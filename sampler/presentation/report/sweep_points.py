@@ -1,0 +1,44 @@
+"""The points of a sweep as its page reads them: where each stands, and what it found."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sampler.jobs.point_directory import point_directory
+from sampler.jobs.recipe import Recipe
+from sampler.jobs.status import state_of
+from sampler.presentation.report.differences import Difference, differences
+from sampler.presentation.stored_run import StoredRun, read_stored_run
+
+
+@dataclass(frozen=True)
+class ReportedPoint:
+    """One point of a grid. run: None if nothing is stored yet. width: None if layers differ."""
+
+    label: str
+    directory: Path
+    state: str
+    run: StoredRun | None
+    found: dict[str, Difference]
+    width: int | None
+
+    @property
+    def trusted(self) -> bool | None:
+        """Whether its samples passed; None if it was not sampled."""
+        diagnostics = ((self.run and self.run.comparison) or {}).get("diagnostics")
+        return None if not diagnostics else diagnostics["verdict"] == "pass"
+
+
+def reported_points(directory: Path, recipe: Recipe) -> list[ReportedPoint]:
+    """All points of a recipe's grid, those that were never begun included."""
+    points = []
+    for label, point in recipe.points():
+        where = point_directory(directory, label)
+        stored = any((where / name).is_file() for name in ("theory.nc", "draws.nc"))
+        run = read_stored_run(where) if stored else None
+        found = {}
+        if run is not None and run.comparison:
+            found = differences(run.comparison, run.path_names)
+        widths = point.network.widths
+        same = widths if isinstance(widths, int) else None
+        points.append(ReportedPoint(label, where, state_of(where), run, found, same))
+    return points

@@ -1,0 +1,130 @@
+"""What a sweep says: how many points can be trusted, and the trend with width."""
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote
+
+from sampler.presentation.report.accuracy_table import sampled_accuracy, theory_accuracy
+from sampler.presentation.report.elements import Content, Html, element, table
+from sampler.presentation.report.numbers import Number, count, percent
+from sampler.presentation.report.sweep_points import ReportedPoint
+from sampler.presentation.report.verdict import DECISIVE, Verdict, worst
+
+
+def sweep_trust(points: Sequence[ReportedPoint]) -> Verdict:
+    """How many points were sampled, and which of them failed their diagnostics."""
+    sampled = [point for point in points if point.trusted is not None]
+    failed = [point.label for point in sampled if not point.trusted]
+    stored = sum(point.run is not None for point in points)
+    reasons = () if stored == len(points) else (f"{stored} of {len(points)} points have results.",)
+    if not sampled:
+        return Verdict("neutral", "No point was sampled.", reasons)
+    if failed:
+        headline = (
+            f"The samples of {len(failed)} of {len(sampled)} sampled points cannot be trusted."
+        )
+        return Verdict("bad", headline, (*reasons, f"Diagnostics failed at {', '.join(failed)}."))
+    headline = f"The samples of all {len(sampled)} sampled points can be trusted."
+    return Verdict("good", headline, reasons)
+
+
+def sweep_trend(points: Sequence[ReportedPoint], finite_size: Mapping | None) -> Verdict:
+    """Whether theory and exact posterior approach each other as the width grows.
+
+    Only points with trusted samples count. finite_size: the content of `finite_size.json`.
+    """
+    compared = [point for point in points if point.trusted and point.width and point.found]
+    compared.sort(key=lambda point: point.width)
+    widths = {point.width for point in compared}
+    if len(widths) < 2:
+        headline = "No trend with width: fewer than two widths have trusted samples and a theory."
+        return Verdict("neutral", headline, _accuracy_reasons(points))
+    if len(widths) < len(compared):
+        headline = "Several points share a width: the table compares theory and samples at each."
+        return Verdict("neutral", headline, _accuracy_reasons(points))
+    first, last = compared[0], compared[-1]
+    reasons, falls = [], True
+    for key in DECISIVE:
+        if key in first.found and key in last.found:
+            one, other = first.found[key], last.found[key]
+            falls &= other.whole < one.whole
+            reasons.append(
+                f"{one.name}: sampled and theory differ by "
+                f"{percent(one.whole, one.whole_error)} at N = {first.width} "
+                f"(1/N = {percent(1 / first.width)}) and by "
+                f"{percent(other.whole, other.whole_error)} at N = {last.width} "
+                f"(1/N = {percent(1 / last.width)})."
+            )
+    slopes = [
+        f"{law['path']} {Number(law['slope'], law['slope_error'])}"
+        for law in (finite_size or {}).get("power_laws", ())
+        if law.get("slope") is not None
+    ]
+    if slopes:
+        reasons.append(
+            f"Fitted powers of N of the difference, a correction of order 1/N having −1: "
+            f"{'; '.join(slopes)}."
+        )
+    if falls:
+        headline = "Theory and exact posterior approach each other as the width grows."
+    else:
+        headline = "Theory and exact posterior do not approach each other with width here."
+    return Verdict("good" if falls else "caution", headline, (*reasons, *_accuracy_reasons(points)))
+
+
+def _accuracy_reasons(points: Sequence[ReportedPoint]) -> tuple[str, ...]:
+    """Accuracy at the smallest and the largest width."""
+    solved = [p for p in points if p.run is not None and p.width and p.run.theory is not None]
+    solved = sorted(solved, key=lambda point: point.width)
+    if len({point.width for point in solved}) < 2 or len(solved) > len({p.width for p in solved}):
+        return ()
+    said = []
+    for point in (solved[0], solved[-1]):
+        sampled = sampled_accuracy(point.run)
+        exact = f", exact posterior {percent(sampled['value'], sampled['mcse'])}" if sampled else ""
+        said.append(
+            f"theory {percent(theory_accuracy(point.run, 'theory'))}{exact} at N = {point.width}"
+        )
+    limit = percent(theory_accuracy(solved[0].run, "gp"))
+    return (f"Accuracy: {'; '.join(said)}; infinite width {limit}.",)
+
+
+def points_table(points: Sequence[ReportedPoint]) -> Html:
+    """A row per point: accuracies, differences, diagnostics, and its own page."""
+    header = (
+        "point", "theory", "exact posterior ± MCSE", "GP", "U₁, difference as a whole",
+        "predictor mean, difference as a whole", "largest difference of U₁, MCSE", "worst R-hat",
+        "smallest ESS", "samples", "state",
+    )  # fmt: skip
+    caption = (
+        "Accuracy on the test set, differences between samples and theory, and diagnostics of "
+        "every point."
+    )
+    return table(caption, header, [_row(point) for point in points])
+
+
+def _row(point: ReportedPoint) -> list[Content]:
+    run = point.run
+    page = f"{quote(point.directory.name)}/report.html"
+    there = (point.directory / "report.html").is_file()
+    label: Content = element("a", point.label, href=page) if there else point.label
+    sampled = (sampled_accuracy(run) if run is not None else None) or {}
+    overlap, mean = (point.found.get(key) for key in DECISIVE)
+    diagnostics = ((run and run.comparison) or {}).get("diagnostics") or {}
+    judged = list((diagnostics.get("quantities") or {}).values())
+    smallest = (
+        min(worst(judged, "ess_bulk", min), worst(judged, "ess_tail", min)) if judged else None
+    )
+    said = {None: "not sampled", True: "trusted", False: "diagnostics failed"}
+    return [
+        label,
+        percent(None if run is None else theory_accuracy(run, "theory")),
+        percent(sampled.get("value"), sampled.get("mcse")),
+        percent(None if run is None else theory_accuracy(run, "gp")),
+        percent(overlap and overlap.whole, overlap and overlap.whole_error),
+        percent(mean and mean.whole, mean and mean.whole_error),
+        Number(overlap and overlap.worst_in_mcse, digits=3),
+        Number(worst(judged, "r_hat", max) if judged else None, digits=5),
+        count(smallest),
+        said[point.trusted],
+        point.state.split(";")[0].replace("`", ""),
+    ]

@@ -1,0 +1,124 @@
+"""What a run says, in plain words: can the samples be trusted, and does the theory hold."""
+
+from dataclasses import dataclass
+
+from sampler.mcmc.diagnostics import BFMI_LIMIT, DIVERGENCE_LIMIT, ESS_LIMIT, R_HAT_LIMIT
+from sampler.presentation.report.differences import RESOLVED_MCSE, Difference
+from sampler.presentation.report.numbers import Number, count, percent
+
+# What the verdict on the theory rests on: how paths count, and what the network predicts.
+DECISIVE = ("order_parameter", "predictor_mean")
+MOST_REASONS = 3
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A sentence in bold with the word that colours it, and the sentences that give the reasons."""
+
+    tone: str
+    headline: str
+    reasons: tuple[str, ...] = ()
+
+
+def trust_verdict(diagnostics: dict | None) -> Verdict:
+    """Whether the samples can be trusted, every number beside its limit."""
+    if diagnostics is None:
+        return Verdict("neutral", "Nothing has been sampled, or the draws were not judged yet.")
+    judged = list((diagnostics.get("quantities") or {}).values())
+    numbers = ()
+    if judged:
+        numbers = (_limits_sentence(diagnostics, judged),)
+    if diagnostics.get("verdict") == "pass":
+        return Verdict("good", "The samples can be trusted.", numbers)
+    reasons = tuple(diagnostics.get("reasons", ()))
+    if len(reasons) > MOST_REASONS:
+        more = f"{len(reasons) - MOST_REASONS} more reasons are among the diagnostics below."
+        reasons = (*reasons[:MOST_REASONS], more)
+    return Verdict("bad", "The samples cannot be trusted: diagnostics failed.", numbers + reasons)
+
+
+def _limits_sentence(diagnostics: dict, judged: list[dict]) -> str:
+    """The worst of every diagnostic over all quantities."""
+    draws = diagnostics["chains"] * diagnostics["draws"]
+    parts = [
+        f"R-hat at most {worst(judged, 'r_hat', max):.4f} (limit {R_HAT_LIMIT})",
+        f"effective sample size at least {count(worst(judged, 'ess_bulk', min))} in the bulk and "
+        f"{count(worst(judged, 'ess_tail', min))} in the tails (limit {ESS_LIMIT:.0f})",
+    ]
+    if diagnostics["bfmi"]:
+        parts += [
+            f"E-BFMI at least {min(diagnostics['bfmi']):.2f} (limit {BFMI_LIMIT})",
+            f"{diagnostics['divergences']} of {draws} draws diverged "
+            f"(limit {100 * DIVERGENCE_LIMIT:g} %)",
+        ]
+    else:
+        parts.append("the draws are independent")
+    return (
+        f"{diagnostics['chains']} chains of {diagnostics['draws']} draws: " + "; ".join(parts) + "."
+    )
+
+
+def worst(judged: list[dict], key: str, choose) -> float:
+    """The worst value of one diagnostic; NaN, which JSON writes as null, is the worst of all."""
+    values = [quantity[key] for quantity in judged]
+    return float("nan") if any(value is None for value in values) else choose(values)
+
+
+def theory_verdict(
+    trusted: bool | None,
+    converged: bool | None,
+    found: dict[str, Difference],
+    width: int | None,
+) -> Verdict:
+    """Whether the theory holds: what the samples resolve, beside the correction of order 1/N.
+
+    trusted: None if nothing was sampled. converged: None if there is no theory.
+    """
+    if converged is None:
+        return Verdict(
+            "neutral", "There is no theory in this directory to hold the samples against."
+        )
+    if not converged:
+        return Verdict(
+            "bad", "The saddle point did not converge: the theory predicts nothing here."
+        )
+    if trusted is None:
+        return Verdict("neutral", "Theory only: nothing was sampled to hold it against.")
+    decisive = [found[key] for key in DECISIVE if key in found]
+    if not decisive:
+        return Verdict("neutral", "Theory and samples were not compared yet.")
+    sentences = tuple(_difference_sentence(one) for one in decisive)
+    if not trusted:
+        return Verdict("bad", "No conclusion about the theory: the samples do not allow one.")
+    if not any(one.resolved for one in found.values()):
+        return Verdict("good", "Theory and exact posterior cannot be told apart here.", sentences)
+    if width is None:
+        return Verdict("neutral", "Theory and exact posterior differ.", sentences)
+    order = (
+        f"The theory is exact for wide networks; at finite width the order of its error is "
+        f"1/N, here {percent(1 / width)} (N = {width})."
+    )
+    worse = max(decisive, key=lambda one: one.whole)
+    largest = percent(worse.whole, worse.whole_error)
+    if worse.whole <= 1.0 / width:
+        headline = f"The theory holds here to within 1/N: it is off by {largest} at most."
+        return Verdict("good", headline, (*sentences, order))
+    headline = f"The theory is off by more than 1/N here: by up to {largest}."
+    return Verdict("caution", headline, (*sentences, order))
+
+
+def _difference_sentence(one: Difference) -> str:
+    told = "more" if one.resolved else "no more"
+    return (
+        f"{one.name}: sampled and theory differ by {percent(one.whole, one.whole_error)} as a "
+        f"whole; element by element by {Number(one.median_in_mcse, digits=3)} MCSE in the median "
+        f"and {Number(one.worst_in_mcse, digits=3)} MCSE at most ({one.at}), "
+        f"which is {told} than Monte Carlo noise."
+    )
+
+
+READING = (
+    f"MCSE is the Monte Carlo standard error of the samples. A difference above {RESOLVED_MCSE:g} "
+    "MCSE is real; whether it matters, its relative size says. With more draws the first grows and "
+    "the second stays."
+)

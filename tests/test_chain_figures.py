@@ -1,0 +1,93 @@
+"""Figures of how chains move: their numbers from the definition, and which elements are shown."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from arviz_stats.base import array_stats
+
+from sampler.errors import InputError
+from sampler.presentation.autocorrelation import autocorrelation, draw_autocorrelation
+from sampler.presentation.energy import draw_energy
+from sampler.presentation.ess_evolution import POINTS, ess_evolution
+from sampler.presentation.function_space import read_function_space, slowest_element
+from sampler.presentation.rank_plot import draw_series_ranks
+
+CHAINS, DRAWS = 3, 200
+
+
+def autoregressive(rng, memory: float, shape=(CHAINS, DRAWS)) -> np.ndarray:
+    """x_t = memory · x_{t−1} + noise."""
+    values = rng.normal(size=shape)
+    for draw in range(1, shape[1]):
+        values[:, draw] += memory * values[:, draw - 1]
+    return values
+
+
+def test_autocorrelation_is_that_of_its_definition(rng):
+    values = autoregressive(rng, 0.7)
+    expected = np.zeros(30)
+    for chain in values:
+        away = chain - chain.mean()
+        for lag in range(30):
+            products = sum(away[t] * away[t + lag] for t in range(DRAWS - lag))
+            expected[lag] += products / sum(away**2) / CHAINS
+    np.testing.assert_allclose(autocorrelation(values)[:30], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["bulk", "tail"])
+def test_effective_sample_size_grows_to_that_of_all_draws(rng, method):
+    values = autoregressive(rng, 0.5)
+    used, sizes = ess_evolution(values, method)
+    assert len(used) == POINTS
+    assert used[-1] == values.size
+    options = {"prob": (0.05, 0.95)} if method == "tail" else {}
+    whole = array_stats.ess(values, method=method, chain_axis=0, draw_axis=1, **options)
+    assert sizes[-1] == pytest.approx(float(whole), rel=1e-12)
+    half = values[:, : used[4] // CHAINS]
+    expected = array_stats.ess(half, method=method, chain_axis=0, draw_axis=1, **options)
+    assert sizes[4] == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_the_element_that_forgets_last_is_shown(rng):
+    draws = np.stack([autoregressive(rng, memory) for memory in (0.0, 0.3, 0.97, 0.6)], axis=-1)
+    table = xr.DataArray(draws, dims=("chain", "draw", "test_example"))
+    ((label, values),) = slowest_element("predictor", table).items()
+    assert label == "predictor [2]"
+    np.testing.assert_array_equal(values, draws[..., 2])
+
+
+def test_elements_that_do_not_move_are_passed_over(rng):
+    draws = np.stack([np.ones((CHAINS, DRAWS)), autoregressive(rng, 0.1)], axis=-1)
+    draws = np.stack([draws, np.full_like(draws, np.nan)], axis=-2)
+    table = xr.DataArray(draws, dims=("chain", "draw", "path", "path_"))
+    assert list(slowest_element("$U_1$", table)) == ["$U_1$ [0, 1]"]
+    assert slowest_element("$U_1$", table.isel(path=slice(1, 2))) == {}
+
+
+def test_chains_of_a_file_are_read_as_far_as_they_are_there(rng, tmp_path):
+    assert read_function_space(tmp_path) is None
+    statistics = {name: (("chain", "draw"), autoregressive(rng, 0.2)) for name in ("lp", "energy")}
+    tree = xr.DataTree.from_dict({"sample_stats": xr.Dataset(statistics)})
+    tree.to_netcdf(tmp_path / "draws.nc", engine="h5netcdf")
+    found = read_function_space(tmp_path)
+    assert list(found.series) == ["log posterior"]
+    np.testing.assert_array_equal(found.series["log posterior"], statistics["lp"][1])
+    np.testing.assert_array_equal(found.energy, statistics["energy"][1])
+    (tmp_path / "draws.nc").write_bytes(b"no such thing")
+    with pytest.raises(InputError, match=r"draws\.nc"):
+        read_function_space(tmp_path)
+
+
+def test_the_figures_show_every_chain_and_the_bfmi(rng):
+    energy = autoregressive(rng, 0.5)
+    _, right = draw_energy(energy, "").axes
+    shown = [line.get_xdata()[0] for line in right.lines[:CHAINS]]
+    changes = np.diff(energy, axis=1)
+    expected = (changes**2).mean(axis=1) / energy.var(axis=1)
+    # The library divides sums: by draws − 1 changes and by draws energies.
+    np.testing.assert_allclose(shown, expected, rtol=2.0 / DRAWS)
+    series = {"one": energy, "other": autoregressive(rng, 0.9)}
+    assert len(draw_series_ranks(series, "").axes) == 2
+    (ax,) = draw_autocorrelation(series, "").axes
+    assert [line.get_label() for line in ax.lines] == ["one", "other"]
+    np.testing.assert_allclose(ax.lines[0].get_ydata()[0], 1.0, rtol=1e-12)
