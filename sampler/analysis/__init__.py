@@ -6,6 +6,8 @@ trained_columns  what gradient descent made of the same network, beside the theo
 validation    scores on the validation split, for theory and draws
 draws_table   draws in the layout of ArviZ (`draws.nc`)
 estimate      means and variances with Monte Carlo errors
+calibration   reliability of probabilities, expected calibration error
+predictive_quality  log predictive density and calibration of theory, GP limit and draws
 comparison    theory against draws (`comparison.json`)
 structure     head scores, and cosines between order parameters, of the draws
 selection     the point of a sweep with the best score on the validation split

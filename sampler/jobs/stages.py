@@ -17,6 +17,7 @@ from sampler.analysis.draws_table import (
     stored_moments,
     stored_statistics,
 )
+from sampler.analysis.predictive_quality import predictive_quality
 from sampler.analysis.theory_table import theory_table
 from sampler.analysis.validation import validation_comparison
 from sampler.jobs.chain_keeper import ChainKeeper
@@ -184,7 +185,7 @@ def compare_stage(directory: Path) -> dict:
     if theory is not None:
         tree["comparison"] = xr.DataTree(comparison_table(compared, theory))
         write_draws(directory, tree)
-    comparison |= compared
+    comparison |= compared | {"predictive_quality": predictive_quality(theory, tree)}
     write_json(directory / COMPARISON_FILE, comparison)
     return comparison
 
