@@ -1,6 +1,7 @@
 """From a solved theory and from draws to labelled tables and their comparison.
 
 labels        names of axes and coordinates
+long_names    what variables are, in words, with their units
 theory_table  what the theory predicts (`theory.nc`)
 trained_columns  what gradient descent made of the same network, beside the theory
 validation    scores on the validation split, for theory and draws

@@ -68,11 +68,11 @@ def quality(densities: LogDensities, labels: Float[np.ndarray, "example output"]
     }
 
 
-def predictive_quality(theory: xr.Dataset, tree: xr.DataTree) -> dict[str, dict | None]:
+def predictive_quality(theory: xr.Dataset | None, tree: xr.DataTree) -> dict[str, dict | None]:
     """The part `predictive_quality` of `comparison.json`: quality of theory, GP limit and samples.
 
     None where it cannot be said: without test labels or with labels that are not ±1 in every
-    output, and for a theory that did not converge.
+    output, and for a theory that there is not or that did not converge.
     """
     labels = stored_labels(tree)
     if labels is None or len(labels) < 2 or not np.all(np.abs(labels) == 1):
@@ -80,6 +80,9 @@ def predictive_quality(theory: xr.Dataset, tree: xr.DataTree) -> dict[str, dict 
     temperature = float(tree["constant_data"]["temperature"])
     found: dict[str, dict | None] = {}
     for name, prefix in (("theory", "predictor"), ("gp", "gp")):
+        if theory is None:
+            found[name] = None
+            continue
         mean, variance = (
             theory[f"{prefix}_{moment}"].values.reshape(labels.shape)
             for moment in ("mean", "variance")
