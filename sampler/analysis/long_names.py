@@ -22,7 +22,10 @@ KNOWN = {
     r"gp_variance": ("variance of f(x) at infinite width", ON_SCALE_OF_LABELS_SQUARED),
     r"kernel_alignment": ("alignment of kernel and labels, by component", PURE_NUMBER),
     r"gp_kernel_alignment": ("the same at infinite width", PURE_NUMBER),
-    r"head_score": ("share of |U_1| on paths through the head, relative to the largest", PURE_NUMBER),
+    r"head_score": (
+        "share of |U_1| on paths through the head, relative to the largest",
+        PURE_NUMBER,
+    ),
     r"head_score_trained": ("head score of the trained network", PURE_NUMBER),
     r"accuracy_(\w+)": ("share of test examples classified correctly: {0}", PURE_NUMBER),
     r"action": ("action at the saddle point", PURE_NUMBER),
