@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sampler.errors import InputError
+from sampler.jobs.network_fit import refuse_without_theory
 from sampler.jobs.recipe import Recipe, check_layers, make_recipe, resolve_data_path
 from sampler.jobs.recipe_sections import AttentionSection, PosteriorSection
 from sampler.numerics import use_one_blas_thread
@@ -112,7 +113,7 @@ def make_network(**settings: Any) -> ChosenNetwork:
     given = {key: plain_setting(value) for key, value in settings.items()}
     posterior = {key: given.pop(key) for key in PosteriorSection.model_fields if key in given}
     sections = {"network": given, "posterior": posterior}
-    make_recipe({"name": RECIPE_NAME, "task": {"kind": "markov_chain"}, **sections})
+    recipe_of(sections)
     return ChosenNetwork(sections)
 
 
@@ -124,6 +125,7 @@ def solve(task: ChosenTask, network: ChosenNetwork, **settings: Any) -> "xr.Data
     InputError where task and network do not fit.
     """
     recipe, data = joined(task, network, theory=settings)
+    refuse_without_theory(recipe.network, "use `sample`")
     use_one_blas_thread()
     import jax
 
@@ -182,9 +184,14 @@ def plain_setting(value: Any) -> Any:
 
 
 def recipe_of(sections: Settings) -> Recipe:
-    """A validated recipe; the smallest network where none is given."""
-    settings = {"name": RECIPE_NAME, "network": {"widths": 1}, **sections}
-    return make_recipe(settings)
+    """A validated recipe; what is not given yet is a placeholder that refuses nothing."""
+    placeholders = {
+        "name": RECIPE_NAME,
+        "task": {"kind": "markov_chain"},
+        "network": {"widths": 2},
+        "sampler": {"space": "weights"},
+    }
+    return make_recipe({**placeholders, **sections})
 
 
 def joined(task: ChosenTask, network: ChosenNetwork, **sections: Any) -> tuple[Recipe, Task]:

@@ -167,6 +167,11 @@ def test_networks_samplers_and_misfits_are_refused_by_key(chosen, rng):
     )
     narrow = sampler.make_network(widths=[3, 3])
     assert refusal(sampler.solve, task, narrow).startswith("network.widths = [3, 3]: ")
+    outside = sampler.make_network(widths=3, values="relu")
+    assert refusal(sampler.solve, task, outside).startswith("network.values = 'relu': ")
+    assert refusal(sampler.sample, task, outside, draws=4).startswith(
+        "sampler.space = 'order_parameters': "
+    )
     assert refusal(sampler.solve, "markov_chain", network).startswith("task = 'markov_chain': ")
     arrays = small_arrays(rng) | {"labels_train": np.array([1, -1, 1, 1, -1])}
     assert refusal(sampler.make_task, "arrays", **arrays).startswith("labels_train = 'int64': ")

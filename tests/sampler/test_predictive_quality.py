@@ -227,3 +227,5 @@ def test_a_theory_that_did_not_converge_is_null_in_strict_json(rng, tmp_path):
     assert found["theory"] is None
     assert found["gp"] is not None
     assert found["sampled"] is not None
+    alone = predictive_quality(None, tree)
+    assert alone == {"theory": None, "gp": None, "sampled": found["sampled"]}
