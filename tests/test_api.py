@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 import sampler
-from sampler.errors import InputError
+from sampler.errors import ExitCode, InputError
 from sampler.jobs.recipe import load_recipe
 from tests.commands import FEW_DRAWS, SMALLEST, environment, in_process, settings
 
@@ -49,12 +49,14 @@ def small_arrays(rng, *, layers=2, heads=2) -> dict[str, np.ndarray]:
     return arrays
 
 
+@pytest.mark.slow
 def test_numbers_are_those_of_the_command_line(results, tmp_path):
     theory, draws, comparison = results
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(SMALLEST)
     directory = tmp_path / "run"
-    in_process("run", recipe, "--out", directory, *settings(*FEW_DRAWS, "theory.starts=1"))
+    code = in_process("run", recipe, "--out", directory, *settings(*FEW_DRAWS, "theory.starts=1"))
+    assert code == ExitCode.DIAGNOSTICS_FAILED  # six draws
     stored = xr.load_dataset(directory / "theory.nc", engine="h5netcdf")
     xr.testing.assert_identical(theory.drop_attrs(), stored.drop_attrs())
     assert theory.attrs.keys() == stored.attrs.keys()

@@ -62,7 +62,9 @@ def test_lines_from_python():
     shown = code_block("python", "make_task")
     smaller = shown.replace("tokens=30", "tokens=4, examples_train=6, examples_test=5, features=6")
     smaller = smaller.replace("widths=10, temperature=0.01", "widths=3, temperature=0.5")
-    smaller = smaller.replace("draws=1000", "draws=20, warmup=20")
+    smaller = smaller.replace(
+        "draws=1000", "draws=20, warmup=20, algorithm='hmc', leapfrog_steps=3"
+    )
     assert len({shown, smaller}) == 2
     names: dict = {}
     exec(compile(smaller, "README.md", "exec"), names)

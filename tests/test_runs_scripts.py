@@ -9,7 +9,11 @@ import pytest
 from tests.commands import environment
 from tests.test_readme import ROOT
 
-SCRIPTS = sorted(path.name for path in (ROOT / "runs").glob("*.py"))
+SLOW = ("tutorial.py",)  # it samples
+SCRIPTS = [
+    pytest.param(path.name, marks=[pytest.mark.slow] if path.name in SLOW else [])
+    for path in sorted((ROOT / "runs").glob("*.py"))
+]
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -51,7 +51,7 @@ class Comparison:
 
         rows = self._order_parameter_rows() | self._score_rows()
         columns = [*COLUMNS, "gp", "test_error"]
-        return pandas.DataFrame.from_dict(rows, orient="index", columns=columns, dtype=float)
+        return pandas.DataFrame(list(rows.values()), list(rows), columns, dtype=float)
 
     def save(self, path: str | Path) -> None:
         """Write strict JSON, the content of `comparison.json`."""
