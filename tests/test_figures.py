@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from sampler.analysis.calibration import wilson_interval
+from sampler.analysis.predictive_quality import log_densities, probability_of_positive, quality
 from sampler.errors import InputError
 from sampler.presentation.accuracy import (
     AccuracyCurves,
@@ -21,6 +23,7 @@ from sampler.presentation.figures import draw_run_figures, draw_sweep_figures
 from sampler.presentation.order_parameter_matrix import draw_order_parameter
 from sampler.presentation.predictor_scatter import ComparedPredictor, draw_predictor
 from sampler.presentation.rank_plot import draw_ranks, rank_histogram
+from sampler.presentation.reliability import draw_reliability
 
 FOUR_PATHS = ("good", "adversarial 1", "denoising", "adversarial 2")
 SUBNETWORKS = {"good": 0.93, "good + denoising": 0.95}
@@ -37,6 +40,7 @@ ALL_RUN_FIGURES = CHAIN_FIGURES | {
     "predictor_mean",
     "kernel_alignment",
     "accuracy",
+    "reliability",
 }
 
 
@@ -68,6 +72,16 @@ def order_parameter_tables(paths: tuple[str, ...], width: int) -> tuple[np.ndarr
     mcse = np.sqrt(share) * mcse
     theory = mean * (1.0 - 1.0 / width)
     return mean, mcse, theory
+
+
+def quality_of(mean: np.ndarray, variance: np.ndarray, labelled: bool) -> dict:
+    """Theory, samples and GP limit with the same predictor, on labels drawn from it."""
+    if not labelled:
+        return dict.fromkeys(("theory", "sampled", "gp"))
+    densities = log_densities(mean[:, None], variance[:, None], 0.01)
+    chosen = np.random.default_rng(5).random(mean.shape) < probability_of_positive(densities)[:, 0]
+    found = quality(densities, np.where(chosen, 1.0, -1.0)[:, None])
+    return dict.fromkeys(("theory", "sampled", "gp"), found)
 
 
 def write_run(
@@ -137,6 +151,7 @@ def write_run(
             "order_parameter": table(theory, mean, mcse),
             "predictor_mean": table(predictor, noisy, error),
             "predictor_variance": table(variance, noisy_variance, 0.1 * error),
+            "predictive_quality": quality_of(predictor, variance, labelled),
             "diagnostics": {"verdict": verdict},
             "cost": {"seconds": 1.0},
         }
@@ -236,9 +251,12 @@ def test_caller_settings_are_left_alone(tmp_path):
 @pytest.mark.parametrize(
     ("missing", "left_out"),
     [
-        ({"compared": False, "drawn": False}, {"predictor_mean", *CHAIN_FIGURES}),
-        ({"compared": False}, {"predictor_mean"}),
-        ({"labelled": False}, {"accuracy"}),
+        (
+            {"compared": False, "drawn": False},
+            {"predictor_mean", "reliability", *CHAIN_FIGURES},
+        ),
+        ({"compared": False}, {"predictor_mean", "reliability"}),
+        ({"labelled": False}, {"accuracy", "reliability"}),
     ],
 )
 def test_missing_table_leaves_out_its_figure_only(tmp_path, missing, left_out):
@@ -257,7 +275,7 @@ def test_draws_alone_give_the_figures_of_the_chains(tmp_path):
 def test_failed_diagnostics_are_written_into_the_figure(tmp_path):
     directory = write_run(tmp_path / "run", verdict="fail")
     draw_run_figures(directory)
-    for name in ("order_parameter", "accuracy", "predictor_mean"):
+    for name in ("order_parameter", "accuracy", "predictor_mean", "reliability"):
         assert "diagnostics failed" in svg_text(directory, name)
 
 
@@ -289,6 +307,22 @@ def test_predictor_error_bars_span_one_mcse():
     (bars,) = figure.axes[0].collections
     expected = [[[0.0, 0.125], [0.0, 0.375]], [[1.0, 1.0], [1.0, 2.0]]]
     np.testing.assert_array_equal(bars.get_segments(), expected)
+
+
+def test_reliability_shows_every_bin_with_its_wilson_interval():
+    rng = np.random.default_rng(2)
+    found = quality_of(rng.standard_normal(200), rng.random(200), labelled=True)
+    found["theory"] = None
+    figure = draw_reliability(found, "sampled", "")
+    assert len(figure.axes) == 4  # samples and GP limit, above and below
+    (bars,) = figure.axes[0].collections
+    for segment, row in zip(bars.get_segments(), found["gp"]["reliability"], strict=True):
+        low, high = wilson_interval(np.array([row["fraction"]]), np.array([row["count"]]))
+        expected = [[row["mean_probability"], low[0]], [row["mean_probability"], high[0]]]
+        np.testing.assert_allclose(segment, expected, rtol=0, atol=1e-15)
+    heights = [patch.get_height() for patch in figure.axes[2].patches]
+    assert heights == [row["count"] for row in found["gp"]["reliability"]]
+    assert draw_reliability(dict.fromkeys(found), "sampled", "") is None
 
 
 def test_rank_histogram_counts_every_draw_once():

@@ -24,12 +24,13 @@ SMALL = (
 )
 
 
-def code_block(language: str) -> str:
-    """The first block of a language in README."""
+def code_block(language: str, holding: str = "") -> str:
+    """The first block of a language in README that holds this text."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = re.search(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
-    assert found, f"README has no block of {language}"
-    return found.group(1)
+    blocks = re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
+    found = [block for block in blocks if holding in block]
+    assert found, f"README has no block of {language} with {holding!r}"
+    return found[0]
 
 
 @pytest.fixture
@@ -51,8 +52,24 @@ def test_lines_that_open_the_draws(shown_recipe, tmp_path, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "Agg")
     out = Path("runs/results/quickstart")
     main(["sample", str(shown_recipe), "--out", str(out), *(f"--set={s}" for s in SMALL)])
-    exec(compile(code_block("python"), "README.md", "exec"), {})
+    exec(compile(code_block("python", "ranks.png"), "README.md", "exec"), {})
     assert (tmp_path / "ranks.png").stat().st_size > 0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lines_from_python():
+    """As shown, but for sizes: those lines would take a minute."""
+    shown = code_block("python", "make_task")
+    smaller = shown.replace("tokens=30", "tokens=4, examples_train=6, examples_test=5, features=6")
+    smaller = smaller.replace("widths=10, temperature=0.01", "widths=3, temperature=0.5")
+    smaller = smaller.replace(
+        "draws=1000", "draws=20, warmup=20, algorithm='hmc', leapfrog_steps=3"
+    )
+    assert len({shown, smaller}) == 2
+    names: dict = {}
+    exec(compile(smaller, "README.md", "exec"), names)
+    assert names["draws"]["posterior"].sizes["draw"] == 20
+    assert "U₁ good" in repr(names["comparison"])
 
 
 def test_recipes_that_ship_are_valid():

@@ -11,14 +11,15 @@ from tests.commands import environment
 from tests.test_readme import ROOT
 
 SCRIPTS = sorted(path.name for path in (ROOT / "runs").glob("*.py"))
-# The tutorial trains, solves and samples.
+# Tutorials sample; one of them trains as well.
 MARKS = {
+    "tutorial.py": [pytest.mark.slow],
     "bring_your_own.py": [
         pytest.mark.slow,
         pytest.mark.skipif(
             find_spec("torch") is None, reason="PyTorch is an extra: pip install -e '.[torch]'"
         ),
-    ]
+    ],
 }
 
 

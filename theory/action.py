@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
 from theory.architecture import Architecture
 from theory.energy import LabelEnergy
@@ -12,7 +12,10 @@ from theory.order_parameters import OrderParameters
 
 
 def entropy_terms(
-    order_parameters: OrderParameters, heads: Sequence[int], widths, variances
+    order_parameters: OrderParameters,
+    heads: Sequence[int],
+    widths: Sequence | Num[Array, " above"],
+    variances: Sequence | Num[Array, " above"],
 ) -> Float[Array, ""]:
     """The part of the action that does not see the data.
 

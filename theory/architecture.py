@@ -80,12 +80,12 @@ class Architecture:
 
     @property
     def order_parameter_sizes(self) -> tuple[int, ...]:
-        """p_1 … p_{L+1}, where U_l is p_l × p_l and p_l = H_l ··· H_L · O."""
+        """Rows p_1 … p_{L+1} of the order parameters U_l [p_l, p_l]: p_l = H_l ··· H_L · O."""
         return order_parameter_sizes(self.heads, self.outputs)
 
     @property
     def order_parameter_variances(self) -> tuple[float, ...]:
-        """σ_1² … σ_L², σ_a²: the prior variance that scales each U_l given U_{l+1}."""
+        """Prior variances σ_1² … σ_L², σ_a² that scale each U_l given U_{l+1}."""
         return self.variances[1:]
 
     @property

@@ -9,7 +9,9 @@ from theory.masks import require_visible_keys
 
 
 class Similarity(StrEnum):
-    """s(q, k) = exp(q·k/√D), or φ(q)·φ(k) with φ = elu + 1 channel by channel (arXiv 2006.16236).
+    """How alike a query and a key are: s(q, k) = exp(q·k/√D), or s(q, k) = φ(q)·φ(k).
+
+    φ = elu + 1, channel by channel (arXiv 2006.16236).
 
     Both are positive semi-definite kernels, and every sum of similarities is positive.
     """

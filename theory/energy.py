@@ -33,7 +33,7 @@ class LabelEnergy:
 
     @property
     def flat_labels(self) -> Float[Array, " example_output"]:
-        """y as a vector, output fastest."""
+        """Labels y as a vector, output fastest."""
         return self.labels.reshape(-1)
 
     def noisy_kernel(self, factor: Float[Array, "_row _rank"]) -> NoisyKernel:

@@ -58,7 +58,7 @@ class LearningProblem:
 
     @property
     def features(self) -> Float[Array, "example path channel"]:
-        """φ^π(x_μ) = σ_0 ξ^π(x_μ)/√(D Π)."""
+        """Features φ^π(x_μ) = σ_0 ξ^π(x_μ)/√(D Π)."""
         return path_features(self.attended, self.architecture.variances[0])
 
     @cached_property
@@ -69,7 +69,7 @@ class LearningProblem:
             kernels = path_kernels(self.attended, None, self.architecture)
         return LabelEnergy(kernels, self.labels, self.temperature)
 
-    def astype(self, dtype) -> "LearningProblem":
+    def astype(self, dtype: str | type | np.dtype) -> "LearningProblem":
         """The same problem in another floating-point precision."""
         return replace(
             self,

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 
 def with_noise(kernel: Float[Array | np.ndarray, "n n"], temperature):
@@ -27,13 +27,15 @@ class NoisyKernel:
     cholesky: Float[Array, "n n"]
 
     @classmethod
-    def factorise(cls, kernel: Float[Array, "n n"], temperature) -> "NoisyKernel":
+    def factorise(
+        cls, kernel: Float[Array, "n n"], temperature: float | int | Shaped[Array, ""]
+    ) -> "NoisyKernel":
         """Cholesky factor of K + 𝒯 1."""
         return cls(jnp.linalg.cholesky(with_noise(kernel, temperature)))
 
     @property
     def log_determinant(self) -> Float[Array, ""]:
-        """ln det(K + 𝒯 1)."""
+        """Logarithm of the determinant, ln det(K + 𝒯 1)."""
         return 2.0 * jnp.sum(jnp.log(jnp.diagonal(self.cholesky)))
 
     def solve(self, right: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
@@ -45,6 +47,6 @@ class NoisyKernel:
         return solve_triangular(self.cholesky, right, lower=True)
 
     def quadratic_form(self, vector: Float[Array, " n"]) -> Float[Array, ""]:
-        """yᵀ (K + 𝒯 1)⁻¹ y."""
+        """Quadratic form yᵀ (K + 𝒯 1)⁻¹ y of one vector y."""
         whitened = self.whiten(vector)
         return whitened @ whitened

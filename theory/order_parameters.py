@@ -1,14 +1,14 @@
 """Order parameters U_1 … U_L, U_a, positive definite by construction."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
 from theory.architecture import Architecture
 
@@ -30,7 +30,7 @@ class OrderParameters:
         return tuple(factor @ factor.T for factor in self.factors)
 
     @classmethod
-    def from_matrices(cls, matrices) -> "OrderParameters":
+    def from_matrices(cls, matrices: Iterable[Num[Array | np.ndarray, "..."]]) -> "OrderParameters":
         """Order parameters from symmetric positive definite matrices U_1 … U_L, U_a.
 
         Raises ValueError when a matrix is not symmetric positive definite.

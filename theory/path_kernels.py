@@ -41,7 +41,9 @@ class FeatureForm:
         right = left if self.right is None else renormalised_features(self.right, factor)
         return left @ right.T
 
-    def kernel_and_pull_back(self, factor: Float[Array, "row rank"]) -> tuple[Array, PullBack]:
+    def kernel_and_pull_back(
+        self, factor: Float[Array, "row rank"]
+    ) -> tuple[Float[Array, "_left _right"], PullBack]:
         """K(F Fᵀ), and the function from ∂/∂K to ∂/∂F there."""
         return _differentiated(self.kernel, factor)
 
@@ -88,7 +90,9 @@ class KernelForm:
         kernel = (blocks @ self.packed).reshape(outputs, outputs, self.examples, self.others)
         return kernel.transpose(2, 0, 3, 1).reshape(self.examples * outputs, self.others * outputs)
 
-    def kernel_and_pull_back(self, factor: Float[Array, "row rank"]) -> tuple[Array, PullBack]:
+    def kernel_and_pull_back(
+        self, factor: Float[Array, "row rank"]
+    ) -> tuple[Float[Array, "_left _right"], PullBack]:
         """As in `FeatureForm.kernel_and_pull_back`."""
         return _differentiated(self.kernel, factor)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,14 @@ class AttentionPaths:
         """
         return np.array([self.flat(path) for path in itertools.product(*kept)], dtype=int)
 
-    def unfold(self, per_path: np.ndarray, axis: int = 0) -> np.ndarray:
-        """Split a flat path axis into one axis per layer."""
+    def unfold(
+        self, per_path: Shaped[np.ndarray, "..."], axis: int = 0
+    ) -> Shaped[np.ndarray, "..."]:
+        """Split a flat path axis, the one numbered `axis`, into one axis per layer."""
         shape = per_path.shape
         return per_path.reshape(*shape[:axis], *self.heads, *shape[axis + 1 :])
 
-    def fold(self, per_head: np.ndarray, axis: int = 0) -> np.ndarray:
+    def fold(self, per_head: Shaped[np.ndarray, "..."], axis: int = 0) -> Shaped[np.ndarray, "..."]:
         """Join one axis per layer, starting at `axis`, into the flat path axis."""
         shape = per_head.shape
         return per_head.reshape(*shape[:axis], self.count, *shape[axis + len(self.heads) :])

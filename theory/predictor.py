@@ -5,7 +5,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from theory.attended_inputs import path_features
 from theory.energy import LabelEnergy
@@ -55,7 +55,7 @@ class Predictor:
 
     def with_sample(
         self,
-        key: Array,
+        key: PRNGKeyArray,
         factor: Float[Array, "row rank"],
         features_train: Float[Array, "example path channel"],
         features_test: Float[Array, "test path channel"],

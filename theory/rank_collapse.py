@@ -21,7 +21,7 @@ from theory.masks import require_visible_keys
 
 
 def distance_from_collapse(tokens: Float[np.ndarray, "token channel"]) -> float:
-    """μ(X) = ‖X − 1 x̄ᵀ‖_F."""
+    """Distance of the tokens from their mean, μ(X) = ‖X − 1 x̄ᵀ‖_F."""
     return float(np.linalg.norm(tokens - tokens.mean(axis=0)))
 
 
@@ -48,7 +48,7 @@ def collapse_of_fixed_attention(
     tokens: Float[np.ndarray, "key channel"],
     normalise: bool = False,
 ) -> Float[np.ndarray, " depth"]:
-    """μ(X_0) … μ(X_L) of X_l = A_l X_{l−1}, or of X_l = LayerNorm(A_l X_{l−1}).
+    """Distances μ(X_0) … μ(X_L) of X_l = A_l X_{l−1}, or of X_l = LayerNorm(A_l X_{l−1}).
 
     Raises ValueError where a matrix is not row-stochastic.
     """

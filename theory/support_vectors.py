@@ -40,7 +40,7 @@ class SupportVectorAttention:
 
     @property
     def values(self) -> Float[np.ndarray, "key value_channel"]:
-        """v_j = β_j / h(k_j)."""
+        """Values v_j = β_j / h(k_j)."""
         return self.coefficients / normalisers(self.keys, self.similarity)[:, None]
 
     @property
@@ -57,7 +57,7 @@ class SupportVectorAttention:
     def regressor(
         self, queries: Float[np.ndarray, "query channel"]
     ) -> Float[np.ndarray, "query value_channel"]:
-        """f(x) = Σ_j β_j s(x, k_j) / (h(x) h(k_j))."""
+        """Regressor f(x) = Σ_j β_j s(x, k_j) / (h(x) h(k_j))."""
         return attention_kernel(queries, self.keys, self.similarity) @ self.coefficients
 
     def attend(

@@ -1,5 +1,6 @@
 """Stored path kernels of a set of examples with itself, one output: half of them is enough."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -49,7 +50,9 @@ class SymmetricKernelForm:
         stacked = jnp.concatenate(rows)
         return jnp.tril(stacked) + jnp.tril(stacked, -1).T
 
-    def kernel_and_pull_back(self, factor: Float[Array, "path rank"]):
+    def kernel_and_pull_back(
+        self, factor: Float[Array, "path rank"]
+    ) -> tuple[Float[Array, "_example _example"], Callable]:
         """K(F Fᵀ), and the function from a symmetric ∂/∂K to ∂/∂F there."""
         return self.kernel(factor), partial(self.pull_back, factor)
 

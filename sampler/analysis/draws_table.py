@@ -11,6 +11,7 @@ from sampler.analysis.labels import (
     predictor_dimensions,
     squeeze_output,
 )
+from sampler.analysis.long_names import with_long_names
 from sampler.analysis.validation import validation_draws, validation_predictors
 from sampler.mcmc.draws import BatchMoments, DrawCollector
 from sampler.posterior.weight_draws import WeightDraws
@@ -59,7 +60,9 @@ def draws_tree(
         groups["validation"] = validation.assign_attrs(attributes)
     for name, moments in collected.moments.items():
         groups[f"{name}_moments"] = moments_table(name, moments, problem)
-    return xr.DataTree.from_dict({name: table for name, table in groups.items() if table})
+    return xr.DataTree.from_dict(
+        {name: with_long_names(table) for name, table in groups.items() if table}
+    )
 
 
 def quantity_dimensions(name: str, architecture: Architecture) -> tuple[str, ...]:

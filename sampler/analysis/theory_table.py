@@ -10,6 +10,7 @@ from sampler.analysis.labels import (
     predictor_dimensions,
     squeeze_output,
 )
+from sampler.analysis.long_names import with_long_names
 from sampler.analysis.trained_columns import trained_columns
 from sampler.analysis.validation import validation_columns, validation_of_subnetworks
 from sampler.problem import Problem
@@ -65,7 +66,7 @@ def theory_table(
     table = label(xr.Dataset(columns), problem)
     if subnetworks:
         table = table.assign_coords(subnetwork=[name_subnetwork(problem, s) for s in subnetworks])
-    return table.assign_attrs(
+    return with_long_names(table).assign_attrs(
         status=saddle_point.status.value,
         converged=int(saddle_point.converged),
         explanation=saddle_point.explain(),

@@ -1,6 +1,7 @@
 """The stages of a run, each from stored or given data to one result file."""
 
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import jax
@@ -17,6 +18,7 @@ from sampler.analysis.draws_table import (
     stored_moments,
     stored_statistics,
 )
+from sampler.analysis.predictive_quality import predictive_quality
 from sampler.analysis.theory_table import theory_table
 from sampler.analysis.validation import validation_comparison
 from sampler.jobs.chain_keeper import ChainKeeper
@@ -48,6 +50,13 @@ from theory import LearningProblem, solve_saddle_point
 
 def solve_stage(problem: Problem, recipe: Recipe, directory: Path) -> xr.Dataset:
     """Solve the theory in float64 and store `theory.nc`."""
+    table = solve_problem(problem, recipe)
+    write_theory(directory, table)
+    return table
+
+
+def solve_problem(problem: Problem, recipe: Recipe) -> xr.Dataset:
+    """Solve the theory as the recipe says."""
     settings = recipe.theory
     saddle_point = solve_saddle_point(
         problem.learning,
@@ -56,39 +65,50 @@ def solve_stage(problem: Problem, recipe: Recipe, directory: Path) -> xr.Dataset
         starts=settings.starts,
         seed=settings.seed,
     )
-    table = theory_table(problem, saddle_point, settings.subnetworks)
-    write_theory(directory, table)
-    return table
+    return theory_table(problem, saddle_point, settings.subnetworks)
 
 
 def sample_stage(
     problem: AnyProblem, recipe: Recipe, directory: Path, keeper: ChainKeeper
 ) -> xr.DataTree:
-    """Draw from the posterior in the recipe's space and precision, and store `draws.nc`.
+    """Draw from the posterior and store `draws.nc`, going on where the keeper says."""
+    tree = draw_posterior(problem, recipe, keeper)
+    write_draws(directory, tree)
+    return tree
 
-    Chains go on from the checkpoint that the keeper finds, if there is one.
+
+def draw_posterior(
+    problem: AnyProblem, recipe: Recipe, keeper: ChainKeeper | None = None, show: bool = True
+) -> xr.DataTree:
+    """Draw from the posterior in the recipe's space and precision.
+
+    Chains go on from the checkpoint that the keeper finds, if there is one; `show` says whether
+    progress is shown.
     """
     settings = recipe.sampler
     refuse_impossible_weights(problem, recipe)
     started = time.perf_counter()
     collected = DrawCollector(settings.draws_per_chain)
-    with jax.enable_x64(settings.precision == "float64"), SamplingProgress() as progress:
+    precise = settings.precision == "float64"
+    with jax.enable_x64(precise), SamplingProgress() if show else nullcontext() as progress:
         space = space_of(problem, settings)
         chains, outcome = chain_settings(recipe), None
         if settings.algorithm == "importance":
             learning = problem.learning.astype(settings.precision)
             outcome = draw_independently(learning, space, chains)
             LOG.info(outcome.weighted.explain())
-            print(outcome.explain())
+            if show:
+                print(outcome.explain())
         if outcome is not None and outcome.chunk is not None:
             collected(outcome.chunk)
         else:
-            earlier = keeper.go_on(collected, settings.checkpoint_seconds)
+            every = settings.checkpoint_seconds
+            earlier = None if keeper is None else keeper.go_on(collected, every)
+            listeners = [each for each in (collected, progress, keeper) if each is not None]
 
             def on_chunk(chunk) -> None:
-                collected(chunk)
-                progress(chunk)
-                keeper(chunk)
+                for listen in listeners:
+                    listen(chunk)
 
             sample_in_chunks(space, chains, on_chunk, earlier)
         weights = None
@@ -100,15 +120,13 @@ def sample_stage(
         "space": settings.space,
         "algorithm": "importance" if independent else chains.algorithm,
         "max_tree_depth": settings.max_tree_depth,
-        "seconds": time.perf_counter() - started + keeper.seconds_before,
+        "seconds": time.perf_counter() - started + (keeper.seconds_before if keeper else 0.0),
         "seconds_warmup": collected.seconds["warmup"],
         "seconds_draws": collected.seconds["draws"],
         "gradients": collected.gradients,
         **(outcome.attributes() if outcome is not None else {}),
     }
-    tree = draws_tree(problem, collected, attributes, weights)
-    write_draws(directory, tree)
-    return tree
+    return draws_tree(problem, collected, attributes, weights)
 
 
 def space_of(problem: AnyProblem, settings: SamplerSection) -> SampledSpace:
@@ -171,22 +189,29 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
 
 
 def compare_stage(directory: Path) -> dict:
-    """Compare stored draws with the stored theory, and store `comparison.json`.
-
-    Without a theory it holds what the samples say, and null for everything that needs a theory.
-    """
+    """Compare stored draws with the stored theory, and store `comparison.json`."""
     tree = read_draws(directory)
-    diagnostics = diagnose_stage(tree)
-    comparison = {"diagnostics": diagnostics.as_dict(), "cost": cost(tree, diagnostics)}
     theory = read_theory(directory) if (directory / THEORY_FILE).is_file() else None
-    comparison |= validation_comparison(theory, tree)
-    compared = compare_draws(theory, stored_draws(tree), stored_moments(tree), stored_labels(tree))
-    if theory is not None:
-        tree["comparison"] = xr.DataTree(comparison_table(compared, theory))
+    comparison, table = compare_tables(theory, tree)
+    if table is not None:
+        tree["comparison"] = xr.DataTree(table)
         write_draws(directory, tree)
-    comparison |= compared
     write_json(directory / COMPARISON_FILE, comparison)
     return comparison
+
+
+def compare_tables(theory: xr.Dataset | None, tree: xr.DataTree) -> tuple[dict, xr.Dataset | None]:
+    """What `comparison.json` says of theory and draws, and its arrays with their axes.
+
+    Without a theory there is what the samples say, None for everything that needs a theory, and no
+    arrays.
+    """
+    diagnostics = diagnose_stage(tree)
+    comparison = {"diagnostics": diagnostics.as_dict(), "cost": cost(tree, diagnostics)}
+    comparison |= validation_comparison(theory, tree)
+    compared = compare_draws(theory, stored_draws(tree), stored_moments(tree), stored_labels(tree))
+    comparison |= compared | {"predictive_quality": predictive_quality(theory, tree)}
+    return comparison, None if theory is None else comparison_table(compared, theory)
 
 
 def cost(tree: xr.DataTree, diagnostics: Diagnostics) -> dict:

@@ -3,11 +3,13 @@
 | file | concept |
 |---|---|
 | `figures.py` | which figures a run directory and a sweep directory get |
+| `comparison_table.py` | theory against draws as an object: text, table, labelled arrays |
 | `stored_run.py` | the stored tables of one run, as the figures read them |
 | `stored_sweep.py` | the table of a sweep and the runs behind its rows |
 | `order_parameter_matrix.py` | order parameters as coloured matrices: theory, samples, difference |
 | `predictor_scatter.py` | mean and variance of the predictor: samples against theory |
 | `sampled_predictor.py` | the predictor of the samples, where there is no theory |
+| `reliability.py` | predicted probabilities against the share of labels that came true |
 | `alignment.py` | kernel–task alignment: theory against Gaussian process |
 | `accuracy.py` | accuracy of one run, and accuracy against width |
 | `support_vectors.py` | attention as a regressor: labels, tube, support vectors, values |

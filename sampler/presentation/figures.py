@@ -30,6 +30,7 @@ from sampler.presentation.order_parameter_matrix import (
 )
 from sampler.presentation.predictor_scatter import ComparedPredictor, draw_predictor
 from sampler.presentation.rank_plot import draw_predictor_ranks, draw_ranks, draw_series_ranks
+from sampler.presentation.reliability import draw_reliability
 from sampler.presentation.sampled_predictor import draw_sampled_predictor
 from sampler.presentation.stored_run import StoredRun, has_results, read_stored_run
 from sampler.presentation.stored_sweep import StoredSweep, read_stored_sweep
@@ -62,6 +63,7 @@ def draw_run_figures(directory: Path) -> list[Path]:
             "predictor_mean": _predictor(run),
             "kernel_alignment": _alignment(run),
             "accuracy": _accuracy(run),
+            "reliability": _reliability(run),
             "order_parameter_ranks": _ranks(run),
             "predictor_sampled": _predictor_alone(run),
             "predictor_ranks": _predictor_ranks(run),
@@ -205,6 +207,11 @@ def _of_chains(directory: Path, setting: str) -> dict[str, Figure | None]:
         "autocorrelation": draw_autocorrelation(draws.series, setting),
         "energy": None if draws.energy is None else draw_energy(draws.energy, setting),
     }
+
+
+def _reliability(run: StoredRun) -> Figure | None:
+    quality = (run.comparison or {}).get("predictive_quality") or {}
+    return draw_reliability(quality, run.sampled_label, run.setting)
 
 
 def _accuracy(run: StoredRun) -> Figure | None:

@@ -60,7 +60,7 @@ def diagnostics_text(diagnostics: dict) -> str:
 
 
 def comparison_text(directory: Path) -> str:
-    """Theory against samples, with errors: U_1 element by element, predictors, accuracy."""
+    """Theory against samples as `comparison.json` has them."""
     comparison = read_json(directory / COMPARISON_FILE)
     if not (directory / THEORY_FILE).is_file():
         return "\n".join(
@@ -69,12 +69,17 @@ def comparison_text(directory: Path) -> str:
                 *sampled_accuracy_rows(comparison["accuracy"]["sampled"]),
             ]
         )
-    names = [str(name) for name in read_theory(directory)["path"].values]
+    return comparison_lines(comparison, [str(n) for n in read_theory(directory)["path"].values])
+
+
+def comparison_lines(comparison: dict, names: list[str]) -> str:
+    """Theory against samples, with errors: U_1 element by element, predictors, their quality."""
     lines = ["", f"{'':30}{'theory':>10}{'sampled':>11}{'± MCSE':>9}{'diff/MCSE':>11}{'diff':>9}"]
     lines += order_parameter_rows(comparison["order_parameter"], names)
     lines += [predictor_row(f"predictor {k}", comparison[f"predictor_{k}"])
               for k in ("mean", "variance")]  # fmt: skip
     lines += accuracy_rows(comparison["accuracy"])
+    lines += quality_rows(comparison.get("predictive_quality") or {})
     lines.append(
         "\nTheory and exact posterior differ by O(1/N) at finite width; samples converge to the "
         "posterior, not to the theory."
@@ -138,3 +143,17 @@ def sampled_accuracy_rows(sampled: dict | None) -> list[str]:
         f"accuracy: sampled {sampled['value']:.4f} ± {sampled['mcse']:.4f} "
         f"(test set: ± {sampled['binomial_error']:.4f})"
     ]
+
+
+def quality_rows(quality: dict) -> list[str]:
+    """Log predictive density and calibration error, with the same two errors."""
+    if any(quality.get(name) is None for name in ("theory", "gp", "sampled")):
+        return []
+    rows = []
+    for score in ("log_predictive_density", "expected_calibration_error"):
+        theory, gp, sampled = (quality[name][score] for name in ("theory", "gp", "sampled"))
+        rows.append(
+            f"{score.replace('_', ' '):30}{theory['value']:10.4f}{sampled['value']:11.4f}"
+            f"{sampled['mcse']:9.4f}   (test set: ± {sampled['error']:.4f}; GP: {gp['value']:.4f})"
+        )
+    return rows

@@ -26,7 +26,16 @@ def read_arrays(path: str | Path) -> Task:
 
     Raises InputError, naming the array, for a file or an array that cannot be used.
     """
-    arrays = read_npz(Path(path))
+    return arrays_task(read_npz(Path(path)))
+
+
+def arrays_task(arrays: Mapping[str, np.ndarray]) -> Task:
+    """A task from arrays under the names that they have in an .npz file.
+
+    Raises InputError, naming the array, for one that cannot be used.
+    """
+    check_keys(list(arrays))
+    arrays = {key: as_float64(key, array) for key, array in arrays.items()}
     layers = count_layers(arrays)
     names = tuple(
         tuple(str(head) for head in range(head_count(arrays[f"attention_train_{layer}"])))
@@ -42,12 +51,12 @@ def read_arrays(path: str | Path) -> Task:
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file as float64, by their keys."""
+    """The arrays of an .npz file by their keys."""
     remedy = "name an .npz file, or write one (README, Your own transformer)"
     with open_npz(path, "task.path", remedy) as stored:
         check_keys(stored.files)
         return {
-            key: as_float64(key, read_array(stored, key, "store a plain float32 or float64 array"))
+            key: read_array(stored, key, "store a plain float32 or float64 array")
             for key in stored.files
         }
 

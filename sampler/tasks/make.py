@@ -26,16 +26,24 @@ def make_task(recipe: Recipe) -> Task:
     Raises InputError where the data cannot be used, or where the recipe names heads or layers
     that the task does not have.
     """
+    return fit_task(read_task(recipe), recipe)
+
+
+def read_task(recipe: Recipe) -> Task:
+    """The data of a recipe, with all the heads there are."""
     if isinstance(recipe.task, ArraysSection):
-        task = read_arrays(recipe.task.path)
-    elif isinstance(recipe.task, OneShotSection):
-        task = make_one_shot(recipe.task)
-    elif isinstance(recipe.task, MarkovChainSection):
-        task = make_markov_chain(recipe.task, recipe.attention)
-    elif isinstance(recipe.task, TimeSeriesSection):
-        task = make_time_series(recipe.task, recipe.attention)
-    else:
-        task = read_series_archive(recipe.task, recipe.attention)
+        return read_arrays(recipe.task.path)
+    if isinstance(recipe.task, OneShotSection):
+        return make_one_shot(recipe.task)
+    if isinstance(recipe.task, MarkovChainSection):
+        return make_markov_chain(recipe.task, recipe.attention)
+    if isinstance(recipe.task, TimeSeriesSection):
+        return make_time_series(recipe.task, recipe.attention)
+    return read_series_archive(recipe.task, recipe.attention)
+
+
+def fit_task(task: Task, recipe: Recipe) -> Task:
+    """The task with the heads that the recipe's network keeps; InputError where they do not fit."""
     if recipe.network.heads is not None:
         check_heads("network.heads", recipe.network.heads, task)
         task = keep_heads(task, recipe.network.heads)

@@ -1,0 +1,82 @@
+# %% [markdown]
+# # From a task to a verdict on the theory
+#
+# A network of two attention layers reads noisy sequences and says which of two hidden Markov chains
+# made them. Its attention is fixed: a *good* head looks where the hidden state is the same, a
+# *uniform* one looks everywhere. Its values are random, trained by the rules of probability: we ask
+# for their posterior. Two paths lead through the heads, and the 2 × 2 matrix U₁ says how much each
+# counts, and how much they count together. Theory predicts U₁; here its posterior is sampled, too.
+#
+#     python runs/tutorial.py [FOLDER]      (about a minute; default runs/results/tutorial)
+
+# %%
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import sampler
+from sampler.presentation.reliability import draw_reliability
+from sampler.presentation.style import SAMPLED, THEORY, figure_style, new_figure, save_figure
+
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/tutorial")
+
+# %% The data: 60 sequences to learn from, 500 to be tested on, with much noise.
+task = sampler.make_task(
+    "markov_chain", heads=[["good", "uniform"], ["uniform"]], perpendicular_noise=5.0, seed=8,
+    examples_train=60, examples_test=500, features=100,
+)  # fmt: skip
+print(task)
+
+# %% The theory at one width: a saddle point, solved to rounding.
+theory = sampler.solve(task, sampler.make_network(widths=10, temperature=0.01))
+print(theory.attrs["explanation"])
+print(theory["order_parameter"].to_pandas().round(3), "\n")
+
+# %% The exact posterior at this width, by NUTS in the space of the order parameters.
+draws = sampler.sample(task, sampler.make_network(widths=10, temperature=0.01), draws=400)
+
+# %% The two side by side. diff/MCSE asks whether a difference is real, diff whether it matters:
+# the theory is that of wide networks, and this one is narrow.
+comparison = sampler.compare(theory, draws)
+print(comparison)
+
+# %% The narrower the network, the more its posterior chooses between paths.
+widths = [3, 10, 30, 100, 300, 1000]
+by_width = [sampler.solve(task, sampler.make_network(widths=N, temperature=0.01)) for N in widths]
+print("\n   N   U₁ good   U₁ uniform   accuracy")
+for N, solved in zip(widths, by_width, strict=True):
+    good, uniform = np.diag(solved["order_parameter"])
+    print(f"{N:4}{good:10.3f}{uniform:13.3f}{float(solved['accuracy_theory']):11.3f}")
+print(f" GP     1.000        1.000{float(theory['accuracy_gp']):11.3f}")
+
+# %% Theory against width, and the exact posterior where it was sampled.
+with figure_style():
+    figure = new_figure(8.6, 3.8)
+    left, right = figure.subplots(1, 2)
+    sampled = comparison.to_dataset()["order_parameter_sampled"].values
+    mcse = comparison.to_dataset()["order_parameter_mcse"].values
+    for path, (name, line) in enumerate(zip(theory["path"].values, "-:", strict=True)):
+        diagonal = [float(solved["order_parameter"][path, path]) for solved in by_width]
+        left.loglog(widths, diagonal, line, color=THEORY, label=f"theory, {name}")
+        left.errorbar([10], sampled[path, path], mcse[path, path], fmt="o", color=SAMPLED)
+    left.set(xlabel="width $N$", ylabel="diagonal of $U_1$")
+    left.legend()
+    accuracies = [float(solved["accuracy_theory"]) for solved in by_width]
+    right.semilogx(widths, accuracies, color=THEORY, label="theory")
+    found = comparison.to_dataframe().loc["accuracy"]
+    right.errorbar(
+        [10], found["sampled"], found["test_error"], fmt="o", color=SAMPLED,
+        label="exact posterior, ± error of the test set",
+    )  # fmt: skip
+    right.axhline(float(theory["accuracy_gp"]), color="black", ls="--", label="infinite width")
+    right.set(xlabel="width $N$", ylabel="test accuracy")
+    right.legend()
+    written = save_figure(figure, folder, "tutorial")
+
+    # Is it right as often as it says? Probabilities of +1 against the share of labels +1.
+    quality = comparison.content["predictive_quality"]
+    written += save_figure(
+        draw_reliability(quality, "exact posterior", "$N$ = 10"), folder, "tutorial_reliability"
+    )
+print("figure:", *written)

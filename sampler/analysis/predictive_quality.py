@@ -1,0 +1,178 @@
+"""How good are the predicted probabilities on the test set: of theory, GP limit and samples?
+
+The model is a regression, y = f(x) + √𝒯 ε, used on labels ±1. Of all numbers that its predictive
+density p(y | x) covers only two occur, and the probability of the class +1 is that of +1 given that
+it is one of them,
+
+    p₊ = p(y = +1 | x) / (p(y = +1 | x) + p(y = −1 | x)).
+
+It is made of the same density as the log predictive density, which a Φ(m/√s) is not: that one asks
+for the sign of a y that may be any number. For one Gaussian of mean m and variance s = v + 𝒯 it is
+p₊ = 1/(1 + exp(−2m/s)). Theory and GP limit are one Gaussian. The samples are a mixture of them,
+
+    p(y | x) = ⟨N(y; m_d, v_d + 𝒯)⟩ over draws d,
+
+wherever each draw knows its own mean m_d and variance v_d given U_1. Draws of all weights know only
+f_d, and a mixture of Gaussians as narrow as √𝒯 would rest on the few draws that come close to a
+label: there, and where moments alone were kept, one Gaussian has the posterior's mean and variance.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+from scipy.special import expit
+
+from sampler.analysis.calibration import calibration, calibration_error, reliability
+from sampler.analysis.draws_table import stored_draws, stored_labels, stored_moments
+from sampler.analysis.estimate import batch_means, bootstrap
+from sampler.mcmc.draws import BatchMoments
+
+LABELS = np.array([1.0, -1.0])
+# Averaged densities below this, relative to the largest one, count as this.
+SMALLEST = float(np.finfo(np.float64).tiny)
+
+LogDensities = Float[np.ndarray, "*leading example output label"]
+
+
+def log_densities(mean: np.ndarray, variance: np.ndarray, temperature: float) -> LogDensities:
+    """ln N(±1; m, v + 𝒯), that of +1 first, of means and variances [..., example, output]."""
+    noisy = (variance + temperature)[..., None]
+    return -0.5 * (np.log(2 * np.pi * noisy) + (LABELS - mean[..., None]) ** 2 / noisy)
+
+
+def probability_of_positive(
+    densities: LogDensities,
+) -> Float[np.ndarray, "*leading example output"]:
+    """p₊ = 1/(1 + p(−1)/p(+1)) from the logarithms of both densities."""
+    return expit(densities[..., 0] - densities[..., 1])
+
+
+def quality(densities: LogDensities, labels: Float[np.ndarray, "example output"]) -> dict:
+    """Log predictive density, expected calibration error and reliability, as JSON has them.
+
+    Errors are those of a finite test set: the standard error of a mean over examples, and a
+    bootstrap over examples.
+    """
+    positive = labels > 0
+    at_label = np.where(positive, densities[..., 0], densities[..., 1]).mean(axis=-1)
+    probability = probability_of_positive(densities)
+    return {
+        "log_predictive_density": {
+            "value": float(at_label.mean()),
+            "error": float(at_label.std(ddof=1) / np.sqrt(at_label.size)),
+        },
+        "expected_calibration_error": calibration(probability, positive),
+        "reliability": reliability(probability, positive),
+    }
+
+
+def predictive_quality(theory: xr.Dataset | None, tree: xr.DataTree) -> dict[str, dict | None]:
+    """The part `predictive_quality` of `comparison.json`: quality of theory, GP limit and samples.
+
+    None where it cannot be said: without test labels or with labels that are not ±1 in every
+    output, and for a theory that there is not or that did not converge.
+    """
+    labels = stored_labels(tree)
+    if labels is None or len(labels) < 2 or not np.all(np.abs(labels) == 1):
+        return dict.fromkeys(("theory", "gp", "sampled"))
+    temperature = float(tree["constant_data"]["temperature"])
+    found: dict[str, dict | None] = {}
+    for name, prefix in (("theory", "predictor"), ("gp", "gp")):
+        if theory is None:
+            found[name] = None
+            continue
+        mean, variance = (
+            theory[f"{prefix}_{moment}"].values.reshape(labels.shape)
+            for moment in ("mean", "variance")
+        )
+        known = np.isfinite(mean).all()
+        found[name] = quality(log_densities(mean, variance, temperature), labels) if known else None
+    return found | {
+        "sampled": sampled_quality(stored_draws(tree), stored_moments(tree), labels, temperature)
+    }
+
+
+def sampled_quality(
+    draws: Mapping[str, np.ndarray],
+    moments: Mapping[str, BatchMoments],
+    labels: Float[np.ndarray, "example output"],
+    temperature: float,
+) -> dict:
+    """Quality of the sampled predictive density; `mcse` beside `error` is the Monte Carlo error.
+
+    `predictive` says which density it is, "mixture" or "gaussian". The MCSE is a bootstrap over
+    batches of draws.
+    """
+    if "predictor_mean" in draws:
+        kind, (batches, densities) = "mixture", mixture(draws, labels.shape, temperature)
+    else:
+        kind, (batches, densities) = "gaussian", gaussian(draws, moments, labels.shape, temperature)
+    positive = labels > 0
+
+    def log_density(means: np.ndarray) -> np.ndarray:
+        found = densities(means)
+        return np.where(positive, found[..., 0], found[..., 1]).mean(axis=(-2, -1))
+
+    def error(means: np.ndarray) -> np.ndarray:
+        probability = probability_of_positive(densities(means))
+        return calibration_error(probability, np.broadcast_to(positive, probability.shape))
+
+    received = quality(densities(batches.mean(axis=0)), labels)
+    received["log_predictive_density"]["mcse"] = float(bootstrap(log_density, batches).mcse)
+    received["expected_calibration_error"]["mcse"] = float(bootstrap(error, batches).mcse)
+    return {"predictive": kind, **received}
+
+
+Densities = Callable[[np.ndarray], LogDensities]
+
+
+def mixture(
+    draws: Mapping[str, np.ndarray], shape: tuple[int, ...], temperature: float
+) -> tuple[np.ndarray, Densities]:
+    """Batch means of the densities of every draw, and their logarithms from such means."""
+    mean, variance = (
+        np.asarray(draws[f"predictor_{moment}"], dtype=np.float64)
+        for moment in ("mean", "variance")
+    )
+    of_draw = log_densities(
+        mean.reshape(*mean.shape[:2], *shape),
+        variance.reshape(*mean.shape[:2], *shape),
+        temperature,
+    )
+    # Relative to the largest one, or all densities far from a label would be 0.
+    largest = of_draw.max(axis=(0, 1))
+    batches = batch_means(np.exp(of_draw - largest))
+    return batches, lambda means: np.log(np.maximum(means, SMALLEST)) + largest
+
+
+def gaussian(
+    draws: Mapping[str, np.ndarray],
+    moments: Mapping[str, BatchMoments],
+    shape: tuple[int, ...],
+    temperature: float,
+) -> tuple[np.ndarray, Densities]:
+    """Batch means of f, of its squared deviations and of v_d; log densities from such means."""
+    if "predictor" in draws:
+        values = np.asarray(draws["predictor"], dtype=np.float64)
+        centre = values.mean(axis=(0, 1))
+        parts = np.stack([values, (values - centre) ** 2, np.zeros_like(values)], axis=-1)
+        batches, count = batch_means(parts), values.shape[0] * values.shape[1]
+    else:
+        kept = moments["predictor_mean" if "predictor_mean" in moments else "predictor"]
+        centre = kept.mean.mean(axis=(0, 1))
+        deviations = kept.mean_square - 2 * centre * kept.mean + centre**2
+        known = "predictor_variance" in moments
+        within = moments["predictor_variance"].mean if known else np.zeros_like(kept.mean)
+        parts = np.stack([kept.mean, deviations, within], axis=-1)
+        batches = parts.reshape(-1, *parts.shape[2:])
+        count = kept.batch_size * len(batches)
+    centre, batches = centre.reshape(shape), batches.reshape(len(batches), *shape, 3)
+
+    def densities(means: np.ndarray) -> LogDensities:
+        shift = means[..., 0] - centre
+        between = (means[..., 1] - shift**2) * (count / (count - 1))
+        return log_densities(means[..., 0], means[..., 2] + between, temperature)
+
+    return batches, densities

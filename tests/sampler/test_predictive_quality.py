@@ -1,0 +1,231 @@
+"""Predictive quality of theory, GP limit and samples: against loops over draws and examples."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.stats import norm
+
+from sampler.analysis.draws_table import draws_tree
+from sampler.analysis.estimate import batch_means
+from sampler.analysis.labels import predictor_dimensions, squeeze_output
+from sampler.analysis.predictive_quality import (
+    gaussian,
+    log_densities,
+    mixture,
+    predictive_quality,
+    probability_of_positive,
+    sampled_quality,
+)
+from sampler.jobs.json_file import read_json, write_json
+from sampler.mcmc.draws import BatchMoments
+from tests.assertions import assert_equal_to_rounding
+from tests.sampler.small import (
+    TEST,
+    collect,
+    healthy_statistics,
+    random_observables,
+    signs,
+    small_problem,
+)
+
+TEMPERATURE = 0.2  # of the small problem
+
+
+def theory_of(rng, outputs=1) -> xr.Dataset:
+    """A theory and a GP limit with any predictors."""
+    axes = predictor_dimensions(outputs)
+    columns = {
+        f"{who}_{moment}": (axes, squeeze_output(values(rng, (TEST, outputs))))
+        for who in ("predictor", "gp")
+        for moment, values in (("mean", normal), ("variance", positive))
+    }
+    return xr.Dataset(columns)
+
+
+def normal(rng, shape):
+    return rng.standard_normal(shape)
+
+
+def positive(rng, shape):
+    return rng.uniform(0.1, 1.0, shape)
+
+
+def stored_tree(rng, labels, *, rao_blackwell, **settings) -> xr.DataTree:
+    outputs = 1 if labels is None else labels.shape[1]
+    problem = small_problem(rng, outputs=outputs, labels_test=labels)
+    observables = random_observables(problem, rng)
+    if rao_blackwell:
+        shape = observables["predictor"].shape
+        observables |= {
+            "predictor_mean": normal(rng, shape), "predictor_variance": positive(rng, shape)
+        }  # fmt: skip
+    return draws_tree(problem, collect(observables, healthy_statistics(rng), **settings), {})
+
+
+def plain_quality(density, labels):
+    """Log predictive density and p₊ from density(example, output, label), one by one."""
+    logs, probabilities = [], np.empty(labels.shape)
+    for i, c in np.ndindex(*labels.shape):
+        plus, minus = density(i, c, 1.0), density(i, c, -1.0)
+        logs.append(math.log(plus if labels[i, c] > 0 else minus))
+        probabilities[i, c] = plus / (plus + minus)
+    return math.fsum(logs) / len(logs), probabilities
+
+
+def mean_probability(found) -> float:
+    rows = found["reliability"]
+    return sum(r["count"] * r["mean_probability"] for r in rows) / sum(r["count"] for r in rows)
+
+
+def test_probability_of_one_gaussian_is_a_logistic_function(rng):
+    mean, variance = normal(rng, (7, 2)), positive(rng, (7, 2))
+    received = probability_of_positive(log_densities(mean, variance, TEMPERATURE))
+    expected = 1 / (1 + np.exp(-2 * mean / (variance + TEMPERATURE)))
+    assert_equal_to_rounding(received, expected, operations=100, scale=1.0)
+    densities = log_densities(mean, variance, TEMPERATURE)
+    for place, label in enumerate((1.0, -1.0)):
+        expected = norm.logpdf(label, mean, np.sqrt(variance + TEMPERATURE))
+        assert_equal_to_rounding(densities[..., place], expected, operations=20)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("rao_blackwell", [True, False])
+def test_all_three_are_those_of_a_loop(outputs, rao_blackwell, rng):
+    labels = rng.choice([-1.0, 1.0], (TEST, outputs))
+    tree, theory = stored_tree(rng, labels, rao_blackwell=rao_blackwell), theory_of(rng, outputs)
+    received = predictive_quality(theory, tree)
+
+    def moments(table, prefix):
+        return [table[f"{prefix}_{m}"].values.reshape(labels.shape) for m in ("mean", "variance")]
+
+    posterior = tree["posterior"].to_dataset()
+
+    def draws_of(name):
+        return posterior[name].values.reshape(-1, *labels.shape)
+
+    densities = {}
+    for who, prefix in (("theory", "predictor"), ("gp", "gp")):
+        mean, variance = moments(theory, prefix)
+        densities[who] = lambda i, c, y, m=mean, v=variance: norm.pdf(
+            y, m[i, c], math.sqrt(v[i, c] + TEMPERATURE)
+        )
+    if rao_blackwell:
+        means, variances = draws_of("predictor_mean"), draws_of("predictor_variance")
+        densities["sampled"] = lambda i, c, y: (
+            math.fsum(
+                norm.pdf(y, m, math.sqrt(v + TEMPERATURE))
+                for m, v in zip(means[:, i, c], variances[:, i, c], strict=True)
+            )
+            / len(means)
+        )
+    else:
+        drawn = draws_of("predictor")
+        densities["sampled"] = lambda i, c, y: norm.pdf(
+            y, drawn[:, i, c].mean(), math.sqrt(drawn[:, i, c].var(ddof=1) + TEMPERATURE)
+        )
+    assert received["sampled"]["predictive"] == ("mixture" if rao_blackwell else "gaussian")
+    for who, density in densities.items():
+        expected, probabilities = plain_quality(density, labels)
+        found = received[who]
+        assert_equal_to_rounding(
+            found["log_predictive_density"]["value"], expected, operations=1000, scale=10.0
+        )
+        assert_equal_to_rounding(
+            mean_probability(found), probabilities.mean(), operations=1000, scale=1.0
+        )
+        assert sum(row["count"] for row in found["reliability"]) == labels.size
+        assert 0 <= found["expected_calibration_error"]["value"] <= 1
+
+
+def test_moments_give_what_the_draws_give(rng):
+    labels = rng.choice([-1.0, 1.0], (TEST, 1))
+    state = rng.bit_generator.state
+    expected = predictive_quality(theory_of(rng), stored_tree(rng, labels, rao_blackwell=False))
+    rng.bit_generator.state = state
+    theory = theory_of(rng)
+    reduced = stored_tree(rng, labels, rao_blackwell=False, kept_bytes=0)
+    assert "predictor_moments" in reduced.children
+    received = predictive_quality(theory, reduced)["sampled"]
+    assert received["predictive"] == "gaussian"
+    assert_equal_to_rounding(
+        received["log_predictive_density"]["value"],
+        expected["sampled"]["log_predictive_density"]["value"],
+        operations=1000,
+        scale=10.0,
+    )
+
+
+def test_kept_moments_of_mean_and_variance_follow_the_law_of_total_variance(rng):
+    shape = (2, 30, TEST, 1)
+    mean, variance = normal(rng, shape), positive(rng, shape)
+    batches = [batch_means(v, 10).reshape(2, 10, TEST, 1) for v in (mean, mean**2, variance)]
+    kept = {
+        "predictor_mean": BatchMoments(batches[0], batches[1], 3),
+        "predictor_variance": BatchMoments(batches[2], batches[2] ** 2, 3),
+    }
+    means, densities = gaussian({}, kept, (TEST, 1), TEMPERATURE)
+    flat = mean.reshape(-1, TEST, 1)
+    total = variance.mean(axis=(0, 1)) + flat.var(axis=0, ddof=1)
+    expected = log_densities(flat.mean(axis=0), total, TEMPERATURE)
+    assert_equal_to_rounding(densities(means.mean(axis=0)), expected, operations=1000)
+
+
+def test_densities_that_underflow_still_have_logarithms():
+    """Every draw as far from the label as exp cannot say."""
+    drawn = {
+        "predictor_mean": np.full((2, 10, 3), 1.0),
+        "predictor_variance": np.full((2, 10, 3), 1e-5),
+    }
+    batches, densities = mixture(drawn, (3, 1), 1e-5)
+    expected = norm.logpdf(-1.0, 1.0, math.sqrt(2e-5))
+    assert math.exp(expected) == 0.0
+    received = densities(batches.mean(axis=0))[..., 1]
+    assert_equal_to_rounding(received, np.full((3, 1), expected), operations=20)
+
+
+def test_the_monte_carlo_error_is_the_spread_over_repetitions(rng):
+    labels = rng.choice([-1.0, 1.0], (12, 1))
+    centres = normal(rng, (12,))
+    values, errors = [], []
+    for _ in range(40):
+        mean = centres + normal(rng, (4, 60, 12))
+        drawn = {"predictor_mean": mean, "predictor_variance": np.full_like(mean, 0.3)}
+        found = sampled_quality(drawn, {}, labels, TEMPERATURE)["log_predictive_density"]
+        values.append(found["value"])
+        errors.append(found["mcse"])
+    reported = np.sqrt(np.mean(np.square(errors)))
+    # 40 values and, in each error, 40 batches: relative errors of their deviations
+    error = np.hypot(1 / np.sqrt(2 * 39), 1 / np.sqrt(40 * 2 * 39))
+    assert abs(np.std(values, ddof=1) / reported - 1) <= 4 * error
+
+
+@pytest.mark.parametrize("labels", ["absent", "numbers", "classes 0 and 1"])
+def test_without_labels_of_two_classes_nothing_is_said(labels, rng, tmp_path):
+    given = {
+        "absent": None,
+        "numbers": rng.standard_normal((TEST, 1)),
+        "classes 0 and 1": signs(rng, 2),
+    }[labels]
+    tree = stored_tree(rng, given, rao_blackwell=True)
+    outputs = 1 if given is None else given.shape[1]
+    received = predictive_quality(theory_of(rng, outputs), tree)
+    assert received == {"theory": None, "gp": None, "sampled": None}
+
+
+def test_a_theory_that_did_not_converge_is_null_in_strict_json(rng, tmp_path):
+    tree = stored_tree(rng, signs(rng), rao_blackwell=True)
+    theory = theory_of(rng)
+    theory["predictor_mean"] = theory["predictor_mean"] * np.nan
+    theory["predictor_variance"] = theory["predictor_variance"] * np.nan
+    found = predictive_quality(theory, tree)
+    write_json(tmp_path / "quality.json", found)
+    assert "NaN" not in (tmp_path / "quality.json").read_text()
+    assert read_json(tmp_path / "quality.json") == json.loads(json.dumps(found, allow_nan=False))
+    assert found["theory"] is None
+    assert found["gp"] is not None
+    assert found["sampled"] is not None
+    alone = predictive_quality(None, tree)
+    assert alone == {"theory": None, "gp": None, "sampled": found["sampled"]}

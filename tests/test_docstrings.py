@@ -1,0 +1,92 @@
+"""What is public says in one sentence what it is, and which axes its arrays have."""
+
+import dataclasses
+import enum
+import inspect
+import types
+import typing
+
+import jax
+import numpy as np
+import pytest
+
+import sampler
+import theory
+from sampler.api import ChosenNetwork, ChosenTask
+from sampler.presentation.comparison_table import Comparison
+
+PUBLIC = {
+    **{f"theory.{name}": value for name, value in vars(theory).items() if name[0] != "_"},
+    **{f"sampler.{name}": getattr(sampler, name) for name in sampler.FROM_PYTHON},
+    **{f"sampler.{made.__name__}": made for made in (ChosenTask, ChosenNetwork, Comparison)},
+}
+# Where an array has whatever axes it has.
+BARE_ARRAYS = (np.ndarray, jax.Array)
+
+
+def public_objects() -> dict[str, object]:
+    """Functions and classes, and the functions and properties of the classes."""
+    objects = {}
+    for name, value in PUBLIC.items():
+        if isinstance(value, types.ModuleType) or not callable(value):
+            continue
+        objects[name] = value
+        members = vars(value) if inspect.isclass(value) else {}
+        for member, inner in members.items():
+            inner = inner.fget if isinstance(inner, property) else inner
+            inner = getattr(inner, "func", getattr(inner, "__func__", inner))
+            own = getattr(inner, "__module__", None) == value.__module__
+            if not member.startswith("_") and inspect.isfunction(inner) and own:
+                objects[f"{name}.{member}"] = inner
+    return objects
+
+
+OBJECTS = public_objects()
+
+
+def annotations_of(value) -> dict[str, object]:
+    """Annotations of parameters, of the result, or of fields."""
+    if inspect.isclass(value):
+        fields = dataclasses.fields(value) if dataclasses.is_dataclass(value) else ()
+        return {field.name: field.type for field in fields if not field.name.startswith("_")}
+    parameters = inspect.signature(value).parameters.values()
+    given = {p.name: p.annotation for p in parameters if p.name not in ("self", "cls")}
+    return given | {"return": inspect.signature(value).return_annotation}
+
+
+def is_bare(annotation) -> bool:
+    """Whether an annotation, or a part of it, is an array without axes."""
+    if annotation in BARE_ARRAYS:
+        return True
+    return any(is_bare(part) for part in typing.get_args(annotation))
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_a_docstring_begins_with_one_sentence(name):
+    written = inspect.getdoc(OBJECTS[name]) or ""
+    if inspect.isclass(OBJECTS[name]) and not vars(OBJECTS[name]).get("__doc__"):
+        written = ""  # an inherited one says nothing of this class
+    first = written.split("\n\n")[0].split("\n")[0]
+    assert first.endswith((".", ":", "?")), f"{name}: the first line is {first!r}"
+    assert first[0].isupper() or not first[0].isalpha(), f"{name}: {first!r}"
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_every_argument_is_annotated_and_every_array_has_axes(name):
+    value = OBJECTS[name]
+    if inspect.isclass(value) and issubclass(value, enum.Enum | Exception):
+        return
+    for argument, annotation in annotations_of(value).items():
+        assert annotation is not inspect.Parameter.empty, f"{name}: {argument} has no annotation"
+        assert not is_bare(annotation), f"{name}: {argument} is an array without axes"
+
+
+def test_the_test_sees_what_it_looks_for():
+    def undocumented(values: np.ndarray, rest: tuple[jax.Array, ...]):
+        return values, rest
+
+    given = annotations_of(undocumented)
+    assert is_bare(given["values"])
+    assert is_bare(given["rest"])
+    assert given["return"] is inspect.Signature.empty
+    assert {"theory.head_scores", "theory.Predictor.for_examples", "sampler.solve"} <= set(OBJECTS)
