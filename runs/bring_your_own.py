@@ -7,7 +7,7 @@
 # head is removed from the PyTorch model, to see what it costs.
 #
 #     pip install -c constraints.txt -e '.[torch]'
-#     python runs/bring_your_own.py [FOLDER]   (a minute; default runs/results/bring_your_own)
+#     python runs/bring_your_own.py [FOLDER]   (minutes; default runs/results/bring_your_own)
 
 # %%
 import copy
@@ -124,14 +124,16 @@ if code:
 theory = xr.load_dataset(folder / "run" / "theory.nc", engine="h5netcdf")
 narrow = xr.load_dataset(folder / "without_residual" / "theory.nc", engine="h5netcdf")
 with xr.open_datatree(folder / "run" / "draws.nc", engine="h5netcdf") as draws:
-    sampled = draws["posterior"]["order_parameter"].load()
-diagonal = np.diagonal(sampled.values, axis1=2, axis2=3)  # chain, draw, path
-print(f"\n{'path':>6}  U₁ theory   U₁ sampled: mean and deviation   (prior mean 1)")
-for path in np.argsort(-np.diagonal(theory["order_parameter"].values)):
+    compared = draws["comparison"].to_dataset().load()
+predicted, sampled, mcse = (
+    np.diagonal(compared[f"order_parameter_{what}"].values)
+    for what in ("theory", "sampled", "mcse")
+)
+print("\nDiagonal of U₁, where the prior mean is 1; heads 0 and 1 of a layer, and 2 to pass it by")
+for path in np.argsort(-predicted):
     name = str(theory["path"].values[path])
     print(
-        f"{name:>6}  {theory['order_parameter'].values[path, path]:9.2f}   "
-        f"{diagonal[..., path].mean():.2f} and {diagonal[..., path].std():.2f}"
+        f"path {name}  theory {predicted[path]:5.2f}  sampled {sampled[path]:5.2f} ± {mcse[path]:.2f}"
     )
 
 # %% [markdown]

@@ -32,7 +32,7 @@ def test_scripts_run_and_draw_their_figure(name, tmp_path):
         capture_output=True,
         text=True,
         env=environment(None) | {"PYTHONPATH": str(ROOT)},
-        timeout=300,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     assert "figure:" in done.stdout
