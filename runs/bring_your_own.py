@@ -132,9 +132,8 @@ predicted, sampled, mcse = (
 print("\nDiagonal of U₁, where the prior mean is 1; heads 0 and 1 of a layer, and 2 to pass it by")
 for path in np.argsort(-predicted):
     name = str(theory["path"].values[path])
-    print(
-        f"path {name}  theory {predicted[path]:5.2f}  sampled {sampled[path]:5.2f} ± {mcse[path]:.2f}"
-    )
+    found = f"{sampled[path]:5.2f} ± {mcse[path]:.2f}"
+    print(f"path {name}  theory {predicted[path]:5.2f}  sampled {found}")
 
 # %% [markdown]
 # ## What removing a head costs the PyTorch model
