@@ -9,7 +9,7 @@ import pytest
 from sampler.errors import ExitCode, InputError
 from sampler.tasks.arrays import read_arrays
 from sampler.transformer.export import export_attention, record_attention
-from tests.commands import in_process, settings
+from tests.commands import FEW_DRAWS, in_process, settings, stored_arrays
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install -e '.[torch]'")
 
@@ -376,6 +376,10 @@ def test_an_exported_model_runs_from_the_command_line(seeded, tmp_path):
     )
     assert in_process("check", recipe) == ExitCode.OK
     out = tmp_path / "out"
-    small = settings("theory.starts=1", "posterior.temperature=1.0")
-    assert in_process("solve", recipe, "--out", out, *small) == ExitCode.OK
-    assert (out / "theory.nc").is_file()
+    small = settings("theory.starts=1", "posterior.temperature=1.0", *FEW_DRAWS)
+    # So few draws cannot pass the diagnostics.
+    assert in_process("run", recipe, "--out", out, *small) == ExitCode.DIAGNOSTICS_FAILED
+    task = read_arrays(tmp_path / "mine.npz")
+    stored = stored_arrays(out)
+    assert stored["theory/head_score"].shape == (2, HEADS + 1)
+    assert stored["posterior/order_parameter"].shape[2:] == (len(task.path_names),) * 2
