@@ -61,20 +61,18 @@ def attended(variant: Variant, queries, keys, values):
 
 
 def multiply_adds(variant: Variant, tokens: int, examples: int) -> int:
-    """Multiply-adds of Q (P K)ᵀ and S (P V), P an average over neighbours; without the softmax.
+    """Multiply-adds of Q (P K)ᵀ and S (P V), an addition of an average counted as one.
 
-    Averages cost T G additions per head for keys and as many for values; multiplied out, S P costs
-    T T/scale T instead of T G for the values (the product with a matrix that is mostly zeros).
+    Multiplied out, A V takes the place of S (P V), after S P with the matrix P. No softmax.
     """
     count = 0
     for scale in variant.scales:
-        pooled = tokens // scale
-        count += 2 * tokens * pooled * SIZE if not variant.whole else tokens * pooled * SIZE
+        pooled, averaged = tokens // scale, tokens * SIZE if scale > 1 else 0
+        count += tokens * pooled * SIZE + averaged
         if variant.whole:
-            count += tokens * tokens * SIZE
-            count += tokens * pooled * tokens if max(variant.scales) > 1 else 0
-        if scale > 1:
-            count += tokens * SIZE * (1 if variant.whole else 2)
+            count += tokens * tokens * SIZE + (tokens * pooled * tokens if scale > 1 else 0)
+        else:
+            count += tokens * pooled * SIZE + averaged
     return examples * count
 
 

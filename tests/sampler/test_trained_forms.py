@@ -284,7 +284,11 @@ def test_the_summary_names_the_forms_and_is_of_them(folder):
     )
     table = patch_table(drawings, model.embedding, 1)
     inputs = gather_inputs(
-        table.patches, table.positions, table.embedding, episodes.drawings, episodes.labels
+        table.patches,
+        table.positions,
+        table.embedding,
+        jnp.asarray(episodes.drawings),
+        jnp.asarray(episodes.labels),
     )
     expected = accuracy(
         np.asarray(compiled(dict(model.parameters), inputs, recipe.forms)), episodes.targets
