@@ -25,9 +25,8 @@ pytestmark = [
 PROBE = """<!DOCTYPE html><html><head><meta charset="utf-8"><title>waiting</title></head><body>
 <iframe id="page" style="width:360px;height:800px;border:0" srcdoc="{page}"></iframe>
 <script>
-addEventListener("load", async () => {{
+addEventListener("load", () => {{
   const page = document.getElementById("page").contentDocument;
-  await Promise.all([...page.images].map(image => image.decode().catch(() => null)));
   const root = page.documentElement;
   document.title = JSON.stringify({{
     images: [...page.images].map(image => image.naturalWidth),

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from sampler.presentation.style import SERIES, new_figure
 
-MOST_LAGS = 100
+MOST_LAGS = 40
 
 
 def autocorrelation(values: np.ndarray) -> np.ndarray:

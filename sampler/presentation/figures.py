@@ -49,13 +49,14 @@ RANKED_EXAMPLES = 6  # whose ranks are shown where no order parameter is sampled
 SHOWN_WIDTHS = (100, 1000)  # whose order parameters a sweep shows beside its smallest width's
 
 
-def draw_run_figures(directory: Path) -> list[Path]:
+def draw_run_figures(directory: Path, run: StoredRun | None = None) -> list[Path]:
     """Draw the figures of one run into `directory/figures`; return the files written.
 
     Reads `theory.nc`, `comparison.json`, `draws.nc` and `recipe.toml` as far as they exist, and
-    draws what they allow. Raises InputError if there is nothing to draw or a file is damaged.
+    draws what they allow; `run` is what they hold, where that was read already. Raises InputError
+    if there is nothing to draw or a file is damaged.
     """
-    run = read_stored_run(Path(directory))
+    run = run or read_stored_run(Path(directory))
     with figure_style():
         figures = {
             "order_parameter": _order_parameter(run),

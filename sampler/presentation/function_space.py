@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import h5netcdf
 import numpy as np
 import xarray as xr
 from arviz_stats.base import array_stats
@@ -34,18 +35,21 @@ def read_function_space(directory: Path) -> FunctionSpaceDraws | None:
     if not file.is_file():
         return None
     try:
-        with xr.open_datatree(file, engine="h5netcdf") as tree:
-            statistics = _group(tree, "sample_stats")
-            posterior = _group(tree, "posterior")
-            series = {}
-            if "lp" in statistics:
-                series["log posterior"] = np.asarray(statistics["lp"].values, np.float64)
-            predictor = "predictor_mean" if "predictor_mean" in posterior else "predictor"
-            if predictor in posterior:
-                series |= slowest_element("predictor", posterior[predictor])
-            if "order_parameter" in posterior:
-                series |= slowest_element("$U_1$", posterior["order_parameter"])
-            energy = statistics["energy"].values if "energy" in statistics else None
+        with h5netcdf.File(file) as stored:
+            groups = set(stored.groups)
+        series: dict[str, np.ndarray] = {}
+        energy = None
+        if "sample_stats" in groups:
+            with xr.open_dataset(file, group="sample_stats", engine="h5netcdf") as statistics:
+                if "lp" in statistics:
+                    series["log posterior"] = np.asarray(statistics["lp"].values, np.float64)
+                energy = statistics["energy"].values if "energy" in statistics else None
+        if "posterior" in groups:
+            with xr.open_dataset(file, group="posterior", engine="h5netcdf") as posterior:
+                predictor = "predictor_mean" if "predictor_mean" in posterior else "predictor"
+                for label, name in (("predictor", predictor), ("$U_1$", "order_parameter")):
+                    if name in posterior:
+                        series |= slowest_element(label, posterior[name])
     except (OSError, ValueError, KeyError) as error:
         remedy = f"cannot be read ({error}); sample again"
         raise InputError("draws.nc", str(file), remedy) from error
@@ -80,7 +84,3 @@ def slowest_element(name: str, draws: xr.DataArray) -> dict[str, np.ndarray]:
             smallest = ess
             found = {f"{name} [{', '.join(str(int(i)) for i in at)}]": values}
     return found
-
-
-def _group(tree: xr.DataTree, name: str) -> xr.Dataset:
-    return tree[name].to_dataset() if name in tree.children else xr.Dataset()

@@ -22,7 +22,7 @@ RESULTS = {
         "Coloured matrices over pairs of attention paths: order parameter U₁ of the theory, its "
         "sampled posterior mean, and their difference.",
         "Order parameter U₁ over pairs of attention paths: theory, samples, and their difference. "
-        "Infinite width would be the identity.",
+        "At infinite width it is diagonal.",
     ),
     "order_parameter_trained": Caption(
         "Coloured matrices over pairs of attention paths: U₁ of the theory, of the samples and of "

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from sampler.presentation.report.numbers import Number
 
+# Pixels on the page for a pixel of a figure: text as large as the page's, and sharp.
+SHOWN = 0.75
 VOID = ("br", "img", "link", "meta")
 
 
@@ -101,8 +103,8 @@ def figure(png: Path, alternative: str, caption: str) -> Html:
         "img",
         src=f"data:image/png;base64,{base64.b64encode(content).decode('ascii')}",
         alt=alternative,
-        width=width,
-        height=height,
+        width=round(SHOWN * width),
+        height=round(SHOWN * height),
     )
     card = element("div", picture, class_="card")
     return element("figure", card, element("figcaption", caption), id=f"figure-{png.stem}")

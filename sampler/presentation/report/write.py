@@ -54,7 +54,7 @@ def write_report(directory: Path, ended: ExitCode | None = None) -> list[Path]:
 
 def _run_page(directory: Path, recipe: Recipe, ended: ExitCode | None) -> tuple[list[Path], str]:
     run = read_stored_run(directory)
-    drawn = draw_run_figures(directory)
+    drawn = draw_run_figures(directory, run)
     manifest = read_manifest(directory)
     comparison = run.comparison or {}
     diagnostics = comparison.get("diagnostics")
