@@ -5,6 +5,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+import h5netcdf
 import numpy as np
 import xarray as xr
 
@@ -148,6 +149,9 @@ def _read_variable(file: Path, group: str, name: str) -> xr.DataArray | None:
     if not file.is_file():
         return None
     try:
+        with h5netcdf.File(file) as stored:
+            if group not in stored.groups:
+                return None
         with xr.open_dataset(file, group=group, engine="h5netcdf") as table:
             return table[name].load() if name in table else None
     except (OSError, ValueError, KeyError) as error:

@@ -29,11 +29,15 @@ def quality_tables(comparison: Mapping) -> list[Html]:
     )
     tables = []
     if scores:
-        rows = [
-            [name.replace("_", " "), *(_score(entry.get(name)) for entry in found.values())]
-            for name in scores
-        ]
-        caption = "Quality of the predictive distribution on the test set, ± its error."
+        rows = []
+        for name in scores:
+            label, entries = name.replace("_", " "), [entry.get(name) for entry in found.values()]
+            rows.append([label, *map(_score, entries)])
+            monte_carlo = [(entry or {}).get("mcse") for entry in entries]
+            if any(error is not None for error in monte_carlo):
+                errors = (Number(error, digits=2) for error in monte_carlo)
+                rows.append([f"{label}, Monte Carlo error", *errors])
+        caption = "Quality of the predictive distribution on the test set, ± the error of its finite size."
         tables.append(table(caption, ("score", *found), rows))
     for who, entry in found.items():
         if isinstance(entry.get("reliability"), list) and entry["reliability"]:
