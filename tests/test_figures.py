@@ -167,6 +167,9 @@ def write_run(
                 "path_": names,
             },
         ).to_netcdf(directory / "draws.nc", engine="h5netcdf", group="posterior")
+        xr.Dataset({"temperature": 0.01}).to_netcdf(
+            directory / "draws.nc", engine="h5netcdf", group="constant_data", mode="a"
+        )
     return directory
 
 
