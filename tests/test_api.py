@@ -156,7 +156,7 @@ def test_tasks_are_refused_as_on_the_command_line(keywords, key, tmp_path):
     assert refusal(sampler.make_task, "markov_chain", **{**TASK, **keywords}) == expected
 
 
-def test_networks_samplers_and_misfits_are_refused_by_key(chosen, rng):
+def test_networks_samplers_and_misfits_are_refused_by_key(chosen, rng, without_annotation_checks):
     task, network = chosen
     assert refusal(sampler.make_network, widths=0).startswith("network.widths = 0: ")
     assert refusal(sampler.make_network).startswith("network.widths = (absent): ")
@@ -184,7 +184,7 @@ def test_networks_samplers_and_misfits_are_refused_by_key(chosen, rng):
     assert refusal(sampler.make_task, "riddle").startswith("task.kind = 'riddle': ")
 
 
-def test_only_what_belongs_together_is_compared(results):
+def test_only_what_belongs_together_is_compared(results, without_annotation_checks):
     theory, draws, _ = results
     assert refusal(sampler.compare, draws, theory).startswith("theory = 'DataTree': ")
     assert refusal(sampler.compare, theory, theory).startswith("draws = 'Dataset': ")

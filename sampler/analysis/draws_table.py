@@ -61,7 +61,17 @@ def draws_tree(
     for name, moments in collected.moments.items():
         groups[f"{name}_moments"] = moments_table(name, moments, problem)
     return xr.DataTree.from_dict(
-        {name: with_long_names(table) for name, table in groups.items() if table}
+        {name: with_long_names(laid_out(table)) for name, table in groups.items() if table}
+    )
+
+
+def laid_out(table: xr.Dataset) -> xr.Dataset:
+    """The table in the memory layout that a file gives back.
+
+    Sums over draws then end in the same bits, whether the draws were stored in between or not.
+    """
+    return table.assign(
+        {name: v.copy(data=np.asarray(v.values, order="C")) for name, v in table.data_vars.items()}
     )
 
 
