@@ -215,15 +215,19 @@ def test_quality_of_the_predictive_distribution_is_shown_where_it_is_stored(tmp_
             "reliability": [bins | {"error": 0.19}],
         },
         "gp": {"expected_calibration_error": {"value": 0.0456, "error": 0.0123}},
-        "sampled": None,
+        "sampled": {
+            "log_predictive_density": {"value": -0.70001, "error": 0.0333, "mcse": 0.00123},
+            "predictive": "mixture",
+        },
     }
     (directory / "comparison.json").write_text(json.dumps(comparison))
     page = page_of(directory)
     table = page.table("Quality of the predictive distribution")
     assert table.rows == [
-        ["score", "theory", "infinite width (GP)"],
-        ["log predictive density", "−0.712 ± 0.032", "–"],
-        ["expected calibration error", "–", "0.046 ± 0.012"],
+        ["score", "theory", "exact posterior, sampled", "infinite width (GP)"],
+        ["log predictive density", "−0.712 ± 0.032", "−0.700 ± 0.033", "–"],
+        ["log predictive density, Monte Carlo error", "–", "0.0012", "–"],
+        ["expected calibration error", "–", "–", "0.046 ± 0.012"],
     ]
     assert page.table("Reliability, theory").rows[1] == [
         "0.50 to 0.60", "7", f"55.0{NO_BREAK}%", f"50 ± 19{NO_BREAK}%",

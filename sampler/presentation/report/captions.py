@@ -41,8 +41,8 @@ RESULTS = {
     "reliability": Caption(
         "Share of labels +1 against the predicted probability of +1, with error bars, for theory, "
         "samples and infinite width; below, how many labels each bin holds.",
-        "Calibration on the test set: where a probability is predicted, that share of labels should "
-        "be +1, as on the diagonal.",
+        "Calibration on the test set: where a probability is predicted, that share of labels "
+        "should be +1, as on the diagonal.",
     ),
     "kernel_alignment": Caption(
         "Alignment of the principal components of the training kernel with the labels, "

@@ -19,7 +19,9 @@ def quality_tables(comparison: Mapping) -> list[Html]:
     Every score is shown that has a value and an error, whatever its name.
     """
     quality = comparison.get(SECTION) or {}
-    found = {PREDICTORS.get(who, who): entry for who, entry in quality.items() if entry}
+    order = [who for who in PREDICTORS if who in quality]
+    order += [who for who in quality if who not in PREDICTORS]
+    found = {PREDICTORS.get(who, who): quality[who] for who in order}
     found = {who: entry for who, entry in found.items() if isinstance(entry, Mapping)}
     scores = dict.fromkeys(
         name
@@ -37,7 +39,7 @@ def quality_tables(comparison: Mapping) -> list[Html]:
             if any(error is not None for error in monte_carlo):
                 errors = (Number(error, digits=2) for error in monte_carlo)
                 rows.append([f"{label}, Monte Carlo error", *errors])
-        caption = "Quality of the predictive distribution on the test set, ± the error of its finite size."
+        caption = "Quality of the predictive distribution, ± the error of a finite test set."
         tables.append(table(caption, ("score", *found), rows))
     for who, entry in found.items():
         if isinstance(entry.get("reliability"), list) and entry["reliability"]:
@@ -59,8 +61,6 @@ def _reliability(who: str, bins: list[Mapping]) -> Html:
         ]
         for one in bins
     ]
-    caption = (
-        f"Reliability, {who}: how often a class predicted with some probability is the right one."
-    )
-    header = ("probability between", "examples", "mean probability", "fraction right")
+    caption = f"Reliability, {who}: the share of labels +1 where a probability of +1 was predicted."
+    header = ("probability between", "labels", "mean probability", "share of labels +1")
     return table(caption, header, rows)
