@@ -148,8 +148,9 @@ def _read_variable(file: Path, group: str, name: str) -> xr.DataArray | None:
     if not file.is_file():
         return None
     try:
-        with xr.open_dataset(file, group=group, engine="h5netcdf") as table:
-            return table[name].load() if name in table else None
+        with xr.open_datatree(file, engine="h5netcdf") as tree:
+            found = group in tree.children and name in tree[group].data_vars
+            return tree[group][name].load() if found else None
     except (OSError, ValueError, KeyError) as error:
         remedy = f"cannot be read ({error}); sample again"
         raise InputError("draws.nc", str(file), remedy) from error
