@@ -249,7 +249,8 @@ def sweep(tmp_path) -> Path:
             table = comparison[name]
             theory = np.array(table["theory"])
             gap = scale * (np.array(table["sampled"]) - theory)
-            comparison[name] = table | {"sampled": (theory + gap).tolist()}
+            mcse = 1e-3 * np.array(table["mcse"])
+            comparison[name] = table | {"sampled": (theory + gap).tolist(), "mcse": mcse.tolist()}
         (point / "comparison.json").write_text(json.dumps(comparison))
     return directory
 
@@ -259,7 +260,7 @@ def test_a_sweep_tells_the_trend_and_every_point(sweep):
     page = page_of(sweep)
     assert "approach each other as the width grows" in page.text
     assert "2 of 3 points have results" in page.text
-    table = page.table("Accuracy on the test set, differences")
+    table = page.table("Accuracy on the test set (± MCSE)")
     labels = [f"network.widths={width}" for width in (3, 30, 300)]
     assert [row[0] for row in table.rows[1:]] == labels
     for label, values in zip(labels[:2], table.values[1:], strict=False):
@@ -274,6 +275,16 @@ def test_a_sweep_tells_the_trend_and_every_point(sweep):
         entry["id"] for entry in page.named("figure")
     }
     assert len(page.named("img")) == len([entry for entry in page.named("img") if entry["alt"]])
+
+
+def test_a_trend_that_the_samples_do_not_resolve_is_none(sweep):
+    for file in sweep.glob("*/comparison.json"):
+        comparison = json.loads(file.read_text())
+        for name in ("order_parameter", "predictor_mean"):
+            large = 1e3 * np.array(comparison[name]["mcse"])
+            comparison[name]["mcse"] = large.tolist()
+        file.write_text(json.dumps(comparison))
+    assert "The samples do not resolve a trend with width" in page_of(sweep).text
 
 
 def test_a_sweep_that_was_not_gathered_says_so_and_one_without_results_is_refused(sweep):

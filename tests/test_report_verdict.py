@@ -102,6 +102,8 @@ def compared(gap: float, mcse: float) -> dict:
     ("trusted", "converged", "gap", "mcse", "expected"),
     [
         (True, True, 0.01, 0.01, ("good", "cannot be told apart")),
+        (True, True, 0.01, 0.20, ("neutral", "cannot be told apart")),
+        (True, True, 0.12, 0.02, ("neutral", "off by about 1/N")),
         (True, True, 0.05, 0.01, ("good", "holds here to within 1/N")),
         (True, True, 0.50, 0.01, ("caution", "off by more than 1/N")),
         (False, True, 0.05, 0.01, ("bad", "No conclusion")),

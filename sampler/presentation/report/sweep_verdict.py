@@ -1,9 +1,12 @@
 """What a sweep says: how many points can be trusted, and the trend with width."""
 
+import math
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
+from sampler.analysis.finite_size import RESOLVED_MCSE
 from sampler.presentation.report.accuracy_table import sampled_accuracy, theory_accuracy
+from sampler.presentation.report.differences import Difference
 from sampler.presentation.report.elements import Content, Html, element, table
 from sampler.presentation.report.numbers import Number, count, percent
 from sampler.presentation.report.sweep_points import ReportedPoint
@@ -42,11 +45,11 @@ def sweep_trend(points: Sequence[ReportedPoint], finite_size: Mapping | None) ->
         headline = "Several points share a width: the table compares theory and samples at each."
         return Verdict("neutral", headline, _accuracy_reasons(points))
     first, last = compared[0], compared[-1]
-    reasons, falls = [], True
+    reasons, changes = [], []
     for key in DECISIVE:
         if key in first.found and key in last.found:
             one, other = first.found[key], last.found[key]
-            falls &= other.whole < one.whole
+            changes.append(resolved_change(one, other))
             reasons.append(
                 f"{one.name}: sampled and theory differ by "
                 f"{percent(one.whole, one.whole_error)} at N = {first.width} "
@@ -64,11 +67,23 @@ def sweep_trend(points: Sequence[ReportedPoint], finite_size: Mapping | None) ->
             f"Fitted powers of N of the difference, a correction of order 1/N having −1: "
             f"{'; '.join(slopes)}."
         )
-    if falls:
-        headline = "Theory and exact posterior approach each other as the width grows."
+    if any(change > 0 for change in changes):
+        tone, headline = "caution", "Theory and exact posterior part as the width grows."
+    elif any(change < 0 for change in changes):
+        tone, headline = (
+            "good",
+            "Theory and exact posterior approach each other as the width grows.",
+        )
     else:
-        headline = "Theory and exact posterior do not approach each other with width here."
-    return Verdict("good" if falls else "caution", headline, (*reasons, *_accuracy_reasons(points)))
+        tone, headline = "neutral", "The samples do not resolve a trend with width."
+    return Verdict(tone, headline, (*reasons, *_accuracy_reasons(points)))
+
+
+def resolved_change(one: Difference, other: Difference) -> float:
+    """How much larger the other difference is; 0 where that is within three standard errors."""
+    change = other.whole - one.whole
+    error = math.hypot(one.whole_error, other.whole_error)
+    return change if abs(change) > RESOLVED_MCSE * error else 0.0
 
 
 def _accuracy_reasons(points: Sequence[ReportedPoint]) -> tuple[str, ...]:
@@ -91,13 +106,12 @@ def _accuracy_reasons(points: Sequence[ReportedPoint]) -> tuple[str, ...]:
 def points_table(points: Sequence[ReportedPoint]) -> Html:
     """A row per point: accuracies, differences, diagnostics, and its own page."""
     header = (
-        "point", "theory", "exact posterior ± MCSE", "GP", "U₁, difference as a whole",
-        "predictor mean, difference as a whole", "largest difference of U₁, MCSE", "worst R-hat",
-        "smallest ESS", "samples", "state",
+        "point", "theory", "exact posterior", "GP", "U₁ off by", "m(x) off by", "U₁, MCSE", "R-hat",
+        "ESS", "samples", "state",
     )  # fmt: skip
     caption = (
-        "Accuracy on the test set, differences between samples and theory, and diagnostics of "
-        "every point."
+        "Accuracy on the test set (± MCSE), how far theory and samples are apart as a whole in U₁ "
+        "and predictor mean m(x), the largest difference of U₁ in MCSE, worst R-hat and smallest ESS."
     )
     return table(caption, header, [_row(point) for point in points])
 

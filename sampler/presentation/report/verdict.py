@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from sampler.analysis.finite_size import RESOLVED_MCSE
 from sampler.mcmc.diagnostics import BFMI_LIMIT, DIVERGENCE_LIMIT, ESS_LIMIT, R_HAT_LIMIT
-from sampler.presentation.report.differences import RESOLVED_MCSE, Difference
+from sampler.presentation.report.differences import Difference
 from sampler.presentation.report.numbers import Number, count, percent
 
 # What the verdict on the theory rests on: how paths count, and what the network predicts.
@@ -90,21 +91,30 @@ def theory_verdict(
     sentences = tuple(_difference_sentence(one) for one in decisive)
     if not trusted:
         return Verdict("bad", "No conclusion about the theory: the samples do not allow one.")
-    if not any(one.resolved for one in found.values()):
-        return Verdict("good", "Theory and exact posterior cannot be told apart here.", sentences)
-    if width is None:
-        return Verdict("neutral", "Theory and exact posterior differ.", sentences)
-    order = (
-        f"The theory is exact for wide networks; at finite width the order of its error is "
-        f"1/N, here {percent(1 / width)} (N = {width})."
-    )
     worse = max(decisive, key=lambda one: one.whole)
     largest = percent(worse.whole, worse.whole_error)
-    if worse.whole <= 1.0 / width:
+    if width is None:
+        return Verdict("neutral", f"Theory and samples differ by {largest} at most.", sentences)
+    order = 1.0 / width
+    reasons = (
+        *sentences,
+        f"The theory is exact for wide networks; at finite width the order of its error is "
+        f"1/N, here {percent(order)} (N = {width}).",
+    )
+    if not any(one.resolved for one in found.values()):
+        tone = "good" if worse.whole_error <= order else "neutral"
+        headline = (
+            f"Theory and exact posterior cannot be told apart here: they differ by {largest}."
+        )
+        return Verdict(tone, headline, reasons)
+    if worse.whole <= order:
         headline = f"The theory holds here to within 1/N: it is off by {largest} at most."
-        return Verdict("good", headline, (*sentences, order))
+        return Verdict("good", headline, reasons)
+    if worse.whole - RESOLVED_MCSE * worse.whole_error <= order:
+        headline = f"The theory is off by about 1/N here, by up to {largest}."
+        return Verdict("neutral", headline, reasons)
     headline = f"The theory is off by more than 1/N here: by up to {largest}."
-    return Verdict("caution", headline, (*sentences, order))
+    return Verdict("caution", headline, reasons)
 
 
 def _difference_sentence(one: Difference) -> str:
