@@ -111,7 +111,7 @@ def points_table(points: Sequence[ReportedPoint]) -> Html:
     )  # fmt: skip
     caption = (
         "Accuracy on the test set (± MCSE), how far theory and samples are apart as a whole in U₁ "
-        "and predictor mean m(x), the largest difference of U₁ in MCSE, worst R-hat and smallest ESS."
+        "and predictor mean m(x), the largest difference of U₁ in MCSE, worst R-hat, smallest ESS."
     )
     return table(caption, header, [_row(point) for point in points])
 
