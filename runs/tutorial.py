@@ -7,7 +7,7 @@
 # for their posterior. Two paths lead through the heads, and the 2 × 2 matrix U₁ says how much each
 # counts, and how much they count together. Theory predicts U₁; here its posterior is sampled, too.
 #
-#     python runs/tutorial.py [FOLDER]      (about a minute; default runs/results/tutorial)
+#     python runs/tutorial.py [FOLDER]      (half a minute; default runs/results/tutorial)
 
 # %%
 import sys
@@ -60,18 +60,18 @@ with figure_style():
         diagonal = [float(solved["order_parameter"][path, path]) for solved in by_width]
         left.loglog(widths, diagonal, line, color=THEORY, label=f"theory, {name}")
         left.errorbar([10], sampled[path, path], mcse[path, path], fmt="o", color=SAMPLED)
-    left.set(xlabel="width $N$", ylabel="diagonal of $U_1$")
+    left.set(xlabel="width $N$", ylabel="diagonal of $U_1$", xlim=(2.5, 1200), ylim=(0.9, 8.0))
     left.legend()
     accuracies = [float(solved["accuracy_theory"]) for solved in by_width]
     right.semilogx(widths, accuracies, color=THEORY, label="theory")
     found = comparison.to_dataframe().loc["accuracy"]
     right.errorbar(
         [10], found["sampled"], found["test_error"], fmt="o", color=SAMPLED,
-        label="exact posterior, ± error of the test set",
+        label="exact posterior,\n± error of the test set",
     )  # fmt: skip
     right.axhline(float(theory["accuracy_gp"]), color="black", ls="--", label="infinite width")
-    right.set(xlabel="width $N$", ylabel="test accuracy")
-    right.legend()
+    right.set(xlabel="width $N$", ylabel="test accuracy", xlim=(2.5, 1200))
+    right.legend(loc="upper right")
     written = save_figure(figure, folder, "tutorial")
 
     # Is it right as often as it says? Probabilities of +1 against the share of labels +1.
