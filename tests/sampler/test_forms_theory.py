@@ -35,12 +35,15 @@ KINDS = {
     "softmax hypernetwork": ({"kind": "softmax"}, [["good", "random"]], True),
 }
 WIDTHS = (30, 100, 300)
-DRAWS = 20_000
+DRAWS = 40_000
 
 
 @cache
 def problem_of(kind: str, width: int) -> tuple[Problem, Task]:
-    """Twenty sequences of the hidden Markov task, seen through one form of attention."""
+    """Twenty sequences of the hidden Markov task, seen through one form of attention.
+
+    Fewer than channels: labels that could not be fitted would make U_1 large, and 1/N begin late.
+    """
     form, heads, is_pair = KINDS[kind]
     recipe = make_recipe(
         {
@@ -50,11 +53,11 @@ def problem_of(kind: str, width: int) -> tuple[Problem, Task]:
                 "examples_train": 20,
                 "examples_test": 2,
                 "tokens": 6,
-                "features": 10,
+                "features": 20,
             },
             "attention": {"heads": heads, "form": form, "inverse_temperature": 3.0},
             "network": {"widths": width, "hypernetwork": is_pair},
-            "posterior": {"temperature": 0.1},
+            "posterior": {"temperature": 0.01},
         }
     )
     task = make_task(recipe)
