@@ -12,6 +12,7 @@
 | `reliability.py` | predicted probabilities against the share of labels that came true |
 | `alignment.py` | kernel–task alignment: theory against Gaussian process |
 | `accuracy.py` | accuracy of one run, and accuracy against width |
+| `form_comparison.py` | forms of attention: redundancy and accuracy, means over seeds |
 | `support_vectors.py` | attention as a regressor: labels, tube, support vectors, values |
 | `rank_collapse.py` | distance of the tokens from their mean against depth, mask by mask |
 | `rank_plot.py` | ranks of the draws, chain by chain |

@@ -22,6 +22,7 @@ from sampler.presentation.autocorrelation import draw_autocorrelation
 from sampler.presentation.energy import draw_energy
 from sampler.presentation.ess_evolution import draw_ess_evolution
 from sampler.presentation.finite_size import draw_finite_size
+from sampler.presentation.form_comparison import draw_form_comparison
 from sampler.presentation.function_space import read_function_space
 from sampler.presentation.order_parameter_matrix import (
     MatrixPanel,
@@ -88,6 +89,7 @@ def draw_sweep_figures(directory: Path) -> list[Path]:
             "order_parameter_against_width": _sweep_order_parameters(sweep, runs),
             "kernel_alignment": None if solved is None else _alignment(solved),
             "finite_size": _finite_size(Path(directory), solved),
+            "form_comparison": draw_form_comparison(Path(directory)),
         }
         return _save(figures, Path(directory) / "figures")
 

@@ -1,0 +1,67 @@
+"""The figure of forms of attention: what is drawn is what the table says."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from sampler.presentation.form_comparison import TABLE, draw_form_comparison, form_name
+from sampler.presentation.style import figure_style
+
+COLUMNS = ("path_alignment", "off_diagonal_share", "accuracy_theory", "accuracy_gp")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{kind = "softmax"}', "softmax"),
+        ('{kind = "batch_normalised", beta = 1.0}', "batch normalised; beta 1.0"),
+        (
+            '[[{kind = "scaled_heads", scale = 1}, {kind = "scaled_heads", scale = 2}], '
+            '[{kind = "scaled_heads", scale = 1}, {kind = "linear"}]]',
+            "scaled heads and linear; scale 1, 2",
+        ),
+        ("10", None),
+        ("not toml", None),
+    ],
+)
+def test_a_form_has_a_short_name(text, expected):
+    assert form_name(text) == expected
+
+
+def write(directory, settings):
+    with (directory / TABLE).open("w", encoding="utf-8", newline="") as stream:
+        names = [*COLUMNS, *(f"{name}_error" for name in COLUMNS)]
+        table = csv.DictWriter(stream, ["settings", "points", *names])
+        table.writeheader()
+        for place, text in enumerate(settings):
+            numbers = {name: 0.1 * (place + 1) + 0.01 * n for n, name in enumerate(names)}
+            table.writerow({"settings": text, "points": 3} | numbers)
+
+
+def test_every_form_has_its_means_and_errors(tmp_path):
+    write(tmp_path, ['attention.form={kind = "softmax"}', 'attention.form={kind = "linear"}'])
+    with figure_style():
+        figure = draw_form_comparison(tmp_path)
+    alignment, share, accuracy = figure.axes
+    assert [label.get_text() for label in alignment.get_yticklabels()] == ["softmax", "linear"]
+    for ax, expected in ((alignment, [0.1, 0.2]), (share, [0.11, 0.21]), (accuracy, [0.12, 0.22])):
+        np.testing.assert_allclose(ax.containers[0].lines[0].get_xdata(), expected, rtol=1e-12)
+    (bars,) = alignment.containers[0].lines[2]
+    half = np.ptp(np.array(bars.get_segments())[:, :, 0], axis=1) / 2
+    np.testing.assert_allclose(half, [0.14, 0.24], rtol=1e-12)
+    assert len(accuracy.containers) == 2  # without samples there is nothing to draw of them
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ['attention.form={kind = "softmax"}'],
+        ["network.widths=10", "network.widths=20"],
+        ['attention.form={kind = "softmax"},network.widths=10', "attention.form=10"],
+    ],
+)
+def test_other_sweeps_have_no_such_figure(tmp_path, settings):
+    assert draw_form_comparison(tmp_path) is None
+    write(tmp_path, settings)
+    assert draw_form_comparison(tmp_path) is None
