@@ -1,6 +1,7 @@
 """From a recipe and its task to the numbers that theory and samplers work on."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +34,12 @@ class Problem:
     labels_validation: Float[np.ndarray, "validation output"] | None = None
     trained: FrozenNetwork | None = None
     nearest_neighbour: Float[np.ndarray, " test"] | None = None
-    head_distances: HeadDistances | None = None
+    train: Split | None = None
+
+    @cached_property
+    def head_distances(self) -> HeadDistances | None:
+        """How far heads are apart; computed when the table of the theory asks for it."""
+        return None if self.train is None else HeadDistances.of(self.train)
 
     @property
     def architecture(self) -> Architecture:
@@ -83,7 +89,7 @@ def make_problem(recipe: Recipe, task: Task) -> AnyProblem:
         None if validation is None else validation.labels,
         task.trained if readout == "mean" else None,
         task.nearest_neighbour,
-        HeadDistances.of(task.train),
+        task.train,
     )
 
 

@@ -1,5 +1,7 @@
 """Classification accuracy of a predictor mean, where the labels are classes."""
 
+import math
+
 import numpy as np
 from jaxtyping import Float
 
@@ -14,6 +16,12 @@ def accuracy(
     if not labels_are_classes(labels):
         return float("nan")
     return float(np.mean(correct(np.asarray(mean), np.asarray(labels))))
+
+
+def binomial_error(share: float, examples: int) -> float:
+    """√(a(1 − a)/n), the standard error of an accuracy a by the finite number n of examples."""
+    # A mean of ones may exceed 1 by rounding.
+    return math.sqrt(max(0.0, share * (1.0 - share)) / examples)
 
 
 def labels_are_classes(labels: Float[np.ndarray, "example output"] | None) -> bool:

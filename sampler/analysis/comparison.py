@@ -18,7 +18,7 @@ from sampler.analysis.estimate import (
 )
 from sampler.analysis.structure import off_diagonal_cosines, sampled_head_scores
 from sampler.mcmc.draws import BatchMoments
-from theory.accuracy import correct, labels_are_classes
+from theory.accuracy import binomial_error, correct, labels_are_classes
 
 
 @dataclass(frozen=True)
@@ -141,5 +141,5 @@ def sampled_accuracy(batches: np.ndarray, labels_test: np.ndarray | None) -> dic
     return {
         "value": value,
         "mcse": float(estimate.mcse),
-        "binomial_error": float(np.sqrt(value * (1 - value) / labels_test.shape[0])),
+        "binomial_error": binomial_error(value, len(labels_test)),
     }

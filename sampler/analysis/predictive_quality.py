@@ -27,6 +27,7 @@ from scipy.special import expit
 from sampler.analysis.calibration import calibration, calibration_error, reliability
 from sampler.analysis.draws_table import stored_draws, stored_labels, stored_moments
 from sampler.analysis.estimate import batch_means, bootstrap
+from sampler.analysis.validation import log_density
 from sampler.mcmc.draws import BatchMoments
 
 LABELS = np.array([1.0, -1.0])
@@ -38,8 +39,7 @@ LogDensities = Float[np.ndarray, "*leading example output label"]
 
 def log_densities(mean: np.ndarray, variance: np.ndarray, temperature: float) -> LogDensities:
     """ln N(±1; m, v + 𝒯), that of +1 first, of means and variances [..., example, output]."""
-    noisy = (variance + temperature)[..., None]
-    return -0.5 * (np.log(2 * np.pi * noisy) + (LABELS - mean[..., None]) ** 2 / noisy)
+    return log_density((LABELS - mean[..., None]) ** 2, (variance + temperature)[..., None])
 
 
 def probability_of_positive(

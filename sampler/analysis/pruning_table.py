@@ -6,6 +6,7 @@ import numpy as np
 
 from sampler.analysis.rank_correlation import rank_correlation
 from sampler.transformer.pruning import Head, PrunedNetworks
+from theory.accuracy import binomial_error
 
 
 def pruning_table(
@@ -106,7 +107,7 @@ def with_error(right: np.ndarray | None) -> dict:
     if right is None:
         return {"accuracy": float("nan"), "error": float("nan")}
     share = float(right.mean())
-    return {"accuracy": share, "error": float(np.sqrt(share * (1.0 - share) / right.size))}
+    return {"accuracy": share, "error": binomial_error(share, right.size)}
 
 
 def drop(before: np.ndarray, after: np.ndarray | None) -> dict:

@@ -6,12 +6,11 @@ from pydantic import Field, field_validator
 
 from sampler.jobs.recipe_sections import (
     Count,
-    CountFromZero,
     HeadKind,
     NotNegative,
     Seed,
     TaskSettings,
-    none_or_several,
+    ValidationCount,
 )
 
 Text = Annotated[str, Field(strict=True, min_length=1)]
@@ -33,7 +32,7 @@ class TimeSeriesSection(TaskSettings):
     kind: Literal["time_series"]
     examples_train: Annotated[int, Field(strict=True, ge=2)] = 100
     examples_test: Annotated[int, Field(strict=True, ge=2)] = 1000
-    examples_validation: CountFromZero = 0
+    examples_validation: ValidationCount = 0
     tokens: Annotated[int, Field(strict=True, ge=2)] = 40
     channels: Annotated[int, Field(strict=True, ge=2, multiple_of=2)] = 16
     lag: Count = DEFAULT_LAG
@@ -42,11 +41,6 @@ class TimeSeriesSection(TaskSettings):
     noise: NotNegative = 0.8
     seed: Seed = 0
     head_seed: Seed = 0
-
-    @field_validator("examples_validation")
-    @classmethod
-    def is_none_or_several(cls, examples):
-        return none_or_several(examples)
 
     @field_validator("period")
     @classmethod

@@ -44,15 +44,8 @@ def draw_ranks(draws: np.ndarray, path_names: list[str], setting: str) -> Figure
             continue
         _draw_element(ax, draws[:, :, row, column])
         _name_element(ax, path_names[row], path_names[column])
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    # Shared axes: the range is set once, when every panel has its data.
-    grid[0, 0].set_ylim(bottom=0.0)
-    if every_element and paths >= 3:
-        grid[0, -1].legend(handles, labels, loc="upper right")  # the corner without panels
-    else:
-        figure.legend(handles, labels, loc="outside right upper")
-    figure.supxlabel("rank among all draws (fraction)", fontsize=10.0)
-    figure.supylabel("draws in bin / expected", fontsize=10.0)
+    # With three paths or more the corner of the matrix has no panels.
+    _explain(figure, grid[0, 0], grid[0, -1] if every_element and paths >= 3 else None)
     return figure
 
 
@@ -69,11 +62,20 @@ def draw_predictor_ranks(draws: np.ndarray, names: list[str], setting: str) -> F
             continue
         _draw_element(ax, draws[:, :, place])
         ax.set_title(names[place], fontsize=8.0)
-    grid[0, 0].set_ylim(bottom=0.0)
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside right upper")
+    _explain(figure, grid[0, 0])
+    return figure
+
+
+def _explain(figure: Figure, first: Axes, corner: Axes | None = None) -> None:
+    """Range, legend and labels of all panels, whose axes are shared: once they have their data."""
+    first.set_ylim(bottom=0.0)
+    entries = first.get_legend_handles_labels()
+    if corner is None:
+        figure.legend(*entries, loc="outside right upper")
+    else:
+        corner.legend(*entries, loc="upper right")
     figure.supxlabel("rank among all draws (fraction)", fontsize=10.0)
     figure.supylabel("draws in bin / expected", fontsize=10.0)
-    return figure
 
 
 def _draw_element(ax: Axes, draws: np.ndarray) -> None:

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from sampler.errors import Verbatim
-from sampler.tasks.series_file import Header, Row, SeriesFile, read_lines, refuse, series_of
+from sampler.tasks.series_file import Header, Row, SeriesFile, read_series_file, refuse
 
 QUOTED = r"'[^']*'|\"[^\"]*\""
 ATTRIBUTE = re.compile(rf"@attribute\s+(?:{QUOTED}|\S+)\s+(?P<type>.+)", re.IGNORECASE)
@@ -21,14 +21,7 @@ SERIES = re.compile(rf"(?P<channels>{QUOTED})\s*,\s*(?P<label>{QUOTED}|[^,]+)")
 
 def read_arff(path: Path) -> SeriesFile:
     """The series of an .arff file. Raises InputError, naming the line, for what cannot be used."""
-    lines = read_lines(path)
-    header = read_header(path, lines)
-    rows = [
-        read_row(path, number, line)
-        for number, line in enumerate(lines[header.data_line :], start=header.data_line + 1)
-        if line and not line.startswith("%")
-    ]
-    return series_of(path, header, rows)
+    return read_series_file(path, read_header, read_row, comment="%")
 
 
 def read_header(path: Path, lines: list[str]) -> Header:

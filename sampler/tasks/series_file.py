@@ -1,7 +1,7 @@
 """Files of labelled time series: what formats have in common, and what no file may contain."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -58,6 +58,27 @@ def read_lines(path: Path) -> list[str]:
         reason = problem.strerror or str(problem)
         raise InputError("task.folder", str(path), f"{reason}; name a folder of series") from None
     return [line.strip() for line in text.splitlines()]
+
+
+def read_series_file(
+    path: Path,
+    read_header: Callable[[Path, list[str]], Header],
+    read_row: Callable[[Path, int, str], Row],
+    comment: str,
+) -> SeriesFile:
+    """The series of a file whose format reads one header, and then a series a line.
+
+    Lines that begin with `comment` are none. Raises InputError, naming the line, for what cannot be
+    used.
+    """
+    lines = read_lines(path)
+    header = read_header(path, lines)
+    rows = [
+        read_row(path, number, line)
+        for number, line in enumerate(lines[header.data_line :], start=header.data_line + 1)
+        if line and not line.startswith(comment)
+    ]
+    return series_of(path, header, rows)
 
 
 def series_of(path: Path, header: Header, rows: Sequence[Row]) -> SeriesFile:

@@ -7,19 +7,12 @@ values by commas, and its class after the last colon. Lines that begin with # ar
 from pathlib import Path
 
 from sampler.errors import Verbatim
-from sampler.tasks.series_file import Header, Row, SeriesFile, read_lines, refuse, series_of
+from sampler.tasks.series_file import Header, Row, SeriesFile, read_series_file, refuse
 
 
 def read_ts(path: Path) -> SeriesFile:
     """The series of a .ts file. Raises InputError, naming the line, for what cannot be used."""
-    lines = read_lines(path)
-    header = read_header(path, lines)
-    rows = [
-        read_row(path, number, line)
-        for number, line in enumerate(lines[header.data_line :], start=header.data_line + 1)
-        if line and not line.startswith("#")
-    ]
-    return series_of(path, header, rows)
+    return read_series_file(path, read_header, read_row, comment="#")
 
 
 def read_header(path: Path, lines: list[str]) -> Header:

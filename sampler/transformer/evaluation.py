@@ -13,6 +13,7 @@ from sampler.attention.forms.form import Form
 from sampler.tasks.episodes import Episodes
 from sampler.transformer.network import gather_inputs, predict
 from sampler.transformer.training_data import PatchTable, part
+from theory.accuracy import binomial_error
 
 EXAMPLES_AT_ONCE = 500
 
@@ -44,4 +45,4 @@ def predict_episodes(
 def accuracy(predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
     """The fraction of right signs, 0 counting half, and its binomial error √(p(1 − p)/n)."""
     right = float(np.mean(0.5 + 0.5 * np.sign(predictions) * targets))
-    return {"accuracy": right, "error": float(np.sqrt(right * (1.0 - right) / targets.size))}
+    return {"accuracy": right, "error": binomial_error(right, targets.size)}

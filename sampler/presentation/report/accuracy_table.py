@@ -5,6 +5,7 @@ import math
 from sampler.presentation.report.elements import Content, Html, table
 from sampler.presentation.report.numbers import Number, percent
 from sampler.presentation.stored_run import StoredRun
+from theory.accuracy import binomial_error
 
 CAPTION = (
     "Accuracy on the test set. Monte Carlo error: of the samples. Test set: binomial error of so "
@@ -94,4 +95,4 @@ def test_set_error(run: StoredRun, accuracy: float) -> float | None:
     """√(a(1 − a)/tests), None where the number of test examples is not stored."""
     if run.theory is None or "test_example" not in run.theory.sizes:
         return None
-    return math.sqrt(max(0.0, accuracy * (1.0 - accuracy)) / run.theory.sizes["test_example"])
+    return binomial_error(accuracy, run.theory.sizes["test_example"])

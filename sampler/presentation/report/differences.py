@@ -8,6 +8,7 @@ import numpy as np
 from scipy.stats import norm
 
 from sampler.analysis.finite_size import RESOLVED_MCSE
+from sampler.presentation.summary import pair_name
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,7 @@ def quantity_name(key: str) -> str:
 def place(key: str, at: Sequence[int], names: Sequence[str] = ()) -> str:
     """An element in words: paths by name, test examples by number."""
     if names and len(at) == 2:
-        one, other = (names[i] for i in at)
-        return one if at[0] == at[1] else f"{one} × {other}"
+        return pair_name(names, *at)
     numbers = ", ".join(map(str, at))
     if key.startswith("predictor"):
         return f"test example {numbers}"

@@ -7,7 +7,7 @@ from sampler.jobs.point_directory import point_directory
 from sampler.jobs.recipe import Recipe
 from sampler.jobs.status import state_of
 from sampler.presentation.report.differences import Difference, differences
-from sampler.presentation.stored_run import StoredRun, read_stored_run
+from sampler.presentation.stored_run import StoredRun, has_results, read_stored_run
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,7 @@ def reported_points(directory: Path, recipe: Recipe) -> list[ReportedPoint]:
     points = []
     for label, point in recipe.points():
         where = point_directory(directory, label)
-        stored = any((where / name).is_file() for name in ("theory.nc", "draws.nc"))
-        run = read_stored_run(where) if stored else None
+        run = read_stored_run(where) if has_results(where) else None
         found = {}
         if run is not None and run.comparison:
             found = differences(run.comparison, run.path_names)
