@@ -22,7 +22,7 @@ import numpy as np
 from sampler.errors import InputError
 from sampler.jobs.network_fit import refuse_without_theory
 from sampler.jobs.recipe import Recipe, check_layers, make_recipe, resolve_data_path
-from sampler.jobs.recipe_sections import AttentionSection, PosteriorSection
+from sampler.jobs.recipe_sections import PosteriorSection
 from sampler.numerics import use_one_blas_thread
 from sampler.tasks.arrays import arrays_task
 from sampler.tasks.make import fit_task, read_task
@@ -37,6 +37,9 @@ Settings = Mapping[str, Any]
 RECIPE_NAME = "python"
 ARRAY_PREFIXES = ("inputs_", "labels_", "attention_")
 IN_MEMORY = "(arrays in memory)"
+KINDS_WITH_OPEN_HEADS = ("markov_chain", "time_series")
+# Those that no section `task` has too.
+KEYS_OF_ATTENTION = ("heads", "inverse_temperature", "form")
 
 
 @dataclass(frozen=True)
@@ -78,11 +81,12 @@ class ChosenNetwork:
 
 
 def make_task(kind: str, **settings: Any) -> ChosenTask:
-    """Make or read the data of a task: "markov_chain", "arrays" or "one_shot".
+    """Make or read the data of a task: "markov_chain", "time_series", "arrays" or "one_shot".
 
-    Keywords are the keys of `task` and, for the hidden Markov chain, of `attention`: `heads`,
-    `inverse_temperature`, `form`. Paths are relative to the current directory. Instead of the
-    `path` of an .npz file, "arrays" takes the arrays themselves under their names there:
+    Keywords are the keys of `task` and, where the task leaves the heads open, of `attention`:
+    `heads`, `inverse_temperature`, `form`; `attention={"lag": …}` where both have a key of that
+    name. Paths are relative to the current directory. Instead of the `path` of an .npz file,
+    "arrays" takes the arrays themselves under their names there:
     `inputs_train` [example, token, channel], `labels_train` [example] or [example, output],
     `attention_train_1` … `_L` [example, head, key, query], and the same with `_test`.
 
@@ -97,9 +101,14 @@ def make_task(kind: str, **settings: Any) -> ChosenTask:
         recipe_of(sections)
         return ChosenTask(sections, arrays_task(arrays))
     sections = {"task": {"kind": kind, **given}}
-    if kind == "markov_chain":
-        chosen = [key for key in AttentionSection.model_fields if key in given]
-        sections["attention"] = {key: sections["task"].pop(key) for key in chosen}
+    attention = sections["task"].pop("attention", {})
+    if not isinstance(attention, Mapping):
+        raise InputError("attention", attention, "give a dict of its keys")
+    if kind in KINDS_WITH_OPEN_HEADS:
+        chosen = [key for key in KEYS_OF_ATTENTION if key in given]
+        attention = {**attention, **{key: sections["task"].pop(key) for key in chosen}}
+    if attention:
+        sections["attention"] = attention
     resolve_data_path(sections, Path.cwd())
     return ChosenTask(sections, read_task(recipe_of(sections)))
 

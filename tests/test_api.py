@@ -11,8 +11,11 @@ import pytest
 import xarray as xr
 
 import sampler
+from sampler.api import KEYS_OF_ATTENTION
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.recipe import load_recipe
+from sampler.jobs.recipe_sections import AttentionSection
+from sampler.jobs.time_series_section import TimeSeriesSection
 from tests.commands import FEW_DRAWS, SMALLEST, environment, in_process, settings
 
 ROOT = Path(__file__).parents[1]
@@ -137,6 +140,20 @@ def refusal(function, *arguments, **keywords) -> str:
     with pytest.raises(InputError) as caught:
         function(*arguments, **keywords)
     return str(caught.value)
+
+
+def test_heads_are_chosen_for_every_task_that_leaves_them_open(without_annotation_checks):
+    series = {"examples_train": 4, "examples_test": 4, "tokens": 12, "channels": 2}
+    chosen = sampler.make_task(
+        "time_series", **series, lag=3, heads=[["lag"], ["uniform"]], attention={"lag": 2}
+    )
+    assert chosen.data.head_names == (("lag",), ("uniform",))
+    assert chosen.settings["task"]["lag"] == 3
+    assert chosen.settings["attention"] == {"lag": 2, "heads": [["lag"], ["uniform"]]}
+    assert refusal(sampler.make_task, "time_series", attention=3).startswith("attention = 3: ")
+    # `lag` is the one key that a task has too.
+    others = set(AttentionSection.model_fields) - set(KEYS_OF_ATTENTION)
+    assert others == {"lag"} <= set(TimeSeriesSection.model_fields)
 
 
 @pytest.mark.parametrize(

@@ -116,5 +116,11 @@ SWEEP = {
         "Theory and exact posterior approach each other as the width grows: above the diagonal of "
         "U₁, below the difference with a fitted power law.",
     ),
+    "form_comparison": Caption(
+        "Forms of attention, one per row: alignment of their path kernels, off-diagonal share of "
+        "U₁, and accuracy of theory, exact posterior and infinite width, with error bars.",
+        "Forms of attention, means over seeds with their standard errors. On the left how alike "
+        "their paths are (smaller: less redundant), on the right how well they predict.",
+    ),
     "kernel_alignment": RESULTS["kernel_alignment"],
 }
