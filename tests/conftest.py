@@ -1,10 +1,21 @@
 """Test-wide settings: 64-bit numbers, checked annotations, and the published reference problem."""
 
+import atexit
 import os
+import shutil
+import tempfile
 
 # One BLAS thread, as the command line sets it: before anything numerical is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Most of the time is compilation: what one test has compiled serves all others, in the other
+# workers and in the commands they start, too.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    _COMPILED = tempfile.mkdtemp(prefix="compiled-")
+    atexit.register(shutil.rmtree, _COMPILED, ignore_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _COMPILED
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
 from jaxtyping import install_import_hook
 
