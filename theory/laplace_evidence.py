@@ -9,10 +9,10 @@ import numpy as np
 
 from theory.action import action, entropy_terms
 from theory.architecture import Architecture
-from theory.energy import hessian_with_energy
+from theory.dense_action import DenseAction
 from theory.learning_problem import LearningProblem
 from theory.order_parameters import from_log_cholesky, to_log_cholesky
-from theory.saddle_point import DENSE_HESSIAN_NUMBERS, SaddlePoint
+from theory.saddle_point import SaddlePoint, is_dense
 
 
 def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> float:
@@ -44,6 +44,12 @@ def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> flo
     without_data = action_without_data(architecture)
     constant = problem.labels.size * math.log(2.0 * math.pi)
     return -0.5 * (lowest - without_data + curvature + constant)
+
+
+def is_regular(architecture: Architecture) -> bool:
+    """Whether every layer is at least as wide as its order parameter is large."""
+    sizes = zip(architecture.widths, architecture.order_parameter_sizes, strict=True)
+    return all(width >= size for width, size in sizes)
 
 
 def check_regular(architecture: Architecture) -> None:
@@ -86,49 +92,27 @@ def _layers(architecture: Architecture):
 
 
 def _hessian_of_action(problem: LearningProblem, saddle: SaddlePoint) -> np.ndarray:
-    architecture = problem.architecture
-    point = to_log_cholesky(saddle.order_parameters)
-    numbers = (architecture.order_parameter_sizes[0] * architecture.channels) ** 2
-    if numbers <= DENSE_HESSIAN_NUMBERS:
-        hessian = _hessian(point, problem.energy, problem.features, architecture)
+    point = np.asarray(to_log_cholesky(saddle.order_parameters))
+    if is_dense(problem.architecture):
+        hessian = max(problem.architecture.widths) * DenseAction(problem).hessian(point)
     else:
-        hessian = _hessian_by_products(point, problem.energy, architecture)
-    hessian = np.asarray(hessian)
+        hessian = np.asarray(_hessian_by_products(point, problem.energy, problem.architecture))
     return 0.5 * (hessian + hessian.T)
-
-
-def _entropy(point, architecture: Architecture):
-    order_parameters = from_log_cholesky(point, architecture.order_parameter_sizes)
-    return entropy_terms(
-        order_parameters,
-        architecture.heads,
-        architecture.widths,
-        architecture.order_parameter_variances,
-    )
-
-
-def _factor(point, architecture: Architecture):
-    return from_log_cholesky(point, architecture.order_parameter_sizes).factors[0]
-
-
-@partial(jax.jit, static_argnames="architecture")
-def _hessian(point, energy, features, architecture):
-    return hessian_with_energy(
-        point,
-        energy,
-        features,
-        1.0,
-        partial(_factor, architecture=architecture),
-        partial(_entropy, architecture=architecture),
-    )
 
 
 @partial(jax.jit, static_argnames="architecture")
 def _hessian_by_products(point, energy, architecture):
-    """The same one column at a time, where the explicit second derivative would be too large."""
+    """One column at a time, where the explicit second derivative would be too large."""
 
     def value(x):
-        return _entropy(x, architecture) + energy(_factor(x, architecture))
+        order_parameters = from_log_cholesky(x, architecture.order_parameter_sizes)
+        entropy = entropy_terms(
+            order_parameters,
+            architecture.heads,
+            architecture.widths,
+            architecture.order_parameter_variances,
+        )
+        return entropy + energy(order_parameters.factors[0])
 
     def column(direction):
         return jax.jvp(jax.grad(value), (point,), (direction,))[1]

@@ -102,6 +102,12 @@ def default_tolerance(coordinates: int) -> float:
     return 1e-10 if coordinates <= DENSE_COORDINATES else 1e-8
 
 
+def is_dense(architecture: Architecture) -> bool:
+    """Whether the Hessian of the action is small enough to be formed and factorised."""
+    numbers = (architecture.order_parameter_sizes[0] * architecture.channels) ** 2
+    return architecture.coordinate_count <= DENSE_COORDINATES and numbers <= DENSE_HESSIAN_NUMBERS
+
+
 def solve_saddle_point(
     problem: LearningProblem,
     *,
@@ -220,8 +226,7 @@ class _Landscape:
     @classmethod
     def of(cls, problem: LearningProblem) -> "_Landscape":
         arch = problem.architecture
-        numbers = (arch.order_parameter_sizes[0] * arch.channels) ** 2
-        if arch.coordinate_count <= DENSE_COORDINATES and numbers <= DENSE_HESSIAN_NUMBERS:
+        if is_dense(arch):
             dense = DenseAction(problem)
             return cls(
                 dense.value_and_gradient,

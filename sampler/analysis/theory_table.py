@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
+from sampler.analysis.evidence import evidence_columns
 from sampler.analysis.labels import (
     label,
     order_parameter_dimensions,
@@ -59,6 +60,7 @@ def theory_table(
     }
     columns |= validation_columns(problem, limit.factors[0], "gp")
     columns |= saddle_point_columns(problem, saddle_point, predictor)
+    columns |= evidence_columns(problem, saddle_point)
     columns |= subnetwork_columns(problem, subnetworks)
     columns |= trained_columns(problem)
     columns |= redundancy_of_heads(problem)

@@ -43,6 +43,8 @@ class ImportanceOutcome:
             "importance_evaluations": len(self.weighted.log_weights),
             "log_evidence": self.weighted.log_evidence,
             "log_evidence_error": self.weighted.log_evidence_error,
+            "log_evidence_method": "importance",
+            "log_evidence_trusted": int(self.weighted.trusted),
         }
 
 

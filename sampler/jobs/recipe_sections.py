@@ -3,7 +3,15 @@
 from sys import float_info
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 from sampler.attention.forms.choice import forms_by_head, read_forms
 from sampler.errors import InputError, shortened
@@ -21,6 +29,16 @@ HeadKind = Literal["good", "lag", "uniform", "random"]
 DEFAULT_WARMUP = {"order_parameters": 150, "upper_weights": 400, "weights": 500}
 DEFAULT_DRAWS = 1000
 Space = Literal["order_parameters", "upper_weights", "weights"]
+
+
+def none_or_several(examples: int) -> int:
+    """Accept any number of examples but one."""
+    if examples == 1:
+        raise ValueError("use at least 2 examples, or 0 for no validation split")
+    return examples
+
+
+ValidationCount = Annotated[CountFromZero, AfterValidator(none_or_several)]
 
 
 class Section(BaseModel):
@@ -43,7 +61,7 @@ class MarkovChainSection(TaskSettings):
     kind: Literal["markov_chain"]
     examples_train: Annotated[int, Field(strict=True, ge=2)] = 100
     examples_test: Annotated[int, Field(strict=True, ge=2)] = 1000
-    examples_validation: CountFromZero = 0
+    examples_validation: ValidationCount = 0
     tokens: Count = 30
     features: Annotated[int, Field(strict=True, ge=2, multiple_of=2)] = 200
     stay_positive: Probability = 0.7
@@ -52,11 +70,6 @@ class MarkovChainSection(TaskSettings):
     perpendicular_noise: NotNegative = 1.0
     seed: Seed = 0
     head_seed: Seed = 0
-
-    @field_validator("examples_validation")
-    @classmethod
-    def is_none_or_several(cls, examples):
-        return none_or_several(examples)
 
 
 class ArraysSection(TaskSettings):
@@ -82,7 +95,7 @@ class OneShotSection(TaskSettings):
     random_heads: CountFromZero = 0
     examples_train: Annotated[int, Field(strict=True, ge=2)] = 600
     examples_test: Annotated[int, Field(strict=True, ge=2)] = 1000
-    examples_validation: CountFromZero = 1000
+    examples_validation: ValidationCount = 1000
     seed: Seed = 0
 
     @field_validator("test")
@@ -91,11 +104,6 @@ class OneShotSection(TaskSettings):
         if test not in ("characters", "all_runs", "digits") and not test.endswith(".npz"):
             raise ValueError('use "characters", "all_runs", "digits", or the path of an .npz file')
         return test
-
-    @field_validator("examples_validation")
-    @classmethod
-    def is_none_or_several(cls, examples):
-        return none_or_several(examples)
 
 
 class AttentionSection(Section):
@@ -118,13 +126,6 @@ class AttentionSection(Section):
         if self.form is not None:
             forms_by_head(self.form, tuple(map(len, self.heads)))
         return self
-
-
-def none_or_several(examples: int) -> int:
-    """Accept any number of examples but one."""
-    if examples == 1:
-        raise ValueError("use at least 2 examples, or 0 for no validation split")
-    return examples
 
 
 def count_or_counts(value: object) -> object:
@@ -246,6 +247,7 @@ class SamplerSection(Section):
     `warmup` has its default by space: whitened order parameters need little of it.
     `weight_draws` asks for so many exact draws of all weights from draws of order parameters;
     `keep_weights` keeps the weights that are sampled in the other two spaces.
+    `evidence` asks for ln p(y) from chains over order parameters; importance draws always know it.
     `draws` may be a table by space, for sweeps over spaces; a space it leaves out gets the default.
     `checkpoint_seconds` is the computing time after which draws and state are saved.
     """
@@ -260,6 +262,7 @@ class SamplerSection(Section):
     precision: Literal["float64", "float32"] = "float64"
     weight_draws: CountFromZero = 0
     keep_weights: Switch = False
+    evidence: Switch = False
     leapfrog_steps: Count = 64
     max_tree_depth: Annotated[int, Field(strict=True, ge=1, le=20)] = 10
     target_acceptance: Annotated[float, Field(strict=True, gt=0, lt=1)] = 0.8
@@ -291,6 +294,8 @@ class SamplerSection(Section):
         exact = self.space == "order_parameters"
         if self.algorithm == "importance" and not exact:
             raise ValueError('algorithm = "importance" needs space = "order_parameters"')
+        if self.evidence and not exact:
+            raise ValueError('evidence needs space = "order_parameters"')
         if self.weight_draws and not exact:
             raise ValueError(
                 'weight_draws needs space = "order_parameters"; use keep_weights in this space'

@@ -18,6 +18,7 @@ from sampler.analysis.draws_table import (
     stored_moments,
     stored_statistics,
 )
+from sampler.analysis.evidence import evidence_comparison
 from sampler.analysis.predictive_quality import predictive_quality
 from sampler.analysis.theory_table import theory_table
 from sampler.analysis.validation import validation_comparison
@@ -39,6 +40,7 @@ from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.settings import ChainSettings
+from sampler.posterior.bridge import BridgeEvidence, bridge_evidence
 from sampler.posterior.make_space import make_space
 from sampler.posterior.space import SampledSpace
 from sampler.posterior.token_space import token_space
@@ -116,6 +118,13 @@ def draw_posterior(
             learning = problem.learning.astype(settings.precision)
             weights = draw_weights_back(learning, collected.draws, settings)
     independent = outcome is not None and outcome.chunk is not None
+    evidence = outcome.attributes() if outcome is not None else {}
+    if settings.evidence and not independent:
+        found = evidence_of_draws(problem.learning, collected.draws, settings)
+        evidence |= evidence_attributes(found)
+        LOG.info(found.explain())
+        if show:
+            print(found.explain())
     attributes = {
         "space": settings.space,
         "algorithm": "importance" if independent else chains.algorithm,
@@ -124,7 +133,7 @@ def draw_posterior(
         "seconds_warmup": collected.seconds["warmup"],
         "seconds_draws": collected.seconds["draws"],
         "gradients": collected.gradients,
-        **(outcome.attributes() if outcome is not None else {}),
+        **evidence,
     }
     return draws_tree(problem, collected, attributes, weights)
 
@@ -156,13 +165,33 @@ def refuse_impossible_weights(problem: AnyProblem, recipe: Recipe) -> None:
 
 def draw_weights_back(learning: LearningProblem, draws: dict, settings) -> WeightDraws:
     """Exact weights for `settings.weight_draws` draws of every chain."""
+    return weight_draws(learning, bartlett(draws), settings.weight_draws, settings.seed)
+
+
+def evidence_of_draws(learning: LearningProblem, draws: dict, settings) -> BridgeEvidence:
+    """ln p(y) by bridge sampling, in double precision whatever the draws were made in."""
+    with jax.enable_x64(True):
+        return bridge_evidence(learning.astype("float64"), bartlett(draws), settings.seed)
+
+
+def evidence_attributes(found: BridgeEvidence) -> dict:
+    """What `draws.nc` says of it, as of that of importance draws."""
+    return {
+        "log_evidence": found.log_evidence,
+        "log_evidence_error": found.error,
+        "log_evidence_method": "bridge",
+        "log_evidence_trusted": int(found.trusted),
+    }
+
+
+def bartlett(draws: dict) -> dict:
+    """Bartlett coordinates among stored draws, under their names in the model."""
     prefix = "bartlett_"
-    positions = {
+    return {
         name.removeprefix(prefix): values
         for name, values in draws.items()
         if name.startswith(prefix)
     }
-    return weight_draws(learning, positions, settings.weight_draws, settings.seed)
 
 
 def chain_settings(recipe: Recipe) -> ChainSettings:
@@ -211,6 +240,7 @@ def compare_tables(theory: xr.Dataset | None, tree: xr.DataTree) -> tuple[dict, 
     comparison |= validation_comparison(theory, tree)
     compared = compare_draws(theory, stored_draws(tree), stored_moments(tree), stored_labels(tree))
     comparison |= compared | {"predictive_quality": predictive_quality(theory, tree)}
+    comparison |= {"log_evidence": evidence_comparison(theory, tree)}
     return comparison, None if theory is None else comparison_table(compared, theory)
 
 

@@ -64,7 +64,7 @@ def point_row(sweep: Path, directory: Path, label: str, recipe: Recipe) -> dict:
         for name in (f"validation_{score}_{who}" for score in SCORES for who in ("theory", "gp")):
             if name in theory:
                 row[name] = float(theory[name])
-        for name in REDUNDANCY:
+        for name in (*REDUNDANCY, "log_evidence", "log_evidence_gp"):
             if name in theory:
                 row[name] = float(theory[name])
         if "subnetwork" in theory.coords:
@@ -77,6 +77,10 @@ def point_row(sweep: Path, directory: Path, label: str, recipe: Recipe) -> dict:
         for score, found in comparison.get("validation", {}).get("sampled", {}).items():
             row[f"validation_{score}_sampled"] = found["value"]
             row[f"validation_{score}_sampled_mcse"] = found["mcse"]
+        evidence = (comparison.get("log_evidence") or {}).get("sampled")
+        if evidence and evidence["trusted"]:
+            row["log_evidence_sampled"] = evidence["value"]
+            row["log_evidence_sampled_mcse"] = evidence["mcse"]
         sampled = (comparison.get("accuracy") or {}).get("sampled")
         if sampled:
             row["accuracy_sampled"] = sampled["value"]

@@ -10,13 +10,16 @@ import xarray as xr
 
 from sampler.errors import InputError
 from sampler.jobs.json_file import plain, write_json
-from sampler.presentation.summary import comparison_lines, diagnostics_text
+from sampler.presentation.summary import (
+    COLUMNS,
+    SCORES,
+    comparison_lines,
+    diagnostics_text,
+    pair_name,
+)
 
 if TYPE_CHECKING:
     import pandas
-
-COLUMNS = ("theory", "sampled", "mcse", "difference_in_mcse", "relative_difference")
-SCORES = ("log_predictive_density", "expected_calibration_error")
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,9 @@ class Comparison:
         table = {key: np.asarray(self.content["order_parameter"][key]) for key in COLUMNS}
         names, rows = self.path_names, {}
         for i, j in zip(*np.triu_indices(len(names)), strict=True):
-            name = f"U₁ {names[i]}" if i == j else f"U₁ {names[i]} × {names[j]}"
-            rows[name] = {key: values[i, j] for key, values in table.items()}
+            rows[f"U₁ {pair_name(names, i, j)}"] = {
+                key: values[i, j] for key, values in table.items()
+            }
         return rows
 
     def _score_rows(self) -> dict[str, dict]:
@@ -90,11 +94,17 @@ class Comparison:
                     for name in ("theory", "gp")
                 )
                 rows[score.replace("_", " ")] = score_row(theory, gp, sampled, sampled["error"])
+        evidence = self.content["log_evidence"]
+        if evidence["sampled"] is not None:
+            theory, gp = (
+                np.nan if evidence[name] is None else evidence[name] for name in ("theory", "gp")
+            )
+            rows["log evidence"] = score_row(theory, gp, evidence["sampled"], np.nan)
         return rows
 
 
 def score_row(theory: float, gp: float, sampled: dict, test_error: float) -> dict:
-    """A number of the test set: theory, GP limit and samples, with both errors of the latter."""
+    """A number beside U_1: theory, GP limit and samples, with both errors of the latter."""
     difference, mcse = sampled["value"] - theory, sampled["mcse"]
     return {
         "theory": theory,

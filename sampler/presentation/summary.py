@@ -1,6 +1,8 @@
 """What a run prints: the theory, the comparison and the verdict, as plain text."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import SupportsIndex
 
 import numpy as np
 import xarray as xr
@@ -13,6 +15,9 @@ from sampler.jobs.storage import (
 )
 
 MOST_ROWS = 15
+# What `comparison.json` has of every compared element, and the scores of predicted probabilities.
+COLUMNS = ("theory", "sampled", "mcse", "difference_in_mcse", "relative_difference")
+SCORES = ("log_predictive_density", "expected_calibration_error")
 
 
 def theory_text(table: xr.Dataset) -> str:
@@ -80,6 +85,7 @@ def comparison_lines(comparison: dict, names: list[str]) -> str:
               for k in ("mean", "variance")]  # fmt: skip
     lines += accuracy_rows(comparison["accuracy"])
     lines += quality_rows(comparison.get("predictive_quality") or {})
+    lines += evidence_rows(comparison.get("log_evidence") or {})
     lines.append(
         "\nTheory and exact posterior differ by O(1/N) at finite width; samples converge to the "
         "posterior, not to the theory."
@@ -97,12 +103,13 @@ def order_parameter_rows(table: dict, names: list[str]) -> list[str]:
         left_out = "  (more elements in comparison.json)"
     rows = []
     for i, j in pairs:
-        name = f"U₁ {names[i]}" if i == j else f"U₁ {names[i]} × {names[j]}"
-        rows.append(
-            row(name, *(values[k][i, j] for k in
-                ("theory", "sampled", "mcse", "difference_in_mcse", "relative_difference")))
-        )  # fmt: skip
+        rows.append(row(f"U₁ {pair_name(names, i, j)}", *(values[k][i, j] for k in COLUMNS)))
     return rows + ([left_out] if left_out else [])
+
+
+def pair_name(names: Sequence[str], one: SupportsIndex, other: SupportsIndex) -> str:
+    """An element of a matrix over paths in words: one path, or two."""
+    return names[one] if one == other else f"{names[one]} × {names[other]}"
 
 
 def row(name, theory, sampled, mcse, in_mcse, relative) -> str:
@@ -150,10 +157,26 @@ def quality_rows(quality: dict) -> list[str]:
     if any(quality.get(name) is None for name in ("theory", "gp", "sampled")):
         return []
     rows = []
-    for score in ("log_predictive_density", "expected_calibration_error"):
+    for score in SCORES:
         theory, gp, sampled = (quality[name][score] for name in ("theory", "gp", "sampled"))
         rows.append(
             f"{score.replace('_', ' '):30}{theory['value']:10.4f}{sampled['value']:11.4f}"
             f"{sampled['mcse']:9.4f}   (test set: ± {sampled['error']:.4f}; GP: {gp['value']:.4f})"
         )
     return rows
+
+
+def evidence_rows(evidence: dict) -> list[str]:
+    """ln p(y), where samples know it, with Laplace's form at the saddle point beside it."""
+    sampled = evidence.get("sampled")
+    if sampled is None:
+        return []
+    theory, gp = (
+        f"{evidence[name]:10.3f}" if evidence.get(name) is not None else f"{'–':>10}"
+        for name in ("theory", "gp")
+    )
+    doubt = "" if sampled["trusted"] else ", NOT to be trusted"
+    return [
+        f"{'log evidence':30}{theory}{sampled['value']:11.3f}{sampled['mcse']:9.4f}"
+        f"   ({sampled['method']}{doubt}; GP: {gp.strip()})"
+    ]

@@ -21,6 +21,7 @@ from sampler.presentation.report.comparison_tables import (
 from sampler.presentation.report.diagnostics_table import diagnostics_table, sampler_table
 from sampler.presentation.report.differences import differences
 from sampler.presentation.report.elements import Html, figure, listing, paragraphs
+from sampler.presentation.report.evidence_table import evidence_table
 from sampler.presentation.report.page import figures_and_tables, notice, page, verdict_box
 from sampler.presentation.report.provenance import data_section, provenance_tables, recipe_text
 from sampler.presentation.report.quality_tables import quality_tables
@@ -101,6 +102,7 @@ def _comparison(directory: Path, run: StoredRun, drawn: list[Path]) -> Html:
         order_parameter_table(run),
         head_score_table(comparison),
         *quality_tables(comparison),
+        evidence_table(comparison.get("log_evidence") or {}),
     )
 
 

@@ -1,0 +1,150 @@
+"""The log evidence from the draws of Markov chains, by bridge sampling.
+
+With l(x) = ln p(x, y) − ln q(x) for a normalised q fitted to the posterior, r = ln p(y) solves
+
+    Σ_{x ~ q} s(l(x) − r + m) = Σ_{x ~ posterior} s(r − l(x) − m),   s(t) = 1/(1 + e^{−t}),
+
+m the logarithm of effective posterior draws per draw from q: the optimal bridge of Meng and Wong
+(1996), first found by Bennett (1976). All terms are bounded, so it stands where the tails of
+importance weights are too heavy to be averaged.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from arviz_stats.base import array_stats
+from jaxtyping import Float
+from scipy.optimize import brentq
+from scipy.special import expit, log_expit, logsumexp
+
+from sampler.posterior.batched_density import batched_log_density, energy_for_batches
+from sampler.posterior.importance_proposal import Proposal, refit, single
+from sampler.posterior.mode import Mode, find_mode
+from theory.learning_problem import LearningProblem
+
+AXES = {"chain_axis": 0, "draw_axis": 1}
+# A half of the draws is fitted, the other half bridged: fewer leave nothing to estimate errors by.
+FEWEST_DRAWS = 8
+# The error of a logarithm is the relative error of its argument only where that is small.
+LARGEST_ERROR = 0.3
+# Two halves further apart than this many errors say that the error is wrong.
+MOST_APART = 4.0
+
+
+@dataclass(frozen=True)
+class BridgeEvidence:
+    """ln p(y) by bridge sampling.
+
+    log_evidence  mean of the two halves
+    error         its Monte Carlo standard error
+    halves        the two estimates: draws of one half bridged to a q fitted to the other
+    apart         their distance in standard errors of the distance
+    """
+
+    log_evidence: float
+    error: float
+    halves: tuple[float, float]
+    apart: float
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the error is small enough to mean something, and the halves agree."""
+        return bool(self.error <= LARGEST_ERROR and self.apart <= MOST_APART)
+
+    def explain(self) -> str:
+        """One line: value, error, limits, and the remedy where it is not trusted."""
+        text = (
+            f"bridge sampling: ln p(y) = {self.log_evidence:.3f} ± {self.error:.3f} (limit of the "
+            f"error {LARGEST_ERROR}), halves {self.apart:.1f} errors apart (limit {MOST_APART:g})"
+        )
+        return text if self.trusted else f"{text}; raise sampler.draws"
+
+
+def bridge_evidence(
+    problem: LearningProblem,
+    positions: Mapping[str, Float[np.ndarray, "chain draw _entry"]],
+    seed: int,
+    *,
+    mode: Mode | None = None,
+) -> BridgeEvidence:
+    """ln p(y) from draws of the posterior of U_1 … U_a in Bartlett coordinates.
+
+    positions  `chi_l`, `lower_l` of every draw; sites without entries may be missing
+
+    Each half of every chain is bridged to a proposal fitted to the other half, which keeps what is
+    fitted apart from what is averaged. Raises ValueError for fewer than 8 draws per chain.
+    """
+    mode = find_mode(problem) if mode is None else mode
+    points = flattened(mode, positions)
+    draws = points.shape[1]
+    if draws < FEWEST_DRAWS:
+        raise ValueError(f"{draws} draws per chain: bridge sampling needs at least {FEWEST_DRAWS}")
+    energy = energy_for_batches(problem.energy, problem.architecture)
+    log_density = partial(batched_log_density, energy, problem.architecture)
+    rng = np.random.default_rng(seed)
+    first = single(mode.point, mode.covariance)
+    halves = points[:, : draws // 2], points[:, draws // 2 :]
+    found = []
+    for bridged, fitted in (halves, halves[::-1]):
+        flat = fitted.reshape(-1, points.shape[2])
+        proposal = refit(first, flat, np.full(len(flat), 1.0 / len(flat)), rng)
+        found.append(_bridge(proposal, log_density, bridged, rng))
+    (one, error_one), (other, error_other) = found
+    spread = float(np.hypot(error_one, error_other))
+    return BridgeEvidence(
+        log_evidence=(one + other) / 2.0,
+        error=spread / 2.0,
+        halves=(one, other),
+        apart=abs(one - other) / spread if np.isfinite(spread) else float("nan"),
+    )
+
+
+def flattened(
+    mode: Mode, positions: Mapping[str, np.ndarray]
+) -> Float[np.ndarray, "chain draw coordinate"]:
+    """Draws of all sites side by side, in the order of the mode's coordinates."""
+    chains, draws = positions["chi_1"].shape[:2]
+    sites = zip(mode.unflatten.names, mode.unflatten.sizes, strict=True)
+    empty = np.empty((chains, draws, 0))
+    pieces = [positions[name] if size else empty for name, size in sites]
+    return np.concatenate(pieces, axis=2).astype(np.float64)
+
+
+def _bridge(proposal: Proposal, log_density, bridged, rng) -> tuple[float, float]:
+    """ln p(y) and its error from posterior draws [chain, draw, coordinate] and as many of q."""
+    chains, draws, coordinates = bridged.shape
+    flat = bridged.reshape(-1, coordinates)
+    proposed = proposal.draw(len(flat), rng)
+    of_posterior = (log_density(flat) - proposal.log_density(flat)).reshape(chains, draws)
+    of_proposal = log_density(proposed) - proposal.log_density(proposed)
+    of_proposal = np.where(np.isfinite(of_proposal), of_proposal, -np.inf)
+    effective = float(array_stats.ess(np.tanh(centred(of_posterior)), method="mean", **AXES))
+    # A chain that never moves has no effective sample size.
+    ratio = np.log(np.clip(np.nan_to_num(effective, nan=1.0), 1.0, len(flat)) / len(flat))
+
+    def excess(evidence: float) -> float:
+        low = log_mean_expit(of_proposal - evidence + ratio)
+        return low - log_mean_expit(evidence - of_posterior - ratio) - ratio
+
+    both = np.concatenate([of_proposal[np.isfinite(of_proposal)], of_posterior.ravel()])
+    margin = 5.0 + np.log(len(flat))
+    evidence = brentq(excess, both.min() - margin, both.max() + margin, xtol=1e-10)
+    of_q = expit(of_proposal - evidence + ratio)
+    of_p = expit(evidence - of_posterior - ratio)
+    error_of_q = of_q.std(ddof=1) / np.sqrt(of_q.size)
+    error_of_p = array_stats.mcse(of_p, method="mean", **AXES)
+    if not error_of_p > 0.0:  # chains that never moved
+        return float(evidence), float("inf")
+    return float(evidence), float(np.hypot(error_of_q / of_q.mean(), error_of_p / of_p.mean()))
+
+
+def log_mean_expit(values: np.ndarray) -> float:
+    """ln of the mean of 1/(1 + e^{−t}), where every term may be too small to be a number."""
+    return float(logsumexp(log_expit(values)) - np.log(values.size))
+
+
+def centred(values: np.ndarray) -> np.ndarray:
+    """Values about their median in units of their spread, at least one."""
+    return (values - np.median(values)) / max(1.0, float(values.std()))
