@@ -37,7 +37,7 @@ Settings = Mapping[str, Any]
 RECIPE_NAME = "python"
 ARRAY_PREFIXES = ("inputs_", "labels_", "attention_")
 IN_MEMORY = "(arrays in memory)"
-KINDS_WITH_OPEN_HEADS = ("markov_chain", "time_series")
+KINDS_WITH_OPEN_HEADS = ("markov_chain", "time_series", "digits")
 # Those that no section `task` has too.
 KEYS_OF_ATTENTION = ("heads", "inverse_temperature", "form")
 
@@ -81,7 +81,7 @@ class ChosenNetwork:
 
 
 def make_task(kind: str, **settings: Any) -> ChosenTask:
-    """Make or read the data of a task: "markov_chain", "time_series", "arrays" or "one_shot".
+    """Make or read the data of a task: one of the kinds of `task.kind`, such as "markov_chain".
 
     Keywords are the keys of `task` and, where the task leaves the heads open, of `attention`:
     `heads`, `inverse_temperature`, `form`; `attention={"lag": …}` where both have a key of that

@@ -1,4 +1,4 @@
-"""The point of a sweep with the best score on the validation split, and how sure that is."""
+"""The point of a sweep with the best score, and how sure that is."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,15 +7,18 @@ import numpy as np
 
 # What a point is chosen by, each for itself; ties go to the better log predictive density.
 CRITERIA = ("log_predictive_density", "accuracy")
+# A score of the training data alone: it has no examples to be uncertain by.
+EVIDENCE = "log_evidence"
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A point of a sweep with its scores on the validation split, and nothing of the test set.
+    """A point of a sweep with its scores, and nothing of the test set.
 
     settings  the swept keys and their values here
-    data      equal for two points whose validation examples are the same
-    scores    name → value, validation_error, by_example and, where sampled, mcse
+    data      equal for two points whose examples are the same
+    scores    name → value and, where sampled, mcse; on the validation split also validation_error
+              and by_example
     """
 
     point: str
@@ -81,9 +84,8 @@ def choose(candidates: Sequence[Candidate], criterion: str) -> Choice | None:
     None if no candidate has this score.
     """
     scored = [one for one in candidates if criterion in one.scores]
-    ranked = sorted(
-        scored, key=lambda one: (one.value(criterion), one.value(CRITERIA[0])), reverse=True
-    )
+    first = CRITERIA[0] if all(CRITERIA[0] in one.scores for one in scored) else criterion
+    ranked = sorted(scored, key=lambda one: (one.value(criterion), one.value(first)), reverse=True)
     if not ranked:
         return None
     return Choice(criterion, ranked[0], ranked[1] if len(ranked) > 1 else None)
@@ -92,8 +94,11 @@ def choose(candidates: Sequence[Candidate], criterion: str) -> Choice | None:
 def validation_error(one: Candidate, other: Candidate, criterion: str) -> float:
     """Standard error, by the finite validation split, of the difference of two scores.
 
-    Example by example where both saw the same examples: what these share does not count.
+    Example by example where both saw the same examples: what these share does not count. Zero for
+    a score that is no mean over examples.
     """
+    if criterion == EVIDENCE:
+        return 0.0
     scores = [candidate.scores[criterion] for candidate in (one, other)]
     first, second = (np.asarray(score["by_example"], dtype=np.float64) for score in scores)
     if one.data != other.data or first.shape != second.shape:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
 from sampler.errors import InputError, one_line
+from sampler.jobs.digits_section import DigitsSection
 from sampler.jobs.network_fit import check_network, check_sampler_fits
 from sampler.jobs.recipe_problems import recipe_error
 from sampler.jobs.recipe_sections import (
@@ -43,7 +44,7 @@ SeriesSection = Annotated[
     Discriminator(series_source),
 ]
 TaskSection = Annotated[
-    MarkovChainSection | ArraysSection | OneShotSection | SeriesSection,
+    MarkovChainSection | ArraysSection | OneShotSection | DigitsSection | SeriesSection,
     Field(discriminator="kind"),
 ]
 
@@ -75,8 +76,11 @@ class Recipe(Section):
         if kind == "time_series" and isinstance(settings.get("attention", {}), dict):
             heads = {"heads": [["lag", "random"], ["uniform", "random"]], "lag": DEFAULT_LAG}
             return {**settings, "attention": {**heads, **settings.get("attention", {})}}
-        # A trained network averages its tokens.
-        if kind == "one_shot" and isinstance(settings.get("network"), dict):
+        if kind == "digits" and isinstance(settings.get("attention", {}), dict):
+            heads = {"heads": [["similar", "near"]]}
+            settings = {**settings, "attention": {**heads, **settings.get("attention", {})}}
+        # No patch of an image is the last one, and a trained network averages its tokens.
+        if kind in ("one_shot", "digits") and isinstance(settings.get("network"), dict):
             return {**settings, "network": {"readout": "mean", **settings["network"]}}
         return settings
 
@@ -291,6 +295,7 @@ def known_keys(settings: dict[str, Any]) -> list[str]:
     task = task if isinstance(task, dict) else {}
     kinds = {
         "markov_chain": MarkovChainSection,
+        "digits": DigitsSection,
         "arrays": ArraysSection,
         "one_shot": OneShotSection,
         "time_series": SeriesArchiveSection if "folder" in task else TimeSeriesSection,

@@ -25,7 +25,7 @@ Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(strict=True, ge=0, le=1)]
 Switch = Annotated[bool, Field(strict=True)]
-HeadKind = Literal["good", "lag", "uniform", "random"]
+HeadKind = Literal["good", "lag", "similar", "near", "uniform", "random"]
 DEFAULT_WARMUP = {"order_parameters": 150, "upper_weights": 400, "weights": 500}
 DEFAULT_DRAWS = 1000
 Space = Literal["order_parameters", "upper_weights", "weights"]
@@ -242,8 +242,8 @@ class SamplerSection(Section):
 
     `largest_width` maps a space to a width: points of a sweep that are wider are theory only, and
     so are those that `at_widths`, where it is set, does not name. With `points` = "selected" only
-    the best temperature is sampled, chosen on the validation split by the theory's accuracy, for
-    each value of the other swept keys.
+    the best temperature is sampled, chosen by the theory for each value of the other swept keys:
+    by its accuracy on the validation split, or by `selected_by` = "log_evidence" on training data.
     `warmup` has its default by space: whitened order parameters need little of it.
     `weight_draws` asks for so many exact draws of all weights from draws of order parameters;
     `keep_weights` keeps the weights that are sampled in the other two spaces.
@@ -269,6 +269,7 @@ class SamplerSection(Section):
     largest_width: dict[Space, Count] = Field(default_factory=dict)
     at_widths: tuple[Count, ...] | None = None
     points: Literal["all", "selected"] = "all"
+    selected_by: Literal["accuracy", "log_evidence"] = "accuracy"
     checkpoint_seconds: NotNegative = 10.0
 
     @property

@@ -1,4 +1,4 @@
-"""The point of a sweep chosen on the validation split (`selection.json`)."""
+"""The point of a sweep chosen on the validation split, or by evidence (`selection.json`)."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -6,23 +6,22 @@ from pathlib import Path
 
 import numpy as np
 
-from sampler.analysis.selection import CRITERIA, Candidate, choose
+from sampler.analysis.selection import CRITERIA, EVIDENCE, Candidate, choose
 from sampler.analysis.validation import theory_scores
 from sampler.errors import InputError
 from sampler.jobs.json_file import read_json, write_json
 from sampler.jobs.point_directory import point_directory
 from sampler.jobs.progress import LOG
 from sampler.jobs.recipe import Recipe
+from sampler.jobs.select_by_evidence import select_by_evidence
 from sampler.jobs.storage import COMPARISON_FILE, THEORY_FILE, read_theory
 
 SELECTION_FILE = "selection.json"
 TEMPERATURE = "posterior.temperature"
-# What the temperatures to be sampled are chosen by.
-SAMPLE_BY = "accuracy"
 # Label, swept settings and recipe.
 SweptPoint = tuple[str, dict, Recipe]
 NO_VALIDATION = (
-    "no selection.json: no point has a validation split to choose by; set "
+    "nothing selected on a validation split, which no point has; set "
     "task.examples_validation, or add inputs_validation, labels_validation and "
     "attention_validation_1, … to the arrays"
 )
@@ -32,14 +31,18 @@ def select_point(directory: Path, recipe: Recipe) -> dict | None:
     """Choose a point for theory, GP limit and samples each, and store `selection.json`.
 
     The accuracy on the test set is looked up for the chosen point alone, after the choice. None,
-    and no file, where no point has scores on a validation split.
+    and no file, where no point has scores on a validation split. Beside them, under
+    `log_evidence`, stands what is chosen by evidence, on the training data alone.
     """
     points = list(swept_points(recipe))
     selection: dict = {name: select_for(name, directory, points) for name in READERS}
-    if not any(found["candidates"] for found in selection.values()):
+    by_evidence = {name: select_by_evidence(name, directory, points) for name in READERS}
+    validated = any(found["candidates"] for found in selection.values())
+    if not validated:
         LOG.info(NO_VALIDATION)
+    if not validated and not any(found["candidates"] for found in by_evidence.values()):
         return None
-    for name, found in selection.items():
+    for name, found in selection.items() if validated else ():
         LOG.info(one_line(name, found))
     groups = by_other_settings(points)
     if TEMPERATURE in recipe.sweep and len(groups) > 1:
@@ -47,9 +50,11 @@ def select_point(directory: Path, recipe: Recipe) -> dict | None:
             {
                 "settings": other_settings(group[0][1]),
                 **{name: select_for(name, directory, group) for name in READERS},
+                EVIDENCE: {name: select_by_evidence(name, directory, group) for name in READERS},
             }
             for group in groups
         ]
+    selection[EVIDENCE] = by_evidence
     write_json(directory / SELECTION_FILE, selection)
     return selection
 
@@ -60,18 +65,20 @@ def chosen_points(directory: Path, recipe: Recipe) -> set[str]:
     Raises InputError if no temperature can be chosen: the tasks have no validation split, or no
     saddle point converged.
     """
-    chosen = set()
+    chosen, by = set(), recipe.sampler.selected_by
+    select = select_by_evidence if by == EVIDENCE else select_for
+    remedy = "network.widths" if by == EVIDENCE else "task.examples_validation"
     for group in by_other_settings(list(swept_points(recipe))):
-        found = select_for("theory", directory, group)
-        if found[SAMPLE_BY] is None:
+        found = select("theory", directory, group)
+        if found[by] is None:
             reasons = sorted(set(found["left_out"].values())) or ["labels are no classes"]
             raise InputError(
                 "sampler.points",
                 "selected",
-                f"nothing to choose by at {group[0][0]} ({', '.join(reasons)}); set "
-                'task.examples_validation, or sampler.points = "all"',
+                f"nothing to choose by at {group[0][0]} ({', '.join(reasons)}); set {remedy}, "
+                'or sampler.points = "all"',
             )
-        chosen.add(found[SAMPLE_BY]["point"])
+        chosen.add(found[by]["point"])
     return chosen
 
 

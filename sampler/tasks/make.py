@@ -5,11 +5,13 @@ from dataclasses import replace
 import numpy as np
 
 from sampler.errors import InputError
+from sampler.jobs.digits_section import DigitsSection
 from sampler.jobs.network_fit import check_network
 from sampler.jobs.recipe import Recipe
 from sampler.jobs.recipe_sections import ArraysSection, MarkovChainSection, OneShotSection
 from sampler.jobs.time_series_section import TimeSeriesSection
 from sampler.tasks.arrays import read_arrays
+from sampler.tasks.digits import make_digits
 from sampler.tasks.hypernetwork import with_hypernetworks
 from sampler.tasks.markov_chain import make_markov_chain
 from sampler.tasks.one_shot import make_one_shot
@@ -37,6 +39,8 @@ def read_task(recipe: Recipe) -> Task:
         return make_one_shot(recipe.task)
     if isinstance(recipe.task, MarkovChainSection):
         return make_markov_chain(recipe.task, recipe.attention)
+    if isinstance(recipe.task, DigitsSection):
+        return make_digits(recipe.task, recipe.attention)
     if isinstance(recipe.task, TimeSeriesSection):
         return make_time_series(recipe.task, recipe.attention)
     return read_series_archive(recipe.task, recipe.attention)

@@ -5,12 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from sampler.analysis.selection import CRITERIA, Candidate, choose
+from sampler.analysis.selection import CRITERIA, EVIDENCE, Candidate, choose
 from sampler.analysis.validation import score_with_error
 from sampler.cli import main
 from sampler.errors import ExitCode
 from sampler.jobs.recipe import load_recipe
 from sampler.jobs.recipe_sections import AttentionSection, MarkovChainSection
+from sampler.jobs.select_by_evidence import OTHER_DATA, select_by_evidence
+from sampler.jobs.select_point import chosen_points
 from sampler.tasks.markov_chain import make_markov_chain
 from tests.assertions import assert_equal_to_rounding
 
@@ -147,8 +149,9 @@ def finished(arrays, tmp_path_factory):
 def test_a_sweep_over_temperatures_chooses_one_for_every_predictor(finished):
     selection = read(finished / "selection.json")
     points = dict(load_recipe(finished / "recipe.toml").points())
-    assert set(selection) == PREDICTORS
-    for name, found in selection.items():
+    assert set(selection) == {*PREDICTORS, EVIDENCE}
+    for name in PREDICTORS:
+        found = selection[name]
         assert found["candidates"] == 2
         assert found["left_out"] == {}
         for criterion in CRITERIA:
@@ -169,9 +172,41 @@ def test_a_sweep_over_temperatures_chooses_one_for_every_predictor(finished):
     ).read_text(encoding="utf-8")
 
 
+def test_the_largest_evidence_is_chosen_on_the_training_data(finished):
+    selection = read(finished / "selection.json")[EVIDENCE]
+    labels = [label for label, _ in load_recipe(finished / "recipe.toml").points()]
+    for name, found in selection.items():
+        assert (found["candidates"], found["left_out"]) == (2, {})
+        values = {}
+        for label in labels:
+            evidence = read(finished / label / "comparison.json")[EVIDENCE][name]
+            values[label] = evidence["value"] if name == "sampled" else evidence
+        chosen = found[EVIDENCE]
+        assert values[chosen["point"]] == max(values.values()) == chosen["value"]
+        error = chosen["runner_up"]["error_of_difference"]
+        if name == "sampled":
+            both = [read(finished / label / "comparison.json")[EVIDENCE][name] for label in labels]
+            assert error == pytest.approx(np.hypot(*(one["mcse"] for one in both)))
+            assert {one["method"] for one in both} == {"importance"}
+        else:
+            assert error == 0.0
+
+
+def test_evidence_of_other_labels_is_not_compared(finished):
+    recipe = load_recipe(finished / "recipe.toml")
+    (first, one), (second, other) = recipe.points()
+    foreign = other.model_copy(update={"task": other.task.model_copy(update={"path": "b.npz"})})
+    points = [(first, {}, one), (second, {}, foreign)]
+    found = select_by_evidence("theory", finished, points)
+    assert found["left_out"] == {second: OTHER_DATA}
+    assert found[EVIDENCE]["point"] == first
+
+
 def test_the_table_has_the_scores(finished):
     header, *rows = (finished / "sweep.csv").read_text(encoding="utf-8").splitlines()
     names = header.split(",")
+    for column in ("log_evidence", "log_evidence_gp", "log_evidence_sampled_mcse"):
+        assert column in names
     for score in (*CRITERIA, "squared_error"):
         for column in ("theory", "gp", "sampled", "sampled_mcse"):
             place = names.index(f"validation_{score}_{column}")
@@ -197,9 +232,14 @@ def test_without_a_validation_split_the_log_says_what_to_set(tmp_path):
     task = 'kind = "markov_chain"\nexamples_train = 4\nexamples_test = 4\ntokens = 3\nfeatures = 4'
     recipe.write_text(SWEEP.format(task=task), encoding="utf-8")
     assert command("solve", recipe, "--out", tmp_path / "results") == ExitCode.OK
-    assert not (tmp_path / "results" / "selection.json").exists()
+    found = read(tmp_path / "results" / "selection.json")
+    assert all(found[name]["candidates"] == 0 for name in PREDICTORS)
+    # Without validation there is the evidence of the training data: here of infinite width alone.
+    assert found[EVIDENCE]["gp"]["candidates"] == 2
+    narrow = set(found[EVIDENCE]["theory"]["left_out"].values())
+    assert narrow == {"no saddle point, or a narrow layer"}
     log = (tmp_path / "results" / "run.log").read_text(encoding="utf-8")
-    (line,) = [line for line in log.splitlines() if "selection.json" in line]
+    (line,) = [line for line in log.splitlines() if "validation split" in line]
     assert "set task.examples_validation" in line
 
 
@@ -257,6 +297,9 @@ def test_only_the_chosen_temperature_of_each_width_is_sampled(arrays, tmp_path, 
                   if label.endswith(f"widths={group['settings']['network.widths']}")]  # fmt: skip
         assert group["theory"]["candidates"] == len(labels) == 2
         assert group["theory"]["accuracy"]["point"] in labels
+    by_evidence = load_recipe(recipe, ["sampler.selected_by=log_evidence"])
+    expected = {group[EVIDENCE]["theory"][EVIDENCE]["point"] for group in groups}
+    assert chosen_points(out, by_evidence) == expected
     capsys.readouterr()
     assert command("sweep", recipe, "--out", tmp_path / "other") == ExitCode.BAD_INPUT
     assert "use `run`, which solves all points" in capsys.readouterr().err

@@ -1,0 +1,98 @@
+"""Handwritten digits, one output per class: the task with several outputs."""
+
+import numpy as np
+
+from sampler.attention.factored import factored_form
+from sampler.attention.image_heads import query_and_key_weights
+from sampler.errors import InputError
+from sampler.jobs.digits_section import DigitsSection
+from sampler.jobs.recipe_sections import AttentionSection
+from sampler.tasks.chosen_heads import chosen_forms, name_heads, refuse_unfit_forms
+from sampler.tasks.random_streams import stream
+from sampler.tasks.task import Split, Task, name_paths
+
+SIDE = 8
+BRIGHTEST = 16.0
+# First entries of the spawn keys.
+SPLIT_STREAM, HEAD_STREAM = 0, 2
+
+
+def make_digits(settings: DigitsSection, attention: AttentionSection) -> Task:
+    """Cut the drawings into patches and let the heads of the recipe attend them.
+
+    Raises InputError if the drawings of these classes do not suffice for the splits.
+    """
+    images, digits = read_images(settings.classes)
+    sizes = {
+        "examples_train": settings.examples_train,
+        "examples_validation": settings.examples_validation,
+        "examples_test": settings.examples_test,
+    }
+    wanted = sum(sizes.values())
+    if wanted > len(images):
+        raise InputError(
+            "task.examples_test",
+            settings.examples_test,
+            f"there are {len(images)} drawings of these classes: with "
+            f"{wanted - settings.examples_test} in the other splits use at most "
+            f"{max(0, len(images) - wanted + settings.examples_test)}",
+        )
+    tokens = (SIDE // settings.patch) ** 2
+    refuse_unfit_forms(attention, tokens)
+    weights = draw_heads(settings, attention)
+    order = stream(settings.seed, SPLIT_STREAM).permutation(len(images))
+    chosen = np.split(order[:wanted], np.cumsum(list(sizes.values()))[:-1])
+
+    def split_of(drawings: np.ndarray) -> Split:
+        inputs = patches_with_positions(images[drawings], settings.patch)
+        matrices = tuple(
+            factored_form(inputs, *of_layer, forms)
+            for of_layer, forms in zip(weights, chosen_forms(attention), strict=True)
+        )
+        return Split(inputs, one_hot(digits[drawings], settings.classes), matrices)
+
+    train, validation, test = (split_of(one) if one.size else None for one in chosen)
+    names = name_heads(attention)
+    return Task(train, test, names, name_paths(names), validation)
+
+
+def read_images(classes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Drawings of these classes [drawing, row, column] from 0 to 1, and their digits."""
+    from sklearn.datasets import load_digits  # only here: it takes a second
+
+    stored = load_digits()
+    kept = np.isin(stored.target, classes)
+    return stored.images[kept] / BRIGHTEST, stored.target[kept]
+
+
+def patches_with_positions(images: np.ndarray, patch: int) -> np.ndarray:
+    """Tokens [example, patch, pixel + position]: a patch in its place, and where that is."""
+    rows, columns = np.divmod(np.arange(SIDE**2), SIDE)
+    own = (rows // patch) * (SIDE // patch) + columns // patch
+    positions = np.arange((SIDE // patch) ** 2)
+    pixels = np.where(own == positions[:, None], images.reshape(len(images), 1, -1), 0.0)
+    one_hot_positions = np.broadcast_to(np.eye(positions.size), (len(images), *2 * positions.shape))
+    return np.concatenate([pixels, one_hot_positions], axis=-1)
+
+
+def one_hot(digits: np.ndarray, classes: tuple[int, ...]) -> np.ndarray:
+    """1 for the class and 0 for the others, less 1/classes: [example, output]."""
+    return (digits[:, None] == np.array(classes)).astype(np.float64) - 1.0 / len(classes)
+
+
+def draw_heads(settings: DigitsSection, attention: AttentionSection):
+    """W_Q and W_K, [head, key channel, channel] each, of every layer."""
+    layers = []
+    for layer, kinds in enumerate(attention.heads):
+        of_heads = [
+            query_and_key_weights(
+                kind,
+                SIDE,
+                settings.patch,
+                attention.inverse_temperature,
+                stream(settings.head_seed, HEAD_STREAM, layer, head),
+            )
+            for head, kind in enumerate(kinds)
+        ]
+        layers.append(tuple(np.stack(matrices) for matrices in zip(*of_heads, strict=True)))
+    return tuple(layers)
