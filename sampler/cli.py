@@ -41,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(arguments.handler(arguments))
     except KeyboardInterrupt:
-        return fail(arguments, "interrupted", ExitCode.INTERRUPTED)
+        text = "interrupted: `status` says where it stands, `resume` goes on"
+        return fail(arguments, text, ExitCode.INTERRUPTED)
     except (InputError, RequeueError) as problem:
         return fail(arguments, one_line(str(problem)), problem.exit_code)
     except OSError as problem:  # a full disk behind stdout, say: nothing of a run writes elsewhere

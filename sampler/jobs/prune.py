@@ -9,6 +9,7 @@ from sampler.errors import ExitCode, InputError
 from sampler.jobs.json_file import read_json, write_json
 from sampler.jobs.recipe import Recipe
 from sampler.jobs.storage import COMPARISON_FILE, read_theory
+from sampler.jobs.written import written_text
 from sampler.presentation.pruning import draw_pruning_figures, pruning_text
 from sampler.problem import Problem, make_problem
 from sampler.tasks.task import Task
@@ -39,8 +40,7 @@ def prune(directory: Path, recipe: Recipe, task: Task, orders: int, seed: int) -
     }
     write_json(directory / PRUNING_FILE, table)
     print(pruning_text(table))
-    for path in draw_pruning_figures(directory):
-        print(path)
+    print(written_text(draw_pruning_figures(directory)))
     return ExitCode.OK
 
 

@@ -31,6 +31,7 @@ from sampler.jobs.stages import (
 from sampler.jobs.storage import COMPARISON_FILE, DRAWS_FILE, THEORY_FILE, read_draws, read_theory
 from sampler.jobs.sweep_dataset import write_sweep_dataset
 from sampler.jobs.sweep_table import write_sweep_table
+from sampler.jobs.written import written_text
 from sampler.presentation.stored_run import has_results
 from sampler.presentation.summary import (
     comparison_text,
@@ -195,8 +196,7 @@ def figures(directory: Path) -> ExitCode:
 
     swept = load_recipe(directory / RECIPE_FILE).sweep
     draw = draw_sweep_figures if swept else draw_run_figures
-    for path in draw(directory):
-        print(path)
+    print(written_text(draw(directory)))
     return ExitCode.OK
 
 
@@ -207,8 +207,7 @@ def report(directory: Path, ended: ExitCode | None = None) -> ExitCode:
     """
     from sampler.presentation.report.write import write_report
 
-    for path in write_report(directory, ended):
-        print(path)
+    print(written_text(write_report(directory, ended)))
     return ExitCode.OK
 
 

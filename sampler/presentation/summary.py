@@ -122,7 +122,7 @@ def predictor_row(name: str, table: dict) -> str:
     theory, sampled, mcse = (np.array(table[k], dtype=float) for k in ("theory", "sampled", "mcse"))
     size = np.sqrt(np.mean(sampled**2))
     return row(
-        f"{name} (root mean square)",
+        f"{name}, root mean square",
         np.sqrt(np.mean(theory**2)),
         size,
         np.sqrt(np.mean(mcse**2)),

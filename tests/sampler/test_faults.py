@@ -152,6 +152,21 @@ def test_stopped_by_a_signal_and_resumed(stopped, workshop, tmp_path):
     assert_same_bits(directory, whole)
 
 
+def test_an_interrupt_leaves_in_good_order(workshop, tmp_path):
+    """Ctrl-C in the middle of compiled code: one line, no abort, and everything goes on."""
+    recipe, whole, _, cache = workshop
+    directory = tmp_path / "run"
+    process = start("run", recipe, "--out", directory, cache=cache)
+    wait_for_draws(process, directory)
+    process.send_signal(signal.SIGINT)
+    code, errors = finish(process)
+    assert code == ExitCode.INTERRUPTED, errors
+    last = errors.splitlines()[-1]
+    assert last.endswith("interrupted: `status` says where it stands, `resume` goes on")
+    assert command("resume", directory, cache=cache)[0] == ExitCode.OK
+    assert_same_bits(directory, whole)
+
+
 def test_second_signal_ends_at_once(workshop, tmp_path):
     process = start("run", workshop[0], "--out", tmp_path / "run", cache=tmp_path / "empty")
     while not (tmp_path / "run" / "theory.nc").exists() and process.poll() is None:

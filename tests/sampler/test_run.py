@@ -149,7 +149,8 @@ def test_stages_again_from_stored_results(finished, capsys):
     assert command("diagnose", directory) == ExitCode.OK
     assert "the samples can be trusted" in capsys.readouterr().out
     assert command("figures", directory) == ExitCode.OK
-    assert "order_parameter.png" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"figures in {directory / 'figures'}: order_parameter, " in out
     (directory / "report.html").unlink()
     assert command("report", directory) == ExitCode.OK
     assert "The samples can be trusted" in (directory / "report.html").read_text(encoding="utf-8")
