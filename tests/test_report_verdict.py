@@ -11,6 +11,7 @@ from sampler.presentation.report.citation import PAPERS, SOFTWARE
 from sampler.presentation.report.differences import difference, largest_by_chance
 from sampler.presentation.report.elements import Html, element
 from sampler.presentation.report.numbers import NO_BREAK, Number, count, percent
+from sampler.presentation.report.sweep_verdict import state_in_short
 from sampler.presentation.report.verdict import theory_verdict, trust_verdict
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -156,3 +157,19 @@ def split_names(authors: str) -> list[tuple[str, str]]:
     """Given and family names of `A. B, C. D and E. F`."""
     people = authors.replace(" and ", ", ").split(", ")
     return [tuple(person.rsplit(" ", 1)) for person in people]
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("not begun", "not begun"),
+        ("`run` finished with exit code 0", "finished"),
+        ("`run` finished with exit code 3", "exit code 3"),
+        (
+            "`run` interrupted after draw 3 of 9; go on with: resume x",
+            "interrupted after draw 3 of 9",
+        ),
+    ],
+)
+def test_the_state_of_a_point_fits_a_narrow_column(state, expected):
+    assert state_in_short(state) == expected

@@ -140,5 +140,14 @@ def _row(point: ReportedPoint) -> list[Content]:
         Number(worst(judged, "r_hat", max) if judged else None, digits=5),
         count(smallest),
         said[point.trusted],
-        point.state.split(";")[0].replace("`", ""),
+        state_in_short(point.state),
     ]
+
+
+def state_in_short(state: str) -> str:
+    """What `status` says in one or two words, for a narrow column."""
+    command, _, rest = state.rpartition("`")
+    if not command:
+        return state
+    phrase = rest.strip().split(";")[0]
+    return "finished" if phrase == "finished with exit code 0" else phrase.split(" with ")[-1]
