@@ -10,6 +10,7 @@ from sampler.mcmc.chunks import OBSERVATION_STREAM, Chunk
 from sampler.mcmc.settings import ChainSettings
 from sampler.posterior.importance import ImportanceDraws, importance_draws
 from sampler.posterior.resampling import systematic_resampling
+from sampler.posterior.side_by_side import side_by_side
 from sampler.posterior.space import SampledSpace
 from theory import LearningProblem
 
@@ -78,14 +79,14 @@ def draw_independently(
 
 
 def _observe(space: SampledSpace, unflatten, keys, points):
-    """What every draw says, a few draws side by side."""
+    """What every draw says."""
 
     @jax.jit
     def all_draws(keys, points, observed):
         return jax.lax.map(
             lambda one: space.observe(one[0], unflatten(one[1]), *observed),
             (keys, points),
-            batch_size=OBSERVED_TOGETHER,
+            batch_size=side_by_side(OBSERVED_TOGETHER),
         )
 
     return all_draws(keys, points, space.observed)

@@ -18,6 +18,7 @@ from sampler.errors import InputError
 from sampler.posterior.input_weights import draw_input_weights
 from sampler.posterior.order_parameter_model import bartlett_matrices_at
 from sampler.posterior.orthonormal_rows import orthonormal_rows
+from sampler.posterior.side_by_side import side_by_side
 from sampler.posterior.standard_normals import standard_normals
 from sampler.posterior.wishart_chain import bartlett_shapes, chain_factors
 from theory.architecture import Architecture
@@ -119,13 +120,13 @@ def refuse_unusable_count(
         )
 
 
-def batch_size(problem: LearningProblem, total: int) -> int:
-    """Draws made side by side: as many as fit into BATCH_BYTES."""
+def batch_size(problem: LearningProblem, total: int) -> int | None:
+    """Draws made side by side, where any are: as many as fit into BATCH_BYTES."""
     architecture, item = problem.architecture, problem.attended.dtype.itemsize
     examples, rank = problem.labels.size, bartlett_shapes(architecture)[0].rank
     renormalised = examples * rank * architecture.channels
     numbers = 4 * architecture.weight_count + 4 * examples**2 + renormalised
-    return int(max(1, min(total, BATCH_BYTES // (item * numbers))))
+    return side_by_side(int(max(1, min(total, BATCH_BYTES // (item * numbers)))))
 
 
 @partial(jax.jit, static_argnames=("architecture", "batch"))

@@ -5,11 +5,11 @@ import os
 import platform
 import sys
 
-NAMES = ("gradients", "floor", "theory", "pooling", "race", "paths", "importance")
+NAMES = ("gradients", "floor", "theory", "pooling", "race", "scale", "paths", "importance")
 # Batches of importance draws and large matrices use all cores. Elsewhere one gradient gets one
 # thread: the figure that matters when several chains run, and one that other work on the machine
 # disturbs least. Both are read when JAX and NumPy start.
-if sys.argv[1:2] not in (["importance"], ["paths"]):
+if sys.argv[1:2] not in (["importance"], ["paths"], ["scale"]):
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -27,12 +27,13 @@ from tests.benchmarks.gradient_floor import measure_floor  # noqa: E402
 from tests.benchmarks.importance_rate import measure_importance  # noqa: E402
 from tests.benchmarks.many_paths import measure_many_paths  # noqa: E402
 from tests.benchmarks.pooled_attention import measure_pooling  # noqa: E402
+from tests.benchmarks.scale import measure_scale  # noqa: E402
 from tests.benchmarks.space_race import RACES, race_ratios, race_table, run_race  # noqa: E402
 from tests.benchmarks.theory_solve import measure_theory  # noqa: E402
 
 
 def main() -> None:
-    """Run the benchmarks that are asked for, all but the last two by default."""
+    """Run the benchmarks that are asked for, all but the last three by default."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--widths", type=int, nargs="+", default=[10, 100, 300], metavar="N")
@@ -47,7 +48,7 @@ def main() -> None:
         f"numpyro {numpyro.__version__}",
         flush=True,
     )
-    for name in arguments.names or NAMES[:-2]:
+    for name in arguments.names or NAMES[:-3]:
         print(f"\n{name}\n", flush=True)
         for line in BENCHMARKS[name](arguments):
             print(line, flush=True)
@@ -77,6 +78,7 @@ BENCHMARKS = {
     "theory": lambda arguments: [measure_theory(arguments.repetitions)],
     "pooling": lambda arguments: measure_pooling(arguments.repetitions),
     "race": race,
+    "scale": lambda arguments: measure_scale(arguments.repetitions),
     "paths": lambda _: measure_many_paths(),
     "importance": lambda arguments: [
         measure_importance([10, 100, 1000, 10_000], arguments.repetitions)

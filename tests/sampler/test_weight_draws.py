@@ -1,6 +1,9 @@
 """Exact weights from draws of the order parameters: overlaps, joint law, residuals, predictions."""
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +27,7 @@ from sampler.posterior.orthonormal_rows import orthonormal_rows
 from sampler.posterior.weight_draws import draw_weights, weight_draws
 from sampler.posterior.wishart_chain import bartlett_shapes
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
+from tests.commands import environment
 from tests.problems import ARCHITECTURES, random_problem, random_weights
 from theory import Architecture
 from theory.predictor import Predictor
@@ -377,3 +381,33 @@ def test_residuals_of_a_run_are_those_its_order_parameters_predict(rng):
     difference = mean_of((on_test - centre) ** 2 - collapsed)
     assert_within_mcse(difference.value, 0.0, difference.mcse, what="predictor variance")
     assert np.all(variance_of(on_test).value > 0)
+
+
+ENDLESS = """
+import jax
+jax.config.update("jax_enable_x64", True)
+import numpy as np
+from sampler.posterior.weight_draws import weight_draws
+from tests.problems import ARCHITECTURES, random_problem
+from tests.sampler.test_weight_draws import prior_positions
+rng = np.random.default_rng(0)
+for name in ("one layer", "two layers", "three layers"):
+    problem = random_problem(ARCHITECTURES[name], rng)
+    weight_draws(problem, prior_positions(rng, problem.architecture, 4, 4000), 4000, 0)
+"""
+
+
+@pytest.mark.slow
+def test_many_draws_come_to_an_end_on_a_busy_machine():
+    """Batches of factorisations inside one compiled function once waited for each other."""
+    root = Path(__file__).parents[2]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", ENDLESS], cwd=root, env=environment(None))
+        for _ in range(2)
+    ]
+    try:
+        assert [process.wait(timeout=240) for process in processes] == [0, 0]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()

@@ -1,0 +1,200 @@
+"""How the cost of theory and sampling grows: log–log slopes in N, P, paths, D and T, and memory."""
+
+import math
+import resource
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sampler.posterior.mode import Unflatten
+from sampler.posterior.order_parameter_model import factors_at, label_log_likelihood, log_prior
+from tests.problems import problem_of_many_paths
+from theory import LearningProblem, OrderParameters, attended_inputs, solve_saddle_point
+from theory.action import entropy_terms
+from theory.order_parameters import from_log_cholesky, to_log_cholesky
+
+EXAMPLES, HEADS, WIDTH = 300, (4, 4), 100
+SECONDS_PER_MEASUREMENT = 0.4
+HEADS_OF = {4: (2, 2), 16: (4, 4), 64: (8, 8), 256: (16, 16)}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Seconds [repetition] at every size, and the sizes that a slope is fitted to."""
+
+    name: str
+    sizes: tuple[int, ...]
+    seconds: np.ndarray
+
+    @property
+    def slope(self) -> tuple[float, float]:
+        """Exponent of seconds in size, and its error by the scatter about the power law.
+
+        The error is that of a straight line through the logarithms of medians, or half the range of
+        the local slopes of repetitions, whichever is larger.
+        """
+        x, y = np.log(self.sizes), np.log(self.seconds)
+        middle = np.median(y, axis=0)
+        away = x - x.mean()
+        slope = float(away @ middle / (away @ away))
+        rest = middle - middle.mean() - slope * away
+        freedom = max(1, len(x) - 2)
+        fit = math.sqrt(float(rest @ rest) / freedom / float(away @ away))
+        each = (y - y.mean(axis=1, keepdims=True)) @ away / (away @ away)
+        return slope, max(fit, float(each.std(ddof=1)))
+
+    def row(self) -> str:
+        middle = np.median(self.seconds, axis=0)
+        cells = ", ".join(
+            f"{size}: {1e3 * one:.3g}" for size, one in zip(self.sizes, middle, strict=True)
+        )
+        slope, error = self.slope
+        return f"| {self.name} | {cells} | {slope:.2f} ± {error:.2f} |"
+
+
+def problem_of(
+    *, width=WIDTH, examples=EXAMPLES, heads=HEADS, channels=64, seed=0
+) -> LearningProblem:
+    """Paths share half their inputs, in any number of channels."""
+    if channels == 64:
+        return problem_of_many_paths(
+            np.random.default_rng(seed), width, examples=examples, heads=heads
+        )
+    base = problem_of(width=width, examples=examples, heads=heads, seed=seed)
+    rng = np.random.default_rng(seed)
+    attended = rng.standard_normal((examples, 1, channels))
+    attended = attended + 0.5 * rng.standard_normal((examples, base.attended.shape[1], channels))
+    architecture = replace(base.architecture, channels=channels)
+    return replace(base, architecture=architecture, attended=jnp.asarray(attended))
+
+
+def repeated(call: Callable[[], object]) -> Callable[[], float]:
+    """A function that says how many seconds one call takes, compiled before."""
+    jax.block_until_ready(call())
+    started = time.perf_counter()
+    jax.block_until_ready(call())
+    once = time.perf_counter() - started
+    count = max(1, min(2000, int(SECONDS_PER_MEASUREMENT / max(once, 1e-6))))
+
+    def measure() -> float:
+        started = time.perf_counter()
+        for _ in range(count):
+            result = call()
+        jax.block_until_ready(result)
+        return (time.perf_counter() - started) / count
+
+    return measure
+
+
+def collapsed_gradient(problem: LearningProblem) -> Callable[[], object]:
+    """Value and gradient of the sampled density, in Bartlett coordinates."""
+    architecture, unflatten = problem.architecture, Unflatten.of(problem.architecture)
+
+    @jax.jit
+    def value_and_gradient(point, energy):
+        def log_density(point):
+            position = unflatten(point)
+            likelihood = label_log_likelihood(energy, factors_at(position, architecture)[0])
+            return likelihood + log_prior(position, architecture)
+
+        return jax.value_and_grad(log_density)(point)
+
+    point = jnp.asarray(np.random.default_rng(1).standard_normal(sum(unflatten.sizes)) * 0.1)
+    return lambda: value_and_gradient(point, problem.energy)
+
+
+def action_gradient(problem: LearningProblem) -> Callable[[], object]:
+    """Value and gradient of the action, one step of a first-order solver."""
+    architecture = problem.architecture
+    sizes = architecture.order_parameter_sizes
+
+    @jax.jit
+    def value_and_gradient(point, energy):
+        def action(point):
+            order_parameters = from_log_cholesky(point, sizes)
+            entropy = entropy_terms(
+                order_parameters,
+                architecture.heads,
+                architecture.widths,
+                architecture.order_parameter_variances,
+            )
+            return entropy + energy(order_parameters.factors[0])
+
+        return jax.value_and_grad(action)(point)
+
+    point = to_log_cholesky(OrderParameters.gp_limit(architecture))
+    return lambda: value_and_gradient(point, problem.energy)
+
+
+def attention_paths(tokens: int) -> Callable[[], object]:
+    """ξ of the four-path network from inputs and attention with so many tokens."""
+    rng = np.random.default_rng(0)
+    inputs = jnp.asarray(rng.standard_normal((100, tokens, 64)))
+    attention = tuple(jnp.asarray(rng.random((100, 2, tokens, tokens))) for _ in range(2))
+    call = jax.jit(partial(attended_inputs, readout="mean"))
+    return lambda: call(inputs, attention)
+
+
+CURVES = (
+    ("collapsed gradient, N", collapsed_gradient, "width", (30, 100, 1000, 10_000, 1_000_000)),
+    ("action gradient, N", action_gradient, "width", (30, 100, 1000, 10_000, 1_000_000)),
+    ("collapsed gradient, P", collapsed_gradient, "examples", (500, 1000, 2000, 5000)),
+    ("action gradient, P", action_gradient, "examples", (500, 1000, 2000, 5000)),
+    ("collapsed gradient, paths", collapsed_gradient, "paths", (4, 16, 64, 256)),
+    ("action gradient, paths", action_gradient, "paths", (4, 16, 64, 256)),
+    ("collapsed gradient, D", collapsed_gradient, "channels", (32, 128, 512, 2048)),
+    ("path inputs, T", attention_paths, "tokens", (64, 128, 256, 512)),
+)
+
+
+def measure_scale(repetitions: int) -> Iterator[str]:
+    """Lines of two tables: cost curves with their slopes, and whole solves with their memory."""
+    yield "| what, against | milliseconds, median | slope |"
+    yield "|---|---|---|"
+    for name, make, key, sizes in CURVES:
+        with jax.enable_x64(True):
+            measures = [repeated(made(make, key, size)) for size in sizes]
+            seconds = np.array(
+                [[measure() for measure in measures] for _ in range(max(3, repetitions // 2))]
+            )
+            yield Curve(name, sizes, seconds).row()
+            jax.clear_caches()
+    yield "\n| saddle point | P | paths | coordinates | seconds | converged | peak GiB |"
+    yield "|---|---|---|---|---|---|---|"
+    for label, problem in (
+        ("P = 5000, four paths", partial(problem_of, examples=5000, heads=(2, 2))),
+        ("256 paths", partial(problem_of, examples=500, heads=(16, 16), width=1000)),
+    ):
+        with jax.enable_x64(True):
+            yield solve_row(label, problem())
+
+
+def made(make, key: str, size: int) -> Callable[[], object]:
+    """The call to be measured at one size."""
+    if key == "tokens":
+        return make(size)
+    if key == "paths":
+        return make(problem_of(heads=HEADS_OF[size], width=1000))
+    if key == "examples":
+        return make(problem_of(examples=size, heads=(2, 2)))
+    return make(problem_of(**{key: size}))
+
+
+def solve_row(label: str, problem: LearningProblem) -> str:
+    """One solve from nothing, compilation included."""
+    started = time.perf_counter()
+    saddle = solve_saddle_point(problem)
+    seconds = time.perf_counter() - started
+    # On Linux in KiB, of the whole process so far.
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    architecture = problem.architecture
+    return (
+        f"| {label} | {problem.labels.shape[0]} | {architecture.path_count} | "
+        f"{architecture.coordinate_count} | {seconds:.0f} | "
+        f"{'yes' if saddle.converged else saddle.explain()} | {peak:.1f} |"
+    )
