@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from sampler.analysis.head_distances import HeadDistances
 from sampler.jobs.recipe import Recipe
 from sampler.tasks.task import Split, Task
-from sampler.token_problem import TokenProblem, make_token_problem
+from sampler.token_problem import TokenProblem, hyper_priors_of, make_token_problem
 from sampler.transformer.frozen import FrozenNetwork
 from theory import Architecture, LearningProblem, attended_inputs, pair_matrices
 
@@ -77,6 +77,7 @@ def make_problem(recipe: Recipe, task: Task) -> AnyProblem:
         attend_split(task.train, readout, task.pairs),
         jnp.asarray(task.train.labels),
         recipe.posterior.temperature,
+        hyper_priors_of(recipe),
     )
     validation = task.validation
     return Problem(

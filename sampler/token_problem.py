@@ -10,6 +10,7 @@ from sampler.jobs.recipe import Recipe
 from sampler.tasks.task import Split, Task
 from sampler.token_network import TokenNetwork
 from theory.architecture import Architecture
+from theory.hyper_priors import KNOWN, HyperPriors
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class TokenProblem:
     head_names: tuple[tuple[str, ...], ...]
     validation: TokenSplit | None = None
     labels_validation: Float[np.ndarray, "validation output"] | None = None
+    hyper_priors: HyperPriors = KNOWN
 
     @property
     def architecture(self) -> Architecture:
@@ -85,4 +87,11 @@ def make_token_problem(recipe: Recipe, task: Task, architecture: Architecture) -
         task.head_names,
         None if validation is None else TokenSplit.of(validation),
         None if validation is None else validation.labels,
+        hyper_priors_of(recipe),
     )
+
+
+def hyper_priors_of(recipe: Recipe) -> HyperPriors:
+    """How far the recipe's temperature and variances are known."""
+    posterior = recipe.posterior
+    return HyperPriors(posterior.temperature_spread, posterior.variance_spread)

@@ -17,15 +17,26 @@ from numpyro.infer.hmc import hmc
 from numpyro.infer.util import log_density
 
 from sampler.network import overlaps, path_weights, predict
+from sampler.posterior.hyper_parameters import (
+    TEMPERATURE,
+    VARIANCES,
+    energy_at,
+    hyper_prior_sites,
+    temperature_ratio,
+    weights_at,
+)
 from sampler.posterior.order_parameter_model import (
-    bartlett_prior,
     factors_at,
+    kernel_factor,
     label_log_likelihood,
+    likelihood_factor,
     order_parameter_model,
+    site_priors,
 )
 from sampler.posterior.upper_weight_model import upper_weight_model
 from sampler.posterior.weight_model import weight_model
 from theory import Architecture, LabelEnergy, Predictor, path_features, path_kernels
+from theory.hyper_priors import KNOWN, HyperPriors
 
 WARMUP, KEPT, THINNING, BINS = 200, 63, 5, 16
 
@@ -40,6 +51,8 @@ class CalibrationProblem:
     temperature: float
     believed_architecture: Architecture
     believed_temperature: float
+    hyper_priors: HyperPriors = KNOWN
+    believed_hyper_priors: HyperPriors = KNOWN
 
     @classmethod
     def small(cls, seed: int = 0) -> "CalibrationProblem":
@@ -53,6 +66,15 @@ class CalibrationProblem:
     def misjudging_temperature(self, factor: float) -> "CalibrationProblem":
         return replace(self, believed_temperature=self.temperature * factor)
 
+    def with_hyper_priors(self, hyper_priors: HyperPriors) -> "CalibrationProblem":
+        return replace(self, hyper_priors=hyper_priors, believed_hyper_priors=hyper_priors)
+
+    def misjudging_spreads(self, factor: float) -> "CalibrationProblem":
+        """The sampler takes temperature and variances to be better, or less well, known."""
+        priors = self.hyper_priors
+        believed = HyperPriors(factor * priors.temperature_spread, factor * priors.variance_spread)
+        return replace(self, believed_hyper_priors=believed)
+
     def misjudging_degrees(self, more: int) -> "CalibrationProblem":
         """The sampler takes every layer to be wider than it is, at the same mean overlap."""
         widths = tuple(width + more for width in self.architecture.widths)
@@ -60,16 +82,24 @@ class CalibrationProblem:
 
 
 def simulate(key, problem: CalibrationProblem) -> tuple[dict, jax.Array]:
-    """Weights from the prior, and labels from these weights."""
+    """A position from the prior in the space of all weights, and labels from these weights."""
     arch = problem.architecture
-    keys = jax.random.split(key, len(arch.weight_shapes) + 1)
-    weights = {
+    keys = jax.random.split(key, len(arch.weight_shapes) + 2)
+    position = {
         name: arch.weight_variances[name] ** 0.5 * jax.random.normal(k, shape)
         for k, (name, shape) in zip(keys, arch.weight_shapes.items(), strict=False)
     }
-    clean = predict(weights, jnp.asarray(problem.attended), arch)
+    position |= draw_sites(keys[-2], hyper_prior_sites(problem.hyper_priors, arch, jnp.float64))
+    clean = predict(weights_at(position, arch), jnp.asarray(problem.attended), arch)
     noise = jax.random.normal(keys[-1], clean.shape)
-    return weights, clean + problem.temperature**0.5 * noise
+    temperature = problem.temperature * temperature_ratio(position)
+    return position, clean + temperature**0.5 * noise
+
+
+def draw_sites(key, priors: dict) -> dict:
+    """One draw of every site from its prior."""
+    keys = jax.random.split(key, len(priors) + 1)
+    return {n: site.sample(k) for k, (n, site) in zip(keys, priors.items(), strict=False)}
 
 
 class WeightCalibration:
@@ -81,22 +111,29 @@ class WeightCalibration:
         self.test = jnp.asarray(problem.attended_test)
 
     def start(self, key) -> dict:
-        return draw_prior_weights(key, self.believed, tuple(self.believed.weight_shapes))
+        return draw_prior_weights(key, self.problem, tuple(self.believed.weight_shapes))
 
     def log_density(self, position, labels):
-        arguments = (self.attended, labels, self.problem.believed_temperature, self.believed)
+        temperature, hyper_priors = (
+            self.problem.believed_temperature,
+            self.problem.believed_hyper_priors,
+        )
+        arguments = (self.attended, labels, temperature, self.believed, hyper_priors)
         return log_density(weight_model, arguments, {}, position)[0]
 
-    def truth(self, key, weights, labels):
-        return self.quantities(weights, labels, self.problem.architecture)
+    def truth(self, key, position, labels):
+        return self.quantities(position, labels, self.problem.architecture)
 
     def drawn(self, key, position, labels):
         return self.quantities(position, labels, self.believed)
 
-    def quantities(self, weights, labels, architecture):
+    def quantities(self, position, labels, architecture):
+        weights = weights_at(position, architecture)
         residual = predict(weights, self.attended, architecture) - labels
         prediction = predict(weights, self.test, architecture)[0, 0]
-        return stacked(overlaps(weights, architecture), prediction, -jnp.sum(residual**2))
+        temperature = self.problem.believed_temperature * temperature_ratio(position)
+        likelihood = -jnp.sum(residual**2 / temperature + jnp.log(temperature)) / 2.0
+        return stacked(overlaps(weights, architecture), prediction, likelihood, position)
 
 
 class IntegratedCalibration:
@@ -112,15 +149,16 @@ class IntegratedCalibration:
     def energy(self, labels) -> LabelEnergy:
         return LabelEnergy(self.kernels, labels, self.problem.believed_temperature)
 
-    def truth(self, key, weights, labels):
+    def truth(self, key, position, labels):
         arch = self.problem.architecture
-        factor = path_weights(weights, arch)[0] / arch.widths[0] ** 0.5
+        weights = weights_at(position, arch)
+        factor = kernel_factor(path_weights(position, arch)[0] / arch.widths[0] ** 0.5, position)
         prediction = predict(weights, jnp.asarray(self.problem.attended_test), arch)[0, 0]
-        likelihood = label_log_likelihood(self.energy(labels), factor)
-        return stacked(overlaps(weights, arch), prediction, likelihood)
+        likelihood = label_log_likelihood(energy_at(self.energy(labels), position), factor)
+        return stacked(overlaps(weights, arch), prediction, likelihood, position)
 
-    def finish(self, key, factor, matrices, labels):
-        energy = self.energy(labels)
+    def finish(self, key, factor, matrices, labels, position):
+        energy = energy_at(self.energy(labels), position)
         cross = path_kernels(
             jnp.asarray(self.problem.attended_test),
             jnp.asarray(self.problem.attended),
@@ -129,24 +167,25 @@ class IntegratedCalibration:
         gram = jnp.einsum("xpi,xqi->xpq", self.test, self.test)
         predictor = Predictor(energy, cross, gram)
         sample = predictor.with_sample(key, factor, self.train, self.test)[2]
-        return stacked(matrices, sample[0, 0], label_log_likelihood(energy, factor))
+        likelihood = label_log_likelihood(energy, factor)
+        return stacked(matrices, sample[0, 0], likelihood, position)
 
 
 class OrderParameterCalibration(IntegratedCalibration):
     """The collapsed space."""
 
     def start(self, key) -> dict:
-        prior = bartlett_prior(self.believed, jnp.float64)
-        keys = jax.random.split(key, len(prior))
-        return {n: site.sample(k) for k, (n, site) in zip(keys, prior.items(), strict=True)}
+        priors = site_priors(self.believed, jnp.float64, self.problem.believed_hyper_priors)
+        return draw_sites(key, priors)
 
     def log_density(self, position, labels):
-        arguments = (self.energy(labels), self.believed)
+        arguments = (self.energy(labels), self.believed, self.problem.believed_hyper_priors)
         return log_density(order_parameter_model, arguments, {}, position)[0]
 
     def drawn(self, key, position, labels):
-        factors = factors_at(position, self.believed)
-        return self.finish(key, factors[0], tuple(f @ f.T for f in factors), labels)
+        matrices = tuple(f @ f.T for f in factors_at(position, self.believed))
+        factor = likelihood_factor(position, self.believed)
+        return self.finish(key, factor, matrices, labels, position)
 
 
 class UpperWeightCalibration(IntegratedCalibration):
@@ -154,33 +193,42 @@ class UpperWeightCalibration(IntegratedCalibration):
 
     def start(self, key) -> dict:
         names = tuple(name for name in self.believed.weight_shapes if name != "V_0")
-        return draw_prior_weights(key, self.believed, names)
+        return draw_prior_weights(key, self.problem, names)
 
     def log_density(self, position, labels):
-        arguments = (self.energy(labels), self.believed)
+        arguments = (self.energy(labels), self.believed, self.problem.believed_hyper_priors)
         return log_density(upper_weight_model, arguments, {}, position)[0]
 
     def drawn(self, key, position, labels):
-        factor = path_weights(position, self.believed)[0] / self.believed.widths[0] ** 0.5
-        return self.finish(key, factor, overlaps(position, self.believed), labels)
+        below = path_weights(position, self.believed)[0] / self.believed.widths[0] ** 0.5
+        matrices = overlaps(weights_at(position, self.believed), self.believed)
+        return self.finish(key, kernel_factor(below, position), matrices, labels, position)
 
 
-def draw_prior_weights(key, architecture: Architecture, names: tuple[str, ...]) -> dict:
-    keys = jax.random.split(key, len(names))
-    return {
+def draw_prior_weights(key, problem: CalibrationProblem, names: tuple[str, ...]) -> dict:
+    """Weights of the believed network, and its hyper-parameters, as sites of its models."""
+    architecture = problem.believed_architecture
+    keys = jax.random.split(key, len(names) + 1)
+    weights = {
         name: architecture.weight_variances[name] ** 0.5
         * jax.random.normal(k, architecture.weight_shapes[name])
-        for k, name in zip(keys, names, strict=True)
+        for k, name in zip(keys, names, strict=False)
     }
+    priors = hyper_prior_sites(problem.believed_hyper_priors, architecture, jnp.float64)
+    return weights | draw_sites(keys[-1], priors)
 
 
-def stacked(matrices, prediction, log_likelihood):
-    """[quantity]: two elements of U_1, U_a, a predictor, the log likelihood."""
+def stacked(matrices, prediction, log_likelihood, position):
+    """[quantity]: two elements of U_1, U_a, a predictor, the log likelihood, what has a prior."""
     lowest, readout = matrices[0], matrices[-1]
-    return jnp.stack([lowest[0, 0], lowest[1, 0], readout[0, 0], prediction, log_likelihood])
+    known = [lowest[0, 0], lowest[1, 0], readout[0, 0], prediction, log_likelihood]
+    sampled = [position[TEMPERATURE][0]] if TEMPERATURE in position else []
+    sampled += [position[VARIANCES][0], position[VARIANCES][-1]] if VARIANCES in position else []
+    return jnp.stack([*known, *sampled])
 
 
 QUANTITIES = ("U_1[0, 0]", "U_1[1, 0]", "u_a", "predictor", "log likelihood")
+HYPER_PARAMETERS = ("temperature", "variance of V_0", "variance of a")
 
 
 def calibration_ranks(space, problem: CalibrationProblem, data_sets: int, seed: int) -> np.ndarray:
@@ -193,7 +241,7 @@ def calibration_ranks(space, problem: CalibrationProblem, data_sets: int, seed: 
 
     def one_data_set(key):
         keys = jax.random.split(key, 5)
-        weights, labels = simulate(keys[0], problem)
+        position, labels = simulate(keys[0], problem)
         state = initialise(
             space.start(keys[1]), num_warmup=WARMUP, model_args=(labels,), rng_key=keys[2],
             target_accept_prob=0.9, max_tree_depth=7,
@@ -208,7 +256,7 @@ def calibration_ranks(space, problem: CalibrationProblem, data_sets: int, seed: 
 
         state = jax.lax.fori_loop(0, WARMUP, advance, state)
         _, drawn = jax.lax.scan(keep, state, jax.random.split(keys[3], KEPT))
-        return jnp.sum(drawn < space.truth(keys[4], weights, labels), axis=0)
+        return jnp.sum(drawn < space.truth(keys[4], position, labels), axis=0)
 
     keys = jax.random.split(jax.random.key(seed), data_sets)
     return np.asarray(jax.jit(jax.vmap(one_data_set))(keys))
@@ -218,7 +266,8 @@ def uniformity(ranks: np.ndarray) -> dict[str, float]:
     """χ² p-value of uniform ranks for every quantity."""
     per_bin = (KEPT + 1) // BINS
     p_values = {}
-    for name, column in zip(QUANTITIES, ranks.T, strict=True):
+    names = QUANTITIES if ranks.shape[1] == len(QUANTITIES) else QUANTITIES + HYPER_PARAMETERS
+    for name, column in zip(names, ranks.T, strict=True):
         counts = np.bincount(column // per_bin, minlength=BINS)
         p_values[name] = float(scipy.stats.chisquare(counts).pvalue)
     return p_values

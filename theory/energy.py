@@ -41,9 +41,9 @@ class LabelEnergy:
         return NoisyKernel.factorise(self.kernels.kernel(factor), self.temperature)
 
     def __call__(self, factor: Float[Array, "_row _rank"]) -> Float[Array, ""]:
-        """E(F Fᵀ); its derivative is the hand-written one of `energy_and_gradient`.
+        """E(F Fᵀ); its derivative is the hand-written one of `energy_and_gradients`.
 
-        Derivatives are with respect to F alone: data and temperature count as constants.
+        Derivatives are with respect to F and 𝒯: data count as constants.
         """
         return _energy(self, factor)
 
@@ -56,20 +56,21 @@ def _energy(energy: LabelEnergy, factor):
 
 @_energy.defjvp
 def _energy_jvp(primals, tangents):
-    # Only U_1 is ever differentiated: data and temperature are held fixed.
+    # Data are never differentiated.
     energy, factor = primals
-    value, gradient = energy_and_gradient(energy, factor)
-    return value, jnp.vdot(gradient, tangents[1])
+    value, gradient, by_temperature = energy_and_gradients(energy, factor)
+    along = jnp.vdot(gradient, tangents[1]) + by_temperature * tangents[0].temperature
+    return value, along
 
 
-def energy_and_gradient(
+def energy_and_gradients(
     energy: LabelEnergy, factor: Float[Array, "row rank"]
-) -> tuple[Float[Array, ""], Float[Array, "row rank"]]:
-    """E and ∂E/∂F from one Cholesky factor.
+) -> tuple[Float[Array, ""], Float[Array, "row rank"], Float[Array, ""]]:
+    """E, ∂E/∂F and ∂E/∂𝒯 from one Cholesky factor.
 
-    dE = Tr(R dK) with R = (K + 𝒯)⁻¹ − ααᵀ and α = (K + 𝒯)⁻¹ y. R is formed once and pulled back
-    through the assembly of K, which is linear in U_1: autodiff of the Cholesky factor would cost
-    several times more.
+    dE = Tr(R dK) + Tr(R) d𝒯 with R = (K + 𝒯)⁻¹ − ααᵀ and α = (K + 𝒯)⁻¹ y. R is formed once and
+    pulled back through the assembly of K, which is linear in U_1: autodiff of the Cholesky factor
+    would cost several times more.
     """
     kernel, pull_back = energy.kernels.kernel_and_pull_back(factor)
     noisy = NoisyKernel.factorise(kernel, energy.temperature)
@@ -77,7 +78,8 @@ def energy_and_gradient(
     whitened = inverse_factor @ energy.flat_labels
     alpha = whitened @ inverse_factor
     residual = gram_of_lower(inverse_factor) - jnp.outer(alpha, alpha)
-    return noisy.log_determinant + whitened @ whitened, pull_back(residual)
+    value = noisy.log_determinant + whitened @ whitened
+    return value, pull_back(residual), jnp.trace(residual)
 
 
 def energy_hessian(

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from theory.architecture import Architecture
 from theory.attended_inputs import path_features
 from theory.energy import LabelEnergy
+from theory.hyper_priors import KNOWN, HyperPriors
 from theory.path_kernels import path_kernels
 
 
@@ -19,9 +20,10 @@ from theory.path_kernels import path_kernels
 class LearningProblem:
     """One architecture with its training data, the common ground of theory and samplers.
 
-    attended     ξ^π(x_μ) [example, path, channel]
-    labels       y [example, output]
-    temperature  𝒯, the variance of the likelihood
+    attended      ξ^π(x_μ) [example, path, channel]
+    labels        y [example, output]
+    temperature   𝒯, the variance of the likelihood
+    hyper_priors  how far temperature and prior variances are known
 
     Raises ValueError when shapes disagree with the architecture, a number is not finite, or the
     temperature is not positive.
@@ -31,6 +33,7 @@ class LearningProblem:
     attended: Float[Array, "example path channel"]
     labels: Float[Array, "example output"]
     temperature: float
+    hyper_priors: HyperPriors = KNOWN
 
     def __post_init__(self) -> None:
         arch = self.architecture

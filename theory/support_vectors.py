@@ -29,7 +29,11 @@ from theory.tube_regression import solve_tube_regression
 
 @dataclass(frozen=True)
 class SupportVectorAttention:
-    """Attention whose values solve a regression; `residual` is the largest violation, in labels."""
+    """Attention whose values solve a regression.
+
+    `residual` is the largest violation of the optimality conditions, `rounding` what rounding can
+    add to y − f(k) whenever it is computed, both in units of the labels.
+    """
 
     keys: Float[np.ndarray, "key channel"]
     labels: Float[np.ndarray, "key value_channel"]
@@ -37,6 +41,7 @@ class SupportVectorAttention:
     tube: float
     similarity: Similarity
     residual: float
+    rounding: float
 
     @property
     def values(self) -> Float[np.ndarray, "key value_channel"]:
@@ -50,9 +55,9 @@ class SupportVectorAttention:
 
     @property
     def inside_tube(self) -> Bool[np.ndarray, "key value_channel"]:
-        """Where |y − f(k)| < ε by more than the residual can explain."""
+        """Where |y − f(k)| < ε by more than residual and rounding can explain."""
         errors = self.labels - self.regressor(self.keys)
-        return np.abs(errors) < self.tube - self.residual
+        return np.abs(errors) < self.tube - self.residual - self.rounding
 
     def regressor(
         self, queries: Float[np.ndarray, "query channel"]
@@ -88,6 +93,7 @@ def support_vector_attention(
         tube=tube,
         similarity=similarity,
         residual=max(channel.residual for channel in channels),
+        rounding=max(channel.rounding for channel in channels),
     )
 
 

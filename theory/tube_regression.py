@@ -24,10 +24,15 @@ NEWTON_STEPS = 50
 
 @dataclass(frozen=True)
 class TubeRegression:
-    """Coefficients β, and the largest violation of the optimality conditions in units of y."""
+    """Coefficients β, how far they violate the optimality conditions, and how far rounding may.
+
+    `residual` is the largest violation, `rounding` the largest rounding
+    error of y − Gβ, both in units of y.
+    """
 
     coefficients: Float[np.ndarray, " key"]
     residual: float
+    rounding: float
 
 
 def solve_tube_regression(
@@ -70,7 +75,7 @@ def solve_tube_regression(
         residual = violation(kernel, labels, tube, bound, coefficients)
         allowed = rounding_of_fit(kernel, labels, tube, coefficients)
         if residual <= allowed:
-            return TubeRegression(coefficients, residual)
+            return TubeRegression(coefficients, residual, allowed)
     raise RuntimeError(
         f"residual = {residual:.3g} after {PROXIMAL_STEPS} proximal steps: must be at most "
         f"{allowed:.3g}; lower the bound, widen the tube, or move keys apart that are nearly equal"

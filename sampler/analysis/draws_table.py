@@ -14,6 +14,7 @@ from sampler.analysis.labels import (
 from sampler.analysis.long_names import with_long_names
 from sampler.analysis.validation import validation_draws, validation_predictors
 from sampler.mcmc.draws import BatchMoments, DrawCollector
+from sampler.posterior.hyper_parameters import OBSERVED
 from sampler.posterior.weight_draws import WeightDraws
 from sampler.problem import AnyProblem
 from sampler.token_problem import TokenProblem
@@ -53,9 +54,9 @@ def draws_tree(
     if weights is not None:
         groups["posterior_weights"] = weights_table(problem, weights).assign_attrs(attributes)
     if isinstance(problem, TokenProblem):
-        validation = None if validated is None else validation_predictors(problem, validated)
+        validation = None if validated is None else validation_predictors(problem, validated, drawn)
     else:
-        validation = validation_draws(problem, drawn["order_parameter"])
+        validation = validation_draws(problem, drawn)
     if validation is not None:
         groups["validation"] = validation.assign_attrs(attributes)
     for name, moments in collected.moments.items():
@@ -82,6 +83,7 @@ def quantity_dimensions(name: str, architecture: Architecture) -> tuple[str, ...
     if name.startswith("bartlett_"):
         return (f"{name}_entry",)
     known = dict(order_parameter_dimensions(architecture.layers)) | weight_dimensions(architecture)
+    known |= {"temperature": (), "prior_variances": ("weights",)}
     return known[name]
 
 
@@ -134,8 +136,11 @@ def statistics_table(statistics: Mapping[str, np.ndarray], attributes: Mapping) 
 
 
 def constant_table(problem: AnyProblem) -> xr.Dataset:
-    """Temperature, widths and test labels."""
-    columns = {"temperature": ((), problem.temperature)}
+    """Temperature, prior variances and test labels; what is sampled is known by these values."""
+    columns = {
+        "temperature": ((), problem.temperature),
+        "prior_variances": (("weights",), np.asarray(problem.architecture.variances)),
+    }
     if problem.labels_test is not None:
         columns["labels_test"] = (("test_example", "output"), problem.labels_test)
     return label(xr.Dataset(columns), problem)
@@ -168,7 +173,7 @@ def stored_draws(tree: xr.DataTree) -> dict[str, np.ndarray]:
     return {
         str(name): values.values
         for name, values in posterior.items()
-        if "order_parameter" in str(name) or name in PER_TEST_EXAMPLE
+        if "order_parameter" in str(name) or name in (*PER_TEST_EXAMPLE, *OBSERVED)
     }
 
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import xarray as xr
 
+from sampler.posterior.hyper_parameters import OBSERVED
 from sampler.problem import Problem
 from theory import OrderParameters, SaddlePoint
 from theory.laplace_evidence import is_regular, log_evidence_at_saddle
@@ -41,6 +42,9 @@ def evidence_comparison(theory: xr.Dataset | None, tree: xr.DataTree) -> dict:
             "method": str(attributes.get("log_evidence_method", "importance")),
             "trusted": bool(attributes.get("log_evidence_trusted", 1)),
         }
+    if any(name in tree["posterior"] for name in OBSERVED):
+        # The samples' evidence is averaged over hyper-parameters, the theory's is at given ones.
+        theory = None
     return {
         "theory": known(theory, "log_evidence"),
         "gp": known(theory, "log_evidence_gp"),

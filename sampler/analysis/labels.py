@@ -35,6 +35,7 @@ def label(table: xr.Dataset, problem: AnyProblem) -> xr.Dataset:
     """
     layers = problem.architecture.layers
     named = {"path": indexed(problem.path_names, problem), "layer": range(1, layers + 1)}
+    named["weights"] = list(problem.architecture.weight_shapes)
     for layer in range(2, layers + 1):
         names = ["·".join(p) for p in itertools.product(*problem.head_names[layer - 1 :])]
         named[f"path_layer_{layer}"] = indexed(names, problem)

@@ -37,6 +37,7 @@ KNOWN = {
     r"participation_ratio": ("number of paths that U_1 uses", PURE_NUMBER),
     r"off_diagonal_share": ("share of U_1 off its diagonal", PURE_NUMBER),
     r"temperature": ("temperature, the variance of the likelihood", ON_SCALE_OF_LABELS_SQUARED),
+    r"prior_variances": ("prior variances of the weights", PURE_NUMBER),
     r"labels_test|labels|y": ("labels", ON_SCALE_OF_LABELS),
     r"V_(\d+)|a": ("weights", PURE_NUMBER),
     r"lp": ("log posterior density, up to a constant", PURE_NUMBER),

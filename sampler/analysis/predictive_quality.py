@@ -37,7 +37,9 @@ SMALLEST = float(np.finfo(np.float64).tiny)
 LogDensities = Float[np.ndarray, "*leading example output label"]
 
 
-def log_densities(mean: np.ndarray, variance: np.ndarray, temperature: float) -> LogDensities:
+def log_densities(
+    mean: np.ndarray, variance: np.ndarray, temperature: float | np.ndarray
+) -> LogDensities:
     """ln N(±1; m, v + 𝒯), that of +1 first, of means and variances [..., example, output]."""
     return log_density((LABELS - mean[..., None]) ** 2, (variance + temperature)[..., None])
 
@@ -105,10 +107,12 @@ def sampled_quality(
     `predictive` says which density it is, "mixture" or "gaussian". The MCSE is a bootstrap over
     batches of draws.
     """
+    of_draws = np.asarray(draws.get("temperature", temperature), dtype=np.float64)
     if "predictor_mean" in draws:
-        kind, (batches, densities) = "mixture", mixture(draws, labels.shape, temperature)
+        kind, (batches, densities) = "mixture", mixture(draws, labels.shape, of_draws)
     else:
-        kind, (batches, densities) = "gaussian", gaussian(draws, moments, labels.shape, temperature)
+        mean = float(of_draws.mean())
+        kind, (batches, densities) = "gaussian", gaussian(draws, moments, labels.shape, mean)
     positive = labels > 0
 
     def log_density(means: np.ndarray) -> np.ndarray:
@@ -129,9 +133,12 @@ Densities = Callable[[np.ndarray], LogDensities]
 
 
 def mixture(
-    draws: Mapping[str, np.ndarray], shape: tuple[int, ...], temperature: float
+    draws: Mapping[str, np.ndarray], shape: tuple[int, ...], temperature: np.ndarray
 ) -> tuple[np.ndarray, Densities]:
-    """Batch means of the densities of every draw, and their logarithms from such means."""
+    """Batch means of the densities of every draw, and their logarithms from such means.
+
+    temperature is one number, or [chain, draw].
+    """
     mean, variance = (
         np.asarray(draws[f"predictor_{moment}"], dtype=np.float64)
         for moment in ("mean", "variance")
@@ -139,7 +146,7 @@ def mixture(
     of_draw = log_densities(
         mean.reshape(*mean.shape[:2], *shape),
         variance.reshape(*mean.shape[:2], *shape),
-        temperature,
+        temperature[..., None, None],
     )
     # Relative to the largest one, or all densities far from a label would be 0.
     largest = of_draw.max(axis=(0, 1))

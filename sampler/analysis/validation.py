@@ -1,6 +1,7 @@
 """Scores on the validation split, by which settings are chosen: the test set never is used."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import xarray as xr
 
 from sampler.analysis.estimate import batch_means, bootstrap
 from sampler.analysis.labels import label
+from sampler.posterior.hyper_parameters import energy_at, hyper_positions, input_scale
 from sampler.problem import AnyProblem, Problem
 from sampler.token_problem import TokenProblem
 from theory import LearningProblem, OrderParameters, Predictor, predict, sub_network
@@ -73,34 +75,45 @@ def validation_of_subnetworks(problem: Problem, subnetworks) -> dict:
     }
 
 
-def validation_draws(problem: Problem, order_parameters: np.ndarray) -> xr.Dataset | None:
+def validation_draws(problem: Problem, drawn: Mapping[str, np.ndarray]) -> xr.Dataset | None:
     """Mean and variance of f on the validation split given U_1, for some draws of every chain.
 
-    order_parameters is U_1 [chain, draw, row, row]; given U_1 the predictor is exact, whatever the
-    space that was sampled. None without a validation split.
+    drawn has U_1, `order_parameter` [chain, draw, row, row], and temperature and variances where
+    they were sampled; given these the predictor is exact, whatever the space that was sampled. None
+    without a validation split.
     """
     if problem.attended_validation is None:
         return None
+    order_parameters = drawn["order_parameter"]
     chains = order_parameters.shape[0]
     chosen = kept_draws(*order_parameters.shape[:2])
+    hyper_parameters = hyper_positions(drawn, problem.learning)
+
+    def of_chosen(values: np.ndarray):
+        return jnp.asarray(values[:, chosen].reshape(-1, *values.shape[2:]))
+
     with jax.enable_x64(True):
-        factors = square_roots(order_parameters[:, chosen])
         predictor = Predictor.for_examples(problem.learning, problem.attended_validation)
-        moments = _predict_each(predictor, jnp.asarray(factors.reshape(-1, *factors.shape[2:])))
+        positions = {name: of_chosen(values) for name, values in hyper_parameters.items()}
+        moments = _predict_each(predictor, of_chosen(square_roots(order_parameters)), positions)
     mean, variance = (
         np.asarray(values).reshape(chains, chosen.size, *values.shape[1:]) for values in moments
     )
-    return validation_table(problem, chosen, mean, variance)
+    temperature = drawn.get("temperature", np.full(order_parameters.shape[:2], problem.temperature))
+    return validation_table(problem, chosen, mean, variance, temperature[:, chosen])
 
 
-def validation_predictors(problem: TokenProblem, predictors: np.ndarray) -> xr.Dataset:
+def validation_predictors(
+    problem: TokenProblem, predictors: np.ndarray, drawn: Mapping[str, np.ndarray]
+) -> xr.Dataset:
     """The same of draws of all weights, f on the validation split [chain, draw, example, output].
 
     Given the weights f is known: its mean is f itself and its variance zero.
     """
     chosen = kept_draws(*predictors.shape[:2])
     mean = np.asarray(predictors[:, chosen], dtype=np.float64)
-    return validation_table(problem, chosen, mean, np.zeros_like(mean))
+    temperature = drawn.get("temperature", np.full(predictors.shape[:2], problem.temperature))
+    return validation_table(problem, chosen, mean, np.zeros_like(mean), temperature[:, chosen])
 
 
 def kept_draws(chains: int, draws: int) -> np.ndarray:
@@ -110,7 +123,11 @@ def kept_draws(chains: int, draws: int) -> np.ndarray:
 
 
 def validation_table(
-    problem: AnyProblem, chosen: np.ndarray, mean: np.ndarray, variance: np.ndarray
+    problem: AnyProblem,
+    chosen: np.ndarray,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    temperature: np.ndarray,
 ) -> xr.Dataset:
     """Mean and variance of f [chain, draw, example, output] in the chosen draws, and labels."""
     axes = ("chain", "draw", "validation_example", "output")
@@ -118,14 +135,19 @@ def validation_table(
         "predictor_mean": (axes, mean),
         "predictor_variance": (axes, variance),
         "labels": (axes[2:], problem.labels_validation),
-        "temperature": ((), problem.temperature),
+        "temperature": (axes[:2], temperature),
     }
     return label(xr.Dataset(columns), problem).assign_coords(draw=chosen)
 
 
 @jax.jit
-def _predict_each(predictor: Predictor, factors):
-    return jax.lax.map(predictor, factors)
+def _predict_each(predictor: Predictor, factors, positions):
+    def one(draw):
+        factor, position = draw
+        here = replace(predictor, energy=energy_at(predictor.energy, position))
+        return here(input_scale(position) * factor)
+
+    return jax.lax.map(one, (factors, positions))
 
 
 def square_roots(matrices: np.ndarray) -> np.ndarray:
@@ -140,14 +162,15 @@ def sampled_scores(table: xr.Dataset) -> dict[str, dict]:
     Var[f] = E[Var[f | U_1]] + Var[E[f | U_1]]; the MCSE is a bootstrap over batches of draws.
     """
     mean, variance = table["predictor_mean"].values, table["predictor_variance"].values
-    labels, temperature = table["labels"].values, float(table["temperature"])
+    labels, temperature = table["labels"].values, table["temperature"].values[..., None, None]
     count, centre = mean.shape[0] * mean.shape[1], mean.mean(axis=(0, 1))
-    parts = np.stack([mean, variance, (mean - centre) ** 2], axis=-1)
+    # A label varies by f and by the temperature, which may have been sampled.
+    parts = np.stack([mean, variance + temperature, (mean - centre) ** 2], axis=-1)
 
     def scores(means: np.ndarray) -> dict[str, np.ndarray]:
         shift = means[..., 0] - centre
         between = (means[..., 2] - shift**2) * (count / max(count - 1, 1))
-        return example_scores(means[..., 0], means[..., 1] + between, labels, temperature)
+        return example_scores(means[..., 0], means[..., 1] + between, labels, 0.0)
 
     def averages(means: np.ndarray) -> np.ndarray:
         return np.stack([values.mean(axis=-1) for values in scores(means).values()], axis=-1)

@@ -212,9 +212,16 @@ class NetworkSection(Section):
 
 
 class PosteriorSection(Section):
-    """The posterior: its temperature is the variance of the likelihood."""
+    """The posterior: its temperature is the variance of the likelihood.
+
+    A spread is the standard deviation of the logarithm of what is not known beforehand: with one
+    the temperature, or every prior variance of the network by itself, is sampled with the rest,
+    log-normal about the value that is given. The theory is solved at that value.
+    """
 
     temperature: Positive = 0.01
+    temperature_spread: NotNegative = 0.0
+    variance_spread: NotNegative = 0.0
 
 
 class TheorySection(Section):

@@ -19,6 +19,7 @@ from sampler.analysis.draws_table import (
     stored_statistics,
 )
 from sampler.analysis.evidence import evidence_comparison
+from sampler.analysis.hyper_parameters import hyper_parameter_comparison
 from sampler.analysis.predictive_quality import predictive_quality
 from sampler.analysis.theory_table import theory_table
 from sampler.analysis.validation import validation_comparison
@@ -41,6 +42,7 @@ from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.settings import ChainSettings
 from sampler.posterior.bridge import BridgeEvidence, bridge_evidence
+from sampler.posterior.hyper_parameters import hyper_positions
 from sampler.posterior.make_space import make_space
 from sampler.posterior.space import SampledSpace
 from sampler.posterior.token_space import token_space
@@ -165,13 +167,15 @@ def refuse_impossible_weights(problem: AnyProblem, recipe: Recipe) -> None:
 
 def draw_weights_back(learning: LearningProblem, draws: dict, settings) -> WeightDraws:
     """Exact weights for `settings.weight_draws` draws of every chain."""
-    return weight_draws(learning, bartlett(draws), settings.weight_draws, settings.seed)
+    positions = stored_positions(draws, learning)
+    return weight_draws(learning, positions, settings.weight_draws, settings.seed)
 
 
 def evidence_of_draws(learning: LearningProblem, draws: dict, settings) -> BridgeEvidence:
     """ln p(y) by bridge sampling, in double precision whatever the draws were made in."""
     with jax.enable_x64(True):
-        return bridge_evidence(learning.astype("float64"), bartlett(draws), settings.seed)
+        positions = stored_positions(draws, learning)
+        return bridge_evidence(learning.astype("float64"), positions, settings.seed)
 
 
 def evidence_attributes(found: BridgeEvidence) -> dict:
@@ -184,14 +188,15 @@ def evidence_attributes(found: BridgeEvidence) -> dict:
     }
 
 
-def bartlett(draws: dict) -> dict:
-    """Bartlett coordinates among stored draws, under their names in the model."""
+def stored_positions(draws: dict, learning: LearningProblem) -> dict:
+    """Positions of the order parameter model from stored draws, under the names of its sites."""
     prefix = "bartlett_"
-    return {
+    bartlett = {
         name.removeprefix(prefix): values
         for name, values in draws.items()
         if name.startswith(prefix)
     }
+    return bartlett | hyper_positions(draws, learning)
 
 
 def chain_settings(recipe: Recipe) -> ChainSettings:
@@ -241,6 +246,7 @@ def compare_tables(theory: xr.Dataset | None, tree: xr.DataTree) -> tuple[dict, 
     compared = compare_draws(theory, stored_draws(tree), stored_moments(tree), stored_labels(tree))
     comparison |= compared | {"predictive_quality": predictive_quality(theory, tree)}
     comparison |= {"log_evidence": evidence_comparison(theory, tree)}
+    comparison |= {"hyper_parameters": hyper_parameter_comparison(tree)}
     return comparison, None if theory is None else comparison_table(compared, theory)
 
 

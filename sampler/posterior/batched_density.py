@@ -15,9 +15,10 @@ import numpy as np
 from jaxtyping import Float
 
 from sampler.posterior.mode import Unflatten
-from sampler.posterior.order_parameter_model import factors_at, label_log_likelihood, log_prior
+from sampler.posterior.order_parameter_model import log_likelihood_at, log_prior
 from theory.architecture import Architecture
 from theory.energy import LabelEnergy
+from theory.hyper_priors import KNOWN, HyperPriors
 from theory.path_kernels import FeatureForm, store_path_kernels
 from theory.symmetric_kernels import stored_numbers
 
@@ -37,6 +38,7 @@ def batched_log_density(
     architecture: Architecture,
     points: Float[np.ndarray, "draw coordinate"],
     batch_size: int | None = None,
+    hyper_priors: HyperPriors = KNOWN,
 ) -> Float[np.ndarray, " draw"]:
     """ln p(x, y) at flattened positions x (order of `Unflatten`), normalised over x and y.
 
@@ -52,7 +54,7 @@ def batched_log_density(
         block = points[start : start + length]
         missing = np.repeat(points[:1], length - len(block), axis=0)
         filled = jnp.asarray(np.concatenate([block, missing]))
-        result = np.asarray(_log_densities(filled, energy, architecture, batch))
+        result = np.asarray(_log_densities(filled, energy, architecture, hyper_priors, batch))
         values[start : start + len(block)] = result[: len(block)]
     return values
 
@@ -90,13 +92,13 @@ def _default_batch(energy: LabelEnergy, architecture: Architecture) -> int:
     return int(np.clip(limit // (8 * numbers), SMALLEST_BATCH, LARGEST_BATCH))
 
 
-@partial(jax.jit, static_argnames=("architecture", "batch"))
-def _log_densities(points, energy: LabelEnergy, architecture: Architecture, batch: int):
-    unflatten = Unflatten.of(architecture)
+@partial(jax.jit, static_argnames=("architecture", "hyper_priors", "batch"))
+def _log_densities(points, energy: LabelEnergy, architecture, hyper_priors, batch: int):
+    unflatten = Unflatten.of(architecture, hyper_priors)
 
     def log_density(point):
         position = unflatten(point)
-        likelihood = label_log_likelihood(energy, factors_at(position, architecture)[0])
-        return likelihood + log_prior(position, architecture)
+        likelihood = log_likelihood_at(position, energy, architecture)
+        return likelihood + log_prior(position, architecture, hyper_priors)
 
     return jax.lax.map(log_density, points, batch_size=batch)

@@ -82,7 +82,9 @@ def bridge_evidence(
     if draws < FEWEST_DRAWS:
         raise ValueError(f"{draws} draws per chain: bridge sampling needs at least {FEWEST_DRAWS}")
     energy = energy_for_batches(problem.energy, problem.architecture)
-    log_density = partial(batched_log_density, energy, problem.architecture)
+    log_density = partial(
+        batched_log_density, energy, problem.architecture, hyper_priors=problem.hyper_priors
+    )
     rng = np.random.default_rng(seed)
     first = single(mode.point, mode.covariance)
     halves = points[:, : draws // 2], points[:, draws // 2 :]

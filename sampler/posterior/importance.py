@@ -148,7 +148,13 @@ def importance_draws(
     mode = find_mode(problem) if mode is None else mode
     architecture = problem.architecture
     energy = energy_for_batches(problem.energy, architecture)
-    log_density = partial(batched_log_density, energy, architecture, batch_size=batch_size)
+    log_density = partial(
+        batched_log_density,
+        energy,
+        architecture,
+        batch_size=batch_size,
+        hyper_priors=problem.hyper_priors,
+    )
     proposal = _adapted(single(mode.point, mode.covariance), log_density, rounds, pilot_draws, rng)
     log_density(np.asarray(mode.point, float)[None])  # compiled outside the measured time
     adapted = time.perf_counter()

@@ -10,10 +10,12 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from sampler.posterior.order_parameter_model import bartlett_prior, factors_at, log_prior
+from sampler.posterior.hyper_parameters import TEMPERATURE, energy_at
+from sampler.posterior.order_parameter_model import likelihood_factor, log_prior, site_priors
 from sampler.posterior.space import Position
 from theory.architecture import Architecture
 from theory.energy import LabelEnergy, hessian_with_energy
+from theory.hyper_priors import KNOWN, HyperPriors
 from theory.learning_problem import LearningProblem
 from theory.newton import dense_direction, descend
 
@@ -58,17 +60,19 @@ class Unflatten:
     sizes: tuple[int, ...]
 
     @classmethod
-    def of(cls, architecture: Architecture) -> "Unflatten":
-        prior = bartlett_prior(architecture, float)
+    def of(cls, architecture: Architecture, hyper_priors: HyperPriors = KNOWN) -> "Unflatten":
+        prior = site_priors(architecture, float, hyper_priors)
         names = tuple(sorted(prior))
         return cls(names, tuple(prior[name].event_shape[0] for name in names))
 
     def __call__(self, flat: Float[Array, " coordinate"]) -> dict[str, Array]:
-        ends = np.cumsum(self.sizes)
-        return {
-            name: flat[end - size : end]
-            for name, size, end in zip(self.names, self.sizes, ends, strict=True)
-        }
+        return {name: flat[self.part(name)] for name in self.names}
+
+    def part(self, name: str) -> slice:
+        """Where the coordinates of a site are."""
+        index = self.names.index(name)
+        start = sum(self.sizes[:index])
+        return slice(start, start + self.sizes[index])
 
 
 def find_mode(problem: LearningProblem) -> Mode:
@@ -77,17 +81,17 @@ def find_mode(problem: LearningProblem) -> Mode:
     The curvature that whitens the chains is the Hessian at the mode; directions along which it is
     not convex keep their absolute curvature, so the result is always a proper scale.
     """
-    architecture = problem.architecture
-    unflatten = Unflatten.of(architecture)
-    start, _ = ravel_pytree(prior_centre(architecture, problem.attended.dtype))
+    architecture, hyper_priors = problem.architecture, problem.hyper_priors
+    unflatten = Unflatten.of(architecture, hyper_priors)
+    start, _ = ravel_pytree(prior_centre(architecture, problem.attended.dtype, hyper_priors))
     energy, features = problem.energy, problem.features
 
     def value_and_gradient(point):
-        value, gradient = _value_and_gradient(point, energy, architecture)
+        value, gradient = _value_and_gradient(point, energy, architecture, hyper_priors)
         return float(value), np.asarray(gradient, float)
 
     def hessian(point):
-        return np.asarray(_hessian(point, energy, features, architecture), float)
+        return np.asarray(_hessian(point, energy, features, architecture, hyper_priors), float)
 
     # At fixed P/N the mode lies a distance of order √N from the centre of the prior.
     scales = np.full(start.size, max(architecture.widths) ** 0.5)
@@ -111,30 +115,48 @@ def find_mode(problem: LearningProblem) -> Mode:
     )
 
 
-def prior_centre(architecture: Architecture, dtype) -> dict[str, Array]:
+def prior_centre(
+    architecture: Architecture, dtype, hyper_priors: HyperPriors = KNOWN
+) -> dict[str, Array]:
     """Every site at zero: Bartlett factors are diagonal, U_l close to its prior mean."""
-    prior = bartlett_prior(architecture, dtype)
+    prior = site_priors(architecture, dtype, hyper_priors)
     return {name: jnp.zeros(site.event_shape, dtype) for name, site in prior.items()}
 
 
-def _negative_log_density(point, energy: LabelEnergy, architecture: Architecture):
-    position = Unflatten.of(architecture)(point)
-    return 0.5 * energy(factors_at(position, architecture)[0]) - log_prior(position, architecture)
+def _negative_log_density(point, energy: LabelEnergy, architecture, hyper_priors):
+    position = Unflatten.of(architecture, hyper_priors)(point)
+    label_energy = energy_at(energy, position)(likelihood_factor(position, architecture))
+    return 0.5 * label_energy - log_prior(position, architecture, hyper_priors)
 
 
 _value_and_gradient = jax.jit(
-    jax.value_and_grad(_negative_log_density), static_argnames="architecture"
+    jax.value_and_grad(_negative_log_density), static_argnames=("architecture", "hyper_priors")
 )
 
 
-@partial(jax.jit, static_argnames="architecture")
-def _hessian(point, energy, features, architecture):
-    unflatten = Unflatten.of(architecture)
+@partial(jax.jit, static_argnames=("architecture", "hyper_priors"))
+def _hessian(point, energy, features, architecture, hyper_priors):
+    unflatten = Unflatten.of(architecture, hyper_priors)
 
     def factor_at(flat):
-        return factors_at(unflatten(flat), architecture)[0]
+        return likelihood_factor(unflatten(flat), architecture)
 
     def rest(flat):
-        return -log_prior(unflatten(flat), architecture)
+        return -log_prior(unflatten(flat), architecture, hyper_priors)
 
-    return hessian_with_energy(point, energy, features, 0.5, factor_at, rest)
+    energy_here = energy_at(energy, unflatten(point))
+    hessian = hessian_with_energy(point, energy_here, features, 0.5, factor_at, rest)
+    if TEMPERATURE not in unflatten.names:
+        return hessian
+    # The formula holds the temperature fixed: its row is one product of the Hessian with a vector.
+    index = unflatten.part(TEMPERATURE).start
+    gradient = jax.grad(
+        partial(
+            _negative_log_density,
+            energy=energy,
+            architecture=architecture,
+            hyper_priors=hyper_priors,
+        )
+    )
+    _, row = jax.jvp(gradient, (point,), (jnp.zeros_like(point).at[index].set(1.0),))
+    return hessian.at[index].set(row).at[:, index].set(row)

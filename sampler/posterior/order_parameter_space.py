@@ -1,12 +1,19 @@
 """The space of order parameters: exact at any width, in a dimension that does not depend on it."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from sampler.posterior.hyper_parameters import energy_at, observed_hyper_parameters
 from sampler.posterior.mode import find_mode
-from sampler.posterior.order_parameter_model import factors_at, order_parameter_model
+from sampler.posterior.order_parameter_model import (
+    bartlett_prior,
+    factors_at,
+    likelihood_factor,
+    order_parameter_model,
+)
 from sampler.posterior.space import Position, SampledSpace
 from sampler.posterior.weight_space import named_order_parameters
 from theory.architecture import Architecture
@@ -29,7 +36,11 @@ def order_parameter_space(
     mode = find_mode(problem)
     return SampledSpace(
         name="order_parameters",
-        model=partial(order_parameter_model, architecture=architecture),
+        model=partial(
+            order_parameter_model,
+            architecture=architecture,
+            hyper_priors=problem.hyper_priors,
+        ),
         arguments=(problem.energy,),
         observe=partial(observe_order_parameters, architecture=architecture),
         observed=(
@@ -54,11 +65,16 @@ def observe_order_parameters(
     """What one draw of the order parameters says."""
     factors = factors_at(position, architecture)
     observables = named_order_parameters(tuple(factor @ factor.T for factor in factors))
-    mean, variance, sample = predictor.with_sample(key, factors[0], features_train, features_test)
+    here = replace(predictor, energy=energy_at(predictor.energy, position))
+    mean, variance, sample = here.with_sample(
+        key, likelihood_factor(position, architecture), features_train, features_test
+    )
     observables |= {
         "predictor": sample,
         "predictor_mean": mean,
         "predictor_variance": variance,
     }
+    observables |= observed_hyper_parameters(position, predictor.energy.temperature, architecture)
     # Coordinates without entries (the lower triangle of a 1 × 1 factor) are not worth storing.
-    return observables | {f"bartlett_{n}": values for n, values in position.items() if values.size}
+    sites = {n: position[n] for n in bartlett_prior(architecture, mean.dtype) if position[n].size}
+    return observables | {f"bartlett_{name}": values for name, values in sites.items()}

@@ -9,23 +9,31 @@ import numpyro
 from jaxtyping import Array, Float
 
 from sampler.network import path_weights
-from sampler.posterior.order_parameter_model import label_log_likelihood
+from sampler.posterior.hyper_parameters import energy_at
+from sampler.posterior.order_parameter_model import kernel_factor, label_log_likelihood
 from sampler.posterior.orthonormal_rows import orthonormal_rows
 from sampler.posterior.space import Position
-from sampler.posterior.weight_model import sample_weights
+from sampler.posterior.weight_model import sample_sites
 from theory.architecture import Architecture
 from theory.energy import LabelEnergy
+from theory.hyper_priors import KNOWN, HyperPriors
 from theory.path_kernels import FeatureForm
 
 
-def upper_weight_model(energy: LabelEnergy, architecture: Architecture) -> None:
-    """Gaussian priors of V_1 … V_L and a, and y ~ N(0, K(w_1 w_1ᵀ/N_1) + 𝒯 1)."""
-    weights = sample_weights(architecture, upper_weight_names(architecture), energy.labels.dtype)
-    factor = lowest_factor(weights, architecture)
+def upper_weight_model(
+    energy: LabelEnergy, architecture: Architecture, hyper_priors: HyperPriors = KNOWN
+) -> None:
+    """Gaussian priors of V_1 … V_L and a, and y ~ N(0, K(w_1 w_1ᵀ/N_1) + 𝒯 1).
+
+    Where 𝒯 or variances have a prior, they are sites, too.
+    """
+    names = upper_weight_names(architecture)
+    position = sample_sites(architecture, names, energy.labels.dtype, hyper_priors)
+    factor = kernel_factor(lowest_factor(position, architecture), position)
     if isinstance(energy.kernels, FeatureForm):
         # There the cost of K grows with the columns of the factor; stored kernels need F Fᵀ only.
         factor = narrowed(factor)
-    numpyro.factor("y", label_log_likelihood(energy, factor))
+    numpyro.factor("y", label_log_likelihood(energy_at(energy, position), factor))
 
 
 def upper_weight_names(architecture: Architecture) -> tuple[str, ...]:

@@ -15,6 +15,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sampler.errors import InputError
+from sampler.posterior.hyper_parameters import (
+    TEMPERATURE,
+    VARIANCES,
+    energy_at,
+    network_scale,
+    weights_at,
+)
 from sampler.posterior.input_weights import draw_input_weights
 from sampler.posterior.order_parameter_model import bartlett_matrices_at
 from sampler.posterior.orthonormal_rows import orthonormal_rows
@@ -52,7 +59,8 @@ def weight_draws(
 ) -> WeightDraws:
     """Draw all weights for `count` evenly spaced draws of every chain.
 
-    positions  Bartlett coordinates `chi_l` [chain, draw, rank], `lower_l` [chain, draw, entry]
+    positions  Bartlett coordinates `chi_l` [chain, draw, rank], `lower_l` [chain, draw, entry],
+               and the sites of temperature and variances where they were sampled
     seed       fixes the weights of each draw, whatever other draws are asked for
 
     Raises InputError when there are fewer draws than asked for, or when the arrays would exceed
@@ -86,7 +94,7 @@ def complete_positions(
 ) -> dict[str, np.ndarray]:
     """The Bartlett coordinates of all layers; those without entries need not have been stored."""
     leading = positions["chi_1"].shape[:2]
-    complete = {}
+    complete = {n: np.asarray(positions[n]) for n in (TEMPERATURE, VARIANCES) if n in positions}
     for layer, shape in enumerate(bartlett_shapes(architecture), start=1):
         complete[f"chi_{layer}"] = np.asarray(positions[f"chi_{layer}"])
         empty = np.zeros((*leading, 0))
@@ -136,7 +144,9 @@ def _draw_all(keys, positions, energy, features, architecture, batch):
     def one(row):
         key, position = row
         matrices = bartlett_matrices_at(position, architecture)
-        return draw_weights(key, matrices, energy, features, architecture)
+        here, scale = energy_at(energy, position), network_scale(position)
+        weights = draw_weights(key, matrices, here, features, architecture, scale)
+        return weights_at({**position, **weights}, architecture)
 
     return jax.lax.map(one, (keys, positions), batch_size=batch)
 
@@ -147,12 +157,15 @@ def draw_weights(
     energy: LabelEnergy,
     features: Float[Array, "example path channel"],
     architecture: Architecture,
+    scale: Float[Array, ""] | float = 1.0,
 ) -> dict[str, Array]:
     """All weights given the Bartlett matrices B_1 … B_{L+1} and the labels, for one draw.
 
     Q_l [r_l, N_l] is uniform among matrices with orthonormal rows, w_l = √N_l F_l Q_l, a = w_{L+1},
         V_l^h = V + Q_{l+1}ᵀ (σ_l B_l[h] Q_l − Q_{l+1} V),   V ~ N(0, σ_l²),
     where B_l[h] are the rows of head h; V_0 by Matheron's rule. `features` are φ^π(x_μ).
+    `scale` multiplies the output of the network: by it weights at known variances become those at
+    sampled ones.
     """
     factors = chain_factors(matrices, architecture)
     shapes = {k: shape for k, shape in architecture.weight_shapes.items() if k not in ("V_0", "a")}
@@ -171,5 +184,7 @@ def draw_weights(
         above = rows
     lowest = architecture.widths[0] ** 0.5 * factors[0] @ above
     variance = architecture.variances[0]
-    weights["V_0"] = draw_input_weights(input_key, lowest, factors[0], energy, features, variance)
+    weights["V_0"] = draw_input_weights(
+        input_key, lowest, scale * factors[0], energy, scale * features, variance
+    )
     return {name: weights[name] for name in architecture.weight_shapes}

@@ -6,7 +6,9 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
 from sampler.network import predict
+from sampler.posterior.hyper_parameters import hyper_prior_sites, temperature_ratio, weights_at
 from theory.architecture import Architecture
+from theory.hyper_priors import KNOWN, HyperPriors
 
 
 def weight_model(
@@ -14,14 +16,18 @@ def weight_model(
     labels: Float[Array, "example output"],
     temperature: Float[Array, ""] | float,
     architecture: Architecture,
+    hyper_priors: HyperPriors = KNOWN,
 ) -> None:
     """Gaussian priors per layer and the tempered likelihood.
 
     V_0 ~ N(0, σ_0²), V_l ~ N(0, σ_l²), a ~ N(0, σ_a²), y ~ N(f(x), 𝒯): the density
     exp(−Σ |f(x_μ) − y_μ|² / (2𝒯)) Π N(weights; 0, σ²). Source: arXiv 2405.15926, posterior.
+    Where 𝒯 or the σ² have a prior, they are sites, too, and the weights are `weights_at` them.
     """
-    weights = sample_weights(architecture, tuple(architecture.weight_shapes), labels.dtype)
-    observe_labels(predict(weights, attended, architecture), labels, temperature)
+    names = tuple(architecture.weight_shapes)
+    position = sample_sites(architecture, names, labels.dtype, hyper_priors)
+    outputs = predict(weights_at(position, architecture), attended, architecture)
+    observe_labels(outputs, labels, temperature * temperature_ratio(position))
 
 
 def observe_labels(
@@ -31,6 +37,15 @@ def observe_labels(
 ) -> None:
     """The tempered likelihood, y ~ N(f(x), 𝒯)."""
     numpyro.sample("y", dist.Normal(outputs, jnp.sqrt(temperature)).to_event(2), obs=labels)
+
+
+def sample_sites(
+    architecture: Architecture, names: tuple[str, ...], dtype, hyper_priors: HyperPriors
+) -> dict[str, Array]:
+    """The named weight arrays at known variances, and the hyper-parameters that have a prior."""
+    priors = hyper_prior_sites(hyper_priors, architecture, dtype)
+    hyper_parameters = {name: numpyro.sample(name, site) for name, site in priors.items()}
+    return sample_weights(architecture, names, dtype) | hyper_parameters
 
 
 def sample_weights(architecture: Architecture, names: tuple[str, ...], dtype) -> dict[str, Array]:

@@ -86,6 +86,7 @@ def comparison_lines(comparison: dict, names: list[str]) -> str:
     lines += accuracy_rows(comparison["accuracy"])
     lines += quality_rows(comparison.get("predictive_quality") or {})
     lines += evidence_rows(comparison.get("log_evidence") or {})
+    lines += hyper_parameter_rows(comparison.get("hyper_parameters") or {})
     lines.append(
         "\nTheory and exact posterior differ by O(1/N) at finite width; samples converge to the "
         "posterior, not to the theory."
@@ -122,7 +123,7 @@ def predictor_row(name: str, table: dict) -> str:
     theory, sampled, mcse = (np.array(table[k], dtype=float) for k in ("theory", "sampled", "mcse"))
     size = np.sqrt(np.mean(sampled**2))
     return row(
-        f"{name}, root mean square",
+        f"{name}, rms",
         np.sqrt(np.mean(theory**2)),
         size,
         np.sqrt(np.mean(mcse**2)),
@@ -180,3 +181,27 @@ def evidence_rows(evidence: dict) -> list[str]:
         f"{'log evidence':30}{theory}{sampled['value']:11.3f}{sampled['mcse']:9.4f}"
         f"   ({sampled['method']}{doubt}; GP: {gp.strip()})"
     ]
+
+
+def hyper_parameter_rows(found: dict) -> list[str]:
+    """Temperature and prior variances that were sampled, beside the values the theory is given."""
+    rows = []
+    for name, given, sampled, mcse, deviation in named_hyper_parameters(found):
+        short = f"{name}, prior median and sampled"
+        rows.append(
+            f"{short:40}{given:10.4g}{sampled:11.4g} ± {mcse:.2g}   (spread {deviation:.2g})"
+        )
+    return ["", *rows] if rows else []
+
+
+def named_hyper_parameters(found: dict) -> list[tuple[str, float, float, float, float]]:
+    """Name, prior median, posterior mean, MCSE, standard deviation of each that was sampled."""
+    parts = ("prior_median", "sampled", "mcse", "standard_deviation")
+    rows = []
+    if "temperature" in found:
+        rows.append(("temperature", *(float(found["temperature"][part]) for part in parts)))
+    if "prior_variances" in found:
+        table = found["prior_variances"]
+        columns = zip(table["of"], *(table[part] for part in parts), strict=True)
+        rows += [(f"variance of {name}", *map(float, numbers)) for name, *numbers in columns]
+    return rows

@@ -10,7 +10,7 @@ import numpy as np
 from tests.problems import problem_of_many_paths
 from tests.reference_data import load_reduced_reference, reference_problem
 from theory import LearningProblem, OrderParameters
-from theory.energy import energy_and_gradient
+from theory.energy import energy_and_gradients
 from theory.triangle import gram_of_lower, inverse_of_lower
 
 SECONDS = 0.3
@@ -44,7 +44,7 @@ def parts(problem: LearningProblem) -> dict[str, Callable]:
         return loop
 
     return {
-        "value and gradient": repeated(lambda s: energy_and_gradient(energy, factor * (1 + s))[1]),
+        "value and gradient": repeated(lambda s: energy_and_gradients(energy, factor * (1 + s))[1]),
         "assembly of K": repeated(lambda s: energy.kernels.kernel(factor * (1 + s))),
         "Cholesky": repeated(lambda s: jnp.linalg.cholesky(noisy * (1 + s))),
         "triangular inverse": repeated(lambda s: inverse_of_lower(lower * (1 + s))),

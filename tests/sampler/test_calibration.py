@@ -3,6 +3,7 @@
 import pytest
 
 from tests.calibration import (
+    HYPER_PARAMETERS,
     CalibrationProblem,
     OrderParameterCalibration,
     UpperWeightCalibration,
@@ -10,6 +11,7 @@ from tests.calibration import (
     calibration_ranks,
     uniformity,
 )
+from theory.hyper_priors import HyperPriors
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_annotation_checks")]
 SPACES = {
@@ -18,6 +20,7 @@ SPACES = {
     "weights": WeightCalibration,
 }
 DATA_SETS = 256
+SPREADS = HyperPriors(temperature_spread=0.5, variance_spread=0.4)
 SMALLEST_P = 1e-3
 
 
@@ -28,6 +31,24 @@ def test_ranks_of_the_truth_are_uniform(space):
     received = uniformity(ranks)
     print(space, {name: f"{p:.3g}" for name, p in received.items()})
     assert min(received.values()) > SMALLEST_P, f"expected p > {SMALLEST_P}, received {received}"
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_ranks_are_uniform_where_temperature_and_variances_are_sampled(space):
+    problem = CalibrationProblem.small().with_hyper_priors(SPREADS)
+    ranks = calibration_ranks(SPACES[space](problem), problem, DATA_SETS, seed=3)
+    received = uniformity(ranks)
+    print(space, {name: f"{p:.3g}" for name, p in received.items()})
+    assert set(HYPER_PARAMETERS) <= set(received)
+    assert min(received.values()) > SMALLEST_P, f"expected p > {SMALLEST_P}, received {received}"
+
+
+def test_calibration_finds_wrong_spreads():
+    problem = CalibrationProblem.small().with_hyper_priors(SPREADS).misjudging_spreads(1.5)
+    ranks = calibration_ranks(OrderParameterCalibration(problem), problem, 512, seed=4)
+    received = uniformity(ranks)
+    print({name: f"{p:.3g}" for name, p in received.items()})
+    assert min(received.values()) < SMALLEST_P, f"expected p < {SMALLEST_P}, received {received}"
 
 
 def test_calibration_finds_a_wrong_temperature():

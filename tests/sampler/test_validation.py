@@ -116,7 +116,7 @@ def test_theory_and_gp_scores_are_those_of_dense_algebra(name, rng):
 def test_sampled_scores_follow_the_law_of_total_variance(name, rng):
     problem = problem_of(name, rng)
     overlaps = random_overlaps(problem.architecture, rng, chains=2, draws=30)
-    received = sampled_scores(validation_draws(problem, overlaps))
+    received = sampled_scores(validation_draws(problem, {"order_parameter": overlaps}))
     given = [
         dense_predictor(problem.learning, problem.attended_validation, one)
         for one in overlaps.reshape(-1, *overlaps.shape[2:])
@@ -130,12 +130,15 @@ def test_sampled_scores_follow_the_law_of_total_variance(name, rng):
         assert received[score]["by_example"].shape == (VALIDATION,)
 
 
+def scores_of(problem, overlaps):
+    return sampled_scores(validation_draws(problem, {"order_parameter": overlaps}))
+
+
 def test_the_error_of_a_sampled_score_is_its_spread_over_repetitions(rng):
     """Independent draws, forty times over: the scores vary by what each of them reports."""
     problem = problem_of("one layer", rng)
     repeated = [
-        sampled_scores(validation_draws(problem, random_overlaps(problem.architecture, rng, 4, 40)))
-        for _ in range(40)
+        scores_of(problem, random_overlaps(problem.architecture, rng, 4, 40)) for _ in range(40)
     ]
     for score in ("log_predictive_density", "squared_error"):
         values = np.array([found[score]["value"] for found in repeated])
@@ -148,7 +151,7 @@ def test_the_error_of_a_sampled_score_is_its_spread_over_repetitions(rng):
 def test_draws_are_thinned_evenly_over_the_chains(chains, draws, rng):
     problem = problem_of("one head", rng)
     overlaps = np.ones((chains, draws, 1, 1))
-    table = validation_draws(problem, overlaps)
+    table = validation_draws(problem, {"order_parameter": overlaps})
     kept = table.sizes["draw"]
     assert table.sizes["chain"] == chains
     assert kept == max(1, min(draws, MOST_DRAWS // chains))
@@ -164,7 +167,7 @@ def test_without_a_validation_split_nothing_is_scored(rng):
     )
     table = theory_table(problem, solve_saddle_point(problem.learning), ())
     assert not [name for name in table if "validation" in str(name)]
-    assert validation_draws(problem, np.ones((2, 5, 1, 1))) is None
+    assert validation_draws(problem, {"order_parameter": np.ones((2, 5, 1, 1))}) is None
     assert validation_comparison(table, xr.DataTree()) == {}
 
 
@@ -174,7 +177,7 @@ def test_labels_that_are_no_classes_have_no_accuracy(rng):
         full.learning, full.attended_test, full.labels_test, full.path_names, full.head_names,
         full.attended_validation, rng.standard_normal((VALIDATION, 1)),
     )  # fmt: skip
-    found = sampled_scores(validation_draws(problem, np.ones((2, 5, 1, 1))))
+    found = sampled_scores(validation_draws(problem, {"order_parameter": np.ones((2, 5, 1, 1))}))
     assert set(found) == {"log_predictive_density", "squared_error"}
 
 

@@ -79,7 +79,8 @@ def test_values_inside_the_tube_are_zero(similarity, rng):
     assert 0 < inside.sum() < inside.size
     np.testing.assert_array_equal(found.values[inside], 0.0)
     # Errors beyond the tube take all the weight there is.
-    outside = np.abs(found.labels - found.attend(found.keys)) > TUBE + 1e-12 * bound
+    edge = TUBE + found.residual + found.rounding
+    outside = np.abs(found.labels - found.regressor(found.keys)) > edge
     np.testing.assert_array_equal(np.abs(found.coefficients[outside]), bound)
     silent = sorted(set(range(TOKENS)) - set(found.support_vectors))
     expected = [key for key in range(TOKENS) if not np.any(found.values[key])]

@@ -97,6 +97,8 @@ def quantity_name(key: str) -> str:
         "order_parameter": "U₁",
         "readout_order_parameter": "Uₐ (readout)",
         "log_posterior": "log posterior",
+        "temperature": "temperature",
+        "prior_variances": "prior variances",
         "predictor": "predictor f(x)",
         "predictor_mean": "predictor mean m(x)",
         "predictor_variance": "predictor variance v(x)",

@@ -22,6 +22,7 @@ from sampler.presentation.report.diagnostics_table import diagnostics_table, sam
 from sampler.presentation.report.differences import differences
 from sampler.presentation.report.elements import Html, figure, listing, paragraphs
 from sampler.presentation.report.evidence_table import evidence_table
+from sampler.presentation.report.hyper_parameter_table import hyper_parameter_table
 from sampler.presentation.report.page import figures_and_tables, notice, page, verdict_box
 from sampler.presentation.report.provenance import data_section, provenance_tables, recipe_text
 from sampler.presentation.report.quality_tables import quality_tables
@@ -103,6 +104,7 @@ def _comparison(directory: Path, run: StoredRun, drawn: list[Path]) -> Html:
         head_score_table(comparison),
         *quality_tables(comparison),
         evidence_table(comparison.get("log_evidence") or {}),
+        hyper_parameter_table(comparison.get("hyper_parameters") or {}),
     )
 
 

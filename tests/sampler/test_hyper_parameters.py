@@ -1,0 +1,319 @@
+"""Sampled temperature and variances: identities with networks that have them, and quadrature."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro.infer.util import log_density
+from scipy.special import logsumexp
+
+from sampler.analysis.estimate import mean_of
+from sampler.analysis.validation import example_scores, sampled_scores, validation_draws
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.settings import ChainSettings
+from sampler.network import overlaps, predict
+from sampler.posterior.bridge import bridge_evidence
+from sampler.posterior.hyper_parameters import (
+    TEMPERATURE,
+    VARIANCES,
+    hyper_positions,
+    weights_at,
+)
+from sampler.posterior.importance import importance_draws
+from sampler.posterior.make_space import make_space
+from sampler.posterior.mode import Unflatten, find_mode
+from sampler.posterior.order_parameter_model import (
+    factors_at,
+    label_log_likelihood,
+    likelihood_factor,
+    log_likelihood_at,
+    log_prior,
+)
+from sampler.posterior.upper_weight_model import upper_weight_model
+from sampler.posterior.weight_draws import weight_draws
+from sampler.posterior.weight_model import weight_model
+from sampler.problem import Problem
+from tests.assertions import assert_equal_to_rounding, assert_within_mcse
+from tests.problems import ARCHITECTURES, exact_scalar_posterior, random_problem, scalar_problem
+from theory import LearningProblem, Predictor
+from theory import predict as predict_labels
+from theory.hyper_priors import HyperPriors
+
+SPREADS = HyperPriors(temperature_spread=0.5, variance_spread=0.4)
+NAMES = ["one layer", "two layers, three outputs", "narrow"]
+ROUNDING = {"operations": 1e4}
+
+
+def problem_of(name, rng, temperature=0.3) -> LearningProblem:
+    problem = random_problem(ARCHITECTURES[name], rng, temperature=temperature)
+    return replace(problem, hyper_priors=SPREADS)
+
+
+def random_position(problem, rng) -> dict:
+    """A position of the order parameter model, hyper-parameters included."""
+    unflatten = Unflatten.of(problem.architecture, problem.hyper_priors)
+    return unflatten(jnp.asarray(0.5 * rng.standard_normal(sum(unflatten.sizes))))
+
+
+def known_problem(problem: LearningProblem, position) -> LearningProblem:
+    """The problem that has the temperature and the variances of a position for given."""
+    variances = np.asarray(problem.architecture.variances) * np.exp(position[VARIANCES])
+    architecture = replace(problem.architecture, variances=tuple(map(float, variances)))
+    temperature = problem.temperature * float(np.exp(position[TEMPERATURE][0]))
+    return LearningProblem(architecture, problem.attended, problem.labels, temperature)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_position_is_one_of_the_network_with_its_variances(name, rng):
+    problem = problem_of(name, rng)
+    position = random_position(problem, rng)
+    known = known_problem(problem, position)
+    received = factors_at(position, problem.architecture)
+    bartlett = {n: v for n, v in position.items() if n not in (TEMPERATURE, VARIANCES)}
+    expected = factors_at(bartlett, known.architecture)
+    for one, other in zip(received, expected, strict=True):
+        assert_equal_to_rounding(one, other, **ROUNDING)
+    likelihood = log_likelihood_at(position, problem.energy, problem.architecture)
+    assert_equal_to_rounding(
+        likelihood,
+        label_log_likelihood(known.energy, expected[0]),
+        condition=1.0 / known.temperature,
+        **ROUNDING,
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_models_of_weights_have_the_density_of_the_network_with_these_variances(name, rng):
+    """Sites keep the priors of the known variances: the likelihood alone sees the sampled ones."""
+    problem = problem_of(name, rng)
+    architecture = problem.architecture
+    hyper = {
+        n: v for n, v in random_position(problem, rng).items() if n in (TEMPERATURE, VARIANCES)
+    }
+    known = known_problem(problem, hyper)
+    sites = {n: jnp.asarray(rng.standard_normal(s)) for n, s in architecture.weight_shapes.items()}
+    prior = sum(
+        -0.5 * np.sum(np.square(hyper[name]) / spread**2)
+        - hyper[name].size * np.log(spread * np.sqrt(2 * np.pi))
+        for name, spread in ((TEMPERATURE, 0.5), (VARIANCES, 0.4))
+    )
+    scaled = weights_at(sites | hyper, architecture)
+    # A Gaussian density scales with the size of what it is a density of.
+    volumes = {
+        name: float(np.log(scaled[name].ravel()[0] / sites[name].ravel()[0])) * sites[name].size
+        for name in sites
+    }
+    jacobian = sum(volumes.values())
+
+    def densities(model, arguments, values, of):
+        return log_density(model, (*arguments, of), {}, values)[0]
+
+    data = (problem.attended, problem.labels)
+    received = log_density(
+        weight_model, (*data, problem.temperature, architecture, SPREADS), {}, sites | hyper
+    )[0]
+    expected = densities(weight_model, (*data, known.temperature), scaled, known.architecture)
+    scale = abs(float(expected)) + abs(float(jacobian))
+    assert_equal_to_rounding(received, expected + jacobian + prior, scale=scale, **ROUNDING)
+    upper = {n: v for n, v in sites.items() if n != "V_0"}
+    jacobian -= volumes["V_0"]
+    received = log_density(
+        upper_weight_model, (problem.energy, architecture, SPREADS), {}, upper | hyper
+    )[0]
+    above = {n: v for n, v in scaled.items() if n != "V_0"}
+    expected = densities(upper_weight_model, (known.energy,), above, known.architecture)
+    assert_equal_to_rounding(
+        received,
+        expected + jacobian + prior,
+        scale=scale,
+        condition=1.0 / known.temperature,
+        **ROUNDING,
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_hessian_at_the_mode_is_that_of_repeated_differentiation(name, rng):
+    problem = problem_of(name, rng)
+    mode = find_mode(problem)
+    assert mode.converged
+    architecture, unflatten = problem.architecture, mode.unflatten
+
+    def negative_log_density(point):
+        position = unflatten(point)
+        factor = likelihood_factor(position, architecture)
+        temperature = problem.temperature * jnp.exp(position[TEMPERATURE][0])
+        noisy = problem.energy.kernels.kernel(factor)
+        noisy = noisy + temperature * jnp.eye(noisy.shape[0])
+        flat = problem.labels.reshape(-1)
+        energy = jnp.linalg.slogdet(noisy)[1] + flat @ jnp.linalg.solve(noisy, flat)
+        return 0.5 * energy - log_prior(position, architecture, SPREADS)
+
+    gradient = jax.grad(negative_log_density)(mode.point)
+    hessian = np.asarray(jax.hessian(negative_log_density)(mode.point))
+    eigenvalues = np.linalg.eigvalsh(hessian)
+    assert np.linalg.norm(gradient) < 1e-4 * np.sqrt(eigenvalues.max())
+    if eigenvalues.min() < 1e-3:  # the mode's own floor
+        pytest.skip("the density is not convex here")
+    received = np.asarray(mode.covariance) @ hessian
+    condition = eigenvalues.max() / eigenvalues.min() / problem.temperature
+    assert_equal_to_rounding(received, np.eye(len(hessian)), condition=condition, **ROUNDING)
+
+
+def quadrature(problem: LearningProblem, test, nodes: int = 32):
+    """Evidence, E[ln 𝒯/𝒯_0] and E[Σ ln σ²/σ_0²] of a scalar problem by Gauss and Hermite.
+
+    The labels see the sum of the logarithms of the three variances alone.
+    """
+    points, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    weights = np.log(weights / weights.sum())
+    spreads = problem.hyper_priors
+    temperatures = spreads.temperature_spread * points
+    sums = spreads.variance_spread * np.sqrt(3.0) * points
+    table = np.empty((nodes, nodes))
+    for i, log_temperature in enumerate(temperatures):
+        for j, log_variance in enumerate(sums):
+            *below, readout = problem.architecture.variances
+            variances = (*below, readout * float(np.exp(log_variance)))
+            known = LearningProblem(
+                replace(problem.architecture, variances=variances),
+                problem.attended,
+                problem.labels,
+                problem.temperature * float(np.exp(log_temperature)),
+            )
+            table[i, j] = exact_scalar_posterior(known, test, points=120).log_evidence
+    table += weights[:, None] + weights[None, :]
+    evidence = logsumexp(table)
+    share = np.exp(table - evidence)
+    return evidence, share.sum(axis=1) @ temperatures, share.sum(axis=0) @ sums
+
+
+def test_one_head_by_quadrature(rng):
+    problem, test = scalar_problem(rng)
+    problem = replace(problem, hyper_priors=SPREADS)
+    evidence, temperature, variances = quadrature(problem, test)
+    found = importance_draws(problem, 40_000, seed=5)
+    assert found.trusted, found.explain()
+    ess = found.effective_sample_size
+    assert_within_mcse(found.log_evidence, evidence, found.log_evidence_error, ess=ess)
+    for values, expected in (
+        (found.position[TEMPERATURE][:, 0], temperature),
+        (found.position[VARIANCES].sum(axis=1), variances),
+    ):
+        assert_within_mcse(*_in_order(found.mean_and_error(values), expected), ess=ess)
+    positions = positions_of(problem, chains_of(problem, "order_parameters"))
+    bridged = bridge_evidence(problem, positions, seed=3)
+    assert bridged.trusted, bridged.explain()
+    assert_within_mcse(bridged.log_evidence, evidence, bridged.error)
+
+
+def _in_order(mean_and_error, expected):
+    return mean_and_error[0], expected, mean_and_error[1]
+
+
+def chains_of(problem, space: str, draws: int = 1000, keep_weights: bool = False) -> dict:
+    """What four chains observe [chain, draw, …]."""
+    collected = DrawCollector(draws)
+    settings = ChainSettings(warmup=300, draws=draws, seed=3)
+    sample_in_chunks(
+        make_space(space, problem, problem.attended[:2], keep_weights), settings, collected
+    )
+    return collected.draws
+
+
+def positions_of(problem, draws) -> dict:
+    prefix = "bartlett_"
+    bartlett = {n.removeprefix(prefix): v for n, v in draws.items() if n.startswith(prefix)}
+    return bartlett | hyper_positions(draws, problem)
+
+
+def test_weights_drawn_back_have_the_overlaps_and_the_predictors_of_their_draw(rng):
+    problem = problem_of("two layers", rng)
+    draws = chains_of(problem, "order_parameters", draws=50)
+    positions = positions_of(problem, draws)
+    drawn = weight_draws(problem, positions, 50, seed=1)
+    flat = {n: v.reshape(-1, *v.shape[2:]) for n, v in drawn.weights.items()}
+    received = [overlaps({n: v[i] for n, v in flat.items()}, problem.architecture)
+                for i in range(len(flat["a"]))]  # fmt: skip
+    stored = draws["order_parameter"].reshape(-1, *draws["order_parameter"].shape[2:])
+    assert_equal_to_rounding(np.array([one[0] for one in received]), stored, operations=1e5)
+    # One draw of the order parameters, many of the weights: the predictor's exact law.
+    one = {n: np.repeat(v[:1, :1], 4000, axis=1) for n, v in positions.items()}
+    drawn = weight_draws(problem, one, 4000, seed=2)
+    outputs = jax.vmap(lambda w: predict(w, problem.attended[:2], problem.architecture))(
+        {n: jnp.asarray(v[0]) for n, v in drawn.weights.items()}
+    )
+    mean, variance = (draws[f"predictor_{moment}"][0, 0] for moment in ("mean", "variance"))
+    error = np.sqrt(variance / 4000)
+    assert_within_mcse(outputs.mean(axis=0), mean, error)
+    assert_within_mcse(outputs.var(axis=0), variance, variance * np.sqrt(2 / 4000))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_annotation_checks")
+def test_three_spaces_agree(rng):
+    problem = problem_of("two layers", rng, temperature=1.0)
+    found = {space: chains_of(problem, space) for space in
+             ("order_parameters", "upper_weights", "weights")}  # fmt: skip
+    first = found.pop("order_parameters")
+    for space, draws in found.items():
+        for name in ("temperature", "prior_variances", "order_parameter"):
+            one, other = mean_of(first[name]), mean_of(draws[name])
+            error = np.hypot(one.mcse, other.mcse)
+            assert_within_mcse(one.value, other.value, error, what=f"{space} {name}")
+
+
+def test_validation_scores_use_the_temperature_and_variances_of_every_draw(rng):
+    problem = problem_of("two layers", rng)
+    attended = jnp.asarray(rng.standard_normal((7, *problem.attended.shape[1:])))
+    labels = rng.choice([-1.0, 1.0], (7, 1))
+    whole = Problem(
+        problem, attended, labels, ("path",) * 4, (("h", "h"), ("h", "h")), attended, labels
+    )
+    positions = [random_position(problem, rng) for _ in range(6)]
+    known = [known_problem(problem, position) for position in positions]
+    factors = [factors_at(position, problem.architecture)[0] for position in positions]
+    shape = (2, 3)
+    drawn = {
+        "order_parameter": np.array([f @ f.T for f in factors]).reshape(*shape, *[4] * 2),
+        "temperature": np.array([one.temperature for one in known]).reshape(shape),
+        "prior_variances": np.array([one.architecture.variances for one in known]).reshape(
+            *shape, -1
+        ),
+    }
+    given = [
+        predict_labels(Predictor.for_examples(one, attended), factor)
+        for one, factor in zip(known, factors, strict=True)
+    ]
+    means, variances = (np.array(values) for values in zip(*given, strict=True))
+    noise = np.array([one.temperature for one in known]).mean()
+    total = variances.mean(axis=0) + means.var(axis=0, ddof=1) + noise
+    expected = example_scores(means.mean(axis=0), total, labels, 0.0)
+    received = sampled_scores(validation_draws(whole, drawn))
+    for score, values in expected.items():
+        assert_equal_to_rounding(
+            received[score]["by_example"], values, operations=1e5, condition=1e2, what=score
+        )
+
+
+def test_what_is_known_has_no_site(rng):
+    problem = problem_of("one layer", rng)
+    for spreads, expected in (
+        (HyperPriors(), set()),
+        (HyperPriors(temperature_spread=1.0), {TEMPERATURE}),
+        (HyperPriors(variance_spread=1.0), {VARIANCES}),
+        (SPREADS, {TEMPERATURE, VARIANCES}),
+    ):
+        names = set(Unflatten.of(problem.architecture, spreads).names)
+        assert names & {TEMPERATURE, VARIANCES} == expected
+        assert spreads.everything_known == (not expected)
+
+
+@pytest.mark.parametrize("spread", [-0.1, float("nan"), float("inf")])
+def test_bad_spreads(spread):
+    with pytest.raises(ValueError, match=r"must be finite, and 0 or more"):
+        HyperPriors(variance_spread=spread)
+    with pytest.raises(ValueError, match=r"temperature_spread = "):
+        HyperPriors(temperature_spread=spread)
