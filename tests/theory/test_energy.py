@@ -1,5 +1,7 @@
 """The energy of the labels and its hand-written derivatives."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -74,6 +76,26 @@ def test_gradient_is_that_of_autodiff_through_cholesky(name, rng):
         rounding["condition"] **= 2
         assert_equal_to_rounding(gradient, expected, **rounding)
         assert_equal_to_rounding(by_jax, expected, **rounding)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_slope_in_the_temperature_is_that_of_autodiff_through_cholesky(name, rng):
+    problem, factor = problem_and_factor(name, rng)
+    noisy, labels = dense_kernel(problem, factor @ factor.T), problem.labels.reshape(-1)
+
+    def plain(temperature):
+        matrix = noisy + (temperature - problem.temperature) * jnp.eye(labels.size)
+        cholesky = jnp.linalg.cholesky(matrix)
+        whitened = jax.scipy.linalg.solve_triangular(cholesky, labels, lower=True)
+        return 2 * jnp.sum(jnp.log(jnp.diagonal(cholesky))) + whitened @ whitened
+
+    expected = jax.grad(plain)(problem.temperature)
+    rounding = rounding_of(problem, factor)
+    rounding["condition"] **= 2  # solves twice with K + 𝒯 1
+    for energy in both_forms(problem):
+        slope = jax.jit(jax.grad(lambda t, e: replace(e, temperature=t)(factor)))
+        assert_equal_to_rounding(slope(problem.temperature, energy), expected, **rounding)
+        assert_equal_to_rounding(energy_and_gradients(energy, factor)[2], expected, **rounding)
 
 
 @pytest.mark.parametrize("name", ["one head", "two layers, three outputs", "narrow"])
