@@ -12,5 +12,7 @@ predictive_quality  log predictive density and calibration of theory, GP limit a
 comparison    theory against draws (`comparison.json`)
 structure     head scores, and cosines between order parameters, of the draws
 selection     the point of a sweep with the best score on the validation split
+evidence      log evidence of theory, GP limit and draws
+hyper_parameters  what was sampled of temperature and prior variances
 finite_size   the power law of theory − exact in the width
 """
