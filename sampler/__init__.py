@@ -1,14 +1,27 @@
 """Sampling of deep multi-head attention networks, and their comparison with the theory.
 
 cli          the command line, `attention-posterior` or `python -m sampler`
+sweep_command, completion    its command `sweep`, and completion by the shell
 api          the same from Python: make_task, make_network, solve, sample, compare
-errors       what can go wrong, and the exit code it has
-problem, token_problem    recipe and task joined, for the theory or outside it
-network, token_network    the forward pass, summed over paths or token by token
-tasks        inputs and labels, with the attention matrices they fix
+
+Rooms, in the order in which data pass through them; each knows those above it only:
+
+recipes      settings, validated and frozen
+storage      run directories and files
 attention    attention matrices from inputs and frozen weights
+images       characters and episodes
 transformer  a network trained by gradient descent, whose attention is then fixed
-jobs         recipes, run directories and the stages of a run
+tasks        inputs and labels, with the attention matrices they fix
+network, token_network    the forward pass, summed over paths or token by token
+problem, token_problem    recipe and task joined, for the theory or outside it
+posterior    what can be sampled
+mcmc         chains, their draws and diagnostics
+analysis     labelled tables, and theory held against draws
+presentation    figures and report, from stored results alone
+jobs         the commands, stage by stage
+
+Beside them: errors (what can go wrong, and its exit code), numerics (threads), random_streams
+(seeds), progress_display (what a running job shows).
 """
 
 __version__ = "0.1.0"

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sampler.errors import InputError
-from sampler.jobs.network_fit import refuse_without_theory
-from sampler.jobs.recipe import Recipe, check_layers, make_recipe, resolve_data_path
-from sampler.jobs.recipe_sections import PosteriorSection
 from sampler.numerics import use_one_blas_thread
+from sampler.recipes.network_fit import refuse_without_theory
+from sampler.recipes.recipe import Recipe, check_layers, make_recipe, resolve_data_path
+from sampler.recipes.sections import PosteriorSection
 from sampler.tasks.arrays import arrays_task
 from sampler.tasks.make import fit_task, read_task
 from sampler.tasks.task import Task
@@ -138,9 +138,9 @@ def solve(task: ChosenTask, network: ChosenNetwork, **settings: Any) -> "xr.Data
     use_one_blas_thread()
     import jax
 
-    from sampler.jobs.schema import SCHEMA_VERSION
     from sampler.jobs.stages import solve_problem
     from sampler.problem import make_problem
+    from sampler.storage.schema import SCHEMA_VERSION
 
     with jax.enable_x64(True):
         table = solve_problem(make_problem(recipe, data), recipe)
@@ -161,9 +161,9 @@ def sample(
     use_one_blas_thread()
     import jax
 
-    from sampler.jobs.schema import SCHEMA_VERSION
     from sampler.jobs.stages import draw_posterior
     from sampler.problem import make_problem
+    from sampler.storage.schema import SCHEMA_VERSION
 
     with jax.enable_x64(True):
         draws = draw_posterior(make_problem(recipe, data), recipe, show=progress)

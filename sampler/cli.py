@@ -62,7 +62,7 @@ def fail(arguments: argparse.Namespace, text: str, code: ExitCode) -> int:
 
 def check(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.check import describe
-    from sampler.jobs.training_recipe import TrainingRecipe, load_any_recipe
+    from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
     from sampler.tasks.make import make_task
 
     recipe = load_any_recipe(arguments.recipe, arguments.overrides)
@@ -78,9 +78,9 @@ def check(arguments: argparse.Namespace) -> ExitCode:
 
 def train(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.interruption import listening
-    from sampler.jobs.run_directory import default_directory
     from sampler.jobs.train_start import start_training
-    from sampler.jobs.training_recipe import load_training_recipe
+    from sampler.recipes.training_recipe import load_training_recipe
+    from sampler.storage.run_directory import default_directory
 
     with listening() as interruption:
         recipe = load_training_recipe(arguments.recipe, arguments.overrides)
@@ -118,9 +118,9 @@ def report(arguments: argparse.Namespace) -> ExitCode:
 def start(command: str, arguments: argparse.Namespace) -> ExitCode:
     """Validate recipe, data and output directory; only then import JAX and do the command."""
     from sampler.jobs.interruption import listening
-    from sampler.jobs.recipe import load_recipe
-    from sampler.jobs.run_directory import default_directory
     from sampler.jobs.run_start import start_run
+    from sampler.recipes.recipe import load_recipe
+    from sampler.storage.run_directory import default_directory
 
     with listening() as interruption:
         recipe = load_recipe(arguments.recipe, arguments.overrides)
@@ -130,8 +130,8 @@ def start(command: str, arguments: argparse.Namespace) -> ExitCode:
 def resume(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.continuation import begun_in, extended, recipe_in
     from sampler.jobs.interruption import listening
-    from sampler.jobs.lock import locked
-    from sampler.jobs.training_recipe import TrainingRecipe
+    from sampler.recipes.training_recipe import TrainingRecipe
+    from sampler.storage.lock import locked
 
     directory = arguments.directory
     with listening() as interruption:
@@ -165,8 +165,8 @@ def reproduce(arguments: argparse.Namespace) -> ExitCode:
 
 
 def status(arguments: argparse.Namespace) -> ExitCode:
-    from sampler.jobs.run_directory import find_directory
-    from sampler.jobs.status import status_text
+    from sampler.storage.run_directory import find_directory
+    from sampler.storage.status import status_text
 
     print(status_text(find_directory(arguments.directory)))
     return ExitCode.OK
@@ -174,7 +174,7 @@ def status(arguments: argparse.Namespace) -> ExitCode:
 
 def continue_with(stage: str, arguments: argparse.Namespace) -> ExitCode:
     """Do one stage from the stored results of an earlier run."""
-    from sampler.jobs.run_directory import find_directory
+    from sampler.storage.run_directory import find_directory
 
     directory = find_directory(arguments.directory)
     use_float64()
@@ -185,8 +185,8 @@ def continue_with(stage: str, arguments: argparse.Namespace) -> ExitCode:
 
 def prune(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.continuation import begun_in
-    from sampler.jobs.lock import locked
-    from sampler.jobs.network_fit import refuse_without_theory
+    from sampler.recipes.network_fit import refuse_without_theory
+    from sampler.storage.lock import locked
 
     _, recipe, task = begun_in(arguments.directory)
     if recipe.sweep:

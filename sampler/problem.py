@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sampler.analysis.head_distances import HeadDistances
-from sampler.jobs.recipe import Recipe
+from sampler.recipes.recipe import Recipe
+from sampler.tasks.head_distances import HeadDistances
 from sampler.tasks.task import Split, Task
 from sampler.token_problem import TokenProblem, hyper_priors_of, make_token_problem
 from sampler.transformer.frozen import FrozenNetwork

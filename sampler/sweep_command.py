@@ -46,9 +46,9 @@ def add_sweep_arguments(command: argparse.ArgumentParser) -> None:
 
 def sweep(arguments: argparse.Namespace) -> ExitCode:
     """Validate the grid, then run it, or write what runs it."""
-    from sampler.jobs.recipe import load_recipe
-    from sampler.jobs.run_directory import default_directory
-    from sampler.jobs.sweep_values import sweep_override
+    from sampler.recipes.recipe import load_recipe
+    from sampler.recipes.sweep_values import sweep_override
+    from sampler.storage.run_directory import default_directory
 
     over = [sweep_override(text) for text in arguments.over]
     recipe = load_recipe(arguments.recipe, [*arguments.overrides, *over])
@@ -101,8 +101,8 @@ def chosen_engine(arguments: argparse.Namespace):
 def write_slurm_array(recipe, directory: Path, options: list[str]) -> ExitCode:
     """Store the recipe and the batch script, and say what to do with them."""
     from sampler.jobs.engines.slurm import how_to_submit, parse_option, write_batch_script
-    from sampler.jobs.run_directory import RECIPE_FILE
     from sampler.jobs.sweep import open_sweep, sweep_points
+    from sampler.storage.run_directory import RECIPE_FILE
 
     for option in options:
         parse_option(option)  # before anything is written

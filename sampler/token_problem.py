@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sampler.jobs.recipe import Recipe
+from sampler.recipes.recipe import Recipe
 from sampler.tasks.task import Split, Task
 from sampler.token_network import TokenNetwork
 from theory.architecture import Architecture

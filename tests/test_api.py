@@ -13,9 +13,9 @@ import xarray as xr
 import sampler
 from sampler.api import KEYS_OF_ATTENTION
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.recipe import load_recipe
-from sampler.jobs.recipe_sections import AttentionSection
-from sampler.jobs.time_series_section import TimeSeriesSection
+from sampler.recipes.recipe import load_recipe
+from sampler.recipes.sections import AttentionSection
+from sampler.recipes.time_series_section import TimeSeriesSection
 from tests.commands import FEW_DRAWS, SMALLEST, environment, in_process, settings
 
 ROOT = Path(__file__).parents[1]

@@ -1,25 +1,69 @@
-"""Data flow one way: `theory` imports nothing of `sampler`, nor what only the sampler needs."""
+"""Data flow one way: `theory` imports nothing of `sampler`, and no room one that comes after it."""
 
 import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 FORBIDDEN = {"sampler", "numpyro", "arviz", "arviz_base", "arviz_stats", "matplotlib", "dask"}
+# Modules and folders of `sampler`; a room imports only those before it. The exporter makes tasks of
+# other people's transformers, so it comes after the tasks, wherever it is kept.
+ORDER = (
+    "errors", "numerics", "random_streams", "progress_display", "completion", "attention",
+    "recipes", "storage", "images", "network", "transformer", "tasks", "transformer.export",
+    "token_network", "token_problem", "problem", "posterior", "mcmc", "analysis", "presentation",
+    "jobs", "sweep_command", "api", "cli", "__main__",
+)  # fmt: skip
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Full names of the modules that a file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "import by the full name, so that this test sees it"
+            yield node.module
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("theory/**/*.py")), ids=lambda path: path.name)
 def test_theory_imports_nothing_of_the_sampler(path):
-    imported = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            imported |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "import by the full name, so that this test sees it"
-            imported.add(node.module.split(".")[0])
-    assert not imported & FORBIDDEN
+    assert not {name.split(".")[0] for name in imported(path)} & FORBIDDEN
 
 
 def test_the_theory_is_there():
     assert len(list(ROOT.glob("theory/*.py"))) > 5
+
+
+def room(module: str) -> str:
+    """The entry of ORDER that a module belongs to: the longest that its name begins with."""
+    name = module.removeprefix("sampler.")
+    found = [entry for entry in ORDER if name == entry or name.startswith(f"{entry}.")]
+    assert found, f"{module} is in no room of ORDER"
+    return max(found, key=len)
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_a_room_imports_only_rooms_before_it(name):
+    wrong = []
+    for path in sorted(ROOT.glob("sampler/**/*.py")):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        module = module.removesuffix(".__init__")
+        if module == "sampler" or room(module) != name:
+            continue
+        for other in imported(path):
+            if other.startswith("sampler.") and ORDER.index(room(other)) > ORDER.index(name):
+                wrong.append(f"{module} imports {other}")
+    assert not wrong, wrong
+
+
+@pytest.mark.parametrize(
+    "contents", sorted(ROOT.glob("sampler/**/__init__.py")), ids=lambda path: path.parent.name
+)
+def test_every_module_is_in_the_table_of_contents(contents):
+    text = contents.read_text(encoding="utf-8")
+    files = {path.stem for path in contents.parent.glob("*.py") if path.stem[0] != "_"}
+    assert {name for name in files if not re.search(rf"\b{name}\b", text)} == set()

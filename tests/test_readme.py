@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from sampler.cli import main
-from sampler.jobs.recipe import load_recipe
-from sampler.jobs.training_recipe import load_any_recipe
+from sampler.recipes.recipe import load_recipe
+from sampler.recipes.training_recipe import load_any_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = (

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sampler.errors import InputError
-from sampler.jobs.recipe import Recipe, load_recipe, parse_override
-from sampler.jobs.toml_text import toml_text
-from sampler.jobs.training_recipe import load_any_recipe
+from sampler.recipes.recipe import Recipe, load_recipe, parse_override
+from sampler.recipes.toml_text import toml_text
+from sampler.recipes.training_recipe import load_any_recipe
 
 RECIPES = sorted((Path(__file__).parents[1] / "runs").glob("*.toml"))
 

@@ -11,10 +11,10 @@ import pytest
 import xarray as xr
 
 from sampler.errors import InputError
-from sampler.jobs.recipe import load_recipe
 from sampler.jobs.sweep_table import write_sweep_table
 from sampler.presentation.report.numbers import NO_BREAK
 from sampler.presentation.report.write import write_report
+from sampler.recipes.recipe import load_recipe
 from tests.commands import in_process as command
 from tests.pages import Page
 

@@ -3,10 +3,10 @@
 import pytest
 
 from sampler.errors import InputError
-from sampler.jobs.claim import claim_directory
-from sampler.jobs.fingerprint import fingerprint
-from sampler.jobs.recipe import load_recipe
-from sampler.jobs.run_directory import default_directory, find_directory, write_whole
+from sampler.recipes.recipe import load_recipe
+from sampler.storage.claim import claim_directory
+from sampler.storage.fingerprint import fingerprint
+from sampler.storage.run_directory import default_directory, find_directory, write_whole
 from sampler.tasks.make import make_task
 
 
@@ -18,7 +18,9 @@ def recipe(tmp_path):
 
 
 def claim(directory, recipe):
-    return claim_directory(directory, recipe, "run", fingerprint(recipe, make_task(recipe)))
+    return claim_directory(
+        directory, recipe, "run", fingerprint(recipe, make_task(recipe).checksum)
+    )
 
 
 def test_a_claimed_directory_holds_the_resolved_recipe_and_may_be_claimed_again(recipe, tmp_path):
@@ -38,7 +40,7 @@ def test_what_was_made_is_removed_when_the_recipe_cannot_be_written(recipe, tmp_
     def full(path, text):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sampler.jobs.claim.write_whole", full)
+    monkeypatch.setattr("sampler.storage.claim.write_whole", full)
     (tmp_path / "mine").mkdir()
     with pytest.raises(InputError, match="No space left"):
         claim(tmp_path / "mine" / "deep" / "run", recipe)

@@ -7,7 +7,7 @@ import pytest
 
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.recipe import load_recipe
+from sampler.recipes.recipe import load_recipe
 from sampler.tasks.arrays import read_arrays
 from sampler.tasks.make import make_task
 

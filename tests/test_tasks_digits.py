@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits
 
 from sampler.attention.image_heads import query_and_key_weights, squared_distances
 from sampler.errors import InputError
-from sampler.jobs.recipe import make_recipe
+from sampler.recipes.recipe import make_recipe
 from sampler.tasks.digits import make_digits, patches_with_positions, read_images
 from sampler.tasks.make import make_task
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from sampler.tasks.drawings import Drawings
-from sampler.tasks.episodes import UNKNOWN, draw_episodes
-from sampler.tasks.random_streams import stream
+from sampler.images.drawings import Drawings
+from sampler.images.episodes import UNKNOWN, draw_episodes
+from sampler.random_streams import stream
 
 EXAMPLES = 20_000
 COUNTS = np.array([2, 5, 3, 9])

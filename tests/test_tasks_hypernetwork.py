@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.jobs.recipe import make_recipe
 from sampler.problem import make_problem
+from sampler.recipes.recipe import make_recipe
 from sampler.tasks.make import make_task
 from theory.attended_inputs import token_readout
 

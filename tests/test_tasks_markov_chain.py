@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sampler.jobs.recipe_sections import AttentionSection, MarkovChainSection
+from sampler.recipes.sections import AttentionSection, MarkovChainSection
 from sampler.tasks.markov_chain import make_markov_chain
 
 # A statistic over many independent draws is normal: beyond this many standard errors once in

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.jobs.image_section import ImageSection
-from sampler.tasks.all_runs import read_all_runs
-from sampler.tasks.image_source import read_drawings
-from sampler.tasks.omniglot import read_omniglot
-from sampler.tasks.omniglot_download import CHECKSUMS, download_omniglot
-from sampler.tasks.resize import resize
+from sampler.images.all_runs import read_all_runs
+from sampler.images.image_source import read_drawings
+from sampler.images.omniglot import read_omniglot
+from sampler.images.omniglot_download import CHECKSUMS, download_omniglot
+from sampler.images.resize import resize
+from sampler.recipes.image_section import ImageSection
 from tests.pictures import ink_of, png, write_all_runs, write_omniglot
 
 SMALL_1, SMALL_2 = "images_background_small1.zip", "images_background_small2.zip"

@@ -12,8 +12,8 @@ from sampler.attention.forms.softmax import Softmax
 from sampler.attention.series_heads import lag_weights, query_and_key_weights
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.recipe_sections import AttentionSection
-from sampler.jobs.time_series_section import TimeSeriesSection
+from sampler.recipes.sections import AttentionSection
+from sampler.recipes.time_series_section import TimeSeriesSection
 from sampler.tasks.time_series import make_time_series
 from tests.commands import FEW_DRAWS, in_process, settings
 

@@ -10,8 +10,8 @@ from sampler.attention.factored import factored_form
 from sampler.attention.forms.softmax import Softmax
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.recipe_sections import AttentionSection
-from sampler.jobs.time_series_section import SeriesArchiveSection
+from sampler.recipes.sections import AttentionSection
+from sampler.recipes.time_series_section import SeriesArchiveSection
 from sampler.tasks.arff_file import read_arff
 from sampler.tasks.series_archive import averaged, read_series_archive
 from sampler.tasks.series_task import draw_heads

@@ -10,6 +10,8 @@ estimate      means and variances with Monte Carlo errors
 calibration   reliability of probabilities, expected calibration error
 predictive_quality  log predictive density and calibration of theory, GP limit and draws
 comparison    theory against draws (`comparison.json`)
+rank_correlation  Spearman correlation with its bootstrap interval
+pruning_table     scores against the drop when heads are removed
 structure     head scores, and cosines between order parameters, of the draws
 selection     the point of a sweep with the best score on the validation split
 evidence      log evidence of theory, GP limit and draws

@@ -57,7 +57,7 @@ def pruning_table(
 
 def removable_alone(pruned: PrunedNetworks) -> list[Head]:
     """Heads that are not alone in their layer."""
-    heads = pruned.problem.architecture.heads
+    heads = pruned.learning.architecture.heads
     return [(layer, head) for layer, head in pruned.heads if heads[layer] > 1]
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from sampler.errors import InputError
-from sampler.jobs.checkpoint_slots import no_usable_checkpoint, read_slots
-from sampler.jobs.run_directory import CHECKPOINT_SLOTS
-from sampler.jobs.sealed import DamagedFile, Sealed, read_sealed, write_sealed
 from sampler.mcmc.chunks import Chunk
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.snapshot import Snapshot
+from sampler.storage.checkpoint_slots import no_usable_checkpoint, read_slots
+from sampler.storage.run_directory import CHECKPOINT_SLOTS
+from sampler.storage.sealed import DamagedFile, Sealed, read_sealed, write_sealed
 
 LOG = logging.getLogger("attention_posterior")
 STATE, MOMENTS, OBSERVABLE, STATISTIC = "state", "moments", "observable", "statistic"

@@ -2,7 +2,7 @@
 
 from math import prod
 
-from sampler.jobs.recipe import Recipe
+from sampler.recipes.recipe import Recipe
 from sampler.tasks.task import Split, Task, paired
 
 NUMBER_BYTES = 8  # float64

@@ -1,10 +1,10 @@
 """What a training recipe asks for: sizes, settings, memory and cost."""
 
 from sampler.attention.forms.form import Form
+from sampler.images.character_splits import CharacterSplits
 from sampler.jobs.check import byte_text, indented, table
-from sampler.jobs.training_recipe import TrainingRecipe
-from sampler.tasks.character_splits import CharacterSplits
-from sampler.tasks.patches import PATCHES, TOKENS
+from sampler.recipes.episode_tokens import PATCHES, TOKENS
+from sampler.recipes.training_recipe import TrainingRecipe
 from sampler.transformer.shape import TransformerShape
 
 FLOAT32_NUMBERS = 0.5  # in units of float64
@@ -12,7 +12,7 @@ FLOAT32_NUMBERS = 0.5  # in units of float64
 
 def describe_training(recipe: TrainingRecipe, splits: CharacterSplits) -> str:
     """The text that `check` prints for a valid training recipe and its images."""
-    settings, shape = recipe.training, recipe.shape
+    settings, shape = recipe.training, TransformerShape.of(recipe)
     operations = 3 * settings.batch * example_operations(shape)
     drawings = [
         (

@@ -3,17 +3,17 @@
 from pathlib import Path
 
 from sampler.errors import InputError
-from sampler.jobs.claim import claim_directory
-from sampler.jobs.fingerprint import fingerprint
-from sampler.jobs.manifest import MANIFEST_FILE, forget_stage, read_manifest
-from sampler.jobs.recipe import Recipe
-from sampler.jobs.run_directory import (
+from sampler.recipes.recipe import Recipe
+from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
+from sampler.storage.claim import claim_directory
+from sampler.storage.fingerprint import fingerprint
+from sampler.storage.manifest import MANIFEST_FILE, forget_stage, read_manifest
+from sampler.storage.run_directory import (
     CHECKPOINT_FOLDER,
     CHECKPOINT_SLOTS,
     RECIPE_FILE,
     write_whole,
 )
-from sampler.jobs.training_recipe import TrainingRecipe, load_any_recipe
 from sampler.tasks.make import make_task
 from sampler.tasks.task import Task
 
@@ -46,7 +46,7 @@ def begun_in(directory: Path) -> tuple[str, Recipe, Task]:
     if isinstance(recipe, TrainingRecipe):
         raise InputError("DIR", str(directory), "holds a training; only `resume` goes on with it")
     task = make_task(recipe)
-    claim_directory(directory, recipe, command, fingerprint(recipe, task))
+    claim_directory(directory, recipe, command, fingerprint(recipe, task.checksum))
     return command, recipe, task
 
 

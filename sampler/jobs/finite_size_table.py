@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 
 from sampler.analysis.finite_size import fit_power_law
-from sampler.jobs.json_file import read_json, write_json
-from sampler.jobs.recipe import Recipe
-from sampler.jobs.storage import (
+from sampler.jobs.sweep_table import point_directory
+from sampler.recipes.recipe import Recipe
+from sampler.storage.json_file import read_json, write_json
+from sampler.storage.results import (
     COMPARISON_FILE,
     THEORY_FILE,
     read_theory,
 )
-from sampler.jobs.sweep_table import point_directory
 
 FINITE_SIZE_FILE = "finite_size.json"
 

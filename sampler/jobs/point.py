@@ -7,10 +7,10 @@ from pathlib import Path
 
 from sampler.errors import ExitCode, one_line
 from sampler.jobs.interruption import Interruption, listening
-from sampler.jobs.log import LOG, LOG_FILE, log_to
-from sampler.jobs.recipe import Recipe, load_recipe
-from sampler.jobs.run_directory import RECIPE_FILE
 from sampler.numerics import use_one_blas_thread
+from sampler.recipes.recipe import Recipe, load_recipe
+from sampler.storage.log import LOG, LOG_FILE, log_to
+from sampler.storage.run_directory import RECIPE_FILE
 
 # Modules that read data or compute are imported where they are needed: in another process
 # `run_point` is what sets the BLAS threads, and it does so before they are there.
@@ -68,8 +68,8 @@ def attempt_point(point: SweepPoint, alone: bool = False) -> PointOutcome:
 
 def finished_earlier(point: SweepPoint) -> ExitCode | None:
     """The exit code of a point that came to its end earlier, None for any other."""
-    from sampler.jobs.manifest import finished_code, read_manifest
-    from sampler.jobs.storage import DRAWS_FILE, THEORY_FILE
+    from sampler.storage.manifest import finished_code, read_manifest
+    from sampler.storage.results import DRAWS_FILE, THEORY_FILE
 
     sampled = "sample" in read_manifest(point.directory).get("seconds", {})
     solved = point.recipe.network.fits_theory

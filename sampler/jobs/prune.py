@@ -6,12 +6,12 @@ import numpy as np
 
 from sampler.analysis.pruning_table import pruning_table
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.json_file import read_json, write_json
-from sampler.jobs.recipe import Recipe
-from sampler.jobs.storage import COMPARISON_FILE, read_theory
 from sampler.jobs.written import written_text
 from sampler.presentation.pruning import draw_pruning_figures, pruning_text
 from sampler.problem import Problem, make_problem
+from sampler.recipes.recipe import Recipe
+from sampler.storage.json_file import read_json, write_json
+from sampler.storage.results import COMPARISON_FILE, read_theory
 from sampler.tasks.task import Task
 from sampler.transformer.pruning import PrunedNetworks
 
@@ -23,7 +23,7 @@ def prune(directory: Path, recipe: Recipe, task: Task, orders: int, seed: int) -
     theory = read_theory(directory)
     problem = make_problem(recipe, task)
     refuse_unprunable(directory, problem, bool(theory.attrs["converged"]))
-    pruned = PrunedNetworks.of(problem, theory["order_parameter"].values)
+    pruned = pruned_networks(problem, theory["order_parameter"].values)
     scores = {"theory": per_head(theory["head_score"].values)}
     if (directory / COMPARISON_FILE).is_file():
         compared = read_json(directory / COMPARISON_FILE)
@@ -42,6 +42,17 @@ def prune(directory: Path, recipe: Recipe, task: Task, orders: int, seed: int) -
     print(pruning_text(table))
     print(written_text(draw_pruning_figures(directory)))
     return ExitCode.OK
+
+
+def pruned_networks(problem: Problem, overlap: np.ndarray) -> PrunedNetworks:
+    """Pruning of a problem whose saddle point has this U_1."""
+    return PrunedNetworks(
+        learning=problem.learning,
+        network=problem.trained,
+        attended_test=problem.attended_test,
+        labels_test=np.asarray(problem.labels_test),
+        overlap=overlap,
+    )
 
 
 def per_head(scores: np.ndarray) -> np.ndarray:

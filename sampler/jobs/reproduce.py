@@ -9,14 +9,14 @@ import xarray as xr
 from sampler.analysis.draws_table import stored_draws
 from sampler.analysis.estimate import mean_of
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.claim import claim_directory
-from sampler.jobs.fingerprint import fingerprint
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.json_file import write_json
-from sampler.jobs.lock import locked
-from sampler.jobs.recipe import Recipe
 from sampler.jobs.run import work
-from sampler.jobs.storage import DRAWS_FILE, THEORY_FILE, read_draws, read_theory
+from sampler.recipes.recipe import Recipe
+from sampler.storage.claim import claim_directory
+from sampler.storage.fingerprint import fingerprint
+from sampler.storage.json_file import write_json
+from sampler.storage.lock import locked
+from sampler.storage.results import DRAWS_FILE, THEORY_FILE, read_draws, read_theory
 from sampler.tasks.task import Task
 
 REPRODUCTION_FOLDER = "reproduction"
@@ -55,7 +55,7 @@ def reproduce_run(
             "DIR", str(directory), "this is a sweep; name the directory of one of its points"
         )
     where = directory / REPRODUCTION_FOLDER
-    claim_directory(where, recipe, command, fingerprint(recipe, task))
+    claim_directory(where, recipe, command, fingerprint(recipe, task.checksum))
     with locked(where):
         work(command, recipe, task, where, interruption)
     found = agreements(directory, where)

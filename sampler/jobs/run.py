@@ -10,16 +10,8 @@ from pathlib import Path
 
 from sampler.errors import ExitCode
 from sampler.jobs.chain_keeper import ChainKeeper
-from sampler.jobs.claim import claim_directory
-from sampler.jobs.fingerprint import fingerprint
 from sampler.jobs.finite_size_table import write_finite_size
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.lock import locked
-from sampler.jobs.log import log_to
-from sampler.jobs.manifest import finish_command, finished_code, read_manifest, record_stage
-from sampler.jobs.point_directory import point_directory
-from sampler.jobs.recipe import Recipe, load_recipe
-from sampler.jobs.run_directory import CHECKPOINT_FOLDER, RECIPE_FILE, remove_unfinished
 from sampler.jobs.seed_averages import write_seed_averages
 from sampler.jobs.select_point import chosen_points
 from sampler.jobs.stages import (
@@ -28,7 +20,6 @@ from sampler.jobs.stages import (
     sample_stage,
     solve_stage,
 )
-from sampler.jobs.storage import COMPARISON_FILE, DRAWS_FILE, THEORY_FILE, read_draws, read_theory
 from sampler.jobs.sweep_dataset import write_sweep_dataset
 from sampler.jobs.sweep_table import write_sweep_table
 from sampler.jobs.written import written_text
@@ -39,6 +30,21 @@ from sampler.presentation.summary import (
     theory_text,
 )
 from sampler.problem import AnyProblem, make_problem
+from sampler.recipes.recipe import Recipe, load_recipe
+from sampler.storage.claim import claim_directory
+from sampler.storage.fingerprint import fingerprint
+from sampler.storage.lock import locked
+from sampler.storage.log import log_to
+from sampler.storage.manifest import finish_command, finished_code, read_manifest, record_stage
+from sampler.storage.point_directory import point_directory
+from sampler.storage.results import (
+    COMPARISON_FILE,
+    DRAWS_FILE,
+    THEORY_FILE,
+    read_draws,
+    read_theory,
+)
+from sampler.storage.run_directory import CHECKPOINT_FOLDER, RECIPE_FILE, remove_unfinished
 from sampler.tasks.make import make_task
 from sampler.tasks.task import Task
 
@@ -73,7 +79,7 @@ class Point:
     def keeper(self) -> ChainKeeper:
         """Keeps the chains of this point on disk."""
         folder = self.directory / CHECKPOINT_FOLDER
-        return ChainKeeper(folder, fingerprint(self.recipe, self.task), self.interruption)
+        return ChainKeeper(folder, fingerprint(self.recipe, self.task.checksum), self.interruption)
 
     def done(self, stage: str, *files: str) -> bool:
         """Whether a stage is recorded as finished and its files are there."""
@@ -128,7 +134,7 @@ class Sweep:
             LOG.info("point %s", label)
             task = self.task if _same_task(recipe, self.recipe) else make_task(recipe)
             where = point_directory(self.directory, label)
-            claim_directory(where, recipe, self.command, fingerprint(recipe, task))
+            claim_directory(where, recipe, self.command, fingerprint(recipe, task.checksum))
             with locked(where):
                 remove_unfinished(where)
                 point = Point(recipe, task, where, self.interruption, sampling)

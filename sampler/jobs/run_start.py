@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.claim import claim_directory
-from sampler.jobs.fingerprint import fingerprint
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.lock import locked, remove_lock_of_lost_host
-from sampler.jobs.network_fit import refuse_without_theory
-from sampler.jobs.recipe import Recipe
 from sampler.numerics import use_float64
+from sampler.recipes.network_fit import refuse_without_theory
+from sampler.recipes.recipe import Recipe
+from sampler.storage.claim import claim_directory
+from sampler.storage.fingerprint import fingerprint
+from sampler.storage.lock import locked, remove_lock_of_lost_host
 from sampler.tasks.make import make_task
 
 
@@ -27,7 +27,7 @@ def start_run(
         for _, point in recipe.points():
             refuse_without_theory(point.network, "use `run` or `sample`")
     task = make_task(recipe)
-    claim_directory(directory, recipe, command, fingerprint(recipe, task))
+    claim_directory(directory, recipe, command, fingerprint(recipe, task.checksum))
     if alone:
         remove_lock_of_lost_host(directory)
     with locked(directory):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sampler.jobs.recipe import Recipe, setting_text
 from sampler.jobs.select_point import swept_points
 from sampler.jobs.sweep_dataset import numeric_columns, read_rows
 from sampler.jobs.sweep_table import cell, write_table
+from sampler.recipes.recipe import Recipe, setting_text
 
 SEED_AVERAGES_FILE = "seed_averages.csv"
 # Columns that say where a point is, not what was found there.

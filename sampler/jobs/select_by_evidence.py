@@ -5,10 +5,10 @@ from pathlib import Path
 
 from sampler.analysis.evidence import known
 from sampler.analysis.selection import EVIDENCE, Candidate, choose
-from sampler.jobs.json_file import read_json
-from sampler.jobs.point_directory import point_directory
-from sampler.jobs.recipe import Recipe
-from sampler.jobs.storage import COMPARISON_FILE, THEORY_FILE, read_theory
+from sampler.recipes.recipe import Recipe
+from sampler.storage.json_file import read_json
+from sampler.storage.point_directory import point_directory
+from sampler.storage.results import COMPARISON_FILE, THEORY_FILE, read_theory
 
 # Evidence says which network explains one set of labels best, not which labels are easier.
 OTHER_DATA = "other training data than at the first point"

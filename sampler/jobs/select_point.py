@@ -9,12 +9,12 @@ import numpy as np
 from sampler.analysis.selection import CRITERIA, EVIDENCE, Candidate, choose
 from sampler.analysis.validation import theory_scores
 from sampler.errors import InputError
-from sampler.jobs.json_file import read_json, write_json
-from sampler.jobs.point_directory import point_directory
-from sampler.jobs.progress import LOG
-from sampler.jobs.recipe import Recipe
 from sampler.jobs.select_by_evidence import select_by_evidence
-from sampler.jobs.storage import COMPARISON_FILE, THEORY_FILE, read_theory
+from sampler.progress_display import LOG
+from sampler.recipes.recipe import Recipe
+from sampler.storage.json_file import read_json, write_json
+from sampler.storage.point_directory import point_directory
+from sampler.storage.results import COMPARISON_FILE, THEORY_FILE, read_theory
 
 SELECTION_FILE = "selection.json"
 TEMPERATURE = "posterior.temperature"

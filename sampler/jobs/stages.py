@@ -25,18 +25,7 @@ from sampler.analysis.theory_table import theory_table
 from sampler.analysis.validation import validation_comparison
 from sampler.jobs.chain_keeper import ChainKeeper
 from sampler.jobs.importance_stage import draw_independently
-from sampler.jobs.json_file import write_json
-from sampler.jobs.progress import LOG, SamplingProgress
-from sampler.jobs.recipe import Recipe
-from sampler.jobs.recipe_sections import SamplerSection
-from sampler.jobs.storage import (
-    COMPARISON_FILE,
-    THEORY_FILE,
-    read_draws,
-    read_theory,
-    write_draws,
-    write_theory,
-)
+from sampler.jobs.progress import SamplingProgress
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.mcmc.draws import DrawCollector
@@ -48,6 +37,18 @@ from sampler.posterior.space import SampledSpace
 from sampler.posterior.token_space import token_space
 from sampler.posterior.weight_draws import WeightDraws, refuse_unusable_count, weight_draws
 from sampler.problem import AnyProblem, Problem
+from sampler.progress_display import LOG
+from sampler.recipes.recipe import Recipe
+from sampler.recipes.sections import SamplerSection
+from sampler.storage.json_file import write_json
+from sampler.storage.results import (
+    COMPARISON_FILE,
+    THEORY_FILE,
+    read_draws,
+    read_theory,
+    write_draws,
+    write_theory,
+)
 from sampler.token_problem import TokenProblem
 from theory import LearningProblem, solve_saddle_point
 

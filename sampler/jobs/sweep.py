@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from sampler.errors import ABSENT, ExitCode, InputError
-from sampler.jobs.claim import claim_directory
-from sampler.jobs.fingerprint import fingerprint
-from sampler.jobs.lock import locked
-from sampler.jobs.log import LOG, log_to
-from sampler.jobs.manifest import finish_command
 from sampler.jobs.point import COMMAND, PointOutcome, SweepPoint, finished_earlier
-from sampler.jobs.point_directory import point_directory
-from sampler.jobs.recipe import Recipe, load_recipe
-from sampler.jobs.run_directory import RECIPE_FILE
-from sampler.presentation.sweep_text import ending, failures_text, sweep_text
+from sampler.jobs.sweep_text import ending, failures_text, sweep_text
+from sampler.recipes.recipe import Recipe, load_recipe
+from sampler.storage.claim import claim_directory
+from sampler.storage.fingerprint import fingerprint
+from sampler.storage.lock import locked
+from sampler.storage.log import LOG, log_to
+from sampler.storage.manifest import finish_command
+from sampler.storage.point_directory import point_directory
+from sampler.storage.run_directory import RECIPE_FILE
 from sampler.tasks.make import make_task
 
 # Exit codes of points that were not run to their end.
@@ -44,7 +44,7 @@ def open_sweep(recipe: Recipe, directory: Path) -> None:
 
     To everything else it then is the directory of a `run` of the same grid.
     """
-    claim_directory(directory, recipe, COMMAND, fingerprint(recipe, make_task(recipe)))
+    claim_directory(directory, recipe, COMMAND, fingerprint(recipe, make_task(recipe).checksum))
 
 
 def is_opened(recipe: Recipe, directory: Path) -> bool:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from sampler.jobs.json_file import read_json, write_atomically
-from sampler.jobs.point_directory import point_directory
-from sampler.jobs.recipe import Recipe
-from sampler.jobs.schema import SCHEMA_VERSION
-from sampler.jobs.storage import COMPARISON_FILE, THEORY_FILE, read_theory
 from sampler.jobs.sweep_table import SWEEP_FILE
-from sampler.jobs.toml_text import toml_value
+from sampler.recipes.recipe import Recipe
+from sampler.recipes.toml_text import toml_value
+from sampler.storage.json_file import read_json, write_atomically
+from sampler.storage.point_directory import point_directory
+from sampler.storage.results import COMPARISON_FILE, THEORY_FILE, read_theory
+from sampler.storage.schema import SCHEMA_VERSION
 
 SWEEP_DATASET_FILE = "sweep.nc"
 PATHS = ("path", "path_")

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from sampler.analysis.validation import SCORES
-from sampler.jobs.json_file import read_json, write_atomically
-from sampler.jobs.point_directory import point_directory
-from sampler.jobs.recipe import Recipe
 from sampler.jobs.select_point import select_point
-from sampler.jobs.storage import (
+from sampler.recipes.recipe import Recipe
+from sampler.storage.json_file import read_json, write_atomically
+from sampler.storage.point_directory import point_directory
+from sampler.storage.results import (
     COMPARISON_FILE,
     THEORY_FILE,
     read_theory,

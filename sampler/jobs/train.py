@@ -9,14 +9,14 @@ from pathlib import Path
 import jax
 
 from sampler.errors import ExitCode, InputError
+from sampler.images.character_splits import CharacterSplits
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.json_file import write_atomically, write_json
-from sampler.jobs.log import log_to
-from sampler.jobs.manifest import finish_command, finished_code, record_stage
-from sampler.jobs.run_directory import CHECKPOINT_FOLDER, remove_unfinished
 from sampler.jobs.train_start import COMMAND
-from sampler.jobs.training_recipe import TrainingRecipe
-from sampler.tasks.character_splits import CharacterSplits
+from sampler.recipes.training_recipe import TrainingRecipe
+from sampler.storage.json_file import write_atomically, write_json
+from sampler.storage.log import log_to
+from sampler.storage.manifest import finish_command, finished_code, record_stage
+from sampler.storage.run_directory import CHECKPOINT_FOLDER, remove_unfinished
 from sampler.transformer.checkpoint import load_training, save_training
 from sampler.transformer.model_file import MODEL_FILE, TrainedModel, write_model
 from sampler.transformer.progress import TrainingProgress

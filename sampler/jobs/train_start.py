@@ -3,14 +3,14 @@
 from pathlib import Path
 
 from sampler.errors import ExitCode
-from sampler.jobs.claim import claim_directory
-from sampler.jobs.fingerprint import fingerprint_of
+from sampler.images.character_splits import CharacterSplits, split_characters
+from sampler.images.image_source import images_checksum, read_drawings
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.lock import locked
-from sampler.jobs.training_recipe import TrainingRecipe
 from sampler.numerics import use_float64
-from sampler.tasks.character_splits import CharacterSplits, split_characters
-from sampler.tasks.image_source import images_checksum, read_drawings
+from sampler.recipes.training_recipe import TrainingRecipe
+from sampler.storage.claim import claim_directory
+from sampler.storage.fingerprint import fingerprint
+from sampler.storage.lock import locked
 
 COMMAND = "train"
 
@@ -24,11 +24,11 @@ def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interr
     """Read the images, claim the directory, and train what is left of the training."""
     splits = read_splits(recipe)
     images = images_checksum(splits)
-    fingerprint = fingerprint_of(recipe, images)
-    claim_directory(directory, recipe, COMMAND, fingerprint)
+    common = fingerprint(recipe, images)
+    claim_directory(directory, recipe, COMMAND, common)
     with locked(directory):
         use_float64()
         from sampler.jobs.train import TrainingJob
 
-        job = TrainingJob(recipe, splits, images, directory, fingerprint, interruption)
+        job = TrainingJob(recipe, splits, images, directory, common, interruption)
         return job.work()

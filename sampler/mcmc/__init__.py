@@ -4,6 +4,7 @@ settings     how chains are run
 kernel       the NumPyro kernel of a job
 sharing      chains shared out over devices
 chunks       warm-up and draws in chunks, each handed to a callback
+snapshot     the state of chains as arrays, to go on from
 draws        chunks gathered: kept whole, or as moments where they would not fit
 diagnostics  can the draws be trusted, and why not
 """

@@ -21,6 +21,9 @@
 | `autocorrelation.py` | autocorrelation against lag |
 | `energy.py` | energies of the sampler: marginal and by transition |
 | `report/` | one page that tells a run or a sweep |
-| `sweep_text.py` | what a sweep prints: a row per point, and what failed |
+| `finite_size.py` | theory and exact posterior against width |
+| `temperature_choice.py` | scores against temperature, and what was chosen |
+| `pruning.py` | accuracy while heads are removed |
+| `summary.py` | what a run prints |
 | `style.py` | colours, fonts, and writing a figure to disk |
 """

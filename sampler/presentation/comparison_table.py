@@ -9,7 +9,6 @@ import numpy as np
 import xarray as xr
 
 from sampler.errors import InputError
-from sampler.jobs.json_file import plain, write_json
 from sampler.presentation.summary import (
     COLUMNS,
     SCORES,
@@ -17,6 +16,7 @@ from sampler.presentation.summary import (
     diagnostics_text,
     pair_name,
 )
+from sampler.storage.json_file import plain, write_json
 
 if TYPE_CHECKING:
     import pandas

@@ -7,8 +7,8 @@ from typing import SupportsIndex
 import numpy as np
 import xarray as xr
 
-from sampler.jobs.json_file import read_json
-from sampler.jobs.storage import (
+from sampler.storage.json_file import read_json
+from sampler.storage.results import (
     COMPARISON_FILE,
     THEORY_FILE,
     read_theory,

@@ -6,7 +6,7 @@ from sampler.attention.forms.choice import forms_by_head
 from sampler.attention.forms.form import Form
 from sampler.attention.forms.softmax import Softmax
 from sampler.errors import InputError
-from sampler.jobs.recipe_sections import AttentionSection
+from sampler.recipes.sections import AttentionSection
 
 
 def chosen_forms(attention: AttentionSection) -> tuple[tuple[Form, ...], ...]:

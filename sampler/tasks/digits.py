@@ -5,10 +5,10 @@ import numpy as np
 from sampler.attention.factored import factored_form
 from sampler.attention.image_heads import query_and_key_weights
 from sampler.errors import InputError
-from sampler.jobs.digits_section import DigitsSection
-from sampler.jobs.recipe_sections import AttentionSection
+from sampler.random_streams import stream
+from sampler.recipes.digits_section import DigitsSection
+from sampler.recipes.sections import AttentionSection
 from sampler.tasks.chosen_heads import chosen_forms, name_heads, refuse_unfit_forms
-from sampler.tasks.random_streams import stream
 from sampler.tasks.task import Split, Task, name_paths
 
 SIDE = 8

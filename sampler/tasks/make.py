@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 
 from sampler.errors import InputError
-from sampler.jobs.digits_section import DigitsSection
-from sampler.jobs.network_fit import check_network
-from sampler.jobs.recipe import Recipe
-from sampler.jobs.recipe_sections import ArraysSection, MarkovChainSection, OneShotSection
-from sampler.jobs.time_series_section import TimeSeriesSection
+from sampler.recipes.digits_section import DigitsSection
+from sampler.recipes.network_fit import check_network
+from sampler.recipes.recipe import Recipe
+from sampler.recipes.sections import ArraysSection, MarkovChainSection, OneShotSection
+from sampler.recipes.time_series_section import TimeSeriesSection
 from sampler.tasks.arrays import read_arrays
 from sampler.tasks.digits import make_digits
 from sampler.tasks.hypernetwork import with_hypernetworks

@@ -6,10 +6,10 @@ import numpy as np
 
 from sampler.attention.bilinear import bilinear_attention, bilinear_form
 from sampler.attention.markov_heads import head_weights
-from sampler.jobs.recipe_sections import AttentionSection, MarkovChainSection
+from sampler.random_streams import stream
+from sampler.recipes.sections import AttentionSection, MarkovChainSection
 from sampler.tasks.chosen_heads import chosen_forms, name_heads, refuse_unfit_forms
 from sampler.tasks.positions import with_positions
-from sampler.tasks.random_streams import stream
 from sampler.tasks.task import Split, Task, name_paths
 
 # First entries of the spawn keys: the random streams of a task never share numbers.

@@ -6,20 +6,20 @@ from pathlib import Path
 import numpy as np
 
 from sampler.errors import InputError
-from sampler.jobs.image_section import ImageSection
-from sampler.jobs.recipe_sections import OneShotSection
-from sampler.tasks.all_runs import ARCHIVE, read_all_runs
-from sampler.tasks.character_splits import (
+from sampler.images.all_runs import ARCHIVE, read_all_runs
+from sampler.images.character_splits import (
     CharacterSplits,
     check_drawings,
     refuse_shared_drawings,
     split_characters,
 )
-from sampler.tasks.drawings import Drawings
-from sampler.tasks.episodes import Episodes, draw_episodes
-from sampler.tasks.image_source import images_checksum, omniglot_folder, read_drawings
-from sampler.tasks.patches import episode_inputs, normalised_patches
-from sampler.tasks.random_streams import stream
+from sampler.images.drawings import Drawings
+from sampler.images.episodes import Episodes, draw_episodes
+from sampler.images.image_source import images_checksum, omniglot_folder, read_drawings
+from sampler.images.patches import episode_inputs, normalised_patches
+from sampler.random_streams import stream
+from sampler.recipes.image_section import ImageSection
+from sampler.recipes.sections import OneShotSection
 from sampler.tasks.task import Split, Task, name_paths
 from sampler.transformer.frozen import frozen_attention, frozen_network
 from sampler.transformer.model_file import TrainedModel, read_model
@@ -67,7 +67,7 @@ def make_one_shot(settings: OneShotSection) -> Task:
         name_paths(names),
         validation,
         # Random heads have no trained values.
-        None if settings.random_heads else frozen_network(model.parameters, model.recipe.shape),
+        None if settings.random_heads else frozen_network(model.parameters, model.shape),
         nearest_neighbour(*test),
     )
 
@@ -82,7 +82,7 @@ def with_random_heads(model: TrainedModel, count: int, seed: int) -> TrainedMode
     """The model with heads in every layer whose W_Q and W_K are as they are before training."""
     if not count:
         return model
-    shape = replace(model.recipe.shape, heads=(count,) * model.recipe.shape.layers)
+    shape = replace(model.shape, heads=(count,) * model.shape.layers)
     drawn = draw_parameters(shape, seed, HEAD_STREAM)
     parameters = {
         name: np.concatenate([values, drawn[name]]) if name.startswith(("W_Q", "W_K")) else values

@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Float
 
 from sampler.errors import ABSENT, InputError, Verbatim
-from sampler.jobs.recipe_sections import AttentionSection
-from sampler.jobs.time_series_section import SeriesArchiveSection
+from sampler.recipes.sections import AttentionSection
+from sampler.recipes.time_series_section import SeriesArchiveSection
 from sampler.tasks.arff_file import read_arff
 from sampler.tasks.series_file import SeriesFile
 from sampler.tasks.series_task import LabelledSeries, series_task

@@ -8,11 +8,11 @@ from jaxtyping import Float
 from sampler.attention.factored import factored_form
 from sampler.attention.series_heads import query_and_key_weights
 from sampler.errors import InputError
-from sampler.jobs.recipe_sections import AttentionSection
-from sampler.jobs.time_series_section import DEFAULT_LAG
+from sampler.random_streams import stream
+from sampler.recipes.sections import AttentionSection
+from sampler.recipes.time_series_section import DEFAULT_LAG
 from sampler.tasks.chosen_heads import chosen_forms, name_heads, refuse_unfit_forms
 from sampler.tasks.positions import with_positions
-from sampler.tasks.random_streams import stream
 from sampler.tasks.task import Split, Task, name_paths
 
 # First entry of the spawn keys of heads; those of the data are others.

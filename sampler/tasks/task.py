@@ -1,5 +1,6 @@
 """The container that every task fills and that theory and sampler read."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -106,6 +107,17 @@ class Task:
     def splits(self) -> tuple[Split, ...]:
         """Training, test and, where there is one, validation split."""
         return tuple(s for s in (self.train, self.test, self.validation) if s is not None)
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of every number."""
+        checksum = hashlib.sha256()
+        for split in self.splits:
+            for array in (split.inputs, split.labels, *split.attention):
+                if array is not None:
+                    checksum.update(repr((array.shape, array.dtype.str)).encode())
+                    checksum.update(np.ascontiguousarray(array).data)
+        return checksum.hexdigest()
 
 
 def name_paths(

@@ -9,9 +9,9 @@ in any mean over time steps.
 
 import numpy as np
 
-from sampler.jobs.recipe_sections import AttentionSection
-from sampler.jobs.time_series_section import TimeSeriesSection
-from sampler.tasks.random_streams import stream
+from sampler.random_streams import stream
+from sampler.recipes.sections import AttentionSection
+from sampler.recipes.time_series_section import TimeSeriesSection
 from sampler.tasks.series_task import LabelledSeries, series_task
 from sampler.tasks.task import Task
 

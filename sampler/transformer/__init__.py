@@ -13,6 +13,8 @@ nearest_neighbour  the baseline that looks at pixels alone
 summary       accuracies of a trained network on every split
 model_file    the trained network on disk, with its recipe
 frozen        the trained network in the theory's terms: attention, and weights
+trained_predictor  its output and overlaps
+pruning       heads removed from it, and from the theory
 export        the attention of PyTorch models, written as arrays
 progress      what a running training shows
 """

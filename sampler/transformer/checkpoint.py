@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from sampler.errors import InputError
-from sampler.jobs.checkpoint_slots import (
+from sampler.storage.checkpoint_slots import (
     no_usable_checkpoint,
     read_slots,
     refuse_another_checkpoint,
 )
-from sampler.jobs.run_directory import CHECKPOINT_SLOTS
-from sampler.jobs.sealed import Sealed, write_sealed
+from sampler.storage.run_directory import CHECKPOINT_SLOTS
+from sampler.storage.sealed import Sealed, write_sealed
 from sampler.transformer.training import TrainingState
 
 LOG = logging.getLogger("attention_posterior")

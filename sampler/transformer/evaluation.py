@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from sampler.attention.forms.form import Form
-from sampler.tasks.episodes import Episodes
+from sampler.images.episodes import Episodes
 from sampler.transformer.network import gather_inputs, predict
 from sampler.transformer.training_data import PatchTable, part
 from theory.accuracy import binomial_error

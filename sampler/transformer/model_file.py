@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from sampler.errors import InputError
-from sampler.jobs.schema import SCHEMA_VERSION, check_schema
-from sampler.jobs.sealed import DamagedFile, read_sealed, write_sealed
-from sampler.jobs.training_recipe import TrainingRecipe, make_training_recipe
-from sampler.transformer.shape import Parameters
+from sampler.recipes.training_recipe import TrainingRecipe, make_training_recipe
+from sampler.storage.schema import SCHEMA_VERSION, check_schema
+from sampler.storage.sealed import DamagedFile, read_sealed, write_sealed
+from sampler.transformer.shape import Parameters, TransformerShape
 
 MODEL_FILE = "model.bin"
 EMBEDDING_KEY = "label_embedding"
@@ -32,6 +32,11 @@ class TrainedModel:
     step: int
     images: str
     checksum: str = ""
+
+    @property
+    def shape(self) -> TransformerShape:
+        """Heads, widths and sizes."""
+        return TransformerShape.of(self.recipe)
 
 
 def write_model(directory: Path, model: TrainedModel) -> str:

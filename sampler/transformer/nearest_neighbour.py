@@ -3,8 +3,8 @@
 import numpy as np
 from jaxtyping import Float
 
-from sampler.tasks.drawings import Drawings
-from sampler.tasks.episodes import Episodes
+from sampler.images.drawings import Drawings
+from sampler.images.episodes import Episodes
 
 
 def nearest_neighbour(drawings: Drawings, episodes: Episodes) -> Float[np.ndarray, " example"]:

@@ -2,7 +2,7 @@
 
 import optax
 
-from sampler.jobs.training_section import TrainingSection
+from sampler.recipes.training_section import TrainingSection
 
 
 def make_optimiser(settings: TrainingSection) -> optax.GradientTransformation:

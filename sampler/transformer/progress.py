@@ -2,7 +2,7 @@
 
 import time
 
-from sampler.jobs.progress import ProgressDisplay
+from sampler.progress_display import ProgressDisplay
 from sampler.transformer.training import TrainingState
 
 RECENT = 100

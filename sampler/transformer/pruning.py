@@ -7,14 +7,22 @@ for the smaller network. No layer ever loses all of its heads.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Array, Bool, Float
 
-from sampler.analysis.trained_columns import trained_predictor
-from sampler.problem import Problem
-from theory import AttentionPaths, Predictor, predict, solve_saddle_point, sub_network
+from sampler.transformer.frozen import FrozenNetwork
+from sampler.transformer.trained_predictor import trained_predictor
+from theory import (
+    AttentionPaths,
+    LearningProblem,
+    Predictor,
+    predict,
+    solve_saddle_point,
+    sub_network,
+)
 from theory.accuracy import correct
 
 Head = tuple[int, int]  # layer and head, counted from 0
@@ -24,33 +32,41 @@ Head = tuple[int, int]  # layer and head, counted from 0
 class PrunedNetworks:
     """Which test examples are classified correctly after heads were removed.
 
-    problem  a problem with a trained network and labelled test examples
-    factor   F of the theory's U_1 = F Fᵀ
+    learning      the learning problem of the theory
+    network       what gradient descent made of the same weights
+    attended_test, labels_test    test examples
+    overlap       U_1 of the theory
     """
 
-    problem: Problem
-    factor: Float[np.ndarray, "path rank"]
-    predictor: Predictor
+    learning: LearningProblem
+    network: FrozenNetwork
+    attended_test: Float[Array, "test path channel"]
+    labels_test: Float[np.ndarray, "test output"]
+    overlap: Float[np.ndarray, "path path"]
 
-    @classmethod
-    def of(cls, problem: Problem, overlap: Float[np.ndarray, "path path"]) -> "PrunedNetworks":
-        """Pruning of a problem whose saddle point has this U_1."""
-        predictor = Predictor.for_examples(problem.learning, problem.attended_test)
-        return cls(problem, np.linalg.cholesky(overlap), predictor)
+    @cached_property
+    def factor(self) -> Float[np.ndarray, "path rank"]:
+        """F of the theory's U_1 = F Fᵀ."""
+        return np.linalg.cholesky(self.overlap)
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The theory's predictor of the test examples."""
+        return Predictor.for_examples(self.learning, self.attended_test)
 
     @property
     def heads(self) -> list[Head]:
         """All heads, layer by layer."""
         return [
             (layer, head)
-            for layer, count in enumerate(self.problem.architecture.heads)
+            for layer, count in enumerate(self.learning.architecture.heads)
             for head in range(count)
         ]
 
     def trained(self, removed: Sequence[Head]) -> Bool[np.ndarray, " test"]:
         """The network of gradient descent, the outputs of these heads zero."""
-        network = self.problem.trained.without(removed)
-        return self._correct(trained_predictor(network, self.problem.attended_test))
+        remaining = self.network.without(removed)
+        return self._correct(trained_predictor(remaining, self.attended_test))
 
     def zeroed(self, removed: Sequence[Head]) -> Bool[np.ndarray, " test"]:
         """The theory with zero rows and columns in its U_1, everything else as it was."""
@@ -58,7 +74,7 @@ class PrunedNetworks:
 
     def zeroed_mean(self, removed: Sequence[Head]) -> Float[np.ndarray, "test output"]:
         """The predictor mean behind `zeroed`."""
-        paths = AttentionPaths(self.problem.architecture.heads)
+        paths = AttentionPaths(self.learning.architecture.heads)
         factor = self.factor.copy()
         for layer, head in removed:
             factor[paths.uses(layer, head)] = 0.0
@@ -67,9 +83,7 @@ class PrunedNetworks:
 
     def refitted(self, removed: Sequence[Head]) -> Bool[np.ndarray, " test"] | None:
         """The theory of the smaller network; None if its saddle point does not converge."""
-        smaller, attended = sub_network(
-            self.problem.learning, self.kept(removed), self.problem.attended_test
-        )
+        smaller, attended = sub_network(self.learning, self.kept(removed), self.attended_test)
         solved = solve_saddle_point(smaller, starts=1)
         if not solved.converged:
             return None
@@ -81,12 +95,12 @@ class PrunedNetworks:
         """The heads that remain, layer by layer."""
         return tuple(
             tuple(head for head in range(count) if (layer, head) not in removed)
-            for layer, count in enumerate(self.problem.architecture.heads)
+            for layer, count in enumerate(self.learning.architecture.heads)
         )
 
     def removable(self, order: Sequence[Head]) -> list[Head]:
         """The order without those heads whose turn comes when they are the last of their layer."""
-        left = list(self.problem.architecture.heads)
+        left = list(self.learning.architecture.heads)
         removed = []
         for layer, head in order:
             if left[layer] > 1:
@@ -96,8 +110,8 @@ class PrunedNetworks:
 
     def magnitudes(self) -> Float[np.ndarray, " head"]:
         """‖V_l^h‖, the Frobenius norm of the trained values of each head."""
-        weights = self.problem.trained.weights
+        weights = self.network.weights
         return np.array([np.linalg.norm(weights[f"V_{layer + 1}"][h]) for layer, h in self.heads])
 
     def _correct(self, mean: np.ndarray) -> np.ndarray:
-        return correct(mean, np.asarray(self.problem.labels_test))
+        return correct(mean, self.labels_test)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sampler.tasks.random_streams import stream
+from sampler.random_streams import stream
+from sampler.recipes.training_recipe import TrainingRecipe
 
 Parameters = Mapping[str, np.ndarray]
 
@@ -18,6 +19,12 @@ class TransformerShape:
     widths: tuple[int, ...]
     key_size: int
     channels: int
+
+    @classmethod
+    def of(cls, recipe: TrainingRecipe) -> "TransformerShape":
+        """The shape of the network that a recipe trains."""
+        settings = recipe.training
+        return cls(settings.heads, settings.layer_widths, settings.key_size, recipe.channels)
 
     @property
     def layers(self) -> int:

@@ -1,12 +1,12 @@
 """What a trained network can do: accuracies on every split, beside the pixel nearest neighbour."""
 
 from sampler.errors import InputError
-from sampler.tasks.all_runs import ARCHIVE, read_all_runs
-from sampler.tasks.character_splits import CharacterSplits, refuse_shared_drawings
-from sampler.tasks.drawings import Drawings
-from sampler.tasks.episodes import Episodes, draw_episodes
-from sampler.tasks.image_source import omniglot_folder
-from sampler.tasks.random_streams import stream
+from sampler.images.all_runs import ARCHIVE, read_all_runs
+from sampler.images.character_splits import CharacterSplits, refuse_shared_drawings
+from sampler.images.drawings import Drawings
+from sampler.images.episodes import Episodes, draw_episodes
+from sampler.images.image_source import omniglot_folder
+from sampler.random_streams import stream
 from sampler.transformer.evaluation import accuracy, predict_episodes
 from sampler.transformer.model_file import TrainedModel
 from sampler.transformer.nearest_neighbour import nearest_neighbour
@@ -30,7 +30,7 @@ def training_summary(model: TrainedModel, splits: CharacterSplits) -> dict:
         judged[name] = judge(model, drawings, episodes)
     return {
         "step": model.step,
-        "parameters": model.recipe.shape.parameter_count,
+        "parameters": model.shape.parameter_count,
         "form": [[form.kind for form in of_layer] for of_layer in model.recipe.forms],
         "splits": judged | one_shot_runs(model, splits),
     }

@@ -11,14 +11,14 @@ import optax
 
 from sampler.attention.forms.form import Form
 from sampler.errors import InputError
-from sampler.jobs.training_recipe import TrainingRecipe
-from sampler.tasks.character_splits import CharacterSplits
-from sampler.tasks.episodes import Episodes, draw_episodes
-from sampler.tasks.random_streams import stream
+from sampler.images.character_splits import CharacterSplits
+from sampler.images.episodes import Episodes, draw_episodes
+from sampler.random_streams import stream
+from sampler.recipes.training_recipe import TrainingRecipe
 from sampler.transformer.evaluation import accuracy, predict_episodes
 from sampler.transformer.network import gather_inputs, squared_error
 from sampler.transformer.optimiser import make_optimiser
-from sampler.transformer.shape import draw_parameters
+from sampler.transformer.shape import TransformerShape, draw_parameters
 from sampler.transformer.training_data import (
     BLOCK,
     CHOICE,
@@ -60,7 +60,7 @@ def merit(point: Mapping[str, int | float]) -> tuple[float, float]:
 
 def initial_state(recipe: TrainingRecipe) -> TrainingState:
     """Random parameters, before the first step."""
-    drawn = draw_parameters(recipe.shape, recipe.training.seed, PARAMETERS)
+    drawn = draw_parameters(TransformerShape.of(recipe), recipe.training.seed, PARAMETERS)
     parameters = {name: jnp.asarray(values) for name, values in drawn.items()}
     return TrainingState(0, parameters, make_optimiser(recipe.training).init(parameters), drawn)
 

@@ -6,11 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float32
 
-from sampler.jobs.training_recipe import TrainingRecipe
-from sampler.tasks.drawings import Drawings
-from sampler.tasks.episodes import UNKNOWN, Episodes, draw_episodes
-from sampler.tasks.patches import TOKENS, normalised_patches, position_table
-from sampler.tasks.random_streams import stream
+from sampler.images.drawings import Drawings
+from sampler.images.episodes import UNKNOWN, Episodes, draw_episodes
+from sampler.images.patches import normalised_patches, position_table
+from sampler.random_streams import stream
+from sampler.recipes.episode_tokens import TOKENS
+from sampler.recipes.training_recipe import TrainingRecipe
 
 # First entries of the spawn keys: no two purposes share random numbers.
 PARAMETERS, EMBEDDING, EPISODES, CHOICE, EVALUATION = range(5)
@@ -21,7 +22,7 @@ PIECE = 1000
 
 def draw_embedding(recipe: TrainingRecipe) -> np.ndarray:
     """The frozen N(0, 1) embedding of the labels 0, 1 and unknown, [label, channel], float32."""
-    shape = (UNKNOWN + 1, recipe.shape.channels)
+    shape = (UNKNOWN + 1, recipe.channels)
     generator = stream(recipe.training.seed, EMBEDDING)
     return generator.standard_normal(shape).astype(np.float32)
 

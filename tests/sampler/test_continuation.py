@@ -14,12 +14,12 @@ import pytest
 
 from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.jobs import run as jobs
-from sampler.jobs.claim import claim_directory
-from sampler.jobs.fingerprint import fingerprint, is_default
 from sampler.jobs.interruption import Interruption, listening
-from sampler.jobs.lock import LOCK_FILE, Holder, living_holder, locked
-from sampler.jobs.recipe import load_recipe
-from sampler.jobs.storage import read_draws, read_theory
+from sampler.recipes.recipe import load_recipe
+from sampler.storage.claim import claim_directory
+from sampler.storage.fingerprint import fingerprint, is_default
+from sampler.storage.lock import LOCK_FILE, Holder, living_holder, locked
+from sampler.storage.results import read_draws, read_theory
 from sampler.tasks.make import make_task
 from tests.commands import FEW_DRAWS, TINY, assert_same_bits, settings
 from tests.commands import in_process as command
@@ -66,7 +66,7 @@ class AfterSteps(Interruption):
 def test_interrupted_chains_go_on_bit_for_bit(chunks, recipe_file, finished, tmp_path, capsys):
     recipe = load_recipe(recipe_file, FEW_DRAWS)
     task = make_task(recipe)
-    directory = claim_directory(tmp_path / "run", recipe, "run", fingerprint(recipe, task))
+    directory = claim_directory(tmp_path / "run", recipe, "run", fingerprint(recipe, task.checksum))
     with pytest.raises(RequeueError) as stopped:
         jobs.work("run", recipe, task, directory, AfterSteps(chunks))
     assert "interrupted after" in status(directory, capsys)
@@ -169,7 +169,7 @@ def test_other_data_are_refused(tmp_path, rng, capsys):
 
 
 def test_another_version_is_refused(copy, capsys, monkeypatch):
-    monkeypatch.setattr("sampler.jobs.fingerprint.__version__", "7.0.0")
+    monkeypatch.setattr("sampler.storage.fingerprint.__version__", "7.0.0")
     message = refusal(capsys, "resume", copy)
     assert "package major version (0 → 7)" in message
 
@@ -192,7 +192,7 @@ def test_running_directory_is_refused_and_named(copy, capsys):
         [
             sys.executable,
             "-c",
-            "import sys, pathlib; from sampler.jobs.lock import locked\n"
+            "import sys, pathlib; from sampler.storage.lock import locked\n"
             "with locked(pathlib.Path(sys.argv[1])): print('held', flush=True); input()",
             copy,
         ],
@@ -232,7 +232,7 @@ def test_reproduction_has_the_same_bits(copy, capsys):
 
 
 def test_results_that_differ_are_named(copy, capsys):
-    from sampler.jobs.storage import write_theory
+    from sampler.storage.results import write_theory
 
     table = read_theory(copy)
     table["predictor_mean"] = table["predictor_mean"] * (1 + 1e-4)

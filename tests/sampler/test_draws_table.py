@@ -13,8 +13,8 @@ from sampler.analysis.draws_table import (
     stored_moments,
     stored_statistics,
 )
-from sampler.jobs.storage import DRAWS_FILE, read_draws, write_draws
 from sampler.mcmc.draws import BATCHES_PER_CHAIN
+from sampler.storage.results import DRAWS_FILE, read_draws, write_draws
 from tests.sampler.small import (
     CHAINS,
     DRAWS,

@@ -24,9 +24,9 @@ from sampler.jobs.engines.slurm import (
     sbatch_directives,
     write_batch_script,
 )
-from sampler.jobs.lock import LOCK_FILE, read_holder, remove_lock_of_lost_host
 from sampler.jobs.point import PointOutcome, SweepPoint
-from sampler.jobs.recipe import load_recipe
+from sampler.recipes.recipe import load_recipe
+from sampler.storage.lock import LOCK_FILE, read_holder, remove_lock_of_lost_host
 from tests.commands import assert_same_bits, environment
 from tests.sampler.test_sweep import SMALL
 

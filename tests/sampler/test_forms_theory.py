@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.jobs.recipe import make_recipe
 from sampler.network import predict
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.order_parameter_model import factors_at
 from sampler.problem import Problem, make_problem
+from sampler.recipes.recipe import make_recipe
 from sampler.tasks.make import make_task
 from sampler.tasks.task import Task
 from tests.problems import random_weights

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sampler.jobs.recipe import load_recipe
 from sampler.problem import make_problem
+from sampler.recipes.recipe import load_recipe
 from sampler.tasks.make import make_task
 from theory import (
     Architecture,

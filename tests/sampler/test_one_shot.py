@@ -9,9 +9,9 @@ import pytest
 
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.recipe import load_recipe
 from sampler.network import predict as predict_from_paths
 from sampler.problem import make_problem
+from sampler.recipes.recipe import load_recipe
 from sampler.tasks.make import make_task
 from sampler.transformer.frozen import theory_weights
 from sampler.transformer.model_file import read_model
@@ -60,7 +60,7 @@ def test_the_task_is_that_of_the_trained_network(folder):
     assert task.path_names == ("0·0", "0·1", "1·0", "1·1")
     assert [split.examples for split in task.splits] == [10, 8, 6]
     model, problem = read_model(folder / "model"), make_problem(recipe, task)
-    weights = theory_weights(model.parameters, model.recipe.shape)
+    weights = theory_weights(model.parameters, model.shape)
     parameters = {k: jnp.asarray(v, jnp.float64) for k, v in model.parameters.items()}
     for split, attended in zip(
         task.splits,

@@ -19,8 +19,8 @@ from sampler.analysis.predictive_quality import (
     probability_of_positive,
     sampled_quality,
 )
-from sampler.jobs.json_file import read_json, write_json
 from sampler.mcmc.draws import BatchMoments
+from sampler.storage.json_file import read_json, write_json
 from tests.assertions import assert_equal_to_rounding
 from tests.sampler.small import (
     TEST,

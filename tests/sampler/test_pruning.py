@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.analysis.trained_columns import trained_overlap, trained_predictor
 from sampler.cli import main
 from sampler.errors import ExitCode
-from sampler.jobs.recipe import load_recipe
-from sampler.jobs.storage import read_theory
+from sampler.jobs.prune import pruned_networks
 from sampler.problem import make_problem
+from sampler.recipes.recipe import load_recipe
+from sampler.storage.results import read_theory
 from sampler.tasks.make import make_task
 from sampler.transformer.model_file import read_model
 from sampler.transformer.network import predict as predict_trained
 from sampler.transformer.pruning import PrunedNetworks
+from sampler.transformer.trained_predictor import trained_overlap, trained_predictor
 from tests.assertions import assert_equal_to_rounding
 from tests.sampler.training_recipes import TINY, train_in
 from theory import AttentionPaths, LearningProblem, Predictor, head_scores, predict
@@ -60,7 +61,7 @@ def load(folder, *overrides):
 @pytest.fixture(scope="module")
 def pruned(folder) -> PrunedNetworks:
     theory = read_theory(folder / "solved")
-    return PrunedNetworks.of(load(folder)[1], theory["order_parameter"].values)
+    return pruned_networks(load(folder)[1], theory["order_parameter"].values)
 
 
 def trained_by_tokens(folder, task, removed=()):
@@ -126,22 +127,21 @@ def test_the_theory_table_has_the_trained_network(folder):
 
 def test_zero_rows_and_columns_of_the_order_parameter_are_paths_that_see_nothing(pruned):
     """The same predictor as that of the full U_1 on inputs whose removed paths are zero."""
-    problem = pruned.problem
     removed = [(0, 0), (1, 2)]
     gone = np.any([AttentionPaths(HEADS).uses(*head) for head in removed], axis=0)
     seen = jnp.asarray(np.where(gone[:, None], 0.0, 1.0))
-    learning = problem.learning
+    learning = pruned.learning
     blind = LearningProblem(
         learning.architecture, learning.attended * seen, learning.labels, learning.temperature
     )
-    predictor = Predictor.for_examples(blind, problem.attended_test * seen)
+    predictor = Predictor.for_examples(blind, pruned.attended_test * seen)
     expected, _ = predict(predictor, jnp.asarray(pruned.factor))
     received = pruned.zeroed_mean(removed)
-    kernel = problem.learning.energy.kernels.kernel(jnp.asarray(pruned.factor))
-    condition = np.linalg.norm(kernel, 2) / problem.learning.temperature
+    kernel = pruned.learning.energy.kernels.kernel(jnp.asarray(pruned.factor))
+    condition = np.linalg.norm(kernel, 2) / pruned.learning.temperature
     assert_equal_to_rounding(received, expected, operations=12**2, condition=condition)
     assert np.abs(received - pruned.zeroed_mean(())).max() > 1e-3 * np.abs(received).max()
-    right = np.sign(received[:, 0]) == problem.labels_test[:, 0]
+    right = np.sign(received[:, 0]) == pruned.labels_test[:, 0]
     np.testing.assert_array_equal(pruned.zeroed(removed), right)
 
 
@@ -216,11 +216,11 @@ def test_random_heads_come_after_the_trained_ones(folder):
         ({"converged": 0}, "its saddle point did not converge"),
     ],
 )
-def test_what_cannot_be_pruned_says_why(folder, pruned, change, message):
+def test_what_cannot_be_pruned_says_why(folder, change, message):
     from sampler.errors import InputError
     from sampler.jobs.prune import refuse_unprunable
 
-    problem = pruned.problem
+    problem = load(folder)[1]
     if "trained" in change:
         problem = replace(problem, trained=None)
     with pytest.raises(InputError, match=message):

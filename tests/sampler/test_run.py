@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 from sampler.errors import ExitCode
-from sampler.jobs.recipe import load_recipe
+from sampler.recipes.recipe import load_recipe
 from tests.commands import FEW_DRAWS, SMALLEST, settings
 from tests.commands import in_process as command
 

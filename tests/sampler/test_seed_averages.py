@@ -52,7 +52,7 @@ def test_plain_softmax_is_the_softmax_form(tmp_path):
     """The default, computed as ever, and the same as a form."""
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(TINY)
-    from sampler.jobs.recipe import load_recipe
+    from sampler.recipes.recipe import load_recipe
     from sampler.tasks.make import make_task
 
     plain = make_task(load_recipe(recipe))

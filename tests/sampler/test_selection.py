@@ -9,10 +9,10 @@ from sampler.analysis.selection import CRITERIA, EVIDENCE, Candidate, choose
 from sampler.analysis.validation import score_with_error
 from sampler.cli import main
 from sampler.errors import ExitCode
-from sampler.jobs.recipe import load_recipe
-from sampler.jobs.recipe_sections import AttentionSection, MarkovChainSection
 from sampler.jobs.select_by_evidence import OTHER_DATA, select_by_evidence
 from sampler.jobs.select_point import chosen_points
+from sampler.recipes.recipe import load_recipe
+from sampler.recipes.sections import AttentionSection, MarkovChainSection
 from sampler.tasks.markov_chain import make_markov_chain
 from tests.assertions import assert_equal_to_rounding
 

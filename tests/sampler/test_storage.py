@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.jobs.json_file import plain, read_json, write_atomically, write_json
-from sampler.jobs.storage import (
+from sampler.storage.json_file import plain, read_json, write_atomically, write_json
+from sampler.storage.results import (
     read_draws,
     read_theory,
 )

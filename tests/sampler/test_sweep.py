@@ -9,10 +9,10 @@ import pytest
 import xarray as xr
 
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.recipe import load_recipe, parse_override
 from sampler.jobs.sweep import worst_code
 from sampler.jobs.sweep_dataset import coordinate
-from sampler.jobs.sweep_values import sweep_override
+from sampler.recipes.recipe import load_recipe, parse_override
+from sampler.recipes.sweep_values import sweep_override
 from tests.commands import TINY
 from tests.commands import in_process as command
 

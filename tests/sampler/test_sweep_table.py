@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.jobs.json_file import write_json
-from sampler.jobs.recipe import load_recipe
-from sampler.jobs.storage import (
+from sampler.jobs.sweep_table import COLUMNS, SWEEP_FILE, point_directory, write_sweep_table
+from sampler.recipes.recipe import load_recipe
+from sampler.storage.json_file import write_json
+from sampler.storage.results import (
     write_theory,
 )
-from sampler.jobs.sweep_table import COLUMNS, SWEEP_FILE, point_directory, write_sweep_table
 
 RECIPE = """
 name = "sweep"

@@ -22,16 +22,16 @@ from sampler.attention.forms.scaled_heads import ScaledHeads
 from sampler.attention.forms.softmax import Softmax
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.recipe import load_recipe
-from sampler.jobs.sealed import read_sealed, write_sealed
+from sampler.images.episodes import draw_episodes
 from sampler.jobs.train_start import read_splits
-from sampler.jobs.training_recipe import load_training_recipe
-from sampler.jobs.training_section import TrainingSection
 from sampler.network import predict as predict_from_paths
 from sampler.problem import make_problem
-from sampler.tasks.episodes import draw_episodes
+from sampler.random_streams import stream
+from sampler.recipes.recipe import load_recipe
+from sampler.recipes.training_recipe import load_training_recipe
+from sampler.recipes.training_section import TrainingSection
+from sampler.storage.sealed import read_sealed, write_sealed
 from sampler.tasks.make import make_task
-from sampler.tasks.random_streams import stream
 from sampler.transformer.evaluation import accuracy, predict_episodes
 from sampler.transformer.frozen import frozen_attention, theory_weights
 from sampler.transformer.model_file import MODEL_FILE, read_model
@@ -256,7 +256,7 @@ def test_the_model_keeps_its_form_and_every_command_takes_it(folder, capsys):
     problem = make_problem(recipe, task)
     parameters = on_device(model.parameters)
     expected = compiled(parameters, jnp.asarray(task.test.inputs), model.recipe.forms)
-    weights = on_device(theory_weights(model.parameters, model.recipe.shape))
+    weights = on_device(theory_weights(model.parameters, model.shape))
     received = predict_from_paths(weights, problem.attended_test, problem.architecture)[:, 0]
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
     assert main(["check", str(folder / "tiny.toml")]) == ExitCode.OK

@@ -13,12 +13,13 @@ import pytest
 
 from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.sealed import read_sealed
 from sampler.jobs.train_start import read_splits, start_training
-from sampler.jobs.training_recipe import load_training_recipe
+from sampler.recipes.training_recipe import load_training_recipe
+from sampler.storage.sealed import read_sealed
 from sampler.transformer.evaluation import accuracy
 from sampler.transformer.model_file import MODEL_FILE, read_model
 from sampler.transformer.nearest_neighbour import nearest_neighbour
+from sampler.transformer.shape import TransformerShape
 from sampler.transformer.training import initial_state, next_stop, train
 from tests import commands
 from tests.commands import in_process as command
@@ -202,7 +203,8 @@ def test_what_is_left_behind(finished, recipe_file):
     assert load_training_recipe(finished / "recipe.toml") == recipe
     model = read_model(finished)
     assert model.recipe == recipe
-    assert {k: v.shape for k, v in model.parameters.items()} == recipe.shape.parameter_shapes
+    shapes = TransformerShape.of(recipe).parameter_shapes
+    assert {k: v.shape for k, v in model.parameters.items()} == shapes
     with (finished / "learning_curve.csv").open() as file:
         curve = list(csv.DictReader(file))
     assert [row["step"] for row in curve] == ["40", "80", "120", "130"]
@@ -228,7 +230,7 @@ def test_no_model_and_a_damaged_one(copy, tmp_path):
 
 
 def test_nearest_neighbour_finds_the_character(rng):
-    from sampler.tasks.episodes import draw_episodes
+    from sampler.images.episodes import draw_episodes
 
     drawings = random_drawings(rng, characters=8, drawings=6)
     episodes = draw_episodes(drawings, 200, rng)

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sampler.images.patches import episode_inputs, position_table
 from sampler.network import predict as predict_from_paths
-from sampler.tasks.patches import episode_inputs, position_table
 from sampler.transformer.frozen import frozen_attention, theory_weights
 from sampler.transformer.network import gather_inputs, predict, token_layers
 from sampler.transformer.shape import TransformerShape, draw_parameters

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.run_directory import RECIPE_FILE, write_whole
+from sampler.storage.run_directory import RECIPE_FILE, write_whole
 
 SCRIPT_FILE = "sweep.sbatch"
 LOG_FOLDER = "slurm"

@@ -12,6 +12,8 @@
 | `accuracy_table.py` | accuracies with their errors |
 | `comparison_tables.py` | theory against samples in numbers |
 | `quality_tables.py` | quality of the predictive distribution, where it was stored |
+| `evidence_table.py` | the log evidence, where it is known |
+| `hyper_parameter_table.py` | temperature and variances that were sampled |
 | `diagnostics_table.py` | diagnostics against their limits |
 | `sweep_points.py` | the points of a sweep, as the page reads them |
 | `sweep_verdict.py` | what a sweep says: its points, and the trend with width |

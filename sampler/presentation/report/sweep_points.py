@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from sampler.jobs.point_directory import point_directory
-from sampler.jobs.recipe import Recipe
-from sampler.jobs.status import state_of
 from sampler.presentation.report.differences import Difference, differences
 from sampler.presentation.stored_run import StoredRun, has_results, read_stored_run
+from sampler.recipes.recipe import Recipe
+from sampler.storage.point_directory import point_directory
+from sampler.storage.status import state_of
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,6 @@ import json
 from pathlib import Path
 
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.json_file import write_atomically
-from sampler.jobs.manifest import read_manifest
-from sampler.jobs.recipe import Recipe, load_recipe
-from sampler.jobs.run_directory import FIGURE_FOLDER, RECIPE_FILE
-from sampler.jobs.status import state_of
 from sampler.presentation.figures import draw_run_figures, draw_sweep_figures
 from sampler.presentation.report.accuracy_table import accuracy_sentence, accuracy_table
 from sampler.presentation.report.captions import DIAGNOSTICS, RESULTS, SWEEP, Caption
@@ -30,6 +25,11 @@ from sampler.presentation.report.sweep_points import reported_points
 from sampler.presentation.report.sweep_verdict import points_table, sweep_trend, sweep_trust
 from sampler.presentation.report.verdict import READING, theory_verdict, trust_verdict
 from sampler.presentation.stored_run import StoredRun, read_stored_run
+from sampler.recipes.recipe import Recipe, load_recipe
+from sampler.storage.json_file import write_atomically
+from sampler.storage.manifest import read_manifest
+from sampler.storage.run_directory import FIGURE_FOLDER, RECIPE_FILE
+from sampler.storage.status import state_of
 
 REPORT_FILE = "report.html"
 # Figures that another command draws, and the table it leaves beside them.

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from sampler.errors import InputError
-from sampler.jobs.run_directory import fill_whole
+from sampler.storage.run_directory import fill_whole
 from sampler.tasks.task import Split, check_agreement
 from sampler.transformer.export.pytorch import as_numpy, torch_module
 from sampler.transformer.export.record import Forward, record_attention

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from sampler.errors import InputError
-from sampler.tasks.drawings import SIDE, Drawings
-from sampler.tasks.episodes import CLASSES, Episodes, make_episodes
-from sampler.tasks.image_archive import open_archive, read_ink, read_member
-from sampler.tasks.omniglot import SOURCE_SIDE
-from sampler.tasks.resize import resize
+from sampler.images.drawings import Drawings
+from sampler.images.episodes import CLASSES, Episodes, make_episodes
+from sampler.images.image_archive import open_archive, read_ink, read_member
+from sampler.images.omniglot import SOURCE_SIDE
+from sampler.images.resize import resize
+from sampler.recipes.episode_tokens import SIDE
 
 ARCHIVE = "all_runs.zip"
 RUNS, CHARACTERS = 20, 20

@@ -3,13 +3,8 @@
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
-from sampler.tasks.drawings import SIDE
+from sampler.recipes.episode_tokens import GRID, PATCH, PATCHES
 
-PATCH = 8
-GRID = SIDE // PATCH  # rows, and columns, of patches
-PATCHES = GRID**2  # of one image
-IMAGES = 3  # of one episode
-TOKENS = IMAGES * PATCHES
 # Keeps blank patches, which have no variance, at zero.
 EPSILON = 1e-5
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sampler.errors import InputError
-from sampler.jobs.run_directory import fill_whole
+from sampler.storage.run_directory import fill_whole
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from sampler.attention.forms.choice import forms_by_head, read_forms
 from sampler.attention.forms.form import Form
 from sampler.attention.forms.softmax import Softmax
-from sampler.jobs.recipe_sections import (
+from sampler.recipes.sections import (
     Count,
     NotNegative,
     Positive,

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from sampler.jobs.recipe_sections import (
+from sampler.recipes.sections import (
     Count,
     HeadKind,
     NotNegative,

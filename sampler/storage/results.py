@@ -5,8 +5,8 @@ from pathlib import Path
 
 import xarray as xr
 
-from sampler.jobs.json_file import read_stored, write_atomically
-from sampler.jobs.schema import SCHEMA_VERSION, check_schema
+from sampler.storage.json_file import read_stored, write_atomically
+from sampler.storage.schema import SCHEMA_VERSION, check_schema
 
 # What a variable takes beside its numbers, on the safe side.
 BYTES_PER_VARIABLE = 2048

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float32, Int
 
-SIDE = 32
-
 
 @dataclass(frozen=True)
 class Drawings:

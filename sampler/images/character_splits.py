@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sampler.errors import InputError
-from sampler.jobs.image_section import ImageSection
-from sampler.tasks.drawings import Drawings, select_characters, with_rotations
-from sampler.tasks.random_streams import stream
+from sampler.images.drawings import Drawings, select_characters, with_rotations
+from sampler.random_streams import stream
+from sampler.recipes.image_section import ImageSection
 
 SPLITS = ("train", "validation", "test")
 # An episode takes two characters, and two drawings of the one that is asked for.

@@ -6,9 +6,10 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 
 from sampler.errors import ABSENT, InputError
-from sampler.tasks.drawings import SIDE, Drawings, sort_drawings
-from sampler.tasks.npz_file import open_npz, read_array
-from sampler.tasks.resize import resize
+from sampler.images.drawings import Drawings, sort_drawings
+from sampler.images.resize import resize
+from sampler.recipes.episode_tokens import SIDE
+from sampler.storage.npz_file import open_npz, read_array
 
 
 def read_digits() -> Drawings:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from sampler.jobs.recipe_sections import Section, Seed, Switch
+from sampler.recipes.sections import Section, Seed, Switch
 
 Text = Annotated[str, Field(strict=True, min_length=1)]
 Fraction = Annotated[float, Field(strict=True, gt=0, lt=1)]

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from sampler.jobs.lock import living_holder
-from sampler.jobs.manifest import read_manifest
-from sampler.jobs.point_directory import point_directory
-from sampler.jobs.recipe import Recipe
-from sampler.jobs.run_directory import CHECKPOINT_FOLDER, CHECKPOINT_SLOTS, RECIPE_FILE
-from sampler.jobs.sealed import DamagedFile, peek_header
-from sampler.jobs.training_recipe import TrainingRecipe, load_any_recipe
+from sampler.recipes.recipe import Recipe
+from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
+from sampler.storage.lock import living_holder
+from sampler.storage.manifest import read_manifest
+from sampler.storage.point_directory import point_directory
+from sampler.storage.run_directory import CHECKPOINT_FOLDER, CHECKPOINT_SLOTS, RECIPE_FILE
+from sampler.storage.sealed import DamagedFile, peek_header
 
 
 def status_text(directory: Path) -> str:

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from sampler.jobs.recipe_sections import HeadKind, Seed, TaskSettings, ValidationCount
+from sampler.recipes.sections import HeadKind, Seed, TaskSettings, ValidationCount
 
 DIGIT_HEADS: tuple[HeadKind, ...] = ("similar", "near", "uniform", "random")
 # Of scikit-learn's handwritten digits.

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sampler.errors import InputError
-from sampler.jobs.fingerprint import differences
-from sampler.jobs.run_directory import CHECKPOINT_SLOTS
-from sampler.jobs.sealed import DamagedFile, Sealed, read_sealed
+from sampler.storage.fingerprint import differences
+from sampler.storage.run_directory import CHECKPOINT_SLOTS
+from sampler.storage.sealed import DamagedFile, Sealed, read_sealed
 
 LOG = logging.getLogger("attention_posterior")
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from sampler import __version__
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.fingerprint import differences
-from sampler.jobs.json_file import read_json, write_json
-from sampler.jobs.recipe import Recipe
-from sampler.jobs.schema import SCHEMA_VERSION, check_schema
-from sampler.jobs.training_recipe import TrainingRecipe
+from sampler.recipes.recipe import Recipe
+from sampler.recipes.training_recipe import TrainingRecipe
+from sampler.storage.fingerprint import differences
+from sampler.storage.json_file import read_json, write_json
+from sampler.storage.schema import SCHEMA_VERSION, check_schema
 
 MANIFEST_FILE = "manifest.json"
 PACKAGES = (

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from sampler.errors import InputError
-from sampler.tasks.drawings import SIDE, Drawings, sort_drawings
-from sampler.tasks.image_archive import member, open_archive, read_ink
-from sampler.tasks.resize import resize
+from sampler.images.drawings import Drawings, sort_drawings
+from sampler.images.image_archive import member, open_archive, read_ink
+from sampler.images.resize import resize
+from sampler.recipes.episode_tokens import SIDE
 
 ARCHIVES = (
     "images_background.zip",

@@ -4,12 +4,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from sampler.errors import InputError
-from sampler.jobs.lock import LOCK_FILE
-from sampler.jobs.log import LOG_FILE
-from sampler.jobs.manifest import MANIFEST_FILE, begin_command
-from sampler.jobs.recipe import Recipe
-from sampler.jobs.run_directory import RECIPE_FILE, UNFINISHED, write_whole
-from sampler.jobs.training_recipe import TrainingRecipe, load_any_recipe
+from sampler.recipes.recipe import Recipe
+from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
+from sampler.storage.lock import LOCK_FILE
+from sampler.storage.log import LOG_FILE
+from sampler.storage.manifest import MANIFEST_FILE, begin_command
+from sampler.storage.run_directory import RECIPE_FILE, UNFINISHED, write_whole
 
 # What a run that was killed while it claimed its directory may have left there.
 BEGINNINGS = {MANIFEST_FILE, LOCK_FILE, LOG_FILE}

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sampler.errors import InputError
-from sampler.jobs.recipe import Recipe
-from sampler.jobs.training_recipe import TrainingRecipe
+from sampler.recipes.recipe import Recipe
+from sampler.recipes.training_recipe import TrainingRecipe
 
 RECIPE_FILE = "recipe.toml"
 RESULTS = Path("runs") / "results"

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
 from sampler.errors import InputError, one_line
-from sampler.jobs.digits_section import DigitsSection
-from sampler.jobs.network_fit import check_network, check_sampler_fits
-from sampler.jobs.recipe_problems import recipe_error
-from sampler.jobs.recipe_sections import (
+from sampler.recipes.digits_section import DigitsSection
+from sampler.recipes.network_fit import check_network, check_sampler_fits
+from sampler.recipes.recipe_problems import recipe_error
+from sampler.recipes.sections import (
     ArraysSection,
     AttentionSection,
     MarkovChainSection,
@@ -28,8 +28,8 @@ from sampler.jobs.recipe_sections import (
     Section,
     TheorySection,
 )
-from sampler.jobs.time_series_section import DEFAULT_LAG, SeriesArchiveSection, TimeSeriesSection
-from sampler.jobs.toml_text import toml_text, toml_value
+from sampler.recipes.time_series_section import DEFAULT_LAG, SeriesArchiveSection, TimeSeriesSection
+from sampler.recipes.toml_text import toml_text, toml_value
 
 
 def series_source(task: Any) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from sampler.tasks.drawings import Drawings
+from sampler.images.drawings import Drawings
 
 # Labels of the images of an episode; the third says that this is for the network to find out.
 CLASSES, UNKNOWN = 2, 2

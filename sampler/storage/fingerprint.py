@@ -1,58 +1,22 @@
 """What a run must have in common with an earlier one to go on with it."""
 
-import hashlib
-
-import numpy as np
+from collections.abc import Iterator
+from typing import Any, get_args
 
 from sampler import __version__
-from sampler.jobs.image_section import ImageSection
-from sampler.jobs.recipe import Recipe, flattened
-from sampler.jobs.recipe_sections import (
-    ArraysSection,
-    AttentionSection,
-    MarkovChainSection,
-    NetworkSection,
-    OneShotSection,
-    PosteriorSection,
-    SamplerSection,
-    TheorySection,
-)
-from sampler.jobs.schema import SCHEMA_VERSION
-from sampler.jobs.time_series_section import SeriesArchiveSection, TimeSeriesSection
-from sampler.jobs.training_recipe import TrainingRecipe
-from sampler.jobs.training_section import TrainingSection
-from sampler.tasks.task import Task
+from sampler.recipes.recipe import Recipe, flattened
+from sampler.recipes.sections import Section
+from sampler.recipes.training_recipe import TrainingRecipe
+from sampler.storage.schema import SCHEMA_VERSION
 
 # Settings that may change between a run and its continuation: they change no draw.
 FREE = (
     "sampler.draws", "sampler.checkpoint_seconds", "training.checkpoint_seconds", "sweep",
 )  # fmt: skip
 
-SECTIONS = {
-    "task": (
-        MarkovChainSection,
-        ArraysSection,
-        OneShotSection,
-        TimeSeriesSection,
-        SeriesArchiveSection,
-        ImageSection,
-    ),
-    "attention": (AttentionSection,),
-    "network": (NetworkSection,),
-    "posterior": (PosteriorSection,),
-    "theory": (TheorySection,),
-    "sampler": (SamplerSection,),
-    "training": (TrainingSection,),
-}
 
-
-def fingerprint(recipe: Recipe, task: Task) -> dict:
-    """Settings, data, and the version of program and results, as JSON has them."""
-    return fingerprint_of(recipe, data_checksum(task))
-
-
-def fingerprint_of(recipe: Recipe | TrainingRecipe, data: str) -> dict:
-    """The same from a checksum of the data."""
+def fingerprint(recipe: Recipe | TrainingRecipe, data: str) -> dict:
+    """Settings, checksum of the data, and the version of program and results, as JSON has them."""
     settings = flattened(recipe.model_dump(mode="json"))
     return {
         "settings": {key: value for key, value in settings.items() if not is_free(key)},
@@ -68,25 +32,27 @@ def is_free(key: str) -> bool:
 
 def is_default(key: str, value: object) -> bool:
     """Whether a dotted key of a recipe has its default."""
-    section, _, name = key.partition(".")
-    for model in SECTIONS.get(section, ()):
-        field = model.model_fields.get(name)
+    name, _, setting = key.partition(".")
+    for model in sections_named(name):
+        field = model.model_fields.get(setting)
         if field is not None and not field.is_required():
             default = field.get_default(call_default_factory=True)
             return value == (list(default) if isinstance(default, tuple) else default)
     return False
 
 
-def data_checksum(task: Task) -> str:
-    """SHA-256 of every number of a task."""
-    checksum = hashlib.sha256()
-    for split in (task.train, task.test, task.validation):
-        if split is not None:
-            for array in (split.inputs, split.labels, *split.attention):
-                if array is not None:
-                    checksum.update(repr((array.shape, array.dtype.str)).encode())
-                    checksum.update(np.ascontiguousarray(array).data)
-    return checksum.hexdigest()
+def sections_named(name: str) -> list[type[Section]]:
+    """The sections that recipes of either kind may have under this name."""
+    fields = [recipe.model_fields.get(name) for recipe in (Recipe, TrainingRecipe)]
+    return [s for field in fields if field is not None for s in sections_in(field.annotation)]
+
+
+def sections_in(annotation: Any) -> Iterator[type[Section]]:
+    """The sections among the alternatives of a type annotation."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        yield annotation
+    for part in get_args(annotation):
+        yield from sections_in(part)
 
 
 def differences(stored: dict, current: dict) -> list[str]:

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 
 from sampler.errors import ABSENT, InputError
-from sampler.jobs.image_section import ImageSection
-from sampler.tasks.all_runs import ARCHIVE
-from sampler.tasks.character_splits import CharacterSplits
-from sampler.tasks.drawings import Drawings
-from sampler.tasks.labelled_images import read_digits, read_labelled_images
-from sampler.tasks.omniglot import ARCHIVES, read_omniglot
-from sampler.tasks.omniglot_download import URL, download_omniglot
+from sampler.images.all_runs import ARCHIVE
+from sampler.images.character_splits import CharacterSplits
+from sampler.images.drawings import Drawings
+from sampler.images.labelled_images import read_digits, read_labelled_images
+from sampler.images.omniglot import ARCHIVES, read_omniglot
+from sampler.images.omniglot_download import URL, download_omniglot
+from sampler.recipes.image_section import ImageSection
 
 SMALL_SETS = ("images_background_small1.zip", "images_background_small2.zip")
 

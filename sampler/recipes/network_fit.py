@@ -1,7 +1,7 @@
 """What a network asks of the other settings: the lists per layer, and what needs the theory."""
 
 from sampler.errors import InputError
-from sampler.jobs.recipe_sections import NetworkSection, SamplerSection
+from sampler.recipes.sections import NetworkSection, SamplerSection
 
 
 def check_network(network: NetworkSection, attention_layers: int) -> None:

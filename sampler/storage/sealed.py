@@ -13,7 +13,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from sampler.jobs.run_directory import fill_whole
+from sampler.storage.run_directory import fill_whole
 
 
 class DamagedFile(Exception):

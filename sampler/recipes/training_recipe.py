@@ -11,14 +11,13 @@ from pydantic import ValidationError
 
 from sampler.attention.forms.form import Form
 from sampler.errors import ABSENT, InputError
-from sampler.jobs.image_section import ImageSection
-from sampler.jobs.recipe import Recipe, load_recipe, parse_override, place, read_toml
-from sampler.jobs.recipe_problems import recipe_error
-from sampler.jobs.recipe_sections import Name, Section
-from sampler.jobs.toml_text import toml_text
-from sampler.jobs.training_section import TrainingSection
-from sampler.tasks.patches import GRID, IMAGES, PATCH, TOKENS
-from sampler.transformer.shape import TransformerShape
+from sampler.recipes.episode_tokens import GRID, IMAGES, PATCH, TOKENS
+from sampler.recipes.image_section import ImageSection
+from sampler.recipes.recipe import Recipe, load_recipe, parse_override, place, read_toml
+from sampler.recipes.recipe_problems import recipe_error
+from sampler.recipes.sections import Name, Section
+from sampler.recipes.toml_text import toml_text
+from sampler.recipes.training_section import TrainingSection
 
 
 class TrainingRecipe(Section):
@@ -54,11 +53,9 @@ class TrainingRecipe(Section):
         return self.training.forms
 
     @property
-    def shape(self) -> TransformerShape:
-        """The shape of the network that is trained."""
-        settings = self.training
-        channels = self.task.channels * PATCH**2
-        return TransformerShape(settings.heads, settings.layer_widths, settings.key_size, channels)
+    def channels(self) -> int:
+        """D, the channels of a token: the pixels of a patch, in every colour."""
+        return self.task.channels * PATCH**2
 
 
 def load_training_recipe(path: str | Path, overrides: Sequence[str] = ()) -> TrainingRecipe:

@@ -9,8 +9,8 @@ import re
 from typing import Any
 
 from sampler.errors import InputError
-from sampler.jobs.recipe import parse_override
-from sampler.jobs.toml_text import toml_value
+from sampler.recipes.recipe import parse_override
+from sampler.recipes.toml_text import toml_value
 
 RANGE = re.compile(r"([+-]?\d+):([+-]?\d+)(?::([+-]?\d+))?")
 LONGEST_RANGE = 100_000
