@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from theory.action import action, entropy_terms
+from theory.action import action
 from theory.architecture import Architecture
 from theory.dense_action import DenseAction
 from theory.learning_problem import LearningProblem
@@ -106,13 +106,7 @@ def _hessian_by_products(point, energy, architecture):
 
     def value(x):
         order_parameters = from_log_cholesky(x, architecture.order_parameter_sizes)
-        entropy = entropy_terms(
-            order_parameters,
-            architecture.heads,
-            architecture.widths,
-            architecture.order_parameter_variances,
-        )
-        return entropy + energy(order_parameters.factors[0])
+        return action(order_parameters, architecture, energy)
 
     def column(direction):
         return jax.jvp(jax.grad(value), (point,), (direction,))[1]

@@ -11,8 +11,7 @@ import jax
 from sampler.errors import ExitCode, InputError
 from sampler.images.character_splits import CharacterSplits
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.train_start import COMMAND
-from sampler.recipes.training_recipe import TrainingRecipe
+from sampler.recipes.training_recipe import TRAIN, TrainingRecipe
 from sampler.storage.json_file import write_atomically, write_json
 from sampler.storage.log import log_to
 from sampler.storage.manifest import finish_command, finished_code, record_stage
@@ -49,19 +48,19 @@ class TrainingJob:
         with log_to(self.directory):
             remove_unfinished(self.directory)
             if self.finished():
-                print(f"{self.directory}: `{COMMAND}` was finished before, with exit code 0")
+                print(f"{self.directory}: `{TRAIN}` was finished before, with exit code 0")
                 return ExitCode.OK
             with jax.enable_x64(False):
                 state = self.train()
                 self.store(state)
-            record_stage(self.directory, COMMAND, self._seconds)
-            finish_command(self.directory, COMMAND, ExitCode.OK)
+            record_stage(self.directory, TRAIN, self._seconds)
+            finish_command(self.directory, TRAIN, ExitCode.OK)
             print(f"results: {self.directory}")
             return ExitCode.OK
 
     def finished(self) -> bool:
         files = (MODEL_FILE, CURVE_FILE, SUMMARY_FILE)
-        return finished_code(self.directory, COMMAND, files) is not None
+        return finished_code(self.directory, TRAIN, files) is not None
 
     def train(self) -> TrainingState:
         """From the newest checkpoint, or from the beginning, to the last step."""

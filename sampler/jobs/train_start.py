@@ -7,12 +7,10 @@ from sampler.images.character_splits import CharacterSplits, split_characters
 from sampler.images.image_source import images_checksum, read_drawings
 from sampler.jobs.interruption import Interruption
 from sampler.numerics import use_float64
-from sampler.recipes.training_recipe import TrainingRecipe
+from sampler.recipes.training_recipe import TRAIN, TrainingRecipe
 from sampler.storage.claim import claim_directory
 from sampler.storage.fingerprint import fingerprint
 from sampler.storage.lock import locked
-
-COMMAND = "train"
 
 
 def read_splits(recipe: TrainingRecipe) -> CharacterSplits:
@@ -25,7 +23,7 @@ def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interr
     splits = read_splits(recipe)
     images = images_checksum(splits)
     common = fingerprint(recipe, images)
-    claim_directory(directory, recipe, COMMAND, common)
+    claim_directory(directory, recipe, TRAIN, common)
     with locked(directory):
         use_float64()
         from sampler.jobs.train import TrainingJob

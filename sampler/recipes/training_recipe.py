@@ -19,6 +19,9 @@ from sampler.recipes.sections import Name, Section
 from sampler.recipes.toml_text import toml_text
 from sampler.recipes.training_section import TrainingSection
 
+# The command that such a recipe is for.
+TRAIN = "train"
+
 
 class TrainingRecipe(Section):
     """All settings of a training, defaults included; frozen."""

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from sampler.posterior.mode import Unflatten
-from sampler.posterior.order_parameter_model import factors_at, label_log_likelihood, log_prior
+from sampler.posterior.order_parameter_model import log_likelihood_at, log_prior
 from tests.problems import problem_of_many_paths
 from theory import LearningProblem, OrderParameters, attended_inputs, solve_saddle_point
-from theory.action import entropy_terms
+from theory.action import action
 from theory.order_parameters import from_log_cholesky, to_log_cholesky
 
 EXAMPLES, HEADS, WIDTH = 300, (4, 4), 100
@@ -99,8 +99,8 @@ def collapsed_gradient(problem: LearningProblem) -> Callable[[], object]:
     def value_and_gradient(point, energy):
         def log_density(point):
             position = unflatten(point)
-            likelihood = label_log_likelihood(energy, factors_at(position, architecture)[0])
-            return likelihood + log_prior(position, architecture)
+            prior = log_prior(position, architecture)
+            return prior + log_likelihood_at(position, energy, architecture)
 
         return jax.value_and_grad(log_density)(point)
 
@@ -111,21 +111,14 @@ def collapsed_gradient(problem: LearningProblem) -> Callable[[], object]:
 def action_gradient(problem: LearningProblem) -> Callable[[], object]:
     """Value and gradient of the action, one step of a first-order solver."""
     architecture = problem.architecture
-    sizes = architecture.order_parameter_sizes
 
     @jax.jit
     def value_and_gradient(point, energy):
-        def action(point):
-            order_parameters = from_log_cholesky(point, sizes)
-            entropy = entropy_terms(
-                order_parameters,
-                architecture.heads,
-                architecture.widths,
-                architecture.order_parameter_variances,
-            )
-            return entropy + energy(order_parameters.factors[0])
+        def value(point):
+            order_parameters = from_log_cholesky(point, architecture.order_parameter_sizes)
+            return action(order_parameters, architecture, energy)
 
-        return jax.value_and_grad(action)(point)
+        return jax.value_and_grad(value)(point)
 
     point = to_log_cholesky(OrderParameters.gp_limit(architecture))
     return lambda: value_and_gradient(point, problem.energy)
