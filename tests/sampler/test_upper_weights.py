@@ -203,6 +203,8 @@ COMPARED = {
     "two layers, narrow": Architecture((2, 3), (4, 2, 3), (0.9, 1.2, 0.8, 1.3), channels=3),
     "three layers": Architecture((2, 1, 2), (6, 4, 5, 3), (1.1, 0.8, 1.2, 1.4, 0.7), 3),
 }
+# Ten outputs, more than the units of the lower layer: U_1 is singular.
+TEN_OUTPUTS = Architecture((1,), (7, 12), (1.4, 0.8, 1.2), channels=3, outputs=10)
 EXAMPLES = 5
 TEMPERATURE = 0.5
 
@@ -272,10 +274,13 @@ def assert_agree(received, expected, spaces):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", COMPARED)
-def test_all_three_spaces_sample_the_same_posterior(name, rng):
+@pytest.mark.parametrize(
+    "arch",
+    [*COMPARED.values(), pytest.param(TEN_OUTPUTS, marks=pytest.mark.long)],
+    ids=[*COMPARED, "ten outputs"],
+)
+def test_all_three_spaces_sample_the_same_posterior(arch, rng):
     """U_l, predictor and log likelihood of all weights, upper weights, and drawn-back weights."""
-    arch = COMPARED[name]
     problem = random_problem(arch, rng, examples=EXAMPLES, temperature=TEMPERATURE)
     unseen = jnp.asarray(rng.standard_normal((3, arch.path_count, arch.channels)))
     attended = jnp.concatenate([problem.attended, unseen])
