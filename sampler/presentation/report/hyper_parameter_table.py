@@ -7,8 +7,8 @@ from sampler.presentation.report.numbers import Number
 from sampler.presentation.summary import named_hyper_parameters
 
 CAPTION = (
-    "What is listed here was sampled with a prior, log-normal about its median. The theory is "
-    "solved at the median: part of its difference from the samples comes from there."
+    "What is listed here was sampled, its prior log-normal about the median, at which the theory "
+    "is solved."
 )
 
 

@@ -10,6 +10,10 @@ from sampler.presentation.report.numbers import Number, count, percent
 # What the verdict on the theory rests on: how paths count, and what the network predicts.
 DECISIVE = ("order_parameter", "predictor_mean")
 MOST_REASONS = 3
+SAMPLED_SETTINGS = (
+    "Temperature or prior variances were sampled; the theory is solved at their prior medians, and "
+    "part of its difference comes from there."
+)
 
 
 @dataclass(frozen=True)
@@ -70,10 +74,12 @@ def theory_verdict(
     converged: bool | None,
     found: dict[str, Difference],
     width: int | None,
+    sampled_settings: bool = False,
 ) -> Verdict:
     """Whether the theory holds: what the samples resolve, beside the correction of order 1/N.
 
-    trusted: None if nothing was sampled. converged: None if there is no theory.
+    trusted: None if nothing was sampled. converged: None if there is no theory. sampled_settings:
+    whether temperature or prior variances were sampled with the rest.
     """
     if converged is None:
         return Verdict(
@@ -89,6 +95,8 @@ def theory_verdict(
     if not decisive:
         return Verdict("neutral", "Theory and samples were not compared yet.")
     sentences = tuple(_difference_sentence(one) for one in decisive)
+    if sampled_settings:
+        sentences += (SAMPLED_SETTINGS,)
     if not trusted:
         return Verdict("bad", "No conclusion about the theory: the samples do not allow one.")
     worse = max(decisive, key=lambda one: one.whole)

@@ -77,9 +77,10 @@ def _verdict_of_run(run: StoredRun, comparison: dict) -> Html:
     converged = None if run.theory is None else bool(run.theory.attrs.get("converged", 1))
     found = differences(comparison, run.path_names)
     width = min(run.widths) if run.widths else None
+    sampled_settings = bool(comparison.get("hyper_parameters"))
     sentence = accuracy_sentence(run)
     return figures_and_tables(
-        verdict_box(theory_verdict(trusted, converged, found, width)),
+        verdict_box(theory_verdict(trusted, converged, found, width, sampled_settings)),
         verdict_box(trust_verdict(diagnostics)),
         None if sentence is None else paragraphs(sentence),
         accuracy_table(run),
