@@ -32,6 +32,11 @@ class FeatureForm:
     left: Float[Array, "example path channel"]
     right: Float[Array, "other path channel"] | None
 
+    @property
+    def examples(self) -> int:
+        """Examples on the left."""
+        return self.left.shape[0]
+
     def kernel(self, factor: Float[Array, "_row _rank"]) -> Float[Array, "_left _right"]:
         """K_{(x,c),(x',c')} = Σ_{ππ'} U_1^{(π,c),(π',c')} C_{ππ'}(x, x') with U_1 = F Fᵀ.
 

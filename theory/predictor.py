@@ -1,6 +1,6 @@
 """Predictor mean and variance at any order parameter: saddle point, GP limit or a draw."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
@@ -11,7 +11,10 @@ from theory.attended_inputs import path_features
 from theory.energy import LabelEnergy
 from theory.learning_problem import LearningProblem
 from theory.noisy_kernel import NoisyKernel
-from theory.path_kernels import PathKernels, path_kernels
+from theory.path_kernels import FeatureForm, PathKernels, path_kernels, renormalised_features
+
+# What a chunk of test examples may take: any number of them is predicted in bounded memory.
+CHUNK_BYTES = 256 * 2**20
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["energy", "cross", "gram"], meta_fields=[])
@@ -21,12 +24,13 @@ class Predictor:
 
     energy  training kernels, labels and temperature
     cross   path kernels between test and training examples
-    gram    φ^π(x)·φ^π'(x) [test, path, path] of each test example with itself
+    gram    φ^π(x)·φ^π'(x) [test, path, path] of each test example with itself; None where `cross`
+            has the features themselves
     """
 
     energy: LabelEnergy
     cross: PathKernels
-    gram: Float[Array, "test path path"]
+    gram: Float[Array, "test path path"] | None
 
     @classmethod
     def for_examples(
@@ -34,12 +38,11 @@ class Predictor:
     ) -> "Predictor":
         """A predictor for the given attended test inputs."""
         arch = problem.architecture
+        cross = path_kernels(attended, problem.attended, arch)
+        if isinstance(cross, FeatureForm):
+            return cls(problem.energy, cross, None)
         features = path_features(attended, arch.variances[0])
-        return cls(
-            energy=problem.energy,
-            cross=path_kernels(attended, problem.attended, arch),
-            gram=jnp.einsum("xpi,xqi->xpq", features, features),
-        )
+        return cls(problem.energy, cross, jnp.einsum("xpi,xqi->xpq", features, features))
 
     def __call__(
         self, factor: Float[Array, "row rank"]
@@ -49,9 +52,17 @@ class Predictor:
         m(x) = k(x)ᵀ (K + 𝒯)⁻¹ y,   v(x) = K(x, x) − k(x)ᵀ (K + 𝒯)⁻¹ k(x); a new label varies by
         v + 𝒯. Source: arXiv 2405.15926, predictor statistics.
         """
-        noisy = self.energy.noisy_kernel(factor)
-        to_train = self.cross.kernel(factor)
-        return self._mean_and_variance(noisy, to_train, factor)
+        return self.given(self.energy.noisy_kernel(factor), factor)
+
+    def given(
+        self, noisy: NoisyKernel, factor: Float[Array, "row rank"]
+    ) -> tuple[Float[Array, "test output"], Float[Array, "test output"]]:
+        """The same with K + 𝒯 1 of the training examples at hand."""
+        return self._mean_and_variance(noisy, self.cross.kernel(factor), factor)
+
+    def part(self, examples: slice) -> "Predictor":
+        """The predictor of some of the test examples, where `cross` has their features."""
+        return replace(self, cross=FeatureForm(self.cross.left[examples], self.cross.right))
 
     def with_sample(
         self,
@@ -92,10 +103,13 @@ class Predictor:
 
     @property
     def _shape(self) -> tuple[int, int]:
-        return self.gram.shape[0], self.energy.labels.shape[1]
+        return self.cross.examples, self.energy.labels.shape[1]
 
     def prior_variance(self, factor: Float[Array, "_row _rank"]) -> Float[Array, "test output"]:
         """K(x, x): the variance of f before any data."""
+        if self.gram is None:
+            renormalised = renormalised_features(self.cross.left, factor)
+            return jnp.sum(renormalised**2, axis=1).reshape(self._shape)
         paths, outputs = self.gram.shape[1], self.energy.labels.shape[1]
         blocks = (factor @ factor.T).reshape(paths, outputs, paths, outputs)
         per_output = jnp.stack([blocks[:, c, :, c] for c in range(outputs)])
@@ -105,8 +119,30 @@ class Predictor:
 def predict(
     predictor: Predictor, factor: Float[Array, "row rank"]
 ) -> tuple[Float[Array, "test output"], Float[Array, "test output"]]:
-    """Compiled call of a predictor at one factor of U_1."""
-    return _predict(predictor, factor)
+    """Compiled call of a predictor at one factor of U_1, a chunk of test examples at a time."""
+    chunk = examples_at_a_time(predictor, factor)
+    tests = predictor.cross.examples
+    if tests <= chunk:
+        return _predict(predictor, factor)
+    noisy = _noisy_kernel(predictor.energy, factor)
+    parts = [
+        _predict_given(predictor.part(slice(start, start + chunk)), noisy, factor)
+        for start in range(0, tests, chunk)
+    ]
+    mean, variance = zip(*parts, strict=True)
+    return jnp.concatenate(mean), jnp.concatenate(variance)
+
+
+def examples_at_a_time(predictor: Predictor, factor: Float[Array, "row rank"]) -> int:
+    """Test examples whose features and kernels fit into CHUNK_BYTES; all, if they are stored."""
+    if not isinstance(predictor.cross, FeatureForm):
+        return predictor.cross.examples
+    outputs, channels = predictor.energy.labels.shape[1], predictor.cross.left.shape[2]
+    # Renormalised features, and K to all labels, whitened and squared.
+    numbers = outputs * (factor.shape[1] * channels + 3 * predictor.energy.labels.size)
+    return max(1, CHUNK_BYTES // (factor.dtype.itemsize * numbers))
 
 
 _predict = jax.jit(lambda predictor, factor: predictor(factor))
+_predict_given = jax.jit(lambda predictor, noisy, factor: predictor.given(noisy, factor))
+_noisy_kernel = jax.jit(lambda energy, factor: energy.noisy_kernel(factor))

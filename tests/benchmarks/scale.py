@@ -4,17 +4,30 @@ import math
 import resource
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing import get_context
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.settings import ChainSettings
 from sampler.posterior.mode import Unflatten
 from sampler.posterior.order_parameter_model import log_likelihood_at, log_prior
+from sampler.posterior.order_parameter_space import order_parameter_space
 from tests.problems import problem_of_many_paths
-from theory import LearningProblem, OrderParameters, attended_inputs, solve_saddle_point
+from theory import (
+    LearningProblem,
+    OrderParameters,
+    Predictor,
+    attended_inputs,
+    predict,
+    solve_saddle_point,
+)
 from theory.action import action
 from theory.order_parameters import from_log_cholesky, to_log_cholesky
 
@@ -157,14 +170,12 @@ def measure_scale(repetitions: int) -> Iterator[str]:
             )
             yield Curve(name, sizes, seconds).row()
             jax.clear_caches()
-    yield "\n| saddle point | P | paths | coordinates | seconds | converged | peak GiB |"
-    yield "|---|---|---|---|---|---|---|"
-    for label, problem in (
-        ("P = 5000, four paths", partial(problem_of, examples=5000, heads=(2, 2))),
-        ("256 paths", partial(problem_of, examples=500, heads=(16, 16), width=1000)),
-    ):
-        with jax.enable_x64(True):
-            yield solve_row(label, problem())
+    yield "\n| what, in a process of its own | P | paths | seconds | result | peak GiB |"
+    yield "|---|---|---|---|---|---|"
+    for row in (solve_many_examples, solve_many_paths, predict_many_examples, sample_many_paths):
+        # Peak memory is that of a process: each has its own.
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+            yield process.submit(row).result()
 
 
 def made(make, key: str, size: int) -> Callable[[], object]:
@@ -178,16 +189,64 @@ def made(make, key: str, size: int) -> Callable[[], object]:
     return make(problem_of(**{key: size}))
 
 
-def solve_row(label: str, problem: LearningProblem) -> str:
+def solve_many_examples() -> str:
+    return solved("saddle point", partial(problem_of, examples=5000, heads=(2, 2)))
+
+
+def solve_many_paths() -> str:
+    return solved("saddle point", partial(problem_of, examples=500, heads=(16, 16), width=1000))
+
+
+def solved(label: str, problem_of_size: Callable[[], LearningProblem]) -> str:
     """One solve from nothing, compilation included."""
-    started = time.perf_counter()
-    saddle = solve_saddle_point(problem)
-    seconds = time.perf_counter() - started
-    # On Linux in KiB, of the whole process so far.
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    architecture = problem.architecture
-    return (
-        f"| {label} | {problem.labels.shape[0]} | {architecture.path_count} | "
-        f"{architecture.coordinate_count} | {seconds:.0f} | "
-        f"{'yes' if saddle.converged else saddle.explain()} | {peak:.1f} |"
+    with jax.enable_x64(True):
+        problem = problem_of_size()
+        started = time.perf_counter()
+        saddle = solve_saddle_point(problem)
+        seconds = time.perf_counter() - started
+    result = f"{problem.architecture.coordinate_count} coordinates, {saddle.explain()}"
+    return whole_row(label, problem, seconds, result)
+
+
+def predict_many_examples(tests: int = 100_000) -> str:
+    """Mean and variance of f on very many test examples."""
+    with jax.enable_x64(True):
+        problem = problem_of(examples=600)
+        rng = np.random.default_rng(2)
+        shape = (tests, *problem.attended.shape[1:])
+        attended = jnp.asarray(rng.standard_normal(shape, np.float32), float)
+        started = time.perf_counter()
+        predictor = Predictor.for_examples(problem, attended)
+        factor = OrderParameters.gp_limit(problem.architecture).factors[0]
+        mean, _ = jax.block_until_ready(predict(predictor, factor))
+        seconds = time.perf_counter() - started
+    result = f"{len(mean):,} test examples, inputs {attended.nbytes / 2**30:.2f} GiB"
+    return whole_row("predictor", problem, seconds, result)
+
+
+def sample_many_paths(draws: int = 20) -> str:
+    """Whitened NUTS over the order parameters of 256 paths: what one draw costs."""
+    with jax.enable_x64(True):
+        problem = problem_of(examples=500, heads=(16, 16), width=1000)
+        collected = DrawCollector(draws)
+        started = time.perf_counter()
+        space = order_parameter_space(problem, problem.attended[:2])
+        found = time.perf_counter() - started
+        settings = ChainSettings(chains=1, warmup=20, draws=draws, max_tree_depth=6)
+        sample_in_chunks(space, settings, collected)
+        seconds = time.perf_counter() - started
+    steps = float(collected.statistics["n_steps"].mean())
+    each = collected.seconds["draws"] / draws
+    accepted = float(collected.statistics["acceptance_rate"].mean())
+    result = (
+        f"mode and Hessian {found:.0f} s, {each:.2f} s and {steps:.0f} leapfrog steps a draw, "
+        f"acceptance {accepted:.2f}"
     )
+    return whole_row("collapsed NUTS", problem, seconds, result)
+
+
+def whole_row(label: str, problem: LearningProblem, seconds: float, result: str) -> str:
+    # On Linux in KiB.
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    examples, paths = problem.labels.shape[0], problem.architecture.path_count
+    return f"| {label} | {examples} | {paths} | {seconds:.0f} | {result} | {peak:.1f} |"

@@ -11,7 +11,8 @@ from tests.problems import (
     random_order_parameters,
     random_problem,
 )
-from theory import Predictor, predict
+from theory import FeatureForm, Predictor, path_features, predict
+from theory.predictor import examples_at_a_time
 
 
 def kernel_of(left, right, overlap, arch):
@@ -84,3 +85,30 @@ def test_prior_variance_is_the_kernel_of_each_example_with_itself(rng):
     received = predictor.prior_variance(jnp.asarray(np.linalg.cholesky(overlap)))
     expected = np.diagonal(kernel_of(test, test, overlap, arch)).reshape(3, arch.outputs)
     assert_equal_to_rounding(received, expected, operations=2 * arch.path_count**2)
+
+
+@pytest.mark.parametrize("name", ["two layers", "two layers, three outputs"])
+def test_chunks_of_test_examples_change_nothing(name, rng, monkeypatch):
+    problem = random_problem(ARCHITECTURES[name], rng)
+    attended = jnp.asarray(rng.standard_normal((11, *problem.attended.shape[1:])))
+    factor = jnp.asarray(np.linalg.cholesky(random_order_parameters(problem.architecture, rng)[0]))
+    stored = Predictor.for_examples(problem, attended)
+    variance = problem.architecture.variances[0]
+    features = [path_features(one, variance) for one in (attended, problem.attended)]
+    predictor = Predictor(problem.energy, FeatureForm(*features), None)
+    one_by_one = [
+        np.concatenate(parts)
+        for parts in zip(*(predictor.part(slice(i, i + 1))(factor) for i in range(11)), strict=True)
+    ]
+    whole = predict(predictor, factor)
+    # Room for four examples at a time: two whole chunks and a shorter one.
+    monkeypatch.setattr("theory.predictor.CHUNK_BYTES", 4 * bytes_of_one(predictor, factor))
+    assert examples_at_a_time(predictor, factor) == 4
+    for received in (whole, predict(predictor, factor), predict(stored, factor)):
+        for moment, expected in zip(received, one_by_one, strict=True):
+            assert_equal_to_rounding(moment, expected, operations=1e4, condition=1e2)
+
+
+def bytes_of_one(predictor, factor) -> int:
+    outputs, channels = predictor.energy.labels.shape[1], predictor.cross.left.shape[2]
+    return 8 * outputs * (factor.shape[1] * channels + 3 * predictor.energy.labels.size)
