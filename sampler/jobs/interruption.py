@@ -1,19 +1,30 @@
-"""Being asked to stop: the chunk in work is finished and saved, then the program leaves."""
+"""Being asked to stop: the chunk in work is finished and saved, then the program leaves.
 
+Ctrl-C does not wait for the chunk. Python raises it wherever it is, and where that is inside a
+callback or a library that clears errors, it is lost: it is then raised again, at once or after the
+chunk.
+"""
+
+import _thread
 import signal
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sampler.errors import RequeueError
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+# By then a callback that lost an interrupt has come to its end.
+SECONDS_TO_LEAVE = 0.02
 
 
 class Interruption:
-    """Whether a signal has asked the program to stop."""
+    """Whether a signal has asked the program to stop, and whether Ctrl-C has."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
+        self.interrupted = False
 
     def __call__(self, number: int, _frame) -> None:
         self.received = signal.Signals(number)
@@ -21,25 +32,49 @@ class Interruption:
         for each in SIGNALS:
             signal.signal(each, signal.SIG_DFL)
 
+    def interrupt(self, _number: int, _frame) -> None:
+        """Ctrl-C: remembered, and raised here and now."""
+        self.interrupted = True
+        raise KeyboardInterrupt
+
     def leave_if_asked(self, where: str) -> None:
-        """Raise RequeueError if there was a signal; to be called when everything is saved."""
+        """Raise RequeueError if there was a signal; to be called when everything is saved.
+
+        Raises KeyboardInterrupt if that was lost.
+        """
+        if self.interrupted:
+            raise KeyboardInterrupt
         if self.received is not None:
             raise RequeueError(f"{self.received.name} received: {where} is saved; use `resume`")
 
 
 @contextmanager
 def listening() -> Iterator[Interruption]:
-    """Catch SIGTERM and SIGUSR1 while inside; to be used in the main thread.
+    """Catch SIGTERM, SIGUSR1 and SIGINT while inside; to be used in the main thread.
 
     What a task inside a longer one received while it finished, the longer one hears of afterwards.
     """
     interruption = Interruption()
     before = {each: signal.signal(each, interruption) for each in SIGNALS}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, interruption.interrupt)
+    hook = sys.unraisablehook
+
+    def again(lost) -> None:
+        if issubclass(lost.exc_type, KeyboardInterrupt):
+            # By another thread: raised here it would be lost again.
+            threading.Timer(SECONDS_TO_LEAVE, _thread.interrupt_main).start()
+        else:
+            hook(lost)
+
+    sys.unraisablehook = again
     try:
         yield interruption
     finally:
+        sys.unraisablehook = hook
         for each, handler in before.items():
             signal.signal(each, handler)
         around = before[signal.SIGTERM]
-        if interruption.received is not None and isinstance(around, Interruption):
-            around(interruption.received, None)
+        if isinstance(around, Interruption):
+            around.interrupted |= interruption.interrupted
+            if interruption.received is not None:
+                around(interruption.received, None)

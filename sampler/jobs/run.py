@@ -225,6 +225,7 @@ def _run(point: Point) -> ExitCode:
     if point.sampled():
         code = max(code, _sample(point))
         print(comparison_text(point.directory), flush=True)
+    point.interruption.leave_if_asked("everything before the report")
     report(point.directory, code)
     return code
 

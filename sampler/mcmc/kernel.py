@@ -19,8 +19,9 @@ def make_kernel(space: SampledSpace, settings: ChainSettings) -> HMC:
         "init_strategy": init_to_sample(),
     }
     if space.inverse_mass_matrix is not None:
+        blocks = [names for names, values in space.inverse_mass_matrix.items() if values.ndim == 2]
         common |= {
-            "dense_mass": list(space.inverse_mass_matrix),
+            "dense_mass": blocks or False,
             "inverse_mass_matrix": dict(space.inverse_mass_matrix),
             "adapt_mass_matrix": False,
         }

@@ -21,7 +21,7 @@ from scipy.special import expit, log_expit, logsumexp
 
 from sampler.posterior.batched_density import batched_log_density, energy_for_batches
 from sampler.posterior.importance_proposal import Proposal, refit, single
-from sampler.posterior.mode import Mode, find_mode
+from sampler.posterior.mode import Mode, find_mode, refuse_without_hessian
 from theory.learning_problem import LearningProblem
 
 AXES = {"chain_axis": 0, "draw_axis": 1}
@@ -76,6 +76,7 @@ def bridge_evidence(
     Each half of every chain is bridged to a proposal fitted to the other half, which keeps what is
     fitted apart from what is averaged. Raises ValueError for fewer than 8 draws per chain.
     """
+    refuse_without_hessian("sampler.evidence", True, problem)
     mode = find_mode(problem) if mode is None else mode
     points = flattened(mode, positions)
     draws = points.shape[1]

@@ -1,4 +1,9 @@
-"""The mode of the sampled density of order parameters, and its Hessian there."""
+"""The mode of the sampled density of order parameters, and its Hessian there.
+
+Without data every Bartlett coordinate has a variance of about one, and the likelihood shrinks few
+directions only, those that the labels see, the less the wider the network. So in very many
+dimensions, where a dense Hessian could not be stored, chains do with unit masses.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +15,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
+from sampler.errors import InputError
 from sampler.posterior.hyper_parameters import TEMPERATURE, energy_at
 from sampler.posterior.order_parameter_model import likelihood_factor, log_prior, site_priors
 from sampler.posterior.space import Position
@@ -17,11 +23,14 @@ from theory.architecture import Architecture
 from theory.energy import LabelEnergy, hessian_with_energy
 from theory.hyper_priors import KNOWN, HyperPriors
 from theory.learning_problem import LearningProblem
-from theory.newton import dense_direction, descend
+from theory.newton import dense_direction, descend, truncated_direction
 
 # The mode only starts and whitens the chains: it need not be exact.
 MODE_TOLERANCE = 1e-6
+ROUGH_TOLERANCE = 1e-2
 MODE_STEPS = 200
+# Coordinates whose Hessian is formed; its second derivatives in U_1 then take a few hundred MB.
+LARGEST_DENSE = 2500
 
 
 @dataclass(frozen=True)
@@ -29,27 +38,28 @@ class Mode:
     """Where the density is largest, and the Gaussian that fits it there.
 
     point       mode in flattened coordinates, sites in alphabetical order
-    covariance  inverse Hessian of −ln p
-    scale       a matrix S with S Sᵀ = covariance
+    covariance  inverse Hessian of −ln p; None in more than `LARGEST_DENSE` coordinates
+    scale       a matrix S with S Sᵀ = covariance; None where that is 1
     unflatten   flattened coordinates → position by site
     converged   whether the descent met its tolerance
     """
 
     point: Float[Array, " coordinate"]
-    covariance: Float[Array, "coordinate coordinate"]
-    scale: Float[Array, "coordinate coordinate"]
+    covariance: Float[Array, "coordinate coordinate"] | None
+    scale: Float[Array, "coordinate coordinate"] | None
     unflatten: "Unflatten"
     converged: bool
 
     def draw(self, key: Array) -> Position:
         """A start for one chain: a draw from the Gaussian fit."""
         normal = jax.random.normal(key, self.point.shape, self.point.dtype)
-        return self.unflatten(self.point + self.scale @ normal)
+        return self.unflatten(self.point + (normal if self.scale is None else self.scale @ normal))
 
     @property
     def inverse_mass_matrix(self) -> Mapping[tuple[str, ...], Array]:
-        """The covariance as the inverse mass matrix of one dense block of all sites."""
-        return {self.unflatten.names: self.covariance}
+        """The covariance as the inverse mass matrix of all sites, dense or [coordinate]."""
+        known = jnp.ones_like(self.point) if self.covariance is None else self.covariance
+        return {self.unflatten.names: known}
 
 
 @dataclass(frozen=True)
@@ -93,16 +103,24 @@ def find_mode(problem: LearningProblem) -> Mode:
     def hessian(point):
         return np.asarray(_hessian(point, energy, features, architecture, hyper_priors), float)
 
+    def product(point, vector):
+        arguments = (energy, architecture, hyper_priors)
+        return np.asarray(_hessian_product(point, vector, *arguments), float)
+
+    dense = start.size <= LARGEST_DENSE
     # At fixed P/N the mode lies a distance of order √N from the centre of the prior.
     scales = np.full(start.size, max(architecture.widths) ** 0.5)
     ended = descend(
         value_and_gradient,
-        dense_direction(hessian),
+        dense_direction(hessian) if dense else truncated_direction(product),
         lambda point: scales,
         np.asarray(start),
-        MODE_TOLERANCE,
+        MODE_TOLERANCE if dense else ROUGH_TOLERANCE * start.size**0.5,
         MODE_STEPS,
     )
+    converged = ended.stopped == "converged"
+    if not dense:
+        return Mode(jnp.asarray(ended.point, start.dtype), None, None, unflatten, converged)
     eigenvalues, vectors = np.linalg.eigh(hessian(ended.point))
     sizes = np.maximum(np.abs(eigenvalues), 1e-3)
     dtype = problem.attended.dtype
@@ -111,8 +129,20 @@ def find_mode(problem: LearningProblem) -> Mode:
         covariance=jnp.asarray((vectors / sizes) @ vectors.T, dtype),
         scale=jnp.asarray(vectors / np.sqrt(sizes), dtype),
         unflatten=unflatten,
-        converged=ended.stopped == "converged",
+        converged=converged,
     )
+
+
+def refuse_without_hessian(field: str, value: object, problem: LearningProblem) -> None:
+    """Raise InputError for what needs the Hessian at the mode, if the coordinates are too many."""
+    coordinates = sum(Unflatten.of(problem.architecture, problem.hyper_priors).sizes)
+    if coordinates > LARGEST_DENSE:
+        raise InputError(
+            field,
+            value,
+            f"needs the Hessian at the mode, too large in {coordinates:,} coordinates (limit "
+            f'{LARGEST_DENSE:,}); use sampler.algorithm = "nuts" and sampler.evidence = false',
+        )
 
 
 def prior_centre(
@@ -132,6 +162,14 @@ def _negative_log_density(point, energy: LabelEnergy, architecture, hyper_priors
 _value_and_gradient = jax.jit(
     jax.value_and_grad(_negative_log_density), static_argnames=("architecture", "hyper_priors")
 )
+
+
+@partial(jax.jit, static_argnames=("architecture", "hyper_priors"))
+def _hessian_product(point, vector, energy, architecture, hyper_priors):
+    gradient = jax.grad(_negative_log_density)
+    return jax.jvp(lambda p: gradient(p, energy, architecture, hyper_priors), (point,), (vector,))[
+        1
+    ]
 
 
 @partial(jax.jit, static_argnames=("architecture", "hyper_priors"))

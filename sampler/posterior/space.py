@@ -19,7 +19,8 @@ class SampledSpace:
     observe       (random key, position, *observed) → named numbers of one draw
     observed      further arrays that `observe` needs, such as test inputs
     start         random key → one chain's first position; None: a draw from the prior
-    inverse_mass_matrix  known scale of every direction, {site names: matrix}; None: adapted
+    inverse_mass_matrix  known scale of every direction, {site names: matrix, or its diagonal};
+                         None: adapted
     """
 
     name: str

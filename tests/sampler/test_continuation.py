@@ -1,5 +1,6 @@
 """Going on, extending, refusing and reproducing, in one process on a run of a few draws."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -7,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -280,6 +282,39 @@ def test_signal_heard_by_a_task_is_heard_by_the_longer_one_around_it():
         assert around.received is signal.SIGUSR1
         assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL, "the next one must end at once"
         with pytest.raises(RequeueError, match="SIGUSR1 received: this is saved"):
+            around.leave_if_asked("this")
+
+
+class Interrupts:
+    """An object at whose end Ctrl-C is pressed: Python loses what a finaliser raises."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+def lose_an_interrupt() -> None:
+    one = Interrupts()
+    del one
+    threading.Event().wait(60.0)
+
+
+def test_an_interrupt_that_python_loses_is_raised_again():
+    before, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
+    with listening() as interruption, pytest.raises(KeyboardInterrupt):
+        lose_an_interrupt()
+    assert interruption.interrupted
+    assert signal.getsignal(signal.SIGINT) is before
+    assert sys.unraisablehook is hook
+
+
+def test_an_interrupt_that_a_library_clears_is_raised_after_the_chunk():
+    with listening() as around:
+        with listening() as inside:
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+            with pytest.raises(KeyboardInterrupt):
+                inside.leave_if_asked("this")
+        with pytest.raises(KeyboardInterrupt):
             around.leave_if_asked("this")
 
 
