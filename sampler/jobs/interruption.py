@@ -5,7 +5,6 @@ callback or a library that clears errors, it is lost: it is then raised again, a
 chunk.
 """
 
-import _thread
 import signal
 import sys
 import threading
@@ -48,6 +47,11 @@ class Interruption:
             raise RequeueError(f"{self.received.name} received: {where} is saved; use `resume`")
 
 
+def interrupt_main_thread() -> None:
+    """Ctrl-C once more."""
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+
 @contextmanager
 def listening() -> Iterator[Interruption]:
     """Catch SIGTERM, SIGUSR1 and SIGINT while inside; to be used in the main thread.
@@ -62,7 +66,7 @@ def listening() -> Iterator[Interruption]:
     def again(lost) -> None:
         if issubclass(lost.exc_type, KeyboardInterrupt):
             # By another thread: raised here it would be lost again.
-            threading.Timer(SECONDS_TO_LEAVE, _thread.interrupt_main).start()
+            threading.Timer(SECONDS_TO_LEAVE, interrupt_main_thread).start()
         else:
             hook(lost)
 
