@@ -58,6 +58,7 @@ def test_evidence_without_data(name, rng):
     assert_within_mcse(found.log_evidence, expected, found.error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["two layers", "narrow", "two layers, three outputs"])
 def test_agrees_with_importance_weights(name, rng):
     problem = random_problem(ARCHITECTURES[name], rng, temperature=1.0)
@@ -72,6 +73,7 @@ def test_agrees_with_importance_weights(name, rng):
     )
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_repetitions(rng):
     """The spread over independent chains is what the error says it is."""
     problem, test = scalar_problem(rng)

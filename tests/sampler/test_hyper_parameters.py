@@ -232,6 +232,7 @@ def positions_of(problem, draws) -> dict:
     return bartlett | hyper_positions(draws, problem)
 
 
+@pytest.mark.slow
 def test_weights_drawn_back_have_the_overlaps_and_the_predictors_of_their_draw(rng):
     problem = problem_of("two layers", rng)
     draws = chains_of(problem, "order_parameters", draws=50)

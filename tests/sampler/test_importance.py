@@ -10,6 +10,7 @@ import scipy.stats
 from arviz_stats.base import array_stats
 from numpyro.infer.util import log_density
 
+from sampler.errors import InputError
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.settings import ChainSettings
 from sampler.posterior.batched_density import batched_log_density, energy_for_batches
@@ -318,3 +319,23 @@ def test_stored_path_kernels_give_the_same_density(rng):
     assert_equal_to_rounding(
         received, expected, operations=9 * 16**2, condition=1.0 / problem.temperature
     )
+
+
+def test_many_coordinates_do_without_a_hessian(rng, monkeypatch):
+    """The same mode, unit masses, and a refusal of what needs the Hessian."""
+    problem = random_problem(ARCHITECTURES["two layers"], rng)
+    exact = find_mode(problem)
+    monkeypatch.setattr("sampler.posterior.mode.LARGEST_DENSE", 10)
+    rough = find_mode(problem)
+    assert rough.converged
+    # Within a fraction of the posterior's own width.
+    away = rough.point - exact.point
+    distance = float(away @ jnp.linalg.solve(exact.covariance, away)) ** 0.5
+    assert distance < 0.2 * away.size**0.5
+    (masses,) = rough.inverse_mass_matrix.values()
+    np.testing.assert_array_equal(masses, np.ones(away.size))
+    key = jax.random.key(0)
+    flat = jnp.concatenate([rough.draw(key)[name] for name in rough.unflatten.names])
+    np.testing.assert_allclose(flat - rough.point, jax.random.normal(key, away.shape), atol=1e-12)
+    with pytest.raises(InputError, match="needs the Hessian at the mode, too large in"):
+        importance_draws(problem, 500, seed=0)

@@ -66,6 +66,7 @@ def test_the_number_of_weights_is_that_of_the_architecture(rng):
     assert sum(site["value"].size for site in sampled) == problem.architecture.weight_count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["two layers", "three layers, two outputs", "narrow"])
 def test_prior_overlaps_have_the_moments_of_a_chain_of_wishart_matrices(name):
     """E[U_l] = σ_l² ⋯ σ_a² · 1, the variance of U_a, and second moments of U_L given U_a."""
