@@ -6,13 +6,14 @@ api          the same from Python: make_task, make_network, solve, sample, compa
 
 Rooms, in the order in which data pass through them; each knows those above it only:
 
+attention    attention matrices from inputs and frozen weights
 recipes      settings, validated and frozen
 storage      run directories and files
-attention    attention matrices from inputs and frozen weights
 images       characters and episodes
+network      the forward pass, summed over paths
 transformer  a network trained by gradient descent, whose attention is then fixed
 tasks        inputs and labels, with the attention matrices they fix
-network, token_network    the forward pass, summed over paths or token by token
+token_network    the forward pass token by token
 problem, token_problem    recipe and task joined, for the theory or outside it
 posterior    what can be sampled
 mcmc         chains, their draws and diagnostics

@@ -62,6 +62,7 @@ def fail(arguments: argparse.Namespace, text: str, code: ExitCode) -> int:
 
 def check(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.check import describe
+    from sampler.jobs.coordinates import refuse_too_many_coordinates
     from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
     from sampler.tasks.make import make_task
 
@@ -72,7 +73,9 @@ def check(arguments: argparse.Namespace) -> ExitCode:
 
         print(describe_training(recipe, read_splits(recipe)))
     else:
-        print(describe(recipe, make_task(recipe)))
+        task = make_task(recipe)
+        refuse_too_many_coordinates(recipe, task)
+        print(describe(recipe, task))
     return ExitCode.OK
 
 

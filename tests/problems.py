@@ -1,6 +1,6 @@
 """Small problems shared by all tests: unequal sizes everywhere, and one with exact answers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -189,3 +189,17 @@ def problem_of_many_paths(
     attended = attended + 0.5 * rng.standard_normal((examples, paths, 64))
     labels = np.sign(attended.mean(axis=1) @ rng.standard_normal(64))[:, None]
     return LearningProblem(architecture, jnp.asarray(attended), jnp.asarray(labels), 0.01)
+
+
+def copied(problem: LearningProblem, copies: int) -> LearningProblem:
+    """The same data several times, each copy in channels of its own: the energy is multiplied."""
+    examples, paths, channels = problem.attended.shape
+    attended = np.zeros((copies, examples, paths, copies, channels))
+    for copy in range(copies):
+        attended[copy, :, :, copy] = np.sqrt(copies) * problem.attended
+    return replace(
+        problem,
+        architecture=replace(problem.architecture, channels=copies * channels),
+        attended=jnp.asarray(attended.reshape(copies * examples, paths, copies * channels)),
+        labels=jnp.tile(problem.labels, (copies, 1)),
+    )

@@ -26,10 +26,5 @@ class HyperPriors:
             if not (math.isfinite(spread) and spread >= 0):
                 raise ValueError(f"{name} = {spread!r}: must be finite, and 0 or more")
 
-    @property
-    def everything_known(self) -> bool:
-        """Whether temperature and variances are fixed."""
-        return self.temperature_spread == 0 and self.variance_spread == 0
-
 
 KNOWN = HyperPriors()

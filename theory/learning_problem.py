@@ -58,6 +58,8 @@ class LearningProblem:
                 raise ValueError(f"{name} contain values that are not finite; remove them")
         if not (math.isfinite(self.temperature) and self.temperature > 0):
             raise ValueError(f"temperature = {self.temperature!r}: must be positive and finite")
+        # Derivatives in it are taken: a whole number has none.
+        object.__setattr__(self, "temperature", float(self.temperature))
 
     @property
     def features(self) -> Float[Array, "example path channel"]:

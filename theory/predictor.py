@@ -13,7 +13,8 @@ from theory.learning_problem import LearningProblem
 from theory.noisy_kernel import NoisyKernel
 from theory.path_kernels import FeatureForm, PathKernels, path_kernels, renormalised_features
 
-# What a chunk of test examples may take: any number of them is predicted in bounded memory.
+# What a chunk of test examples may take: `predict` takes any number of them in bounded memory. What
+# is observed at every draw of a chain is computed at once.
 CHUNK_BYTES = 256 * 2**20
 
 

@@ -89,13 +89,14 @@ def validation_draws(problem: Problem, drawn: Mapping[str, np.ndarray]) -> xr.Da
     chosen = kept_draws(*order_parameters.shape[:2])
     hyper_parameters = hyper_positions(drawn, problem.learning)
 
-    def of_chosen(values: np.ndarray):
-        return jnp.asarray(values[:, chosen].reshape(-1, *values.shape[2:]))
+    def of_chosen(values: np.ndarray) -> np.ndarray:
+        return values[:, chosen].reshape(-1, *values.shape[2:])
 
     with jax.enable_x64(True):
         predictor = Predictor.for_examples(problem.learning, problem.attended_validation)
-        positions = {name: of_chosen(values) for name, values in hyper_parameters.items()}
-        moments = _predict_each(predictor, of_chosen(square_roots(order_parameters)), positions)
+        factors = jnp.asarray(square_roots(of_chosen(order_parameters)))
+        positions = {name: jnp.asarray(of_chosen(v)) for name, v in hyper_parameters.items()}
+        moments = _predict_each(predictor, factors, positions)
     mean, variance = (
         np.asarray(values).reshape(chains, chosen.size, *values.shape[1:]) for values in moments
     )

@@ -21,6 +21,7 @@ select_point      the point of a sweep that its validation split chooses
 select_by_evidence  the point that its training labels choose
 train_start       a training up to where JAX is needed; train the rest of it
 prune             which heads of a trained network can go
+coordinates       what is refused for the number of order parameters
 check             sizes, settings and costs of a recipe, without running it
 check_training    the same for a training recipe
 """

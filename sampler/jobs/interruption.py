@@ -60,13 +60,16 @@ def listening() -> Iterator[Interruption]:
     """
     interruption = Interruption()
     before = {each: signal.signal(each, interruption) for each in SIGNALS}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, interruption.interrupt)
-    hook = sys.unraisablehook
+    # A shell starts programs in the background with SIGINT ignored: that remains so.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, interruption.interrupt)
+    hook, timers = sys.unraisablehook, []
 
     def again(lost) -> None:
         if issubclass(lost.exc_type, KeyboardInterrupt):
             # By another thread: raised here it would be lost again.
-            threading.Timer(SECONDS_TO_LEAVE, interrupt_main_thread).start()
+            timers.append(threading.Timer(SECONDS_TO_LEAVE, interrupt_main_thread))
+            timers[-1].start()
         else:
             hook(lost)
 
@@ -75,6 +78,8 @@ def listening() -> Iterator[Interruption]:
         yield interruption
     finally:
         sys.unraisablehook = hook
+        for timer in timers:
+            timer.cancel()
         for each, handler in before.items():
             signal.signal(each, handler)
         around = before[signal.SIGTERM]

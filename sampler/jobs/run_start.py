@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from sampler.errors import ExitCode, InputError
+from sampler.jobs.coordinates import refuse_too_many_coordinates
 from sampler.jobs.interruption import Interruption
 from sampler.numerics import use_float64
 from sampler.recipes.network_fit import refuse_without_theory
@@ -27,6 +28,8 @@ def start_run(
         for _, point in recipe.points():
             refuse_without_theory(point.network, "use `run` or `sample`")
     task = make_task(recipe)
+    if command != "solve":
+        refuse_too_many_coordinates(recipe, task)
     claim_directory(directory, recipe, command, fingerprint(recipe, task.checksum))
     if alone:
         remove_lock_of_lost_host(directory)

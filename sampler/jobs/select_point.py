@@ -30,9 +30,9 @@ NO_VALIDATION = (
 def select_point(directory: Path, recipe: Recipe) -> dict | None:
     """Choose a point for theory, GP limit and samples each, and store `selection.json`.
 
-    The accuracy on the test set is looked up for the chosen point alone, after the choice. None,
-    and no file, where no point has scores on a validation split. Beside them, under
-    `log_evidence`, stands what is chosen by evidence, on the training data alone.
+    The accuracy on the test set is looked up for the chosen point alone, after the choice. Beside
+    them, under `log_evidence`, stands what is chosen by evidence, on the training data alone. None,
+    and no file, where no point has scores on a validation split or an evidence.
     """
     points = list(swept_points(recipe))
     selection: dict = {name: select_for(name, directory, points) for name in READERS}

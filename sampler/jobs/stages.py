@@ -33,7 +33,6 @@ from sampler.mcmc.settings import ChainSettings
 from sampler.posterior.bridge import BridgeEvidence, bridge_evidence
 from sampler.posterior.hyper_parameters import hyper_positions
 from sampler.posterior.make_space import make_space
-from sampler.posterior.mode import refuse_without_hessian
 from sampler.posterior.space import SampledSpace
 from sampler.posterior.token_space import token_space
 from sampler.posterior.weight_draws import WeightDraws, refuse_unusable_count, weight_draws
@@ -93,8 +92,6 @@ def draw_posterior(
     """
     settings = recipe.sampler
     refuse_impossible_weights(problem, recipe)
-    if settings.evidence:
-        refuse_without_hessian("sampler.evidence", True, problem.learning)
     started = time.perf_counter()
     collected = DrawCollector(settings.draws_per_chain)
     precise = settings.precision == "float64"

@@ -13,6 +13,7 @@ input_weights, orthonormal_rows, standard_normals    the steps of it
 importance, importance_proposal, batched_density, resampling
                        independent draws of order parameters, and the log evidence
 bridge                 the log evidence from chains
+hessian_limit          in how many coordinates that Hessian is formed
 hyper_parameters       temperature and prior variances as sites, where they have a prior
 side_by_side           how many draws are worked on at once
 """

@@ -20,8 +20,9 @@ from scipy.optimize import brentq
 from scipy.special import expit, log_expit, logsumexp
 
 from sampler.posterior.batched_density import batched_log_density, energy_for_batches
+from sampler.posterior.hessian_limit import refuse_without_hessian
 from sampler.posterior.importance_proposal import Proposal, refit, single
-from sampler.posterior.mode import Mode, find_mode, refuse_without_hessian
+from sampler.posterior.mode import Mode, find_mode, unflatten_of
 from theory.learning_problem import LearningProblem
 
 AXES = {"chain_axis": 0, "draw_axis": 1}
@@ -71,12 +72,13 @@ def bridge_evidence(
 ) -> BridgeEvidence:
     """ln p(y) from draws of the posterior of U_1 … U_a in Bartlett coordinates.
 
-    positions  `chi_l`, `lower_l` of every draw; sites without entries may be missing
+    positions  all sites of every draw: `chi_l`, `lower_l`, and those of temperature and variances
+               if they have a prior; sites without entries may be missing
 
     Each half of every chain is bridged to a proposal fitted to the other half, which keeps what is
     fitted apart from what is averaged. Raises ValueError for fewer than 8 draws per chain.
     """
-    refuse_without_hessian("sampler.evidence", True, problem)
+    refuse_without_hessian("sampler.evidence", True, sum(unflatten_of(problem).sizes))
     mode = find_mode(problem) if mode is None else mode
     points = flattened(mode, positions)
     draws = points.shape[1]

@@ -15,8 +15,9 @@ from jaxtyping import Float
 from scipy.special import logsumexp
 
 from sampler.posterior.batched_density import batched_log_density, energy_for_batches
+from sampler.posterior.hessian_limit import refuse_without_hessian
 from sampler.posterior.importance_proposal import Proposal, refit, single
-from sampler.posterior.mode import Mode, Unflatten, find_mode, refuse_without_hessian
+from sampler.posterior.mode import Mode, Unflatten, find_mode, unflatten_of
 from theory.learning_problem import LearningProblem
 
 # Above this shape of the weights' tail the variance of estimates is practically infinite
@@ -143,7 +144,7 @@ def importance_draws(
             raise ValueError(f"{name} = {value}: must be at least {least}")
     if rounds and pilot_draws < FEWEST_DRAWS:
         raise ValueError(f"pilot_draws = {pilot_draws}: must be at least {FEWEST_DRAWS}")
-    refuse_without_hessian("sampler.algorithm", "importance", problem)
+    refuse_without_hessian("sampler.algorithm", "importance", sum(unflatten_of(problem).sizes))
     started = time.perf_counter()
     rng = np.random.default_rng(seed)
     mode = find_mode(problem) if mode is None else mode

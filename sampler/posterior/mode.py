@@ -15,8 +15,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from sampler.errors import InputError
-from sampler.posterior.hyper_parameters import TEMPERATURE, energy_at
+from sampler.posterior.hessian_limit import LARGEST_DENSE
+from sampler.posterior.hyper_parameters import TEMPERATURE, VARIANCES, energy_at
 from sampler.posterior.order_parameter_model import likelihood_factor, log_prior, site_priors
 from sampler.posterior.space import Position
 from theory.architecture import Architecture
@@ -29,8 +29,9 @@ from theory.newton import dense_direction, descend, truncated_direction
 MODE_TOLERANCE = 1e-6
 ROUGH_TOLERANCE = 1e-2
 MODE_STEPS = 200
-# Coordinates whose Hessian is formed; its second derivatives in U_1 then take a few hundred MB.
-LARGEST_DENSE = 2500
+# The Hessian is formed by its formula where that holds no more numbers than this at a time, else
+# column by column.
+FORMULA_NUMBERS = 2**26
 
 
 @dataclass(frozen=True)
@@ -38,28 +39,29 @@ class Mode:
     """Where the density is largest, and the Gaussian that fits it there.
 
     point       mode in flattened coordinates, sites in alphabetical order
-    covariance  inverse Hessian of −ln p; None in more than `LARGEST_DENSE` coordinates
-    scale       a matrix S with S Sᵀ = covariance; None where that is 1
+    covariance  inverse Hessian of −ln p; in more than `LARGEST_DENSE` coordinates the variances
+                without data
+    scale       a matrix S with S Sᵀ = covariance, or its diagonal
     unflatten   flattened coordinates → position by site
     converged   whether the descent met its tolerance
     """
 
     point: Float[Array, " coordinate"]
-    covariance: Float[Array, "coordinate coordinate"] | None
-    scale: Float[Array, "coordinate coordinate"] | None
+    covariance: Float[Array, "coordinate coordinate"] | Float[Array, " coordinate"]
+    scale: Float[Array, "coordinate coordinate"] | Float[Array, " coordinate"]
     unflatten: "Unflatten"
     converged: bool
 
     def draw(self, key: Array) -> Position:
         """A start for one chain: a draw from the Gaussian fit."""
         normal = jax.random.normal(key, self.point.shape, self.point.dtype)
-        return self.unflatten(self.point + (normal if self.scale is None else self.scale @ normal))
+        kick = self.scale * normal if self.scale.ndim == 1 else self.scale @ normal
+        return self.unflatten(self.point + kick)
 
     @property
     def inverse_mass_matrix(self) -> Mapping[tuple[str, ...], Array]:
         """The covariance as the inverse mass matrix of all sites, dense or [coordinate]."""
-        known = jnp.ones_like(self.point) if self.covariance is None else self.covariance
-        return {self.unflatten.names: known}
+        return {self.unflatten.names: self.covariance}
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,11 @@ class Unflatten:
         return slice(start, start + self.sizes[index])
 
 
+def unflatten_of(problem: LearningProblem) -> Unflatten:
+    """The sites of a problem's order parameter model."""
+    return Unflatten.of(problem.architecture, problem.hyper_priors)
+
+
 def find_mode(problem: LearningProblem) -> Mode:
     """Newton descent on −ln p(B_1 … B_{L+1}, y) from the centre of the prior.
 
@@ -92,7 +99,7 @@ def find_mode(problem: LearningProblem) -> Mode:
     not convex keep their absolute curvature, so the result is always a proper scale.
     """
     architecture, hyper_priors = problem.architecture, problem.hyper_priors
-    unflatten = Unflatten.of(architecture, hyper_priors)
+    unflatten = unflatten_of(problem)
     start, _ = ravel_pytree(prior_centre(architecture, problem.attended.dtype, hyper_priors))
     energy, features = problem.energy, problem.features
 
@@ -107,7 +114,11 @@ def find_mode(problem: LearningProblem) -> Mode:
         arguments = (energy, architecture, hyper_priors)
         return np.asarray(_hessian_product(point, vector, *arguments), float)
 
-    dense = start.size <= LARGEST_DENSE
+    def hessian_by_products(point):
+        return np.stack([product(point, direction) for direction in np.eye(start.size)])
+
+    few = start.size <= LARGEST_DENSE
+    dense = few and formula_fits(architecture)
     # At fixed P/N the mode lies a distance of order √N from the centre of the prior.
     scales = np.full(start.size, max(architecture.widths) ** 0.5)
     ended = descend(
@@ -115,13 +126,16 @@ def find_mode(problem: LearningProblem) -> Mode:
         dense_direction(hessian) if dense else truncated_direction(product),
         lambda point: scales,
         np.asarray(start),
-        MODE_TOLERANCE if dense else ROUGH_TOLERANCE * start.size**0.5,
+        MODE_TOLERANCE if few else ROUGH_TOLERANCE * start.size**0.5,
         MODE_STEPS,
     )
     converged = ended.stopped == "converged"
-    if not dense:
-        return Mode(jnp.asarray(ended.point, start.dtype), None, None, unflatten, converged)
-    eigenvalues, vectors = np.linalg.eigh(hessian(ended.point))
+    if not few:
+        point = jnp.asarray(ended.point, start.dtype)
+        scale = prior_scales(unflatten, hyper_priors, start.dtype)
+        return Mode(point, scale**2, scale, unflatten, converged)
+    whitened = hessian(ended.point) if dense else hessian_by_products(ended.point)
+    eigenvalues, vectors = np.linalg.eigh(0.5 * (whitened + whitened.T))
     sizes = np.maximum(np.abs(eigenvalues), 1e-3)
     dtype = problem.attended.dtype
     return Mode(
@@ -133,16 +147,22 @@ def find_mode(problem: LearningProblem) -> Mode:
     )
 
 
-def refuse_without_hessian(field: str, value: object, problem: LearningProblem) -> None:
-    """Raise InputError for what needs the Hessian at the mode, if the coordinates are too many."""
-    coordinates = sum(Unflatten.of(problem.architecture, problem.hyper_priors).sizes)
-    if coordinates > LARGEST_DENSE:
-        raise InputError(
-            field,
-            value,
-            f"needs the Hessian at the mode, too large in {coordinates:,} coordinates (limit "
-            f'{LARGEST_DENSE:,}); use sampler.algorithm = "nuts" and sampler.evidence = false',
-        )
+def formula_fits(architecture: Architecture) -> bool:
+    """Whether the second derivatives in U_1, [p_1 D, p_1 D] and [p_1², p_1²], are small enough."""
+    rows = architecture.order_parameter_sizes[0]
+    return max((rows * architecture.channels) ** 2, rows**4) <= FORMULA_NUMBERS
+
+
+def prior_scales(
+    unflatten: Unflatten, hyper_priors: HyperPriors, dtype
+) -> Float[Array, " coordinate"]:
+    """Standard deviations without data: about 1, or the spread of what has a log-normal prior."""
+    spreads = {
+        TEMPERATURE: hyper_priors.temperature_spread,
+        VARIANCES: hyper_priors.variance_spread,
+    }
+    sites = zip(unflatten.names, unflatten.sizes, strict=True)
+    return jnp.concatenate([jnp.full(size, spreads.get(name, 1.0), dtype) for name, size in sites])
 
 
 def prior_centre(

@@ -21,7 +21,7 @@ class StoredRun:
     draws: the draws of U_1, [chain, draw, path, path_], from `draws.nc`.
     predictor: without those, the draws of f, [chain, draw, test_example, …].
     labels: of the test set, [test_example, output].
-    widths, temperature, space: from the resolved recipe.
+    widths, temperature, space: from the resolved recipe; no temperature where it was sampled.
     """
 
     theory: xr.Dataset | None
@@ -166,11 +166,11 @@ def _read_setting(file: Path) -> tuple[tuple[int, ...] | None, float | None, str
         recipe = tomllib.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError("recipe.toml", str(file), f"is not valid TOML ({error})") from error
-    widths = recipe.get("network", {}).get("widths")
+    widths, posterior = recipe.get("network", {}).get("widths"), recipe.get("posterior", {})
     if isinstance(widths, int):
         widths = [widths]
     return (
         tuple(widths) if widths else None,
-        recipe.get("posterior", {}).get("temperature"),
+        None if posterior.get("temperature_spread") else posterior.get("temperature"),
         recipe.get("sampler", {}).get("space"),
     )

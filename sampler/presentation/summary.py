@@ -72,6 +72,8 @@ def comparison_text(directory: Path) -> str:
             [
                 "comparison: no theory stored in this directory",
                 *sampled_accuracy_rows(comparison["accuracy"]["sampled"]),
+                *evidence_rows(comparison.get("log_evidence") or {}),
+                *hyper_parameter_rows(comparison.get("hyper_parameters") or {}),
             ]
         )
     return comparison_lines(comparison, [str(n) for n in read_theory(directory)["path"].values])

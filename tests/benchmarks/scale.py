@@ -239,7 +239,7 @@ def sample_many_paths(draws: int = 20) -> str:
     each = collected.seconds["draws"] / draws
     accepted = float(collected.statistics["acceptance_rate"].mean())
     result = (
-        f"mode and Hessian {found:.0f} s, {each:.2f} s and {steps:.0f} leapfrog steps a draw, "
+        f"start {found:.0f} s, {each:.2f} s and {steps:.0f} leapfrog steps a draw, "
         f"acceptance {accepted:.2f}"
     )
     return whole_row("collapsed NUTS", problem, seconds, result)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from sampler.errors import ExitCode
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.settings import ChainSettings
@@ -15,6 +16,7 @@ from sampler.posterior.importance import importance_draws
 from sampler.posterior.mode import find_mode
 from sampler.posterior.order_parameter_space import order_parameter_space
 from tests.assertions import assert_within_mcse
+from tests.commands import SMALLEST, in_process, settings
 from tests.problems import ARCHITECTURES, exact_scalar_posterior, random_problem, scalar_problem
 
 PREFIX = "bartlett_"
@@ -106,3 +108,17 @@ def test_draws_are_put_in_the_order_of_the_coordinates(rng):
     position = {k: np.asarray(v)[None, None] for k, v in mode.unflatten(jnp.asarray(point)).items()}
     position = {name: values for name, values in position.items() if values.size}
     np.testing.assert_array_equal(flattened(mode, position)[0, 0], point)
+
+
+@pytest.mark.parametrize("asked", ["sampler.evidence=true", "sampler.algorithm=importance"])
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_too_many_coordinates_are_refused_before_anything_is_computed(
+    command, asked, tmp_path, capsys, monkeypatch
+):
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(SMALLEST)
+    monkeypatch.setattr("sampler.posterior.hessian_limit.LARGEST_DENSE", 3)
+    out = () if command == "check" else ("--out", tmp_path / "run")
+    assert in_process(command, recipe, *out, *settings(asked)) == ExitCode.BAD_INPUT
+    assert "needs the Hessian at the mode, too large in" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from sampler.analysis import head_distances
+from sampler.tasks import head_distances
 from sampler.tasks.head_distances import HeadDistances
 from sampler.tasks.task import Split
 from tests.assertions import assert_equal_to_rounding

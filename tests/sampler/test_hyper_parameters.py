@@ -14,6 +14,7 @@ from scipy.special import logsumexp
 from sampler.analysis.estimate import mean_of
 from sampler.analysis.validation import example_scores, sampled_scores, validation_draws
 from sampler.errors import ExitCode
+from sampler.jobs.stages import stored_positions
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.settings import ChainSettings
@@ -22,7 +23,6 @@ from sampler.posterior.bridge import bridge_evidence
 from sampler.posterior.hyper_parameters import (
     TEMPERATURE,
     VARIANCES,
-    hyper_positions,
     weights_at,
 )
 from sampler.posterior.importance import importance_draws
@@ -206,7 +206,7 @@ def test_one_head_by_quadrature(rng):
         (found.position[VARIANCES].sum(axis=1), variances),
     ):
         assert_within_mcse(*_in_order(found.mean_and_error(values), expected), ess=ess)
-    positions = positions_of(problem, chains_of(problem, "order_parameters"))
+    positions = stored_positions(chains_of(problem, "order_parameters"), problem)
     bridged = bridge_evidence(problem, positions, seed=3)
     assert bridged.trusted, bridged.explain()
     assert_within_mcse(bridged.log_evidence, evidence, bridged.error)
@@ -226,17 +226,11 @@ def chains_of(problem, space: str, draws: int = 1000, keep_weights: bool = False
     return collected.draws
 
 
-def positions_of(problem, draws) -> dict:
-    prefix = "bartlett_"
-    bartlett = {n.removeprefix(prefix): v for n, v in draws.items() if n.startswith(prefix)}
-    return bartlett | hyper_positions(draws, problem)
-
-
 @pytest.mark.slow
 def test_weights_drawn_back_have_the_overlaps_and_the_predictors_of_their_draw(rng):
     problem = problem_of("two layers", rng)
     draws = chains_of(problem, "order_parameters", draws=50)
-    positions = positions_of(problem, draws)
+    positions = stored_positions(draws, problem)
     drawn = weight_draws(problem, positions, 50, seed=1)
     received = jax.vmap(jax.vmap(lambda w: overlaps(w, problem.architecture)[0]))(
         {n: jnp.asarray(v) for n, v in drawn.weights.items()}
@@ -303,6 +297,15 @@ def test_validation_scores_use_the_temperature_and_variances_of_every_draw(rng):
         )
 
 
+def test_without_a_hessian_every_site_has_its_own_scale(rng, monkeypatch):
+    monkeypatch.setattr("sampler.posterior.mode.LARGEST_DENSE", 0)
+    mode = find_mode(problem_of("one layer", rng))
+    for name, spread in ((TEMPERATURE, 0.5), (VARIANCES, 0.4), ("chi_1", 1.0)):
+        part = mode.unflatten.part(name)
+        np.testing.assert_allclose(mode.scale[part], spread)
+        np.testing.assert_allclose(mode.covariance[part], spread**2)
+
+
 def test_what_is_known_has_no_site(rng):
     problem = problem_of("one layer", rng)
     for spreads, expected in (
@@ -313,7 +316,6 @@ def test_what_is_known_has_no_site(rng):
     ):
         names = set(Unflatten.of(problem.architecture, spreads).names)
         assert names & {TEMPERATURE, VARIANCES} == expected
-        assert spreads.everything_known == (not expected)
 
 
 def test_a_run_says_what_it_found_beside_what_was_given(tmp_path, capsys):

@@ -14,9 +14,10 @@ from sampler.errors import InputError
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.settings import ChainSettings
 from sampler.posterior.batched_density import batched_log_density, energy_for_batches
+from sampler.posterior.hessian_limit import coordinate_count
 from sampler.posterior.importance import importance_draws, pareto_k
 from sampler.posterior.importance_proposal import Proposal, refit, single
-from sampler.posterior.mode import find_mode
+from sampler.posterior.mode import MODE_TOLERANCE, Unflatten, find_mode
 from sampler.posterior.order_parameter_model import factors_at
 from sampler.posterior.order_parameter_space import order_parameter_space
 from sampler.posterior.resampling import systematic_resampling
@@ -326,6 +327,7 @@ def test_many_coordinates_do_without_a_hessian(rng, monkeypatch):
     problem = random_problem(ARCHITECTURES["two layers"], rng)
     exact = find_mode(problem)
     monkeypatch.setattr("sampler.posterior.mode.LARGEST_DENSE", 10)
+    monkeypatch.setattr("sampler.posterior.hessian_limit.LARGEST_DENSE", 10)
     rough = find_mode(problem)
     assert rough.converged
     # Within a fraction of the posterior's own width.
@@ -339,3 +341,21 @@ def test_many_coordinates_do_without_a_hessian(rng, monkeypatch):
     np.testing.assert_allclose(flat - rough.point, jax.random.normal(key, away.shape), atol=1e-12)
     with pytest.raises(InputError, match="needs the Hessian at the mode, too large in"):
         importance_draws(problem, 500, seed=0)
+
+
+def test_columns_make_the_same_hessian_as_the_formula(rng, monkeypatch):
+    problem = random_problem(ARCHITECTURES["two layers, three outputs"], rng, temperature=1.0)
+    by_formula = find_mode(problem)
+    monkeypatch.setattr("sampler.posterior.mode.FORMULA_NUMBERS", 10)
+    by_columns = find_mode(problem)
+    assert by_columns.converged
+    ratio = np.linalg.solve(by_formula.covariance, by_columns.covariance)
+    # Both are as exact as the modes, whose gradients are at most the tolerance.
+    assert np.abs(ratio - np.eye(len(ratio))).max() < 1e3 * MODE_TOLERANCE
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_coordinates_are_counted_without_the_model(name):
+    arch = ARCHITECTURES[name]
+    counted = coordinate_count(arch.heads, arch.widths, arch.outputs)
+    assert counted == sum(Unflatten.of(arch).sizes)

@@ -179,7 +179,7 @@ def test_densities_that_underflow_still_have_logarithms():
         "predictor_mean": np.full((2, 10, 3), 1.0),
         "predictor_variance": np.full((2, 10, 3), 1e-5),
     }
-    batches, densities = mixture(drawn, (3, 1), 1e-5)
+    batches, densities = mixture(drawn, (3, 1), np.asarray(1e-5))
     expected = norm.logpdf(-1.0, 1.0, math.sqrt(2e-5))
     assert math.exp(expected) == 0.0
     received = densities(batches.mean(axis=0))[..., 1]

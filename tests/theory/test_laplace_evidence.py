@@ -8,7 +8,13 @@ import pytest
 import scipy.stats
 
 from tests.assertions import assert_equal_to_rounding
-from tests.problems import ARCHITECTURES, exact_scalar_posterior, random_problem, scalar_problem
+from tests.problems import (
+    ARCHITECTURES,
+    copied,
+    exact_scalar_posterior,
+    random_problem,
+    scalar_problem,
+)
 from theory import OrderParameters, laplace_evidence, solve_saddle_point
 from theory.action import entropy_terms
 from theory.laplace_evidence import action_without_data, log_evidence_at_saddle
@@ -50,20 +56,6 @@ def test_exact_without_data(architecture, rng):
     size = abs(expected) + max(architecture.widths) * (abs(saddle.action) + count)
     rounding = 2.0**-52 * (count + problem.labels.size) * size
     assert abs(received - expected) <= remaining + rounding
-
-
-def copied(problem, copies: int):
-    """The same data several times, each copy in channels of its own: the energy is multiplied."""
-    examples, paths, channels = problem.attended.shape
-    attended = np.zeros((copies, examples, paths, copies, channels))
-    for copy in range(copies):
-        attended[copy, :, :, copy] = np.sqrt(copies) * problem.attended
-    return replace(
-        problem,
-        architecture=replace(problem.architecture, channels=copies * channels),
-        attended=jnp.asarray(attended.reshape(copies * examples, paths, copies * channels)),
-        labels=jnp.tile(problem.labels, (copies, 1)),
-    )
 
 
 @pytest.mark.parametrize(("data", "order"), [("in proportion", 1), ("fixed", 2)])

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.problems import ARCHITECTURES, random_problem
+from theory import OrderParameters
 
 
 @pytest.fixture
@@ -46,3 +48,12 @@ def test_the_precision_of_all_arrays_changes_together(problem):
     limit = np.finfo(np.float32).eps * problem.labels.size**2 * condition
     expected = float(problem.energy(jnp.eye(6)))
     assert abs(float(single.energy(factor)) - expected) <= limit * max(1, abs(expected))
+
+
+@pytest.mark.usefixtures("without_annotation_checks")
+def test_a_whole_temperature_can_be_differentiated(rng):
+    problem = replace(random_problem(ARCHITECTURES["one layer"], rng), temperature=1)
+    factor = OrderParameters.gp_limit(problem.architecture).factors[0]
+    slope = jax.grad(problem.energy)(factor)
+    expected = jax.grad(replace(problem, temperature=1.0).energy)(factor)
+    np.testing.assert_array_equal(slope, expected)

@@ -13,6 +13,8 @@ def run_in_process(points: Sequence[SweepPoint]) -> Iterator[tuple[SweepPoint, P
         for point in points:
             print(f"\n{point.recipe.name}, {point.label}", flush=True)
             outcome = attempt_point(point)
+            if between.interrupted:
+                raise KeyboardInterrupt
             yield point, outcome
             if outcome.code == ExitCode.REQUEUE or between.received:
                 return

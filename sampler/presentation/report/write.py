@@ -191,5 +191,6 @@ def _subtitle(recipe: Recipe) -> str:
     if "network.widths" not in recipe.sweep:
         parts.append(f"width N = {recipe.network.widths}")
     if "posterior.temperature" not in recipe.sweep:
-        parts.append(f"temperature 𝒯 = {recipe.posterior.temperature:g}")
+        sampled = " (prior median)" if recipe.posterior.temperature_spread else ""
+        parts.append(f"temperature 𝒯 = {recipe.posterior.temperature:g}{sampled}")
     return ", ".join(parts)
