@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 
 # One BLAS thread, as the command line sets it: before anything numerical is imported.
@@ -37,6 +38,14 @@ jax.config.update("jax_enable_x64", True)
 def rng() -> np.random.Generator:
     """A random generator with a fixed seed, new for every test."""
     return np.random.default_rng(20240515)
+
+
+@pytest.fixture
+def interruptible():
+    """SIGINT as in a terminal, also where the tests were started in the background without it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

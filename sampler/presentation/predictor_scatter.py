@@ -54,7 +54,8 @@ def _draw_scatter(ax: Axes, quantity: ComparedPredictor, sampled_label: str) -> 
             artist.set_rasterized(True)
     ax.axline((0.0, 0.0), slope=1.0, color=GREY, linewidth=1.0, zorder=0, label="sampled = theory")
     ax.set_xlabel(f"theory, {quantity.symbol}")
-    ax.set_ylabel(f"{sampled_label}, {quantity.symbol}")
+    # A warning in brackets on a line of its own: both do not fit beside one axis.
+    ax.set_ylabel(f"{sampled_label}, {quantity.symbol}".replace(" (", "\n("))
     both = np.concatenate([theory, sampled])
     both = both[np.isfinite(both)]
     if both.size:

@@ -224,7 +224,7 @@ def predict_many_examples(tests: int = 100_000) -> str:
     return whole_row("predictor", problem, seconds, result)
 
 
-def sample_many_paths(draws: int = 20) -> str:
+def sample_many_paths(draws: int = 5) -> str:
     """Whitened NUTS over the order parameters of 256 paths: what one draw costs."""
     with jax.enable_x64(True):
         problem = problem_of(examples=500, heads=(16, 16), width=1000)
@@ -232,7 +232,7 @@ def sample_many_paths(draws: int = 20) -> str:
         started = time.perf_counter()
         space = order_parameter_space(problem, problem.attended[:2])
         found = time.perf_counter() - started
-        settings = ChainSettings(chains=1, warmup=20, draws=draws, max_tree_depth=6)
+        settings = ChainSettings(chains=1, warmup=10, draws=draws, max_tree_depth=4)
         sample_in_chunks(space, settings, collected)
         seconds = time.perf_counter() - started
     steps = float(collected.statistics["n_steps"].mean())

@@ -298,6 +298,7 @@ def lose_an_interrupt() -> None:
     threading.Event().wait(60.0)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_that_python_loses_is_raised_again():
     before, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
     with listening() as interruption, pytest.raises(KeyboardInterrupt):
@@ -307,6 +308,7 @@ def test_an_interrupt_that_python_loses_is_raised_again():
     assert sys.unraisablehook is hook
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_that_a_library_clears_is_raised_after_the_chunk():
     with listening() as around:
         with listening() as inside:
@@ -316,6 +318,17 @@ def test_an_interrupt_that_a_library_clears_is_raised_after_the_chunk():
                 inside.leave_if_asked("this")
         with pytest.raises(KeyboardInterrupt):
             around.leave_if_asked("this")
+
+
+def test_an_interrupt_that_is_ignored_remains_so():
+    """As in programs that a shell started in the background."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with listening() as interruption:
+            signal.raise_signal(signal.SIGINT)
+        assert not interruption.interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_setting_that_did_not_exist_yet_counts_as_its_default(copy):

@@ -152,6 +152,7 @@ def test_stopped_by_a_signal_and_resumed(stopped, workshop, tmp_path):
     assert_same_bits(directory, whole)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_leaves_in_good_order(workshop, tmp_path):
     """Ctrl-C in the middle of compiled code: one line, no abort, and everything goes on."""
     recipe, whole, _, cache = workshop
