@@ -100,8 +100,7 @@ def validation_draws(problem: Problem, drawn: Mapping[str, np.ndarray]) -> xr.Da
     mean, variance = (
         np.asarray(values).reshape(chains, chosen.size, *values.shape[1:]) for values in moments
     )
-    temperature = drawn.get("temperature", np.full(order_parameters.shape[:2], problem.temperature))
-    return validation_table(problem, chosen, mean, variance, temperature[:, chosen])
+    return validation_table(problem, chosen, mean, variance, drawn)
 
 
 def validation_predictors(
@@ -113,8 +112,7 @@ def validation_predictors(
     """
     chosen = kept_draws(*predictors.shape[:2])
     mean = np.asarray(predictors[:, chosen], dtype=np.float64)
-    temperature = drawn.get("temperature", np.full(predictors.shape[:2], problem.temperature))
-    return validation_table(problem, chosen, mean, np.zeros_like(mean), temperature[:, chosen])
+    return validation_table(problem, chosen, mean, np.zeros_like(mean), drawn)
 
 
 def kept_draws(chains: int, draws: int) -> np.ndarray:
@@ -128,9 +126,14 @@ def validation_table(
     chosen: np.ndarray,
     mean: np.ndarray,
     variance: np.ndarray,
-    temperature: np.ndarray,
+    drawn: Mapping[str, np.ndarray],
 ) -> xr.Dataset:
-    """Mean and variance of f [chain, draw, example, output] in the chosen draws, and labels."""
+    """Mean and variance of f [chain, draw, example, output] in the chosen draws, and labels.
+
+    The temperature is that of every draw, if `drawn` has it.
+    """
+    known = np.full(mean.shape[:2], problem.temperature)
+    temperature = drawn["temperature"][:, chosen] if "temperature" in drawn else known
     axes = ("chain", "draw", "validation_example", "output")
     columns = {
         "predictor_mean": (axes, mean),

@@ -24,17 +24,19 @@ TEMPERATURE, VARIANCES = "log_temperature_ratio", "log_variance_ratios"
 OBSERVED = ("temperature", "prior_variances")
 
 
+def site_spreads(priors: HyperPriors) -> dict[str, float]:
+    """Standard deviation of every site without data; 0 where there is none."""
+    return {TEMPERATURE: priors.temperature_spread, VARIANCES: priors.variance_spread}
+
+
 def hyper_prior_sites(
     priors: HyperPriors, architecture: Architecture, dtype
 ) -> dict[str, dist.Distribution]:
     """Priors of the logarithms of ratios that have a spread."""
-    spreads = {
-        TEMPERATURE: (priors.temperature_spread, 1),
-        VARIANCES: (priors.variance_spread, len(architecture.variances)),
-    }
+    sizes = {TEMPERATURE: 1, VARIANCES: len(architecture.variances)}
     return {
-        name: dist.Normal(jnp.zeros(size, dtype), jnp.asarray(spread, dtype)).to_event(1)
-        for name, (spread, size) in spreads.items()
+        name: dist.Normal(jnp.zeros(sizes[name], dtype), jnp.asarray(spread, dtype)).to_event(1)
+        for name, spread in site_spreads(priors).items()
         if spread > 0
     }
 

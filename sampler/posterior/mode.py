@@ -16,7 +16,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from sampler.posterior.hessian_limit import LARGEST_DENSE
-from sampler.posterior.hyper_parameters import TEMPERATURE, VARIANCES, energy_at
+from sampler.posterior.hyper_parameters import TEMPERATURE, energy_at, site_spreads
 from sampler.posterior.order_parameter_model import likelihood_factor, log_prior, site_priors
 from sampler.posterior.space import Position
 from theory.architecture import Architecture
@@ -157,10 +157,7 @@ def prior_scales(
     unflatten: Unflatten, hyper_priors: HyperPriors, dtype
 ) -> Float[Array, " coordinate"]:
     """Standard deviations without data: about 1, or the spread of what has a log-normal prior."""
-    spreads = {
-        TEMPERATURE: hyper_priors.temperature_spread,
-        VARIANCES: hyper_priors.variance_spread,
-    }
+    spreads = site_spreads(hyper_priors)
     sites = zip(unflatten.names, unflatten.sizes, strict=True)
     return jnp.concatenate([jnp.full(size, spreads.get(name, 1.0), dtype) for name, size in sites])
 

@@ -8,7 +8,7 @@ from sampler.errors import InputError
 from sampler.random_streams import stream
 from sampler.recipes.digits_section import DigitsSection
 from sampler.recipes.sections import AttentionSection
-from sampler.tasks.chosen_heads import chosen_forms, name_heads, refuse_unfit_forms
+from sampler.tasks.chosen_heads import chosen_forms, draw_layers, name_heads, refuse_unfit_forms
 from sampler.tasks.task import Split, Task, name_paths
 
 SIDE = 8
@@ -82,17 +82,9 @@ def one_hot(digits: np.ndarray, classes: tuple[int, ...]) -> np.ndarray:
 
 def draw_heads(settings: DigitsSection, attention: AttentionSection):
     """W_Q and W_K, [head, key channel, channel] each, of every layer."""
-    layers = []
-    for layer, kinds in enumerate(attention.heads):
-        of_heads = [
-            query_and_key_weights(
-                kind,
-                SIDE,
-                settings.patch,
-                attention.inverse_temperature,
-                stream(settings.head_seed, HEAD_STREAM, layer, head),
-            )
-            for head, kind in enumerate(kinds)
-        ]
-        layers.append(tuple(np.stack(matrices) for matrices in zip(*of_heads, strict=True)))
-    return tuple(layers)
+
+    def weights_of(kind: str, generator: np.random.Generator):
+        beta = attention.inverse_temperature
+        return query_and_key_weights(kind, SIDE, settings.patch, beta, generator)
+
+    return draw_layers(attention, weights_of, settings.head_seed, HEAD_STREAM)

@@ -8,10 +8,9 @@ from jaxtyping import Float
 from sampler.attention.factored import factored_form
 from sampler.attention.series_heads import query_and_key_weights
 from sampler.errors import InputError
-from sampler.random_streams import stream
 from sampler.recipes.sections import AttentionSection
 from sampler.recipes.time_series_section import DEFAULT_LAG
-from sampler.tasks.chosen_heads import chosen_forms, name_heads, refuse_unfit_forms
+from sampler.tasks.chosen_heads import chosen_forms, draw_layers, name_heads, refuse_unfit_forms
 from sampler.tasks.positions import with_positions
 from sampler.tasks.task import Split, Task, name_paths
 
@@ -70,18 +69,9 @@ def draw_heads(
     channels: int, positions: int, lag: int, attention: AttentionSection, seed: int
 ) -> tuple[LayerWeights, ...]:
     """W_Q and W_K, [head, key channel, channel] each, of every layer."""
-    layers = []
-    for layer, kinds in enumerate(attention.heads):
-        of_heads = [
-            query_and_key_weights(
-                kind,
-                channels,
-                positions,
-                lag,
-                attention.inverse_temperature,
-                stream(seed, HEAD_STREAM, layer, head),
-            )
-            for head, kind in enumerate(kinds)
-        ]
-        layers.append(tuple(np.stack(matrices) for matrices in zip(*of_heads, strict=True)))
-    return tuple(layers)
+
+    def weights_of(kind: str, generator: np.random.Generator):
+        beta = attention.inverse_temperature
+        return query_and_key_weights(kind, channels, positions, lag, beta, generator)
+
+    return draw_layers(attention, weights_of, seed, HEAD_STREAM)
