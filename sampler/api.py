@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sampler.errors import InputError
-from sampler.numerics import use_one_blas_thread
+from sampler.numerics import use_one_blas_thread, warn_of_deadlock
 from sampler.recipes.network_fit import refuse_without_theory
 from sampler.recipes.recipe import Recipe, check_layers, make_recipe, resolve_data_path
 from sampler.recipes.sections import PosteriorSection
@@ -136,6 +136,7 @@ def solve(task: ChosenTask, network: ChosenNetwork, **settings: Any) -> "xr.Data
     recipe, data = joined(task, network, theory=settings)
     refuse_without_theory(recipe.network, "use `sample`")
     use_one_blas_thread()
+    warn_of_deadlock()
     import jax
 
     from sampler.jobs.stages import solve_problem
@@ -159,6 +160,7 @@ def sample(
     """
     recipe, data = joined(task, network, sampler=settings)
     use_one_blas_thread()
+    warn_of_deadlock()
     import jax
 
     from sampler.jobs.stages import draw_posterior

@@ -1,6 +1,11 @@
-"""What every process sets before it computes: one BLAS thread, and numbers of 64 bits."""
+"""What every process sees to before it computes: BLAS threads, 64 bits, a jaxlib that ends."""
 
 import os
+import warnings
+from importlib.metadata import version
+
+# These lay a factorisation out over the threads that run the program, and wait for it there.
+DEADLOCKING_JAXLIB = ("0.10.", "0.11.0")
 
 
 def use_one_blas_thread() -> None:
@@ -15,7 +20,25 @@ def use_one_blas_thread() -> None:
 
 
 def use_float64() -> None:
-    """Let JAX compute in float64."""
+    """Let JAX compute in float64, and warn of a jaxlib that may not end."""
     import jax
 
+    warn_of_deadlock()
+
     jax.config.update("jax_enable_x64", True)
+
+
+def warn_of_deadlock() -> None:
+    """Warn where the installed jaxlib can wait for itself for ever.
+
+    In these releases as many batched factorisations or triangular solves as there are threads, run
+    at once by one compiled function, each wait for a thread that none of them gives back.
+    """
+    installed = version("jaxlib")
+    if installed.startswith(DEADLOCKING_JAXLIB):
+        warnings.warn(
+            f"jaxlib {installed} can hang for ever on processors: "
+            "pip install 'jax!=0.10.*,!=0.11.0' 'jaxlib!=0.10.*,!=0.11.0'",
+            RuntimeWarning,
+            stacklevel=2,
+        )

@@ -16,8 +16,7 @@ BLOCK = 128
 def inverse_of_lower(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """L⁻¹ = [[A⁻¹, 0], [−C⁻¹ B A⁻¹, C⁻¹]] of L = [[A, 0], [B, C]], halved again and again.
 
-    All diagonal blocks are inverted by one batched call: independent LAPACK calls of one compiled
-    function can wait for each other.
+    All diagonal blocks are inverted by one batched call.
     """
     size, count = len(lower), 1
     while size > BLOCK * count:

@@ -15,7 +15,7 @@ BY_CHAIN, IN_BUFFERS, EVERYWHERE = Axes("chain"), Axes(None, "chain"), Axes()
 def devices_for(chains: int) -> list:
     """As many devices as divide the chains evenly; one where the devices are processor cores.
 
-    Two computations side by side on CPU devices can wait for each other for ever (jaxlib 0.10.2).
+    Cores that are made to look like devices still share one pool of threads.
     """
     devices = jax.devices()
     if devices[0].platform == "cpu":

@@ -1,10 +1,4 @@
-"""ln p(B_1 … B_{L+1}, y) of many positions at once, in bounded memory.
-
-On a processor the batched LAPACK calls spread one batch over all cores and wait for them. Two such
-calls at the same time, from two threads or from two independent operations of one compiled
-function, can wait for each other for ever. Here exactly one runs at any moment: the triangular
-solve needs the Cholesky factor, and nothing else in the density calls LAPACK.
-"""
+"""ln p(B_1 … B_{L+1}, y) of many positions at once, in bounded memory."""
 
 from dataclasses import replace
 from functools import partial

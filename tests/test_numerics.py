@@ -1,0 +1,43 @@
+"""What every process sees to before it computes, and a jaxlib whose factorisations end."""
+
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from sampler import numerics
+
+# Eight independent batches of triangular solves, each of them ready at the same time.
+MANY_SOLVES = """
+import jax, jax.numpy as jnp
+
+@jax.jit
+def solve_all(lower):
+    lower = 0.01 * jnp.tril(jnp.sin(lower)) + 2 * jnp.eye(lower.shape[-1])
+    right = jnp.broadcast_to(jnp.eye(lower.shape[-1]), lower.shape[1:])
+    return [jax.scipy.linalg.solve_triangular(one, right, lower=True).sum() for one in lower]
+
+for seed in range(40):
+    jax.block_until_ready(solve_all(jax.random.normal(jax.random.key(seed), (8, 4, 200, 200))))
+"""
+
+
+def test_independent_triangular_solves_of_one_function_end():
+    """With jaxlib 0.10.0 to 0.11.0 on two cores they wait for each other within seconds."""
+    subprocess.run([sys.executable, "-c", MANY_SOLVES], check=True, timeout=240)
+
+
+@pytest.mark.parametrize(
+    ("installed", "deadlocks"),
+    [("0.9.2", False), ("0.10.0", True), ("0.10.2", True), ("0.11.0", True), ("0.11.1", False)],
+)
+def test_a_jaxlib_that_can_hang_is_named_with_its_remedy(monkeypatch, installed, deadlocks):
+    monkeypatch.setattr(numerics, "version", lambda name: installed)
+    if deadlocks:
+        with pytest.warns(RuntimeWarning, match=rf"jaxlib {installed} can hang .* pip install"):
+            numerics.warn_of_deadlock()
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            numerics.warn_of_deadlock()
