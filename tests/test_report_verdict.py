@@ -11,7 +11,8 @@ from sampler.presentation.report.citation import PAPERS, SOFTWARE
 from sampler.presentation.report.differences import difference, largest_by_chance
 from sampler.presentation.report.elements import Html, element
 from sampler.presentation.report.numbers import NO_BREAK, Number, count, percent
-from sampler.presentation.report.sweep_verdict import state_in_short
+from sampler.presentation.report.sweep_points import ReportedPoint
+from sampler.presentation.report.sweep_verdict import points_table, state_in_short
 from sampler.presentation.report.verdict import theory_verdict, trust_verdict
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -173,3 +174,13 @@ def split_names(authors: str) -> list[tuple[str, str]]:
 )
 def test_the_state_of_a_point_fits_a_narrow_column(state, expected):
     assert state_in_short(state) == expected
+
+
+def test_table_of_a_sweep_that_was_not_sampled_has_no_empty_columns():
+    points = [
+        ReportedPoint(label, Path("somewhere"), "`solve` finished with exit code 0", None, {}, None)
+        for label in ("task.seed=0", "task.seed=1")
+    ]
+    table = points_table(points)
+    assert all(word in table for word in ("task.seed=1", "not sampled", "finished"))
+    assert not any(word in table for word in ("MCSE", "R-hat", "–"))

@@ -74,6 +74,6 @@ def bootstrap(statistic, batches: np.ndarray, replicates: int = 400, seed: int =
     chosen = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), replicates)
     means = np.tensordot(chosen / count, batches, axes=1)
     values = np.asarray(statistic(means), dtype=np.float64)
-    return Estimate(
-        np.asarray(statistic(batches.mean(axis=0)[None]))[0], values.std(axis=0, ddof=1)
-    )
+    # About the first of them, so that values that are all the same have no error at all.
+    spread = (values - values[0]).std(axis=0, ddof=1)
+    return Estimate(np.asarray(statistic(batches.mean(axis=0)[None]))[0], spread)

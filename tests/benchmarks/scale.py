@@ -1,13 +1,13 @@
 """How the cost of theory and sampling grows: log–log slopes in N, P, paths, D and T, and memory."""
 
 import math
-import resource
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -245,8 +245,17 @@ def sample_many_paths(draws: int = 5) -> str:
     return whole_row("collapsed NUTS", problem, seconds, result)
 
 
+def peak_memory() -> float:
+    """The most memory this process ever had, in GiB."""
+    # getrusage would count that of the parent, which the process is a copy of before it starts.
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return math.nan
+    line = next(one for one in status.read_text().splitlines() if one.startswith("VmHWM"))
+    return int(line.split()[1]) / 2**20
+
+
 def whole_row(label: str, problem: LearningProblem, seconds: float, result: str) -> str:
-    # On Linux in KiB.
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    peak = peak_memory()
     examples, paths = problem.labels.shape[0], problem.architecture.path_count
     return f"| {label} | {examples} | {paths} | {seconds:.0f} | {result} | {peak:.1f} |"

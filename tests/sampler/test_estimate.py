@@ -81,6 +81,14 @@ def test_batch_means_are_means_of_consecutive_draws(rng):
     assert batch_means(draws[:, :3]).shape == (6, 3)
 
 
+def test_bootstrap_of_what_never_changes_has_no_error(rng):
+    """Not even rounding: shares like 0.959 have none of their own."""
+    batches = 1.0 + rng.random((20, 1000))
+    estimate = bootstrap(lambda means: (means > 0.0).mean(axis=-1) * 0.959, batches)
+    assert estimate.value == 0.959
+    assert estimate.mcse == 0.0
+
+
 def test_bootstrap_of_the_mean_is_the_standard_error_of_the_mean(rng):
     batches = rng.standard_normal((50, 30))
     estimate = bootstrap(lambda means: means.mean(axis=-1), batches, replicates=2000)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from urllib.parse import quote
 
 from sampler.analysis.finite_size import RESOLVED_MCSE
@@ -104,16 +105,27 @@ def _accuracy_reasons(points: Sequence[ReportedPoint]) -> tuple[str, ...]:
 
 
 def points_table(points: Sequence[ReportedPoint]) -> Html:
-    """A row per point: accuracies, differences, diagnostics, and its own page."""
+    """A row per point: accuracies, differences, diagnostics, and its own page.
+
+    Columns without any number, those of samples where there are none, are left out.
+    """
     header = (
         "point", "theory", "exact posterior", "GP", "U₁ off by", "m(x) off by", "U₁, MCSE", "R-hat",
         "ESS", "samples", "state",
     )  # fmt: skip
-    caption = (
-        "Accuracy on the test set (± MCSE), how far theory and samples are apart as a whole in U₁ "
-        "and predictor mean m(x), the largest difference of U₁ in MCSE, worst R-hat, smallest ESS."
-    )
-    return table(caption, header, [_row(point) for point in points])
+    caption = "Accuracy on the test set."
+    if any(point.trusted is not None for point in points):
+        caption = (
+            "Accuracy on the test set (± MCSE), how far theory and samples are apart as a whole in "
+            "U₁ and predictor mean m(x), the largest difference of U₁ in MCSE, worst R-hat, "
+            "smallest ESS."
+        )
+    rows = [_row(point) for point in points]
+    kept = [
+        any(not isinstance(cell, Number) or cell.defined for cell in column)
+        for column in zip(*rows, strict=True)
+    ]
+    return table(caption, list(compress(header, kept)), [list(compress(row, kept)) for row in rows])
 
 
 def _row(point: ReportedPoint) -> list[Content]:

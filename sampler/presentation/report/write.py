@@ -134,7 +134,7 @@ def _sweep_page(directory: Path, recipe: Recipe, ended: ExitCode | None) -> tupl
         verdict_box(sweep_trend(points, laws)),
         verdict_box(sweep_trust(points)),
         points_table(points),
-        paragraphs(READING),
+        paragraphs(READING) if any(point.found for point in points) else None,
     )
     missing = None
     if not drawn:
