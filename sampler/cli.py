@@ -11,7 +11,7 @@ from typing import NoReturn
 from sampler import __version__
 from sampler.completion import add_completion
 from sampler.errors import ExitCode, InputError, RequeueError, one_line
-from sampler.numerics import use_float64, use_one_blas_thread
+from sampler.numerics import silence_compiled_cache, use_float64, use_one_blas_thread
 from sampler.sweep_command import add_sweep_arguments, sweep
 
 # Modules that read data or compute are imported by the command that needs them: --help is
@@ -32,6 +32,7 @@ class OneLineParser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     use_one_blas_thread()
+    silence_compiled_cache()
     try:
         arguments = make_parser().parse_args(
             separate_settings(sys.argv[1:] if argv is None else argv)

@@ -6,6 +6,9 @@ from importlib.metadata import version
 
 # These lay a factorisation out over the threads that run the program, and wait for it there.
 DEADLOCKING_JAXLIB = ("0.10.", "0.11.0")
+# These call every function that they read from a cache of compiled functions compiled for another
+# machine, because two preferences of the compiler are no features of any processor.
+COMPLAINING_JAXLIB = ("0.9.",)
 
 
 def use_one_blas_thread() -> None:
@@ -17,6 +20,19 @@ def use_one_blas_thread() -> None:
     """
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ.setdefault(name, "1")
+
+
+def silence_compiled_cache() -> None:
+    """Keep XLA from reporting an error for each function read from a cache of compiled ones.
+
+    The report is untrue and up to two kilobytes long, for each of a run's hundred functions. What
+    XLA really fails at is raised as well. It reads this when JAX is imported, so it is set before.
+    """
+    cached = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    # "1" is nobody's choice: JAX sets it when it is imported, for all processes started after.
+    chosen = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") != "1"
+    if cached and not chosen and version("jaxlib").startswith(COMPLAINING_JAXLIB):
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 
 def use_float64() -> None:

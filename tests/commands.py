@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import xarray as xr
@@ -63,33 +64,53 @@ def environment(cache: Path | None) -> dict[str, str]:
     return variables
 
 
-def start(*arguments, cache: Path | None = None, before: str = "", **options) -> subprocess.Popen:
+class Command(subprocess.Popen):
+    """A command of the program whose stderr is read all the while.
+
+    A full pipe would stop it for ever, and a file would count against a limit on its files.
+    """
+
+    def __init__(self, words: list[str], **options):
+        options = {"stdout": subprocess.DEVNULL, **options}
+        super().__init__(words, stderr=subprocess.PIPE, text=True, **options)
+        self._written = ""
+        self._reader = Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        with self.stderr:
+            self._written = self.stderr.read()
+
+    def complaints(self) -> str:
+        """Everything an ended command has written to stderr."""
+        self._reader.join()
+        return self._written
+
+
+def start(*arguments, cache: Path | None = None, before: str = "", **options) -> Command:
     """Start a command of the program, after the Python statements `before` in its process.
 
     They take the place of `preexec_fn`, which would fork this process with all its threads.
     """
     program = f"{before}\nimport sys; from sampler.cli import main; sys.exit(main())"
     how = ["-c", program] if before else ["-m", "sampler"]
-    return subprocess.Popen(
+    return Command(
         [sys.executable, *how, *map(str, arguments)],
         env=environment(cache),
-        stdout=options.pop("stdout", subprocess.PIPE),
-        stderr=subprocess.PIPE,
-        text=True,
         cwd=Path(__file__).parents[1],
         **options,
     )
 
 
-def finish(process: subprocess.Popen, timeout: float = 300.0) -> tuple[int, str]:
+def finish(process: Command, timeout: float = 300.0) -> tuple[int, str]:
     """Exit code and everything written to stderr."""
     try:
-        _, errors = process.communicate(timeout=timeout)
+        process.wait(timeout)
     except subprocess.TimeoutExpired:
         process.kill()
-        _, errors = process.communicate()
+        errors = process.complaints()
         raise AssertionError(f"no end after {timeout} s: {errors[-2000:]}") from None
-    return process.returncode, errors
+    return process.returncode, process.complaints()
 
 
 def command(*arguments, cache: Path | None = None, **options) -> tuple[int, str]:

@@ -7,6 +7,7 @@ import warnings
 import pytest
 
 from sampler import numerics
+from tests.commands import SMALLEST, command
 
 # Eight independent batches of triangular solves, each of them ready at the same time.
 MANY_SOLVES = """
@@ -41,3 +42,15 @@ def test_a_jaxlib_that_can_hang_is_named_with_its_remedy(monkeypatch, installed,
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             numerics.warn_of_deadlock()
+
+
+def test_a_cache_of_compiled_functions_is_read_in_silence(tmp_path):
+    """A jaxlib that takes each of them for another machine's says so on stderr, untruly."""
+    recipe, cache = tmp_path / "recipe.toml", tmp_path / "cache"
+    recipe.write_text(SMALLEST)
+    cache.mkdir()
+    for number in range(2):
+        code, errors = command("solve", recipe, "--out", tmp_path / f"{number}", cache=cache)
+        assert code == 0, errors
+    assert any(cache.iterdir())
+    assert "cpu_aot_loader" not in errors

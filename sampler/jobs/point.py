@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sampler.errors import ExitCode, one_line
 from sampler.jobs.interruption import Interruption, listening
-from sampler.numerics import use_one_blas_thread
+from sampler.numerics import silence_compiled_cache, use_one_blas_thread
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.log import LOG, LOG_FILE, log_to
 from sampler.storage.run_directory import RECIPE_FILE
@@ -43,6 +43,7 @@ def run_point(recipe: Recipe, directory: Path, alone: bool = False) -> ExitCode:
     RequeueError after a signal, which is heard in the main thread only.
     """
     use_one_blas_thread()
+    silence_compiled_cache()
     from sampler.jobs.run_start import start_run
 
     main = threading.current_thread() is threading.main_thread()
