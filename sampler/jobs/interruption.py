@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sampler.errors import RequeueError
+from sampler.jobs.second_signal import second_signal_ends
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 # By then a callback that lost an interrupt has come to its end.
@@ -27,7 +28,7 @@ class Interruption:
 
     def __call__(self, number: int, _frame) -> None:
         self.received = signal.Signals(number)
-        # The next one ends the program at once, even in the middle of a compilation.
+        # The next one ends the program at once, whatever it does then.
         for each in SIGNALS:
             signal.signal(each, signal.SIG_DFL)
 
@@ -75,7 +76,8 @@ def listening() -> Iterator[Interruption]:
 
     sys.unraisablehook = again
     try:
-        yield interruption
+        with second_signal_ends(SIGNALS):
+            yield interruption
     finally:
         sys.unraisablehook = hook
         for timer in timers:

@@ -1,0 +1,74 @@
+"""Signals to a program in one long step of Python's, which hears none of them until its end."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from sampler.errors import ExitCode
+from sampler.jobs.second_signal import second_signal_ends
+
+# As in a compilation, Python is not held meanwhile, and no signal cuts the step short.
+DEAF = """
+import hashlib
+from sampler.jobs.interruption import listening
+with listening() as interruption:
+    print("deaf", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", {rounds})
+    print("heard", interruption.received.name, flush=True)
+"""
+SHORT, LONG = 3_000_000, 300_000_000
+
+
+@contextmanager
+def deaf_program(rounds: int):
+    process = subprocess.Popen(
+        [sys.executable, "-c", DEAF.format(rounds=rounds)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            assert process.stdout.readline() == "deaf\n"
+            time.sleep(0.2)  # in the step by now
+            yield process
+        finally:
+            process.kill()
+
+
+def test_the_second_one_ends_it_and_says_so():
+    with deaf_program(LONG) as process:
+        process.send_signal(signal.SIGUSR1)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20.0) == ExitCode.REQUEUE
+        assert process.stdout.read() == ""
+        assert process.stderr.read() == (
+            "SIGTERM received for the second time: what was saved is kept; use `resume`\n"
+        )
+
+
+def test_a_single_one_is_heard_after_the_step():
+    with deaf_program(SHORT) as process:
+        process.send_signal(signal.SIGUSR1)
+        assert process.wait(60.0) == 0
+        assert process.stdout.read() == "heard SIGUSR1\n"
+        assert process.stderr.read() == ""
+
+
+def test_nothing_is_left_behind():
+    threads = threading.active_count()
+    outer = signal.set_wakeup_fd(-1)
+    try:
+        with second_signal_ends((signal.SIGUSR1,)), second_signal_ends((signal.SIGUSR1,)):
+            assert threading.active_count() == threads + 2
+        assert threading.active_count() == threads
+        assert signal.set_wakeup_fd(-1) == -1
+    finally:
+        signal.set_wakeup_fd(outer)
