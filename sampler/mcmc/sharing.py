@@ -13,13 +13,11 @@ BY_CHAIN, IN_BUFFERS, EVERYWHERE = Axes("chain"), Axes(None, "chain"), Axes()
 
 
 def devices_for(chains: int) -> list:
-    """As many devices as divide the chains evenly; one where the devices are processor cores.
+    """As many devices as divide the chains evenly.
 
-    Cores that are made to look like devices still share one pool of threads.
+    A processor is one device, unless XLA_FLAGS divides it into several.
     """
     devices = jax.devices()
-    if devices[0].platform == "cpu":
-        return devices[:1]
     count = max(n for n in range(1, len(devices) + 1) if chains % n == 0)
     return devices[:count]
 
