@@ -7,6 +7,7 @@ importance_stage  independent draws in place of chains
 chain_keeper      keeps running chains on disk, and finds where to go on
 chain_store       segments of draws and checkpoints that take turns
 interruption      signals that ask to stop
+second_signal     the second of them, where the first could not be heard
 continuation      going on with a run, and appending draws
 reproduce         a run done again, compared number by number
 progress          what running chains show
