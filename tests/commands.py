@@ -70,9 +70,8 @@ class Command(subprocess.Popen):
     A full pipe would stop it for ever, and a file would count against a limit on its files.
     """
 
-    def __init__(self, words: list[str], **options):
-        options = {"stdout": subprocess.DEVNULL, **options}
-        super().__init__(words, stderr=subprocess.PIPE, text=True, **options)
+    def __init__(self, words: list[str], stdout=subprocess.DEVNULL, **options):
+        super().__init__(words, stdout=stdout, stderr=subprocess.PIPE, text=True, **options)
         self._written = ""
         self._reader = Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -42,5 +42,7 @@ def end_at_second(reader: int, signals: Collection[signal.Signals]) -> None:
         while number := numbers.read(1):
             heard += number[0] in signals
             if heard == 2:
-                os.write(2, MESSAGE.format(name=signal.Signals(number[0]).name).encode())
-                os._exit(ExitCode.REQUEUE)
+                try:
+                    os.write(2, MESSAGE.format(name=signal.Signals(number[0]).name).encode())
+                finally:  # even where nobody reads stderr any more
+                    os._exit(ExitCode.REQUEUE)

@@ -54,6 +54,16 @@ def test_the_second_one_ends_it_and_says_so():
         )
 
 
+def test_it_ends_where_nobody_reads_stderr():
+    with deaf_program(LONG) as process:
+        process.stderr.close()
+        process.send_signal(signal.SIGUSR1)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        process.send_signal(signal.SIGUSR1)
+        assert process.wait(20.0) == ExitCode.REQUEUE
+
+
 def test_a_single_one_is_heard_after_the_step():
     with deaf_program(SHORT) as process:
         process.send_signal(signal.SIGUSR1)
