@@ -12,7 +12,8 @@ from sampler.tasks.head_distances import HeadDistances
 from sampler.tasks.task import Split, Task
 from sampler.token_problem import TokenProblem, hyper_priors_of, make_token_problem
 from sampler.transformer.frozen import FrozenNetwork
-from theory import Architecture, LearningProblem, attended_inputs, pair_matrices
+from theory import LearningProblem, attended_inputs, pair_matrices
+from theory.architecture import Architecture
 
 ATTEND_EXAMPLES = 256
 

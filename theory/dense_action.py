@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import solve_triangular
+from scipy.linalg import solve_triangular as solve_lower
 
 from theory.learning_problem import LearningProblem
 from theory.noisy_kernel import with_noise
@@ -118,8 +118,8 @@ class DenseAction:
         if not np.all(np.isfinite(lower)):
             raise np.linalg.LinAlgError
         columns = self._columns.reshape(examples, rows * channels)
-        whitened = solve_triangular(lower, columns, lower=True, check_finite=False)
-        labels = solve_triangular(lower, self._labels, lower=True, check_finite=False)
+        whitened = solve_lower(lower, columns, lower=True, check_finite=False)
+        labels = solve_lower(lower, self._labels, lower=True, check_finite=False)
         projected = (labels @ whitened).reshape(rows, channels)  # s_a
         value = 2.0 * np.sum(np.log(np.diagonal(lower))) + labels @ labels
         by_row = whitened.reshape(examples, rows, channels)

@@ -4,14 +4,13 @@ import logging
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sampler.jobs.chain_store import ChainStore, load_chains
+from sampler.jobs.chain_store import LOG, ChainStore, load_chains
 from sampler.jobs.interruption import Interruption
 from sampler.mcmc.chunks import Chunk
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.snapshot import Snapshot
 from sampler.storage.checkpoint_slots import refuse_another_checkpoint
 
-LOG = logging.getLogger("attention_posterior")
 
 
 @dataclass

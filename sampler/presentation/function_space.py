@@ -8,9 +8,9 @@ import numpy as np
 import xarray as xr
 from arviz_stats.base import array_stats
 
+from sampler.mcmc.diagnostics import AXES
 from sampler.errors import InputError
 
-AXES = {"chain_axis": 0, "draw_axis": 1}
 # So many test values and elements of U_1, evenly spread, are searched for the slowest.
 MOST_SEARCHED = 20
 # Of less than this, neither an autocorrelation nor an effective sample size means anything.

@@ -3,10 +3,10 @@
 import numpy as np
 from matplotlib.figure import Figure
 
+from sampler.presentation.predictor_scatter import LARGEST_VECTOR_DRAWING
 from sampler.presentation.style import BLUE, GREY, VERMILLION, new_figure
 from theory.accuracy import labels_are_classes
 
-LARGEST_VECTOR_DRAWING = 5000  # values; beyond this the SVG holds them as one picture
 
 
 def draw_sampled_predictor(

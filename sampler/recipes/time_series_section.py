@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from sampler.recipes.image_section import Text
 from sampler.recipes.sections import (
     Count,
     HeadKind,
@@ -13,7 +14,6 @@ from sampler.recipes.sections import (
     ValidationCount,
 )
 
-Text = Annotated[str, Field(strict=True, min_length=1)]
 SERIES_HEADS: tuple[HeadKind, ...] = ("lag", "uniform", "random")
 # How far lag heads look back if nothing is said: the lag of the series that are made.
 DEFAULT_LAG = 5

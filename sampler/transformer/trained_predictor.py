@@ -3,7 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 
-from sampler.network import overlaps, predict
+from sampler.network import overlaps
+from sampler.network import predict as predict_from_paths
 from sampler.transformer.frozen import FrozenNetwork
 from theory import Architecture
 
@@ -30,4 +31,4 @@ def trained_overlap(network: FrozenNetwork) -> np.ndarray:
 
 def trained_predictor(network: FrozenNetwork, attended) -> np.ndarray:
     """f of the trained network on attended inputs, [example, output]."""
-    return np.asarray(predict(as_arrays(network), attended, architecture_of(network)))
+    return np.asarray(predict_from_paths(as_arrays(network), attended, architecture_of(network)))
