@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sampler.presentation.rank_collapse import CollapseCurve, draw_rank_collapse
+from sampler.presentation.figures.studies import CollapseCurve, draw_rank_collapse
 from sampler.presentation.style import figure_style, save_figure
 from theory import Mask, collapse_of_random_attention, mask_matrix
 

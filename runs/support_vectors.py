@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from sampler.presentation.figures.studies import draw_support_vectors
 from sampler.presentation.style import figure_style, save_figure
-from sampler.presentation.support_vectors import draw_support_vectors
 from theory import attention_matrix, regression_of_attention, support_vector_attention
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/attention")

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import sampler
-from sampler.presentation.reliability import draw_reliability
+from sampler.presentation.figures.reliability import draw_reliability
 from sampler.presentation.style import SAMPLED, THEORY, figure_style, new_figure, save_figure
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/tutorial")

@@ -1,7 +1,7 @@
 """Sampling of deep multi-head attention networks, and their comparison with the theory.
 
 cli          the command line, `attention-posterior` or `python -m sampler`
-sweep_command, completion    its command `sweep`, and completion by the shell
+sweep_command  its command `sweep`
 api          the same from Python: make_task, make_network, solve, sample, compare
 
 Rooms, in the order in which data pass through them; each knows those above it only:
@@ -13,16 +13,14 @@ images       characters and episodes
 network      the forward pass, summed over paths
 transformer  a network trained by gradient descent, whose attention is then fixed
 tasks        inputs and labels, with the attention matrices they fix
-token_network    the forward pass token by token
-problem, token_problem    recipe and task joined, for the theory or outside it
+problem      recipe and task joined, for the theory or outside it
 posterior    what can be sampled
 mcmc         chains, their draws and diagnostics
 analysis     labelled tables, and theory held against draws
 presentation    figures and report, from stored results alone
 jobs         the commands, stage by stage
 
-Beside them: errors (what can go wrong, and its exit code), numerics (threads), random_streams
-(seeds), progress_display (what a running job shows).
+Beside them: errors (what can go wrong, and its exit code), numerics (threads and random streams).
 """
 
 __version__ = "0.1.0"

@@ -21,9 +21,9 @@ import numpy as np
 
 from sampler.errors import InputError
 from sampler.numerics import use_one_blas_thread, warn_of_deadlock
-from sampler.recipes.network_fit import refuse_without_theory
 from sampler.recipes.recipe import Recipe, check_layers, make_recipe, resolve_data_path
 from sampler.recipes.sections import PosteriorSection
+from sampler.recipes.validation import refuse_without_theory
 from sampler.tasks.arrays import arrays_task
 from sampler.tasks.make import fit_task, read_task
 from sampler.tasks.task import Task
@@ -31,7 +31,7 @@ from sampler.tasks.task import Task
 if TYPE_CHECKING:
     import xarray as xr
 
-    from sampler.presentation.comparison_table import Comparison
+    from sampler.presentation.summary import Comparison
 
 Settings = Mapping[str, Any]
 RECIPE_NAME = "python"
@@ -141,7 +141,7 @@ def solve(task: ChosenTask, network: ChosenNetwork, **settings: Any) -> "xr.Data
 
     from sampler.jobs.stages import solve_problem
     from sampler.problem import make_problem
-    from sampler.storage.schema import SCHEMA_VERSION
+    from sampler.storage.run_directory import SCHEMA_VERSION
 
     with jax.enable_x64(True):
         table = solve_problem(make_problem(recipe, data), recipe)
@@ -165,7 +165,7 @@ def sample(
 
     from sampler.jobs.stages import draw_posterior
     from sampler.problem import make_problem
-    from sampler.storage.schema import SCHEMA_VERSION
+    from sampler.storage.run_directory import SCHEMA_VERSION
 
     with jax.enable_x64(True):
         draws = draw_posterior(make_problem(recipe, data), recipe, show=progress)
@@ -180,7 +180,7 @@ def compare(theory: "xr.Dataset", draws: "xr.DataTree") -> "Comparison":
     """
     use_one_blas_thread()
     from sampler.jobs.stages import compare_tables
-    from sampler.presentation.comparison_table import Comparison, refuse_strangers
+    from sampler.presentation.summary import Comparison, refuse_strangers
 
     refuse_strangers(theory, draws)
     comparison, table = compare_tables(theory, draws)

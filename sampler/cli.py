@@ -1,4 +1,4 @@
-"""The command line: `attention-posterior`, the same as `python -m sampler`."""
+"""The command line, `attention-posterior` or `python -m sampler`."""
 
 import argparse
 import re
@@ -9,10 +9,48 @@ from pathlib import Path
 from typing import NoReturn
 
 from sampler import __version__
-from sampler.completion import add_completion
 from sampler.errors import ExitCode, InputError, RequeueError, one_line
 from sampler.numerics import silence_compiled_cache, use_float64, use_one_blas_thread
 from sampler.sweep_command import add_sweep_arguments, sweep
+
+SHELLS = ("bash", "zsh", "tcsh")
+
+
+class PrintCompletion(argparse.Action):
+    """Print the script with which a shell completes this program, and leave.
+
+    The library that writes it is imported only then: --help stays instant.
+    """
+
+    def __call__(self, parser, namespace, shell, option_string=None) -> None:
+        import shtab
+
+        mark_files(parser)
+        sys.stdout.write(shtab.complete(parser, shell))
+        parser.exit(0)
+
+
+def mark_files(parser: argparse.ArgumentParser) -> None:
+    """Say which arguments are files and which are directories, by their names in the usage."""
+    import shtab
+
+    kinds = {"RECIPE": shtab.FILE, "DIR": shtab.DIRECTORY}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                mark_files(inner)
+        elif isinstance(action.metavar, str) and action.metavar in kinds:
+            action.complete = kinds[action.metavar]
+
+
+def add_completion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--print-completion",
+        action=PrintCompletion,
+        choices=SHELLS,
+        help='complete commands and files: eval "$(attention-posterior --print-completion bash)"',
+    )
+
 
 # Modules that read data or compute are imported by the command that needs them: --help is
 # instant, and a bad recipe is reported before JAX is there.
@@ -63,14 +101,14 @@ def fail(arguments: argparse.Namespace, text: str, code: ExitCode) -> int:
 
 def check(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.check import describe
-    from sampler.jobs.coordinates import refuse_too_many_coordinates
+    from sampler.jobs.start import refuse_too_many_coordinates
     from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
     from sampler.tasks.make import make_task
 
     recipe = load_any_recipe(arguments.recipe, arguments.overrides)
     if isinstance(recipe, TrainingRecipe):
-        from sampler.jobs.check_training import describe_training
-        from sampler.jobs.train_start import read_splits
+        from sampler.jobs.check import describe_training
+        from sampler.jobs.start import read_splits
 
         print(describe_training(recipe, read_splits(recipe)))
     else:
@@ -82,7 +120,7 @@ def check(arguments: argparse.Namespace) -> ExitCode:
 
 def train(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.interruption import listening
-    from sampler.jobs.train_start import start_training
+    from sampler.jobs.start import start_training
     from sampler.recipes.training_recipe import load_training_recipe
     from sampler.storage.run_directory import default_directory
 
@@ -122,7 +160,7 @@ def report(arguments: argparse.Namespace) -> ExitCode:
 def start(command: str, arguments: argparse.Namespace) -> ExitCode:
     """Validate recipe, data and output directory; only then import JAX and do the command."""
     from sampler.jobs.interruption import listening
-    from sampler.jobs.run_start import start_run
+    from sampler.jobs.start import start_run
     from sampler.recipes.recipe import load_recipe
     from sampler.storage.run_directory import default_directory
 
@@ -132,8 +170,8 @@ def start(command: str, arguments: argparse.Namespace) -> ExitCode:
 
 
 def resume(arguments: argparse.Namespace) -> ExitCode:
-    from sampler.jobs.continuation import begun_in, extended, recipe_in
     from sampler.jobs.interruption import listening
+    from sampler.jobs.start import begun_in, extended, recipe_in
     from sampler.recipes.training_recipe import TrainingRecipe
     from sampler.storage.lock import locked
 
@@ -143,7 +181,7 @@ def resume(arguments: argparse.Namespace) -> ExitCode:
         if isinstance(recipe, TrainingRecipe):
             if arguments.more:
                 raise InputError("--more", arguments.more, "a training has no draws to append")
-            from sampler.jobs.train_start import start_training
+            from sampler.jobs.start import start_training
 
             return start_training(recipe, directory, interruption)
         command, recipe, task = begun_in(directory)
@@ -157,8 +195,8 @@ def resume(arguments: argparse.Namespace) -> ExitCode:
 
 
 def reproduce(arguments: argparse.Namespace) -> ExitCode:
-    from sampler.jobs.continuation import begun_in
     from sampler.jobs.interruption import listening
+    from sampler.jobs.start import begun_in
 
     with listening() as interruption:
         command, recipe, task = begun_in(arguments.directory)
@@ -188,8 +226,8 @@ def continue_with(stage: str, arguments: argparse.Namespace) -> ExitCode:
 
 
 def prune(arguments: argparse.Namespace) -> ExitCode:
-    from sampler.jobs.continuation import begun_in
-    from sampler.recipes.network_fit import refuse_without_theory
+    from sampler.jobs.start import begun_in
+    from sampler.recipes.validation import refuse_without_theory
     from sampler.storage.lock import locked
 
     _, recipe, task = begun_in(arguments.directory)

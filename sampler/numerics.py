@@ -1,8 +1,10 @@
-"""What every process sees to before it computes: BLAS threads, 64 bits, a jaxlib that ends."""
+"""Threads, precision and random streams of the program."""
 
 import os
 import warnings
 from importlib.metadata import version
+
+import numpy as np
 
 # These lay a factorisation out over the threads that run the program, and wait for it there.
 DEADLOCKING_JAXLIB = ("0.10.", "0.11.0")
@@ -58,3 +60,8 @@ def warn_of_deadlock() -> None:
             RuntimeWarning,
             stacklevel=2,
         )
+
+
+def stream(seed: int, *key: int) -> np.random.Generator:
+    """The random generator of this seed and this key, independent of that of any other key."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))

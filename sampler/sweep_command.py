@@ -46,8 +46,7 @@ def add_sweep_arguments(command: argparse.ArgumentParser) -> None:
 
 def sweep(arguments: argparse.Namespace) -> ExitCode:
     """Validate the grid, then run it, or write what runs it."""
-    from sampler.recipes.recipe import load_recipe
-    from sampler.recipes.sweep_values import sweep_override
+    from sampler.recipes.recipe import load_recipe, sweep_override
     from sampler.storage.run_directory import default_directory
 
     over = [sweep_override(text) for text in arguments.over]
@@ -72,8 +71,7 @@ def sweep(arguments: argparse.Namespace) -> ExitCode:
 
 def run_one(recipe, directory: Path, index: int) -> ExitCode:
     """Run one point of the grid, as a task of a job array does."""
-    from sampler.jobs.point import run_point
-    from sampler.jobs.sweep import is_opened, open_sweep, sweep_points
+    from sampler.jobs.sweep import is_opened, open_sweep, run_point, sweep_points
 
     points = sweep_points(recipe, directory)
     if not 0 <= index < len(points):
@@ -90,17 +88,17 @@ def chosen_engine(arguments: argparse.Namespace):
     if arguments.workers is not None and arguments.workers < 1:
         raise InputError("--workers", arguments.workers, "must be at least 1")
     if arguments.workers is None and arguments.scheduler is None:
-        from sampler.jobs.engines.in_process import run_in_process
+        from sampler.jobs.sweep import run_in_process
 
         return run_in_process
-    from sampler.jobs.engines.dask_workers import dask_engine
+    from sampler.jobs.engines import dask_engine
 
     return dask_engine(arguments.workers, arguments.scheduler)
 
 
 def write_slurm_array(recipe, directory: Path, options: list[str]) -> ExitCode:
     """Store the recipe and the batch script, and say what to do with them."""
-    from sampler.jobs.engines.slurm import how_to_submit, parse_option, write_batch_script
+    from sampler.jobs.engines import how_to_submit, parse_option, write_batch_script
     from sampler.jobs.sweep import open_sweep, sweep_points
     from sampler.storage.run_directory import RECIPE_FILE
 

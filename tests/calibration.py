@@ -25,7 +25,7 @@ from sampler.posterior.hyper_parameters import (
     temperature_ratio,
     weights_at,
 )
-from sampler.posterior.order_parameter_model import (
+from sampler.posterior.order_parameters import (
     factors_at,
     kernel_factor,
     label_log_likelihood,
@@ -33,10 +33,9 @@ from sampler.posterior.order_parameter_model import (
     order_parameter_model,
     site_priors,
 )
-from sampler.posterior.upper_weight_model import upper_weight_model
-from sampler.posterior.weight_model import weight_model
+from sampler.posterior.weights import upper_weight_model, weight_model
 from theory import Architecture, LabelEnergy, Predictor, path_features, path_kernels
-from theory.hyper_priors import KNOWN, HyperPriors
+from theory.architecture import KNOWN, HyperPriors
 
 WARMUP, KEPT, THINNING, BINS = 200, 63, 5, 16
 

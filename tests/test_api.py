@@ -15,7 +15,7 @@ from sampler.api import KEYS_OF_ATTENTION
 from sampler.errors import ExitCode, InputError
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.sections import AttentionSection
-from sampler.recipes.time_series_section import TimeSeriesSection
+from sampler.recipes.task_sections import TimeSeriesSection
 from tests.commands import FEW_DRAWS, SMALLEST, environment, in_process, settings
 
 ROOT = Path(__file__).parents[1]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sampler.attention.bilinear import bilinear_attention, softmax_over_keys
+from sampler.attention.heads import bilinear_attention, softmax_over_keys
 
 EPSILON = np.finfo(float).eps
 

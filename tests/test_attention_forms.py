@@ -10,18 +10,21 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from sampler.attention.forms.batch_normalised import BatchNormalised
-from sampler.attention.forms.form import Form
-from sampler.attention.forms.hard_maximum import HardMaximum
-from sampler.attention.forms.head_normalised import HeadNormalised
-from sampler.attention.forms.layer import layer_matrices
-from sampler.attention.forms.linear import Linear
-from sampler.attention.forms.pooling import pool, pooling_matrix
-from sampler.attention.forms.robust import Robust
-from sampler.attention.forms.scaled import Scaled
-from sampler.attention.forms.scaled_heads import ScaledHeads
-from sampler.attention.forms.softmax import Softmax
-from sampler.attention.softmax import softmax_attention
+from sampler.attention.heads import softmax_attention
+from sampler.attention.layers import layer_matrices
+from sampler.attention.variants import (
+    BatchNormalised,
+    Form,
+    HardMaximum,
+    HeadNormalised,
+    Linear,
+    Robust,
+    Scaled,
+    ScaledHeads,
+    Softmax,
+    pool,
+    pooling_matrix,
+)
 from tests.assertions import assert_equal_to_rounding
 
 EXAMPLES, HEADS, TOKENS, SIZE = 3, 2, 8, 5

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sampler.attention.markov_heads import head_weights, state_difference
+from sampler.tasks.markov_chain import head_weights, state_difference
 
 BETA = 10.0
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sampler.attention.softmax import softmax_attention
+from sampler.attention.heads import softmax_attention
 from tests.assertions import assert_equal_to_rounding
 
 

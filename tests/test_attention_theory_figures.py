@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
-from sampler.presentation.rank_collapse import CollapseCurve, draw_rank_collapse
+from sampler.presentation.figures.studies import (
+    CollapseCurve,
+    draw_rank_collapse,
+    draw_support_vectors,
+)
 from sampler.presentation.style import figure_style, save_figure
-from sampler.presentation.support_vectors import draw_support_vectors
 from tests.assertions import assert_equal_to_rounding
 from theory import Similarity, support_vector_attention
 

@@ -6,11 +6,16 @@ import xarray as xr
 from arviz_stats.base import array_stats
 
 from sampler.errors import InputError
-from sampler.presentation.autocorrelation import autocorrelation, draw_autocorrelation
-from sampler.presentation.energy import draw_energy
-from sampler.presentation.ess_evolution import POINTS, ess_evolution
-from sampler.presentation.function_space import read_function_space, slowest_element
-from sampler.presentation.rank_plot import draw_series_ranks
+from sampler.presentation.figures.chains import (
+    POINTS,
+    autocorrelation,
+    draw_autocorrelation,
+    draw_energy,
+    draw_series_ranks,
+    ess_evolution,
+    read_function_space,
+    slowest_element,
+)
 
 CHAINS, DRAWS = 3, 200
 

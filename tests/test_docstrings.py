@@ -13,7 +13,7 @@ import pytest
 import sampler
 import theory
 from sampler.api import ChosenNetwork, ChosenTask
-from sampler.presentation.comparison_table import Comparison
+from sampler.presentation.summary import Comparison
 
 PUBLIC = {
     **{f"theory.{name}": value for name, value in vars(theory).items() if name[0] != "_"},

@@ -11,19 +11,23 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.analysis.calibration import wilson_interval
-from sampler.analysis.predictive_quality import log_densities, probability_of_positive, quality
+from sampler.analysis.predictive_quality import (
+    log_densities,
+    probability_of_positive,
+    quality,
+    wilson_interval,
+)
 from sampler.errors import InputError
-from sampler.presentation.accuracy import (
+from sampler.presentation.figures.accuracy import (
     AccuracyCurves,
     SampledAccuracy,
     draw_accuracy_against_width,
 )
-from sampler.presentation.figures import draw_run_figures, draw_sweep_figures
-from sampler.presentation.order_parameter_matrix import draw_order_parameter
-from sampler.presentation.predictor_scatter import ComparedPredictor, draw_predictor
-from sampler.presentation.rank_plot import draw_ranks, rank_histogram
-from sampler.presentation.reliability import draw_reliability
+from sampler.presentation.figures.chains import draw_ranks, rank_histogram
+from sampler.presentation.figures.draw import draw_run_figures, draw_sweep_figures
+from sampler.presentation.figures.order_parameter import draw_order_parameter
+from sampler.presentation.figures.predictor import ComparedPredictor, draw_predictor
+from sampler.presentation.figures.reliability import draw_reliability
 
 FOUR_PATHS = ("good", "adversarial 1", "denoising", "adversarial 2")
 SUBNETWORKS = {"good": 0.93, "good + denoising": 0.95}

@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from sampler.presentation.form_comparison import TABLE, draw_form_comparison, form_name
+from sampler.presentation.figures.variant_comparison import TABLE, draw_form_comparison, form_name
 from sampler.presentation.style import figure_style
 
 COLUMNS = ("path_alignment", "off_diagonal_share", "accuracy_theory", "accuracy_gp")

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sampler.errors import InputError
-from sampler.recipes.recipe import Recipe, load_recipe, parse_override
-from sampler.recipes.toml_text import toml_text
+from sampler.recipes.recipe import Recipe, load_recipe, parse_override, toml_text
 from sampler.recipes.training_recipe import load_any_recipe
 
 RECIPES = sorted((Path(__file__).parents[1] / "runs").glob("*.toml"))

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sampler.attention.bilinear import bilinear_attention
-from sampler.attention.markov_heads import head_weights
+from sampler.attention.heads import bilinear_attention
+from sampler.tasks.markov_chain import head_weights
 
 REFERENCE = Path(__file__).parents[2] / "shared" / "reference" / "markov_four_paths.npz"
 

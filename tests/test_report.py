@@ -11,8 +11,8 @@ import pytest
 import xarray as xr
 
 from sampler.errors import InputError
-from sampler.jobs.sweep_table import write_sweep_table
-from sampler.presentation.report.numbers import NO_BREAK
+from sampler.jobs.sweep_tables import write_sweep_table
+from sampler.presentation.report.elements import NO_BREAK
 from sampler.presentation.report.write import write_report
 from sampler.recipes.recipe import load_recipe
 from tests.commands import in_process as command

@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 
 from sampler import __version__
-from sampler.presentation.report.citation import PAPERS, SOFTWARE
-from sampler.presentation.report.differences import difference, largest_by_chance
-from sampler.presentation.report.elements import Html, element
-from sampler.presentation.report.numbers import NO_BREAK, Number, count, percent
-from sampler.presentation.report.sweep_points import ReportedPoint
-from sampler.presentation.report.sweep_verdict import points_table, state_in_short
-from sampler.presentation.report.verdict import theory_verdict, trust_verdict
+from sampler.presentation.report.elements import NO_BREAK, Html, Number, count, element, percent
+from sampler.presentation.report.provenance import PAPERS, SOFTWARE
+from sampler.presentation.report.sweep import ReportedPoint, points_table, state_in_short
+from sampler.presentation.report.verdict import (
+    difference,
+    largest_by_chance,
+    theory_verdict,
+    trust_verdict,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -4,8 +4,7 @@ import pytest
 
 from sampler.errors import InputError
 from sampler.recipes.recipe import load_recipe
-from sampler.storage.claim import claim_directory
-from sampler.storage.fingerprint import fingerprint
+from sampler.storage.manifest import claim_directory, fingerprint
 from sampler.storage.run_directory import default_directory, find_directory, write_whole
 from sampler.tasks.make import make_task
 
@@ -40,7 +39,7 @@ def test_what_was_made_is_removed_when_the_recipe_cannot_be_written(recipe, tmp_
     def full(path, text):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sampler.storage.claim.write_whole", full)
+    monkeypatch.setattr("sampler.storage.manifest.write_whole", full)
     (tmp_path / "mine").mkdir()
     with pytest.raises(InputError, match="No space left"):
         claim(tmp_path / "mine" / "deep" / "run", recipe)

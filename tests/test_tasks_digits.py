@@ -4,10 +4,15 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from sampler.attention.image_heads import query_and_key_weights, squared_distances
 from sampler.errors import InputError
 from sampler.recipes.recipe import make_recipe
-from sampler.tasks.digits import make_digits, patches_with_positions, read_images
+from sampler.tasks.digits import (
+    make_digits,
+    patches_with_positions,
+    query_and_key_weights,
+    read_images,
+    squared_distances,
+)
 from sampler.tasks.make import make_task
 
 SMALL = {"kind": "digits", "examples_train": 30, "examples_test": 40}

@@ -4,7 +4,7 @@ import numpy as np
 
 from sampler.images.drawings import Drawings
 from sampler.images.episodes import UNKNOWN, draw_episodes
-from sampler.random_streams import stream
+from sampler.numerics import stream
 
 EXAMPLES = 20_000
 COUNTS = np.array([2, 5, 3, 9])

@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.images.character_splits import refuse_shared_drawings, split_characters
-from sampler.images.drawings import Drawings, sort_drawings, with_rotations
-from sampler.images.image_source import images_checksum, read_drawings
-from sampler.images.patches import episode_inputs, normalised_patches, position_table
-from sampler.images.resize import resize, resizing_matrix
-from sampler.recipes.episode_tokens import TOKENS
-from sampler.recipes.image_section import ImageSection
+from sampler.images.drawings import Drawings, resize, resizing_matrix, sort_drawings, with_rotations
+from sampler.images.episodes import episode_inputs, normalised_patches, position_table
+from sampler.images.sources import (
+    images_checksum,
+    read_drawings,
+    refuse_shared_drawings,
+    split_characters,
+)
+from sampler.recipes.task_sections import TOKENS, ImageSection
 from tests.assertions import assert_equal_to_rounding
 from tests.pictures import random_drawings, write_labelled
 

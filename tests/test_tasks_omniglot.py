@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.images.all_runs import read_all_runs
-from sampler.images.image_source import read_drawings
-from sampler.images.omniglot import read_omniglot
-from sampler.images.omniglot_download import CHECKSUMS, download_omniglot
-from sampler.images.resize import resize
-from sampler.recipes.image_section import ImageSection
+from sampler.images.drawings import resize
+from sampler.images.omniglot import CHECKSUMS, download_omniglot, read_all_runs, read_omniglot
+from sampler.images.sources import read_drawings
+from sampler.recipes.task_sections import ImageSection
 from tests.pictures import ink_of, png, write_all_runs, write_omniglot
 
 SMALL_1, SMALL_2 = "images_background_small1.zip", "images_background_small2.zip"

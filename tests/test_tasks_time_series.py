@@ -7,14 +7,13 @@ import pytest
 import xarray as xr
 from sklearn.linear_model import LinearRegression
 
-from sampler.attention.factored import factored_form
-from sampler.attention.forms.softmax import Softmax
-from sampler.attention.series_heads import lag_weights, query_and_key_weights
+from sampler.attention.heads import factored_form
+from sampler.attention.variants import Softmax
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
 from sampler.recipes.sections import AttentionSection
-from sampler.recipes.time_series_section import TimeSeriesSection
-from sampler.tasks.time_series import make_time_series
+from sampler.recipes.task_sections import TimeSeriesSection
+from sampler.tasks.time_series import lag_weights, make_time_series, query_and_key_weights
 from tests.commands import FEW_DRAWS, in_process, settings
 
 # A statistic over many independent draws is normal: beyond this many standard errors once in

@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 from scipy.io import arff
 
-from sampler.attention.factored import factored_form
-from sampler.attention.forms.softmax import Softmax
+from sampler.attention.heads import factored_form
+from sampler.attention.variants import Softmax
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
 from sampler.recipes.sections import AttentionSection
-from sampler.recipes.time_series_section import SeriesArchiveSection
-from sampler.tasks.arff_file import read_arff
+from sampler.recipes.task_sections import SeriesArchiveSection
 from sampler.tasks.series_archive import averaged, read_series_archive
-from sampler.tasks.series_task import draw_heads
-from sampler.tasks.ts_file import read_ts
+from sampler.tasks.series_files import read_arff, read_ts
+from sampler.tasks.time_series import draw_heads
 
 CLASSES = ("walk", "run")
 STEPS, CHANNELS = 6, 3

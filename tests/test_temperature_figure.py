@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.presentation.temperature_choice import TEMPERATURE, WIDTH, draw_temperature_choice
+from sampler.presentation.figures.temperature_choice import (
+    TEMPERATURE,
+    WIDTH,
+    draw_temperature_choice,
+)
 
 
 def choice(temperature, accuracy):

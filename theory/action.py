@@ -1,14 +1,23 @@
-"""The action of the order parameters, whose minimum is the theory's prediction."""
+"""The action of the order parameters, and its derivatives.
+
+The same function as `theory.action`, written out by hand in NumPy: a solve of a few Newton steps
+would otherwise spend nearly all its time on compiling derivatives. Tested against automatic
+differentiation of `theory.action`.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Num
+from scipy.linalg import solve_triangular as solve_lower
 
 from theory.architecture import Architecture
-from theory.energy import LabelEnergy
+from theory.energy import LabelEnergy, LearningProblem
 from theory.order_parameters import OrderParameters
+from theory.path_kernels import with_noise
 
 
 def entropy_terms(
@@ -61,3 +70,204 @@ def action(
         architecture.order_parameter_variances,
     )
     return entropy + energy(order_parameters.factors[0])
+
+
+@dataclass(frozen=True)
+class Derivatives:
+    """Value, gradient and Hessian of a function of U_1 … U_{L+1}, all entries free.
+
+    gradients  ∂/∂U_l [p_l, p_l], one per layer
+    hessians   (l, l') → ∂²/∂U_l ∂U_l' [p_l, p_l, p_l', p_l'], l ≤ l', zero where absent
+    """
+
+    value: float
+    gradients: list[np.ndarray]
+    hessians: dict[tuple[int, int], np.ndarray]
+
+
+class DenseAction:
+    """A / max width of one learning problem, at points in log-Cholesky coordinates."""
+
+    def __init__(self, problem: LearningProblem) -> None:
+        self._architecture = problem.architecture
+        self._scale = float(max(problem.architecture.widths))
+        self._labels = np.asarray(problem.labels, float).reshape(-1)
+        self._temperature = float(problem.temperature)
+        # Columns Φ_a = φ^π δ_c, one block of channels for every row a = (π, c) of U_1.
+        features = np.asarray(problem.features, float)
+        examples, paths, channels = features.shape
+        outputs = problem.architecture.outputs
+        spread = np.einsum("xpi,cd->xcpdi", features, np.eye(outputs))
+        self._columns = spread.reshape(examples * outputs, paths * outputs, channels)
+
+    def value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        """A / max width and its gradient; infinite where K + 𝒯 is not positive definite."""
+        factors = self._factors(point)
+        derivatives = self._derivatives(factors, second=False)
+        if derivatives is None:
+            return float("inf"), np.full_like(point, np.nan)
+        slopes = [
+            np.einsum("kab,ab->k", motion, gradient)
+            for motion, gradient in zip(motions(factors), derivatives.gradients, strict=True)
+        ]
+        return derivatives.value / self._scale, np.concatenate(slopes) / self._scale
+
+    def hessian(self, point: np.ndarray) -> np.ndarray:
+        """Second derivatives of A / max width.
+
+        Σ_ll' J_lᵀ (∂²A/∂U_l ∂U_l') J_l' + Σ_l (∂A/∂U_l) ∂²U_l with J_l = ∂U_l/∂x.
+        """
+        factors = self._factors(point)
+        derivatives = self._derivatives(factors, second=True)
+        if derivatives is None:
+            return np.full((point.size, point.size), np.nan)
+        moved = [motion.reshape(len(motion), -1) for motion in motions(factors)]
+        ends = np.cumsum([len(motion) for motion in moved])
+        places = [slice(end - len(motion), end) for end, motion in zip(ends, moved, strict=True)]
+        hessian = np.zeros((point.size, point.size))
+        for (left, right), second in derivatives.hessians.items():
+            block = moved[left] @ second.reshape(moved[left].shape[1], -1) @ moved[right].T
+            hessian[places[left], places[right]] += block
+            if left != right:
+                hessian[places[right], places[left]] += block.T
+        for place, factor, gradient in zip(places, factors, derivatives.gradients, strict=True):
+            hessian[place, place] += curvature(factor, gradient)
+        return hessian / self._scale
+
+    def _factors(self, point: np.ndarray) -> list[np.ndarray]:
+        factors, start = [], 0
+        for size in self._architecture.order_parameter_sizes:
+            factor = np.zeros((size, size))
+            with np.errstate(over="ignore"):  # an infinite factor is noticed below
+                np.fill_diagonal(factor, np.exp(point[start : start + size]))
+            end = start + size * (size + 1) // 2
+            factor[np.tril_indices(size, -1)] = point[start + size : end]
+            factors.append(factor)
+            start = end
+        return factors
+
+    def _derivatives(self, factors: list[np.ndarray], second: bool) -> Derivatives | None:
+        with np.errstate(all="ignore"):
+            if not all(np.all(np.isfinite(factor)) for factor in factors):
+                return None
+            entropy = entropy_derivatives(
+                factors,
+                self._architecture.heads,
+                self._architecture.widths,
+                self._architecture.order_parameter_variances,
+            )
+            try:
+                value, slope, curved = self._energy(factors[0], second)
+            except np.linalg.LinAlgError:
+                return None
+        gradients = [entropy.gradients[0] + slope, *entropy.gradients[1:]]
+        hessians = dict(entropy.hessians)
+        if second:
+            hessians[0, 0] = hessians[0, 0] + curved
+        return Derivatives(entropy.value + value, gradients, hessians)
+
+    def _energy(self, factor: np.ndarray, second: bool):
+        """E, ∂E/∂U_1 and ∂²E/∂U_1² by the formulas of `theory.energy.energy_hessian`."""
+        examples, rows, channels = self._columns.shape
+        renormalised = np.einsum("xai,ar->xri", self._columns, factor).reshape(examples, -1)
+        kernel = renormalised @ renormalised.T
+        lower = np.linalg.cholesky(with_noise(kernel, self._temperature))
+        if not np.all(np.isfinite(lower)):
+            raise np.linalg.LinAlgError
+        columns = self._columns.reshape(examples, rows * channels)
+        whitened = solve_lower(lower, columns, lower=True, check_finite=False)
+        labels = solve_lower(lower, self._labels, lower=True, check_finite=False)
+        projected = (labels @ whitened).reshape(rows, channels)  # s_a
+        value = 2.0 * np.sum(np.log(np.diagonal(lower))) + labels @ labels
+        by_row = whitened.reshape(examples, rows, channels)
+        flat = by_row.transpose(1, 0, 2).reshape(rows, -1)
+        slope = flat @ flat.T - projected @ projected.T
+        if not second:
+            return value, slope, None
+        blocks = (whitened.T @ whitened).reshape(rows, channels, rows, channels)
+        blocks = np.ascontiguousarray(blocks.swapaxes(1, 2))  # S_ab
+        pairs = blocks.reshape(rows**2, channels**2)
+        trace = (pairs @ pairs.T).reshape(rows, rows, rows, rows).transpose(1, 3, 2, 0)
+        applied = np.einsum("bcik,dk->bcdi", blocks, projected, optimize=True)
+        bilinear = np.einsum("ai,bcdi->abcd", projected, applied, optimize=True)
+        return value, slope, -trace + bilinear + bilinear.transpose(2, 3, 0, 1)
+
+
+def entropy_derivatives(
+    factors: list[Float[np.ndarray, "_size _size"]], heads, widths, variances
+) -> Derivatives:
+    """The part of the action that does not see the data (`theory.action.entropy_terms`).
+
+    With V = U_{l+1}, W = V⁻¹, S = Tr_h U_l, layer l adds
+        N_l ( tr[W S]/σ_l² − ln det U_l + H_l ln det V ),
+    and the readout N_a (tr U_a/σ_a² − ln det U_a).
+    """
+    inverses = [np.linalg.inv(factor) for factor in factors]
+    inverses = [inverse.T @ inverse for inverse in inverses]
+    logs = [2.0 * np.sum(np.log(np.diagonal(factor))) for factor in factors]
+    overlaps = [factor @ factor.T for factor in factors]
+    top = len(factors) - 1
+    value = widths[top] * (np.trace(overlaps[top]) / variances[top] - logs[top])
+    gradients = [-n * inverse for n, inverse in zip(widths, inverses, strict=True)]
+    gradients[top] = gradients[top] + widths[top] / variances[top] * np.eye(len(factors[top]))
+    hessians = {
+        (layer, layer): n * both_sides(inverse, inverse)
+        for layer, (n, inverse) in enumerate(zip(widths, inverses, strict=True))
+    }
+    for layer, count in enumerate(heads):
+        width, ratio, inverse = widths[layer], widths[layer] / variances[layer], inverses[layer + 1]
+        rows = len(inverse)
+        by_head = overlaps[layer].reshape(count, rows, count, rows)
+        reduced = np.einsum("hahb->ab", by_head)
+        value += ratio * np.sum(inverse * reduced) + width * (count * logs[layer + 1] - logs[layer])
+        gradients[layer] = gradients[layer] + ratio * np.kron(np.eye(count), inverse)
+        carried = inverse @ reduced @ inverse  # W S W
+        gradients[layer + 1] = gradients[layer + 1] + width * count * inverse - ratio * carried
+        hessians[layer + 1, layer + 1] = (
+            hessians[layer + 1, layer + 1]
+            - width * count * both_sides(inverse, inverse)
+            + ratio * (both_sides(inverse, carried) + both_sides(carried, inverse))
+        )
+        cross = -ratio * both_sides(inverse, inverse)
+        wide = np.einsum("gh,abcd->gahbcd", np.eye(count), cross)
+        hessians[layer, layer + 1] = wide.reshape(count * rows, count * rows, rows, rows)
+    return Derivatives(float(value), gradients, hessians)
+
+
+def both_sides(left: np.ndarray, right: np.ndarray) -> Float[np.ndarray, "a a a a"]:
+    """The bilinear form (X, Y) ↦ tr[left X right Y] of symmetric X and Y, as [a, b, c, d]."""
+    return np.einsum("da,bc->abcd", left, right)
+
+
+def motions(factors: list[np.ndarray]) -> list[Float[np.ndarray, "_coordinate _size _size"]]:
+    """∂U_l/∂x_k of every log-Cholesky coordinate: logarithms of the diagonal first."""
+    found = []
+    for factor in factors:
+        rows, columns, speeds = entries(factor)
+        motion = np.zeros((len(rows), *factor.shape))
+        each = np.arange(len(rows))
+        motion[each, rows] = speeds[:, None] * factor[:, columns].T
+        found.append(motion + motion.swapaxes(1, 2))
+    return found
+
+
+def curvature(factor: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """Σ_ab (∂A/∂U_l)_ab ∂²(U_l)_ab/∂x_k ∂x_k' for a symmetric gradient."""
+    rows, columns, speeds = entries(factor)
+    same = columns[:, None] == columns[None, :]
+    second = 2.0 * np.outer(speeds, speeds) * gradient[np.ix_(rows, rows)] * same
+    # exp has its own second derivative, equal to its first
+    size = len(factor)
+    own = 2.0 * np.einsum("i,ia,ai->i", np.diagonal(factor), gradient, factor)
+    second[np.arange(size), np.arange(size)] += own
+    return second
+
+
+def entries(factor: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Row, column and ∂F/∂x of the entry that each coordinate moves."""
+    size = len(factor)
+    below = np.tril_indices(size, -1)
+    rows = np.concatenate([np.arange(size), below[0]])
+    columns = np.concatenate([np.arange(size), below[1]])
+    speeds = np.concatenate([np.diagonal(factor), np.ones(len(below[0]))])
+    return rows, columns, speeds

@@ -1,8 +1,13 @@
-"""The shape of a deep multi-head attention network, validated once."""
+"""The network that the theory describes: its sizes, its attention paths, its priors."""
 
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
+
+import numpy as np
+from jaxtyping import Bool, Int, Shaped
 
 
 @dataclass(frozen=True)
@@ -116,3 +121,81 @@ class Architecture:
 def order_parameter_sizes(heads: tuple[int, ...], outputs: int) -> tuple[int, ...]:
     """p_1 … p_{L+1}, p_l = H_l ··· H_L · O, for given heads per layer and outputs."""
     return tuple(math.prod(heads[layer:]) * outputs for layer in range(len(heads) + 1))
+
+
+@dataclass(frozen=True)
+class AttentionPaths:
+    """All attention paths π = (h_1 … h_L); flat order: h_1 slowest, h_L fastest."""
+
+    heads: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """Π = H_1 ··· H_L."""
+        return math.prod(self.heads)
+
+    @property
+    def indices(self) -> Int[np.ndarray, "path layer"]:
+        """Head index of every path in every layer."""
+        return np.array(list(itertools.product(*(range(h) for h in self.heads))), dtype=int)
+
+    def flat(self, path: Sequence[int]) -> int:
+        """Position of one path (h_1 … h_L) in the flat order.
+
+        Raises IndexError when a head index does not exist in its layer.
+        """
+        if len(path) != len(self.heads):
+            raise IndexError(f"path {tuple(path)}: needs {len(self.heads)} heads, one per layer")
+        for layer, (head, count) in enumerate(zip(path, self.heads, strict=True), start=1):
+            if not 0 <= head < count:
+                raise IndexError(f"path {tuple(path)}: layer {layer} has heads 0 … {count - 1}")
+        return int(np.ravel_multi_index(tuple(path), self.heads))
+
+    def uses(self, layer: int, head: int) -> Bool[np.ndarray, " path"]:
+        """Which paths pass through `head` of `layer` (both counted from 0)."""
+        return self.indices[:, layer] == head
+
+    def subset(self, kept: Sequence[Sequence[int]]) -> Int[np.ndarray, " kept_path"]:
+        """Flat positions of the paths whose heads are all kept, in the order of the kept heads.
+
+        `kept` lists head indices per layer. Raises IndexError for a head that does not exist.
+        """
+        return np.array([self.flat(path) for path in itertools.product(*kept)], dtype=int)
+
+    def unfold(
+        self, per_path: Shaped[np.ndarray, "..."], axis: int = 0
+    ) -> Shaped[np.ndarray, "..."]:
+        """Split a flat path axis, the one numbered `axis`, into one axis per layer."""
+        shape = per_path.shape
+        return per_path.reshape(*shape[:axis], *self.heads, *shape[axis + 1 :])
+
+    def fold(self, per_head: Shaped[np.ndarray, "..."], axis: int = 0) -> Shaped[np.ndarray, "..."]:
+        """Join one axis per layer, starting at `axis`, into the flat path axis."""
+        shape = per_head.shape
+        return per_head.reshape(*shape[:axis], self.count, *shape[axis + len(self.heads) :])
+
+
+@dataclass(frozen=True)
+class HyperPriors:
+    """Log-normal priors about the values that a learning problem gives; a spread of 0 fixes them.
+
+        ln 𝒯 ~ N(ln 𝒯_0, s_𝒯²),    ln σ_l² ~ N(ln σ_{l,0}², s_σ²) for every layer by itself
+
+    temperature_spread  s_𝒯
+    variance_spread     s_σ
+
+    Samplers draw what has a spread together with the rest; the theory is solved at the centre.
+    Raises ValueError for a spread that is negative or not finite.
+    """
+
+    temperature_spread: float = 0.0
+    variance_spread: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("temperature_spread", "variance_spread"):
+            spread = getattr(self, name)
+            if not (math.isfinite(spread) and spread >= 0):
+                raise ValueError(f"{name} = {spread!r}: must be finite, and 0 or more")
+
+
+KNOWN = HyperPriors()

@@ -8,10 +8,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from theory.attended_inputs import path_features
-from theory.energy import LabelEnergy
-from theory.learning_problem import LearningProblem
-from theory.noisy_kernel import NoisyKernel
-from theory.path_kernels import FeatureForm, PathKernels, path_kernels, renormalised_features
+from theory.energy import LabelEnergy, LearningProblem
+from theory.path_kernels import (
+    FeatureForm,
+    NoisyKernel,
+    PathKernels,
+    path_kernels,
+    renormalised_features,
+)
 
 # What a chunk of test examples may take: `predict` takes any number of them in bounded memory. What
 # is observed at every draw of a chain is computed at once.

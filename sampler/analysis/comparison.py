@@ -1,10 +1,11 @@
-"""Theory against draws: every sampled number with its error, every difference in two units."""
+"""Theory held against draws."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Float
 
 from sampler.analysis.estimate import (
     Estimate,
@@ -16,9 +17,78 @@ from sampler.analysis.estimate import (
     variance_of,
     variance_of_batches,
 )
-from sampler.analysis.structure import off_diagonal_cosines, sampled_head_scores
 from sampler.mcmc.draws import BatchMoments
-from theory.accuracy import binomial_error, correct, labels_are_classes
+from sampler.posterior.hyper_parameters import OBSERVED
+from theory import AttentionPaths
+from theory import observables as head_scores
+from theory.observables import binomial_error, correct, labels_are_classes
+
+
+def off_diagonal_cosine(
+    one: Float[np.ndarray, "*batch path path"], other: Float[np.ndarray, "path path"]
+) -> Float[np.ndarray | np.floating, "*batch"]:
+    """Σ_{π≠π'} A B / √(Σ A² Σ B²) over the elements off the diagonal; leading axes are kept."""
+    off = ~np.eye(one.shape[-1], dtype=bool)
+    a, b = one[..., off], other[..., off]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return (a * b).sum(-1) / np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
+
+
+def sampled_head_scores(theory: xr.Dataset, draws: np.ndarray) -> Estimate | None:
+    """Head scores of the posterior mean of U_1 [chain, draw, path, path], errors by bootstrap.
+
+    None if the theory has none: its saddle point did not converge.
+    """
+    heads = tuple(int(np.isfinite(row).sum()) for row in theory["head_score"].values)
+    if not all(heads):
+        return None
+    paths = AttentionPaths(heads)
+    return bootstrap(
+        lambda means: np.stack([head_scores(mean, paths) for mean in means]), batch_means(draws)
+    )
+
+
+def off_diagonal_cosines(theory: xr.Dataset, draws: np.ndarray) -> dict[str, dict]:
+    """Cosines between posterior mean of U_1, theory and the network trained by gradient descent.
+
+    Errors by bootstrap over batches of draws; empty where there is only one path.
+    """
+    if draws.shape[-1] == 1:
+        return {}
+    batches, cosines = batch_means(draws), {}
+    others = {"theory": "order_parameter", "trained": "order_parameter_trained"}
+    for name, variable in others.items():
+        if variable in theory:
+            other = theory[variable].values
+            cosine = bootstrap(lambda means, u=other: off_diagonal_cosine(means, u), batches)
+            cosines[f"sampled_{name}"] = {"value": cosine.value, "mcse": cosine.mcse}
+    if "order_parameter_trained" in theory:
+        pair = (theory[variable].values for variable in others.values())
+        cosines["theory_trained"] = {"value": off_diagonal_cosine(*pair)}
+    return cosines
+
+
+def hyper_parameter_comparison(tree: xr.DataTree) -> dict[str, Mapping] | None:
+    """The part `hyper_parameters` of `comparison.json`; None where all of them were known.
+
+    For the temperature, and for the variances `of` each array of weights: `prior_median` (where the
+    theory is solved), posterior mean `sampled` with its `mcse`, and `standard_deviation`.
+    """
+    posterior, constants = tree["posterior"].to_dataset(), tree["constant_data"].to_dataset()
+    found = {}
+    for name in OBSERVED:
+        if name in posterior:
+            draws = posterior[name].values
+            estimate = mean_of(draws)
+            found[name] = {
+                "prior_median": np.asarray(constants[name].values, dtype=np.float64),
+                "sampled": estimate.value,
+                "mcse": estimate.mcse,
+                "standard_deviation": draws.std(axis=(0, 1), ddof=1),
+            }
+    if "prior_variances" in found:
+        found["prior_variances"]["of"] = [str(n) for n in posterior["weights"].values]
+    return found or None
 
 
 @dataclass(frozen=True)

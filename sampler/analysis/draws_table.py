@@ -10,14 +10,13 @@ from sampler.analysis.labels import (
     order_parameter_dimensions,
     predictor_dimensions,
     squeeze_output,
+    with_long_names,
 )
-from sampler.analysis.long_names import with_long_names
 from sampler.analysis.validation import validation_draws, validation_predictors
 from sampler.mcmc.draws import BatchMoments, DrawCollector
 from sampler.posterior.hyper_parameters import OBSERVED
 from sampler.posterior.weight_draws import WeightDraws
-from sampler.problem import AnyProblem
-from sampler.token_problem import TokenProblem
+from sampler.problem import AnyProblem, TokenProblem
 from theory import Architecture
 
 PER_TEST_EXAMPLE = ("predictor", "predictor_mean", "predictor_variance")

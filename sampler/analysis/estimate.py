@@ -1,9 +1,12 @@
-"""Means and variances of sampled quantities, each with its Monte Carlo standard error (MCSE)."""
+"""Estimates with their Monte Carlo errors, rank correlations and power laws."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from arviz_stats.base import array_stats
+from jaxtyping import Bool, Float
+from scipy.stats import rankdata
 
 from sampler.mcmc.draws import BatchMoments
 
@@ -77,3 +80,112 @@ def bootstrap(statistic, batches: np.ndarray, replicates: int = 400, seed: int =
     # About the first of them, so that values that are all the same have no error at all.
     spread = (values - values[0]).std(axis=0, ddof=1)
     return Estimate(np.asarray(statistic(batches.mean(axis=0)[None]))[0], spread)
+
+
+REPLICATES = 2000
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class RankCorrelation:
+    """Spearman's ρ and two 95 % percentile intervals.
+
+    over_pairs     other heads could have been trained: pairs (score, drop) are drawn again
+    over_examples  other examples could have been tested on: the drops are measured again
+    """
+
+    value: float
+    over_pairs: tuple[float, float]
+    over_examples: tuple[float, float]
+
+    def as_dict(self) -> dict:
+        return {
+            "value": self.value,
+            "interval_over_heads": self.over_pairs,
+            "interval_over_examples": self.over_examples,
+        }
+
+
+def spearman(
+    one: Float[np.ndarray, "*batch pair"], other: Float[np.ndarray, "*batch pair"]
+) -> Float[np.ndarray | np.floating, "*batch"]:
+    """Correlation of the ranks along the last axis, ties at their mean; NaN without variation."""
+    ranks = [rankdata(values, axis=-1) for values in (one, other)]
+    a, b = (rank - rank.mean(axis=-1, keepdims=True) for rank in ranks)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return (a * b).sum(-1) / np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
+
+
+def rank_correlation(
+    scores: Float[np.ndarray, " head"],
+    lost: Float[np.ndarray, "head example"] | Bool[np.ndarray, "head example"],
+    seed: int = 0,
+) -> RankCorrelation:
+    """ρ between scores and drops, a drop being the mean over examples of what was lost there."""
+    lost = np.asarray(lost, dtype=np.float64)
+    generator = np.random.default_rng(seed)
+    heads, examples = lost.shape
+
+    def over(draw: Callable[[], np.ndarray]) -> tuple[float, float]:
+        found = np.array([draw() for _ in range(REPLICATES)])
+        # A sample of equal scores or drops has no correlation.
+        found = found[np.isfinite(found)]
+        if not found.size:
+            return float("nan"), float("nan")
+        tail = (1.0 - LEVEL) / 2.0
+        return float(np.quantile(found, tail)), float(np.quantile(found, 1.0 - tail))
+
+    drops = lost.mean(axis=1)
+
+    def other_heads():
+        chosen = generator.integers(heads, size=heads)
+        return spearman(scores[chosen], drops[chosen])
+
+    def other_examples():
+        counts = generator.multinomial(examples, np.full(examples, 1 / examples))
+        return spearman(scores, lost @ (counts / examples))
+
+    return RankCorrelation(float(spearman(scores, drops)), over(other_heads), over(other_examples))
+
+
+# A difference counts where it is this many Monte Carlo errors, and the layers are this wide.
+RESOLVED_MCSE = 3.0
+SMALLEST_FITTED_WIDTH = 30
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """|difference| ≈ prefactor · N^slope, with the standard error of the slope.
+
+    `widths` are those that entered the fit; slope and error are NaN with fewer than three.
+    """
+
+    slope: float
+    slope_error: float
+    prefactor: float
+    widths: tuple[int, ...]
+
+
+def fit_power_law(widths: np.ndarray, difference: np.ndarray, mcse: np.ndarray) -> PowerLaw:
+    """Weighted straight line through ln |theory − exact| against ln N.
+
+    Points with N < 30 or |difference| < 3 MCSE are left out. Weights are the Monte Carlo errors of
+    ln |difference|; the error of the slope is inflated by √(χ²/degrees) where the points scatter
+    more than that, since a power law is only the leading term.
+    """
+    widths, size = np.asarray(widths, dtype=float), np.abs(np.asarray(difference, dtype=float))
+    mcse = np.asarray(mcse, dtype=float)
+    used = (widths >= SMALLEST_FITTED_WIDTH) & (size > RESOLVED_MCSE * mcse)
+    fitted = tuple(int(width) for width in widths[used])
+    if used.sum() < 3:
+        return PowerLaw(float("nan"), float("nan"), float("nan"), fitted)
+    x, y, error = np.log(widths[used]), np.log(size[used]), mcse[used] / size[used]
+    weights = 1.0 / error**2
+    centre = np.average(x, weights=weights)
+    spread = np.sum(weights * (x - centre) ** 2)
+    slope = np.sum(weights * (x - centre) * y) / spread
+    intercept = np.average(y, weights=weights) - slope * centre
+    chi_square = np.sum(weights * (y - intercept - slope * x) ** 2)
+    scatter = max(1.0, np.sqrt(chi_square / (used.sum() - 2)))
+    slope_error = scatter / np.sqrt(spread)
+    return PowerLaw(float(slope), float(slope_error), float(np.exp(intercept)), fitted)

@@ -1,6 +1,7 @@
-"""Names of axes and their coordinates in every stored table."""
+"""Dimensions, coordinates and long names of stored quantities."""
 
 import itertools
+import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -53,3 +54,75 @@ def indexed(names: Iterable[str], problem: AnyProblem) -> list[str]:
     if outputs == 1:
         return list(names)
     return [f"{name}, output {c}" for name in names for c in range(outputs)]
+
+
+# Everything is a pure number: labels are ±1 or 0 and 1, and f is on their scale.
+ON_SCALE_OF_LABELS = "scale of the labels"
+ON_SCALE_OF_LABELS_SQUARED = "scale of the labels, squared"
+PURE_NUMBER = "1"
+
+# Pattern of the name → long name, in which {0} is what the pattern's group matched; units.
+KNOWN = {
+    r"order_parameter": ("overlap U_1 of path weights, w_1 w_1ᵀ/N_1", PURE_NUMBER),
+    r"order_parameter_layer_(\d+)": ("overlap U_{0} = w_{0} w_{0}ᵀ/N_{0}", PURE_NUMBER),
+    r"order_parameter_trained": ("overlap U_1 of the trained network", PURE_NUMBER),
+    r"readout_order_parameter": ("overlap U_a = a aᵀ/N_a of the readout", PURE_NUMBER),
+    r"predictor": ("network output f(x) on the test set, one draw", ON_SCALE_OF_LABELS),
+    r"predictor_mean": ("posterior mean of f(x)", ON_SCALE_OF_LABELS),
+    r"predictor_variance": ("posterior variance of f(x)", ON_SCALE_OF_LABELS_SQUARED),
+    r"gp_mean": ("mean of f(x) at infinite width", ON_SCALE_OF_LABELS),
+    r"gp_variance": ("variance of f(x) at infinite width", ON_SCALE_OF_LABELS_SQUARED),
+    r"kernel_alignment": ("alignment of kernel and labels, by component", PURE_NUMBER),
+    r"gp_kernel_alignment": ("the same at infinite width", PURE_NUMBER),
+    r"head_score": (
+        "share of |U_1| on paths through the head, relative to the largest",
+        PURE_NUMBER,
+    ),
+    r"head_score_trained": ("head score of the trained network", PURE_NUMBER),
+    r"accuracy_(\w+)": ("share of test examples classified correctly: {0}", PURE_NUMBER),
+    r"action": ("action at the saddle point", PURE_NUMBER),
+    r"log_evidence": ("ln p(y), Laplace's form at the saddle point", PURE_NUMBER),
+    r"log_evidence_gp": ("ln p(y) at infinite width", PURE_NUMBER),
+    r"gradient_norm": ("norm of the gradient of the action", PURE_NUMBER),
+    r"smallest_hessian_eigenvalue": ("smallest eigenvalue of the action's Hessian", PURE_NUMBER),
+    r"start_disagreement": ("largest coordinate difference between starting points", PURE_NUMBER),
+    r"participation_ratio": ("number of paths that U_1 uses", PURE_NUMBER),
+    r"off_diagonal_share": ("share of U_1 off its diagonal", PURE_NUMBER),
+    r"temperature": ("temperature, the variance of the likelihood", ON_SCALE_OF_LABELS_SQUARED),
+    r"prior_variances": ("prior variances of the weights", PURE_NUMBER),
+    r"labels_test|labels|y": ("labels", ON_SCALE_OF_LABELS),
+    r"V_(\d+)|a": ("weights", PURE_NUMBER),
+    r"lp": ("log posterior density, up to a constant", PURE_NUMBER),
+    r"energy": ("Hamiltonian", PURE_NUMBER),
+    r"acceptance_rate": ("mean acceptance probability of the trajectory", PURE_NUMBER),
+    r"n_steps": ("leapfrog steps of the draw", PURE_NUMBER),
+    r"step_size": ("leapfrog step size", PURE_NUMBER),
+}
+COORDINATES = {
+    r"path_?": "attention path",
+    r"path_layer_(\d+)_?": "attention path from layer {0} on",
+    r"test_example": "test example",
+    r"validation_example": "validation example",
+    r"chain": "Markov chain",
+    r"draw": "draw within the chain",
+    r"component": "eigenvector of the kernel, largest eigenvalue first",
+    r"layer": "attention layer, from the inputs up",
+    r"head": "head within its layer",
+    r"output_?": "output of the network",
+}
+
+
+def with_long_names(table: xr.Dataset) -> xr.Dataset:
+    """The table, its variables and coordinates with `long_name`, its variables with `units`."""
+    table = table.copy()
+    for name, variable in table.data_vars.items():
+        for pattern, (words, units) in KNOWN.items():
+            match = re.fullmatch(pattern, str(name))
+            if match:
+                variable.attrs |= {"long_name": words.format(*match.groups()), "units": units}
+    for name, coordinate in table.coords.items():
+        for pattern, words in COORDINATES.items():
+            match = re.fullmatch(pattern, str(name))
+            if match:
+                coordinate.attrs["long_name"] = words.format(*match.groups())
+    return table

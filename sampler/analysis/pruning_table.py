@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from sampler.analysis.rank_correlation import rank_correlation
+from sampler.analysis.estimate import rank_correlation
 from sampler.transformer.pruning import Head, PrunedNetworks
-from theory.accuracy import binomial_error
+from theory.observables import binomial_error
 
 
 def pruning_table(

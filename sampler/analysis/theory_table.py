@@ -1,20 +1,22 @@
-"""What the theory predicts for a problem, as one labelled table (`theory.nc`)."""
+"""Everything the theory says of a problem, as one labelled table."""
+
+import math
 
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.evidence import evidence_columns
 from sampler.analysis.labels import (
     label,
     order_parameter_dimensions,
     predictor_dimensions,
     squeeze_output,
+    with_long_names,
 )
-from sampler.analysis.long_names import with_long_names
-from sampler.analysis.trained_columns import trained_columns
 from sampler.analysis.validation import validation_columns, validation_of_subnetworks
+from sampler.posterior.hyper_parameters import OBSERVED
 from sampler.problem import Problem
+from sampler.transformer.pruning import trained_overlap, trained_predictor
 from theory import (
     AttentionPaths,
     OrderParameters,
@@ -22,16 +24,81 @@ from theory import (
     SaddlePoint,
     diagonal_only,
     equal_diagonal,
-    head_scores,
-    kernel_alignment,
     off_diagonal_share,
     participation_ratio,
     path_alignment,
     predict,
-    sub_network,
 )
-from theory.accuracy import accuracy
-from theory.redundancy import mean_alignment_of_others
+from theory import energy as sub_network
+from theory import observables as head_scores
+from theory import observables as kernel_alignment
+from theory.evidence import is_regular, log_evidence_at_saddle
+from theory.observables import accuracy, mean_alignment_of_others
+from theory.saddle_point import is_dense
+
+
+def trained_columns(problem: Problem) -> dict:
+    """U_GD, its head scores, and accuracies on the test set of trained network and pixels."""
+    columns: dict = {}
+    if problem.nearest_neighbour is not None and problem.labels_test is not None:
+        right = 0.5 + 0.5 * problem.nearest_neighbour * problem.labels_test[:, 0]
+        columns["accuracy_nearest_neighbour"] = ((), right.mean())
+    if problem.trained is not None:
+        overlap = trained_overlap(problem.trained)
+        predictions = trained_predictor(problem.trained, problem.attended_test)
+        columns["order_parameter_trained"] = (("path", "path_"), overlap)
+        columns["head_score_trained"] = (
+            ("layer", "head"),
+            head_scores(overlap, AttentionPaths(problem.trained.heads)),
+        )
+        columns["accuracy_trained"] = ((), accuracy(predictions, problem.labels_test))
+    return columns
+
+
+def evidence_columns(problem: Problem, saddle_point: SaddlePoint) -> dict:
+    """Columns `log_evidence` and `log_evidence_gp` of the table of the theory.
+
+    Laplace's form is NaN where it does not exist: without a minimum of the action, in layers
+    narrower than their order parameter, and for a Hessian too large to be factorised.
+    """
+    learning = problem.learning
+    exists = saddle_point.converged and is_regular(learning.architecture)
+    known = exists and is_dense(learning.architecture)
+    laplace = log_evidence_at_saddle(learning, saddle_point) if known else float("nan")
+    limit = OrderParameters.gp_limit(learning.architecture)
+    energy = float(learning.energy(limit.factors[0]))
+    gp = -0.5 * (energy + learning.labels.size * math.log(2.0 * math.pi))
+    return {"log_evidence": ((), laplace), "log_evidence_gp": ((), gp)}
+
+
+def evidence_comparison(theory: xr.Dataset | None, tree: xr.DataTree) -> dict:
+    """What `comparison.json` says of ln p(y); None for whatever is not known.
+
+    The sampled one is exact at this width up to its Monte Carlo error, and has its `method`.
+    """
+    attributes = tree["sample_stats"].attrs
+    sampled = None
+    if "log_evidence" in attributes:
+        sampled = {
+            "value": float(attributes["log_evidence"]),
+            "mcse": float(attributes["log_evidence_error"]),
+            "method": str(attributes.get("log_evidence_method", "importance")),
+            "trusted": bool(attributes.get("log_evidence_trusted", 1)),
+        }
+    if any(name in tree["posterior"] for name in OBSERVED):
+        # The samples' evidence is averaged over hyper-parameters, the theory's is at given ones.
+        theory = None
+    return {
+        "theory": known(theory, "log_evidence"),
+        "gp": known(theory, "log_evidence_gp"),
+        "sampled": sampled,
+    }
+
+
+def known(theory: xr.Dataset | None, name: str) -> float | None:
+    """A number of the table of the theory, None where there is none."""
+    value = float(theory[name]) if theory is not None and name in theory else math.nan
+    return value if np.isfinite(value) else None
 
 
 def theory_table(

@@ -1,10 +1,38 @@
-"""Drawings of characters: what every source of images becomes."""
+"""Drawings of characters: sizes, labelled images, selections."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32, Int
+from jaxtyping import Float, Float32, Int
+from numpy.lib.npyio import NpzFile
+
+from sampler.errors import ABSENT, InputError
+from sampler.recipes.task_sections import SIDE
+from sampler.storage.run_directory import open_npz, read_array
+
+
+def resizing_matrix(source: int, target: int) -> Float[np.ndarray, "target source"]:
+    """Weights of source pixels in each target pixel; rows sum to 1.
+
+    A triangle around the centre of the target pixel, whose half-width is the larger of the two
+    pixel sizes: linear interpolation when enlarging, an average over what is covered otherwise.
+    """
+    scale = source / target
+    centres = (np.arange(target) + 0.5) * scale - 0.5
+    distance = np.abs(np.arange(source) - centres[:, None]) / max(scale, 1.0)
+    weights = np.maximum(0.0, 1.0 - distance)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def resize(
+    images: Float[np.ndarray, "drawing row column"], side: int
+) -> Float32[np.ndarray, "drawing side side"]:
+    """Square images of `side` pixels a side."""
+    rows = resizing_matrix(images.shape[1], side)
+    columns = resizing_matrix(images.shape[2], side)
+    return (rows @ images @ columns.T).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -60,3 +88,53 @@ def with_rotations(drawings: Drawings) -> Drawings:
         tuple(f"{name}{suffix}" for suffix in suffixes for name in drawings.names),
         np.tile(drawings.counts, 4),
     )
+
+
+def read_digits() -> Drawings:
+    """Handwritten digits, 8 × 8 pixels, which come with scikit-learn: ten characters "0" … "9"."""
+    from sklearn.datasets import load_digits  # only here: it takes a second
+
+    digits = load_digits()
+    images = resize(digits.images / 16.0, SIDE)
+    return sort_drawings(images, [str(digit) for digit in digits.target])
+
+
+def read_labelled_images(path: Path) -> Drawings:
+    """Images from an .npz file, any size, the label of an image being its character.
+
+    images  [drawing, row, column], ink bright: booleans, whole numbers 0 … 255, or 0.0 … 1.0
+    labels  [drawing], whole numbers or text
+
+    Raises InputError for a file or an array that cannot be used.
+    """
+    with open_npz(path, "task.images") as stored:
+        images, labels = (required_array(stored, key) for key in ("images", "labels"))
+    if labels.ndim != 1 or labels.dtype.kind not in "iuU" or images.shape[:1] != labels.shape:
+        raise InputError(
+            "labels",
+            f"{labels.dtype} {labels.shape}",
+            f"give a whole number or a word for each of the {len(images)} images",
+        )
+    return sort_drawings(resize(brightness(images), SIDE), [str(label) for label in labels])
+
+
+def required_array(stored: NpzFile, key: str) -> np.ndarray:
+    if key not in stored.files:
+        raise InputError(key, ABSENT, "this array is required; add it to the .npz file")
+    return np.atleast_1d(read_array(stored, key, "store a plain array again"))
+
+
+def brightness(images: np.ndarray) -> np.ndarray:
+    """Images as numbers from 0 to 1, [drawing, row, column]."""
+    if images.ndim != 3 or images.size == 0:
+        raise InputError("images", images.shape, "the shape must be [drawing, row, column]")
+    kind = images.dtype.kind
+    if kind not in "buif":
+        raise InputError("images", str(images.dtype), "store booleans, whole numbers or floats")
+    values = images.astype(np.float64) / (255.0 if kind in "ui" else 1.0)
+    outside = ~((values >= 0.0) & (values <= 1.0))
+    if outside.any():
+        place = tuple(int(index) for index in np.argwhere(outside)[0])
+        limits = "0 … 255" if kind in "ui" else "0.0 … 1.0"
+        raise InputError(f"images{list(place)}", images[place].item(), f"must lie in {limits}")
+    return values

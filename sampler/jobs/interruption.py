@@ -1,18 +1,57 @@
-"""Being asked to stop: the chunk in work is finished and saved, then the program leaves.
+"""Signals that ask a command to stop.
+
+Python runs its signal handlers between two of its own steps, and a compilation is one step of many
+seconds. What the system tells of a signal at once, in a pipe, another thread reads meanwhile.
 
 Ctrl-C does not wait for the chunk. Python raises it wherever it is, and where that is inside a
 callback or a library that clears errors, it is lost: it is then raised again, at once or after the
 chunk.
 """
 
+import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-from sampler.errors import RequeueError
-from sampler.jobs.second_signal import second_signal_ends
+from sampler.errors import ExitCode, RequeueError
+
+MESSAGE = "{name} received for the second time: what was saved is kept; use `resume`\n"
+
+
+@contextmanager
+def second_signal_ends(signals: Collection[signal.Signals]) -> Iterator[None]:
+    """Inside, a second one of the signals ends the process; to be used in the main thread.
+
+    Every file is complete under its name at any moment, so that nothing but the chunk in work is
+    lost. The exit code is that of a first signal that was heard.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    watcher = threading.Thread(target=end_at_second, args=(reader, signals), daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(writer)
+        watcher.join()
+
+
+def end_at_second(reader: int, signals: Collection[signal.Signals]) -> None:
+    """Read the numbers of signals until the pipe is closed, or until the second that counts."""
+    heard = 0
+    with os.fdopen(reader, "rb", buffering=0) as numbers:
+        while number := numbers.read(1):
+            heard += number[0] in signals
+            if heard == 2:
+                try:
+                    os.write(2, MESSAGE.format(name=signal.Signals(number[0]).name).encode())
+                finally:  # even where nobody reads stderr any more
+                    os._exit(ExitCode.REQUEUE)
+
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 # By then a callback that lost an interrupt has come to its end.

@@ -1,9 +1,55 @@
-"""Progress of a sampling job: every chunk, as it comes."""
+"""What a running job shows."""
+
+import logging
+import sys
+import time
 
 import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
 
 from sampler.mcmc.chunks import Chunk
-from sampler.progress_display import ProgressDisplay
+from sampler.transformer.training import TrainingState
+
+LOG = logging.getLogger("attention_posterior")
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class ProgressDisplay:
+    """Shows how far each phase of a job is."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._live = sys.stderr.isatty()
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.completed}/{task.total} {task.fields[text]}"),
+            console=self._console,
+            disable=not self._live,
+        )
+        self._tasks: dict[str, int] = {}
+        self._last_line = 0.0
+
+    def __enter__(self) -> "ProgressDisplay":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._bar.stop()
+
+    def show(self, phase: str, done: int, total: int, text: str) -> None:
+        """Move the bar of a phase; write a line if it is time for one, or if this is its end."""
+        if phase not in self._tasks:
+            self._tasks[phase] = self._bar.add_task(phase, total=total, text="")
+        self._bar.update(self._tasks[phase], completed=done, text=text)
+        now = time.monotonic()
+        if done == total or now - self._last_line > SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            line = f"{phase} {done}/{total} {text}"
+            LOG.info(line)
+            if not self._live:
+                print(line, file=sys.stderr, flush=True)
 
 
 class SamplingProgress(ProgressDisplay):
@@ -31,3 +77,39 @@ class SamplingProgress(ProgressDisplay):
             f"{self._divergences[chunk.phase]} divergences, "
             f"{np.mean(statistics['n_steps']):.0f} leapfrog steps per draw"
         )
+
+
+RECENT = 100
+
+
+class TrainingProgress(ProgressDisplay):
+    """Shows the state after every chunk of steps."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self._steps = steps
+        self._from: tuple[float, int] | None = None
+
+    def __call__(self, state: TrainingState) -> None:
+        self.show("training", state.step, self._steps, self.describe(state))
+
+    def describe(self, state: TrainingState) -> str:
+        """Rate, loss of the last hundred steps, and the latest and the best validation."""
+        now = time.monotonic()
+        # The first chunk is compiled: its rate says nothing about the others.
+        start, first = self._from = self._from or (now, state.step)
+        parts = []
+        if state.step > first:
+            rate = (now - start) / (state.step - first)
+            left = rate * (self._steps - state.step)
+            parts.append(f"{left:.0f} s left, {1000 * rate:.1f} ms per step")
+        # A validation takes the losses before it into its point of the curve.
+        losses = state.losses[-RECENT:] or (state.curve[-1]["training_loss"],)
+        parts.append(f"loss {sum(losses) / len(losses):.3f}")
+        if state.curve:
+            latest, best = state.curve[-1], state.best_point
+            parts.append(
+                f"validation accuracy {latest['validation_accuracy']:.3f}, best "
+                f"{best['validation_accuracy']:.3f} at step {best['step']}"
+            )
+        return ", ".join(parts)

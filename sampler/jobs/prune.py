@@ -6,12 +6,12 @@ import numpy as np
 
 from sampler.analysis.pruning_table import pruning_table
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.written import written_text
-from sampler.presentation.pruning import draw_pruning_figures, pruning_text
+from sampler.jobs.run import written_text
+from sampler.presentation.figures.pruning import draw_pruning_figures, pruning_text
 from sampler.problem import Problem, make_problem
 from sampler.recipes.recipe import Recipe
-from sampler.storage.json_file import read_json, write_json
 from sampler.storage.results import COMPARISON_FILE, read_theory
+from sampler.storage.run_directory import read_json, write_json
 from sampler.tasks.task import Task
 from sampler.transformer.pruning import PrunedNetworks
 

@@ -12,11 +12,10 @@ from sampler.errors import ExitCode, InputError
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.run import work
 from sampler.recipes.recipe import Recipe
-from sampler.storage.claim import claim_directory
-from sampler.storage.fingerprint import fingerprint
-from sampler.storage.json_file import write_json
 from sampler.storage.lock import locked
+from sampler.storage.manifest import claim_directory, fingerprint
 from sampler.storage.results import DRAWS_FILE, THEORY_FILE, read_draws, read_theory
+from sampler.storage.run_directory import write_json
 from sampler.tasks.task import Task
 
 REPRODUCTION_FOLDER = "reproduction"

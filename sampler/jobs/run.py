@@ -9,44 +9,61 @@ from functools import cached_property
 from pathlib import Path
 
 from sampler.errors import ExitCode
-from sampler.jobs.chain_keeper import ChainKeeper
-from sampler.jobs.finite_size_table import write_finite_size
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.seed_averages import write_seed_averages
-from sampler.jobs.select_point import chosen_points
-from sampler.jobs.stages import (
-    compare_stage,
-    diagnose_stage,
-    sample_stage,
-    solve_stage,
+from sampler.jobs.keeper import ChainKeeper
+from sampler.jobs.selection import chosen_points
+from sampler.jobs.stages import compare_stage, diagnose_stage, sample_stage, solve_stage
+from sampler.jobs.sweep_tables import (
+    write_finite_size,
+    write_seed_averages,
+    write_sweep_dataset,
+    write_sweep_table,
 )
-from sampler.jobs.sweep_dataset import write_sweep_dataset
-from sampler.jobs.sweep_table import write_sweep_table
-from sampler.jobs.written import written_text
-from sampler.presentation.stored_run import has_results
-from sampler.presentation.summary import (
-    comparison_text,
-    diagnostics_text,
-    theory_text,
-)
+from sampler.presentation.summary import comparison_text, diagnostics_text, theory_text
 from sampler.problem import AnyProblem, make_problem
 from sampler.recipes.recipe import Recipe, load_recipe
-from sampler.storage.claim import claim_directory
-from sampler.storage.fingerprint import fingerprint
 from sampler.storage.lock import locked
-from sampler.storage.log import log_to
-from sampler.storage.manifest import finish_command, finished_code, read_manifest, record_stage
-from sampler.storage.point_directory import point_directory
+from sampler.storage.manifest import (
+    claim_directory,
+    fingerprint,
+    finish_command,
+    finished_code,
+    read_manifest,
+    record_stage,
+)
 from sampler.storage.results import (
     COMPARISON_FILE,
     DRAWS_FILE,
     THEORY_FILE,
+    has_results,
     read_draws,
     read_theory,
 )
-from sampler.storage.run_directory import CHECKPOINT_FOLDER, RECIPE_FILE, remove_unfinished
+from sampler.storage.run_directory import (
+    CHECKPOINT_FOLDER,
+    RECIPE_FILE,
+    log_to,
+    point_directory,
+    remove_unfinished,
+)
 from sampler.tasks.make import make_task
 from sampler.tasks.task import Task
+
+FIGURES = (".png", ".svg")
+
+
+def written_text(paths: Sequence[Path]) -> str:
+    """Figures by name, their formats together, then every other file by its path."""
+    drawn: dict[Path, dict[str, None]] = {}
+    others = []
+    for path in paths:
+        if path.suffix in FIGURES:
+            drawn.setdefault(path.parent, {})[path.stem] = None
+        else:
+            others.append(f"{path.stem}: {path}")
+    lines = [f"figures in {folder}: {', '.join(names)}" for folder, names in drawn.items()]
+    return "\n".join(lines + others)
+
 
 LOG = logging.getLogger("attention_posterior")
 
@@ -198,7 +215,7 @@ def diagnose(directory: Path) -> ExitCode:
 
 def figures(directory: Path) -> ExitCode:
     """Draw the figures of a run or of a sweep from its stored results."""
-    from sampler.presentation.figures import draw_run_figures, draw_sweep_figures
+    from sampler.presentation.figures.draw import draw_run_figures, draw_sweep_figures
 
     swept = load_recipe(directory / RECIPE_FILE).sweep
     draw = draw_sweep_figures if swept else draw_run_figures

@@ -9,19 +9,27 @@ from pathlib import Path
 import jax
 
 from sampler.errors import ExitCode, InputError
-from sampler.images.character_splits import CharacterSplits
+from sampler.images.sources import CharacterSplits
 from sampler.jobs.interruption import Interruption
+from sampler.jobs.progress import TrainingProgress
 from sampler.recipes.training_recipe import TRAIN, TrainingRecipe
-from sampler.storage.json_file import write_atomically, write_json
-from sampler.storage.log import log_to
 from sampler.storage.manifest import finish_command, finished_code, record_stage
-from sampler.storage.run_directory import CHECKPOINT_FOLDER, remove_unfinished
-from sampler.transformer.checkpoint import load_training, save_training
+from sampler.storage.run_directory import (
+    CHECKPOINT_FOLDER,
+    log_to,
+    remove_unfinished,
+    write_atomically,
+    write_json,
+)
+from sampler.transformer.evaluation import draw_embedding, summary_text, training_summary
 from sampler.transformer.model_file import MODEL_FILE, TrainedModel, write_model
-from sampler.transformer.progress import TrainingProgress
-from sampler.transformer.summary import summary_text, training_summary
-from sampler.transformer.training import TrainingState, initial_state, train
-from sampler.transformer.training_data import draw_embedding
+from sampler.transformer.training import (
+    TrainingState,
+    initial_state,
+    load_training,
+    save_training,
+    train,
+)
 
 CURVE_FILE, SUMMARY_FILE = "learning_curve.csv", "training_summary.json"
 

@@ -1,4 +1,4 @@
-"""Chains advanced in chunks: warm-up and draws, each chunk handed to a callback.
+"""Chains advanced in chunks that can be stored and gone on from.
 
 Knows no task and no file. One compiled function serves every chunk, whatever its length, so memory
 stays bounded, progress is visible, and stopping between chunks loses nothing.
@@ -7,18 +7,143 @@ stays bounded, progress is visible, and stopping between chunks loses nothing.
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as Axes
 
-from sampler.mcmc.kernel import for_every_chain, make_kernel, start_chains
-from sampler.mcmc.settings import ChainSettings
-from sampler.mcmc.sharing import place_chains, share_chains
-from sampler.mcmc.snapshot import Snapshot, restored_state, state_arrays
-from sampler.posterior.space import SampledSpace
+from sampler.mcmc.algorithm import ChainSettings, for_every_chain, make_kernel, start_chains
+from sampler.posterior.density import SampledSpace
+
+BY_CHAIN, IN_BUFFERS, EVERYWHERE = Axes("chain"), Axes(None, "chain"), Axes()
+
+
+def devices_for(chains: int) -> list:
+    """As many devices as divide the chains evenly.
+
+    A processor is one device, unless XLA_FLAGS divides it into several.
+    """
+    devices = jax.devices()
+    count = max(n for n in range(1, len(devices) + 1) if chains % n == 0)
+    return devices[:count]
+
+
+def chain_mesh(chains: int) -> Mesh:
+    """The devices that share these chains, along one axis."""
+    return Mesh(np.array(devices_for(chains)), ("chain",))
+
+
+def place_chains(state, chain_keys, data, chains: int):
+    """Put state and keys where their chains are advanced, and data everywhere.
+
+    Done once before the first chunk: arguments that moved between chunks would compile it again.
+    """
+    mesh = chain_mesh(chains)
+
+    def put(tree, axes):
+        where = NamedSharding(mesh, axes) if mesh.size > 1 else mesh.devices.item()
+        return jax.device_put(jax.tree.map(_strongly_typed, tree), where)
+
+    return put(state, BY_CHAIN), put(chain_keys, BY_CHAIN), put(data, EVERYWHERE)
+
+
+def share_chains(advance: Callable, chains: int) -> Callable:
+    """Compile `advance(thinning, state, chain keys, first, length, arguments, observed)`.
+
+    State and keys are split along their leading chain axis, buffers [row, chain, …] along their
+    second; there is no communication inside, so trees of different depth on two devices do not
+    wait for each other. The same seed and the same number of devices give the same draws.
+    """
+    mesh = chain_mesh(chains)
+
+    @cache
+    def compiled(thinning: int) -> Callable:
+        def local(*arguments):
+            return advance(thinning, *arguments)
+
+        if mesh.size == 1:
+            return jax.jit(local)
+        return jax.jit(
+            jax.shard_map(
+                local,
+                mesh=mesh,
+                in_specs=(BY_CHAIN, BY_CHAIN, EVERYWHERE, EVERYWHERE, EVERYWHERE, EVERYWHERE),
+                out_specs=(BY_CHAIN, IN_BUFFERS, IN_BUFFERS),
+                check_vma=False,
+            )
+        )
+
+    return lambda thinning, *arguments: compiled(thinning)(*arguments)
+
+
+def _strongly_typed(leaf):
+    """A leaf whose type no longer depends on what it meets (a weak one changes between chunks)."""
+    if isinstance(leaf, jax.Array) and not getattr(leaf, "weak_type", False):
+        return leaf
+    return jnp.asarray(leaf, jnp.asarray(leaf).dtype)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Where the chains stand after `done` steps of a phase.
+
+    phase   "warmup" or "draws"
+    arrays  every leaf of the sampler's state by its path, random keys as their data
+    """
+
+    phase: str
+    done: int
+    arrays: Mapping[str, np.ndarray]
+
+
+class SnapshotMismatch(Exception):
+    """A snapshot does not belong to these chains; the text names what differs."""
+
+
+def state_arrays(state) -> dict[str, np.ndarray]:
+    """Every leaf of a sampler state, by its path in the tree."""
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    return {jax.tree_util.keystr(path): np.asarray(_data(leaf)) for path, leaf in leaves}
+
+
+def restored_state(arrays: Mapping[str, np.ndarray], like):
+    """The state whose leaves are these arrays; `like` is a state of the same chains.
+
+    Raises SnapshotMismatch unless names, shapes and dtypes agree.
+    """
+    paths, tree = jax.tree_util.tree_flatten_with_path(like)
+    expected = {jax.tree_util.keystr(path): leaf for path, leaf in paths}
+    if set(expected) != set(arrays):
+        odd = sorted(set(expected) ^ set(arrays))[0]
+        raise SnapshotMismatch(f"{odd} is in one of the two states only")
+    return jax.tree_util.tree_unflatten(
+        tree, [_restored(name, arrays[name], leaf) for name, leaf in expected.items()]
+    )
+
+
+def _data(leaf):
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+def _is_key(leaf) -> bool:
+    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _restored(name: str, values: np.ndarray, leaf):
+    stored = jax.eval_shape(_data, leaf)
+    if (values.shape, values.dtype) != (stored.shape, stored.dtype):
+        raise SnapshotMismatch(
+            f"{name} is {values.dtype}{list(values.shape)}, "
+            f"these chains have {stored.dtype}{list(stored.shape)}"
+        )
+    if _is_key(leaf):
+        return jax.random.wrap_key_data(values, impl=jax.random.key_impl(leaf))
+    return jax.numpy.asarray(values)
+
 
 # A chunk holds at most this many draws per chain and bytes in all, and lasts about this long.
 CHUNK_DRAWS = 64

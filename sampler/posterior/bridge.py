@@ -19,11 +19,16 @@ from jaxtyping import Float
 from scipy.optimize import brentq
 from scipy.special import expit, log_expit, logsumexp
 
-from sampler.posterior.batched_density import batched_log_density, energy_for_batches
-from sampler.posterior.hessian_limit import refuse_without_hessian
-from sampler.posterior.importance_proposal import Proposal, refit, single
-from sampler.posterior.mode import Mode, find_mode, unflatten_of
-from theory.learning_problem import LearningProblem
+from sampler.posterior.importance import Proposal, refit, single
+from sampler.posterior.mode import (
+    Mode,
+    batched_log_density,
+    energy_for_batches,
+    find_mode,
+    unflatten_of,
+)
+from sampler.recipes.validation import refuse_without_hessian
+from theory.energy import LearningProblem
 
 AXES = {"chain_axis": 0, "draw_axis": 1}
 # A half of the draws is fitted, the other half bridged: fewer leave nothing to estimate errors by.

@@ -14,11 +14,9 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
-from sampler.posterior.space import Position
-from theory.architecture import Architecture
-from theory.energy import LabelEnergy
-from theory.hyper_priors import HyperPriors
-from theory.learning_problem import LearningProblem
+from sampler.posterior.density import Position
+from theory.architecture import Architecture, HyperPriors
+from theory.energy import LabelEnergy, LearningProblem
 
 TEMPERATURE, VARIANCES = "log_temperature_ratio", "log_variance_ratios"
 OBSERVED = ("temperature", "prior_variances")

@@ -1,4 +1,4 @@
-"""Exact draws of all network weights from draws of the order parameters.
+"""All weights drawn back, exactly, from draws of the order parameters.
 
 Given the Bartlett matrices B_l of a draw, all weights are drawn from their conditional posterior:
 no chain, no approximation. Together they are draws from p(weights | data), with the overlaps U_l
@@ -22,15 +22,19 @@ from sampler.posterior.hyper_parameters import (
     network_scale,
     weights_at,
 )
-from sampler.posterior.input_weights import draw_input_weights
-from sampler.posterior.order_parameter_model import bartlett_matrices_at
-from sampler.posterior.orthonormal_rows import orthonormal_rows
-from sampler.posterior.side_by_side import side_by_side
-from sampler.posterior.standard_normals import standard_normals
-from sampler.posterior.wishart_chain import bartlett_shapes, chain_factors
+from sampler.posterior.order_parameters import bartlett_matrices_at, bartlett_shapes, chain_factors
+from sampler.posterior.weights import draw_input_weights, orthonormal_rows, standard_normals
 from theory.architecture import Architecture
-from theory.energy import LabelEnergy
-from theory.learning_problem import LearningProblem
+from theory.energy import LabelEnergy, LearningProblem
+
+
+def side_by_side(most: int) -> int | None:
+    """`most` where batches pay; None, one after the other, on a processor.
+
+    There a batch of factorisations or triangular solves gains nothing over one after the other.
+    """
+    return None if jax.default_backend() == "cpu" else most
+
 
 MEMORY_LIMIT = 2 * 2**30
 # Draws are made side by side while their arrays fit into this many bytes.

@@ -1,11 +1,16 @@
-"""Recipes: a TOML file read, changed from the command line, validated and frozen."""
+"""Recipes: what a TOML file asks for, validated, with every default in place.
+
+Values are TOML, separated by commas that stand outside of brackets and quotation marks; a single
+word needs no quotation marks. A:B is the range of whole numbers A, A+1, …, B−1, and A:B:STEP every
+STEP-th of them.
+"""
 
 import hashlib
 import itertools
 import json
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,9 +18,6 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
 from sampler.errors import InputError, one_line
-from sampler.recipes.digits_section import DigitsSection
-from sampler.recipes.network_fit import check_network, check_sampler_fits
-from sampler.recipes.recipe_problems import recipe_error
 from sampler.recipes.sections import (
     ArraysSection,
     AttentionSection,
@@ -28,8 +30,59 @@ from sampler.recipes.sections import (
     Section,
     TheorySection,
 )
-from sampler.recipes.time_series_section import DEFAULT_LAG, SeriesArchiveSection, TimeSeriesSection
-from sampler.recipes.toml_text import toml_text, toml_value
+from sampler.recipes.task_sections import (
+    DEFAULT_LAG,
+    DigitsSection,
+    SeriesArchiveSection,
+    TimeSeriesSection,
+)
+from sampler.recipes.validation import check_network, check_sampler_fits, recipe_error
+
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def toml_text(settings: Mapping[str, Any]) -> str:
+    """TOML of nested mappings, lists, text, numbers and booleans.
+
+    A mapping at the top level becomes a table, a deeper one an inline table. Keys whose value
+    is None are left out: TOML has no such value. Raises TypeError for any other type.
+    """
+    kept = {key: value for key, value in settings.items() if value is not None}
+    lines = [
+        f"{toml_key(key)} = {toml_value(value)}"
+        for key, value in kept.items()
+        if not isinstance(value, Mapping)
+    ]
+    for key, table in kept.items():
+        if isinstance(table, Mapping):
+            lines += ["", f"[{toml_key(key)}]"]
+            lines += [
+                f"{toml_key(inner)} = {toml_value(value)}"
+                for inner, value in table.items()
+                if value is not None
+            ]
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def toml_key(key: str) -> str:
+    return key if BARE_KEY.fullmatch(key) else toml_value(key)
+
+
+def toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)  # the shortest text that gives the same number back
+    if isinstance(value, str):
+        # JSON's escapes are TOML's, but for the delete character, which JSON leaves as it is.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
+    if isinstance(value, Mapping):
+        kept = {key: item for key, item in value.items() if item is not None}
+        pairs = (f"{toml_key(key)} = {toml_value(item)}" for key, item in kept.items())
+        return "{" + ", ".join(pairs) + "}"
+    raise TypeError(f"TOML has no value for {type(value).__name__} {value!r}")
 
 
 def series_source(task: Any) -> str:
@@ -312,3 +365,59 @@ def known_keys(settings: dict[str, Any]) -> list[str]:
     for name, section in sections.items():
         keys += [f"{name}.{field}" for field in section.model_fields]
     return keys
+
+
+RANGE = re.compile(r"([+-]?\d+):([+-]?\d+)(?::([+-]?\d+))?")
+LONGEST_RANGE = 100_000
+
+
+def sweep_override(over: str) -> str:
+    """The override of a recipe, `sweep.KEY=[…]`, that `--over KEY=V1,V2,…` stands for."""
+    key, equals, text = (part.strip() for part in over.partition("="))
+    if not equals or not re.fullmatch(r"[\w-]+(\.[\w-]+)*", key):
+        raise InputError("--over", over, "use KEY=V1,V2, as in network.widths=10,100")
+    values = [value for item in split_values(text) for value in item_values(key, item)]
+    if not values:
+        raise InputError(f"--over {key}", text, "is empty; give at least one value")
+    return f"sweep.{key}={toml_value(values)}"
+
+
+def split_values(text: str) -> list[str]:
+    """Split at the commas outside of brackets and quotation marks."""
+    items, depth, quote = [""], 0, ""
+    for position, character in enumerate(text):
+        escaped = quote == '"' and text[position - 1] == "\\"
+        if quote:
+            quote = "" if character == quote and not escaped else quote
+        elif character in "\"'":
+            quote = character
+        elif character in "[{":
+            depth += 1
+        elif character in "]}":
+            depth -= 1
+        elif character == "," and depth == 0:
+            items.append("")
+            continue
+        items[-1] += character
+    return [item.strip() for item in items]
+
+
+def item_values(key: str, item: str) -> list[Any]:
+    """The value that one item stands for, or the values of its range."""
+    found = RANGE.fullmatch(item)
+    if found is None:
+        try:
+            return [parse_override(f"{key}={item}")[1]]
+        except InputError as problem:
+            raise InputError(f"--over {key}", item, problem.remedy) from None
+    start, stop, step = int(found[1]), int(found[2]), int(found[3] or 1)
+    if step == 0:
+        raise InputError(f"--over {key}", item, "the step of a range must not be 0")
+    values = range(start, stop, step)
+    if not 0 < len(values) <= LONGEST_RANGE:
+        raise InputError(
+            f"--over {key}",
+            item,
+            f"a range has from 1 to {LONGEST_RANGE} numbers; 0:3 stands for 0, 1, 2",
+        )
+    return list(values)

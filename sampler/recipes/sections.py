@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from sampler.attention.forms.choice import forms_by_head, read_forms
+from sampler.attention.layers import forms_by_head, read_forms
 from sampler.errors import InputError, shortened
 
 Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]

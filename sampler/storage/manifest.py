@@ -1,4 +1,4 @@
-"""Where results came from and how far they are: `manifest.json`."""
+"""What a run directory says of the run in it, and who may go on with it."""
 
 import os
 import platform
@@ -6,18 +6,95 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any, get_args
 
 from sampler import __version__
 from sampler.errors import ExitCode, InputError
-from sampler.recipes.recipe import Recipe
-from sampler.recipes.training_recipe import TrainingRecipe
-from sampler.storage.fingerprint import differences
-from sampler.storage.json_file import read_json, write_json
-from sampler.storage.schema import SCHEMA_VERSION, check_schema
+from sampler.recipes.recipe import Recipe, flattened
+from sampler.recipes.sections import Section
+from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
+from sampler.storage.lock import LOCK_FILE
+from sampler.storage.run_directory import (
+    LOG_FILE,
+    RECIPE_FILE,
+    SCHEMA_VERSION,
+    UNFINISHED,
+    check_schema,
+    read_json,
+    write_json,
+    write_whole,
+)
+
+# Settings that may change between a run and its continuation: they change no draw.
+FREE = (
+    "sampler.draws", "sampler.checkpoint_seconds", "training.checkpoint_seconds", "sweep",
+)  # fmt: skip
+
+
+def fingerprint(recipe: Recipe | TrainingRecipe, data: str) -> dict:
+    """Settings, checksum of the data, and the version of program and results, as JSON has them."""
+    settings = flattened(recipe.model_dump(mode="json"))
+    return {
+        "settings": {key: value for key, value in settings.items() if not is_free(key)},
+        "data": data,
+        "package major version": __version__.split(".")[0],
+        "schema_version": SCHEMA_VERSION,
+    }
+
+
+def is_free(key: str) -> bool:
+    return any(key == free or key.startswith(f"{free}.") for free in FREE)
+
+
+def is_default(key: str, value: object) -> bool:
+    """Whether a dotted key of a recipe has its default."""
+    name, _, setting = key.partition(".")
+    for model in sections_named(name):
+        field = model.model_fields.get(setting)
+        if field is not None and not field.is_required():
+            default = field.get_default(call_default_factory=True)
+            return value == (list(default) if isinstance(default, tuple) else default)
+    return False
+
+
+def sections_named(name: str) -> list[type[Section]]:
+    """The sections that recipes of either kind may have under this name."""
+    fields = [recipe.model_fields.get(name) for recipe in (Recipe, TrainingRecipe)]
+    return [s for field in fields if field is not None for s in sections_in(field.annotation)]
+
+
+def sections_in(annotation: Any) -> Iterator[type[Section]]:
+    """The sections among the alternatives of a type annotation."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        yield annotation
+    for part in get_args(annotation):
+        yield from sections_in(part)
+
+
+def differences(stored: dict, current: dict) -> list[str]:
+    """What differs, `key (then → now)`; empty where one can go on with the other."""
+    found = []
+    for key in sorted({*stored, *current} - {"settings", "data"}):
+        if stored.get(key) != current.get(key):
+            found.append(f"{key} ({stored.get(key)} → {current.get(key)})")
+    one, other = stored.get("settings", {}), current.get("settings", {})
+    for key in sorted({*one, *other}):
+        # A setting that came with a newer version is, by default, what went without saying before.
+        if key not in one and is_default(key, other[key]):
+            continue
+        if one.get(key) != other.get(key):
+            found.append(f"{key} ({one.get(key)} → {other.get(key)})")
+    if stored.get("data") != current.get("data") and not any(
+        entry.startswith(("task.", "attention.", "network.heads")) for entry in found
+    ):
+        found.append("the data")
+    return found
+
 
 MANIFEST_FILE = "manifest.json"
 PACKAGES = (
@@ -153,3 +230,85 @@ def installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+# What a run that was killed while it claimed its directory may have left there.
+BEGINNINGS = {MANIFEST_FILE, LOCK_FILE, LOG_FILE}
+
+
+def claim_directory(
+    directory: Path, recipe: Recipe | TrainingRecipe, command: str, fingerprint: dict
+) -> Path:
+    """Make the directory of this recipe; write down the command, then the resolved recipe.
+
+    A directory that holds results of the same recipe is used again; the sweep may have grown.
+    Raises InputError, leaving nothing behind, if the directory cannot be written or holds anything
+    else.
+    """
+    made = missing_ancestors(directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        refuse_foreign(directory, recipe)
+        begin_command(directory, recipe, command, fingerprint)
+        write_whole(directory / RECIPE_FILE, recipe.to_toml())
+    except (OSError, InputError) as problem:
+        with suppress(OSError):
+            if made:  # of the directory's files only the manifest can be there
+                (directory / MANIFEST_FILE).unlink(missing_ok=True)
+            for folder in made:  # the deepest first; only what was made here
+                folder.rmdir()
+        if isinstance(problem, InputError):
+            raise
+        reason = problem.strerror or str(problem)
+        raise InputError(
+            "--out", str(directory), f"{reason}; choose a directory that can be written"
+        ) from None
+    return directory
+
+
+def refuse_foreign(directory: Path, recipe: Recipe | TrainingRecipe) -> None:
+    """Raise InputError unless the directory is empty or holds a run of this recipe."""
+    names = {path.name for path in directory.iterdir()}
+    if RECIPE_FILE not in names:
+        if any(name not in BEGINNINGS and not name.startswith(UNFINISHED) for name in names):
+            raise InputError(
+                "--out", str(directory), "is neither empty nor a run directory; choose another"
+            )
+        return
+    held = load_any_recipe(directory / RECIPE_FILE)
+    if without_sweep(held) == without_sweep(recipe):
+        return
+    if differ_in_draws(held, recipe):
+        raise InputError(
+            "--out",
+            str(directory),
+            f"holds this run with {held.sampler.draws_per_chain} draws; use `resume DIR`, which "
+            "appends draws with --more, or choose another directory",
+        )
+    raise InputError(
+        "--out", str(directory), "holds a run of another recipe; choose another directory"
+    )
+
+
+def differ_in_draws(held: Recipe | TrainingRecipe, recipe: Recipe | TrainingRecipe) -> bool:
+    """Whether two recipes of runs are the same but for the number of draws."""
+    if not (isinstance(held, Recipe) and isinstance(recipe, Recipe)):
+        return False
+    sampler = held.sampler.model_copy(update={"draws": recipe.sampler.draws})
+    return without_sweep(held.model_copy(update={"sampler": sampler})) == without_sweep(recipe)
+
+
+def without_sweep(recipe: Recipe | TrainingRecipe) -> Recipe | TrainingRecipe:
+    """The recipe alone; a key that is swept has its first value there."""
+    return recipe.model_copy(update={"sweep": {}}) if isinstance(recipe, Recipe) else recipe
+
+
+def missing_ancestors(directory: Path) -> list[Path]:
+    """The directory and those above it that do not exist, the deepest first."""
+    missing = []
+    with suppress(OSError):
+        for folder in (directory, *directory.parents):
+            if folder.exists():
+                break
+            missing.append(folder)
+    return missing

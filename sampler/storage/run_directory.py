@@ -1,13 +1,114 @@
-"""The directory a run writes to: what it is called, how it is found, and how files get there."""
+"""Run directories and the small files in them."""
 
+import json
+import logging
+import math
 import os
+import sys
 import tempfile
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from sampler.errors import InputError
+import numpy as np
+from numpy.lib.npyio import NpzFile
+
+from sampler.errors import InputError, Verbatim
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.training_recipe import TrainingRecipe
+
+LOG = logging.getLogger("attention_posterior")
+LOG_FILE = "run.log"
+
+
+class _LogFile(logging.FileHandler):
+    """A log that cannot be written is said once, and stops nothing."""
+
+    said = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        problem = sys.exc_info()[1]
+        if not self.said:
+            self.said = True
+            print(f"{self.baseFilename} cannot be written: {problem}", file=sys.stderr)
+
+
+@contextmanager
+def log_to(directory: Path) -> Iterator[None]:
+    """Append what is logged to the log of this directory; warnings also go to stderr."""
+    try:
+        handler = _LogFile(directory / LOG_FILE, encoding="utf-8")
+    except OSError as problem:
+        raise InputError(
+            "DIR", str(directory), f"{LOG_FILE} cannot be written: {problem.strerror}"
+        ) from None
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    shown = logging.StreamHandler(sys.stderr)
+    shown.setLevel(logging.WARNING)
+    LOG.setLevel(logging.INFO)
+    LOG.propagate = False
+    for each in (handler, shown):
+        LOG.addHandler(each)
+    try:
+        yield
+    finally:
+        for each in (handler, shown):
+            LOG.removeHandler(each)
+        # Flushing what a full disk did not take would raise once more.
+        try:
+            handler.close()
+        except OSError as problem:
+            print(f"{handler.baseFilename} cannot be written: {problem}", file=sys.stderr)
+
+
+@contextmanager
+def open_npz(path: Path, field: str, remedy: str = "name an .npz file") -> Iterator[NpzFile]:
+    """Open an .npz file that the recipe names under `field`; InputError if it is none."""
+    try:
+        # Opened here: NumPy leaves a file open when it turns out not to be an archive.
+        with path.open("rb") as file:
+            stored = np.load(file, allow_pickle=False)
+            if not isinstance(stored, NpzFile):
+                raise InputError(field, str(path), "must be an .npz file, not one array")
+            yield stored
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise InputError(field, str(path), f"{reason}; {remedy}") from None
+    except (ValueError, EOFError, zipfile.BadZipFile) as problem:
+        raise InputError(
+            field, str(path), f"is not a readable .npz file ({problem}); store it again"
+        ) from None
+
+
+def read_array(stored: NpzFile, key: str, remedy: str) -> np.ndarray:
+    """One array of the file; InputError with this remedy if it cannot be read."""
+    try:
+        return stored[key]
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zipfile.zlib.error) as problem:
+        raise InputError(key, Verbatim("(unreadable)"), f"{problem}; {remedy}") from None
+
+
+# 1: theory.nc, draws.nc, comparison.json and manifest.json, without a version in the NetCDF files.
+# 2: the version stands in every file; checkpoints, fingerprint and finished commands were added.
+SCHEMA_VERSION = 2
+READABLE = (1, 2)
+
+
+def check_schema(version: object, file: str) -> None:
+    """Raise InputError if this program cannot read results of this version; None stands for 1."""
+    known = "1" if version is None else str(version)
+    if known in map(str, READABLE):
+        return
+    newer = known.isdecimal() and int(known) > SCHEMA_VERSION
+    remedy = "install a newer version of this program" if newer else "make it anew with `run`"
+    raise InputError(
+        file,
+        f"schema_version {known}",
+        f"this program reads versions {', '.join(map(str, READABLE))}; {remedy}",
+    )
+
 
 RECIPE_FILE = "recipe.toml"
 RESULTS = Path("runs") / "results"
@@ -69,3 +170,59 @@ def remove_unfinished(directory: Path) -> None:
     for folder in (directory, directory / CHECKPOINT_FOLDER, directory / FIGURE_FOLDER):
         for path in folder.glob(f"{UNFINISHED}*"):
             path.unlink(missing_ok=True)
+
+
+def point_directory(directory: Path, label: str) -> Path:
+    """Where a point of a sweep keeps its results; one folder, whatever the label holds."""
+    return directory / label.replace("/", "_")
+
+
+def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
+    """Let `write` fill a temporary file beside `path`, then put it in place in one step.
+
+    Raises InputError naming the file when the directory cannot be written or the disk is full.
+    """
+    try:
+        fill_whole(path, write)
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        remedy = f"{reason}; free space or make the directory writable, then use `resume`"
+        raise InputError(path.name, str(path.parent), remedy) from None
+
+
+def write_json(path: Path, content: dict) -> None:
+    """Write strict JSON: numbers that are not finite become null."""
+    text = json.dumps(plain(content), indent=2, allow_nan=False) + "\n"
+    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def plain(value: Any) -> Any:
+    """Arrays, NumPy numbers, tuples and NaN as what JSON has for them."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def read_json(path: Path) -> dict:
+    """Read a JSON file of a run directory."""
+    return read_stored(path, "run", lambda p: json.loads(p.read_text(encoding="utf-8")))
+
+
+def read_stored(path: Path, command: str, load: Callable[[Path], Any]) -> Any:
+    """Load a result file; InputError, naming the command that makes it, if that fails."""
+    if not path.is_file():
+        raise InputError("DIR", str(path.parent), f"holds no {path.name}; first use `{command}`")
+    try:
+        return load(path)
+    except (OSError, ValueError, KeyError) as problem:
+        raise InputError(
+            path.name, str(path), f"cannot be read ({problem}); make it anew with `{command}`"
+        ) from None

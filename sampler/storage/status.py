@@ -4,11 +4,15 @@ from pathlib import Path
 
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
+from sampler.storage.checkpoint import DamagedFile, peek_header
 from sampler.storage.lock import living_holder
 from sampler.storage.manifest import read_manifest
-from sampler.storage.point_directory import point_directory
-from sampler.storage.run_directory import CHECKPOINT_FOLDER, CHECKPOINT_SLOTS, RECIPE_FILE
-from sampler.storage.sealed import DamagedFile, peek_header
+from sampler.storage.run_directory import (
+    CHECKPOINT_FOLDER,
+    CHECKPOINT_SLOTS,
+    RECIPE_FILE,
+    point_directory,
+)
 
 
 def status_text(directory: Path) -> str:

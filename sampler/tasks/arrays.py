@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from sampler.errors import ABSENT, InputError, Verbatim
-from sampler.storage.npz_file import open_npz, read_array
+from sampler.storage.run_directory import open_npz, read_array
 from sampler.tasks.task import Split, Task, name_paths
 
 ATTENTION_KEY = re.compile(r"attention_(train|test|validation)_([1-9][0-9]*)")

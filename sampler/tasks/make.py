@@ -5,18 +5,16 @@ from dataclasses import replace
 import numpy as np
 
 from sampler.errors import InputError
-from sampler.recipes.digits_section import DigitsSection
-from sampler.recipes.network_fit import check_network
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import ArraysSection, MarkovChainSection, OneShotSection
-from sampler.recipes.time_series_section import TimeSeriesSection
+from sampler.recipes.task_sections import DigitsSection, TimeSeriesSection
+from sampler.recipes.validation import check_network
 from sampler.tasks.arrays import read_arrays
 from sampler.tasks.digits import make_digits
-from sampler.tasks.hypernetwork import with_hypernetworks
 from sampler.tasks.markov_chain import make_markov_chain
 from sampler.tasks.one_shot import make_one_shot
 from sampler.tasks.series_archive import read_series_archive
-from sampler.tasks.task import Split, Task
+from sampler.tasks.task import Split, Task, with_hypernetworks
 from sampler.tasks.time_series import make_time_series
 
 KeptHeads = tuple[tuple[int, ...], ...]

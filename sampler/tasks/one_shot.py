@@ -6,25 +6,30 @@ from pathlib import Path
 import numpy as np
 
 from sampler.errors import InputError
-from sampler.images.all_runs import ARCHIVE, read_all_runs
-from sampler.images.character_splits import (
+from sampler.images.drawings import Drawings
+from sampler.images.episodes import (
+    Episodes,
+    draw_episodes,
+    episode_inputs,
+    nearest_neighbour,
+    normalised_patches,
+)
+from sampler.images.omniglot import ARCHIVE, read_all_runs
+from sampler.images.sources import (
     CharacterSplits,
     check_drawings,
+    images_checksum,
+    omniglot_folder,
+    read_drawings,
     refuse_shared_drawings,
     split_characters,
 )
-from sampler.images.drawings import Drawings
-from sampler.images.episodes import Episodes, draw_episodes
-from sampler.images.image_source import images_checksum, omniglot_folder, read_drawings
-from sampler.images.patches import episode_inputs, normalised_patches
-from sampler.random_streams import stream
-from sampler.recipes.image_section import ImageSection
+from sampler.numerics import stream
 from sampler.recipes.sections import OneShotSection
+from sampler.recipes.task_sections import ImageSection
 from sampler.tasks.task import Split, Task, name_paths
 from sampler.transformer.frozen import frozen_attention, frozen_network
-from sampler.transformer.model_file import TrainedModel, read_model
-from sampler.transformer.nearest_neighbour import nearest_neighbour
-from sampler.transformer.shape import draw_parameters
+from sampler.transformer.model_file import TrainedModel, draw_parameters, read_model
 
 # First entries of the spawn keys: changing the size of one split leaves the others as they are.
 TRAIN_STREAM, TEST_STREAM, VALIDATION_STREAM, HEAD_STREAM = 0, 1, 2, 3

@@ -8,12 +8,10 @@ from jaxtyping import Float
 
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.recipes.sections import AttentionSection
-from sampler.recipes.time_series_section import SeriesArchiveSection
-from sampler.tasks.arff_file import read_arff
-from sampler.tasks.series_file import SeriesFile
-from sampler.tasks.series_task import LabelledSeries, series_task
+from sampler.recipes.task_sections import SeriesArchiveSection
+from sampler.tasks.series_files import SeriesFile, read_arff, read_ts
 from sampler.tasks.task import Task
-from sampler.tasks.ts_file import read_ts
+from sampler.tasks.time_series import LabelledSeries, series_task
 
 READERS: dict[str, Callable[[Path], SeriesFile]] = {".ts": read_ts, ".arff": read_arff}
 

@@ -1,15 +1,29 @@
-"""The container that every task fills and that theory and sampler read."""
+"""Inputs, labels and the attention matrices that they fix: what every task ends in."""
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import product
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import count, product
 from types import MappingProxyType
 
 import numpy as np
 
+from sampler.attention.layers import forms_by_head
+from sampler.attention.variants import Form, Softmax
 from sampler.errors import InputError
+from sampler.numerics import stream
+from sampler.recipes.sections import AttentionSection
 from sampler.transformer.frozen import FrozenNetwork
+
+
+def with_positions(features: np.ndarray) -> np.ndarray:
+    """Put BOS in front and append one-hot positions: [example, token + 1, channel]."""
+    examples, tokens, channels = features.shape
+    inputs = np.zeros((examples, tokens + 1, channels + tokens + 1))
+    inputs[:, 1:, :channels] = features
+    inputs[:, :, channels:] = np.eye(tokens + 1)
+    return inputs
 
 
 @dataclass(frozen=True)
@@ -216,3 +230,125 @@ def check_array(field: str, array: np.ndarray, axes: tuple[str, ...]) -> None:
             float(array[place]),
             f"every entry must be finite ({(~finite).sum()} of {array.size} are not)",
         )
+
+
+def with_hypernetworks(task: Task, hypernetworks: tuple[bool, ...]) -> Task:
+    """The task whose layers of attention are hypernetworks where it is said so, one entry for each.
+
+        out_t = Σ_s Σ_{h,h'} Ω_{h,st} Ω_{h',st} W_out^h W_val^{h'} z_s
+
+    are the layers V_l = W_val and V_{l+1} = W_out with the same heads, whose path (h', h) attends
+    with Ω_{h'} ∘ Ω_h. A network that was trained with one layer of values has no place there.
+    Source: Schug et al., arXiv 2406.05816, with linear values.
+    """
+    if not any(hypernetworks):
+        return task
+    return replace(
+        task,
+        head_names=paired(task.head_names, hypernetworks),
+        path_names=name_pairs(task.head_names, hypernetworks),
+        trained=None,
+        hypernetworks=hypernetworks,
+    )
+
+
+def name_pairs(
+    head_names: tuple[tuple[str, ...], ...], hypernetworks: tuple[bool, ...]
+) -> tuple[str, ...]:
+    """Names of all paths in flat order, `value∘output` for the heads of a hypernetwork."""
+    of_layers = [
+        [f"{value}∘{output}" for value, output in product(names, names)] if is_pair else names
+        for names, is_pair in zip(head_names, hypernetworks, strict=True)
+    ]
+    return tuple("·".join(path) for path in product(*of_layers))
+
+
+# Examples at a time: outputs of all heads are as large as the inputs, times the heads.
+PIECE = 128
+
+
+@dataclass(frozen=True)
+class HeadDistances:
+    """Mean and standard deviation over pairs of heads of all layers; NaN where none has two.
+
+    matrices  ‖A_h − A_h'‖_F, averaged over examples
+    outputs   ‖(A_h − A_h') X‖_F of the inputs X, averaged over examples
+    """
+
+    matrices: tuple[float, float]
+    outputs: tuple[float, float]
+
+    @classmethod
+    def of(cls, split: Split) -> "HeadDistances":
+        """Distances on the examples of a split; the output of a head is that for values X."""
+        matrices, outputs = [], []
+        for attention in split.attention:
+            for one, other in itertools.combinations(range(attention.shape[1]), 2):
+                difference = attention[:, one] - attention[:, other]
+                matrices.append(np.sqrt((difference**2).sum(axis=(1, 2))).mean())
+                outputs.append(output_distance(difference, split.inputs))
+        return cls(spread(matrices), spread(outputs))
+
+
+def output_distance(difference: np.ndarray, inputs: np.ndarray) -> float:
+    """Mean over examples of the Frobenius norm of Δᵀ X, Δ [example, key, query]."""
+    found = []
+    for start in range(0, len(inputs), PIECE):
+        part = slice(start, start + PIECE)
+        moved = np.swapaxes(difference[part], 1, 2) @ inputs[part]
+        found.append(np.sqrt((moved**2).sum(axis=(1, 2))))
+    return float(np.concatenate(found).mean())
+
+
+def spread(values: list[float]) -> tuple[float, float]:
+    """Mean and standard deviation; the latter is 0 for one pair."""
+    if not values:
+        return float("nan"), float("nan")
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+def chosen_forms(attention: AttentionSection) -> tuple[tuple[Form, ...], ...]:
+    """The form of every head, layer by layer; softmax where the recipe names none."""
+    return forms_by_head(attention.form or Softmax(), tuple(map(len, attention.heads)))
+
+
+def draw_layers(
+    attention: AttentionSection,
+    weights_of: Callable[[str, np.random.Generator], tuple[np.ndarray, np.ndarray]],
+    seed: int,
+    stream_key: int,
+) -> tuple[tuple[np.ndarray, ...], ...]:
+    """W_Q and W_K, [head, key channel, channel] each, of every layer.
+
+    `weights_of` makes those of one head from its kind and a random generator of its own.
+    """
+    layers = []
+    for layer, kinds in enumerate(attention.heads):
+        of_heads = [
+            weights_of(kind, stream(seed, stream_key, layer, head))
+            for head, kind in enumerate(kinds)
+        ]
+        layers.append(tuple(np.stack(matrices) for matrices in zip(*of_heads, strict=True)))
+    return tuple(layers)
+
+
+def refuse_unfit_forms(attention: AttentionSection, tokens: int) -> None:
+    """Raise InputError if a form cannot take sequences of this length."""
+    for of_layer in chosen_forms(attention):
+        for form in of_layer:
+            try:
+                form.refuse_tokens(tokens)
+            except ValueError as problem:
+                raise InputError("attention.form", form.model_dump(), str(problem)) from None
+
+
+def name_heads(attention: AttentionSection) -> tuple[tuple[str, ...], ...]:
+    """Names of the heads of every layer: their kinds, numbered where a kind occurs again."""
+    return tuple(numbered(kinds) for kinds in attention.heads)
+
+
+def numbered(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    numbers = {kind: count(1) for kind in kinds}
+    return tuple(
+        kind if kinds.count(kind) == 1 else f"{kind} {next(numbers[kind])}" for kind in kinds
+    )

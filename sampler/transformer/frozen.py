@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sampler.attention.forms.form import Form
-from sampler.attention.forms.layer import layer_matrices
-from sampler.attention.forms.softmax import Softmax
-from sampler.attention.softmax import softmax_attention
-from sampler.transformer.shape import Parameters, TransformerShape
+from sampler.attention.heads import softmax_attention
+from sampler.attention.layers import layer_matrices
+from sampler.attention.variants import Form, Softmax
+from sampler.transformer.model_file import Parameters, TransformerShape
 
 # Examples at a time, where queries and keys of all heads are needed at once.
 PIECE = 250

@@ -1,4 +1,4 @@
-"""Removing heads: from the trained network, and from the theory of the same network.
+"""A trained network as the theory sees it, whole and with heads removed.
 
 A head is removed from the trained network by making its output zero, from the theory by making
 the rows and columns of U_1 zero whose path goes through it, and from a refitted theory by solving
@@ -13,17 +13,45 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from sampler.network import overlaps
+from sampler.network import predict as predict_from_paths
 from sampler.transformer.frozen import FrozenNetwork
-from sampler.transformer.trained_predictor import trained_predictor
 from theory import (
+    Architecture,
     AttentionPaths,
     LearningProblem,
     Predictor,
     predict,
     solve_saddle_point,
-    sub_network,
 )
-from theory.accuracy import correct
+from theory import energy as sub_network
+from theory.observables import correct
+
+
+def architecture_of(network: FrozenNetwork) -> Architecture:
+    """The trained network's own widths; its weights have no prior."""
+    return Architecture(
+        heads=network.heads,
+        widths=network.widths,
+        variances=(1.0,) * (len(network.heads) + 2),
+        channels=network.channels,
+        outputs=network.weights["a"].shape[0],
+    )
+
+
+def as_arrays(network: FrozenNetwork) -> dict:
+    return {name: jnp.asarray(values) for name, values in network.weights.items()}
+
+
+def trained_overlap(network: FrozenNetwork) -> np.ndarray:
+    """U_GD = w_1 w_1ᵀ/N_1 [path, path]: the overlap that the posterior of U_1 is about."""
+    return np.asarray(overlaps(as_arrays(network), architecture_of(network))[0])
+
+
+def trained_predictor(network: FrozenNetwork, attended) -> np.ndarray:
+    """f of the trained network on attended inputs, [example, output]."""
+    return np.asarray(predict_from_paths(as_arrays(network), attended, architecture_of(network)))
+
 
 Head = tuple[int, int]  # layer and head, counted from 0
 

@@ -1,7 +1,9 @@
-"""Gradient descent on one-shot episodes, drawn as it goes, with the best step kept."""
+"""Training by gradient descent, in steps that can be interrupted."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,26 +11,52 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from sampler.attention.forms.form import Form
+from sampler.attention.variants import Form
 from sampler.errors import InputError
-from sampler.images.character_splits import CharacterSplits
 from sampler.images.episodes import Episodes, draw_episodes
-from sampler.random_streams import stream
-from sampler.recipes.training_recipe import TrainingRecipe
-from sampler.transformer.evaluation import accuracy, predict_episodes
-from sampler.transformer.network import gather_inputs, squared_error
-from sampler.transformer.optimiser import make_optimiser
-from sampler.transformer.shape import TransformerShape, draw_parameters
-from sampler.transformer.training_data import (
+from sampler.images.sources import CharacterSplits
+from sampler.numerics import stream
+from sampler.recipes.training_recipe import TrainingRecipe, TrainingSection
+from sampler.storage.checkpoint import (
+    Sealed,
+    no_usable_checkpoint,
+    read_slots,
+    refuse_another_checkpoint,
+    write_sealed,
+)
+from sampler.storage.run_directory import CHECKPOINT_SLOTS
+from sampler.transformer.evaluation import (
     BLOCK,
     CHOICE,
     PARAMETERS,
     PatchTable,
+    accuracy,
     draw_embedding,
     part,
     patch_table,
+    predict_episodes,
     training_block,
 )
+from sampler.transformer.model_file import TransformerShape, draw_parameters
+from sampler.transformer.network import gather_inputs, squared_error
+
+
+def make_optimiser(settings: TrainingSection) -> optax.GradientTransformation:
+    """AdamW or Adam with the learning rate of the schedule.
+
+    "adamw" shrinks the weights by learning rate × decay at every step; "adam" adds decay × weight
+    to the gradient instead. "cosine" goes from the learning rate to 0 as (1 + cos πt/T)/2.
+    """
+    rate = settings.learning_rate
+    if settings.schedule == "cosine":
+        rate = optax.cosine_decay_schedule(settings.learning_rate, settings.steps)
+    if settings.optimiser == "adamw":
+        return optax.adamw(rate, weight_decay=settings.weight_decay)
+    return optax.chain(
+        optax.add_decayed_weights(settings.weight_decay),
+        optax.scale_by_adam(),
+        optax.scale_by_learning_rate(rate),
+    )
 
 
 @dataclass(frozen=True)
@@ -180,3 +208,95 @@ def validated(
         # A copy: on a CPU the array could be a view of what the device uses again.
         best = {name: np.array(values) for name, values in state.parameters.items()}
     return replace(state, best=best, curve=(*state.curve, point), losses=())
+
+
+LOG = logging.getLogger("attention_posterior")
+PARAMETER, BEST, OPTIMISER = "parameter", "best", "optimiser"
+
+
+@dataclass(frozen=True)
+class SavedTraining:
+    """What a checkpoint holds: the state, its place in the sequence, and the time it took."""
+
+    state: TrainingState
+    sequence: int
+    seconds: float
+
+
+def save_training(
+    folder: Path,
+    state: TrainingState,
+    total: int,
+    sequence: int,
+    seconds: float,
+    fingerprint: dict,
+) -> None:
+    """Write the checkpoint of this sequence number. Raises InputError if it cannot be written."""
+    header = {
+        "sequence": sequence,
+        "phase": "training",
+        "done": state.step,
+        "total": total,
+        "seconds": seconds,
+        "curve": [dict(point) for point in state.curve],
+        "losses": list(state.losses),
+        "fingerprint": fingerprint,
+    }
+    leaves = jax.tree.leaves(state.optimiser)
+    arrays = {
+        **{f"{PARAMETER}/{name}": np.asarray(a) for name, a in state.parameters.items()},
+        **{f"{BEST}/{name}": np.asarray(a) for name, a in state.best.items()},
+        **{f"{OPTIMISER}/{i}": np.asarray(a) for i, a in enumerate(leaves)},
+    }
+    name = CHECKPOINT_SLOTS[sequence % 2]
+    try:
+        folder.mkdir(exist_ok=True)
+        write_sealed(folder / name, header, arrays)
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise InputError(
+            name,
+            str(folder),
+            f"{reason}; free space or make the directory writable, then use `resume`",
+        ) from None
+
+
+def load_training(folder: Path, initial: TrainingState, fingerprint: dict) -> SavedTraining | None:
+    """The newest intact checkpoint, None if there is none yet.
+
+    `initial` is a state of the same network, whose structure is taken over. Raises InputError if
+    there is a checkpoint and none can be used, or if it is of another training.
+    """
+    slots = read_slots(folder)
+    if slots.empty:
+        return None
+    if not slots.intact:
+        raise no_usable_checkpoint(folder, "; ".join(slots.damage), "train")
+    _, newest = slots.intact[0]
+    refuse_another_checkpoint(folder, newest.header["fingerprint"], fingerprint, "training")
+    LOG.info("going on after %s of %s steps", newest.header["done"], newest.header["total"])
+    return restored(newest, initial)
+
+
+def restored(sealed: Sealed, initial: TrainingState) -> SavedTraining:
+    header = sealed.header
+    tables: dict[str, dict[str, np.ndarray]] = {PARAMETER: {}, BEST: {}, OPTIMISER: {}}
+    for key, values in sealed.arrays.items():
+        kind, _, name = key.partition("/")
+        tables[kind][name] = values
+    state = TrainingState(
+        header["done"],
+        on_device(tables[PARAMETER]),
+        jax.tree.unflatten(
+            jax.tree.structure(initial.optimiser),
+            list(on_device(tables[OPTIMISER]).values()),
+        ),
+        tables[BEST],
+        tuple(header["curve"]),
+        tuple(header["losses"]),
+    )
+    return SavedTraining(state, header["sequence"], header["seconds"])
+
+
+def on_device(arrays: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
+    return {name: jnp.asarray(values) for name, values in arrays.items()}

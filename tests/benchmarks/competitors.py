@@ -11,9 +11,8 @@ from pathlib import Path
 import jax.numpy as jnp
 
 from sampler.network import overlaps
-from sampler.posterior.order_parameter_space import order_parameter_space
-from sampler.posterior.space import SampledSpace
-from sampler.posterior.weight_space import weight_space
+from sampler.posterior.density import SampledSpace
+from sampler.posterior.spaces import order_parameter_space, weight_space
 from sampler.problem import make_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.tasks.make import make_task

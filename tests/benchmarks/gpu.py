@@ -15,13 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from arviz_stats.base import array_stats
 
+from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.settings import ChainSettings
-from sampler.posterior.batched_density import batched_log_density, energy_for_batches
-from sampler.posterior.importance_proposal import single
-from sampler.posterior.make_space import make_space
-from sampler.posterior.mode import find_mode
-from sampler.posterior.order_parameter_model import factors_at
+from sampler.posterior.importance import single
+from sampler.posterior.mode import batched_log_density, energy_for_batches, find_mode
+from sampler.posterior.order_parameters import factors_at
+from sampler.posterior.spaces import make_space
 from tests.benchmarks.space_race import ENDLESS, Clock, Enough
 from tests.problems import problem_of_many_paths
 from tests.reference_data import load_reduced_reference, reference_problem

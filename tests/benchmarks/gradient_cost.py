@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.util import initialize_model
 
-from sampler.posterior.space import SampledSpace
+from sampler.posterior.density import SampledSpace
 from tests.benchmarks.competitors import BASELINE, COMPETITORS
 
 SECONDS_PER_MEASUREMENT = 0.3

@@ -11,7 +11,7 @@ from tests.problems import problem_of_many_paths
 from tests.reference_data import load_reduced_reference, reference_problem
 from theory import LearningProblem, OrderParameters
 from theory.energy import energy_and_gradients
-from theory.triangle import gram_of_lower, inverse_of_lower
+from theory.path_kernels import gram_of_lower, inverse_of_lower
 
 SECONDS = 0.3
 

@@ -5,12 +5,12 @@ import time
 import jax
 import numpy as np
 
+from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import Chunk, sample_in_chunks
 from sampler.mcmc.diagnostics import diagnose
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.settings import ChainSettings
 from sampler.posterior.importance import importance_draws
-from sampler.posterior.order_parameter_space import order_parameter_space
+from sampler.posterior.spaces import order_parameter_space
 from tests.problems import problem_of_many_paths
 
 HEADS, EXAMPLES = (4, 4), 600

@@ -14,10 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sampler.attention.forms.form import Form
-from sampler.attention.forms.layer import by_head, head_groups, layer_matrices
-from sampler.attention.forms.scaled_heads import ScaledHeads
-from sampler.attention.forms.softmax import Softmax
+from sampler.attention.layers import by_head, head_groups, layer_matrices
+from sampler.attention.variants import Form, ScaledHeads, Softmax
 
 HEADS, SIZE = 4, 32
 # Examples by tokens: about as many rows of queries in each.

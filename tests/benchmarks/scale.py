@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.settings import ChainSettings
 from sampler.posterior.mode import Unflatten
-from sampler.posterior.order_parameter_model import log_likelihood_at, log_prior
-from sampler.posterior.order_parameter_space import order_parameter_space
+from sampler.posterior.order_parameters import log_likelihood_at, log_prior
+from sampler.posterior.spaces import order_parameter_space
 from tests.problems import problem_of_many_paths
 from theory import (
     LearningProblem,

@@ -7,8 +7,8 @@ import jax
 import numpy as np
 from arviz_stats.base import array_stats
 
+from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import Chunk, sample_in_chunks
-from sampler.mcmc.settings import ChainSettings
 from tests.benchmarks.competitors import RACERS
 
 CHAINS = 4

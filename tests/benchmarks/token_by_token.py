@@ -2,7 +2,7 @@
 
 This is how the network is defined, and what a NumPyro user would write: the order of products is
 left to `einsum`, and of the last layer only the token that is read is computed. It defines the
-same posterior as `sampler.posterior.weight_model`, from inputs and attention matrices.
+same posterior as `sampler.posterior.weights`, from inputs and attention matrices.
 """
 
 import jax.numpy as jnp

@@ -11,11 +11,11 @@ from arviz_stats.base import array_stats
 from jax.flatten_util import ravel_pytree
 from numpyro.infer.util import initialize_model
 
+from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.settings import ChainSettings
-from sampler.posterior.order_parameter_model import factors_at
-from sampler.posterior.order_parameter_space import order_parameter_space
+from sampler.posterior.order_parameters import factors_at
+from sampler.posterior.spaces import order_parameter_space
 from tests.assertions import assert_within_mcse
 from tests.problems import ARCHITECTURES, random_problem
 from tests.reference_data import reference_problem

@@ -8,13 +8,13 @@ import pytest
 import scipy.stats
 
 from sampler.errors import ExitCode
+from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.settings import ChainSettings
 from sampler.posterior.bridge import bridge_evidence, flattened
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.mode import find_mode
-from sampler.posterior.order_parameter_space import order_parameter_space
+from sampler.posterior.spaces import order_parameter_space
 from tests.assertions import assert_within_mcse
 from tests.commands import SMALLEST, in_process, settings
 from tests.problems import ARCHITECTURES, exact_scalar_posterior, random_problem, scalar_problem
@@ -117,7 +117,7 @@ def test_too_many_coordinates_are_refused_before_anything_is_computed(
 ):
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(SMALLEST)
-    monkeypatch.setattr("sampler.posterior.hessian_limit.LARGEST_DENSE", 3)
+    monkeypatch.setattr("sampler.recipes.validation.LARGEST_DENSE", 3)
     out = () if command == "check" else ("--out", tmp_path / "run")
     assert in_process(command, recipe, *out, *settings(asked)) == ExitCode.BAD_INPUT
     assert "needs the Hessian at the mode, too large in" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from tests.calibration import (
     calibration_ranks,
     uniformity,
 )
-from theory.hyper_priors import HyperPriors
+from theory.architecture import HyperPriors
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_annotation_checks")]
 SPACES = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from sampler.analysis.calibration import (
+from sampler.analysis.predictive_quality import (
     BINS,
     calibration,
     calibration_error,

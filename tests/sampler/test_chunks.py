@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from numpyro.infer import HMC, MCMC, NUTS, init_to_sample
 
-from sampler.mcmc import chunks, kernel
+from sampler.mcmc import algorithm as kernel
+from sampler.mcmc import chunks
+from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.settings import ChainSettings
-from sampler.posterior.weight_space import weight_space
+from sampler.posterior.spaces import weight_space
 from tests.problems import random_problem
 from theory import Architecture
 

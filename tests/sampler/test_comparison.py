@@ -10,7 +10,7 @@ import xarray as xr
 from sampler.analysis.comparison import Compared, compare_draws
 from sampler.analysis.draws_table import draws_tree, stored_draws, stored_labels, stored_moments
 from sampler.analysis.estimate import Estimate, mean_of, variance_of
-from sampler.storage.json_file import read_json, write_json
+from sampler.storage.run_directory import read_json, write_json
 from tests.assertions import assert_equal_to_rounding
 from tests.sampler.small import (
     collect,

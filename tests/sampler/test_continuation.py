@@ -18,9 +18,8 @@ from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.jobs import run as jobs
 from sampler.jobs.interruption import Interruption, listening
 from sampler.recipes.recipe import load_recipe
-from sampler.storage.claim import claim_directory
-from sampler.storage.fingerprint import fingerprint, is_default
 from sampler.storage.lock import LOCK_FILE, Holder, living_holder, locked
+from sampler.storage.manifest import claim_directory, fingerprint, is_default
 from sampler.storage.results import read_draws, read_theory
 from sampler.tasks.make import make_task
 from tests.commands import FEW_DRAWS, TINY, assert_same_bits, settings
@@ -171,7 +170,7 @@ def test_other_data_are_refused(tmp_path, rng, capsys):
 
 
 def test_another_version_is_refused(copy, capsys, monkeypatch):
-    monkeypatch.setattr("sampler.storage.fingerprint.__version__", "7.0.0")
+    monkeypatch.setattr("sampler.storage.manifest.__version__", "7.0.0")
     message = refusal(capsys, "resume", copy)
     assert "package major version (0 → 7)" in message
 

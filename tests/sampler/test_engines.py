@@ -16,15 +16,14 @@ import pytest
 
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.engines.dask_workers import dask_engine
-from sampler.jobs.engines.in_process import run_in_process
-from sampler.jobs.engines.slurm import (
+from sampler.jobs.engines import (
     batch_script,
+    dask_engine,
     parse_option,
     sbatch_directives,
     write_batch_script,
 )
-from sampler.jobs.point import PointOutcome, SweepPoint
+from sampler.jobs.sweep import PointOutcome, SweepPoint, run_in_process
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.lock import LOCK_FILE, read_holder, remove_lock_of_lost_host
 from tests.commands import assert_same_bits, environment
@@ -179,9 +178,7 @@ def test_options_that_slurm_or_the_script_cannot_take(option):
 def test_in_process_begins_nothing_after_a_request_to_stop(monkeypatch, recipe, tmp_path):
     points = [SweepPoint(str(i), load_recipe(recipe), tmp_path / str(i)) for i in range(3)]
     outcomes = iter([PointOutcome(ExitCode.OK), PointOutcome(ExitCode.REQUEUE, "saved")])
-    monkeypatch.setattr(
-        "sampler.jobs.engines.in_process.attempt_point", lambda point: next(outcomes)
-    )
+    monkeypatch.setattr("sampler.jobs.sweep.attempt_point", lambda point: next(outcomes))
     received = [(point.label, outcome.code) for point, outcome in run_in_process(points)]
     assert received == [("0", ExitCode.OK), ("1", ExitCode.REQUEUE)]
 
@@ -267,7 +264,7 @@ def test_local_workers_bring_a_sweep_to_its_end(recipe, tmp_path, capsys):
 @pytest.mark.filterwarnings("ignore")
 def test_scheduler_that_does_not_answer_is_named(recipe, tmp_path, monkeypatch, capsys):
     pytest.importorskip("distributed")
-    monkeypatch.setattr("sampler.jobs.engines.dask_workers.CONNECT_SECONDS", 1)
+    monkeypatch.setattr("sampler.jobs.engines.CONNECT_SECONDS", 1)
     arguments = ["--over", "network.widths=4,5", "--scheduler", "tcp://127.0.0.1:1"]
     code = main(["sweep", str(recipe), *arguments, "--out", str(tmp_path / "out")])
     assert code == ExitCode.BAD_INPUT

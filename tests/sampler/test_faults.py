@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.chain_store import load_chains
+from sampler.jobs.keeper import load_chains
+from sampler.storage.checkpoint import read_sealed
 from sampler.storage.results import read_draws, read_theory
 from sampler.storage.run_directory import CHECKPOINT_FOLDER, UNFINISHED
-from sampler.storage.sealed import read_sealed
 from sampler.storage.status import newest_checkpoint
 from tests.commands import TINY, assert_same_bits, command, finish, start
 

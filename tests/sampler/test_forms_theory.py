@@ -10,7 +10,7 @@ import pytest
 
 from sampler.network import predict
 from sampler.posterior.importance import importance_draws
-from sampler.posterior.order_parameter_model import factors_at
+from sampler.posterior.order_parameters import factors_at
 from sampler.problem import Problem, make_problem
 from sampler.recipes.recipe import make_recipe
 from sampler.tasks.make import make_task

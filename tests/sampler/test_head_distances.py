@@ -4,9 +4,8 @@ import itertools
 
 import numpy as np
 
-from sampler.tasks import head_distances
-from sampler.tasks.head_distances import HeadDistances
-from sampler.tasks.task import Split
+from sampler.tasks import task as head_distances
+from sampler.tasks.task import HeadDistances, Split
 from tests.assertions import assert_equal_to_rounding
 
 

@@ -15,36 +15,31 @@ from sampler.analysis.estimate import mean_of
 from sampler.analysis.validation import example_scores, sampled_scores, validation_draws
 from sampler.errors import ExitCode
 from sampler.jobs.stages import stored_positions
+from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.settings import ChainSettings
 from sampler.network import overlaps, predict
 from sampler.posterior.bridge import bridge_evidence
-from sampler.posterior.hyper_parameters import (
-    TEMPERATURE,
-    VARIANCES,
-    weights_at,
-)
+from sampler.posterior.hyper_parameters import TEMPERATURE, VARIANCES, weights_at
 from sampler.posterior.importance import importance_draws
-from sampler.posterior.make_space import make_space
 from sampler.posterior.mode import Unflatten, find_mode
-from sampler.posterior.order_parameter_model import (
+from sampler.posterior.order_parameters import (
     factors_at,
     label_log_likelihood,
     likelihood_factor,
     log_likelihood_at,
     log_prior,
 )
-from sampler.posterior.upper_weight_model import upper_weight_model
+from sampler.posterior.spaces import make_space
 from sampler.posterior.weight_draws import weight_draws
-from sampler.posterior.weight_model import weight_model
+from sampler.posterior.weights import upper_weight_model, weight_model
 from sampler.problem import Problem
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.commands import FEW_DRAWS, SMALLEST, in_process, settings
 from tests.problems import ARCHITECTURES, exact_scalar_posterior, random_problem, scalar_problem
 from theory import LearningProblem, Predictor
 from theory import predict as predict_labels
-from theory.hyper_priors import HyperPriors
+from theory.architecture import HyperPriors
 
 SPREADS = HyperPriors(temperature_spread=0.5, variance_spread=0.4)
 NAMES = ["one layer", "two layers, three outputs", "narrow"]

@@ -11,16 +11,26 @@ from arviz_stats.base import array_stats
 from numpyro.infer.util import log_density
 
 from sampler.errors import InputError
+from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.settings import ChainSettings
-from sampler.posterior.batched_density import batched_log_density, energy_for_batches
-from sampler.posterior.hessian_limit import coordinate_count
-from sampler.posterior.importance import importance_draws, pareto_k
-from sampler.posterior.importance_proposal import Proposal, refit, single
-from sampler.posterior.mode import MODE_TOLERANCE, Unflatten, find_mode
-from sampler.posterior.order_parameter_model import factors_at
-from sampler.posterior.order_parameter_space import order_parameter_space
-from sampler.posterior.resampling import systematic_resampling
+from sampler.posterior.importance import (
+    Proposal,
+    importance_draws,
+    pareto_k,
+    refit,
+    single,
+    systematic_resampling,
+)
+from sampler.posterior.mode import (
+    MODE_TOLERANCE,
+    Unflatten,
+    batched_log_density,
+    energy_for_batches,
+    find_mode,
+)
+from sampler.posterior.order_parameters import factors_at
+from sampler.posterior.spaces import order_parameter_space
+from sampler.recipes.validation import coordinate_count
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
@@ -31,9 +41,8 @@ from tests.problems import (
 )
 from tests.reference_data import reference_problem
 from theory import LearningProblem, solve_saddle_point
-from theory.laplace_evidence import log_evidence_at_saddle
-from theory.path_kernels import FeatureForm
-from theory.symmetric_kernels import SymmetricKernelForm
+from theory.evidence import log_evidence_at_saddle
+from theory.path_kernels import FeatureForm, SymmetricKernelForm
 
 # The four architectures on which all samplers of the project are compared.
 SMALL = ["one layer", "two layers", "three layers", "one layer, two outputs"]
@@ -327,7 +336,7 @@ def test_many_coordinates_do_without_a_hessian(rng, monkeypatch):
     problem = random_problem(ARCHITECTURES["two layers"], rng)
     exact = find_mode(problem)
     monkeypatch.setattr("sampler.posterior.mode.LARGEST_DENSE", 10)
-    monkeypatch.setattr("sampler.posterior.hessian_limit.LARGEST_DENSE", 10)
+    monkeypatch.setattr("sampler.recipes.validation.LARGEST_DENSE", 10)
     rough = find_mode(problem)
     assert rough.converged
     # Within a fraction of the posterior's own width.

@@ -16,7 +16,7 @@ from theory import (
     predict,
     solve_saddle_point,
 )
-from theory.accuracy import accuracy
+from theory.observables import accuracy
 
 pytestmark = pytest.mark.slow
 

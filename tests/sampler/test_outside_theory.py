@@ -12,12 +12,11 @@ from arviz_stats.base import array_stats
 from sampler.analysis.estimate import mean_of
 from sampler.cli import main
 from sampler.errors import ExitCode
+from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.settings import ChainSettings
-from sampler.posterior.token_space import token_space
-from sampler.token_network import TokenNetwork
-from sampler.token_problem import TokenProblem, TokenSplit
+from sampler.posterior.spaces import token_space
+from sampler.problem import TokenNetwork, TokenProblem, TokenSplit
 from tests.assertions import assert_within_mcse
 from tests.commands import FEW_DRAWS, SMALLEST, settings
 from tests.commands import in_process as command

@@ -20,7 +20,7 @@ from sampler.analysis.predictive_quality import (
     sampled_quality,
 )
 from sampler.mcmc.draws import BatchMoments
-from sampler.storage.json_file import read_json, write_json
+from sampler.storage.run_directory import read_json, write_json
 from tests.assertions import assert_equal_to_rounding
 from tests.sampler.small import (
     TEST,

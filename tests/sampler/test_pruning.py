@@ -18,12 +18,12 @@ from sampler.storage.results import read_theory
 from sampler.tasks.make import make_task
 from sampler.transformer.model_file import read_model
 from sampler.transformer.network import predict as predict_trained
-from sampler.transformer.pruning import PrunedNetworks
-from sampler.transformer.trained_predictor import trained_overlap, trained_predictor
+from sampler.transformer.pruning import PrunedNetworks, trained_overlap, trained_predictor
 from tests.assertions import assert_equal_to_rounding
 from tests.sampler.training_recipes import TINY, train_in
-from theory import AttentionPaths, LearningProblem, Predictor, head_scores, predict
-from theory.accuracy import accuracy
+from theory import AttentionPaths, LearningProblem, Predictor, predict
+from theory import observables as head_scores
+from theory.observables import accuracy
 
 ANALYSIS = """
 name = "analysis"

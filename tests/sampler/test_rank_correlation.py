@@ -3,7 +3,7 @@
 import numpy as np
 import scipy.stats
 
-from sampler.analysis.rank_correlation import rank_correlation, spearman
+from sampler.analysis.estimate import rank_correlation, spearman
 from tests.assertions import assert_equal_to_rounding
 
 

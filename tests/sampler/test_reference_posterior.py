@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from arviz_stats.base import array_stats
 
+from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.settings import ChainSettings
 from sampler.posterior.importance import importance_draws
-from sampler.posterior.order_parameter_model import factors_at
-from sampler.posterior.order_parameter_space import order_parameter_space
+from sampler.posterior.order_parameters import factors_at
+from sampler.posterior.spaces import order_parameter_space
 from tests.assertions import assert_within_mcse
 from tests.reference_data import (
     PUBLISHED_OVERLAP,

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from sampler.errors import ExitCode
-from sampler.jobs.second_signal import second_signal_ends
+from sampler.jobs.interruption import second_signal_ends
 
 # As in a compilation, Python is not held meanwhile, and no signal cuts the step short.
 DEAF = """

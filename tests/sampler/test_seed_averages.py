@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from sampler.errors import ExitCode
-from sampler.jobs.seed_averages import seed_averages
+from sampler.jobs.sweep_tables import seed_averages
 from tests.commands import TINY, in_process, settings
 
 

@@ -5,12 +5,18 @@ import json
 import numpy as np
 import pytest
 
-from sampler.analysis.selection import CRITERIA, EVIDENCE, Candidate, choose
 from sampler.analysis.validation import score_with_error
 from sampler.cli import main
 from sampler.errors import ExitCode
-from sampler.jobs.select_by_evidence import OTHER_DATA, select_by_evidence
-from sampler.jobs.select_point import chosen_points
+from sampler.jobs.selection import (
+    CRITERIA,
+    EVIDENCE,
+    OTHER_DATA,
+    Candidate,
+    choose,
+    chosen_points,
+    select_by_evidence,
+)
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.sections import AttentionSection, MarkovChainSection
 from sampler.tasks.markov_chain import make_markov_chain

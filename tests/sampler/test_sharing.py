@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sampler.errors import ExitCode
-from sampler.mcmc.sharing import devices_for
+from sampler.mcmc.chunks import devices_for
 from sampler.storage.manifest import read_manifest
 from tests.commands import TINY, command, settings, stored_arrays
 

@@ -6,11 +6,8 @@ import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.storage.json_file import plain, read_json, write_atomically, write_json
-from sampler.storage.results import (
-    read_draws,
-    read_theory,
-)
+from sampler.storage.results import read_draws, read_theory
+from sampler.storage.run_directory import plain, read_json, write_atomically, write_json
 
 
 def test_everything_becomes_strict_json(tmp_path):

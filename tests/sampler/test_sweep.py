@@ -10,9 +10,8 @@ import xarray as xr
 
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.sweep import worst_code
-from sampler.jobs.sweep_dataset import coordinate
-from sampler.recipes.recipe import load_recipe, parse_override
-from sampler.recipes.sweep_values import sweep_override
+from sampler.jobs.sweep_tables import coordinate
+from sampler.recipes.recipe import load_recipe, parse_override, sweep_override
 from tests.commands import TINY
 from tests.commands import in_process as command
 

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.jobs.sweep_table import COLUMNS, SWEEP_FILE, point_directory, write_sweep_table
+from sampler.jobs.sweep_tables import COLUMNS, SWEEP_FILE, point_directory, write_sweep_table
 from sampler.recipes.recipe import load_recipe
-from sampler.storage.json_file import write_json
-from sampler.storage.results import (
-    write_theory,
-)
+from sampler.storage.results import write_theory
+from sampler.storage.run_directory import write_json
 
 RECIPE = """
 name = "sweep"

@@ -10,35 +10,33 @@ import numpy as np
 import optax
 import pytest
 
-from sampler.attention.forms.batch_normalised import BatchNormalised
-from sampler.attention.forms.choice import forms_by_head, read_forms
-from sampler.attention.forms.hard_maximum import HardMaximum
-from sampler.attention.forms.head_normalised import HeadNormalised
-from sampler.attention.forms.layer import AnyForm, layer_matrices
-from sampler.attention.forms.linear import Linear
-from sampler.attention.forms.robust import Robust
-from sampler.attention.forms.scaled import Scaled
-from sampler.attention.forms.scaled_heads import ScaledHeads
-from sampler.attention.forms.softmax import Softmax
+from sampler.attention.layers import AnyForm, forms_by_head, layer_matrices, read_forms
+from sampler.attention.variants import (
+    BatchNormalised,
+    HardMaximum,
+    HeadNormalised,
+    Linear,
+    Robust,
+    Scaled,
+    ScaledHeads,
+    Softmax,
+)
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
 from sampler.images.episodes import draw_episodes
-from sampler.jobs.train_start import read_splits
+from sampler.jobs.start import read_splits
 from sampler.network import predict as predict_from_paths
+from sampler.numerics import stream
 from sampler.problem import make_problem
-from sampler.random_streams import stream
 from sampler.recipes.recipe import load_recipe
-from sampler.recipes.training_recipe import load_training_recipe
-from sampler.recipes.training_section import TrainingSection
-from sampler.storage.sealed import read_sealed, write_sealed
+from sampler.recipes.training_recipe import TrainingSection, load_training_recipe
+from sampler.storage.checkpoint import read_sealed, write_sealed
 from sampler.tasks.make import make_task
-from sampler.transformer.evaluation import accuracy, predict_episodes
+from sampler.transformer.evaluation import EVALUATION, accuracy, patch_table, predict_episodes
 from sampler.transformer.frozen import frozen_attention, theory_weights
-from sampler.transformer.model_file import MODEL_FILE, read_model
+from sampler.transformer.model_file import MODEL_FILE, TransformerShape, draw_parameters, read_model
 from sampler.transformer.network import gather_inputs, predict, squared_error, token_layers
-from sampler.transformer.optimiser import make_optimiser
-from sampler.transformer.shape import TransformerShape, draw_parameters
-from sampler.transformer.training_data import EVALUATION, patch_table
+from sampler.transformer.training import make_optimiser
 from tests.sampler.test_one_shot import ANALYSIS
 from tests.sampler.training_recipes import TINY, train_in, write_training
 from theory import Architecture, attended_inputs

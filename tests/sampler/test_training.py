@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 from sampler.errors import ExitCode, InputError, RequeueError
+from sampler.images.episodes import nearest_neighbour
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.train_start import read_splits, start_training
+from sampler.jobs.start import read_splits, start_training
 from sampler.recipes.training_recipe import load_training_recipe
-from sampler.storage.sealed import read_sealed
+from sampler.storage.checkpoint import read_sealed
 from sampler.transformer.evaluation import accuracy
-from sampler.transformer.model_file import MODEL_FILE, read_model
-from sampler.transformer.nearest_neighbour import nearest_neighbour
-from sampler.transformer.shape import TransformerShape
+from sampler.transformer.model_file import MODEL_FILE, TransformerShape, read_model
 from sampler.transformer.training import initial_state, next_stop, train
 from tests import commands
 from tests.commands import in_process as command

@@ -5,12 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.images.patches import episode_inputs, position_table
+from sampler.images.episodes import episode_inputs, position_table
 from sampler.network import predict as predict_from_paths
 from sampler.transformer.frozen import frozen_attention, theory_weights
-from sampler.transformer.network import gather_inputs, predict, token_layers
-from sampler.transformer.shape import TransformerShape, draw_parameters
-from sampler.transformer.softmax import softmax
+from sampler.transformer.model_file import TransformerShape, draw_parameters
+from sampler.transformer.network import gather_inputs, predict, softmax, token_layers
 from tests.assertions import assert_equal_to_rounding
 from theory import Architecture, attended_inputs
 

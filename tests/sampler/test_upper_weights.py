@@ -9,20 +9,18 @@ from arviz_stats.base import array_stats
 from numpyro.infer.util import log_density
 
 from sampler.analysis.estimate import mean_of, variance_of
+from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.settings import ChainSettings
 from sampler.network import overlaps, path_weights, predict, predict_from_path_weights
-from sampler.posterior.order_parameter_space import order_parameter_space
-from sampler.posterior.upper_weight_model import (
+from sampler.posterior.spaces import order_parameter_space, upper_weight_space, weight_space
+from sampler.posterior.weight_draws import weight_draws
+from sampler.posterior.weights import (
     lowest_factor,
     narrowed,
     upper_weight_model,
     upper_weight_names,
 )
-from sampler.posterior.upper_weight_space import upper_weight_space
-from sampler.posterior.weight_draws import weight_draws
-from sampler.posterior.weight_space import weight_space
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import ARCHITECTURES, random_problem, random_weights
 from theory import Architecture

@@ -13,19 +13,14 @@ import scipy.stats
 
 from sampler.analysis.estimate import mean_of, variance_of
 from sampler.errors import InputError
+from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.settings import ChainSettings
 from sampler.network import overlaps, path_weights, predict, predict_from_path_weights
-from sampler.posterior.input_weights import draw_input_weights
-from sampler.posterior.order_parameter_model import (
-    bartlett_matrices_at,
-    factors_at,
-)
-from sampler.posterior.order_parameter_space import order_parameter_space
-from sampler.posterior.orthonormal_rows import orthonormal_rows
+from sampler.posterior.order_parameters import bartlett_matrices_at, bartlett_shapes, factors_at
+from sampler.posterior.spaces import order_parameter_space
 from sampler.posterior.weight_draws import draw_weights, weight_draws
-from sampler.posterior.wishart_chain import bartlett_shapes
+from sampler.posterior.weights import draw_input_weights, orthonormal_rows
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.commands import environment
 from tests.problems import ARCHITECTURES, random_problem, random_weights

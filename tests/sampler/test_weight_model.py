@@ -12,19 +12,14 @@ from arviz_stats.base import array_stats
 from numpyro.infer.util import log_density
 
 from sampler.analysis.estimate import mean_of
+from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.settings import ChainSettings
 from sampler.network import overlaps, predict
-from sampler.posterior.weight_model import sample_weights, weight_model
-from sampler.posterior.weight_space import weight_space
+from sampler.posterior.spaces import weight_space
+from sampler.posterior.weights import sample_weights, weight_model
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
-from tests.problems import (
-    ARCHITECTURES,
-    random_network_data,
-    random_problem,
-    random_weights,
-)
+from tests.problems import ARCHITECTURES, random_network_data, random_problem, random_weights
 from tests.theory.test_attended_inputs import token_by_token
 from theory import LearningProblem
 

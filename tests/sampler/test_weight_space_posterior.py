@@ -10,11 +10,11 @@ from arviz_stats.base import array_stats
 
 from sampler.analysis.comparison import sampled_accuracy
 from sampler.analysis.estimate import Estimate, batch_means, mean_of, variance_of
+from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.diagnostics import diagnose
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.settings import ChainSettings
-from sampler.posterior.weight_space import weight_space
+from sampler.posterior.spaces import weight_space
 from tests.assertions import assert_within_mcse
 from tests.problems import ARCHITECTURES, exact_scalar_posterior, random_problem, scalar_problem
 from tests.reference_data import (

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from sampler.analysis.estimate import mean_of
+from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.settings import ChainSettings
-from sampler.posterior.order_parameter_space import order_parameter_space
+from sampler.posterior.spaces import order_parameter_space
 from tests.problems import copied
 from theory import Architecture, LearningProblem, solve_saddle_point
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from theory.accuracy import accuracy, correct, labels_are_classes
+from theory.observables import accuracy, correct, labels_are_classes
 
 SIGNS = np.array([[1.0], [-1.0], [-1.0], [1.0]])
 ONE_HOT = np.eye(3)[[2, 0, 1, 1]]

@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 
 from tests.assertions import assert_equal_to_rounding
-from theory.attention_kernel import Similarity, attention_kernel, attention_matrix, normalisers
-from theory.masks import Mask, mask_matrix
+from theory.studies.attention_kernel import (
+    Mask,
+    Similarity,
+    attention_kernel,
+    attention_matrix,
+    mask_matrix,
+    normalisers,
+)
 
 
 def similarity_by_loops(query, key, similarity):

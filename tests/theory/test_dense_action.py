@@ -6,8 +6,7 @@ import pytest
 
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import ARCHITECTURES, random_problem
-from theory.action import action
-from theory.dense_action import DenseAction
+from theory.action import DenseAction, action
 from theory.order_parameters import from_log_cholesky
 
 

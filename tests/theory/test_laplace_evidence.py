@@ -15,9 +15,10 @@ from tests.problems import (
     random_problem,
     scalar_problem,
 )
-from theory import OrderParameters, laplace_evidence, solve_saddle_point
+from theory import OrderParameters, solve_saddle_point
+from theory import evidence as laplace_evidence
 from theory.action import entropy_terms
-from theory.laplace_evidence import action_without_data, log_evidence_at_saddle
+from theory.evidence import action_without_data, log_evidence_at_saddle
 
 REGULAR = {name: a for name, a in ARCHITECTURES.items() if name != "narrow"}
 REGULAR_CASES = pytest.mark.parametrize("architecture", REGULAR.values(), ids=REGULAR.keys())

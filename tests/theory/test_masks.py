@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from theory.masks import Mask, mask_matrix, require_visible_keys
+from theory.studies.attention_kernel import Mask, mask_matrix, require_visible_keys
 
 SEES = {
     Mask.COMPLETE: lambda i, j, w: True,

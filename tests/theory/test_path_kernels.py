@@ -10,8 +10,7 @@ import pytest
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import ARCHITECTURES, random_network_data, random_order_parameters
 from theory import Architecture, FeatureForm, KernelForm, OrderParameters, path_kernels
-from theory.path_kernels import kernel_form_pays, store_path_kernels
-from theory.symmetric_kernels import SymmetricKernelForm
+from theory.path_kernels import SymmetricKernelForm, kernel_form_pays, store_path_kernels
 
 
 def path_kernels_by_loops(left, right, architecture):

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from tests.assertions import assert_equal_to_rounding
-from theory.attention_kernel import attention_matrix
-from theory.masks import Mask, mask_matrix
-from theory.rank_collapse import (
+from theory.studies.attention_kernel import Mask, attention_matrix, mask_matrix
+from theory.studies.rank_collapse import (
     collapse_of_fixed_attention,
     collapse_of_random_attention,
     distance_from_collapse,

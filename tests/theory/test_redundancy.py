@@ -3,7 +3,7 @@
 import numpy as np
 
 from tests.assertions import assert_equal_to_rounding
-from theory.redundancy import (
+from theory.observables import (
     mean_alignment_of_others,
     off_diagonal_share,
     participation_ratio,

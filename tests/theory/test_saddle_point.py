@@ -25,10 +25,9 @@ from theory import (
     solve_saddle_point,
 )
 from theory import saddle_point as saddle_point_module
-from theory.dense_action import DenseAction
-from theory.newton import descend
+from theory.action import DenseAction
 from theory.order_parameters import coordinate_scales, to_log_cholesky
-from theory.saddle_point import _MatrixFree
+from theory.saddle_point import _MatrixFree, descend
 
 SOLVED = ["one layer, two outputs", "two layers", "narrow"]
 

@@ -8,17 +8,24 @@ import pytest
 from sklearn.svm import SVR
 
 from tests.assertions import assert_equal_to_rounding
-from theory.attention_kernel import (
+from theory.studies.attention_kernel import (
+    Mask,
     Similarity,
     attention_kernel,
     attention_matrix,
+    mask_matrix,
     normalisers,
     positive_features,
 )
-from theory.masked_regressions import is_one_regression, masked_regressions
-from theory.masks import Mask, mask_matrix
-from theory.support_vectors import regression_of_attention, support_vector_attention
-from theory.tube_regression import rounding_of_fit, solve_tube_regression, violation
+from theory.studies.support_vectors import (
+    is_one_regression,
+    masked_regressions,
+    regression_of_attention,
+    rounding_of_fit,
+    solve_tube_regression,
+    support_vector_attention,
+    violation,
+)
 
 TOKENS, CHANNELS, TUBE = 20, 4, 0.4
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.assertions import assert_equal_to_rounding
 from theory import FeatureForm
-from theory.symmetric_kernels import SymmetricKernelForm, row_blocks, stored_numbers
+from theory.path_kernels import SymmetricKernelForm, row_blocks, stored_numbers
 
 PATHS, CHANNELS = 3, 4
 EXAMPLES = [1, 64, 65, 200, 530]  # one block, one full block, two, several, more than the least

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.assertions import assert_equal_to_rounding
-from theory.triangle import BLOCK, gram_of_lower, inverse_of_lower
+from theory.path_kernels import BLOCK, gram_of_lower, inverse_of_lower
 
 SIZES = [1, 7, BLOCK, BLOCK + 1, 3 * BLOCK, 600]
 

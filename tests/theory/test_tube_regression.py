@@ -5,8 +5,8 @@ import pytest
 from sklearn.svm import LinearSVR
 
 from tests.assertions import assert_equal_to_rounding
-from theory.attention_kernel import Similarity, attention_kernel, normalisers
-from theory.tube_regression import rounding_of_fit, solve_tube_regression, violation
+from theory.studies.attention_kernel import Similarity, attention_kernel, normalisers
+from theory.studies.support_vectors import rounding_of_fit, solve_tube_regression, violation
 
 TUBE = 0.2
 

@@ -1,35 +1,114 @@
-"""`report.html` of a directory, from whatever is stored there: run, sweep, theory or samples."""
+"""The page of a run or of a sweep."""
 
 import json
+from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 
+from sampler import __version__
 from sampler.errors import ExitCode, InputError
-from sampler.presentation.figures import draw_run_figures, draw_sweep_figures
-from sampler.presentation.report.accuracy_table import accuracy_sentence, accuracy_table
+from sampler.presentation.figures.draw import draw_run_figures, draw_sweep_figures
 from sampler.presentation.report.captions import DIAGNOSTICS, RESULTS, SWEEP, Caption
-from sampler.presentation.report.citation import citation
-from sampler.presentation.report.comparison_tables import (
-    differences_table,
-    head_score_table,
-    order_parameter_table,
+from sampler.presentation.report.elements import (
+    Html,
+    element,
+    figure,
+    joined,
+    listing,
+    paragraphs,
+    section,
 )
-from sampler.presentation.report.diagnostics_table import diagnostics_table, sampler_table
-from sampler.presentation.report.differences import differences
-from sampler.presentation.report.elements import Html, figure, listing, paragraphs
-from sampler.presentation.report.evidence_table import evidence_table
-from sampler.presentation.report.hyper_parameter_table import hyper_parameter_table
-from sampler.presentation.report.page import figures_and_tables, notice, page, verdict_box
-from sampler.presentation.report.provenance import data_section, provenance_tables, recipe_text
-from sampler.presentation.report.quality_tables import quality_tables
-from sampler.presentation.report.sweep_points import reported_points
-from sampler.presentation.report.sweep_verdict import points_table, sweep_trend, sweep_trust
-from sampler.presentation.report.verdict import READING, theory_verdict, trust_verdict
-from sampler.presentation.stored_run import StoredRun, read_stored_run
+from sampler.presentation.report.provenance import (
+    citation,
+    data_section,
+    provenance_tables,
+    recipe_text,
+)
+from sampler.presentation.report.sweep import (
+    points_table,
+    reported_points,
+    sweep_trend,
+    sweep_trust,
+)
+from sampler.presentation.report.tables import (
+    accuracy_sentence,
+    accuracy_table,
+    diagnostics_table,
+    differences_table,
+    evidence_table,
+    head_score_table,
+    hyper_parameter_table,
+    order_parameter_table,
+    quality_tables,
+    sampler_table,
+)
+from sampler.presentation.report.verdict import (
+    READING,
+    Verdict,
+    differences,
+    theory_verdict,
+    trust_verdict,
+)
 from sampler.recipes.recipe import Recipe, load_recipe
-from sampler.storage.json_file import write_atomically
 from sampler.storage.manifest import read_manifest
-from sampler.storage.run_directory import FIGURE_FOLDER, RECIPE_FILE
+from sampler.storage.results import StoredRun, read_stored_run
+from sampler.storage.run_directory import FIGURE_FOLDER, RECIPE_FILE, write_atomically
 from sampler.storage.status import state_of
+
+
+def page(title: str, subtitle: str, notices: Html, sections: Mapping[str, tuple[str, Html]]) -> str:
+    """A complete HTML document.
+
+    sections: identity → title and content, in the order of the page.
+    """
+    contents = [element("a", name, href=f"#{key}") for key, (name, _) in sections.items()]
+    style = Html(files(__package__).joinpath("style.css").read_text(encoding="utf-8"))
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", f"{title}: theory and exact posterior"),
+        # An empty icon, or a browser asks for one.
+        element("link", rel="icon", href="data:,"),
+        element("style", style),
+    )
+    body = element(
+        "body",
+        element("a", "To the verdict", href="#verdict", class_="skip"),
+        element(
+            "header",
+            element("h1", title),
+            element("p", subtitle, class_="subtitle"),
+            element("nav", listing(contents), aria_label="Contents"),
+        ),
+        element(
+            "main",
+            notices,
+            *(section(key, name, content) for key, (name, content) in sections.items()),
+        ),
+        element(
+            "footer", element("p", f"From stored results, by attention-posterior {__version__}.")
+        ),
+    )
+    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
+
+
+def verdict_box(verdict: Verdict) -> Html:
+    """A verdict with its reasons; the colour says nothing that the words do not."""
+    headline = element("p", element("strong", verdict.headline))
+    reasons = [listing(verdict.reasons)] if verdict.reasons else []
+    return element("div", headline, *reasons, class_=f"verdict {verdict.tone}")
+
+
+def notice(text: str) -> Html:
+    return element("p", text, class_="notice")
+
+
+def figures_and_tables(*parts: Html | None) -> Html:
+    """What there is of them, one after the other."""
+    return joined([part for part in parts if part is not None])
+
 
 REPORT_FILE = "report.html"
 # Figures that another command draws, and the table it leaves beside them.

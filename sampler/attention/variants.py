@@ -1,0 +1,326 @@
+"""Attention variants: which matrix a head makes of its queries and keys, and nothing else.
+
+A variant is a frozen group of settings with a method `matrices`. It sees the queries and keys of
+the heads of one layer that share it, [example, head, token, key channel], and returns
+A [example, head, query, key], whose transpose Ω is what theory and samplers take. Variants are
+written with the operations that NumPy and JAX share: one text serves recipes, trainings and tests.
+
+Source: arXiv 2406.13781; β and the scaling as reconstructed from its algebra.
+
+Source: arXiv 2406.13762, whose first iteration depends on keys alone and is taken as it is. Further
+iterations feed A V back into A; here the inner values are the clipped keys of the iteration before,
+which are frozen: a variant of this project.
+
+Source: arXiv 2406.13781; pooling as reconstructed from its algebra.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Float
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+# An array of NumPy or of JAX: forms use what both have.
+Array = Any
+Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+Whole = Annotated[int, Field(strict=True, ge=1)]
+
+
+class Form(BaseModel):
+    """Settings of a form. Columns of A need not sum to 1, nor need its entries be positive."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    # Why gradient descent cannot train queries and keys through this form; None where it can.
+    untrainable: ClassVar[str | None] = None
+
+    def refuse_tokens(self, tokens: int) -> None:
+        """Raise ValueError if sequences of this length cannot be attended to."""
+
+    def matrices(self, queries: Array, keys: Array) -> Array:
+        """A [example, head, query, key] of queries and keys [example, head, token, key channel]."""
+        raise NotImplementedError
+
+    def factors(self, queries: Array, keys: Array) -> tuple[Array, Array | None]:
+        """(S, P) with A = S P, S [example, head, query, pooled] and P [pooled, key].
+
+        P is None where keys are not pooled: then S is A. A V = S (P V) costs less than A V.
+        """
+        return self.matrices(queries, keys), None
+
+    def pooled(self, values: Array) -> Array:
+        """P x of values [*axes, token, channel], without the matrix; the values where P is None."""
+        return values
+
+
+def logits(
+    queries: Float[Array, "example head query size"], keys: Float[Array, "example head key size"]
+) -> Float[Array, "example head query key"]:
+    """q_i·k_j/√G."""
+    return queries @ transposed(keys) / queries.shape[-1] ** 0.5
+
+
+def softmax(values: Float[Array, "*axes key"]) -> Float[Array, "*axes key"]:
+    """exp(l_j)/Σ_j exp(l_j), without the largest l_j, so that nothing overflows."""
+    xp = values.__array_namespace__()
+    weights = xp.exp(values - xp.max(values, axis=-1, keepdims=True))
+    return weights / xp.sum(weights, axis=-1, keepdims=True)
+
+
+def transposed(matrices: Array) -> Array:
+    """The last two axes exchanged."""
+    return matrices.__array_namespace__().matrix_transpose(matrices)
+
+
+class Softmax(Form):
+    """A_ij = exp(q_i·k_j/√G)/Σ_{j'} exp(q_i·k_j'/√G) over the keys j' that query i may see.
+
+    mask    causal j ≤ i, window |i − j| ≤ w, one_sided_window 0 ≤ i − j ≤ w; none without it
+    window  w of the windows, at least 1
+    """
+
+    kind: Literal["softmax"] = "softmax"
+    mask: Literal["none", "causal", "window", "one_sided_window"] = "none"
+    window: Whole | None = Field(default=None)
+
+    @model_validator(mode="after")
+    def has_its_window(self) -> "Softmax":
+        windowed = self.mask.endswith("window")
+        if windowed and self.window is None:
+            raise ValueError(f'mask = "{self.mask}" needs a window, a whole number from 1')
+        if not windowed and self.window is not None:
+            raise ValueError('a window needs mask = "window" or "one_sided_window"')
+        return self
+
+    def visible(self, tokens: int) -> np.ndarray:
+        """[query, key]: which keys each query sees; every query sees itself."""
+        if self.mask == "none":
+            return np.ones((tokens, tokens), dtype=bool)
+        # Here, because recipes are read before JAX is there, which comes with the theory.
+        from theory.studies.attention_kernel import Mask, mask_matrix
+
+        return mask_matrix(Mask(self.mask), tokens, self.window)
+
+    def matrices(self, queries: Array, keys: Array) -> Array:
+        xp = queries.__array_namespace__()
+        values = logits(queries, keys)
+        if self.mask != "none":
+            values = xp.where(xp.asarray(self.visible(keys.shape[-2])), values, -np.inf)
+        return softmax(values)
+
+
+class BatchNormalised(Form):
+    """A_i = softmax_j( ((q_i − βμ)/s)·((k_j − βμ)/s)/√G ), μ and s over the keys of a sequence.
+
+    beta     β, how much of the mean is taken off: 0 none, 1 all
+    scaling  whether channels are divided by s = √(variance + ε)
+    epsilon  ε
+    """
+
+    kind: Literal["batch_normalised"] = "batch_normalised"
+    beta: Finite = 1.0
+    scaling: bool = True
+    epsilon: Positive = 1e-5
+
+    def matrices(self, queries: Array, keys: Array) -> Array:
+        return softmax(logits(*standardised(queries, keys, self.beta, self.scaling, self.epsilon)))
+
+
+def standardised(queries: Array, keys: Array, beta: float, scaling: bool, epsilon: float):
+    """(q − βμ)/s and (k − βμ)/s with mean μ and deviation s over the keys, channel by channel."""
+    xp = queries.__array_namespace__()
+    mean = xp.mean(keys, axis=-2, keepdims=True)
+    scale = 1.0
+    if scaling:
+        scale = xp.sqrt(xp.mean((keys - mean) ** 2, axis=-2, keepdims=True) + epsilon)
+    return (queries - beta * mean) / scale, (keys - beta * mean) / scale
+
+
+class HardMaximum(Form):
+    """A_ij = 1 for the j with the largest q_i·k_j, shared equally among equals; 0 otherwise."""
+
+    kind: Literal["hard_maximum"] = "hard_maximum"
+    untrainable: ClassVar[str | None] = (
+        "has no derivative by queries and keys, which therefore would not learn"
+    )
+
+    def matrices(self, queries: Array, keys: Array) -> Array:
+        xp = queries.__array_namespace__()
+        values = logits(queries, keys)
+        largest = xp.astype(values == xp.max(values, axis=-1, keepdims=True), values.dtype)
+        return largest / xp.sum(largest, axis=-1, keepdims=True)
+
+
+class HeadNormalised(Form):
+    """A^h_ij = l^h_ij/√(Σ_h' (l^h'_ij)²/H + ε), the logits l = q·k/√G over their size over heads.
+
+    The heads are those of the layer that share this form; nothing sums to 1.
+    """
+
+    kind: Literal["head_normalised"] = "head_normalised"
+    epsilon: Positive = 1e-5
+
+    def matrices(self, queries: Array, keys: Array) -> Array:
+        xp = queries.__array_namespace__()
+        values = logits(queries, keys)
+        return values / xp.sqrt(xp.mean(values**2, axis=1, keepdims=True) + self.epsilon)
+
+
+class Linear(Form):
+    """A_ij = φ(q_i)·φ(k_j)/Σ_j' φ(q_i)·φ(k_j') with φ(x) = elu(x) + 1, channel by channel."""
+
+    kind: Literal["linear"] = "linear"
+
+    def matrices(self, queries: Array, keys: Array) -> Array:
+        xp = queries.__array_namespace__()
+        weights = positive_features(queries) @ transposed(positive_features(keys))
+        return weights / xp.sum(weights, axis=-1, keepdims=True)
+
+
+def positive_features(values: Array) -> Array:
+    """φ(x) = 1 + x for x > 0 and exp(x) below."""
+    xp = values.__array_namespace__()
+    zero = xp.zeros_like(values)
+    # Only what is taken may be large: a discarded exp(x) would make the gradient undefined.
+    return xp.maximum(values, zero) + xp.exp(xp.minimum(values, zero))
+
+
+class Robust(Form):
+    """A = softmax(K̃ K̃ᵀ/√G) with K̃ = K clipped to ±limit; queries are not used.
+
+    limit       λμ, in units of the keys
+    iterations  1, or more: K̃ ← A K̃ + (K − A K̃ clipped to ±limit), and A anew
+    """
+
+    kind: Literal["robust"] = "robust"
+    limit: Positive
+    iterations: Whole = 1
+
+    def matrices(self, queries: Array, keys: Array) -> Array:
+        xp = keys.__array_namespace__()
+        clipped = xp.clip(keys, -self.limit, self.limit)
+        found = softmax(logits(clipped, clipped))
+        for _ in range(self.iterations - 1):
+            smooth = found @ clipped
+            clipped = smooth + xp.clip(keys - smooth, -self.limit, self.limit)
+            found = softmax(logits(clipped, clipped))
+        return found
+
+
+class Scaled(Form):
+    """A (1 − s A_sym) with A = softmax(Q Kᵀ/√G) and A_sym = softmax(K Kᵀ/√G).
+
+    share  s: 0 is softmax; rows sum to 1 − s
+    """
+
+    kind: Literal["scaled"] = "scaled"
+    share: Finite = 0.5
+
+    def matrices(self, queries: Array, keys: Array) -> Array:
+        attention = softmax(logits(queries, keys))
+        symmetric = softmax(logits(keys, keys))
+        return attention - self.share * attention @ symmetric
+
+
+Pooling = Literal["average", "stride", "block"]
+
+
+def pooling_matrix(
+    pooling: Pooling, tokens: int, scale: int, grid: tuple[int, int] | None = None
+) -> Float[np.ndarray, "pooled token"]:
+    """Averages over `scale` neighbours, every `scale`-th token, or averages over square blocks.
+
+    `grid` gives rows and columns of the patches of one image; several images may follow each other.
+    A last group that is not full is left out. Raises ValueError if a scale does not fit.
+    """
+    if not 1 <= scale <= tokens:
+        raise ValueError(f"scale = {scale}: use 1 to {tokens}, the number of tokens")
+    if pooling == "block":
+        return block_matrix(tokens, scale, grid)
+    pooled = tokens // scale
+    groups = np.zeros((pooled, tokens))
+    for group in range(pooled):
+        if pooling == "stride":
+            groups[group, group * scale] = 1.0
+        else:
+            groups[group, group * scale : (group + 1) * scale] = 1.0 / scale
+    return groups
+
+
+def block_matrix(
+    tokens: int, scale: int, grid: tuple[int, int] | None
+) -> Float[np.ndarray, "pooled token"]:
+    """Averages over scale × scale blocks of the patch grid of each image."""
+    if grid is None:
+        raise ValueError('grid = None: pooling = "block" needs the rows and columns of patches')
+    rows, columns = grid
+    if tokens % (rows * columns):
+        raise ValueError(f"grid = {list(grid)}: {tokens} tokens are no whole number of such grids")
+    if scale > min(grid) or rows % scale or columns % scale:
+        raise ValueError(f"scale = {scale}: must divide the rows and columns of grid {list(grid)}")
+    one = np.kron(pooling_matrix("average", rows, scale), pooling_matrix("average", columns, scale))
+    return np.kron(np.eye(tokens // (rows * columns)), one)
+
+
+def pool(values: Any, pooling: Pooling, scale: int, grid: tuple[int, int] | None = None) -> Any:
+    """P x of values x [*axes, token, channel] of NumPy or JAX, in additions alone.
+
+    The pooling must fit the tokens: see `pooling_matrix`.
+    """
+    xp = values.__array_namespace__()
+    *axes, tokens, channels = values.shape
+    if pooling == "block":
+        rows, columns = grid
+        blocks = (rows // scale, scale, columns // scale, scale)
+        split = xp.reshape(values, (*axes, tokens // (rows * columns), *blocks, channels))
+        return xp.reshape(xp.mean(split, axis=(-4, -2)), (*axes, -1, channels))
+    kept = tokens // scale * scale
+    if pooling == "stride":
+        return values[..., :kept:scale, :]
+    split = xp.reshape(values[..., :kept, :], (*axes, tokens // scale, scale, channels))
+    return xp.mean(split, axis=-2)
+
+
+class ScaledHeads(Form):
+    """A = softmax(Q (P K)ᵀ/√G) P with a pooling P: stochastic, of rank at most T/scale.
+
+    scale    how many tokens become one, or the side of a block of patches
+    pooling  average of neighbours, stride (every scale-th token), or block of the patch `grid`
+    beta     where it is given, queries and pooled keys are standardised as in Attention-BN (BN+SH)
+    """
+
+    kind: Literal["scaled_heads"] = "scaled_heads"
+    scale: Whole
+    pooling: Pooling = "average"
+    grid: tuple[Whole, Whole] | None = None
+    beta: Finite | None = None
+    scaling: bool = True
+    epsilon: Positive = 1e-5
+
+    @model_validator(mode="after")
+    def has_its_grid(self) -> "ScaledHeads":
+        if (self.pooling == "block") != (self.grid is not None):
+            raise ValueError('pooling = "block" and grid = [rows, columns] need each other')
+        return self
+
+    def refuse_tokens(self, tokens: int) -> None:
+        pooling_matrix(self.pooling, tokens, self.scale, self.grid)
+
+    def matrices(self, queries: Array, keys: Array) -> Array:
+        weights, pooling = self.factors(queries, keys)
+        return weights if pooling is None else weights @ pooling
+
+    def factors(self, queries: Array, keys: Array) -> tuple[Array, Array | None]:
+        xp = queries.__array_namespace__()
+        pooling, pooled = None, self.pooled(keys)
+        if self.scale > 1:
+            matrix = pooling_matrix(self.pooling, keys.shape[-2], self.scale, self.grid)
+            pooling = xp.asarray(matrix, dtype=keys.dtype)
+        if self.beta is not None:
+            queries, pooled = standardised(queries, pooled, self.beta, self.scaling, self.epsilon)
+        return softmax(logits(queries, pooled)), pooling
+
+    def pooled(self, values: Array) -> Array:
+        if self.scale == 1:
+            return values
+        return pool(values, self.pooling, self.scale, self.grid)

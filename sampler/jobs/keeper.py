@@ -1,0 +1,251 @@
+"""Running chains kept on disk: segments of draws, and checkpoints that take turns.
+
+A segment is written before the checkpoint that counts it. After a kill at any moment the newest
+checkpoint with all its segments intact tells where to go on; what lies beyond it is drawn again,
+with the same result.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from sampler.errors import InputError
+from sampler.jobs.interruption import Interruption
+from sampler.mcmc.chunks import Chunk, Snapshot
+from sampler.mcmc.draws import DrawCollector
+from sampler.storage.checkpoint import (
+    DamagedFile,
+    Sealed,
+    no_usable_checkpoint,
+    read_sealed,
+    read_slots,
+    refuse_another_checkpoint,
+    write_sealed,
+)
+from sampler.storage.run_directory import CHECKPOINT_SLOTS
+
+LOG = logging.getLogger("attention_posterior")
+STATE, MOMENTS, OBSERVABLE, STATISTIC = "state", "moments", "observable", "statistic"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a checkpoint and its segments hold.
+
+    segments  one entry per segment, as the header of a checkpoint lists them
+    """
+
+    snapshot: Snapshot
+    chunks: tuple[Chunk, ...]
+    partial_moments: Mapping[str, Mapping[str, np.ndarray]]
+    segments: tuple[dict, ...]
+    sequence: int
+    fingerprint: dict
+
+
+@dataclass
+class ChainStore:
+    """Saves chunks of one run; `fingerprint` is what a later run must agree with to go on."""
+
+    directory: Path
+    fingerprint: dict
+    segments: list[dict] = field(default_factory=list)
+    sequence: int = 0
+    _waiting: list[Chunk] = field(default_factory=list)
+
+    def add(self, chunk: Chunk) -> None:
+        """Take a chunk that the next segment will hold."""
+        self._waiting.append(chunk)
+
+    @property
+    def seconds_waiting(self) -> float:
+        """Computing time that is lost if the run is killed now."""
+        return sum(chunk.seconds for chunk in self._waiting)
+
+    def save(self, collected: DrawCollector) -> None:
+        """Write what is waiting as one segment, then a checkpoint of its last state."""
+        if not self._waiting:
+            return
+        last = self._waiting[-1]
+        name = f"segment-{len(self.segments):06d}.bin"
+        header = {
+            "phase": last.phase,
+            "done": last.done,
+            "total": last.total,
+            "seconds": sum(chunk.seconds for chunk in self._waiting),
+        }
+        arrays = segment_arrays(self._waiting, collected.reduced)
+        try:
+            self.directory.mkdir(exist_ok=True)
+            checksum = write_sealed(self.directory / name, header, arrays)
+            segments = [*self.segments, {"file": name, "checksum": checksum, **header}]
+            self._write_checkpoint(segments, last, collected)
+        except OSError as problem:
+            reason = problem.strerror or str(problem)
+            raise InputError(
+                name,
+                str(self.directory),
+                f"{reason}; free space or make the directory writable, then use `resume`",
+            ) from None
+        self.segments = segments
+        self.sequence += 1
+        self._waiting = []
+
+    def _write_checkpoint(self, segments: list[dict], last: Chunk, collected) -> None:
+        snapshot = last.snapshot
+        arrays = {f"{STATE}/{name}": values for name, values in snapshot.arrays.items()}
+        for name, sums in collected.partial_moments.items():
+            arrays |= {f"{MOMENTS}/{name}/{part}": values for part, values in sums.items()}
+        header = {
+            "sequence": self.sequence,
+            "phase": snapshot.phase,
+            "done": snapshot.done,
+            "total": last.total,
+            "segments": segments,
+            "fingerprint": self.fingerprint,
+        }
+        write_sealed(self.directory / CHECKPOINT_SLOTS[self.sequence % 2], header, arrays)
+
+
+def segment_arrays(chunks: list[Chunk], reduced: frozenset[str]) -> dict[str, np.ndarray]:
+    """Draws and statistics of consecutive chunks of one phase, [chain, draw, …]."""
+    arrays = {}
+    for kind, tables in (
+        (OBSERVABLE, [chunk.observables for chunk in chunks]),
+        (STATISTIC, [chunk.statistics for chunk in chunks]),
+    ):
+        for name in tables[0]:
+            if kind == STATISTIC or name not in reduced:
+                values = [np.asarray(table[name]) for table in tables]
+                arrays[f"{kind}/{name}"] = np.concatenate(values, axis=1)
+    return arrays
+
+
+def load_chains(directory: Path) -> Stored | None:
+    """The newest checkpoint whose segments are all intact, or None if none was written yet.
+
+    A damaged one is reported in the log and the other is used. Raises InputError if there was a
+    checkpoint and none can be used: chains never start again in silence.
+    """
+    slots = read_slots(directory)
+    if slots.empty and len(list(directory.glob("segment-*.bin"))) <= 1:
+        return None
+    damage = list(slots.damage)
+    for name, sealed in slots.intact:
+        try:
+            stored = _with_segments(directory, sealed)
+        except DamagedFile as problem:
+            damage.append(str(problem))
+            LOG.warning("%s, which %s needs; it is not used", problem, name)
+            continue
+        if damage:
+            LOG.warning(
+                "going on from the checkpoint before it: %s, %s of %s",
+                stored.snapshot.phase,
+                stored.snapshot.done,
+                sealed.header["total"],
+            )
+        return stored
+    reason = "; ".join(damage) or "its checkpoints are missing"
+    raise no_usable_checkpoint(directory, reason, "sample")
+
+
+def _with_segments(directory: Path, sealed: Sealed) -> Stored:
+    header = sealed.header
+    chunks = []
+    for entry in header["segments"]:
+        segment = read_sealed(directory / entry["file"])
+        if segment.checksum != entry["checksum"]:
+            raise DamagedFile(f"{entry['file']} is not the segment that was counted")
+        chunks.append(_chunk(segment))
+    state, moments = {}, {}
+    for key, values in sealed.arrays.items():
+        kind, _, name = key.partition("/")
+        if kind == STATE:
+            state[name] = values
+        else:
+            quantity, _, part = name.partition("/")
+            moments.setdefault(quantity, {})[part] = values
+    return Stored(
+        snapshot=Snapshot(header["phase"], header["done"], state),
+        chunks=tuple(chunks),
+        partial_moments=moments,
+        segments=tuple(header["segments"]),
+        sequence=header["sequence"],
+        fingerprint=header["fingerprint"],
+    )
+
+
+def _chunk(segment: Sealed) -> Chunk:
+    tables: dict[str, dict[str, np.ndarray]] = {OBSERVABLE: {}, STATISTIC: {}}
+    for key, values in segment.arrays.items():
+        kind, _, name = key.partition("/")
+        tables[kind][name] = values
+    header = segment.header
+    return Chunk(
+        header["phase"],
+        header["done"],
+        header["total"],
+        tables[OBSERVABLE],
+        tables[STATISTIC],
+        header["seconds"],
+    )
+
+
+@dataclass
+class ChainKeeper:
+    """A callback for chunks: saves them from time to time, and leaves when asked to.
+
+    folder          where segments and checkpoints are
+    fingerprint     what a checkpoint must agree with to be used
+    seconds_before  computing time of the chunks found there
+    """
+
+    folder: Path
+    fingerprint: dict
+    interruption: Interruption
+    seconds_before: float = 0.0
+    _store: ChainStore = field(init=False)
+    _collected: DrawCollector = field(init=False)
+    _every: float = field(init=False)
+
+    def go_on(self, collected: DrawCollector, every: float) -> Snapshot | None:
+        """Fill the collector with the draws found; where chains go on, None for the beginning.
+
+        `every` is the computing time, in seconds, after which chunks are saved. Raises InputError,
+        naming what differs, for a checkpoint of another run.
+        """
+        self._collected, self._every = collected, every
+        self._store = ChainStore(self.folder, self.fingerprint)
+        stored = load_chains(self.folder)
+        if stored is None:
+            return None
+        refuse_another_checkpoint(self.folder, stored.fingerprint, self.fingerprint, "run")
+        collected.restore(stored.partial_moments)
+        for chunk in stored.chunks:
+            kept = {
+                name: values
+                for name, values in chunk.observables.items()
+                if name not in stored.partial_moments
+            }
+            collected(replace(chunk, observables=kept))
+            self.seconds_before += chunk.seconds
+        self._store.segments = list(stored.segments)
+        self._store.sequence = stored.sequence + 1
+        LOG.info(
+            "going on after %s of %s steps (%s)",
+            stored.snapshot.done,
+            stored.chunks[-1].total,
+            stored.snapshot.phase,
+        )
+        return stored.snapshot
+
+    def __call__(self, chunk: Chunk) -> None:
+        self._store.add(chunk)
+        asked = self.interruption.received is not None
+        if asked or chunk.done == chunk.total or self._store.seconds_waiting >= self._every:
+            self._store.save(self._collected)
+        self.interruption.leave_if_asked(f"{chunk.phase} {chunk.done} of {chunk.total}")

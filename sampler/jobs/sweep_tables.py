@@ -1,0 +1,302 @@
+"""The tables of a sweep, and its results on its grid."""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from sampler.analysis.estimate import fit_power_law
+from sampler.analysis.validation import SCORES
+from sampler.jobs.selection import select_point, swept_points
+from sampler.recipes.recipe import Recipe, setting_text, toml_value
+from sampler.storage.results import COMPARISON_FILE, THEORY_FILE, read_theory
+from sampler.storage.run_directory import (
+    SCHEMA_VERSION,
+    point_directory,
+    read_json,
+    write_atomically,
+    write_json,
+)
+
+SWEEP_FILE = "sweep.csv"
+REDUNDANCY = (
+    "head_distance_matrices", "head_distance_outputs", "path_alignment", "participation_ratio",
+    "off_diagonal_share",
+)  # fmt: skip
+COLUMNS = (
+    "point", "directory", "width", "accuracy_theory", "accuracy_gp", "accuracy_sampled",
+    "accuracy_sampled_mcse", "accuracy_sampled_binomial", "sampled_space",
+    "accuracy_diagonal_only", "accuracy_equal_diagonal",
+)  # fmt: skip
+
+
+def write_sweep_table(directory: Path, recipe: Recipe) -> None:
+    """Write `sweep.csv`, numbers that do not exist left empty, and choose a point."""
+    rows = [
+        point_row(directory, point_directory(directory, label), label, point)
+        for label, point in recipe.points()
+    ]
+    names = list(COLUMNS) + sorted({n for row in rows for n in row} - set(COLUMNS))
+    write_table(directory / SWEEP_FILE, names, rows)
+    select_point(directory, recipe)
+
+
+def write_table(path: Path, names: Sequence[str], rows: Iterable[Mapping]) -> None:
+    """Write rows under these names; what a row lacks, and what is not finite, is left empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({k: cell(v) for k, v in row.items()} for row in rows)
+    write_atomically(path, lambda file: file.write_text(text.getvalue()))
+
+
+def point_row(sweep: Path, directory: Path, label: str, recipe: Recipe) -> dict:
+    """One row: where the point is, its width, its accuracies, its scores on validation data."""
+    widths = recipe.network.widths
+    row: dict = {
+        "point": label,
+        "directory": str(directory.relative_to(sweep)),
+        "width": widths if isinstance(widths, int) else max(widths),
+    }
+    if (directory / THEORY_FILE).is_file():
+        theory = read_theory(directory)
+        for name in ("theory", "gp", "diagonal_only", "equal_diagonal"):
+            row[f"accuracy_{name}"] = float(theory[f"accuracy_{name}"])
+        for name in (f"validation_{score}_{who}" for score in SCORES for who in ("theory", "gp")):
+            if name in theory:
+                row[name] = float(theory[name])
+        for name in (*REDUNDANCY, "log_evidence", "log_evidence_gp"):
+            if name in theory:
+                row[name] = float(theory[name])
+        if "subnetwork" in theory.coords:
+            for name in theory["subnetwork"].values:
+                value = theory["accuracy_gp_subnetwork"].sel(subnetwork=name)
+                row[f"gp:{name}"] = float(value)
+    if (directory / COMPARISON_FILE).is_file():
+        row["sampled_space"] = recipe.sampler.space
+        comparison = read_json(directory / COMPARISON_FILE)
+        for score, found in comparison.get("validation", {}).get("sampled", {}).items():
+            row[f"validation_{score}_sampled"] = found["value"]
+            row[f"validation_{score}_sampled_mcse"] = found["mcse"]
+        evidence = (comparison.get("log_evidence") or {}).get("sampled")
+        if evidence and evidence["trusted"]:
+            row["log_evidence_sampled"] = evidence["value"]
+            row["log_evidence_sampled_mcse"] = evidence["mcse"]
+        sampled = (comparison.get("accuracy") or {}).get("sampled")
+        if sampled:
+            row["accuracy_sampled"] = sampled["value"]
+            row["accuracy_sampled_mcse"] = sampled["mcse"]
+            row["accuracy_sampled_binomial"] = sampled["binomial_error"]
+    return row
+
+
+def cell(value):
+    return "" if isinstance(value, float) and not math.isfinite(value) else value
+
+
+FINITE_SIZE_FILE = "finite_size.json"
+
+
+def write_finite_size(directory: Path, recipe: Recipe) -> bool:
+    """Write U_1 by width from theory and from every sampled space, with power laws in N.
+
+    Only for sweeps whose points differ by width (and space); says whether it was written.
+    """
+    if not {"network.widths"} <= set(recipe.sweep) <= {"network.widths", "sampler.space"}:
+        return False
+    points = [(point_directory(directory, label), point) for label, point in recipe.points()]
+    if not all(isinstance(point.network.widths, int) for _, point in points):
+        return False
+    theory, sampled = {}, {}
+    for where, point in points:
+        width = point.network.widths
+        if (where / THEORY_FILE).is_file():
+            table = read_theory(where)
+            theory[width] = table["order_parameter"].values
+            names = [str(name) for name in table["path"].values]
+        if (where / COMPARISON_FILE).is_file():
+            compared = read_json(where / COMPARISON_FILE).get("order_parameter")
+            if compared:
+                sampled.setdefault(point.sampler.space, {})[width] = compared
+    if not theory:
+        return False
+    widths = sorted(theory)
+    content = {
+        "paths": names,
+        "theory": {"widths": widths, "order_parameter": [theory[w] for w in widths]},
+        "sampled": {space: by_width(found) for space, found in sampled.items()},
+    }
+    if len(sampled.get("order_parameters", {})) >= 3:
+        content["power_laws"] = power_laws(content["sampled"]["order_parameters"], names)
+    write_json(directory / FINITE_SIZE_FILE, content)
+    return True
+
+
+def by_width(found: dict[int, dict]) -> dict:
+    """U_1 of one space at every width: mean, MCSE and theory − sampled."""
+    widths = sorted(found)
+    tables = [{k: np.array(found[w][k], dtype=float) for k in found[w]} for w in widths]
+    return {
+        "widths": widths,
+        "order_parameter": np.stack([table["sampled"] for table in tables]),
+        "mcse": np.stack([table["mcse"] for table in tables]),
+        "difference": np.stack([table["theory"] - table["sampled"] for table in tables]),
+    }
+
+
+def power_laws(exact: dict, names: list[str]) -> list[dict]:
+    """One power law for every diagonal element of U_1."""
+    return [
+        {"path": name}
+        | asdict(
+            fit_power_law(exact["widths"], exact["difference"][:, i, i], exact["mcse"][:, i, i])
+        )
+        for i, name in enumerate(names)
+    ]
+
+
+SWEEP_DATASET_FILE = "sweep.nc"
+PATHS = ("path", "path_")
+
+
+def write_sweep_dataset(directory: Path, recipe: Recipe) -> None:
+    """Write `sweep.nc` from `sweep.csv` and from the U_1 of every point.
+
+    U_1 is there if all points have the same paths; what a point lacks is NaN.
+    """
+    dataset = sweep_dataset(directory, recipe)
+    path = directory / SWEEP_DATASET_FILE
+    write_atomically(path, lambda file: dataset.to_netcdf(file, engine="h5netcdf"))
+
+
+def sweep_dataset(directory: Path, recipe: Recipe) -> xr.Dataset:
+    """The numeric columns of the table, the directories and the U_1, over the swept keys."""
+    grid = {key: coordinate(values) for key, values in recipe.sweep.items()}
+    shape = tuple(map(len, grid.values()))
+    rows = read_rows(directory)
+    columns = {
+        name.replace("/", "_"): (tuple(grid), values.reshape(shape))
+        for name, values in numeric_columns(rows).items()
+    }
+    columns["directory"] = (
+        tuple(grid),
+        np.array([row["directory"] for row in rows], dtype=object).reshape(shape),
+    )
+    paths, matrices = order_parameters(
+        [point_directory(directory, label) for label, _ in recipe.points()]
+    )
+    columns |= {
+        name: ((*grid, *PATHS), values.reshape(*shape, *values.shape[1:]))
+        for name, values in matrices.items()
+    }
+    coordinates = grid | (dict.fromkeys(PATHS, paths) if matrices else {})
+    attributes = {"name": recipe.name, "schema_version": SCHEMA_VERSION}
+    return xr.Dataset(columns, coords=coordinates, attrs=attributes)
+
+
+def coordinate(values: Sequence[Any]) -> list[Any]:
+    """Values along an axis: numbers or words as they are, lists and mixtures as TOML."""
+    kinds = {type(value) for value in values}
+    if kinds <= {int, float} or kinds in ({bool}, {str}):
+        return list(values)
+    return [value if isinstance(value, str) else toml_value(value) for value in values]
+
+
+def read_rows(directory: Path) -> list[dict[str, str]]:
+    """The rows of `sweep.csv`, in the order of the recipe's points."""
+    with (directory / SWEEP_FILE).open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def numeric_columns(rows: Sequence[Mapping[str, str]]) -> dict[str, np.ndarray]:
+    """The columns whose filled cells are all numbers, NaN where a cell is empty."""
+    columns = {}
+    for name in rows[0]:
+        cells = [row[name] for row in rows]
+        try:
+            columns[name] = np.array([float(cell) if cell else np.nan for cell in cells])
+        except ValueError:
+            continue
+    return {n: v for n, v in columns.items() if n != "sampled_space"}
+
+
+def order_parameters(directories: Sequence[Path]) -> tuple[list[str], dict[str, np.ndarray]]:
+    """Paths, and theory, sampled value and MCSE of U_1, each [point, path, path_].
+
+    Empty if no point is solved, or if the points differ in their paths.
+    """
+    parts = ("theory", "sampled", "mcse")
+    found: dict[int, dict[str, Any]] = {}
+    names: set[tuple[str, ...]] = set()
+    for place, directory in enumerate(directories):
+        if not (directory / THEORY_FILE).is_file():
+            continue
+        theory = read_theory(directory)
+        names.add(tuple(map(str, theory["path"].values)))
+        compared = {}
+        if (directory / COMPARISON_FILE).is_file():
+            compared = read_json(directory / COMPARISON_FILE).get("order_parameter") or {}
+        found[place] = compared | {"theory": theory["order_parameter"].values}
+    if len(names) != 1:
+        return [], {}
+    paths = list(names.pop())
+    arrays = {}
+    for part in parts:
+        values = np.full((len(directories), len(paths), len(paths)), np.nan)
+        for place, tables in found.items():
+            if part in tables:
+                values[place] = np.array(tables[part], dtype=float)
+        arrays[f"order_parameter_{part}"] = values
+    return paths, arrays
+
+
+SEED_AVERAGES_FILE = "seed_averages.csv"
+# Columns that say where a point is, not what was found there.
+PLACES = ("point", "directory", "width")
+
+
+def write_seed_averages(directory: Path, recipe: Recipe) -> None:
+    """Write the table if the sweep goes over a seed: a row for each value of the other settings."""
+    if not any(is_seed(key) for key in recipe.sweep):
+        return
+    found = numeric_columns(read_rows(directory))
+    columns = {name: values for name, values in found.items() if name not in PLACES}
+    settings = [of_point for _, of_point, _ in swept_points(recipe)]
+    rows = seed_averages(settings, columns)
+    write_table(directory / SEED_AVERAGES_FILE, list(rows[0]), rows)
+
+
+def is_seed(key: str) -> bool:
+    """Whether a swept key only draws other random numbers."""
+    return key.rpartition(".")[2] in ("seed", "head_seed")
+
+
+def seed_averages(
+    settings: Sequence[Mapping[str, object]], columns: Mapping[str, np.ndarray]
+) -> list[dict]:
+    """Settings without seeds, the number of points, and mean and standard error of every column.
+
+    Points that lack a number do not count for it; one number alone has no error.
+    """
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for place, of_point in enumerate(settings):
+        others = tuple(
+            setting_text(key, value) for key, value in of_point.items() if not is_seed(key)
+        )
+        groups.setdefault(others, []).append(place)
+    rows = []
+    for others, places in groups.items():
+        row: dict = {"settings": ",".join(others), "points": len(places)}
+        for name, values in columns.items():
+            kept = values[places][np.isfinite(values[places])]
+            row[name] = cell(float(kept.mean()) if kept.size else math.nan)
+            error = kept.std(ddof=1) / math.sqrt(kept.size) if kept.size > 1 else math.nan
+            row[f"{name}_error"] = cell(float(error))
+        rows.append(row)
+    return rows

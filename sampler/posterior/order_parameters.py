@@ -1,0 +1,225 @@
+"""The posterior of order parameters in Bartlett coordinates.
+
+    U_a           ~ Wishart_O(N_a, σ_a² 1/N_a)
+    U_l | U_{l+1} ~ Wishart_{p_l}(N_l, σ_l² (1_{H_l} ⊗ U_{l+1})/N_l),   l = L … 1
+
+Each weight array that is integrated out adds one link; every step is Gaussian, nothing is
+approximated. In Bartlett form, with r_l = min(N_l, H_l r_{l+1}) and U_l = F_l F_lᵀ,
+
+    F_{L+1} = σ_a B_{L+1}/√N_a,    F_l = σ_l (1_{H_l} ⊗ F_{l+1}) B_l/√N_l,
+
+B_l lower trapezoidal [H_l r_{l+1}, r_l]: diagonal c_i ~ χ_{N_l − i}, entries below it N(0, 1). A
+layer narrower than its order parameter (singular Wishart) needs no other formula.
+
+With every weight integrated out, p(U_a, U_L … U_1, y) is a Wishart chain times the Gaussian
+N(y; 0, K(U_1) + 𝒯 1). Its dimension does not depend on width, channels, tokens or examples. This
+file knows nothing of the action, whose witness it is.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jax.scipy.special import gammaln
+from jaxtyping import Array, Float
+
+from sampler.posterior.density import Position
+from sampler.posterior.hyper_parameters import (
+    energy_at,
+    hyper_prior_sites,
+    network_scale,
+    scaled_factors,
+)
+from theory.architecture import KNOWN, Architecture, HyperPriors
+from theory.energy import LabelEnergy
+
+
+@dataclass(frozen=True)
+class BartlettShape:
+    """Shape of one Bartlett factor: `rows` × `rank`, from a layer of `width` units."""
+
+    rows: int
+    rank: int
+    width: int
+
+    @property
+    def degrees(self) -> np.ndarray:
+        """Degrees of freedom N_l − i of the χ variables on the diagonal."""
+        return self.width - np.arange(self.rank)
+
+    @property
+    def below_diagonal(self) -> int:
+        """Number of standard normal entries."""
+        return self.rows * self.rank - self.rank * (self.rank + 1) // 2
+
+    @property
+    def dimension(self) -> int:
+        """Free numbers: rows · rank − rank (rank − 1)/2."""
+        return self.rank + self.below_diagonal
+
+
+def bartlett_shapes(architecture: Architecture) -> tuple[BartlettShape, ...]:
+    """Shapes of B_1 … B_{L+1}."""
+    width = architecture.widths[-1]
+    shape = BartlettShape(architecture.outputs, min(width, architecture.outputs), width)
+    shapes = [shape]
+    for layer in reversed(range(architecture.layers)):
+        rows, width = architecture.heads[layer] * shape.rank, architecture.widths[layer]
+        shape = BartlettShape(rows, min(width, rows), width)
+        shapes.append(shape)
+    return tuple(reversed(shapes))
+
+
+class StandardisedLogChi(dist.Distribution):
+    """t with ln c = ½ ln ν + t/√(2ν) and c ~ χ_ν: of order one at every ν.
+
+    ln p(t) = ν ln c − c²/2 + const = −(ν/2)(e^u − 1 − u) + const, u = t √(2/ν); the second form
+    does not cancel at large ν.
+    """
+
+    arg_constraints: ClassVar = {"degrees": dist.constraints.positive}
+    support = dist.constraints.real
+    reparametrized_params: ClassVar = ["degrees"]
+
+    def __init__(self, degrees, *, validate_args=None) -> None:
+        self.degrees = jnp.asarray(degrees)
+        super().__init__(jnp.shape(self.degrees), validate_args=validate_args)
+
+    def sample(self, key, sample_shape=()):
+        shape = sample_shape + self.batch_shape
+        gamma = dist.Gamma(self.degrees / 2.0, 0.5).expand(shape).sample(key)
+        return jnp.sqrt(self.degrees / 2.0) * jnp.log(gamma / self.degrees)
+
+    def log_prob(self, value):
+        half = self.degrees / 2.0
+        u = value / jnp.sqrt(half)
+        constant = half * jnp.log(half) - half - gammaln(half) - 0.5 * jnp.log(half)
+        return constant - half * (jnp.expm1(u) - u)
+
+
+def bartlett_diagonal(
+    standardised: Float[Array, " rank"], shape: BartlettShape
+) -> Float[Array, " rank"]:
+    """c_i = √ν exp(t_i/√(2ν)), ν = N_l − i."""
+    degrees = jnp.asarray(shape.degrees, standardised.dtype)
+    return jnp.sqrt(degrees) * jnp.exp(standardised / jnp.sqrt(2.0 * degrees))
+
+
+def bartlett_matrix(
+    standardised: Float[Array, " rank"], lower: Float[Array, " entry"], shape: BartlettShape
+) -> Float[Array, "row rank"]:
+    """The lower trapezoidal B_l from its standardised diagonal and its entries below."""
+    rows, columns = np.tril_indices(shape.rows, -1, shape.rank)
+    diagonal = np.arange(shape.rank)
+    rows, columns = np.concatenate([diagonal, rows]), np.concatenate([diagonal, columns])
+    values = jnp.concatenate([bartlett_diagonal(standardised, shape), lower])
+    empty = jnp.zeros((shape.rows, shape.rank), values.dtype)
+    return empty.at[rows, columns].set(values, unique_indices=True)
+
+
+def chain_factors(
+    matrices: tuple[Float[Array, "_rows _rank"], ...], architecture: Architecture
+) -> tuple[Float[Array, "_size _rank"], ...]:
+    """F_1 … F_{L+1} from the Bartlett matrices B_1 … B_{L+1}; F_l is [p_l, r_l]."""
+    deviations = [variance**0.5 for variance in architecture.order_parameter_variances]
+    *layers, readout = matrices
+    factor = readout * (deviations[-1] / architecture.widths[-1] ** 0.5)
+    factors = [factor]
+    for layer in reversed(range(architecture.layers)):
+        heads, bartlett = architecture.heads[layer], layers[layer]
+        by_head = bartlett.reshape(heads, factor.shape[1], bartlett.shape[1])
+        scale = deviations[layer] / architecture.widths[layer] ** 0.5
+        factor = scale * jnp.einsum("pr,hrk->hpk", factor, by_head)
+        factor = factor.reshape(-1, bartlett.shape[1])
+        factors.append(factor)
+    return tuple(reversed(factors))
+
+
+def order_parameter_model(
+    energy: LabelEnergy, architecture: Architecture, hyper_priors: HyperPriors = KNOWN
+) -> None:
+    """Wishart chain in standardised Bartlett coordinates, and the likelihood of all labels.
+
+    Sites: `chi_l` [rank] and `lower_l` [entry] of each Bartlett factor B_l, l = 1 … L + 1, and
+    temperature and variances where they have a prior.
+    """
+    prior = site_priors(architecture, energy.labels.dtype, hyper_priors)
+    position = {name: numpyro.sample(name, site) for name, site in prior.items()}
+    numpyro.factor("y", log_likelihood_at(position, energy, architecture))
+
+
+def site_priors(
+    architecture: Architecture, dtype, hyper_priors: HyperPriors = KNOWN
+) -> dict[str, dist.Distribution]:
+    """Prior of every site."""
+    hyper_parameters = hyper_prior_sites(hyper_priors, architecture, dtype)
+    return bartlett_prior(architecture, dtype) | hyper_parameters
+
+
+def bartlett_prior(architecture: Architecture, dtype) -> dict[str, dist.Distribution]:
+    """Standardised log χ on the diagonals of Bartlett factors, standard normal below them."""
+    sites = {}
+    for layer, shape in enumerate(bartlett_shapes(architecture), start=1):
+        degrees = jnp.asarray(shape.degrees, dtype)
+        zeros = jnp.zeros(shape.below_diagonal, dtype)
+        sites[f"chi_{layer}"] = StandardisedLogChi(degrees).to_event(1)
+        sites[f"lower_{layer}"] = dist.Normal(zeros, jnp.ones_like(zeros)).to_event(1)
+    return sites
+
+
+def log_prior(
+    position: Position, architecture: Architecture, hyper_priors: HyperPriors = KNOWN
+) -> Float[Array, ""]:
+    """ln of the prior density of a position."""
+    prior = site_priors(architecture, position["chi_1"].dtype, hyper_priors)
+    return sum(site.log_prob(position[name]) for name, site in prior.items())
+
+
+def bartlett_matrices_at(
+    position: Position, architecture: Architecture
+) -> tuple[Float[Array, "_rows _rank"], ...]:
+    """B_1 … B_{L+1} at a position of the sampler."""
+    return tuple(
+        bartlett_matrix(position[f"chi_{layer}"], position[f"lower_{layer}"], shape)
+        for layer, shape in enumerate(bartlett_shapes(architecture), start=1)
+    )
+
+
+def factors_at(
+    position: Position, architecture: Architecture
+) -> tuple[Float[Array, "_size _rank"], ...]:
+    """F_1 … F_{L+1} with U_l = F_l F_lᵀ at a position of the sampler."""
+    factors = chain_factors(bartlett_matrices_at(position, architecture), architecture)
+    return scaled_factors(factors, position)
+
+
+def kernel_factor(factor: Float[Array, "row rank"], position: Position) -> Float[Array, "row rank"]:
+    """F with K(F Fᵀ) the kernel at the variances of a position.
+
+    `factor` is that of U_1 at the known variances. K is also proportional to σ_0², with which the
+    features were made.
+    """
+    return network_scale(position) * factor
+
+
+def likelihood_factor(position: Position, architecture: Architecture) -> Float[Array, "row rank"]:
+    """F with K(F Fᵀ) the kernel of the labels at a position of the sampler."""
+    matrices = bartlett_matrices_at(position, architecture)
+    return kernel_factor(chain_factors(matrices, architecture)[0], position)
+
+
+def log_likelihood_at(
+    position: Position, energy: LabelEnergy, architecture: Architecture
+) -> Float[Array, ""]:
+    """ln p(y | position)."""
+    factor = likelihood_factor(position, architecture)
+    return label_log_likelihood(energy_at(energy, position), factor)
+
+
+def label_log_likelihood(energy: LabelEnergy, factor: Float[Array, "_row _rank"]):
+    """ln p(y | U_1) = −E(U_1)/2 − (P O/2) ln 2π."""
+    return -0.5 * (energy(factor) + energy.labels.size * math.log(2.0 * math.pi))

@@ -1,0 +1,274 @@
+"""The spaces in which the posterior is sampled."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from sampler.network import overlaps, path_weights, predict
+from sampler.posterior.density import Position, SampledSpace
+from sampler.posterior.hyper_parameters import (
+    energy_at,
+    network_scale,
+    observed_hyper_parameters,
+    temperature_ratio,
+    weights_at,
+)
+from sampler.posterior.mode import find_mode
+from sampler.posterior.order_parameters import (
+    bartlett_prior,
+    factors_at,
+    kernel_factor,
+    likelihood_factor,
+    order_parameter_model,
+)
+from sampler.posterior.weights import (
+    draw_input_weights,
+    narrowed,
+    observe_labels,
+    sample_sites,
+    upper_weight_model,
+    weight_model,
+)
+from sampler.problem import TokenNetwork, TokenProblem, predict_tokens
+from theory.architecture import KNOWN, Architecture, HyperPriors
+from theory.attended_inputs import path_features
+from theory.energy import LearningProblem
+from theory.predictor import Predictor
+
+
+def weight_space(
+    problem: LearningProblem,
+    attended_test: Float[Array, "test path channel"],
+    keep_weights: bool,
+) -> SampledSpace:
+    """All weights by NUTS or HMC; per draw the overlaps U_l and the predictor f(x)."""
+    dtype = problem.attended.dtype
+    temperature = jnp.asarray(problem.temperature, dtype)
+    return SampledSpace(
+        name="weights",
+        model=partial(
+            weight_model, architecture=problem.architecture, hyper_priors=problem.hyper_priors
+        ),
+        arguments=(problem.attended, problem.labels, temperature),
+        observe=partial(
+            observe_weights, architecture=problem.architecture, keep_weights=keep_weights
+        ),
+        observed=(jnp.asarray(attended_test, dtype), temperature),
+    )
+
+
+def observe_weights(
+    key: Array,
+    position: Position,
+    attended_test: Float[Array, "test path channel"],
+    temperature: Float[Array, ""],
+    *,
+    architecture: Architecture,
+    keep_weights: bool,
+) -> dict[str, Array]:
+    """Overlaps and predictor of one weight draw (and the weights themselves if kept)."""
+    weights = weights_at(position, architecture)
+    observables = named_order_parameters(overlaps(weights, architecture))
+    observables["predictor"] = predict(weights, attended_test, architecture)
+    observables |= observed_hyper_parameters(position, temperature, architecture)
+    return observables | (weights if keep_weights else {})
+
+
+def named_order_parameters(matrices: tuple[Array, ...]) -> dict[str, Array]:
+    """U_1, U_2 …, U_a under the names they have in every stored table."""
+    *layers, readout = matrices
+    names = ["order_parameter", *(f"order_parameter_layer_{n}" for n in range(2, len(layers) + 1))]
+    return dict(zip(names, layers, strict=True)) | {"readout_order_parameter": readout}
+
+
+def upper_weight_space(
+    problem: LearningProblem,
+    attended_test: Float[Array, "test path channel"],
+    keep_weights: bool,
+) -> SampledSpace:
+    """V_1 … V_L and a by NUTS or HMC, V_0 drawn back from its exact posterior at every draw.
+
+    Per draw: the overlaps U_l, the exact predictor mean and variance given U_1, and f(x) of the
+    completed weights (which are kept on request).
+    """
+    attended_test = jnp.asarray(attended_test, problem.attended.dtype)
+    return SampledSpace(
+        name="upper_weights",
+        model=partial(
+            upper_weight_model, architecture=problem.architecture, hyper_priors=problem.hyper_priors
+        ),
+        arguments=(problem.energy,),
+        observe=partial(
+            observe_upper_weights, architecture=problem.architecture, keep_weights=keep_weights
+        ),
+        observed=(
+            Predictor.for_examples(problem, attended_test),
+            problem.features,
+            attended_test,
+        ),
+    )
+
+
+def observe_upper_weights(
+    key: Array,
+    position: Position,
+    predictor: Predictor,
+    features_train: Float[Array, "example path channel"],
+    attended_test: Float[Array, "test path channel"],
+    *,
+    architecture: Architecture,
+    keep_weights: bool,
+) -> dict[str, Array]:
+    """What one draw of the upper weights says, completed by a draw of V_0."""
+    temperature = predictor.energy.temperature
+    predictor = replace(predictor, energy=energy_at(predictor.energy, position))
+    lowest = path_weights(position, architecture)[0]
+    factor = kernel_factor(narrowed(lowest / architecture.widths[0] ** 0.5), position)
+    mean, variance = predictor(factor)
+    input_weights = draw_input_weights(
+        key,
+        lowest,
+        factor,
+        predictor.energy,
+        network_scale(position) * features_train,
+        architecture.variances[0],
+    )
+    weights = weights_at({"V_0": input_weights, **position}, architecture)
+    observables = named_order_parameters(overlaps(weights, architecture)) | {
+        "predictor": predict(weights, attended_test, architecture),
+        "predictor_mean": mean,
+        "predictor_variance": variance,
+    }
+    observables |= observed_hyper_parameters(position, temperature, architecture)
+    return observables | (weights if keep_weights else {})
+
+
+def order_parameter_space(
+    problem: LearningProblem, attended_test: Float[Array, "test path channel"]
+) -> SampledSpace:
+    """Bartlett coordinates of U_1 … U_a; chains start around the mode, whitened by its Hessian.
+
+    Per draw: U_l, the exact predictor mean and variance given U_1 (Rao–Blackwell), one joint draw
+    of f on the test set, and the Bartlett coordinates themselves.
+    """
+    architecture, dtype = problem.architecture, problem.attended.dtype
+    attended_test = jnp.asarray(attended_test, dtype)
+    variance = architecture.variances[0]
+    mode = find_mode(problem)
+    return SampledSpace(
+        name="order_parameters",
+        model=partial(
+            order_parameter_model,
+            architecture=architecture,
+            hyper_priors=problem.hyper_priors,
+        ),
+        arguments=(problem.energy,),
+        observe=partial(observe_order_parameters, architecture=architecture),
+        observed=(
+            Predictor.for_examples(problem, attended_test),
+            problem.features,
+            path_features(attended_test, variance),
+        ),
+        start=mode.draw,
+        inverse_mass_matrix=mode.inverse_mass_matrix,
+    )
+
+
+def observe_order_parameters(
+    key: Array,
+    position: Position,
+    predictor: Predictor,
+    features_train: Float[Array, "example path channel"],
+    features_test: Float[Array, "test path channel"],
+    *,
+    architecture: Architecture,
+) -> dict[str, Array]:
+    """What one draw of the order parameters says."""
+    factors = factors_at(position, architecture)
+    observables = named_order_parameters(tuple(factor @ factor.T for factor in factors))
+    here = replace(predictor, energy=energy_at(predictor.energy, position))
+    mean, variance, sample = here.with_sample(
+        key, likelihood_factor(position, architecture), features_train, features_test
+    )
+    observables |= {
+        "predictor": sample,
+        "predictor_mean": mean,
+        "predictor_variance": variance,
+    }
+    observables |= observed_hyper_parameters(position, predictor.energy.temperature, architecture)
+    # Coordinates without entries (the lower triangle of a 1 × 1 factor) are not worth storing.
+    sites = {n: position[n] for n in bartlett_prior(architecture, mean.dtype) if position[n].size}
+    return observables | {f"bartlett_{name}": values for name, values in sites.items()}
+
+
+def token_space(problem: TokenProblem, keep_weights: bool) -> SampledSpace:
+    """All weights by NUTS or HMC; per draw the predictor f(x), and the weights themselves if kept.
+
+    The values are not linear, or normalised between layers: there is no product of weights along a
+    path, so no overlap U_l is observed.
+    """
+    temperature = jnp.asarray(problem.temperature, problem.labels.dtype)
+    validation = () if problem.validation is None else (problem.validation.arrays,)
+    return SampledSpace(
+        name="weights",
+        model=partial(token_model, network=problem.network, hyper_priors=problem.hyper_priors),
+        arguments=(*problem.train.arrays, problem.labels, temperature),
+        observe=partial(observe_tokens, network=problem.network, keep_weights=keep_weights),
+        observed=(temperature, problem.test.arrays, *validation),
+    )
+
+
+def token_model(
+    inputs: Float[Array, "example token channel"],
+    attention: tuple[Float[Array, "example _head key query"], ...],
+    labels: Float[Array, "example output"],
+    temperature: Float[Array, ""] | float,
+    network: TokenNetwork,
+    hyper_priors: HyperPriors = KNOWN,
+) -> None:
+    """Priors and likelihood of `weight_model`, f(x) token by token."""
+    names = tuple(network.architecture.weight_shapes)
+    position = sample_sites(network.architecture, names, labels.dtype, hyper_priors)
+    weights = weights_at(position, network.architecture)
+    outputs = predict_tokens(weights, inputs, attention, network)
+    observe_labels(outputs, labels, temperature * temperature_ratio(position))
+
+
+def observe_tokens(
+    key: Array,
+    position: Position,
+    temperature: Float[Array, ""],
+    test: tuple,
+    validation: tuple | None = None,
+    *,
+    network: TokenNetwork,
+    keep_weights: bool,
+) -> dict[str, Array]:
+    """f on the test set and, where there is one, on the validation set."""
+    weights = weights_at(position, network.architecture)
+    observables = {"predictor": predict_tokens(weights, *test, network)}
+    if validation is not None:
+        observables["predictor_validation"] = predict_tokens(weights, *validation, network)
+    observables |= observed_hyper_parameters(position, temperature, network.architecture)
+    return observables | (weights if keep_weights else {})
+
+
+def make_space(
+    name: str,
+    problem: LearningProblem,
+    attended_test: Float[Array, "test path channel"],
+    keep_weights: bool,
+) -> SampledSpace:
+    """The space `name`: "order_parameters", "upper_weights" or "weights".
+
+    `keep_weights` has a meaning only where weights are sampled. Raises ValueError for another name.
+    """
+    if name == "order_parameters":
+        return order_parameter_space(problem, attended_test)
+    if name == "upper_weights":
+        return upper_weight_space(problem, attended_test, keep_weights)
+    if name == "weights":
+        return weight_space(problem, attended_test, keep_weights)
+    raise ValueError(f"space {name!r}: use order_parameters, upper_weights or weights")

@@ -1,0 +1,182 @@
+"""The posterior of weights: all of them, or all but V_0.
+
+The network is linear in V_0, so the labels are Gaussian given the weights above it. Most of the
+stiffness of the full weight space goes with V_0, while real weights V_1 … V_L and a are sampled.
+"""
+
+import math
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jaxtyping import Array, Float
+
+from sampler.network import path_weights, predict
+from sampler.posterior.density import Position
+from sampler.posterior.hyper_parameters import (
+    energy_at,
+    hyper_prior_sites,
+    temperature_ratio,
+    weights_at,
+)
+from sampler.posterior.order_parameters import kernel_factor, label_log_likelihood
+from theory.architecture import KNOWN, Architecture, HyperPriors
+from theory.energy import LabelEnergy
+from theory.path_kernels import FeatureForm
+
+
+def standard_normals(key: Array, shapes: Mapping[str, tuple[int, ...]], dtype) -> dict[str, Array]:
+    """Independent N(0, 1) arrays of the given shapes, by name.
+
+    One call of the generator for all: every call is compiled anew, at a large part of a second.
+    """
+    ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
+    pieces = jnp.split(jax.random.normal(key, (int(ends[-1]),), dtype), ends[:-1])
+    return {
+        name: piece.reshape(shape)
+        for (name, shape), piece in zip(shapes.items(), pieces, strict=True)
+    }
+
+
+def orthonormal_rows(matrix: Float[Array, "row width"]) -> Float[Array, "row width"]:
+    """Q with Q Qᵀ = 1 and matrix = L Q, L lower triangular with a positive diagonal.
+
+    Gram–Schmidt row by row, each row projected twice, which makes Q orthogonal to rounding whatever
+    the condition of the matrix. Rows of a Gaussian matrix give a uniform (Haar) Q: each points in a
+    uniform direction of what the rows before it leave. Needs linearly independent rows, so
+    row ≤ width. Plain products rather than a library's QR: several large batches of QR at a time
+    can block XLA for ever on few cores.
+    """
+
+    def add_row(index, basis):
+        row = matrix[index]
+        for _ in range(2):
+            row = row - (basis @ row) @ basis  # rows not yet found are zero
+            row = row / jnp.linalg.norm(row)
+        return basis.at[index].set(row)
+
+    return jax.lax.fori_loop(0, matrix.shape[0], add_row, jnp.zeros_like(matrix))
+
+
+def weight_model(
+    attended: Float[Array, "example path channel"],
+    labels: Float[Array, "example output"],
+    temperature: Float[Array, ""] | float,
+    architecture: Architecture,
+    hyper_priors: HyperPriors = KNOWN,
+) -> None:
+    """Gaussian priors per layer and the tempered likelihood.
+
+    V_0 ~ N(0, σ_0²), V_l ~ N(0, σ_l²), a ~ N(0, σ_a²), y ~ N(f(x), 𝒯): the density
+    exp(−Σ |f(x_μ) − y_μ|² / (2𝒯)) Π N(weights; 0, σ²). Source: arXiv 2405.15926, posterior.
+    Where 𝒯 or the σ² have a prior, they are sites, too, and the weights are `weights_at` them.
+    """
+    names = tuple(architecture.weight_shapes)
+    position = sample_sites(architecture, names, labels.dtype, hyper_priors)
+    outputs = predict(weights_at(position, architecture), attended, architecture)
+    observe_labels(outputs, labels, temperature * temperature_ratio(position))
+
+
+def observe_labels(
+    outputs: Float[Array, "example output"],
+    labels: Float[Array, "example output"],
+    temperature: Float[Array, ""] | float,
+) -> None:
+    """The tempered likelihood, y ~ N(f(x), 𝒯)."""
+    numpyro.sample("y", dist.Normal(outputs, jnp.sqrt(temperature)).to_event(2), obs=labels)
+
+
+def sample_sites(
+    architecture: Architecture, names: tuple[str, ...], dtype, hyper_priors: HyperPriors
+) -> dict[str, Array]:
+    """The named weight arrays at known variances, and the hyper-parameters that have a prior."""
+    priors = hyper_prior_sites(hyper_priors, architecture, dtype)
+    hyper_parameters = {name: numpyro.sample(name, site) for name, site in priors.items()}
+    return sample_weights(architecture, names, dtype) | hyper_parameters
+
+
+def sample_weights(architecture: Architecture, names: tuple[str, ...], dtype) -> dict[str, Array]:
+    """The named weight arrays, drawn from their Gaussian priors."""
+    return {
+        name: numpyro.sample(
+            name,
+            dist.Normal(
+                jnp.zeros(architecture.weight_shapes[name], dtype),
+                jnp.asarray(architecture.weight_variances[name] ** 0.5, dtype),
+            ).to_event(len(architecture.weight_shapes[name])),
+        )
+        for name in names
+    }
+
+
+def upper_weight_model(
+    energy: LabelEnergy, architecture: Architecture, hyper_priors: HyperPriors = KNOWN
+) -> None:
+    """Gaussian priors of V_1 … V_L and a, and y ~ N(0, K(w_1 w_1ᵀ/N_1) + 𝒯 1).
+
+    Where 𝒯 or variances have a prior, they are sites, too.
+    """
+    names = upper_weight_names(architecture)
+    position = sample_sites(architecture, names, energy.labels.dtype, hyper_priors)
+    factor = kernel_factor(lowest_factor(position, architecture), position)
+    if isinstance(energy.kernels, FeatureForm):
+        # There the cost of K grows with the columns of the factor; stored kernels need F Fᵀ only.
+        factor = narrowed(factor)
+    numpyro.factor("y", label_log_likelihood(energy_at(energy, position), factor))
+
+
+def upper_weight_names(architecture: Architecture) -> tuple[str, ...]:
+    """V_1 … V_L and a."""
+    return tuple(name for name in architecture.weight_shapes if name != "V_0")
+
+
+def lowest_factor(weights: Position, architecture: Architecture) -> Float[Array, "row width"]:
+    """F = w_1/√N_1, a factor of the overlap U_1 = w_1 w_1ᵀ/N_1."""
+    return path_weights(weights, architecture)[0] / architecture.widths[0] ** 0.5
+
+
+def narrowed(factor: Float[Array, "row width"]) -> Float[Array, "row rank"]:
+    """A factor F Qᵀ of the same F Fᵀ with no more columns than rows.
+
+    The rows of Q are an orthonormal basis of those of F, so F Qᵀ Q Fᵀ = F Fᵀ. It is held fixed in
+    derivatives: Qᵀ Q Fᵀ = Fᵀ makes d(F Qᵀ Q Fᵀ) = dF Fᵀ + F dFᵀ exact, and no decomposition is
+    differentiated. Only first derivatives are right.
+    """
+    rows, width = factor.shape
+    if width <= rows:
+        return factor
+    return factor @ orthonormal_rows(jax.lax.stop_gradient(factor)).T
+
+
+def draw_input_weights(
+    key: Array,
+    lowest: Float[Array, "row width"],
+    factor: Float[Array, "row rank"],
+    energy: LabelEnergy,
+    features: Float[Array, "example path channel"],
+    input_variance: float,
+) -> Float[Array, "width channel"]:
+    """V_0 from p(V_0 | V_1 … V_L, a, y) by Matheron's rule.
+
+    With V and ε drawn from the prior and from N(0, 𝒯), and f_V the network that has V as its input
+    projection,
+        V_0 = V + σ_0/√N_1 Σ_{μc} α_{μc} Σ_π w_1^{(π,c)} φ^π(x_μ)ᵀ,  α = (K + 𝒯 1)⁻¹ (y − f_V − ε).
+
+    lowest    w_1, the path weights of the lowest layer
+    factor    any F with F Fᵀ = w_1 w_1ᵀ/N_1
+    features  φ^π(x_μ) of the training examples
+    """
+    _, paths, channels = features.shape
+    width = lowest.shape[1]
+    shapes = {"V_0": (width, channels), "noise": energy.labels.shape}
+    normal = standard_normals(key, shapes, lowest.dtype)
+    by_path = (lowest @ normal["V_0"] / width**0.5).reshape(paths, -1, channels)
+    noisy_prior = jnp.einsum("xpi,pci->xc", features, by_path)
+    noisy_prior += jnp.sqrt(energy.temperature) * normal["noise"]
+    alpha = energy.noisy_kernel(factor).solve((energy.labels - noisy_prior).reshape(-1))
+    pulled_back = jnp.einsum("xpi,xc->pci", features, alpha.reshape(energy.labels.shape))
+    correction = lowest.T @ pulled_back.reshape(lowest.shape[0], channels) / width**0.5
+    return input_variance**0.5 * (normal["V_0"] + correction)

@@ -1,0 +1,15 @@
+"""Figures, one subject a file.
+
+draw                which figures a run and a sweep get
+accuracy            accuracy of one run, and accuracy against width
+order_parameter     order parameters as coloured matrices
+predictor           predictions of theory and draws
+alignment           kernel–task alignment
+reliability         predicted probabilities against the share of labels that came true
+chains              ranks, autocorrelation, energy and effective draws of chains
+finite_size         theory and exact posterior against width
+variant_comparison  attention variants: redundancy and accuracy
+temperature_choice  scores against temperature, and what was chosen
+pruning             head scores, and accuracy while heads are removed
+studies             rank collapse; attention as support-vector regression
+"""

@@ -1,0 +1,200 @@
+"""Accuracy against width."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from sampler.presentation.style import (
+    GAUSSIAN_PROCESS,
+    GREY,
+    PURPLE,
+    SAMPLED,
+    SUBNETWORKS,
+    THEORY,
+    new_figure,
+)
+
+DIAGONAL_ONLY = "theory, $U_1$ diagonal only"
+EQUAL_DIAGONAL = "theory, $U_1$ equal diagonal"
+ERRORS = "bars: thick ±1 MCSE, thin ±1 binomial error of the test set"
+
+
+@dataclass(frozen=True)
+class AccuracyRow:
+    """One predictor of a run; accuracy is NaN where it is undefined, errors None for theory."""
+
+    label: str
+    accuracy: float
+    colour: str
+    mcse: float | None = None
+    binomial_error: float | None = None
+
+
+@dataclass(frozen=True)
+class SampledAccuracy:
+    """Sampled accuracies of a sweep that share one label; all fields but the label are [row]."""
+
+    label: str
+    accuracy: np.ndarray
+    mcse: np.ndarray
+    binomial_error: np.ndarray
+    diagnostics_passed: np.ndarray
+
+
+@dataclass(frozen=True)
+class AccuracyCurves:
+    """Accuracies of a sweep, each [row]; NaN where undefined."""
+
+    theory: np.ndarray
+    gaussian_process: np.ndarray
+    subnetworks: dict[str, np.ndarray]
+    diagonal_only: np.ndarray
+    equal_diagonal: np.ndarray
+    sampled: list[SampledAccuracy]
+
+
+def subnetwork_colour(place: int) -> str:
+    """Colour of the sub-network at a place of the list, the same in every figure."""
+    return SUBNETWORKS[place % len(SUBNETWORKS)]
+
+
+def draw_accuracy(rows: list[AccuracyRow], setting: str) -> Figure:
+    """Draw the accuracies of one run as labelled points, error bars on the sampled one."""
+    figure = new_figure(7.2, 0.36 * len(rows) + 1.6)
+    figure.suptitle("Accuracy on the test set" + (f", {setting}" if setting else ""))
+    ax = figure.subplots()
+    for place, row in enumerate(rows):
+        if not np.isfinite(row.accuracy):
+            note = "undefined ($U_1$ not positive definite)"
+            ax.annotate(
+                note,
+                (0.02, place),
+                xycoords=ax.get_yaxis_transform(),
+                va="center",
+                color=GREY,
+                backgroundcolor="white",
+                fontsize=9.0,
+            )
+            continue
+        number = f"{100 * row.accuracy:.1f}"
+        if row.mcse is not None or row.binomial_error is not None:
+            errors = (row.mcse, row.binomial_error)
+            for error, thick in zip(errors, (3.0, 1.0), strict=True):
+                if error is not None and np.isfinite(error):
+                    _horizontal_error(ax, row, place, error, thick)
+            if row.mcse is not None and np.isfinite(row.mcse):
+                number = f"{100 * row.accuracy:.2f} ± {100 * row.mcse:.2f}"
+        ax.plot(100 * row.accuracy, place, "o", color=row.colour, markersize=6.0)
+        ax.annotate(
+            number, (1.01, place), xycoords=ax.get_yaxis_transform(), va="center", fontsize=9.0
+        )
+    ax.set_yticks(range(len(rows)), [row.label for row in rows])
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.grid(axis="y", color="#E5E5E5", linewidth=0.8)
+    ax.tick_params(axis="y", length=0)
+    ax.margins(x=0.08)
+    sampled = any(row.mcse is not None or row.binomial_error is not None for row in rows)
+    ax.set_xlabel("accuracy (%)" + (f"\n{ERRORS}" if sampled else ""))
+    return figure
+
+
+def draw_accuracy_against_width(
+    curves: AccuracyCurves, widths: np.ndarray | None, points: tuple[str, ...], setting: str
+) -> Figure:
+    """Draw every accuracy of a sweep against the width N (logarithmic axis).
+
+    widths: [row] ascending, or None if something else was swept: then the rows stand side by
+    side under their labels `points`.
+    """
+    figure = new_figure(8.4, 4.6 if widths is not None else 5.4)
+    figure.suptitle("Accuracy on the test set" + (f", {setting}" if setting else ""))
+    ax = figure.subplots()
+    position = np.arange(len(points), dtype=float) if widths is None else widths
+    _draw_lines(ax, position, curves, connected=widths is not None)
+    for place, sampled in enumerate(curves.sampled):
+        _draw_sampled(ax, position, sampled, "Dv^s"[place % 4])
+    if widths is None:
+        ax.set_xticks(position, points, rotation=30, ha="right", rotation_mode="anchor")
+    else:
+        ax.set_xscale("log")
+        # Tick the widths that were computed, as long as their labels do not touch.
+        gaps = np.diff(np.log10(position), prepend=-np.inf)
+        if (gaps[1:] > 0.06 * np.ptp(np.log10(position))).all() and len(position) <= 12:
+            ax.xaxis.set_major_locator(FixedLocator(list(position)))
+            ax.xaxis.set_minor_locator(NullLocator())
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda width, _: f"{width:g}"))
+        ax.set_xlabel("width $N$")
+    ax.set_ylabel("accuracy (%)")
+    if curves.sampled:
+        ax.set_xlabel(f"{ax.get_xlabel()}\n{ERRORS}".lstrip("\n"))
+    handles, labels = ax.get_legend_handles_labels()
+    # Samples directly under the theory they are compared with.
+    order = sorted(range(len(labels)), key=lambda place: not _compared(labels[place]))
+    figure.legend(
+        [handles[i] for i in order], [labels[i] for i in order], loc="outside right upper"
+    )
+    return figure
+
+
+def _compared(label: str) -> bool:
+    return label == "theory" or label.startswith("sampled")
+
+
+def _draw_lines(ax: Axes, position: np.ndarray, curves: AccuracyCurves, *, connected: bool) -> None:
+    def line(accuracy: np.ndarray, marker: str, dashes: str, colour: str, label: str, **style):
+        if not np.isfinite(accuracy).any():
+            return
+        # Neighbours in a list of settings are no curve: they get marks and no line.
+        shape = {"marker": marker, "linestyle": dashes if connected else "none"}
+        ax.plot(position, 100 * accuracy, color=colour, label=label, **(style | shape))
+
+    level = "" if connected else "_"
+    wide = {"markersize": 16.0, "markeredgewidth": 2.0}
+    thin = {"linewidth": 0.8, "markersize": 4.0}
+    line(curves.theory, "o", "-", THEORY, "theory", markersize=5.0, zorder=3)
+    line(curves.gaussian_process, level, "--", GAUSSIAN_PROCESS, "GP, all paths", **wide)
+    for place, (label, accuracy) in enumerate(curves.subnetworks.items()):
+        line(accuracy, level, "-.", subnetwork_colour(place), f"GP, {label}", **wide)
+    line(curves.diagonal_only, "x", "-", GREY, DIAGONAL_ONLY, **thin)
+    line(curves.equal_diagonal, "+", ":", PURPLE, EQUAL_DIAGONAL, **thin)
+
+
+def _draw_sampled(ax: Axes, position: np.ndarray, sampled: SampledAccuracy, marker: str) -> None:
+    for passed in (True, False):
+        shown = np.isfinite(sampled.accuracy) & (sampled.diagnostics_passed == passed)
+        if not shown.any():
+            continue
+        centre = 100 * sampled.accuracy[shown]
+        bars = {"fmt": "none", "ecolor": SAMPLED, "zorder": 4}
+        thin, thick = sampled.binomial_error[shown], sampled.mcse[shown]
+        ax.errorbar(position[shown], centre, 100 * np.nan_to_num(thin), elinewidth=1.0, **bars)
+        ax.errorbar(
+            position[shown], centre, 100 * np.nan_to_num(thick), elinewidth=3.0, capsize=0.0, **bars
+        )
+        ax.plot(
+            position[shown],
+            centre,
+            marker,
+            color=SAMPLED,
+            markerfacecolor=SAMPLED if passed else "white",
+            markersize=6.0,
+            zorder=5,
+            label=sampled.label if passed else f"{sampled.label}\n(diagnostics failed)",
+        )
+
+
+def _horizontal_error(
+    ax: Axes, row: AccuracyRow, place: int, error: float, thickness: float
+) -> None:
+    ax.errorbar(
+        100 * row.accuracy,
+        place,
+        xerr=100 * error,
+        fmt="none",
+        ecolor=row.colour,
+        elinewidth=thickness,
+        capsize=3.0 if thickness == 1.0 else 0.0,
+    )

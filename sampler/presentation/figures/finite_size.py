@@ -1,0 +1,96 @@
+"""Differences of theory and exact posterior against width."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from sampler.analysis.estimate import RESOLVED_MCSE
+from sampler.presentation.style import BLACK, GREEN, GREY, ORANGE, THEORY, VERMILLION, new_figure
+
+SPACES = {
+    "order_parameters": ("exact posterior", VERMILLION, "o"),
+    "upper_weights": ("weight samples, $V_0$ integrated out", GREEN, "s"),
+    "weights": ("weight samples, all weights", ORANGE, "D"),
+}
+MOST_PATHS = 4
+
+
+def draw_finite_size(table: dict, setting: str) -> Figure:
+    """Upper row: diagonal of U_1 against width. Lower row: |theory − exact| with its power law.
+
+    `table` is the content of `finite_size.json`.
+    """
+    names = table["paths"][:MOST_PATHS]
+    figure = new_figure(3.1 * len(names) + 0.8, 6.2)
+    title = "Order parameter $U_1$: theory against exact posterior"
+    figure.suptitle(title + (f", {setting}" if setting else ""))
+    axes = figure.subplots(2, len(names), sharex=True, squeeze=False)
+    for path, name in enumerate(names):
+        _values(axes[0, path], table, path, name)
+        _differences(axes[1, path], table, path)
+        for ax in axes[:, path]:
+            ax.set(xscale="log", yscale="log")
+            # Without error bars: matplotlib 3.10 counts their logarithms among the data.
+            ax.relim()
+            ax.autoscale_view()
+        # A decade or less has one power of ten or none.
+        axes[0, path].yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes[0, path].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes[0, path].yaxis.set_minor_formatter(NullFormatter())
+    axes[0, 0].set_ylabel("posterior mean of $U_1$, diagonal")
+    axes[1, 0].set_ylabel("|theory − exact|")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    more, more_labels = axes[1, 0].get_legend_handles_labels()
+    figure.legend(
+        handles + more, labels + more_labels, loc="outside lower center", ncols=3, fontsize=9.0
+    )
+    return figure
+
+
+def _values(ax: Axes, table: dict, path: int, name: str) -> None:
+    theory = np.array(table["theory"]["order_parameter"], dtype=float)[:, path, path]
+    ax.plot(table["theory"]["widths"], theory, color=THEORY, label="theory (saddle point)")
+    for space, (label, colour, marker) in SPACES.items():
+        found = table["sampled"].get(space)
+        if found:
+            mean, mcse = (
+                np.array(found[key], dtype=float)[:, path, path]
+                for key in ("order_parameter", "mcse")
+            )
+            ax.errorbar(
+                found["widths"], mean, mcse, label=f"{label} (± MCSE)", color=colour,
+                marker=marker, linestyle="none", markersize=5,
+                fillstyle="none" if space != "order_parameters" else "full",
+            )  # fmt: skip
+    ax.set_title(name)
+
+
+def _differences(ax: Axes, table: dict, path: int) -> None:
+    exact = table["sampled"].get("order_parameters")
+    ax.set_xlabel("width $N$")
+    if not exact:
+        return
+    widths = np.array(exact["widths"], dtype=float)
+    difference, mcse = (
+        np.array(exact[key], dtype=float)[:, path, path] for key in ("difference", "mcse")
+    )
+    size = np.abs(difference)
+    resolved = size > RESOLVED_MCSE * mcse
+    ax.errorbar(
+        widths[resolved], size[resolved], mcse[resolved], color=BLACK, marker="o", markersize=4,
+        linestyle="none", label="|theory − exact| (± MCSE)",
+    )  # fmt: skip
+    ax.plot(
+        widths[~resolved], RESOLVED_MCSE * mcse[~resolved], color=GREY, marker="v", markersize=5,
+        linestyle="none", label="below 3 MCSE (upper bound)",
+    )  # fmt: skip
+    law = (table.get("power_laws") or [{}] * (path + 1))[path]
+    if law.get("slope") is not None:
+        fitted = np.array(law["widths"], dtype=float)
+        ax.plot(
+            fitted, law["prefactor"] * fitted ** law["slope"], color=THEORY, linestyle="--",
+            label="fitted power law",
+        )  # fmt: skip
+        text = f"slope {law['slope']:.2f} ± {law['slope_error']:.2f}".replace("-", "−")
+        ax.set_title(text, fontsize=10.0, color=THEORY)

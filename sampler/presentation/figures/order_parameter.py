@@ -1,0 +1,172 @@
+"""Order parameters as matrices."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+
+from sampler.presentation.style import UNDEFINED_CELL, new_figure
+
+LARGEST_NUMBERED = 6  # paths; beyond this the numbers no longer fit their cells
+LARGEST_TICKED = 24
+
+
+@dataclass(frozen=True)
+class MatrixPanel:
+    """One matrix [path, path_] with its title; `mcse` has the same shape and is optional."""
+
+    title: str
+    matrix: np.ndarray
+    mcse: np.ndarray | None = None
+
+
+def draw_order_parameter(
+    path_names: Sequence[str],
+    theory: np.ndarray,
+    sampled: np.ndarray | None,
+    mcse: np.ndarray | None,
+    sampled_label: str,
+    setting: str,
+) -> Figure:
+    """Draw U_1 of the theory, of the samples (one colour scale for both), and their difference.
+
+    theory, sampled, mcse: [path, path_]. Without samples only the theory is drawn. The third
+    panel shows (sampled − theory) / MCSE, entry by entry; an MCSE of zero leaves it undefined.
+    """
+    panels = [MatrixPanel("theory", theory)]
+    if sampled is not None and mcse is not None:
+        panels.append(MatrixPanel(sampled_label, sampled, mcse))
+    count = len(panels) + (len(panels) == 2)
+    side = _panel_side(len(path_names))
+    figure = new_figure(count * side + 1.8 if count > 1 else side + 2.2, side + 1.5, "compressed")
+    figure.suptitle("Order parameter $U_1$" + (f", {setting}" if setting else ""))
+    axes = figure.subplots(1, count, squeeze=False)[0]
+    limit = _colour_limit(*[panel.matrix for panel in panels])
+    image = None
+    for ax, panel in zip(axes, panels, strict=False):
+        image = _draw_matrix(ax, panel, path_names, limit, "RdBu_r")
+        _tick_paths(ax, path_names, rows=ax is axes[0])
+    _add_colour_bar(figure, image, list(axes[: len(panels)]))
+    if count == 3:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            difference = np.where(mcse > 0, (sampled - theory) / mcse, np.nan)
+        panel = MatrixPanel("(sampled − theory) / MCSE", difference)
+        # Three MCSE is the least range: differences within the noise stay pale.
+        image = _draw_matrix(
+            axes[2], panel, path_names, max(3.0, _colour_limit(difference)), "PuOr"
+        )
+        _tick_paths(axes[2], path_names, rows=False)
+        _add_colour_bar(figure, image, [axes[2]])
+    return figure
+
+
+def draw_order_parameter_grid(
+    path_names: Sequence[str],
+    columns: Sequence[Sequence[MatrixPanel | None]],
+    title: str = "Order parameter $U_1$",
+) -> Figure:
+    """Draw a grid of U_1 matrices, each on its own colour scale.
+
+    columns: [column][row]; None leaves a place empty.
+    """
+    row_count = max(len(column) for column in columns)
+    side = _panel_side(len(path_names))
+    figure = new_figure(
+        len(columns) * (side + 0.6) + 1.2, row_count * (side + 0.7) + 1.1, "compressed"
+    )
+    figure.suptitle(title)
+    axes = figure.subplots(row_count, len(columns), squeeze=False)
+    for place, column in enumerate(columns):
+        drawn = [row for row, panel in enumerate(column) if panel is not None]
+        for row in range(row_count):
+            ax = axes[row, place]
+            if row not in drawn:
+                ax.set_axis_off()
+                continue
+            image = _draw_matrix(ax, column[row], path_names, _colour_limit(column[row].matrix))
+            _tick_paths(ax, path_names, rows=place == 0, columns=row == drawn[-1])
+            _add_colour_bar(figure, image, [ax])
+    return figure
+
+
+def _add_colour_bar(figure: Figure, image: AxesImage, axes: list[Axes]) -> None:
+    bar = figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02)
+    bar.outline.set_visible(False)
+
+
+def _draw_matrix(
+    ax: Axes, panel: MatrixPanel, path_names: Sequence[str], limit: float, colours: str = "RdBu_r"
+) -> AxesImage:
+    colour_map = colormaps[colours].with_extremes(bad=UNDEFINED_CELL)
+    image = ax.imshow(panel.matrix, cmap=colour_map, vmin=-limit, vmax=limit)
+    ax.set_title(panel.title)
+    ax.spines[:].set_visible(False)
+    if len(path_names) <= LARGEST_NUMBERED:
+        signed = colours == "PuOr"
+        for row, column in np.ndindex(panel.matrix.shape):
+            value = panel.matrix[row, column]
+            error = None if panel.mcse is None else panel.mcse[row, column]
+            red, green, blue, _ = image.cmap(image.norm(value))
+            # Relative luminance decides whether black or white is easier to read.
+            dark = np.isfinite(value) and 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.45
+            ax.text(
+                column,
+                row,
+                _cell_text(value, error, limit, signed),
+                ha="center",
+                va="center",
+                fontsize=8.5,
+                color="white" if dark else "black",
+            )
+    return image
+
+
+def _cell_text(value: float, error: float | None, limit: float, signed: bool) -> str:
+    if not np.isfinite(value):
+        return "undefined"
+    if signed:
+        return f"{value:+z.1f}".replace("-", "−")
+    if error is not None and not (np.isfinite(error) and error > 0):
+        return f"{value:.3g}\n±undefined".replace("-", "−")
+    if error is not None:
+        # Two digits of the error decide how many digits of the value mean anything.
+        decimals = 1 - int(np.floor(np.log10(error)))
+        if decimals > 5:
+            return f"{value:.3e}\n±{error:.1e}".replace("-", "−")
+        decimals = max(decimals, 0)
+        return f"{value:z.{decimals}f}\n±{error:.{decimals}f}".replace("-", "−")
+    decimals = 3 - int(np.floor(np.log10(limit)))
+    shown = f"{value:z.{max(decimals, 0)}f}" if decimals <= 5 else f"{value:.2e}"
+    return shown.replace("-", "−")
+
+
+def _tick_paths(ax: Axes, path_names: Sequence[str], *, rows: bool, columns: bool = True) -> None:
+    step = -(-len(path_names) // LARGEST_TICKED)
+    places = np.arange(0, len(path_names), step)
+    labels = [path_names[place] for place in places]
+    small = 9.0 if len(path_names) <= LARGEST_NUMBERED else 7.0
+    ax.tick_params(length=0, labelsize=small)
+    ax.set_xticks(places, labels if columns else [])
+    ax.set_yticks(places, labels if rows else [])
+    if columns and max(len(label) for label in labels) * len(labels) > 14:
+        ax.tick_params(axis="x", labelrotation=45)
+        for label in ax.get_xticklabels():
+            label.set(ha="right", rotation_mode="anchor")
+    if rows:
+        ax.set_ylabel(r"path $\pi$")
+    if columns:
+        ax.set_xlabel(r"path $\pi'$")
+
+
+def _colour_limit(*matrices: np.ndarray) -> float:
+    largest = max(np.max(np.abs(m), where=np.isfinite(m), initial=0.0) for m in matrices)
+    return float(largest) if largest > 0 else 1.0
+
+
+def _panel_side(paths: int) -> float:
+    """Inches: room for the numbers where they are printed, and for the ticks where not."""
+    return 2.6 if paths <= 2 else 3.1 if paths <= 4 else 4.2

@@ -1,0 +1,124 @@
+"""Predictions: theory against draws, and draws alone."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sampler.presentation.style import BLUE, GREY, SAMPLED, VERMILLION, new_figure
+from theory.observables import labels_are_classes
+
+LARGEST_VECTOR_DRAWING = 5000  # points; beyond this the SVG holds them as one picture
+
+
+@dataclass(frozen=True)
+class ComparedPredictor:
+    """One quantity of the predictor over the test set; theory, sampled, mcse: [test_example]."""
+
+    symbol: str
+    theory: np.ndarray
+    sampled: np.ndarray
+    mcse: np.ndarray
+
+
+def draw_predictor(quantities: list[ComparedPredictor], sampled_label: str, setting: str) -> Figure:
+    """Draw each quantity sampled against theory, one panel each, with the line of equality."""
+    figure = new_figure(4.4 * len(quantities) + 0.4, 4.4)
+    figure.suptitle("Predictor on the test set" + (f", {setting}" if setting else ""))
+    for ax, quantity in zip(
+        figure.subplots(1, len(quantities), squeeze=False)[0], quantities, strict=True
+    ):
+        _draw_scatter(ax, quantity, sampled_label)
+    return figure
+
+
+def _draw_scatter(ax: Axes, quantity: ComparedPredictor, sampled_label: str) -> None:
+    theory, sampled, mcse = (
+        np.ravel(values) for values in (quantity.theory, quantity.sampled, quantity.mcse)
+    )
+    container = ax.errorbar(
+        theory,
+        sampled,
+        yerr=np.nan_to_num(mcse),
+        fmt="o",
+        markersize=2.5,
+        color=SAMPLED,
+        alpha=0.45,
+        elinewidth=0.8,
+        capsize=0.0,
+        markeredgewidth=0.0,
+        label=f"{theory.size} test values, bars ±1 MCSE",
+    )
+    if theory.size > LARGEST_VECTOR_DRAWING:
+        for artist in container.get_children():
+            artist.set_rasterized(True)
+    ax.axline((0.0, 0.0), slope=1.0, color=GREY, linewidth=1.0, zorder=0, label="sampled = theory")
+    ax.set_xlabel(f"theory, {quantity.symbol}")
+    # A warning in brackets on a line of its own: both do not fit beside one axis.
+    ax.set_ylabel(f"{sampled_label}, {quantity.symbol}".replace(" (", "\n("))
+    both = np.concatenate([theory, sampled])
+    both = both[np.isfinite(both)]
+    if both.size:
+        margin = 0.05 * np.ptp(both) or 0.5
+        # One range for both axes makes the line of equality the diagonal.
+        ax.set(xlim=(both.min() - margin, both.max() + margin))
+        ax.set(ylim=ax.get_xlim())
+    ax.set_aspect("equal")
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1.0)
+
+
+def draw_sampled_predictor(
+    mean: np.ndarray,
+    variance: np.ndarray,
+    labels: np.ndarray | None,
+    sampled_label: str,
+    setting: str,
+) -> Figure:
+    """Draw posterior mean and deviation of f over the test set, in ascending order of the mean.
+
+    mean, variance: [test_example] or [test_example, output]; labels [test_example, output] or None.
+    Where labels are classes, those that the value speaks for are told from the others by colour.
+    """
+    flat, deviation = mean.ravel(), np.sqrt(variance.ravel())
+    order = np.argsort(flat, kind="stable")
+    figure = new_figure(7.2, 4.2)
+    figure.suptitle("Predictor on the test set" + (f", {setting}" if setting else ""))
+    ax = figure.subplots()
+    rank = np.empty(flat.size)
+    rank[order] = np.arange(flat.size)
+    for shown, colour, name in _groups(flat.size, labels):
+        container = ax.errorbar(
+            rank[shown],
+            flat[shown],
+            yerr=deviation[shown],
+            fmt="o",
+            markersize=2.5,
+            color=colour,
+            ecolor=colour,
+            elinewidth=0.5,
+            alpha=0.6,
+            capsize=0.0,
+            markeredgewidth=0.0,
+            label=name,
+        )
+        if flat.size > LARGEST_VECTOR_DRAWING:
+            for artist in container.get_children():
+                artist.set_rasterized(True)
+    ax.axhline(0.0, color=GREY, linewidth=1.0, zorder=0)
+    ax.set_xlabel("test values in ascending order")
+    ax.set_ylabel(f"{sampled_label}\nmean of $f(x)$, bars ±1 posterior deviation")
+    ax.legend(loc="upper left")
+    return figure
+
+
+def _groups(size: int, labels: np.ndarray | None) -> list[tuple[np.ndarray, str, str]]:
+    """Which values belong together, their colour and their name."""
+    if labels is None or labels.size != size or not labels_are_classes(labels):
+        return [(np.ones(size, bool), VERMILLION, f"{size} test values")]
+    if labels.shape[1] == 1:
+        positive, names = labels[:, 0] > 0, ("class +", "class −")
+    else:
+        positive = (labels == labels.max(axis=1, keepdims=True)).ravel()
+        names = ("its class", "another class")
+    return [(positive, VERMILLION, names[0]), (~positive, BLUE, names[1])]

@@ -1,0 +1,129 @@
+"""The choice of a temperature."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from sampler.presentation.figures.accuracy import ERRORS
+from sampler.presentation.style import GAUSSIAN_PROCESS, GREEN, GREY, SAMPLED, THEORY, new_figure
+
+WIDTH, TEMPERATURE = "network.widths", "posterior.temperature"
+CRITERION = "accuracy"
+
+
+def draw_temperature_choice(directory: Path, theory: xr.Dataset | None) -> Figure | None:
+    """Draw a sweep over widths and temperatures; None if the sweep is another one.
+
+    Left: accuracy on the test set at the temperature chosen for each width. Right: accuracy of the
+    theory on the validation split over the grid, the choice marked. `theory` is `theory.nc` of any
+    point: accuracies that do not depend on the posterior are read there.
+    """
+    selection = read_selection(directory)
+    if selection is None or not (directory / "sweep.nc").is_file():
+        return None
+    with xr.open_dataset(directory / "sweep.nc", engine="h5netcdf") as stored:
+        grid = stored.load()
+    name = f"validation_{CRITERION}_theory"
+    if name not in grid or set(grid[name].dims) != {WIDTH, TEMPERATURE}:
+        return None
+    figure = new_figure(10.4, 4.6)
+    figure.suptitle("Temperatures chosen on the validation split for each width")
+    left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
+    _accuracies(left, selection, grid, theory)
+    _choices(right, grid[name].transpose(TEMPERATURE, WIDTH), selection)
+    _colour_bar(figure, right)
+    return figure
+
+
+def read_selection(directory: Path) -> list[dict] | None:
+    """The choices of temperature, one for each width; None if something else was swept."""
+    file = directory / "selection.json"
+    if not file.is_file():
+        return None
+    groups = json.loads(file.read_text(encoding="utf-8")).get("by_temperature", [])
+    alone = all(set(group["settings"]) == {WIDTH} for group in groups)
+    if not groups or not alone:
+        return None
+    # Widths layer by layer have no place on an axis.
+    return groups if all(isinstance(g["settings"][WIDTH], int) for g in groups) else None
+
+
+def _chosen(group: dict, who: str) -> dict | None:
+    return group[who][CRITERION]
+
+
+def _accuracies(ax: Axes, groups: list[dict], grid: xr.Dataset, theory: xr.Dataset | None) -> None:
+    widths = np.array([group["settings"][WIDTH] for group in groups], dtype=float)
+
+    def curve(who: str) -> np.ndarray:
+        chosen = [_chosen(group, who) for group in groups]
+        return np.array([np.nan if c is None else c["test_accuracy"]["value"] for c in chosen])
+
+    ax.plot(widths, 100 * curve("theory"), "o-", color=THEORY, label="theory", markersize=5)
+    ax.plot(widths, 100 * curve("gp"), "--", color=GAUSSIAN_PROCESS, label=r"GP ($N \to \infty$)")
+    labelled = _sampled(ax, groups, grid)
+    others = {"trained": ("trained network", GREEN), "nearest_neighbour": ("pixels alone", GREY)}
+    for name, (label, colour) in others.items():
+        if theory is not None and f"accuracy_{name}" in theory:
+            value = 100 * float(theory[f"accuracy_{name}"])
+            ax.axhline(value, color=colour, linestyle=":", label=label)
+    ax.set(xscale="log", xlabel="width $N$", ylabel="accuracy on the test set (%)")
+    if labelled:
+        ax.set_xlabel(f"width $N$\n{ERRORS}")
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda width, _: f"{width:g}"))
+    ax.legend(loc="best", frameon=True, framealpha=1.0, edgecolor="none")
+
+
+def _sampled(ax: Axes, groups: list[dict], grid: xr.Dataset) -> set[str]:
+    """Samples at the temperature that the theory chose; hollow where their diagnostics failed."""
+    labelled: set[str] = set()
+    for group in groups:
+        chosen = _chosen(group, "theory")
+        if chosen is None or "accuracy_sampled" not in grid:
+            continue
+        found = grid.sel({key: chosen["settings"][key] for key in (WIDTH, TEMPERATURE)})
+        if not np.isfinite(found["accuracy_sampled"]):
+            continue
+        passed = _chosen(group, "sampled") is not None
+        label = "exact posterior, sampled" + ("" if passed else " (diagnostics failed)")
+        for error, thick in (("mcse", 3.0), ("binomial", 1.0)):
+            ax.errorbar(
+                group["settings"][WIDTH],
+                100 * float(found["accuracy_sampled"]),
+                100 * float(found[f"accuracy_sampled_{error}"]),
+                fmt="D" if thick == 1.0 else "none",
+                fillstyle="full" if passed else "none",
+                color=SAMPLED,
+                elinewidth=thick,
+                markersize=6,
+                label=label if thick == 1.0 and label not in labelled else None,
+            )
+        labelled.add(label)
+    return labelled
+
+
+def _choices(ax: Axes, accuracy: xr.DataArray, groups: list[dict]) -> None:
+    temperatures, widths = accuracy[TEMPERATURE].values, list(accuracy[WIDTH].values)
+    ax.imshow(100 * accuracy.values, cmap="viridis", origin="lower", aspect="auto")
+    ax.set_xticks(range(len(widths)), [f"{width:g}" for width in widths], rotation=45)
+    ax.set_yticks(range(len(temperatures)), [f"{value:g}" for value in temperatures])
+    places = []
+    for group in groups:
+        chosen = _chosen(group, "theory")
+        if chosen is not None:
+            row = int(np.flatnonzero(temperatures == chosen["settings"][TEMPERATURE])[0])
+            places.append((widths.index(group["settings"][WIDTH]), row))
+    if places:
+        ax.plot(*zip(*places, strict=True), "o", color="white", markeredgecolor="black")
+    ax.set(xlabel="width $N$", ylabel=r"temperature $\mathcal{T}$")
+    ax.set_title("theory on the validation split (○ chosen)")
+
+
+def _colour_bar(figure: Figure, ax: Axes) -> None:
+    bar = figure.colorbar(ax.images[0], ax=ax, label="accuracy (%)")
+    bar.outline.set_visible(False)

@@ -1,0 +1,209 @@
+"""Verdicts and tables of a sweep."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from pathlib import Path
+from urllib.parse import quote
+
+from sampler.analysis.estimate import RESOLVED_MCSE
+from sampler.presentation.report.elements import (
+    Content,
+    Html,
+    Number,
+    count,
+    element,
+    percent,
+    table,
+)
+from sampler.presentation.report.tables import sampled_accuracy, theory_accuracy
+from sampler.presentation.report.verdict import DECISIVE, Difference, Verdict, differences, worst
+from sampler.recipes.recipe import Recipe
+from sampler.storage.results import StoredRun, has_results, read_stored_run
+from sampler.storage.run_directory import point_directory
+from sampler.storage.status import state_of
+
+
+@dataclass(frozen=True)
+class ReportedPoint:
+    """One point of a grid. run: None if nothing is stored yet. width: None if layers differ."""
+
+    label: str
+    directory: Path
+    state: str
+    run: StoredRun | None
+    found: dict[str, Difference]
+    width: int | None
+
+    @property
+    def trusted(self) -> bool | None:
+        """Whether its samples passed; None if it was not sampled."""
+        diagnostics = ((self.run and self.run.comparison) or {}).get("diagnostics")
+        return None if not diagnostics else diagnostics["verdict"] == "pass"
+
+
+def reported_points(directory: Path, recipe: Recipe) -> list[ReportedPoint]:
+    """All points of a recipe's grid, those that were never begun included."""
+    points = []
+    for label, point in recipe.points():
+        where = point_directory(directory, label)
+        run = read_stored_run(where) if has_results(where) else None
+        found = {}
+        if run is not None and run.comparison:
+            found = differences(run.comparison, run.path_names)
+        widths = point.network.widths
+        same = widths if isinstance(widths, int) else None
+        points.append(ReportedPoint(label, where, state_of(where), run, found, same))
+    return points
+
+
+def sweep_trust(points: Sequence[ReportedPoint]) -> Verdict:
+    """How many points were sampled, and which of them failed their diagnostics."""
+    sampled = [point for point in points if point.trusted is not None]
+    failed = [point.label for point in sampled if not point.trusted]
+    stored = sum(point.run is not None for point in points)
+    reasons = () if stored == len(points) else (f"{stored} of {len(points)} points have results.",)
+    if not sampled:
+        return Verdict("neutral", "No point was sampled.", reasons)
+    if failed:
+        headline = (
+            f"The samples of {len(failed)} of {len(sampled)} sampled points cannot be trusted."
+        )
+        return Verdict("bad", headline, (*reasons, f"Diagnostics failed at {', '.join(failed)}."))
+    headline = f"The samples of all {len(sampled)} sampled points can be trusted."
+    return Verdict("good", headline, reasons)
+
+
+def sweep_trend(points: Sequence[ReportedPoint], finite_size: Mapping | None) -> Verdict:
+    """Whether theory and exact posterior approach each other as the width grows.
+
+    Only points with trusted samples count. finite_size: the content of `finite_size.json`.
+    """
+    compared = [point for point in points if point.trusted and point.width and point.found]
+    compared.sort(key=lambda point: point.width)
+    widths = {point.width for point in compared}
+    if len(widths) < 2:
+        headline = "No trend with width: fewer than two widths have trusted samples and a theory."
+        return Verdict("neutral", headline, _accuracy_reasons(points))
+    if len(widths) < len(compared):
+        headline = "Several points share a width: the table compares theory and samples at each."
+        return Verdict("neutral", headline, _accuracy_reasons(points))
+    first, last = compared[0], compared[-1]
+    reasons, changes = [], []
+    for key in DECISIVE:
+        if key in first.found and key in last.found:
+            one, other = first.found[key], last.found[key]
+            changes.append(resolved_change(one, other))
+            reasons.append(
+                f"{one.name}: sampled and theory differ by "
+                f"{percent(one.whole, one.whole_error)} at N = {first.width} "
+                f"(1/N = {percent(1 / first.width)}) and by "
+                f"{percent(other.whole, other.whole_error)} at N = {last.width} "
+                f"(1/N = {percent(1 / last.width)})."
+            )
+    slopes = [
+        f"{law['path']} {Number(law['slope'], law['slope_error'])}"
+        for law in (finite_size or {}).get("power_laws", ())
+        if law.get("slope") is not None
+    ]
+    if slopes:
+        reasons.append(
+            f"Fitted powers of N of the difference, a correction of order 1/N having −1: "
+            f"{'; '.join(slopes)}."
+        )
+    if any(change > 0 for change in changes):
+        tone, headline = "caution", "Theory and exact posterior part as the width grows."
+    elif any(change < 0 for change in changes):
+        tone, headline = (
+            "good",
+            "Theory and exact posterior approach each other as the width grows.",
+        )
+    else:
+        tone, headline = "neutral", "The samples do not resolve a trend with width."
+    return Verdict(tone, headline, (*reasons, *_accuracy_reasons(points)))
+
+
+def resolved_change(one: Difference, other: Difference) -> float:
+    """How much larger the other difference is; 0 where that is within three standard errors."""
+    change = other.whole - one.whole
+    error = math.hypot(one.whole_error, other.whole_error)
+    return change if abs(change) > RESOLVED_MCSE * error else 0.0
+
+
+def _accuracy_reasons(points: Sequence[ReportedPoint]) -> tuple[str, ...]:
+    """Accuracy at the smallest and the largest width."""
+    solved = [p for p in points if p.run is not None and p.width and p.run.theory is not None]
+    solved = sorted(solved, key=lambda point: point.width)
+    if len({point.width for point in solved}) < 2 or len(solved) > len({p.width for p in solved}):
+        return ()
+    said = []
+    for point in (solved[0], solved[-1]):
+        sampled = sampled_accuracy(point.run)
+        exact = f", exact posterior {percent(sampled['value'], sampled['mcse'])}" if sampled else ""
+        said.append(
+            f"theory {percent(theory_accuracy(point.run, 'theory'))}{exact} at N = {point.width}"
+        )
+    limit = percent(theory_accuracy(solved[0].run, "gp"))
+    return (f"Accuracy: {'; '.join(said)}; infinite width {limit}.",)
+
+
+def points_table(points: Sequence[ReportedPoint]) -> Html:
+    """A row per point: accuracies, differences, diagnostics, and its own page.
+
+    Columns without any number, those of samples where there are none, are left out.
+    """
+    header = (
+        "point", "theory", "exact posterior", "GP", "U₁ off by", "m(x) off by", "U₁, MCSE", "R-hat",
+        "ESS", "samples", "state",
+    )  # fmt: skip
+    caption = "Accuracy on the test set."
+    if any(point.trusted is not None for point in points):
+        caption = (
+            "Accuracy on the test set (± MCSE), how far theory and samples are apart as a whole in "
+            "U₁ and predictor mean m(x), the largest difference of U₁ in MCSE, worst R-hat, "
+            "smallest ESS."
+        )
+    rows = [_row(point) for point in points]
+    kept = [
+        any(not isinstance(cell, Number) or cell.defined for cell in column)
+        for column in zip(*rows, strict=True)
+    ]
+    return table(caption, list(compress(header, kept)), [list(compress(row, kept)) for row in rows])
+
+
+def _row(point: ReportedPoint) -> list[Content]:
+    run = point.run
+    page = f"{quote(point.directory.name)}/report.html"
+    there = (point.directory / "report.html").is_file()
+    label: Content = element("a", point.label, href=page) if there else point.label
+    sampled = (sampled_accuracy(run) if run is not None else None) or {}
+    overlap, mean = (point.found.get(key) for key in DECISIVE)
+    diagnostics = ((run and run.comparison) or {}).get("diagnostics") or {}
+    judged = list((diagnostics.get("quantities") or {}).values())
+    smallest = (
+        min(worst(judged, "ess_bulk", min), worst(judged, "ess_tail", min)) if judged else None
+    )
+    said = {None: "not sampled", True: "trusted", False: "diagnostics failed"}
+    return [
+        label,
+        percent(None if run is None else theory_accuracy(run, "theory")),
+        percent(sampled.get("value"), sampled.get("mcse")),
+        percent(None if run is None else theory_accuracy(run, "gp")),
+        percent(overlap and overlap.whole, overlap and overlap.whole_error),
+        percent(mean and mean.whole, mean and mean.whole_error),
+        Number(overlap and overlap.worst_in_mcse, digits=3),
+        Number(worst(judged, "r_hat", max) if judged else None, digits=5),
+        count(smallest),
+        said[point.trusted],
+        state_in_short(point.state),
+    ]
+
+
+def state_in_short(state: str) -> str:
+    """What `status` says in one or two words, for a narrow column."""
+    command, _, rest = state.rpartition("`")
+    if not command:
+        return state
+    phrase = rest.strip().split(";")[0]
+    return "finished" if phrase == "finished with exit code 0" else phrase.split(" with ")[-1]

@@ -1,0 +1,178 @@
+"""What is refused in a recipe, and in which words."""
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import ValidationError
+
+from sampler.errors import ABSENT, InputError
+from sampler.recipes.sections import NetworkSection, SamplerSection
+
+# Remedies by pydantic's name for the problem; {…} are taken from pydantic's own context.
+REMEDIES = {
+    "missing": "this key is required; add it to the recipe",
+    "literal_error": "use {expected}",
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "multiple_of": "must be a multiple of {multiple_of}",
+    "finite_number": "must be a finite number",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "use true or false",
+    "string_type": 'must be text, as in "name"',
+    "string_too_short": "must not be empty",
+    "string_pattern_mismatch": "use letters, digits, '.', '_' and '-' only, none of the last "
+    "three in front",
+    "tuple_type": "must be a list, as in [1, 2]",
+    "list_type": "must be a list, as in [1, 2]",
+    "dict_type": "must be a table of keys and values",
+    "model_type": "must be a table of keys and values",
+    "model_attributes_type": "must be a table of keys and values",
+    "too_short": "must have at least {min_length} entry",
+    "union_tag_not_found": 'name the kind of task, as in kind = "markov_chain"',
+    "union_tag_invalid": "use {expected_tags}",
+}
+
+
+def recipe_error(
+    problem: ValidationError, settings: Mapping[str, Any], known_keys: list[str]
+) -> InputError:
+    """The InputError of the first problem that pydantic found in these settings.
+
+    known_keys are the dotted keys a recipe may have, for the suggestion at an unknown key.
+    """
+    error = problem.errors()[0]
+    kind, context = error["type"], error.get("ctx", {})
+    field, value = locate(error["loc"], settings, kind)
+    if kind in ("union_tag_not_found", "union_tag_invalid"):
+        field = f"{field}.kind"
+        value = value.get("kind", ABSENT) if isinstance(value, Mapping) else value
+    if kind == "extra_forbidden":
+        remedy = f"this key is unknown; {suggestion(field, known_keys)}"
+    elif kind == "value_error":
+        remedy = str(context["error"])
+    elif kind in REMEDIES:
+        remedy = REMEDIES[kind].format(**context)
+    else:
+        remedy = error["msg"]
+    return InputError(field or "recipe", value, remedy)
+
+
+def locate(
+    location: tuple[int | str, ...], settings: Mapping[str, Any], kind: str
+) -> tuple[str, Any]:
+    """Dotted key and value of pydantic's location, whose names of unions are left out."""
+    field, value = "", settings
+    for step in location:
+        if isinstance(step, int) and isinstance(value, list | tuple) and step < len(value):
+            field, value = f"{field}[{step}]", value[step]
+        elif isinstance(value, Mapping) and step in value:
+            field, value = dotted(field, str(step)), value[step]
+        elif kind == "missing" and step == location[-1]:
+            field, value = dotted(field, str(step)), ABSENT
+    return field, value
+
+
+def suggestion(field: str, known_keys: list[str]) -> str:
+    """The known key meant by an unknown one, or the keys known beside it."""
+    section, _, name = field.rpartition(".")
+    beside = [key for key in known_keys if key.rpartition(".")[0] == section]
+    elsewhere = [key for key in known_keys if key.rpartition(".")[2] == name]
+    close = get_close_matches(field, beside, n=1, cutoff=0.75) or elsewhere
+    depth = field.count(".")
+    same_depth = [key for key in known_keys if key.count(".") == depth]
+    close = close or get_close_matches(field, same_depth, n=1, cutoff=0.75)
+    if close:
+        return f"did you mean {close[0]}?"
+    names = sorted({key.removeprefix(f"{section}.").split(".")[0] for key in beside})
+    if not section:
+        names = sorted({key.split(".")[0] for key in known_keys})
+    return f"known here: {', '.join(names)}" if names else "remove it"
+
+
+def dotted(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name
+
+
+def check_network(network: NetworkSection, attention_layers: int) -> None:
+    """Raise InputError unless the network fits so many layers of attention."""
+    layers = network.layers(attention_layers)
+    widths = network.layer_widths(layers)
+    network.layer_variances(layers)
+    if network.layer_norm:
+        layer = 0
+        for is_pair in network.hypernetworks(attention_layers):
+            layer += 1 + is_pair
+            if widths[layer] == 1:
+                raise InputError(
+                    "network.widths",
+                    network.widths if isinstance(network.widths, int) else list(network.widths),
+                    "one unit alone is always zero when it is normalised; use at least 2, or "
+                    "network.layer_norm = false",
+                )
+
+
+def check_sampler_fits(network: NetworkSection, sampler: SamplerSection) -> None:
+    """Raise InputError for a sampler that needs the theory of a network that has none."""
+    if network.fits_theory:
+        return
+    if sampler.space != "weights":
+        raise InputError(
+            "sampler.space",
+            sampler.space,
+            f'{outside(network)} has no order parameters; use "weights"',
+        )
+    if sampler.points == "selected":
+        raise InputError(
+            "sampler.points",
+            "selected",
+            f'{outside(network)} has no theory to choose by; use "all"',
+        )
+
+
+def refuse_without_theory(network: NetworkSection, remedy: str) -> None:
+    """Raise InputError, naming the setting, if this network has no theory."""
+    if network.fits_theory:
+        return
+    if network.layer_norm:
+        field, value, linear = "network.layer_norm", True, "false"
+    else:
+        field, value, linear = "network.values", network.values, '"linear"'
+    raise InputError(
+        field,
+        value,
+        f"the theory needs a network linear in its values: {remedy}, or set {field} = {linear}",
+    )
+
+
+def outside(network: NetworkSection) -> str:
+    """What keeps a network outside the theory."""
+    return "a network with " + ("layer_norm" if network.layer_norm else f"{network.values} values")
+
+
+LARGEST_DENSE = 2500
+
+
+def coordinate_count(heads: Sequence[int], widths: Sequence[int], outputs: int) -> int:
+    """Free numbers of all Bartlett factors: Σ_l rows · rank − rank (rank − 1)/2."""
+    rows, count = outputs, 0
+    for width, above in zip(reversed(widths), (*reversed(heads), 1), strict=True):
+        rank = min(width, rows)
+        count += rows * rank - rank * (rank - 1) // 2
+        rows = above * rank
+    return count
+
+
+def refuse_without_hessian(field: str, value: object, coordinates: int) -> None:
+    """Raise InputError for what needs the Hessian at the mode, if the coordinates are too many."""
+    if coordinates > LARGEST_DENSE:
+        raise InputError(
+            field,
+            value,
+            f"needs the Hessian at the mode, too large in {coordinates:,} coordinates (limit "
+            f'{LARGEST_DENSE:,}); use sampler.algorithm = "nuts" and sampler.evidence = false',
+        )

@@ -1,0 +1,244 @@
+"""Files of labelled time series: .ts and .arff.
+
+Lines `@key value` up to `@data`; then one series a line, its dimensions separated by colons, their
+values by commas, and its class after the last colon. Lines that begin with # are comments.
+
+A relational attribute with one numeric attribute per time step, then a nominal one of classes;
+after @data one series a line, `'1,2,3\n4,5,6',class`, its dimensions separated by \n in quotation
+marks. Lines that begin with % are comments. scipy.io.arff reads such files, but takes a dimension
+with too many values for one without them, and names no lines.
+"""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+from jaxtyping import Float
+
+from sampler.errors import InputError, Verbatim
+
+
+@dataclass(frozen=True)
+class Header:
+    """What stands before the data; channels and steps are None where the file does not say.
+
+    data_line  the number of the line @data, where lines are counted from 1
+    """
+
+    classes: tuple[str, ...]
+    data_line: int
+    channels: int | None = None
+    steps: int | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One series as it stands in a line: channels with commas between their values, and a class."""
+
+    line: int
+    channels: tuple[str, ...]
+    label: str
+
+
+@dataclass(frozen=True)
+class SeriesFile:
+    """The series of a file with their classes; `classes` are those declared, in that order."""
+
+    path: Path
+    classes: tuple[str, ...]
+    values: Float[np.ndarray, "example step channel"]
+    labels: tuple[str, ...]
+
+
+def refuse(path: Path, line: int, value: object, remedy: str) -> NoReturn:
+    """Raise InputError that names the file, the line and what stands there."""
+    raise InputError(f"{path.name}, line {line}", value, remedy)
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file, without white space around them."""
+    try:
+        # Comments of archive files are not always UTF-8; what matters is ASCII.
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise InputError("task.folder", str(path), f"{reason}; name a folder of series") from None
+    return [line.strip() for line in text.splitlines()]
+
+
+def read_series_file(
+    path: Path,
+    read_header: Callable[[Path, list[str]], Header],
+    read_row: Callable[[Path, int, str], Row],
+    comment: str,
+) -> SeriesFile:
+    """The series of a file whose format reads one header, and then a series a line.
+
+    Lines that begin with `comment` are none. Raises InputError, naming the line, for what cannot be
+    used.
+    """
+    lines = read_lines(path)
+    header = read_header(path, lines)
+    rows = [
+        read_row(path, number, line)
+        for number, line in enumerate(lines[header.data_line :], start=header.data_line + 1)
+        if line and not line.startswith(comment)
+    ]
+    return series_of(path, header, rows)
+
+
+def series_of(path: Path, header: Header, rows: Sequence[Row]) -> SeriesFile:
+    """The arrays of the rows. Raises InputError, naming the line, if they do not fit together."""
+    if not rows:
+        refuse(path, header.data_line, Verbatim("@data"), "no series follow; restore the file")
+    channels = header.channels or len(rows[0].channels)
+    # Without a word in the header the first channel of the first series sets the length.
+    steps = header.steps or rows[0].channels[0].count(",") + 1
+    values = np.empty((len(rows), steps, channels))
+    for example, row in enumerate(rows):
+        if row.label not in header.classes:
+            known = ", ".join(header.classes)
+            refuse(path, row.line, row.label, f"is no class of the header; declared: {known}")
+        if len(row.channels) != channels:
+            found = Verbatim(f"{len(row.channels)} dimensions")
+            refuse(path, row.line, found, f"every series must have {channels}")
+        for channel, text in enumerate(row.channels):
+            numbers = read_numbers(path, row.line, channel, text)
+            if len(numbers) != steps:
+                refuse(
+                    path,
+                    row.line,
+                    Verbatim(f"{len(numbers)} values in dimension {channel + 1}"),
+                    f"every dimension must have {steps}: use a problem of equal lengths",
+                )
+            values[example, :, channel] = numbers
+    return SeriesFile(path, header.classes, values, tuple(row.label for row in rows))
+
+
+def read_numbers(path: Path, line: int, channel: int, text: str) -> list[float]:
+    """The values of one dimension. Raises InputError for a missing value and for no number."""
+    try:
+        numbers = [float(value) for value in text.split(",")]
+    except ValueError:
+        numbers = [math.nan]
+    if all(map(math.isfinite, numbers)):
+        return numbers
+    wrong = next(value.strip() for value in text.split(",") if not is_finite(value))
+    if wrong.lower() in ("?", "nan", ""):
+        remedy = f"is missing in dimension {channel + 1}; fill it in, or use a complete problem"
+        refuse(path, line, wrong, remedy)
+    if wrong.startswith("("):
+        refuse(path, line, wrong, "time stamps are not supported; store values at equal steps")
+    refuse(path, line, wrong, f"is no finite number, in dimension {channel + 1}")
+
+
+def is_finite(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def read_ts(path: Path) -> SeriesFile:
+    """The series of a .ts file. Raises InputError, naming the line, for what cannot be used."""
+    return read_series_file(path, read_ts_header, read_ts_row, comment="#")
+
+
+def read_ts_header(path: Path, lines: list[str]) -> Header:
+    """Classes, and dimensions and length where the header has them; its keys know no case."""
+    classes: tuple[str, ...] = ()
+    sizes: dict[str, int | None] = {"@dimensions": None, "@serieslength": None}
+    for number, line in enumerate(lines, start=1):
+        key, *values = line.split() or [""]
+        key = key.lower()
+        if key == "@data":
+            if not classes:
+                refuse(path, number, Verbatim("@data"), "comes without @classLabel true … before")
+            return Header(classes, number, sizes["@dimensions"], sizes["@serieslength"])
+        switch = values[0].lower() if values else ""
+        if key == "@timestamps" and switch != "false":
+            refuse(path, number, line, "time stamps are not supported; store values at equal steps")
+        elif key == "@classlabel":
+            if switch != "true" or len(values) < 2:
+                refuse(path, number, line, "the series need classes: @classLabel true first second")
+            classes = tuple(values[1:])
+        elif key in sizes:
+            sizes[key] = read_ts_size(path, number, line, values)
+        elif line and not line.startswith(("@", "#")):
+            refuse(path, number, line, "data must come after a line @data")
+    refuse(path, max(len(lines), 1), Verbatim("(end of file)"), "no line @data was found")
+
+
+def read_ts_size(path: Path, number: int, line: str, values: list[str]) -> int:
+    if len(values) != 1 or not values[0].isdecimal() or int(values[0]) < 1:
+        refuse(path, number, line, "must be a whole number from 1")
+    return int(values[0])
+
+
+def read_ts_row(path: Path, number: int, line: str) -> Row:
+    """Dimensions and class of one line."""
+    *channels, label = line.split(":")
+    if not channels:
+        refuse(path, number, line, "must end in a colon and the class of the series")
+    return Row(number, tuple(channels), label.strip())
+
+
+QUOTED = r"'[^']*'|\"[^\"]*\""
+ATTRIBUTE = re.compile(rf"@attribute\s+(?:{QUOTED}|\S+)\s+(?P<type>.+)", re.IGNORECASE)
+NUMERIC = ("numeric", "real", "integer")
+CLASS_NAME = re.compile(rf"\s*({QUOTED}|[^,'\"]+)\s*(?:,|$)")
+SERIES = re.compile(rf"(?P<channels>{QUOTED})\s*,\s*(?P<label>{QUOTED}|[^,]+)")
+
+
+def read_arff(path: Path) -> SeriesFile:
+    """The series of an .arff file. Raises InputError, naming the line, for what cannot be used."""
+    return read_series_file(path, read_arff_header, read_arff_row, comment="%")
+
+
+def read_arff_header(path: Path, lines: list[str]) -> Header:
+    """Classes and number of time steps."""
+    classes: tuple[str, ...] = ()
+    steps, inside = 0, False
+    for number, line in enumerate(lines, start=1):
+        lower = line.lower()
+        if lower == "@data":
+            if not steps or not classes:
+                what = "classes {first,second}" if steps else "numeric ones in a relational one"
+                remedy = f"comes without attributes: {what}; use the problem's multivariate file"
+                refuse(path, number, Verbatim("@data"), remedy)
+            return Header(classes, number, steps=steps)
+        if lower.startswith("@end"):
+            inside = False
+        elif lower.startswith("@attribute"):
+            match = ATTRIBUTE.fullmatch(line)
+            kind = match["type"].strip() if match else ""
+            if inside and kind.lower() in NUMERIC:
+                steps += 1
+            elif kind.lower() == "relational" and not steps:
+                inside = True
+            elif kind.startswith("{") and kind.endswith("}") and not inside and not classes:
+                classes = tuple(map(unquoted, CLASS_NAME.findall(kind[1:-1])))
+            else:
+                refuse(path, number, line, "is not one of a multivariate problem: a relational "
+                       "attribute of numeric ones, then one of classes {first,second}")  # fmt: skip
+        elif line and not lower.startswith(("@relation", "%")):
+            refuse(path, number, line, "data must come after a line @data")
+    refuse(path, max(len(lines), 1), Verbatim("(end of file)"), "no line @data was found")
+
+
+def read_arff_row(path: Path, number: int, line: str) -> Row:
+    """Dimensions and class of one line."""
+    match = SERIES.fullmatch(line)
+    if match is None:
+        refuse(path, number, line, r"must read '1,2\n3,4',class: dimensions in quotation marks")
+    channels = unquoted(match["channels"]).removesuffix(r"\n").split(r"\n")
+    return Row(number, tuple(channels), unquoted(match["label"]))
+
+
+def unquoted(text: str) -> str:
+    text = text.strip()
+    return text[1:-1] if text[:1] in "'\"" and text else text

@@ -1,0 +1,128 @@
+"""What is read off an order parameter: accuracy, head scores, alignment, redundancy."""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from theory.architecture import AttentionPaths
+
+
+def accuracy(
+    mean: Float[np.ndarray, "example output"], labels: Float[np.ndarray, "example output"] | None
+) -> float:
+    """Share of examples whose class the mean predicts; NaN where labels are not classes.
+
+    One output: labels ±1, class by sign. Several: the largest label and the largest mean.
+    """
+    if not labels_are_classes(labels):
+        return float("nan")
+    return float(np.mean(correct(np.asarray(mean), np.asarray(labels))))
+
+
+def binomial_error(share: float, examples: int) -> float:
+    """√(a(1 − a)/n), the standard error of an accuracy a by the finite number n of examples."""
+    # A mean of ones may exceed 1 by rounding.
+    return math.sqrt(max(0.0, share * (1.0 - share)) / examples)
+
+
+def labels_are_classes(labels: Float[np.ndarray, "example output"] | None) -> bool:
+    """Whether labels name classes: ±1 for one output, one largest entry per row for several."""
+    if labels is None:
+        return False
+    labels = np.asarray(labels)
+    if labels.shape[1] == 1:
+        return bool(np.all(np.abs(labels) == 1))
+    largest = labels == labels.max(axis=1, keepdims=True)
+    return bool(np.all(largest.sum(axis=1) == 1) and np.unique(labels).size == 2)
+
+
+def correct(mean: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Which examples are classified correctly; leading axes of `mean` are kept."""
+    if labels.shape[1] == 1:
+        return np.sign(mean[..., 0]) == labels[:, 0]
+    return np.argmax(mean, axis=-1) == np.argmax(labels, axis=1)
+
+
+def head_scores(
+    overlap: Float[Array, "row row"] | Float[np.ndarray, "row row"], paths: AttentionPaths
+) -> Float[np.ndarray, "layer head"]:
+    """Share of |U_1| carried by the paths through each head, relative to the largest share.
+
+    s(l, h) = Σ |U_1^{ππ'}| over entries whose row path or column path uses head h of layer l,
+    divided by the largest over all heads of all layers; NaN where a layer has fewer heads. With
+    several outputs the blocks of one path pair are added up. Source: arXiv 2405.15926, head score.
+    """
+    size = np.asarray(overlap)
+    outputs = size.shape[0] // paths.count
+    size = np.abs(size).reshape(paths.count, outputs, paths.count, outputs).sum(axis=(1, 3))
+    scores = np.full((len(paths.heads), max(paths.heads)), np.nan)
+    for layer, heads in enumerate(paths.heads):
+        for head in range(heads):
+            uses = paths.uses(layer, head)
+            scores[layer, head] = size[uses[:, None] | uses[None, :]].sum()
+    return scores / np.nanmax(scores)
+
+
+def kernel_alignment(
+    kernel: Float[Array, "n n"], labels: Float[Array, " n"]
+) -> Float[Array, " component"]:
+    """|e_i·y| / |y| for the eigenvectors e_i of K, largest eigenvalue first.
+
+    K is the training kernel without temperature; with several outputs both K and y run over
+    (example, output), output fastest. Source: arXiv 2405.15926, kernel–task alignment.
+    """
+    _, vectors = jnp.linalg.eigh(kernel)
+    return jnp.abs(labels @ vectors[:, ::-1]) / jnp.linalg.norm(labels)
+
+
+def participation_ratio(overlap: Float[np.ndarray, "row row"]) -> float:
+    """Effective number of paths (Σ λ_i)²/Σ λ_i² of the eigenvalues λ of U_1, from 1 to p_1."""
+    return float(np.trace(overlap) ** 2 / np.sum(overlap * overlap.T))
+
+
+def off_diagonal_share(overlap: Float[np.ndarray, "row row"]) -> float:
+    """Share of Σ |U_1^{ππ'}| that lies off the diagonal: 0 if no two paths go together."""
+    size = np.abs(overlap)
+    return float(1.0 - np.trace(size) / size.sum())
+
+
+def path_alignment(
+    features: Float[np.ndarray, "example path channel"],
+) -> Float[np.ndarray, "path path"]:
+    """Centred kernel alignment of the kernels C_ππ and C_π'π' of any two paths, from 0 to 1.
+
+    ‖φ̄^πᵀ φ̄^π'‖_F²/(‖φ̄^πᵀ φ̄^π‖_F ‖φ̄^π'ᵀ φ̄^π'‖_F) with φ̄ = φ − mean over examples. NaN for a path
+    whose features are the same for all examples.
+    """
+    centred = features - features.mean(axis=0)
+    products = np.einsum("xpi,xqj->pqij", centred, centred)
+    squares = (products**2).sum(axis=(2, 3))
+    own = np.sqrt(np.diagonal(squares))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return squares / np.outer(own, own)
+
+
+def mean_alignment_of_others(alignment: Float[np.ndarray, "path path"]) -> float:
+    """Mean over pairs of different paths; NaN for a single path."""
+    others = alignment[~np.eye(len(alignment), dtype=bool)]
+    return float(others.mean()) if others.size else float("nan")
+
+
+def diagonal_only(factor: Float[Array, "row rank"]) -> Float[Array, "row row"]:
+    """Factor of U_1 with every off-diagonal entry set to zero: no cross-path terms."""
+    return jnp.diag(jnp.sqrt(jnp.sum(factor**2, axis=1)))
+
+
+def equal_diagonal(factor: Float[Array, "row rank"]) -> Float[Array, "row row"] | None:
+    """Factor of U_1 with every diagonal entry set to U_1[0, 0] and the off-diagonals kept.
+
+    None where that matrix is not positive definite: the variant is then undefined.
+    """
+    overlap = np.array(factor @ factor.T)
+    np.fill_diagonal(overlap, overlap[0, 0])
+    try:
+        return jnp.asarray(np.linalg.cholesky(overlap))
+    except np.linalg.LinAlgError:
+        return None
