@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from sampler.cli import main
+from tests import ROOT
 
 # A network of a few weights; sections may be appended.
 SMALLEST = """
@@ -96,7 +97,7 @@ def start(*arguments, cache: Path | None = None, before: str = "", **options) ->
     return Command(
         [sys.executable, *how, *map(str, arguments)],
         env=environment(cache),
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
         **options,
     )
 

@@ -5,10 +5,11 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
+from tests import SHARED
 from theory import Architecture, LearningProblem
 
 REDUCED = Path(__file__).parent / "reference" / "markov_four_paths_100.npz"
-FULL = Path(__file__).parents[2] / "shared" / "reference" / "markov_four_paths.npz"
+FULL = SHARED / "reference" / "markov_four_paths.npz"
 
 # What the published weight-space sampler found at N = 10 in a long run of NUTS: means of U_1 and
 # their Monte Carlo standard errors; paths are good, adversarial 1, denoising, adversarial 2.

@@ -2,9 +2,10 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
+from tests import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -12,7 +13,7 @@ pytestmark = pytest.mark.slow
 def printed(*words: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", *words],
-        cwd=Path(__file__).parents[1],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=900,

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests import ROOT
+
 FORBIDDEN = {"sampler", "numpyro", "arviz", "arviz_base", "arviz_stats", "matplotlib", "dask"}
 # Modules and folders of `sampler`; a room imports only those before it. The exporter makes tasks of
 # other people's transformers, so it comes after the tasks, wherever it is kept.

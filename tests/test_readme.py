@@ -8,8 +8,8 @@ import pytest
 from sampler.cli import main
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.training_recipe import load_any_recipe
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 SMALL = (
     "task.examples_train=6",
     "task.examples_test=5",

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 
 import pytest
 
+from tests import ROOT
 from tests.commands import environment
-from tests.test_readme import ROOT
 
 SCRIPTS = sorted(path.name for path in (ROOT / "runs").glob("*.py"))
 # Tutorials sample; one of them trains as well.

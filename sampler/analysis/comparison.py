@@ -19,8 +19,7 @@ from sampler.analysis.estimate import (
 )
 from sampler.mcmc.draws import BatchMoments
 from sampler.posterior.hyper_parameters import OBSERVED
-from theory import AttentionPaths
-from theory import observables as head_scores
+from theory import AttentionPaths, head_scores
 from theory.observables import binomial_error, correct, labels_are_classes
 
 

@@ -24,14 +24,14 @@ from theory import (
     SaddlePoint,
     diagonal_only,
     equal_diagonal,
+    head_scores,
+    kernel_alignment,
     off_diagonal_share,
     participation_ratio,
     path_alignment,
     predict,
+    sub_network,
 )
-from theory import energy as sub_network
-from theory import observables as head_scores
-from theory import observables as kernel_alignment
 from theory.evidence import is_regular, log_evidence_at_saddle
 from theory.observables import accuracy, mean_alignment_of_others
 from theory.saddle_point import is_dense

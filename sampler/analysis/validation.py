@@ -12,8 +12,7 @@ from sampler.analysis.estimate import batch_means, bootstrap
 from sampler.analysis.labels import label
 from sampler.posterior.hyper_parameters import energy_at, hyper_positions, input_scale
 from sampler.problem import AnyProblem, Problem, TokenProblem
-from theory import LearningProblem, OrderParameters, Predictor, predict
-from theory import energy as sub_network
+from theory import LearningProblem, OrderParameters, Predictor, predict, sub_network
 from theory.observables import correct, labels_are_classes
 
 SCORES = ("log_predictive_density", "accuracy", "squared_error")

@@ -23,8 +23,8 @@ from theory import (
     Predictor,
     predict,
     solve_saddle_point,
+    sub_network,
 )
-from theory import energy as sub_network
 from theory.observables import correct
 
 

@@ -6,7 +6,6 @@ at least `order_parameter`. A new space joins every benchmark by one more row.
 
 from collections.abc import Callable
 from functools import cache, partial
-from pathlib import Path
 
 import jax.numpy as jnp
 
@@ -17,11 +16,12 @@ from sampler.problem import make_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.tasks.make import make_task
 from sampler.tasks.task import Task
+from tests import ROOT
 from tests.benchmarks.token_by_token import token_by_token_model
 from tests.reference_data import load_reduced_reference, reference_problem
 from theory import LearningProblem
 
-RECIPE = Path(__file__).parents[2] / "runs" / "markov_four_paths.toml"
+RECIPE = ROOT / "runs" / "markov_four_paths.toml"
 # Too few for their cost to matter: only gradients and order parameters are timed.
 TEST_EXAMPLES = 2
 

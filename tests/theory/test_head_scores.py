@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tests.assertions import assert_equal_to_rounding
-from theory import AttentionPaths
-from theory import observables as head_scores
+from theory import AttentionPaths, head_scores
 
 
 def scores_by_loops(overlap, paths, outputs):

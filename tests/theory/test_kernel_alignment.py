@@ -5,7 +5,7 @@ import numpy as np
 import scipy.stats
 
 from tests.assertions import assert_equal_to_rounding
-from theory import observables as kernel_alignment
+from theory import kernel_alignment
 
 
 def test_a_known_spectrum_is_read_off_in_descending_order(rng):

@@ -6,8 +6,7 @@ import pytest
 
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import ARCHITECTURES, NetworkData, random_network_data, random_weights
-from theory import LearningProblem
-from theory import energy as sub_network
+from theory import LearningProblem, sub_network
 
 
 def test_a_sub_network_is_the_network_built_from_the_kept_heads(rng):

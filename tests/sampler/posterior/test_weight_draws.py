@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +20,7 @@ from sampler.posterior.order_parameters import bartlett_matrices_at, bartlett_sh
 from sampler.posterior.spaces import order_parameter_space
 from sampler.posterior.weight_draws import draw_weights, weight_draws
 from sampler.posterior.weights import draw_input_weights, orthonormal_rows
+from tests import ROOT
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.commands import environment
 from tests.problems import ARCHITECTURES, random_problem, random_weights
@@ -384,7 +384,7 @@ jax.config.update("jax_enable_x64", True)
 import numpy as np
 from sampler.posterior.weight_draws import weight_draws
 from tests.problems import ARCHITECTURES, random_problem
-from tests.sampler.test_weight_draws import prior_positions
+from tests.sampler.posterior.test_weight_draws import prior_positions
 rng = np.random.default_rng(0)
 for name in ("one layer", "two layers", "three layers"):
     problem = random_problem(ARCHITECTURES[name], rng)
@@ -395,7 +395,7 @@ for name in ("one layer", "two layers", "three layers"):
 @pytest.mark.slow
 def test_many_draws_come_to_an_end_on_a_busy_machine():
     """Batches of factorisations inside one compiled function once waited for each other."""
-    root = Path(__file__).parents[2]
+    root = ROOT
     processes = [
         subprocess.Popen([sys.executable, "-c", ENDLESS], cwd=root, env=environment(None))
         for _ in range(2)

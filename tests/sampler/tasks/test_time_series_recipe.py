@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.sampler.test_markov_recipes import at_width, gp_predictor, recipe_problem
+from tests.sampler.tasks.test_markov_recipes import at_width, gp_predictor, recipe_problem
 
 pytestmark = pytest.mark.slow
 

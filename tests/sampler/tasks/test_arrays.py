@@ -1,7 +1,5 @@
 """Arrays brought by the user: what is read, and what is refused by name."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -10,6 +8,7 @@ from sampler.errors import ExitCode, InputError
 from sampler.recipes.recipe import load_recipe
 from sampler.tasks.arrays import read_arrays
 from sampler.tasks.make import make_task
+from tests import ROOT
 
 SIZES = {"train": 5, "test": 4}
 
@@ -95,7 +94,7 @@ def test_no_validation_split_is_none(path):
 
 
 def test_a_file_that_is_not_there_yet(capsys):
-    recipe = Path(__file__).parents[1] / "runs" / "bring_your_own.toml"
+    recipe = ROOT / "runs" / "bring_your_own.toml"
     code = main(["check", str(recipe), "--set", "task.path=nowhere.npz"])
     assert code == ExitCode.BAD_INPUT
     error = capsys.readouterr().err

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from sampler.errors import InputError
 from sampler.recipes.recipe import Recipe, load_recipe, parse_override, toml_text
 from sampler.recipes.training_recipe import load_any_recipe
+from tests import ROOT
 
-RECIPES = sorted((Path(__file__).parents[1] / "runs").glob("*.toml"))
+RECIPES = sorted((ROOT / "runs").glob("*.toml"))
 
 SHORTEST = """
 name = "shortest"

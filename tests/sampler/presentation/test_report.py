@@ -15,11 +15,12 @@ from sampler.jobs.sweep_tables import write_sweep_table
 from sampler.presentation.report.elements import NO_BREAK
 from sampler.presentation.report.write import write_report
 from sampler.recipes.recipe import load_recipe
+from tests import FIXTURES
 from tests.commands import in_process as command
 from tests.pages import Page
 
 # A finished run of two chains of 40 draws, whose diagnostics fail.
-STORED = Path(__file__).parent / "fixtures" / "schema_1"
+STORED = FIXTURES / "schema_1"
 VALUES = re.compile(r"[−\d.]+")
 
 

@@ -15,11 +15,12 @@ from sampler.images.drawings import resize
 from sampler.images.omniglot import CHECKSUMS, download_omniglot, read_all_runs, read_omniglot
 from sampler.images.sources import read_drawings
 from sampler.recipes.task_sections import ImageSection
+from tests import SHARED
 from tests.pictures import ink_of, png, write_all_runs, write_omniglot
 
 SMALL_1, SMALL_2 = "images_background_small1.zip", "images_background_small2.zip"
 GREEK = "Greek/character01/0001_02.png"
-OFFICIAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "omniglot"
+OFFICIAL = SHARED / "data" / "omniglot"
 
 
 @pytest.fixture

@@ -1,13 +1,12 @@
 """Slow: the recipes of the hidden Markov task show the effect that they are there to show."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from sampler.problem import make_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.tasks.make import make_task
+from tests import ROOT
 from theory import (
     Architecture,
     LearningProblem,
@@ -20,7 +19,7 @@ from theory.observables import accuracy
 
 pytestmark = pytest.mark.slow
 
-RUNS = Path(__file__).parents[2] / "runs"
+RUNS = ROOT / "runs"
 SEEDS = range(6)
 # Accuracy gained over infinite width at N = 10, at least, on each recipe's own data.
 GAINS = {"markov_two_paths": 0.12, "markov_four_paths": 0.09}

@@ -18,8 +18,7 @@ from sampler.analysis.validation import (
 from sampler.problem import Problem
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import ARCHITECTURES, random_network_data
-from theory import LearningProblem, OrderParameters, solve_saddle_point
-from theory import energy as sub_network
+from theory import LearningProblem, OrderParameters, solve_saddle_point, sub_network
 
 TRAIN, TEST, VALIDATION, TEMPERATURE = 6, 3, 5, 0.3
 # A few solutions with the 18 × 18 training kernel, whose condition number is below a thousand.

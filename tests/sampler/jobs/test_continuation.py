@@ -22,10 +22,9 @@ from sampler.storage.lock import LOCK_FILE, Holder, living_holder, locked
 from sampler.storage.manifest import claim_directory, fingerprint, is_default
 from sampler.storage.results import read_draws, read_theory
 from sampler.tasks.make import make_task
+from tests import FIXTURES, ROOT
 from tests.commands import FEW_DRAWS, TINY, assert_same_bits, settings
 from tests.commands import in_process as command
-
-FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +105,7 @@ def test_status_does_not_wait_for_jax(finished):
         "sys.exit(code or ('jax' in sys.modules))"
     )
     words = [sys.executable, "-c", code, str(finished)]
-    done = subprocess.run(words, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "chains: 4, saved at draw 6 of 6" in done.stdout
 
@@ -200,7 +199,7 @@ def test_running_directory_is_refused_and_named(copy, capsys):
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
     )
     with other:
         assert other.stdout.readline() == "held\n"

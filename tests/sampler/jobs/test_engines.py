@@ -27,7 +27,7 @@ from sampler.jobs.sweep import PointOutcome, SweepPoint, run_in_process
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.lock import LOCK_FILE, read_holder, remove_lock_of_lost_host
 from tests.commands import assert_same_bits, environment
-from tests.sampler.test_sweep import SMALL
+from tests.sampler.jobs.test_sweep import SMALL
 
 # Stands for the command of a point. It says which signal reached it and leaves with a code.
 CHILD = """

@@ -1,14 +1,13 @@
 """Heads and attention against published arrays of the four-path task."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from sampler.attention.heads import bilinear_attention
 from sampler.tasks.markov_chain import head_weights
+from tests import SHARED
 
-REFERENCE = Path(__file__).parents[2] / "shared" / "reference" / "markov_four_paths.npz"
+REFERENCE = SHARED / "reference" / "markov_four_paths.npz"
 
 pytestmark = pytest.mark.skipif(
     not REFERENCE.is_file(), reason="the published arrays are not beside this checkout"

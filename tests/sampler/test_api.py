@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import arviz_base
 import numpy as np
@@ -16,9 +15,9 @@ from sampler.errors import ExitCode, InputError
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.sections import AttentionSection
 from sampler.recipes.task_sections import TimeSeriesSection
+from tests import ROOT
 from tests.commands import FEW_DRAWS, SMALLEST, environment, in_process, settings
 
-ROOT = Path(__file__).parents[1]
 # SMALLEST and FEW_DRAWS, as keywords.
 TASK = {
     "examples_train": 6, "examples_test": 10, "tokens": 4, "features": 6,

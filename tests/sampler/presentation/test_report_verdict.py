@@ -16,8 +16,7 @@ from sampler.presentation.report.verdict import (
     theory_verdict,
     trust_verdict,
 )
-
-ROOT = Path(__file__).resolve().parents[1]
+from tests import ROOT
 
 
 @pytest.mark.parametrize(
