@@ -20,7 +20,8 @@ analysis     labelled tables, and theory held against draws
 presentation    figures and report, from stored results alone
 jobs         the commands, stage by stage
 
-Beside them: errors (what can go wrong, and its exit code), numerics (threads and random streams).
+Beside them: errors (what can go wrong, and its exit code), numerics (threads and random streams),
+registry (tables that can be added to from outside).
 """
 
 __version__ = "0.1.0"
