@@ -16,7 +16,7 @@ from sampler.api import ChosenNetwork, ChosenTask
 from sampler.presentation.summary import Comparison
 
 PUBLIC = {
-    **{f"theory.{name}": value for name, value in vars(theory).items() if name[0] != "_"},
+    **{f"theory.{name}": getattr(theory, name) for name in theory.__all__},
     **{f"sampler.{name}": getattr(sampler, name) for name in sampler.FROM_PYTHON},
     **{f"sampler.{made.__name__}": made for made in (ChosenTask, ChosenNetwork, Comparison)},
 }

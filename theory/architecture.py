@@ -1,4 +1,7 @@
-"""The network that the theory describes: its sizes, its attention paths, its priors."""
+"""The network that the theory describes: its sizes, its attention paths, its priors.
+
+Nothing here needs JAX, so that a recipe can be checked without it.
+"""
 
 import itertools
 import math
@@ -101,16 +104,12 @@ class Architecture:
     @property
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of V_0 [N_1, D], V_l [head, N_{l+1}, N_l] and a [output, N_a]."""
-        shapes: dict[str, tuple[int, ...]] = {"V_0": (self.widths[0], self.channels)}
-        for layer, heads in enumerate(self.heads):
-            shapes[f"V_{layer + 1}"] = (heads, self.widths[layer + 1], self.widths[layer])
-        shapes["a"] = (self.outputs, self.widths[-1])
-        return shapes
+        return weight_shapes(self.heads, self.widths, self.channels, self.outputs)
 
     @property
     def weight_count(self) -> int:
-        """Number of weights in the network."""
-        return sum(math.prod(shape) for shape in self.weight_shapes.values())
+        """Number of weights in the network, N_1 D + Σ_l H_l N_l N_{l+1} + O N_a."""
+        return weight_count(self.heads, self.widths, self.channels, self.outputs)
 
     @property
     def weight_variances(self) -> dict[str, float]:
@@ -118,9 +117,40 @@ class Architecture:
         return dict(zip(self.weight_shapes, self.variances, strict=True))
 
 
-def order_parameter_sizes(heads: tuple[int, ...], outputs: int) -> tuple[int, ...]:
+def order_parameter_sizes(heads: Sequence[int], outputs: int) -> tuple[int, ...]:
     """p_1 … p_{L+1}, p_l = H_l ··· H_L · O, for given heads per layer and outputs."""
     return tuple(math.prod(heads[layer:]) * outputs for layer in range(len(heads) + 1))
+
+
+def bartlett_coordinate_count(heads: Sequence[int], widths: Sequence[int], outputs: int) -> int:
+    """Σ_l rows · rank − rank (rank − 1)/2, the free numbers of the Bartlett factors of all U_l.
+
+    The factor of layer l has H_l r_{l+1} rows and rank r_l = min(N_l, H_l r_{l+1}), the one of the
+    readout O rows. Equal to `Architecture.coordinate_count` where every N_l ≥ p_l.
+    """
+    rows, count = outputs, 0
+    for width, heads_below in zip(reversed(widths), (*reversed(heads), 1), strict=True):
+        rank = min(width, rows)
+        count += rows * rank - rank * (rank - 1) // 2
+        rows = heads_below * rank
+    return count
+
+
+def weight_shapes(
+    heads: Sequence[int], widths: Sequence[int], channels: int, outputs: int
+) -> dict[str, tuple[int, ...]]:
+    """Shapes of V_0 [N_1, D], V_l [head, N_{l+1}, N_l] and a [output, N_a], by name."""
+    shapes: dict[str, tuple[int, ...]] = {"V_0": (widths[0], channels)}
+    for layer, count in enumerate(heads):
+        shapes[f"V_{layer + 1}"] = (count, widths[layer + 1], widths[layer])
+    return shapes | {"a": (outputs, widths[-1])}
+
+
+def weight_count(heads: Sequence[int], widths: Sequence[int], channels: int, outputs: int) -> int:
+    """Number of weights in the network, N_1 D + Σ_l H_l N_l N_{l+1} + O N_a."""
+    return sum(
+        math.prod(shape) for shape in weight_shapes(heads, widths, channels, outputs).values()
+    )
 
 
 @dataclass(frozen=True)

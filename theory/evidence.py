@@ -15,7 +15,7 @@ from theory.saddle_point import SaddlePoint, is_dense
 
 
 def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> float:
-    """ln p(y) with an error of order 1/N (1/N² for fixed data), exact without data.
+    """Log evidence ln p(y) with an error of order 1/N (1/N² for fixed data), exact without data.
 
     −½ (A* − A_0) − ½ (ln det H − 2 ln J − h_0) − (P O/2) ln 2π, with A* the action at its minimum
     (not divided by a width), H its Hessian in log-Cholesky coordinates and, summed over layers

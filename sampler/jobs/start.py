@@ -8,11 +8,7 @@ from sampler.jobs.interruption import Interruption
 from sampler.numerics import use_float64
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.training_recipe import TRAIN, TrainingRecipe, load_any_recipe
-from sampler.recipes.validation import (
-    coordinate_count,
-    refuse_without_hessian,
-    refuse_without_theory,
-)
+from sampler.recipes.validation import refuse_without_hessian, refuse_without_theory
 from sampler.storage.lock import locked, remove_lock_of_lost_host
 from sampler.storage.manifest import (
     MANIFEST_FILE,
@@ -29,6 +25,7 @@ from sampler.storage.run_directory import (
 )
 from sampler.tasks.make import make_task
 from sampler.tasks.task import Task
+from theory.architecture import bartlett_coordinate_count
 
 
 def refuse_too_many_coordinates(recipe: Recipe, task: Task) -> None:
@@ -37,7 +34,8 @@ def refuse_too_many_coordinates(recipe: Recipe, task: Task) -> None:
         settings = point.sampler
         if not point.network.fits_theory or point.network.heads != recipe.network.heads:
             continue
-        count = coordinate_count(task.heads, point.network.layer_widths(task.layers), task.outputs)
+        widths = point.network.layer_widths(task.layers)
+        count = bartlett_coordinate_count(task.heads, widths, task.outputs)
         if settings.algorithm == "importance":
             refuse_without_hessian("sampler.algorithm", settings.algorithm, count)
         if settings.evidence:

@@ -1,6 +1,6 @@
 """What is refused in a recipe, and in which words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -155,16 +155,6 @@ def outside(network: NetworkSection) -> str:
 
 
 LARGEST_DENSE = 2500
-
-
-def coordinate_count(heads: Sequence[int], widths: Sequence[int], outputs: int) -> int:
-    """Free numbers of all Bartlett factors: Σ_l rows · rank − rank (rank − 1)/2."""
-    rows, count = outputs, 0
-    for width, above in zip(reversed(widths), (*reversed(heads), 1), strict=True):
-        rank = min(width, rows)
-        count += rows * rank - rank * (rank - 1) // 2
-        rows = above * rank
-    return count
 
 
 def refuse_without_hessian(field: str, value: object, coordinates: int) -> None:

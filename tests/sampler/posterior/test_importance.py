@@ -30,7 +30,6 @@ from sampler.posterior.mode import (
 )
 from sampler.posterior.order_parameters import factors_at
 from sampler.posterior.spaces import order_parameter_space
-from sampler.recipes.validation import coordinate_count
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
@@ -41,6 +40,7 @@ from tests.problems import (
 )
 from tests.reference_data import reference_problem
 from theory import LearningProblem, solve_saddle_point
+from theory.architecture import bartlett_coordinate_count
 from theory.evidence import log_evidence_at_saddle
 from theory.path_kernels import FeatureForm, SymmetricKernelForm
 
@@ -366,5 +366,5 @@ def test_columns_make_the_same_hessian_as_the_formula(rng, monkeypatch):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_coordinates_are_counted_without_the_model(name):
     arch = ARCHITECTURES[name]
-    counted = coordinate_count(arch.heads, arch.widths, arch.outputs)
+    counted = bartlett_coordinate_count(arch.heads, arch.widths, arch.outputs)
     assert counted == sum(Unflatten.of(arch).sizes)
