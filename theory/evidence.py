@@ -10,7 +10,7 @@ import numpy as np
 from theory.action import DenseAction, action
 from theory.architecture import Architecture
 from theory.energy import LearningProblem
-from theory.order_parameters import from_log_cholesky, to_log_cholesky
+from theory.order_parameters import from_log_cholesky, log_invariant_volume, to_log_cholesky
 from theory.saddle_point import SaddlePoint, is_dense
 
 
@@ -35,11 +35,8 @@ def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> flo
     lowest = float(action(order_parameters, architecture, problem.energy))
     hessian = np.linalg.cholesky(_hessian_of_action(problem, saddle))
     log_determinant = 2.0 * float(np.sum(np.log(np.diagonal(hessian))))
-    measure = sum(
-        math.log(2.0) * len(factor) - np.arange(len(factor)) @ np.log(np.diagonal(factor))
-        for factor in map(np.asarray, order_parameters.factors)
-    )
-    curvature = log_determinant - 2.0 * float(measure) - _curvature_without_data(architecture)
+    curvature = log_determinant - 2.0 * log_invariant_volume(order_parameters)
+    curvature -= _curvature_without_data(architecture)
     without_data = action_without_data(architecture)
     constant = problem.labels.size * math.log(2.0 * math.pi)
     return -0.5 * (lowest - without_data + curvature + constant)

@@ -1,4 +1,9 @@
-"""Order parameters U_1 … U_L, U_a, positive definite by construction."""
+"""Order parameters U_1 … U_L, U_a, and their log-Cholesky coordinates.
+
+The coordinates of U_l = F_l F_lᵀ are the logarithms of the diagonal of its Cholesky factor F_l and
+the entries below it: U_l is positive definite at any values. Derivatives in them are taken by JAX,
+or by `overlap_jacobian` and `overlap_curvature` where the action is differentiated in NumPy.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -74,6 +79,13 @@ class OrderParameters:
         )
 
 
+def places(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column of a Cholesky factor that each coordinate moves: the diagonal comes first."""
+    rows, columns = np.tril_indices(size, -1)
+    diagonal = np.arange(size)
+    return np.concatenate([diagonal, rows]), np.concatenate([diagonal, columns])
+
+
 @jax.jit
 def to_log_cholesky(order_parameters: OrderParameters) -> Float[Array, " coordinate"]:
     """Log-Cholesky coordinates: log diagonals, then entries below the diagonal, layer by layer."""
@@ -89,15 +101,65 @@ def from_log_cholesky(
     coordinates: Float[Array, " coordinate"], sizes: tuple[int, ...]
 ) -> OrderParameters:
     """Order parameters of sizes p_1 … p_{L+1} in log-Cholesky coordinates; any vector is valid."""
-    factors, start = [], 0
+    return OrderParameters(tuple(cholesky_factors(coordinates, sizes)))
+
+
+def cholesky_factors(
+    coordinates: Float[Array | np.ndarray, " coordinate"], sizes: Sequence[int]
+) -> list[Float[Array | np.ndarray, "_row _row"]]:
+    """F_1 … F_{L+1} [p_l, p_l] as JAX or NumPy arrays, whichever the coordinates are."""
+    numbers, factors, start = coordinates.__array_namespace__(), [], 0
     for size in sizes:
-        count = size * (size + 1) // 2
-        factors.append(_lower_factor(coordinates[start : start + count], size))
-        start += count
-    return OrderParameters(tuple(factors))
+        end = start + size * (size + 1) // 2
+        diagonal, below = coordinates[start : start + size], coordinates[start + size : end]
+        entries = numbers.concatenate([numbers.exp(diagonal), below])
+        factor = numbers.zeros((size, size), entries.dtype)
+        if numbers is np:
+            factor[places(size)] = entries
+        else:  # set at fixed places, which differentiates into slices, not into gathers
+            factor = factor.at[places(size)].set(entries)
+        factors.append(factor)
+        start = end
+    return factors
 
 
-def coordinate_scales(coordinates: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+def overlap_jacobian(
+    factor: Float[np.ndarray, "row row"],
+) -> Float[np.ndarray, "coordinate row row"]:
+    """∂U/∂x_k of one U = F Fᵀ: for the coordinate of F_ij, ∂F_ij/∂x (e_i f_jᵀ + f_j e_iᵀ).
+
+    f_j is column j of F, and ∂F_ij/∂x is F_ii on the diagonal, 1 below it.
+    """
+    rows, columns, slopes = _entry_slopes(factor)
+    jacobian = np.zeros((len(rows), *factor.shape))
+    jacobian[np.arange(len(rows)), rows] = slopes[:, None] * factor[:, columns].T
+    return jacobian + jacobian.swapaxes(1, 2)
+
+
+def overlap_curvature(
+    factor: Float[np.ndarray, "row row"], gradient: Float[np.ndarray, "row row"]
+) -> Float[np.ndarray, "coordinate coordinate"]:
+    """Σ_ab G_ab ∂²U_ab/∂x_k ∂x_k' of one U = F Fᵀ for a symmetric G."""
+    rows, columns, slopes = _entry_slopes(factor)
+    same = columns[:, None] == columns[None, :]
+    second = 2.0 * np.outer(slopes, slopes) * gradient[np.ix_(rows, rows)] * same
+    # exp has its own second derivative, equal to its first
+    diagonal = np.arange(len(factor))
+    second[diagonal, diagonal] += 2.0 * np.einsum(
+        "i,ia,ai->i", np.diagonal(factor), gradient, factor
+    )
+    return second
+
+
+def _entry_slopes(factor: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Row, column and ∂F/∂x of the entry that each coordinate moves."""
+    rows, columns = places(len(factor))
+    return rows, columns, np.where(rows == columns, np.diagonal(factor)[rows], 1.0)
+
+
+def coordinate_scales(
+    coordinates: Float[np.ndarray, " coordinate"], sizes: Sequence[int]
+) -> Float[np.ndarray, " coordinate"]:
     """1 for every logarithm, √(U_l)_ii for the entries of row i of F_l below the diagonal.
 
     The natural unit of each log-Cholesky coordinate, whatever the scale of the labels.
@@ -113,25 +175,14 @@ def coordinate_scales(coordinates: np.ndarray, sizes: Sequence[int]) -> np.ndarr
     return scales
 
 
-def _lower_factor(coordinates: Float[Array, " _count"], size: int) -> Float[Array, "_size _size"]:
-    """Lower-triangular matrix with exp(first `size` entries) on its diagonal.
+def log_invariant_volume(order_parameters: OrderParameters) -> float:
+    """ln of the measure Π_l (det U_l)^{−(p_l + 1)/2} dU_l in log-Cholesky coordinates.
 
-    The entries are scattered at fixed places, which differentiates into slices, not gathers.
+    Σ_l [ p_l ln 2 − Σ_i i ln (F_l)_ii ],   i counted from 0
     """
-    values = jnp.concatenate([jnp.exp(coordinates[:size]), coordinates[size:]])
-    rows = np.concatenate([np.arange(size), np.tril_indices(size, -1)[0]])
-    columns = np.concatenate([np.arange(size), np.tril_indices(size, -1)[1]])
-    return jnp.zeros((size, size), values.dtype).at[rows, columns].set(values)
-
-
-def log_volume_change(coordinates: Float[Array, " coordinate"], sizes: Sequence[int]):
-    """ln |∂(U_1 … U_a) / ∂ log-Cholesky|, the Jacobian of the coordinates.
-
-    Σ_l [ p_l ln 2 + Σ_i (p_l − i + 1) ln (F_l)_ii ],   i counted from 0
-    """
-    total, start = 0.0, 0
-    for size in sizes:
-        powers = size + 1 - jnp.arange(size)
-        total += size * math.log(2.0) + powers @ coordinates[start : start + size]
-        start += size * (size + 1) // 2
-    return total
+    return float(
+        sum(
+            math.log(2.0) * len(factor) - np.arange(len(factor)) @ np.log(np.diagonal(factor))
+            for factor in map(np.asarray, order_parameters.factors)
+        )
+    )

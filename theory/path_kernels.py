@@ -71,7 +71,7 @@ def gram_of_lower(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 def with_noise(kernel: Float[Array | np.ndarray, "n n"], temperature):
     """K + 𝒯 1, of a JAX or a NumPy array: the only place where the temperature meets K."""
-    numbers = np if isinstance(kernel, np.ndarray) else jnp
+    numbers = kernel.__array_namespace__()
     return kernel + temperature * numbers.eye(kernel.shape[0], dtype=kernel.dtype)
 
 

@@ -30,6 +30,24 @@ def test_value_gradient_and_hessian(name, rng):
     assert_equal_to_rounding(dense.hessian(point), curvature, **sizes, what="Hessian")
 
 
+@pytest.mark.parametrize("name", ["one layer, two outputs", "two layers"])
+def test_well_conditioned_derivatives_agree_to_twelve_digits(name, rng):
+    problem = random_problem(ARCHITECTURES[name], rng, temperature=1.0)
+    arch = problem.architecture
+
+    def expected(point):
+        order_parameters = from_log_cholesky(point, arch.order_parameter_sizes)
+        return action(order_parameters, arch, problem.energy) / max(arch.widths)
+
+    point = 0.1 * rng.standard_normal(arch.coordinate_count)
+    dense = DenseAction(problem)
+    value, gradient = dense.value_and_gradient(point)
+    by_jax = jax.jit(lambda x: (expected(x), jax.grad(expected)(x), jax.hessian(expected)(x)))
+    received = (value, gradient, dense.hessian(point))
+    for one, other in zip(received, by_jax(point), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12 * np.abs(other).max())
+
+
 def test_where_the_action_is_not_finite(rng):
     problem = random_problem(ARCHITECTURES["one layer"], rng)
     point = np.full(problem.architecture.coordinate_count, 800.0)

@@ -11,7 +11,13 @@ import scipy.stats
 from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding
 from tests.problems import ARCHITECTURES, random_order_parameters, random_problem
 from theory import LabelEnergy
-from theory.energy import energy_and_gradients, energy_hessian
+from theory.energy import (
+    energy_and_gradients,
+    energy_curvature,
+    energy_hessian,
+    feature_columns,
+    whitened_products,
+)
 from theory.path_kernels import store_path_kernels
 
 
@@ -139,6 +145,23 @@ def test_second_derivatives_are_those_of_autodiff(name, rng):
     rounding["condition"] **= 2
     assert_equal_to_rounding(gradient, expected_gradient, **rounding)
     assert_equal_to_rounding(received, expected, **rounding)
+
+
+@pytest.mark.parametrize("name", ["one layer, two outputs", "two layers"])
+def test_second_derivatives_of_numpy_arrays_are_those_of_jax_arrays(name, rng):
+    problem, factor = problem_and_factor(name, rng)
+    columns = feature_columns(np.asarray(problem.features), problem.architecture.outputs)
+    size, rows, channels = columns.shape
+    noisy = np.asarray(dense_kernel(problem, factor @ factor.T))
+    lower = np.linalg.cholesky(noisy)
+    whitened = np.linalg.solve(lower, columns.reshape(size, -1))
+    labels = np.linalg.solve(lower, np.asarray(problem.labels).reshape(-1))
+    projected = (labels @ whitened).reshape(rows, channels)
+    received = energy_curvature(whitened_products(whitened, rows), projected)
+    assert isinstance(received, np.ndarray)
+    _, expected = jax.jit(energy_hessian)(problem.energy, problem.features, factor)
+    limit = 1e-12 * np.abs(expected).max()
+    np.testing.assert_allclose(received, expected, rtol=0, atol=limit)
 
 
 def symmetrised(second):

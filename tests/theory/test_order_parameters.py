@@ -1,5 +1,7 @@
 """Order parameters and their log-Cholesky coordinates."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,14 @@ import pytest
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import ARCHITECTURES, random_order_parameters
 from theory import OrderParameters
-from theory.order_parameters import from_log_cholesky, log_volume_change, to_log_cholesky
+from theory.order_parameters import (
+    cholesky_factors,
+    from_log_cholesky,
+    log_invariant_volume,
+    overlap_curvature,
+    overlap_jacobian,
+    to_log_cholesky,
+)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -42,20 +51,52 @@ def test_gp_limit_multiplies_the_variances_from_the_readout_down():
         assert_equal_to_rounding(matrix, value * np.eye(size), operations=8)
 
 
-def test_log_volume_change_is_the_log_determinant_of_the_jacobian(rng):
+def free_entries(coordinates, sizes):
+    """Entries of all U_l on and below the diagonal."""
+    matrices = from_log_cholesky(coordinates, sizes).matrices
+    return jnp.concatenate([m[np.tril_indices(len(m))] for m in matrices])
+
+
+def test_log_invariant_volume_is_the_log_determinant_of_the_jacobian(rng):
+    """ln |∂U/∂x| − Σ (p_l + 1)/2 ln det U_l."""
     sizes = (3, 2, 1)
     point = jnp.asarray(rng.standard_normal(10))
-
-    def free_entries(coordinates):
-        matrices = from_log_cholesky(coordinates, sizes).matrices
-        return jnp.concatenate([m[np.tril_indices(len(m))] for m in matrices])
-
-    jacobian = np.asarray(jax.jit(jax.jacfwd(free_entries))(point))
-    expected = np.linalg.slogdet(jacobian)[1]
-    received = log_volume_change(point, sizes)
+    jacobian = np.asarray(jax.jit(jax.jacfwd(partial(free_entries, sizes=sizes)))(point))
+    order_parameters = from_log_cholesky(point, sizes)
+    expected = np.linalg.slogdet(jacobian)[1] - sum(
+        (len(matrix) + 1) / 2 * np.linalg.slogdet(matrix)[1] for matrix in order_parameters.matrices
+    )
+    received = log_invariant_volume(order_parameters)
     assert_equal_to_rounding(
         received, expected, operations=100, condition=np.linalg.cond(jacobian), scale=1.0
     )
+
+
+def test_numpy_and_jax_have_the_same_coordinates(rng):
+    sizes = (4, 2, 1)
+    point = rng.standard_normal(14)
+    expected = from_log_cholesky(jnp.asarray(point), sizes).factors
+    received = cholesky_factors(point, sizes)
+    assert all(isinstance(factor, np.ndarray) for factor in received)
+    for one, other in zip(received, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_derivatives_of_the_overlap_are_those_of_jax(size, rng):
+    point = rng.standard_normal(size * (size + 1) // 2)
+    (factor,) = cholesky_factors(point, (size,))
+    gradient = rng.standard_normal((size, size))
+    gradient = gradient + gradient.T
+
+    def overlap(coordinates):
+        return from_log_cholesky(coordinates, (size,)).matrices[0]
+
+    expected = np.moveaxis(np.asarray(jax.jit(jax.jacfwd(overlap))(point)), -1, 0)
+    np.testing.assert_allclose(overlap_jacobian(factor), expected, rtol=1e-12, atol=1e-12)
+    expected = jax.jit(jax.hessian(lambda x: jnp.vdot(gradient, overlap(x))))(point)
+    received = overlap_curvature(factor, gradient)
+    np.testing.assert_allclose(received, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(
