@@ -10,8 +10,8 @@ from sampler.jobs.run import written_text
 from sampler.presentation.figures.pruning import draw_pruning_figures, pruning_text
 from sampler.problem import Problem, make_problem
 from sampler.recipes.recipe import Recipe
-from sampler.storage.results import COMPARISON_FILE, read_theory
-from sampler.storage.run_directory import read_json, write_json
+from sampler.storage.results import RunResults, read_theory
+from sampler.storage.run_directory import write_json
 from sampler.tasks.task import Task
 from sampler.transformer.pruning import PrunedNetworks
 
@@ -25,11 +25,9 @@ def prune(directory: Path, recipe: Recipe, task: Task, orders: int, seed: int) -
     refuse_unprunable(directory, problem, bool(theory.attrs["converged"]))
     pruned = pruned_networks(problem, theory["order_parameter"].values)
     scores = {"theory": per_head(theory["head_score"].values)}
-    if (directory / COMPARISON_FILE).is_file():
-        compared = read_json(directory / COMPARISON_FILE)
-        if "head_score" in compared:
-            sampled = np.array(compared["head_score"]["sampled"], dtype=np.float64)
-            scores["sampled"] = per_head(sampled)
+    compared = RunResults(directory).compared("head_score")
+    if compared is not None:
+        scores["sampled"] = per_head(compared["sampled"])
     table = pruning_table(pruned, scores, orders, seed, lambda text: print(text, flush=True))
     table["settings"] = {
         "widths": list(problem.architecture.widths),

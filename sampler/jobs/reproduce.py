@@ -14,7 +14,7 @@ from sampler.jobs.run import work
 from sampler.recipes.recipe import Recipe
 from sampler.storage.lock import locked
 from sampler.storage.manifest import claim_directory, fingerprint
-from sampler.storage.results import DRAWS_FILE, THEORY_FILE, read_draws, read_theory
+from sampler.storage.results import RunResults
 from sampler.storage.run_directory import write_json
 from sampler.tasks.task import Task
 
@@ -79,10 +79,11 @@ def reproduce_run(
 def agreements(one: Path, other: Path) -> list[Agreement]:
     """Every array of the theory and of the draws that both directories hold."""
     found = []
-    if all((folder / THEORY_FILE).is_file() for folder in (one, other)):
-        found += theory_agreements(read_theory(one), read_theory(other))
-    if all((folder / DRAWS_FILE).is_file() for folder in (one, other)):
-        found += draws_agreements(read_draws(one), read_draws(other))
+    stored, redone = RunResults(one), RunResults(other)
+    if stored.theory is not None and redone.theory is not None:
+        found += theory_agreements(stored.theory, redone.theory)
+    if stored.draws is not None and redone.draws is not None:
+        found += draws_agreements(stored.draws, redone.draws)
     return found
 
 

@@ -100,7 +100,7 @@ class Point:
 
     def done(self, stage: str, *files: str) -> bool:
         """Whether a stage is recorded as finished and its files are there."""
-        finished = stage in read_manifest(self.directory).get("seconds", {})
+        finished = stage in read_manifest(self.directory).seconds
         return finished and all((self.directory / file).is_file() for file in files)
 
 

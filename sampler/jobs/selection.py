@@ -12,8 +12,9 @@ from sampler.analysis.validation import theory_scores
 from sampler.errors import InputError
 from sampler.jobs.progress import LOG
 from sampler.recipes.recipe import Recipe
-from sampler.storage.results import COMPARISON_FILE, THEORY_FILE, read_theory
-from sampler.storage.run_directory import point_directory, read_json, write_json
+from sampler.storage.results import RunResults
+from sampler.storage.run_directory import point_directory, write_json
+from sampler.storage.sweeps import SELECTION_FILE
 
 # What a point is chosen by, each for itself; ties go to the better log predictive density.
 CRITERIA = ("log_predictive_density", "accuracy")
@@ -141,9 +142,10 @@ def select_by_evidence(
 def evidence_of_theory(name: str) -> Callable[[Path], dict | str]:
     def read(directory: Path) -> dict | str:
         """ln p(y) of a point, or why it has none to be chosen by."""
-        if not (directory / THEORY_FILE).is_file():
+        theory = RunResults(directory).theory
+        if theory is None:
             return "not solved"
-        value = known(read_theory(directory), name)
+        value = known(theory, name)
         return "no saddle point, or a narrow layer" if value is None else {"value": value}
 
     return read
@@ -151,9 +153,9 @@ def evidence_of_theory(name: str) -> Callable[[Path], dict | str]:
 
 def evidence_of_samples(directory: Path) -> dict | str:
     """ln p(y) of a point's samples and its error, or why it is not to be chosen by."""
-    if not (directory / COMPARISON_FILE).is_file():
+    comparison = RunResults(directory).comparison
+    if comparison is None:
         return "not sampled"
-    comparison = read_json(directory / COMPARISON_FILE)
     found = (comparison.get(EVIDENCE) or {}).get("sampled")
     if found is None:
         return "sampled without evidence"
@@ -169,7 +171,6 @@ EVIDENCE_READERS = {
 }
 
 
-SELECTION_FILE = "selection.json"
 TEMPERATURE = "posterior.temperature"
 # Label, swept settings and recipe.
 SweptPoint = tuple[str, dict, Recipe]
@@ -278,9 +279,10 @@ def swept_points(recipe: Recipe) -> Iterator[SweptPoint]:
 def scores_of_theory(name: str) -> Callable[[Path], dict | str]:
     def read(directory: Path) -> dict | str:
         """Scores of a point, or why it has none to be chosen by."""
-        if not (directory / THEORY_FILE).is_file():
+        theory = RunResults(directory).theory
+        if theory is None:
             return "not solved"
-        scores = theory_scores(read_theory(directory), name)
+        scores = theory_scores(theory, name)
         if not scores:
             return "no validation split"
         if not all(np.isfinite(score["value"]) for score in scores.values()):
@@ -292,9 +294,9 @@ def scores_of_theory(name: str) -> Callable[[Path], dict | str]:
 
 def sampled_scores_at(directory: Path) -> dict | str:
     """Scores of a point's samples, or why they are not to be chosen by."""
-    if not (directory / COMPARISON_FILE).is_file():
+    comparison = RunResults(directory).comparison
+    if comparison is None:
         return "not sampled"
-    comparison = read_json(directory / COMPARISON_FILE)
     scores = comparison.get("validation", {}).get("sampled")
     if not scores:
         return "no validation split"
@@ -308,11 +310,11 @@ def sampled_scores_at(directory: Path) -> dict | str:
 
 
 def theory_test_accuracy(name: str) -> Callable[[Path], dict]:
-    return lambda directory: {"value": float(read_theory(directory)[f"accuracy_{name}"])}
+    return lambda directory: {"value": float(RunResults(directory).theory[f"accuracy_{name}"])}
 
 
 def sampled_test_accuracy(directory: Path) -> dict | None:
-    accuracy = read_json(directory / COMPARISON_FILE).get("accuracy") or {}
+    accuracy = (RunResults(directory).comparison or {}).get("accuracy") or {}
     return accuracy.get("sampled")
 
 

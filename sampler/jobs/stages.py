@@ -43,14 +43,12 @@ from sampler.problem import AnyProblem, Problem, TokenProblem
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import SamplerSection
 from sampler.storage.results import (
-    COMPARISON_FILE,
-    THEORY_FILE,
+    RunResults,
     read_draws,
-    read_theory,
+    write_comparison,
     write_draws,
     write_theory,
 )
-from sampler.storage.run_directory import write_json
 from theory import LearningProblem, solve_saddle_point
 
 # Resampling adds the noise of the kept draws to that of the weighted ones: with this many effective
@@ -304,12 +302,12 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
 def compare_stage(directory: Path) -> dict:
     """Compare stored draws with the stored theory, and store `comparison.json`."""
     tree = read_draws(directory)
-    theory = read_theory(directory) if (directory / THEORY_FILE).is_file() else None
+    theory = RunResults(directory).theory
     comparison, table = compare_tables(theory, tree)
     if table is not None:
         tree["comparison"] = xr.DataTree(table)
         write_draws(directory, tree)
-    write_json(directory / COMPARISON_FILE, comparison)
+    write_comparison(directory, comparison)
     return comparison
 
 

@@ -49,15 +49,15 @@ def recipe_in(directory: Path) -> tuple[str, Recipe | TrainingRecipe]:
             "DIR", str(directory), "is no directory; name the directory of an earlier run"
         )
     manifest = read_manifest(directory)
-    if "command" not in manifest:
+    if manifest.command is None:
         raise InputError(
             "DIR",
             str(directory),
             f"holds no {MANIFEST_FILE} that says which command began it; use `run` with its recipe",
         )
     if not (directory / RECIPE_FILE).is_file():  # killed between the two
-        write_whole(directory / RECIPE_FILE, manifest["recipe"])
-    return manifest["command"], load_any_recipe(directory / RECIPE_FILE)
+        write_whole(directory / RECIPE_FILE, manifest.recipe or "")
+    return manifest.command, load_any_recipe(directory / RECIPE_FILE)
 
 
 def begun_in(directory: Path) -> tuple[str, Recipe, Task]:
@@ -83,7 +83,7 @@ def extended(directory: Path, recipe: Recipe, more: int) -> Recipe:
     slots = [directory / CHECKPOINT_FOLDER / name for name in CHECKPOINT_SLOTS]
     if recipe.sweep:
         remedy = "this is a sweep; name the directory of one of its points"
-    elif "sample" not in read_manifest(directory).get("seconds", {}):
+    elif "sample" not in read_manifest(directory).seconds:
         remedy = "its sampling is not finished; first use `resume` without --more"
     elif not any(slot.is_file() for slot in slots):
         remedy = "it has no checkpoint of chains to go on from; run the recipe with more draws"

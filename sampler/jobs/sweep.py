@@ -76,7 +76,7 @@ def finished_earlier(point: SweepPoint) -> ExitCode | None:
     from sampler.storage.manifest import finished_code, read_manifest
     from sampler.storage.results import DRAWS_FILE, THEORY_FILE
 
-    sampled = "sample" in read_manifest(point.directory).get("seconds", {})
+    sampled = "sample" in read_manifest(point.directory).seconds
     solved = point.recipe.network.fits_theory
     files = [RECIPE_FILE, *([THEORY_FILE] if solved else []), *([DRAWS_FILE] if sampled else [])]
     code = finished_code(point.directory, COMMAND, files)

@@ -15,16 +15,21 @@ from sampler.analysis.estimate import fit_power_law
 from sampler.analysis.validation import SCORES
 from sampler.jobs.selection import select_point, swept_points
 from sampler.recipes.recipe import Recipe, setting_text, toml_value
-from sampler.storage.results import COMPARISON_FILE, THEORY_FILE, read_theory
+from sampler.storage.results import RunResults
 from sampler.storage.run_directory import (
     SCHEMA_VERSION,
     point_directory,
-    read_json,
     write_atomically,
     write_json,
 )
+from sampler.storage.sweeps import (
+    FINITE_SIZE_FILE,
+    SEED_AVERAGES_FILE,
+    SWEEP_DATASET_FILE,
+    SWEEP_FILE,
+    read_rows,
+)
 
-SWEEP_FILE = "sweep.csv"
 REDUNDANCY = (
     "head_distance_matrices", "head_distance_outputs", "path_alignment", "participation_ratio",
     "off_diagonal_share",
@@ -64,8 +69,9 @@ def point_row(sweep: Path, directory: Path, label: str, recipe: Recipe) -> dict:
         "directory": str(directory.relative_to(sweep)),
         "width": widths if isinstance(widths, int) else max(widths),
     }
-    if (directory / THEORY_FILE).is_file():
-        theory = read_theory(directory)
+    run = RunResults(directory)
+    theory, comparison = run.theory, run.comparison
+    if theory is not None:
         for name in ("theory", "gp", "diagonal_only", "equal_diagonal"):
             row[f"accuracy_{name}"] = float(theory[f"accuracy_{name}"])
         for name in (f"validation_{score}_{who}" for score in SCORES for who in ("theory", "gp")):
@@ -78,9 +84,8 @@ def point_row(sweep: Path, directory: Path, label: str, recipe: Recipe) -> dict:
             for name in theory["subnetwork"].values:
                 value = theory["accuracy_gp_subnetwork"].sel(subnetwork=name)
                 row[f"gp:{name}"] = float(value)
-    if (directory / COMPARISON_FILE).is_file():
+    if comparison is not None:
         row["sampled_space"] = recipe.sampler.space
-        comparison = read_json(directory / COMPARISON_FILE)
         for score, found in comparison.get("validation", {}).get("sampled", {}).items():
             row[f"validation_{score}_sampled"] = found["value"]
             row[f"validation_{score}_sampled_mcse"] = found["mcse"]
@@ -100,9 +105,6 @@ def cell(value):
     return "" if isinstance(value, float) and not math.isfinite(value) else value
 
 
-FINITE_SIZE_FILE = "finite_size.json"
-
-
 def write_finite_size(directory: Path, recipe: Recipe) -> bool:
     """Write U_1 by width from theory and from every sampled space, with power laws in N.
 
@@ -116,14 +118,13 @@ def write_finite_size(directory: Path, recipe: Recipe) -> bool:
     theory, sampled = {}, {}
     for where, point in points:
         width = point.network.widths
-        if (where / THEORY_FILE).is_file():
-            table = read_theory(where)
-            theory[width] = table["order_parameter"].values
-            names = [str(name) for name in table["path"].values]
-        if (where / COMPARISON_FILE).is_file():
-            compared = read_json(where / COMPARISON_FILE).get("order_parameter")
-            if compared:
-                sampled.setdefault(point.sampler.space, {})[width] = compared
+        run = RunResults(where)
+        if run.theory is not None:
+            theory[width] = run.theory["order_parameter"].values
+            names = run.path_names
+        compared = (run.comparison or {}).get("order_parameter")
+        if compared:
+            sampled.setdefault(point.sampler.space, {})[width] = compared
     if not theory:
         return False
     widths = sorted(theory)
@@ -161,7 +162,6 @@ def power_laws(exact: dict, names: list[str]) -> list[dict]:
     ]
 
 
-SWEEP_DATASET_FILE = "sweep.nc"
 PATHS = ("path", "path_")
 
 
@@ -208,12 +208,6 @@ def coordinate(values: Sequence[Any]) -> list[Any]:
     return [value if isinstance(value, str) else toml_value(value) for value in values]
 
 
-def read_rows(directory: Path) -> list[dict[str, str]]:
-    """The rows of `sweep.csv`, in the order of the recipe's points."""
-    with (directory / SWEEP_FILE).open(newline="", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
-
-
 def numeric_columns(rows: Sequence[Mapping[str, str]]) -> dict[str, np.ndarray]:
     """The columns whose filled cells are all numbers, NaN where a cell is empty."""
     columns = {}
@@ -235,14 +229,12 @@ def order_parameters(directories: Sequence[Path]) -> tuple[list[str], dict[str, 
     found: dict[int, dict[str, Any]] = {}
     names: set[tuple[str, ...]] = set()
     for place, directory in enumerate(directories):
-        if not (directory / THEORY_FILE).is_file():
+        run = RunResults(directory)
+        if run.theory is None:
             continue
-        theory = read_theory(directory)
-        names.add(tuple(map(str, theory["path"].values)))
-        compared = {}
-        if (directory / COMPARISON_FILE).is_file():
-            compared = read_json(directory / COMPARISON_FILE).get("order_parameter") or {}
-        found[place] = compared | {"theory": theory["order_parameter"].values}
+        names.add(tuple(run.path_names))
+        compared = (run.comparison or {}).get("order_parameter") or {}
+        found[place] = compared | {"theory": run.theory["order_parameter"].values}
     if len(names) != 1:
         return [], {}
     paths = list(names.pop())
@@ -256,7 +248,6 @@ def order_parameters(directories: Sequence[Path]) -> tuple[list[str], dict[str, 
     return paths, arrays
 
 
-SEED_AVERAGES_FILE = "seed_averages.csv"
 # Columns that say where a point is, not what was found there.
 PLACES = ("point", "directory", "width")
 

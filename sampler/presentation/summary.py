@@ -10,8 +10,8 @@ import numpy as np
 import xarray as xr
 
 from sampler.errors import InputError
-from sampler.storage.results import COMPARISON_FILE, THEORY_FILE, read_theory
-from sampler.storage.run_directory import plain, read_json, write_json
+from sampler.storage.results import RunResults, read_comparison
+from sampler.storage.run_directory import plain, write_json
 
 MOST_ROWS = 15
 # What `comparison.json` has of every compared element, and the scores of predicted probabilities.
@@ -65,8 +65,9 @@ def diagnostics_text(diagnostics: dict) -> str:
 
 def comparison_text(directory: Path) -> str:
     """Theory against samples as `comparison.json` has them."""
-    comparison = read_json(directory / COMPARISON_FILE)
-    if not (directory / THEORY_FILE).is_file():
+    run = RunResults(directory)
+    comparison = read_comparison(directory)
+    if run.theory is None:
         return "\n".join(
             [
                 "comparison: no theory stored in this directory",
@@ -75,7 +76,7 @@ def comparison_text(directory: Path) -> str:
                 *hyper_parameter_rows(comparison.get("hyper_parameters") or {}),
             ]
         )
-    return comparison_lines(comparison, [str(n) for n in read_theory(directory)["path"].values])
+    return comparison_lines(comparison, run.path_names)
 
 
 def comparison_lines(comparison: dict, names: list[str]) -> str:

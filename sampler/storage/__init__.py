@@ -2,7 +2,8 @@
 
 run_directory  what a run directory is called, its small files, and its log
 manifest       where results came from, how far they are, and who may go on with them
-results        result files of runs and sweeps, written and read
+results        result files of a run, written and read
+sweeps         result files of a sweep, read
 checkpoint     sealed files, and two checkpoints that take turns
 lock           one process per directory
 status         where a run stands

@@ -13,6 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, get_args
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
 from sampler import __version__
 from sampler.errors import ExitCode, InputError
 from sampler.recipes.recipe import Recipe, flattened
@@ -25,6 +27,7 @@ from sampler.storage.run_directory import (
     SCHEMA_VERSION,
     UNFINISHED,
     check_schema,
+    damaged,
     read_json,
     write_json,
     write_whole,
@@ -107,6 +110,73 @@ FLAGS = (
 )  # fmt: skip
 
 
+class Manifest(BaseModel):
+    """The content of `manifest.json`; a field that is not stored has its default.
+
+    finished: exit code of each command that came to its end.  seconds, peak_memory_bytes: of each
+    finished stage.  fingerprint: what a continuation must agree with.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    schema_version: int = SCHEMA_VERSION
+    name: str = ""
+    command: str | None = None
+    begun: str | None = None
+    finished: dict[str, int] = {}
+    seconds: dict[str, float] = {}
+    peak_memory_bytes: dict[str, int] = {}
+    recipe_hash: str | None = None
+    recipe: str | None = None
+    fingerprint: dict[str, Any] | None = None
+    seeds: dict[str, Any] = {}
+    precision: Any = None
+    python: str | None = None
+    platform: str | None = None
+    package_version: str | None = None
+    git_commit: str | None = None
+    versions: dict[str, str | None] = {}
+    flags: dict[str, str] = {}
+    devices: list[str] | None = None
+    ended: str | None = None
+
+    def with_stage(self, stage: str, seconds: float, peak_bytes: int) -> "Manifest":
+        """This manifest with one more finished stage."""
+        return self.model_copy(
+            update={
+                "seconds": self.seconds | {stage: seconds},
+                "peak_memory_bytes": self.peak_memory_bytes | {stage: peak_bytes},
+            }
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """What is stored; the time of the end only where a command came to its end."""
+        return self.model_dump(exclude={"ended"} if self.ended is None else None)
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """The manifest of a directory, one without a command if it has none.
+
+    Raises InputError for one that is damaged or of another schema.
+    """
+    path = directory / MANIFEST_FILE
+    if not path.is_file():
+        return Manifest()
+    content = read_json(path)
+    check_schema(content.get("schema_version"), str(path))
+    try:
+        return Manifest(**content)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise damaged(path, f"{where}: {first['msg']}", "run") from None
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Write `manifest.json`."""
+    write_json(directory / MANIFEST_FILE, manifest.as_json())
+
+
 def begin_command(
     directory: Path, recipe: Recipe | TrainingRecipe, command: str, fingerprint: dict
 ) -> None:
@@ -117,35 +187,34 @@ def begin_command(
     """
     earlier = read_manifest(directory)
     refuse_another(directory, earlier, fingerprint)
-    write_json(
-        directory / MANIFEST_FILE,
-        {
-            "schema_version": SCHEMA_VERSION,
-            "name": recipe.name,
-            "command": command,
-            "begun": earlier.get("begun") or now(),
-            "finished": earlier.get("finished", {}),
-            "seconds": earlier.get("seconds", {}),
-            "peak_memory_bytes": earlier.get("peak_memory_bytes", {}),
-            "recipe_hash": recipe.hash8,
-            "recipe": recipe.to_toml(),
-            "fingerprint": fingerprint,
-            "seeds": recipe.seeds,
-            "precision": recipe.precision,
-            "python": sys.version.split()[0],
-            "platform": platform.platform(),
-            "package_version": __version__,
-            "git_commit": git_commit(),
-            "versions": {name: installed(name) for name in PACKAGES},
-            "flags": {name: os.environ[name] for name in FLAGS if name in os.environ},
-            "devices": earlier.get("devices"),
-        },
+    write_manifest(
+        directory,
+        Manifest(
+            name=recipe.name,
+            command=command,
+            begun=earlier.begun or now(),
+            finished=earlier.finished,
+            seconds=earlier.seconds,
+            peak_memory_bytes=earlier.peak_memory_bytes,
+            recipe_hash=recipe.hash8,
+            recipe=recipe.to_toml(),
+            fingerprint=fingerprint,
+            seeds=recipe.seeds,
+            precision=recipe.precision,
+            python=sys.version.split()[0],
+            platform=platform.platform(),
+            package_version=__version__,
+            git_commit=git_commit(),
+            versions={name: installed(name) for name in PACKAGES},
+            flags={name: os.environ[name] for name in FLAGS if name in os.environ},
+            devices=earlier.devices,
+        ),
     )
 
 
-def refuse_another(directory: Path, manifest: dict, fingerprint: dict) -> None:
+def refuse_another(directory: Path, manifest: Manifest, fingerprint: dict) -> None:
     """Raise InputError if the directory was begun with another fingerprint."""
-    found = differences(manifest.get("fingerprint") or fingerprint, fingerprint)
+    found = differences(manifest.fingerprint or fingerprint, fingerprint)
     if found:
         raise InputError(
             "DIR",
@@ -158,47 +227,34 @@ def record_stage(directory: Path, stage: str, seconds: float) -> None:
     """Record a finished stage, the devices it ran on, and the most memory used so far."""
     import jax  # only here: everything else is wanted before JAX is there
 
-    manifest = read_manifest(directory)
-    manifest["seconds"] = manifest.get("seconds", {}) | {stage: seconds}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     peak *= 1 if sys.platform == "darwin" else 1024
-    manifest["peak_memory_bytes"] = manifest.get("peak_memory_bytes", {}) | {stage: peak}
-    manifest["devices"] = [f"{device.platform}:{device.device_kind}" for device in jax.devices()]
-    write_json(directory / MANIFEST_FILE, manifest)
+    manifest = read_manifest(directory).with_stage(stage, seconds, peak)
+    devices = [f"{device.platform}:{device.device_kind}" for device in jax.devices()]
+    write_manifest(directory, manifest.model_copy(update={"devices": devices}))
 
 
 def forget_stage(directory: Path, stage: str) -> None:
     """Record that a stage and the commands that contain it are to be done again."""
     manifest = read_manifest(directory)
-    manifest["seconds"].pop(stage, None)
-    manifest["finished"] = {}
-    write_json(directory / MANIFEST_FILE, manifest)
+    left = {name: seconds for name, seconds in manifest.seconds.items() if name != stage}
+    write_manifest(directory, manifest.model_copy(update={"seconds": left, "finished": {}}))
 
 
 def finish_command(directory: Path, command: str, code: ExitCode) -> None:
     """Record that a command came to its end, and how."""
     manifest = read_manifest(directory)
-    manifest["finished"] = manifest.get("finished", {}) | {command: int(code)}
-    manifest["ended"] = now()
-    write_json(directory / MANIFEST_FILE, manifest)
+    finished = manifest.finished | {command: int(code)}
+    update = {"finished": finished, "ended": now()}
+    write_manifest(directory, manifest.model_copy(update=update))
 
 
 def finished_code(directory: Path, command: str, files: Sequence[str]) -> ExitCode | None:
     """Exit code of a command that came to its end here, its files still there; else None."""
-    code = read_manifest(directory).get("finished", {}).get(command)
+    code = read_manifest(directory).finished.get(command)
     if code is None or not all((directory / file).is_file() for file in files):
         return None
     return ExitCode(code)
-
-
-def read_manifest(directory: Path) -> dict:
-    """The manifest of a directory, empty if it has none; InputError for one of another schema."""
-    path = directory / MANIFEST_FILE
-    if not path.is_file():
-        return {}
-    manifest = read_json(path)
-    check_schema(manifest.get("schema_version"), str(path))
-    return manifest
 
 
 def now() -> str:

@@ -211,9 +211,16 @@ def plain(value: Any) -> Any:
     return value
 
 
-def read_json(path: Path) -> dict:
-    """Read a JSON file of a run directory."""
-    return read_stored(path, "run", lambda p: json.loads(p.read_text(encoding="utf-8")))
+def read_json(path: Path, command: str = "run") -> dict:
+    """Read a JSON file of a run directory, which `command` makes. Raises InputError."""
+
+    def load(file: Path) -> dict:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError("it is no JSON object")
+        return content
+
+    return read_stored(path, command, load)
 
 
 def read_stored(path: Path, command: str, load: Callable[[Path], Any]) -> Any:
@@ -223,6 +230,10 @@ def read_stored(path: Path, command: str, load: Callable[[Path], Any]) -> Any:
     try:
         return load(path)
     except (OSError, ValueError, KeyError) as problem:
-        raise InputError(
-            path.name, str(path), f"cannot be read ({problem}); make it anew with `{command}`"
-        ) from None
+        raise damaged(path, problem, command) from None
+
+
+def damaged(path: Path, problem: object, command: str) -> InputError:
+    """The error for a file that cannot be used: what is wrong, and the command that makes it."""
+    remedy = f"cannot be read ({problem}); make it anew with `{command}`"
+    return InputError(path.name, str(path), remedy)

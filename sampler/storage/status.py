@@ -30,13 +30,13 @@ def status_text(directory: Path) -> str:
 def state_of(directory: Path) -> str:
     """One phrase: not begun, running, interrupted, or finished."""
     manifest = read_manifest(directory)
-    if not manifest:
+    command = manifest.command
+    if command is None:
         return "not begun"
-    command = manifest.get("command", "run")
     holder = living_holder(directory)
     if holder is not None:
         return f"`{command}` running: {holder}"
-    code = manifest.get("finished", {}).get(command)
+    code = manifest.finished.get(command)
     if code is not None:
         return f"`{command}` finished with exit code {code}"
     draws = newest_checkpoint(directory)
@@ -48,7 +48,7 @@ def stages(directory: Path, recipe: Recipe | TrainingRecipe) -> list[str]:
     """The finished stages with their seconds, and how far chains or training are."""
     lines = [
         f"{stage}: finished in {seconds:.1f} s"
-        for stage, seconds in read_manifest(directory).get("seconds", {}).items()
+        for stage, seconds in read_manifest(directory).seconds.items()
     ]
     header = newest_checkpoint(directory)
     if header is not None:

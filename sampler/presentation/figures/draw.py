@@ -1,6 +1,5 @@
 """The figures of a run and of a sweep, from stored results."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -50,26 +49,21 @@ from sampler.presentation.style import (
     figure_style,
     save_figure,
 )
-from sampler.storage.results import (
-    StoredRun,
-    StoredSweep,
-    has_results,
-    read_stored_run,
-    read_stored_sweep,
-)
+from sampler.storage.results import RunResults, open_run
+from sampler.storage.sweeps import SweepResults, SweepTable
 
 RANKED_EXAMPLES = 6  # whose ranks are shown where no order parameter is sampled
 SHOWN_WIDTHS = (100, 1000)  # whose order parameters a sweep shows beside its smallest width's
 
 
-def draw_run_figures(directory: Path, run: StoredRun | None = None) -> list[Path]:
+def draw_run_figures(directory: Path, run: RunResults | None = None) -> list[Path]:
     """Draw the figures of one run into `directory/figures`; return the files written.
 
     Reads `theory.nc`, `comparison.json`, `draws.nc` and `recipe.toml` as far as they exist, and
     draws what they allow; `run` is what they hold, where that was read already. Raises InputError
     if there is nothing to draw or a file is damaged.
     """
-    run = run or read_stored_run(Path(directory))
+    run = run or open_run(Path(directory))
     with figure_style():
         figures = {
             "order_parameter": _order_parameter(run),
@@ -90,8 +84,9 @@ def draw_sweep_figures(directory: Path) -> list[Path]:
 
     Reads `sweep.csv` and the run directories it names; a run that is not there is left out.
     """
-    sweep = read_stored_sweep(Path(directory))
-    runs = [read_stored_run(place) if has_results(place) else None for place in sweep.directories]
+    results = SweepResults(Path(directory))
+    sweep = results.table
+    runs = results.runs
     solved = next((run for run in runs if run is not None and run.theory is not None), None)
     with figure_style():
         chosen = draw_temperature_choice(Path(directory), None if solved is None else solved.theory)
@@ -100,19 +95,18 @@ def draw_sweep_figures(directory: Path) -> list[Path]:
             "accuracy_at_chosen_temperatures": chosen,
             "order_parameter_against_width": _sweep_order_parameters(sweep, runs),
             "kernel_alignment": None if solved is None else _alignment(solved),
-            "finite_size": _finite_size(Path(directory), solved),
+            "finite_size": _finite_size(results.finite_size, solved),
             "form_comparison": draw_form_comparison(Path(directory)),
         }
         return _save(figures, Path(directory) / "figures")
 
 
-def _finite_size(directory: Path, solved: StoredRun | None) -> Figure | None:
-    file = directory / "finite_size.json"
-    if not file.is_file():
+def _finite_size(found: dict | None, solved: RunResults | None) -> Figure | None:
+    if found is None:
         return None
     temperature = None if solved is None else solved.temperature
     setting = "" if temperature is None else rf"$\mathcal{{T}}$ = {temperature:g}"
-    return draw_finite_size(json.loads(file.read_text(encoding="utf-8")), setting)
+    return draw_finite_size(found, setting)
 
 
 def _save(figures: dict[str, Figure | None], folder: Path) -> list[Path]:
@@ -123,7 +117,7 @@ def _save(figures: dict[str, Figure | None], folder: Path) -> list[Path]:
     return written
 
 
-def _order_parameter(run: StoredRun) -> Figure | None:
+def _order_parameter(run: RunResults) -> Figure | None:
     theory = run.theory_values("order_parameter")
     if theory is None:
         return None
@@ -138,7 +132,7 @@ def _order_parameter(run: StoredRun) -> Figure | None:
     )
 
 
-def _beside_trained(run: StoredRun) -> Figure | None:
+def _beside_trained(run: RunResults) -> Figure | None:
     """U_1 of theory, samples and the network that gradient descent trained."""
     theory, trained = map(run.theory_values, ("order_parameter", "order_parameter_trained"))
     if theory is None or trained is None:
@@ -168,7 +162,7 @@ def cosine_text(cosines: dict) -> str:
     return "cosine off the diagonal: " + ", ".join(parts)
 
 
-def _predictor(run: StoredRun) -> Figure | None:
+def _predictor(run: RunResults) -> Figure | None:
     symbols = {"predictor_mean": "mean $m(x)$", "predictor_variance": "variance $v(x)$"}
     tables = {name: run.compared(name) for name in symbols}
     quantities = [
@@ -177,34 +171,35 @@ def _predictor(run: StoredRun) -> Figure | None:
     return draw_predictor(quantities, run.sampled_label, run.setting) if quantities else None
 
 
-def _alignment(run: StoredRun) -> Figure | None:
+def _alignment(run: RunResults) -> Figure | None:
     theory = run.theory_values("kernel_alignment")
     if theory is None:
         return None
     return draw_alignment(theory, run.theory_values("gp_kernel_alignment"), run.setting)
 
 
-def _ranks(run: StoredRun) -> Figure | None:
-    if run.draws is None:
+def _ranks(run: RunResults) -> Figure | None:
+    draws = run.order_parameter_draws
+    if draws is None:
         return None
-    names = [str(name) for name in run.draws["path"].values]
-    return draw_ranks(run.draws.values, names, run.setting)
+    names = [str(name) for name in draws["path"].values]
+    return draw_ranks(draws.values, names, run.setting)
 
 
-def _predictor_alone(run: StoredRun) -> Figure | None:
+def _predictor_alone(run: RunResults) -> Figure | None:
     """Mean and deviation of f where there is no theory to hold them against."""
     tables = [(run.comparison or {}).get(f"predictor_{name}") for name in ("mean", "variance")]
     if run.theory is not None or not all(tables):
         return None
     mean, variance = (np.array(table["sampled"], dtype=np.float64) for table in tables)
-    return draw_sampled_predictor(mean, variance, run.labels, run.sampled_label, run.setting)
+    return draw_sampled_predictor(mean, variance, run.labels_test, run.sampled_label, run.setting)
 
 
-def _predictor_ranks(run: StoredRun) -> Figure | None:
+def _predictor_ranks(run: RunResults) -> Figure | None:
     """Ranks of f at a few test examples, where no order parameter is sampled."""
-    if run.predictor is None:
+    if run.order_parameter_draws is not None or run.predictor_draws is None:
         return None
-    values = run.predictor.values
+    values = run.predictor_draws.values
     flat = values.reshape(*values.shape[:2], -1)
     chosen = np.unique(np.linspace(0, flat.shape[2] - 1, RANKED_EXAMPLES).astype(int))
     names = [f"test {place}" for place in chosen // (flat.shape[2] // values.shape[2])]
@@ -224,12 +219,12 @@ def _of_chains(directory: Path, setting: str) -> dict[str, Figure | None]:
     }
 
 
-def _reliability(run: StoredRun) -> Figure | None:
+def _reliability(run: RunResults) -> Figure | None:
     quality = (run.comparison or {}).get("predictive_quality") or {}
     return draw_reliability(quality, run.sampled_label, run.setting)
 
 
-def _accuracy(run: StoredRun) -> Figure | None:
+def _accuracy(run: RunResults) -> Figure | None:
     theory = run.theory_values("accuracy_theory")
     if run.theory is not None and theory is None:
         return None
@@ -258,7 +253,7 @@ def _accuracy(run: StoredRun) -> Figure | None:
     return draw_accuracy(rows, run.setting)
 
 
-def _sweep_accuracy(sweep: StoredSweep, runs: list[StoredRun | None]) -> Figure | None:
+def _sweep_accuracy(sweep: SweepTable, runs: list[RunResults | None]) -> Figure | None:
     theory = sweep.values("accuracy_theory")
     known = (theory, sweep.values("accuracy_sampled"))
     if not any(np.isfinite(accuracy).any() for accuracy in known):
@@ -277,7 +272,7 @@ def _sweep_accuracy(sweep: StoredSweep, runs: list[StoredRun | None]) -> Figure 
     return draw_accuracy_against_width(curves, sweep.widths, sweep.points, setting)
 
 
-def _sampled_accuracies(sweep: StoredSweep, runs: list[StoredRun | None]) -> list[SampledAccuracy]:
+def _sampled_accuracies(sweep: SweepTable, runs: list[RunResults | None]) -> list[SampledAccuracy]:
     accuracy = sweep.values("accuracy_sampled")
     spaces = np.array(sweep.columns.get("sampled_space", ("",) * len(runs)))
     passed = np.array([run is None or run.diagnostics_passed for run in runs])
@@ -293,7 +288,7 @@ def _sampled_accuracies(sweep: StoredSweep, runs: list[StoredRun | None]) -> lis
     ]
 
 
-def _sweep_order_parameters(sweep: StoredSweep, runs: list[StoredRun | None]) -> Figure | None:
+def _sweep_order_parameters(sweep: SweepTable, runs: list[RunResults | None]) -> Figure | None:
     solved = [row for row, run in enumerate(runs) if run is not None and run.theory is not None]
     if not solved:
         return None
@@ -311,7 +306,7 @@ def _sweep_order_parameters(sweep: StoredSweep, runs: list[StoredRun | None]) ->
     return draw_order_parameter_grid(names, columns)
 
 
-def _matrix_column(run: StoredRun, sweep: StoredSweep, row: int) -> list[MatrixPanel | None]:
+def _matrix_column(run: RunResults, sweep: SweepTable, row: int) -> list[MatrixPanel | None]:
     name = sweep.points[row] if sweep.widths is None else f"$N$ = {sweep.widths[row]:g}"
     theory = run.theory_values("order_parameter")
     column = [None if theory is None else MatrixPanel(f"theory, {name}", theory), None]

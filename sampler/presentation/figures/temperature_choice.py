@@ -1,6 +1,5 @@
 """The choice of a temperature."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from matplotlib.ticker import FuncFormatter
 
 from sampler.presentation.figures.accuracy import ERRORS
 from sampler.presentation.style import GAUSSIAN_PROCESS, GREEN, GREY, SAMPLED, THEORY, new_figure
+from sampler.storage.sweeps import SweepResults
 
 WIDTH, TEMPERATURE = "network.widths", "posterior.temperature"
 CRITERION = "accuracy"
@@ -23,11 +23,10 @@ def draw_temperature_choice(directory: Path, theory: xr.Dataset | None) -> Figur
     theory on the validation split over the grid, the choice marked. `theory` is `theory.nc` of any
     point: accuracies that do not depend on the posterior are read there.
     """
-    selection = read_selection(directory)
-    if selection is None or not (directory / "sweep.nc").is_file():
+    sweep = SweepResults(directory)
+    selection, grid = chosen_by_width(sweep), sweep.dataset
+    if selection is None or grid is None:
         return None
-    with xr.open_dataset(directory / "sweep.nc", engine="h5netcdf") as stored:
-        grid = stored.load()
     name = f"validation_{CRITERION}_theory"
     if name not in grid or set(grid[name].dims) != {WIDTH, TEMPERATURE}:
         return None
@@ -40,12 +39,9 @@ def draw_temperature_choice(directory: Path, theory: xr.Dataset | None) -> Figur
     return figure
 
 
-def read_selection(directory: Path) -> list[dict] | None:
+def chosen_by_width(sweep: SweepResults) -> list[dict] | None:
     """The choices of temperature, one for each width; None if something else was swept."""
-    file = directory / "selection.json"
-    if not file.is_file():
-        return None
-    groups = json.loads(file.read_text(encoding="utf-8")).get("by_temperature", [])
+    groups = (sweep.selection or {}).get("by_temperature", [])
     alone = all(set(group["settings"]) == {WIDTH} for group in groups)
     if not groups or not alone:
         return None

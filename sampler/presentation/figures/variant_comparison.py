@@ -1,6 +1,5 @@
 """Attention variants beside each other."""
 
-import csv
 import tomllib
 from pathlib import Path
 
@@ -8,8 +7,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from sampler.presentation.style import GAUSSIAN_PROCESS, GREY, SAMPLED, THEORY, new_figure
+from sampler.storage.sweeps import SweepResults
 
-TABLE = "seed_averages.csv"
 KEY = "attention.form="
 # Column of the table, label, colour and marker of what a panel shows.
 PANELS = {
@@ -28,11 +27,7 @@ def draw_form_comparison(directory: Path) -> Figure | None:
 
     None unless a sweep over seeds leaves several forms of attention and nothing else.
     """
-    file = directory / TABLE
-    if not file.is_file():
-        return None
-    with file.open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.DictReader(stream))
+    rows = SweepResults(directory).seed_averages or []
     if len(rows) < 2 or not all(row["settings"].startswith(KEY) for row in rows):
         return None
     names = [form_name(row["settings"].removeprefix(KEY)) for row in rows]

@@ -16,6 +16,7 @@ from sampler.presentation.report.elements import (
     scrolling,
     table,
 )
+from sampler.storage.manifest import Manifest
 
 FILES = {
     "recipe.toml": "the recipe, every default written out",
@@ -33,10 +34,10 @@ FILES = {
 MEBIBYTE = 2**20
 
 
-def provenance_tables(manifest: Mapping) -> Html:
+def provenance_tables(manifest: Manifest) -> Html:
     """Program, machine, seeds and timings, as far as the manifest has them."""
     rows: list[list[Content]] = [
-        [name, _text(manifest[key])] for key, name in (
+        [name, _text(getattr(manifest, key))] for key, name in (
             ("begun", "begun"),
             ("ended", "ended"),
             ("command", "command"),
@@ -49,15 +50,13 @@ def provenance_tables(manifest: Mapping) -> Html:
             ("precision", "precision"),
             ("seeds", "seeds"),
             ("flags", "flags"),
-        ) if manifest.get(key)
+        ) if getattr(manifest, key)
     ]  # fmt: skip
-    versions = [
-        [name, found or "not installed"] for name, found in manifest.get("versions", {}).items()
-    ]
-    peaks = manifest.get("peak_memory_bytes", {})
+    versions = [[name, found or "not installed"] for name, found in manifest.versions.items()]
+    peaks = manifest.peak_memory_bytes
     stages = [
         [stage, Number(seconds), Number(peaks.get(stage), scale=1 / MEBIBYTE, unit=" MiB")]
-        for stage, seconds in manifest.get("seconds", {}).items()
+        for stage, seconds in manifest.seconds.items()
     ]
     tables = [
         table("Where the results came from.", ("what", "value"), rows) if rows else None,

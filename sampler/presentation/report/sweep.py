@@ -20,7 +20,7 @@ from sampler.presentation.report.elements import (
 from sampler.presentation.report.tables import sampled_accuracy, theory_accuracy
 from sampler.presentation.report.verdict import DECISIVE, Difference, Verdict, differences, worst
 from sampler.recipes.recipe import Recipe
-from sampler.storage.results import StoredRun, has_results, read_stored_run
+from sampler.storage.results import RunResults, has_results
 from sampler.storage.run_directory import point_directory
 from sampler.storage.status import state_of
 
@@ -32,7 +32,7 @@ class ReportedPoint:
     label: str
     directory: Path
     state: str
-    run: StoredRun | None
+    run: RunResults | None
     found: dict[str, Difference]
     width: int | None
 
@@ -48,7 +48,7 @@ def reported_points(directory: Path, recipe: Recipe) -> list[ReportedPoint]:
     points = []
     for label, point in recipe.points():
         where = point_directory(directory, label)
-        run = read_stored_run(where) if has_results(where) else None
+        run = RunResults(where) if has_results(where) else None
         found = {}
         if run is not None and run.comparison:
             found = differences(run.comparison, run.path_names)

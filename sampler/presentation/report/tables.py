@@ -9,7 +9,7 @@ from sampler.mcmc.diagnostics import BFMI_LIMIT, DIVERGENCE_LIMIT, ESS_LIMIT, R_
 from sampler.presentation.report.elements import Content, Html, Number, count, percent, table
 from sampler.presentation.report.verdict import Difference, largest_by_chance, place, quantity_name
 from sampler.presentation.summary import named_hyper_parameters
-from sampler.storage.results import StoredRun
+from sampler.storage.results import RunResults
 from theory.observables import binomial_error
 
 ACCURACY_CAPTION = (
@@ -24,7 +24,7 @@ VARIANTS = {
 }
 
 
-def accuracy_rows(run: StoredRun) -> list[tuple[str, float, float | None]]:
+def accuracy_rows(run: RunResults) -> list[tuple[str, float, float | None]]:
     """Name, accuracy and Monte Carlo error (None where nothing is sampled) of every predictor."""
     rows: list[tuple[str, float, float | None]] = []
     sampled = sampled_accuracy(run)
@@ -46,7 +46,7 @@ def accuracy_rows(run: StoredRun) -> list[tuple[str, float, float | None]]:
     return [row for row in rows if math.isfinite(row[1])]
 
 
-def accuracy_table(run: StoredRun) -> Html | None:
+def accuracy_table(run: RunResults) -> Html | None:
     """The table of these accuracies; None where the labels are no classes."""
     rows = accuracy_rows(run)
     if not rows:
@@ -64,7 +64,7 @@ def accuracy_table(run: StoredRun) -> Html | None:
     )
 
 
-def accuracy_sentence(run: StoredRun) -> str | None:
+def accuracy_sentence(run: RunResults) -> str | None:
     """Theory, exact posterior and infinite width in one sentence, and what finite width gains."""
     if run.theory is None:
         return None
@@ -84,13 +84,13 @@ def accuracy_sentence(run: StoredRun) -> str | None:
     )
 
 
-def sampled_accuracy(run: StoredRun) -> dict | None:
+def sampled_accuracy(run: RunResults) -> dict | None:
     """The sampled accuracy with its errors, None where there is none."""
     found = ((run.comparison or {}).get("accuracy") or {}).get("sampled")
     return found if found and found.get("value") is not None else None
 
 
-def theory_accuracy(run: StoredRun, name: str) -> float:
+def theory_accuracy(run: RunResults, name: str) -> float:
     """An accuracy of `theory.nc`, NaN where it is undefined."""
     column = f"accuracy_{name}"
     if run.theory is None or column not in run.theory:
@@ -98,7 +98,7 @@ def theory_accuracy(run: StoredRun, name: str) -> float:
     return float(run.theory[column])
 
 
-def test_set_error(run: StoredRun, accuracy: float) -> float | None:
+def test_set_error(run: RunResults, accuracy: float) -> float | None:
     """√(a(1 − a)/tests), None where the number of test examples is not stored."""
     if run.theory is None or "test_example" not in run.theory.sizes:
         return None
@@ -138,7 +138,7 @@ def differences_table(found: Mapping[str, Difference]) -> Html | None:
     return table(caption, header, rows)
 
 
-def order_parameter_table(run: StoredRun) -> Html | None:
+def order_parameter_table(run: RunResults) -> Html | None:
     """Elements of U₁: theory, sampled, difference; the diagonal alone where there are many."""
     compared = run.compared("order_parameter")
     if compared is None:

@@ -1,6 +1,5 @@
 """The page of a run or of a sweep."""
 
-import json
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -50,10 +49,11 @@ from sampler.presentation.report.verdict import (
     trust_verdict,
 )
 from sampler.recipes.recipe import Recipe, load_recipe
-from sampler.storage.manifest import read_manifest
-from sampler.storage.results import StoredRun, read_stored_run
+from sampler.storage.manifest import Manifest, read_manifest
+from sampler.storage.results import RunResults, open_run
 from sampler.storage.run_directory import FIGURE_FOLDER, RECIPE_FILE, write_atomically
 from sampler.storage.status import state_of
+from sampler.storage.sweeps import SweepResults
 
 
 def page(title: str, subtitle: str, notices: Html, sections: Mapping[str, tuple[str, Html]]) -> str:
@@ -134,9 +134,9 @@ def write_report(directory: Path, ended: ExitCode | None = None) -> list[Path]:
 
 
 def _run_page(directory: Path, recipe: Recipe, ended: ExitCode | None) -> tuple[list[Path], str]:
-    run = read_stored_run(directory)
+    run = open_run(directory)
     drawn = draw_run_figures(directory, run)
-    manifest = read_manifest(directory)
+    manifest = run.manifest
     comparison = run.comparison or {}
     diagnostics = comparison.get("diagnostics")
     sections = {
@@ -150,7 +150,7 @@ def _run_page(directory: Path, recipe: Recipe, ended: ExitCode | None) -> tuple[
     return drawn, page(recipe.name, _subtitle(recipe), notices, sections)
 
 
-def _verdict_of_run(run: StoredRun, comparison: dict) -> Html:
+def _verdict_of_run(run: RunResults, comparison: dict) -> Html:
     diagnostics = comparison.get("diagnostics")
     trusted = None if diagnostics is None else diagnostics.get("verdict") == "pass"
     converged = None if run.theory is None else bool(run.theory.attrs.get("converged", 1))
@@ -168,7 +168,7 @@ def _verdict_of_run(run: StoredRun, comparison: dict) -> Html:
     )
 
 
-def _comparison(directory: Path, run: StoredRun, drawn: list[Path]) -> Html:
+def _comparison(directory: Path, run: RunResults, drawn: list[Path]) -> Html:
     comparison = run.comparison or {}
     explained = None if run.theory is None else run.theory.attrs.get("explanation")
     pruned = [
@@ -206,8 +206,7 @@ def _sweep_page(directory: Path, recipe: Recipe, ended: ExitCode | None) -> tupl
         remedy = "no point of this sweep has results yet; first use `run` or `sweep`"
         raise InputError("DIR", str(directory), remedy)
     drawn = draw_sweep_figures(directory) if (directory / "sweep.csv").is_file() else []
-    finite_size = directory / "finite_size.json"
-    laws = json.loads(finite_size.read_text("utf-8")) if finite_size.is_file() else None
+    laws = SweepResults(directory).finite_size
     manifest = read_manifest(directory)
     verdict = figures_and_tables(
         verdict_box(sweep_trend(points, laws)),
@@ -228,7 +227,7 @@ def _sweep_page(directory: Path, recipe: Recipe, ended: ExitCode | None) -> tupl
     return drawn, page(recipe.name, swept, notices, sections)
 
 
-def _common(directory: Path, manifest: dict) -> dict[str, tuple[str, Html]]:
+def _common(directory: Path, manifest: Manifest) -> dict[str, tuple[str, Html]]:
     """Sections that every page ends with."""
     recipe = (directory / RECIPE_FILE).read_text(encoding="utf-8")
     return {
@@ -239,13 +238,13 @@ def _common(directory: Path, manifest: dict) -> dict[str, tuple[str, Html]]:
     }
 
 
-def _state(directory: Path, manifest: dict, ended: ExitCode | None) -> str | None:
+def _state(directory: Path, manifest: Manifest, ended: ExitCode | None) -> str | None:
     """What a reader has to know before anything else; None if all went well."""
-    command = manifest.get("command", "run")
-    code = manifest.get("finished", {}).get(command) if ended is None else int(ended)
+    command = manifest.command or "run"
+    code = manifest.finished.get(command) if ended is None else int(ended)
     if code is None:
         said = state_of(directory).replace("`", "")
-        return f"Not finished: {said}." if manifest.get("command") else None
+        return f"Not finished: {said}." if manifest.command else None
     unfinished = f"It ended with exit code {code}: not everything came to its end."
     return ENDINGS.get(ExitCode(code), unfinished) if code else None
 

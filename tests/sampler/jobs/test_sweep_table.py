@@ -30,6 +30,9 @@ def theory(accuracy, gp, equal_diagonal, labelled=True):
         "accuracy_equal_diagonal": equal_diagonal,
     }
     table = xr.Dataset({name: ((), value) for name, value in columns.items()})
+    table["order_parameter"] = (("path", "path_"), np.eye(2))
+    for name in ("predictor_mean", "predictor_variance"):
+        table[name] = (("test_example",), np.ones(3))
     if labelled:
         table["accuracy_gp_subnetwork"] = (("subnetwork",), [0.9, 0.95])
         table = table.assign_coords(subnetwork=["good", "good + denoising"])

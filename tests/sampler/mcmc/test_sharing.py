@@ -35,7 +35,7 @@ def test_draws_do_not_depend_on_the_number_of_devices(space, tmp_path, monkeypat
         )
         # so few draws pass no diagnostics
         assert code in (ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED), errors
-        assert len(read_manifest(directory)["devices"]) == count
+        assert len(read_manifest(directory).devices) == count
         found[count] = stored_arrays(directory)["posterior/order_parameter"]
     assert np.ptp(found[1], axis=1).min() > 0
     # rounding, magnified by at most twenty transitions

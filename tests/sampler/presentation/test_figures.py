@@ -128,7 +128,7 @@ def write_run(
         coords={"path": names, "path_": names, "subnetwork": list(SUBNETWORKS)},
     ).to_netcdf(directory / "theory.nc", engine="h5netcdf")
     (directory / "recipe.toml").write_text(
-        f'name = "synthetic"\n[network]\nwidths = {width}\n'
+        f'name = "synthetic"\ntask.kind = "markov_chain"\n[network]\nwidths = {width}\n'
         '[posterior]\ntemperature = 0.01\n[sampler]\nspace = "weights"\n'
     )
     if compared:

@@ -5,8 +5,9 @@ import csv
 import numpy as np
 import pytest
 
-from sampler.presentation.figures.variant_comparison import TABLE, draw_form_comparison, form_name
+from sampler.presentation.figures.variant_comparison import draw_form_comparison, form_name
 from sampler.presentation.style import figure_style
+from sampler.storage.sweeps import SEED_AVERAGES_FILE as TABLE
 
 COLUMNS = ("path_alignment", "off_diagonal_share", "accuracy_theory", "accuracy_gp")
 
