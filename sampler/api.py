@@ -23,9 +23,10 @@ from sampler.errors import InputError
 from sampler.numerics import use_one_blas_thread, warn_of_deadlock
 from sampler.recipes.recipe import Recipe, check_layers, make_recipe, resolve_data_path
 from sampler.recipes.sections import PosteriorSection
+from sampler.recipes.task_section import section_of
 from sampler.recipes.validation import refuse_without_theory
 from sampler.tasks.arrays import arrays_task
-from sampler.tasks.make import fit_task, read_task
+from sampler.tasks.make import fit_task
 from sampler.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ Settings = Mapping[str, Any]
 RECIPE_NAME = "python"
 ARRAY_PREFIXES = ("inputs_", "labels_", "attention_")
 IN_MEMORY = "(arrays in memory)"
-KINDS_WITH_OPEN_HEADS = ("markov_chain", "time_series", "digits")
 # Those that no section `task` has too.
 KEYS_OF_ATTENTION = ("heads", "inverse_temperature", "form")
 
@@ -104,13 +104,15 @@ def make_task(kind: str, **settings: Any) -> ChosenTask:
     attention = sections["task"].pop("attention", {})
     if not isinstance(attention, Mapping):
         raise InputError("attention", attention, "give a dict of its keys")
-    if kind in KINDS_WITH_OPEN_HEADS:
+    section = section_of(sections["task"])
+    if section is not None and section.head_kinds:
         chosen = [key for key in KEYS_OF_ATTENTION if key in given]
         attention = {**attention, **{key: sections["task"].pop(key) for key in chosen}}
     if attention:
         sections["attention"] = attention
     resolve_data_path(sections, Path.cwd())
-    return ChosenTask(sections, read_task(recipe_of(sections)))
+    recipe = recipe_of(sections)
+    return ChosenTask(sections, recipe.task.make(recipe.attention))
 
 
 def make_network(**settings: Any) -> ChosenNetwork:

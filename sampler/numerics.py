@@ -3,8 +3,10 @@
 import os
 import warnings
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 # These lay a factorisation out over the threads that run the program, and wait for it there.
 DEADLOCKING_JAXLIB = ("0.10.", "0.11.0")
@@ -62,6 +64,8 @@ def warn_of_deadlock() -> None:
         )
 
 
-def stream(seed: int, *key: int) -> np.random.Generator:
+def stream(seed: int, *key: int) -> "np.random.Generator":
     """The random generator of this seed and this key, independent of that of any other key."""
+    import numpy as np  # only here: the command line starts without it
+
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))

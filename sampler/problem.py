@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sampler.recipes.recipe import Recipe
-from sampler.tasks.task import HeadDistances, Split, Task, paired
+from sampler.recipes.sections import paired
+from sampler.tasks.task import HeadDistances, Split, Task
 from sampler.transformer.frozen import FrozenNetwork
 from theory import LearningProblem, attended_inputs, pair_matrices
 from theory.architecture import KNOWN, Architecture, HyperPriors

@@ -1,8 +1,12 @@
 """Tables that can be added to from outside the package: tasks, algorithms, figures and others."""
 
 from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Generic, TypeVar
+
+from sampler.errors import InputError
 
 Entry = TypeVar("Entry")
 
@@ -13,14 +17,16 @@ ENTRY_POINT_GROUP = "attention_posterior"
 class Registry(Mapping[str, Entry], Generic[Entry]):
     """Named entries of one kind, in the order in which they were registered.
 
+    An entry given as text, "module:name", is imported when it is first asked for: a table can
+    stand before what it lists, and its names are known without importing anything.
     `registry[name]` raises KeyError with the names that there are.
     """
 
-    def __init__(self, kind: str, entries: Mapping[str, Entry] | None = None) -> None:
+    def __init__(self, kind: str, entries: Mapping[str, Entry | str] | None = None) -> None:
         self.kind = kind
-        self._entries: dict[str, Entry] = dict(entries or {})
+        self._entries: dict[str, Entry | str] = dict(entries or {})
 
-    def register(self, name: str, entry: Entry) -> Entry:
+    def register(self, name: str, entry: Entry | str) -> Entry | str:
         """Add an entry and return it. Raises ValueError if the name is taken."""
         if name in self._entries:
             raise ValueError(f"{self.kind} {name!r} is registered already")
@@ -31,7 +37,14 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         if name not in self._entries:
             known = ", ".join(self._entries)
             raise KeyError(f"no {self.kind} {name!r}; there are {known}")
-        return self._entries[name]
+        entry = self._entries[name]
+        if isinstance(entry, str):
+            module, _, attribute = entry.partition(":")
+            entry = self._entries[name] = getattr(import_module(module), attribute)
+        return entry
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -40,7 +53,20 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         return len(self._entries)
 
 
+@cache
 def load_plugins() -> None:
-    """Import the modules that installed packages name under the entry point of this program."""
+    """Import, once, the modules that installed packages name under the entry point.
+
+    Raises InputError, naming the module and its package, if one cannot be imported.
+    """
     for plugin in entry_points(group=ENTRY_POINT_GROUP):
-        plugin.load()
+        try:
+            plugin.load()
+        except Exception as problem:
+            package = plugin.dist.name if plugin.dist else plugin.value
+            raise InputError(
+                f"plugin {plugin.name}",
+                plugin.value,
+                f"cannot be imported ({type(problem).__name__}: {problem}); "
+                f"repair or uninstall the package {package}",
+            ) from problem

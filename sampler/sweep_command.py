@@ -46,7 +46,8 @@ def add_sweep_arguments(command: argparse.ArgumentParser) -> None:
 
 def sweep(arguments: argparse.Namespace) -> ExitCode:
     """Validate the grid, then run it, or write what runs it."""
-    from sampler.recipes.recipe import load_recipe, sweep_override
+    from sampler.recipes.recipe import load_recipe
+    from sampler.recipes.settings import sweep_override
     from sampler.storage.run_directory import default_directory
 
     over = [sweep_override(text) for text in arguments.over]

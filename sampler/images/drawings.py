@@ -9,7 +9,7 @@ from jaxtyping import Float, Float32, Int
 from numpy.lib.npyio import NpzFile
 
 from sampler.errors import ABSENT, InputError
-from sampler.recipes.task_sections import SIDE
+from sampler.recipes.training_recipe import SIDE
 from sampler.storage.run_directory import open_npz, read_array
 
 

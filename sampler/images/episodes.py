@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int
 
 from sampler.images.drawings import Drawings
-from sampler.recipes.task_sections import GRID, PATCH, PATCHES
+from sampler.recipes.training_recipe import GRID, PATCH, PATCHES
 
 # Labels of the images of an episode; the third says that this is for the network to find out.
 CLASSES, UNKNOWN = 2, 2

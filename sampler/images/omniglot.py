@@ -22,7 +22,7 @@ from jaxtyping import Bool
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.images.drawings import Drawings, resize, sort_drawings
 from sampler.images.episodes import CLASSES, Episodes, make_episodes
-from sampler.recipes.task_sections import SIDE
+from sampler.recipes.training_recipe import SIDE
 
 UNREADABLE = (
     OSError, EOFError, ValueError, SyntaxError, NotImplementedError, RuntimeError, struct.error,

@@ -17,7 +17,7 @@ from sampler.images.drawings import (
 )
 from sampler.images.omniglot import ARCHIVE, ARCHIVES, URL, download_omniglot, read_omniglot
 from sampler.numerics import stream
-from sampler.recipes.task_sections import ImageSection
+from sampler.recipes.training_recipe import ImageSection
 
 SPLITS = ("train", "validation", "test")
 # An episode takes two characters, and two drawings of the one that is asked for.

@@ -5,9 +5,9 @@ from math import prod
 from sampler.attention.variants import Form
 from sampler.images.sources import CharacterSplits
 from sampler.recipes.recipe import Recipe
-from sampler.recipes.task_sections import PATCHES, TOKENS
-from sampler.recipes.training_recipe import TrainingRecipe
-from sampler.tasks.task import Split, Task, paired
+from sampler.recipes.sections import paired
+from sampler.recipes.training_recipe import PATCHES, TOKENS, TrainingRecipe
+from sampler.tasks.task import Split, Task
 from sampler.transformer.model_file import TransformerShape
 
 NUMBER_BYTES = 8  # float64

@@ -14,7 +14,8 @@ import xarray as xr
 from sampler.analysis.estimate import fit_power_law
 from sampler.analysis.validation import SCORES
 from sampler.jobs.selection import select_point, swept_points
-from sampler.recipes.recipe import Recipe, setting_text, toml_value
+from sampler.recipes.recipe import Recipe
+from sampler.recipes.settings import setting_text, toml_value
 from sampler.storage.results import RunResults
 from sampler.storage.run_directory import (
     SCHEMA_VERSION,

@@ -1,7 +1,8 @@
 """Recipes: settings read from TOML, validated and frozen before anything is computed.
 
 sections         the sections of a recipe, with their defaults and limits
-task_sections    those of tasks with many settings
+task_section     those of task and attention, and the table of tasks
+settings         TOML read and written, dotted keys, values of a command line
 recipe           Recipe, from a TOML file and from the command line
 training_recipe  recipes of `train`
 validation       what is refused, and in which words

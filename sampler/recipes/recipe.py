@@ -1,116 +1,129 @@
-"""Recipes: what a TOML file asks for, validated, with every default in place.
-
-Values are TOML, separated by commas that stand outside of brackets and quotation marks; a single
-word needs no quotation marks. A:B is the range of whole numbers A, A+1, …, B−1, and A:B:STEP every
-STEP-th of them.
-"""
+"""The recipe of a run: what a TOML file asks for, validated, with every default in place."""
 
 import hashlib
 import itertools
 import json
-import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    model_validator,
+)
 
-from sampler.errors import InputError, one_line
+from sampler.errors import InputError
 from sampler.recipes.sections import (
-    ArraysSection,
-    AttentionSection,
-    MarkovChainSection,
     Name,
     NetworkSection,
-    OneShotSection,
     PosteriorSection,
     SamplerSection,
     Section,
     TheorySection,
 )
-from sampler.recipes.task_sections import (
-    DEFAULT_LAG,
-    DigitsSection,
-    SeriesArchiveSection,
-    TimeSeriesSection,
+from sampler.recipes.settings import (
+    flattened,
+    parse_override,
+    place,
+    read_toml,
+    setting_text,
+    toml_text,
+)
+from sampler.recipes.task_section import (
+    AttentionSection,
+    DataSection,
+    TaskSection,
+    read_task_section,
+    section_of,
 )
 from sampler.recipes.validation import check_network, check_sampler_fits, recipe_error
-
-BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-
-
-def toml_text(settings: Mapping[str, Any]) -> str:
-    """TOML of nested mappings, lists, text, numbers and booleans.
-
-    A mapping at the top level becomes a table, a deeper one an inline table. Keys whose value
-    is None are left out: TOML has no such value. Raises TypeError for any other type.
-    """
-    kept = {key: value for key, value in settings.items() if value is not None}
-    lines = [
-        f"{toml_key(key)} = {toml_value(value)}"
-        for key, value in kept.items()
-        if not isinstance(value, Mapping)
-    ]
-    for key, table in kept.items():
-        if isinstance(table, Mapping):
-            lines += ["", f"[{toml_key(key)}]"]
-            lines += [
-                f"{toml_key(inner)} = {toml_value(value)}"
-                for inner, value in table.items()
-                if value is not None
-            ]
-    return "\n".join(lines).lstrip("\n") + "\n"
-
-
-def toml_key(key: str) -> str:
-    return key if BARE_KEY.fullmatch(key) else toml_value(key)
-
-
-def toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)  # the shortest text that gives the same number back
-    if isinstance(value, str):
-        # JSON's escapes are TOML's, but for the delete character, which JSON leaves as it is.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(toml_value(item) for item in value) + "]"
-    if isinstance(value, Mapping):
-        kept = {key: item for key, item in value.items() if item is not None}
-        pairs = (f"{toml_key(key)} = {toml_value(item)}" for key, item in kept.items())
-        return "{" + ", ".join(pairs) + "}"
-    raise TypeError(f"TOML has no value for {type(value).__name__} {value!r}")
-
-
-def series_source(task: Any) -> str:
-    """Where time series come from: a folder, if the settings name one."""
-    has_folder = "folder" in task if isinstance(task, dict) else hasattr(task, "folder")
-    return "archive" if has_folder else "generator"
-
-
-SeriesSection = Annotated[
-    Annotated[TimeSeriesSection, Tag("generator")]
-    | Annotated[SeriesArchiveSection, Tag("archive")],
-    Discriminator(series_source),
-]
-TaskSection = Annotated[
-    MarkovChainSection | ArraysSection | OneShotSection | DigitsSection | SeriesSection,
-    Field(discriminator="kind"),
-]
+from sampler.registry import load_plugins
 
 # What a sweep cannot change: the points of one sweep share a name and have no sweep of their own.
 NOT_SWEPT = ("name", "sweep")
-DATA_PATHS = ("path", "model", "folder", "test")
 
 
-class Recipe(Section):
-    """All settings of a run, defaults included; frozen, and equal to what its TOML reads as."""
+class NamedRecipe(Section):
+    """What recipes of every command have: a name, a hash, and a text."""
 
     name: Name
-    task: TaskSection
+
+    @cached_property
+    def defaults(self) -> "NamedRecipe":
+        """The recipe that sets only what is required, as this one does."""
+        return type(self).model_validate(required(self))
+
+    @cached_property
+    def hash8(self) -> str:
+        """Eight hexadecimal digits of all settings that are required or not at their default.
+
+        A new key with a default therefore changes no hash.
+        """
+        text = json.dumps(departures(self, self.defaults), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    @property
+    def earlier_hash8(self) -> str:
+        """The hash of results of schema 1 and 2, which covered every default."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    def to_toml(self) -> str:
+        """The resolved recipe, every default written out; it reads as an equal recipe."""
+        settings = self.model_dump()
+        return toml_text({key: value for key, value in settings.items() if value != {}})
+
+
+def required(section: Section) -> dict[str, Any]:
+    """The required settings of a section and of the required sections in it."""
+    values = {name: getattr(section, name) for name in type(section).model_fields}
+    return {
+        name: required(values[name]) if isinstance(values[name], Section) else values[name]
+        for name, field in type(section).model_fields.items()
+        if field.is_required()
+    }
+
+
+def departures(model: BaseModel, reference: BaseModel | None = None) -> dict[str, Any]:
+    """The settings that are required or differ from those of the reference, ready for JSON.
+
+    Without a reference a setting is compared with the default of its field. The kind of an
+    attention variant is always there.
+    """
+    kept: dict[str, Any] = {}
+    for name, field in type(model).model_fields.items():
+        value = getattr(model, name)
+        default = (
+            field.get_default(call_default_factory=True)
+            if reference is None
+            else getattr(reference, name)
+        )
+        if isinstance(value, Section) and type(value) is type(default):
+            inner = departures(value, default)
+            kept |= {name: inner} if inner else {}
+        elif name == "kind" or field.is_required() or value != default:
+            kept[name] = plain(value)
+    return kept
+
+
+def plain(value: Any) -> Any:
+    """A setting as JSON has it; of an attention variant what departs from its defaults."""
+    if isinstance(value, BaseModel):
+        return departures(value)
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+class Recipe(NamedRecipe):
+    """All settings of a run, defaults included; frozen, and equal to what its TOML reads as."""
+
+    task: Annotated[SerializeAsAny[TaskSection], BeforeValidator(read_task_section)]
     attention: AttentionSection | None = None
     network: NetworkSection
     posterior: PosteriorSection = PosteriorSection()
@@ -121,31 +134,23 @@ class Recipe(Section):
     @model_validator(mode="before")
     @classmethod
     def give_defaults_of_task(cls, settings: Any) -> Any:
-        task = settings.get("task") if isinstance(settings, dict) else None
-        kind = task.get("kind") if isinstance(task, dict) else None
-        # Only a task that leaves the attention open has a section for it.
-        if kind == "markov_chain":
-            return {"attention": {}, **settings}
-        if kind == "time_series" and isinstance(settings.get("attention", {}), dict):
-            heads = {"heads": [["lag", "random"], ["uniform", "random"]], "lag": DEFAULT_LAG}
-            return {**settings, "attention": {**heads, **settings.get("attention", {})}}
-        if kind == "digits" and isinstance(settings.get("attention", {}), dict):
-            heads = {"heads": [["similar", "near"]]}
-            settings = {**settings, "attention": {**heads, **settings.get("attention", {})}}
-        # No patch of an image is the last one, and a trained network averages its tokens.
-        if kind in ("one_shot", "digits") and isinstance(settings.get("network"), dict):
-            return {**settings, "network": {"readout": "mean", **settings["network"]}}
-        return settings
-
-    @cached_property
-    def hash8(self) -> str:
-        """Eight hexadecimal digits that change with any setting."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-    def to_toml(self) -> str:
-        """The resolved recipe, every default written out; it reads as an equal recipe."""
-        return toml_text(self.model_dump(exclude=None if self.sweep else {"sweep"}))
+        """Fill in what the task sets in [attention], if it leaves the heads open, and [network]."""
+        section = section_of(settings.get("task")) if isinstance(settings, dict) else None
+        if section is None:
+            return settings
+        if not section.head_kinds and settings.get("attention") is not None:
+            raise InputError(
+                "attention",
+                settings["attention"],
+                "remove this section: the attention matrices come with this task",
+            )
+        filled = {"attention": section.attention_defaults, "network": section.network_defaults}
+        given = {"attention": {}} | settings
+        return settings | {
+            name: {**defaults, **given[name]}
+            for name, defaults in filled.items()
+            if defaults and isinstance(given.get(name), dict)
+        }
 
     @property
     def seeds(self) -> dict:
@@ -175,11 +180,6 @@ class Recipe(Section):
         return points
 
 
-def setting_text(key: str, value: Any) -> str:
-    """A setting in a label, as in network.widths=10."""
-    return f"{key}={value if isinstance(value, str) else toml_value(value)}"
-
-
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read and validate a recipe.
 
@@ -191,9 +191,10 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     settings = read_toml(path)
     if "training" in settings:
         raise InputError("training", settings["training"], "this recipe trains a network: `train`")
+    load_plugins()  # before the paths of a task are looked for
     sweep = settings.setdefault("sweep", {})
     if isinstance(sweep, dict):
-        settings["sweep"] = sweep = flattened(sweep)
+        settings["sweep"] = sweep = flattened(sweep)  # its keys may be quoted or not
     for override in overrides:
         key, value = parse_override(override)
         if isinstance(sweep, dict) and key.startswith("sweep."):
@@ -211,8 +212,40 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     return recipe
 
 
+def fill_swept(settings: dict[str, Any]) -> None:
+    """Give a key that only the sweep sets its first value there, so that it is not missing."""
+    sweep = settings.get("sweep")
+    for key, values in sweep.items() if isinstance(sweep, dict) else ():
+        *sections, name = key.split(".")
+        table: Any = settings
+        for section in sections:
+            table = table.setdefault(section, {}) if isinstance(table, dict) else None
+        if isinstance(table, dict) and isinstance(values, list) and values:
+            table.setdefault(name, values[0])
+
+
+def resolve_data_path(
+    settings: dict[str, Any], folder: Path, section: type[DataSection] | None = None
+) -> None:
+    """Make the paths of a task absolute: in a recipe they are relative to the recipe.
+
+    `section` is the class of [task], by default that of its kind.
+    """
+    task, sweep = settings.get("task"), settings.get("sweep")
+    section = section or section_of(task)
+    if section is None or not isinstance(task, dict):
+        return
+    for key, value in task.items():
+        task[key] = section.absolute(key, value, folder)
+    for key, values in sweep.items() if isinstance(sweep, dict) else ():
+        if key.startswith("task.") and isinstance(values, list):
+            name = key.removeprefix("task.")
+            sweep[key] = [section.absolute(name, value, folder) for value in values]
+
+
 def make_recipe(settings: dict[str, Any]) -> Recipe:
     """Validate settings; raises InputError with the dotted key, the value and the remedy."""
+    load_plugins()
     for key in settings["sweep"] if isinstance(settings.get("sweep"), dict) else ():
         if key.split(".")[0] in NOT_SWEPT:
             raise InputError("sweep", key, "this key cannot be swept")
@@ -220,22 +253,31 @@ def make_recipe(settings: dict[str, Any]) -> Recipe:
         recipe = Recipe.model_validate(settings)
     except ValidationError as problem:
         raise recipe_error(problem, settings, known_keys(settings)) from None
-    check_attention(recipe, settings)
+    check_attention(recipe)
     check_sampler_fits(recipe.network, recipe.sampler)
     return recipe
 
 
-def check_attention(recipe: Recipe, settings: dict[str, Any]) -> None:
+def known_keys(settings: Mapping[str, Any]) -> list[str]:
+    """The dotted keys that a recipe with this kind of task may have."""
+    sections = {
+        "task": section_of(settings.get("task")) or TaskSection,
+        "attention": AttentionSection,
+        **{name: field.annotation for name, field in Recipe.model_fields.items()},
+    }
+    return list(Recipe.model_fields) + [
+        f"{name}.{field}"
+        for name, section in sections.items()
+        if isinstance(section, type) and issubclass(section, Section)
+        for field in section.model_fields
+    ]
+
+
+def check_attention(recipe: Recipe) -> None:
     """Raise InputError unless the heads are of kinds that the task has."""
     attention, kinds = recipe.attention, recipe.task.head_kinds
     if attention is None:
         return
-    if not kinds:
-        raise InputError(
-            "attention",
-            settings["attention"],
-            "remove this section: the attention matrices come with this task",
-        )
     known = ", ".join(f"'{kind}'" for kind in kinds)
     for layer, of_layer in enumerate(attention.heads):
         for head, kind in enumerate(of_layer):
@@ -253,171 +295,3 @@ def check_layers(recipe: Recipe) -> None:
     """
     if recipe.attention is not None:
         check_network(recipe.network, len(recipe.attention.heads))
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file, as they stand there."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as problem:
-        reason = problem.strerror or str(problem)
-        raise InputError("recipe", str(path), f"{reason}; name a TOML file to read") from None
-    except UnicodeDecodeError as problem:
-        raise InputError("recipe", str(path), f"must be UTF-8 text ({problem})") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as problem:
-        raise InputError("recipe", str(path), f"is not valid TOML: {problem}") from None
-
-
-def parse_override(override: str) -> tuple[str, Any]:
-    """Key and value of KEY=VALUE; the value is TOML, and a single word or path needs no quotation
-    marks."""
-    key, equals, text = override.partition("=")
-    key, text = key.strip(), text.strip()
-    if not equals or not re.fullmatch(r"[\w-]+(\.[\w-]+)*", key):
-        raise InputError("--set", override, "use KEY=VALUE, as in network.widths=100")
-    try:
-        parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError as problem:
-        if re.fullmatch(r"(\.{0,2}/|[A-Za-z])[\w./-]*", text):
-            return key, text
-        raise InputError(
-            f"--set {key}", text, f"is not a TOML value: {one_line(str(problem))}"
-        ) from None
-    if set(parsed) != {"value"}:
-        raise InputError(f"--set {key}", text, "give one TOML value")
-    return key, parsed["value"]
-
-
-def place(settings: dict[str, Any], key: str, value: Any) -> None:
-    """Set a dotted key, making the tables on the way."""
-    *sections, name = key.split(".")
-    table = settings
-    for section in sections:
-        inner = table.get(section)
-        if inner is None:
-            inner = table[section] = {}
-        if not isinstance(inner, dict):
-            raise InputError(key, value, f"{section} is not a table and has no keys")
-        table = inner
-    table[name] = value
-
-
-def flattened(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted keys for nested tables: [sweep] may quote its keys or not."""
-    flat = {}
-    for key, value in table.items():
-        if isinstance(value, dict):
-            flat |= flattened(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
-def fill_swept(settings: dict[str, Any]) -> None:
-    """Give a key that only the sweep sets its first value there, so that it is not missing."""
-    sweep = settings.get("sweep")
-    for key, values in sweep.items() if isinstance(sweep, dict) else ():
-        *sections, name = key.split(".")
-        table: Any = settings
-        for section in sections:
-            table = table.setdefault(section, {}) if isinstance(table, dict) else None
-        if isinstance(table, dict) and isinstance(values, list) and values:
-            table.setdefault(name, values[0])
-
-
-def resolve_data_path(settings: dict[str, Any], folder: Path) -> None:
-    """Make the paths of a task absolute: in a recipe they are relative to the recipe."""
-    task, sweep = settings.get("task"), settings.get("sweep")
-    for key in DATA_PATHS:
-        if isinstance(task, dict) and key in task:
-            task[key] = resolved(task[key], key, folder)
-        if isinstance(sweep, dict) and isinstance(sweep.get(f"task.{key}"), list):
-            sweep[f"task.{key}"] = [resolved(path, key, folder) for path in sweep[f"task.{key}"]]
-
-
-def resolved(path: Any, key: str, folder: Path) -> Any:
-    """An absolute path; what is no path is left to be refused, and so are names of test sets."""
-    if not isinstance(path, str) or not path or (key == "test" and not path.endswith(".npz")):
-        return path
-    return str((folder / path).resolve())
-
-
-def known_keys(settings: dict[str, Any]) -> list[str]:
-    """The dotted keys that a recipe with this kind of task may have."""
-    task = settings.get("task")
-    task = task if isinstance(task, dict) else {}
-    kinds = {
-        "markov_chain": MarkovChainSection,
-        "digits": DigitsSection,
-        "arrays": ArraysSection,
-        "one_shot": OneShotSection,
-        "time_series": SeriesArchiveSection if "folder" in task else TimeSeriesSection,
-    }
-    sections = {
-        "task": kinds.get(str(task.get("kind")), MarkovChainSection),
-        "attention": AttentionSection,
-        "network": NetworkSection,
-        "posterior": PosteriorSection,
-        "theory": TheorySection,
-        "sampler": SamplerSection,
-    }
-    keys = list(Recipe.model_fields)
-    for name, section in sections.items():
-        keys += [f"{name}.{field}" for field in section.model_fields]
-    return keys
-
-
-RANGE = re.compile(r"([+-]?\d+):([+-]?\d+)(?::([+-]?\d+))?")
-LONGEST_RANGE = 100_000
-
-
-def sweep_override(over: str) -> str:
-    """The override of a recipe, `sweep.KEY=[…]`, that `--over KEY=V1,V2,…` stands for."""
-    key, equals, text = (part.strip() for part in over.partition("="))
-    if not equals or not re.fullmatch(r"[\w-]+(\.[\w-]+)*", key):
-        raise InputError("--over", over, "use KEY=V1,V2, as in network.widths=10,100")
-    values = [value for item in split_values(text) for value in item_values(key, item)]
-    if not values:
-        raise InputError(f"--over {key}", text, "is empty; give at least one value")
-    return f"sweep.{key}={toml_value(values)}"
-
-
-def split_values(text: str) -> list[str]:
-    """Split at the commas outside of brackets and quotation marks."""
-    items, depth, quote = [""], 0, ""
-    for position, character in enumerate(text):
-        escaped = quote == '"' and text[position - 1] == "\\"
-        if quote:
-            quote = "" if character == quote and not escaped else quote
-        elif character in "\"'":
-            quote = character
-        elif character in "[{":
-            depth += 1
-        elif character in "]}":
-            depth -= 1
-        elif character == "," and depth == 0:
-            items.append("")
-            continue
-        items[-1] += character
-    return [item.strip() for item in items]
-
-
-def item_values(key: str, item: str) -> list[Any]:
-    """The value that one item stands for, or the values of its range."""
-    found = RANGE.fullmatch(item)
-    if found is None:
-        try:
-            return [parse_override(f"{key}={item}")[1]]
-        except InputError as problem:
-            raise InputError(f"--over {key}", item, problem.remedy) from None
-    start, stop, step = int(found[1]), int(found[2]), int(found[3] or 1)
-    if step == 0:
-        raise InputError(f"--over {key}", item, "the step of a range must not be 0")
-    values = range(start, stop, step)
-    if not 0 < len(values) <= LONGEST_RANGE:
-        raise InputError(
-            f"--over {key}",
-            item,
-            f"a range has from 1 to {LONGEST_RANGE} numbers; 0:3 stands for 0, 1, 2",
-        )
-    return list(values)

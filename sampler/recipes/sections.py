@@ -1,7 +1,7 @@
 """The sections of a recipe: every setting, its default and its limits."""
 
 from sys import float_info
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -13,7 +13,6 @@ from pydantic import (
     model_validator,
 )
 
-from sampler.attention.layers import forms_by_head, read_forms
 from sampler.errors import InputError, shortened
 
 Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -25,7 +24,7 @@ Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(strict=True, ge=0, le=1)]
 Switch = Annotated[bool, Field(strict=True)]
-HeadKind = Literal["good", "lag", "similar", "near", "uniform", "random"]
+Text = Annotated[str, Field(strict=True, min_length=1)]
 DEFAULT_WARMUP = {"order_parameters": 150, "upper_weights": 400, "weights": 500}
 DEFAULT_DRAWS = 1000
 Space = Literal["order_parameters", "upper_weights", "weights"]
@@ -38,6 +37,7 @@ def none_or_several(examples: int) -> int:
     return examples
 
 
+Several = Annotated[int, Field(strict=True, ge=2)]
 ValidationCount = Annotated[CountFromZero, AfterValidator(none_or_several)]
 
 
@@ -45,87 +45,6 @@ class Section(BaseModel):
     """A frozen group of settings in which an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class TaskSettings(Section):
-    """Settings of a task; `head_kinds` are the heads to choose from, where the task leaves them."""
-
-    head_kinds: ClassVar[tuple[HeadKind, ...]] = ()
-
-
-class MarkovChainSection(TaskSettings):
-    """Hidden Markov chain classification: two classes that differ in how often the state stays."""
-
-    head_kinds: ClassVar = ("good", "uniform", "random")
-
-    kind: Literal["markov_chain"]
-    examples_train: Annotated[int, Field(strict=True, ge=2)] = 100
-    examples_test: Annotated[int, Field(strict=True, ge=2)] = 1000
-    examples_validation: ValidationCount = 0
-    tokens: Count = 30
-    features: Annotated[int, Field(strict=True, ge=2, multiple_of=2)] = 200
-    stay_positive: Probability = 0.7
-    stay_negative: Probability = 0.3
-    parallel_noise: NotNegative = 1.0
-    perpendicular_noise: NotNegative = 1.0
-    seed: Seed = 0
-    head_seed: Seed = 0
-
-
-class ArraysSection(TaskSettings):
-    """Arrays brought by the user in an .npz file, at a path relative to the recipe."""
-
-    kind: Literal["arrays"]
-    path: Annotated[str, Field(strict=True, min_length=1)]
-
-
-class OneShotSection(TaskSettings):
-    """One-shot image classification with the attention of a trained model.
-
-    `model` is the directory of a training, relative to the recipe, whose images and characters are
-    used; `folder` says where those of Omniglot are now, if they were moved. `test` takes the test
-    characters of the training, Omniglot's one-shot runs, or other images as the test set.
-    `random_heads` adds so many heads to every layer, with queries and keys as before training.
-    """
-
-    kind: Literal["one_shot"]
-    model: Annotated[str, Field(strict=True, min_length=1)]
-    folder: Annotated[str, Field(strict=True, min_length=1)] | None = None
-    test: Annotated[str, Field(strict=True)] = "characters"
-    random_heads: CountFromZero = 0
-    examples_train: Annotated[int, Field(strict=True, ge=2)] = 600
-    examples_test: Annotated[int, Field(strict=True, ge=2)] = 1000
-    examples_validation: ValidationCount = 1000
-    seed: Seed = 0
-
-    @field_validator("test")
-    @classmethod
-    def is_a_source(cls, test):
-        if test not in ("characters", "all_runs", "digits") and not test.endswith(".npz"):
-            raise ValueError('use "characters", "all_runs", "digits", or the path of an .npz file')
-        return test
-
-
-class AttentionSection(Section):
-    """The heads, layer by layer, of a task that leaves the choice; inverse_temperature is their β.
-
-    `form` says what becomes of queries and keys, softmax over keys by default: a table for all
-    heads, or a list with a table, or a list of tables, one per head, for each layer. Where logits
-    are x_sᵀ W x_t, keys are x_s and queries √D W x_t. `lag` is how far lag heads look back.
-    """
-
-    heads: Annotated[
-        tuple[Annotated[tuple[HeadKind, ...], Field(min_length=1)], ...], Field(min_length=1)
-    ] = (("good", "random"), ("uniform", "random"))
-    inverse_temperature: NotNegative = 10.0
-    lag: Count | None = None
-    form: Annotated[Any, BeforeValidator(read_forms)] = None
-
-    @model_validator(mode="after")
-    def forms_fit_the_heads(self) -> "AttentionSection":
-        if self.form is not None:
-            forms_by_head(self.form, tuple(map(len, self.heads)))
-        return self
 
 
 def count_or_counts(value: object) -> object:
@@ -326,6 +245,15 @@ def expanded(field: str, value: object, length: int, form: str, layers: int) -> 
             f"give one number or a list {form} of {length} numbers, for {layers} layers of values",
         )
     return value
+
+
+def paired(of_attention: tuple, hypernetworks: tuple[bool, ...]) -> tuple:
+    """One entry per layer of attention as one per layer of weights: two for a hypernetwork."""
+    return tuple(
+        entry
+        for entry, is_pair in zip(of_attention, hypernetworks, strict=True)
+        for _ in range(1 + is_pair)
+    )
 
 
 def check_kept_heads(kept: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:

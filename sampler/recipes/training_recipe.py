@@ -1,30 +1,84 @@
 """Recipes that train a transformer."""
 
-import hashlib
-import json
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from sampler.attention.layers import forms_by_head, read_forms
 from sampler.attention.variants import Form, Softmax
 from sampler.errors import ABSENT, InputError
-from sampler.recipes.recipe import Recipe, load_recipe, parse_override, place, read_toml, toml_text
+from sampler.recipes.recipe import NamedRecipe, Recipe, load_recipe, resolve_data_path
 from sampler.recipes.sections import (
     Count,
-    Name,
     NotNegative,
     Positive,
     Section,
     Seed,
+    Switch,
+    Text,
     count_or_counts,
     expanded,
 )
-from sampler.recipes.task_sections import GRID, IMAGES, PATCH, TOKENS, ImageSection
+from sampler.recipes.settings import parse_override, place, read_toml
+from sampler.recipes.task_section import DataSection
 from sampler.recipes.validation import recipe_error
+from sampler.registry import load_plugins
+
+# The command that such a recipe is for.
+TRAIN = "train"
+
+SIDE = 32  # pixels of an image
+PATCH = 8  # pixels of a patch
+GRID = SIDE // PATCH  # rows, and columns, of patches
+PATCHES = GRID**2  # of one image
+IMAGES = 3  # of one episode
+TOKENS = IMAGES * PATCHES
+
+Fraction = Annotated[float, Field(strict=True, gt=0, lt=1)]
+OmniglotFile = Literal[
+    "images_background.zip",
+    "images_evaluation.zip",
+    "images_background_small1.zip",
+    "images_background_small2.zip",
+]
+
+
+class ImageSection(DataSection):
+    """One-shot image classification: images, and which characters are for what.
+
+    `images` is "digits", which come with scikit-learn, "omniglot", whose zip files are in `folder`,
+    or the path of an .npz file. `archives` are the zip files to use, by default all that are there;
+    `download` fetches those that are missing, by default the two small sets. `characters_…` list
+    characters or whole alphabets; without a list a fraction of all characters is drawn, and
+    training has the rest. `channels` counts equal copies of the grey values.
+    """
+
+    data_paths: ClassVar = ("folder",)
+    npz_paths: ClassVar = ("images",)
+
+    kind: Literal["one_shot"]
+    images: Text = "digits"
+    folder: Text | None = None
+    archives: tuple[OmniglotFile, ...] = ()
+    download: Switch = False
+    url: Text | None = None
+    characters_train: tuple[Text, ...] = ()
+    characters_validation: tuple[Text, ...] = ()
+    characters_test: tuple[Text, ...] = ()
+    fraction_validation: Fraction = 0.15
+    fraction_test: Fraction = 0.3
+    rotations: Switch = True
+    channels: Annotated[int, Field(strict=True, ge=1, le=3)] = 1
+    seed: Seed = 0
+
+    @field_validator("images")
+    @classmethod
+    def is_a_source(cls, images):
+        if images not in ("digits", "omniglot") and not images.endswith(".npz"):
+            raise ValueError('use "digits", "omniglot", or the path of an .npz file')
+        return images
 
 
 class TrainingSection(Section):
@@ -74,26 +128,11 @@ class TrainingSection(Section):
         return self
 
 
-# The command that such a recipe is for.
-TRAIN = "train"
-
-
-class TrainingRecipe(Section):
+class TrainingRecipe(NamedRecipe):
     """All settings of a training, defaults included; frozen."""
 
-    name: Name
     task: ImageSection
     training: TrainingSection = TrainingSection()
-
-    @cached_property
-    def hash8(self) -> str:
-        """Eight hexadecimal digits that change with any setting."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-    def to_toml(self) -> str:
-        """The resolved recipe, every default written out; it reads as an equal recipe."""
-        return toml_text(self.model_dump())
 
     @property
     def seeds(self) -> dict:
@@ -130,12 +169,13 @@ def load_training_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Tra
         raise InputError(
             "training", ABSENT, "this section is required; a recipe without it is for `run`"
         )
-    resolve_image_paths(settings, path.parent)
+    resolve_data_path(settings, path.parent, ImageSection)
     return make_training_recipe(settings)
 
 
 def make_training_recipe(settings: dict[str, Any]) -> TrainingRecipe:
     """Validate settings; raises InputError with the dotted key, the value and the remedy."""
+    load_plugins()
     try:
         recipe = TrainingRecipe.model_validate(settings)
     except ValidationError as problem:
@@ -167,17 +207,6 @@ def load_any_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe | Train
     if "training" in read_toml(path):
         return load_training_recipe(path, overrides)
     return load_recipe(path, overrides)
-
-
-def resolve_image_paths(settings: dict[str, Any], folder: Path) -> None:
-    """Make the paths of images absolute: in a recipe they are relative to the recipe."""
-    task = settings.get("task")
-    if not isinstance(task, dict):
-        return
-    for key in ("images", "folder"):
-        value = task.get(key)
-        if isinstance(value, str) and value and (key == "folder" or value.endswith(".npz")):
-            task[key] = str((folder / value).resolve())
 
 
 def known_training_keys() -> list[str]:

@@ -33,8 +33,6 @@ REMEDIES = {
     "model_type": "must be a table of keys and values",
     "model_attributes_type": "must be a table of keys and values",
     "too_short": "must have at least {min_length} entry",
-    "union_tag_not_found": 'name the kind of task, as in kind = "markov_chain"',
-    "union_tag_invalid": "use {expected_tags}",
 }
 
 
@@ -48,9 +46,6 @@ def recipe_error(
     error = problem.errors()[0]
     kind, context = error["type"], error.get("ctx", {})
     field, value = locate(error["loc"], settings, kind)
-    if kind in ("union_tag_not_found", "union_tag_invalid"):
-        field = f"{field}.kind"
-        value = value.get("kind", ABSENT) if isinstance(value, Mapping) else value
     if kind == "extra_forbidden":
         remedy = f"this key is unknown; {suggestion(field, known_keys)}"
     elif kind == "value_error":

@@ -6,20 +6,20 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sampler import __version__
 from sampler.errors import ExitCode, InputError
-from sampler.recipes.recipe import Recipe, flattened
-from sampler.recipes.sections import Section
-from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
+from sampler.recipes.recipe import Recipe, make_recipe
+from sampler.recipes.settings import flattened, place
+from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe, make_training_recipe
 from sampler.storage.lock import LOCK_FILE
 from sampler.storage.run_directory import (
     LOG_FILE,
@@ -54,29 +54,17 @@ def is_free(key: str) -> bool:
     return any(key == free or key.startswith(f"{free}.") for free in FREE)
 
 
-def is_default(key: str, value: object) -> bool:
-    """Whether a dotted key of a recipe has its default."""
-    name, _, setting = key.partition(".")
-    for model in sections_named(name):
-        field = model.model_fields.get(setting)
-        if field is not None and not field.is_required():
-            default = field.get_default(call_default_factory=True)
-            return value == (list(default) if isinstance(default, tuple) else default)
-    return False
-
-
-def sections_named(name: str) -> list[type[Section]]:
-    """The sections that recipes of either kind may have under this name."""
-    fields = [recipe.model_fields.get(name) for recipe in (Recipe, TrainingRecipe)]
-    return [s for field in fields if field is not None for s in sections_in(field.annotation)]
-
-
-def sections_in(annotation: Any) -> Iterator[type[Section]]:
-    """The sections among the alternatives of a type annotation."""
-    if isinstance(annotation, type) and issubclass(annotation, Section):
-        yield annotation
-    for part in get_args(annotation):
-        yield from sections_in(part)
+def completed(settings: dict) -> dict:
+    """Stored settings with the keys that came with newer versions, at their defaults."""
+    nested: dict = {}
+    for key, value in settings.items():
+        place(nested, key, value)
+    make = make_training_recipe if "training" in nested else make_recipe
+    try:
+        known = flattened(make(nested).model_dump(mode="json"))
+    except InputError:  # of another version: what differs is then named key by key
+        known = {}
+    return {key: value for key, value in known.items() if not is_free(key)} | settings
 
 
 def differences(stored: dict, current: dict) -> list[str]:
@@ -86,10 +74,9 @@ def differences(stored: dict, current: dict) -> list[str]:
         if stored.get(key) != current.get(key):
             found.append(f"{key} ({stored.get(key)} → {current.get(key)})")
     one, other = stored.get("settings", {}), current.get("settings", {})
+    if other.keys() - one.keys():
+        one = completed(one)
     for key in sorted({*one, *other}):
-        # A setting that came with a newer version is, by default, what went without saying before.
-        if key not in one and is_default(key, other[key]):
-            continue
         if one.get(key) != other.get(key):
             found.append(f"{key} ({one.get(key)} → {other.get(key)})")
     if stored.get("data") != current.get("data") and not any(

@@ -3,8 +3,8 @@
 task            what every task ends in, validated once; heads that a recipe chooses
 make            from a recipe to its task
 markov_chain    hidden Markov chain classification
-time_series     time series of a hidden oscillation
-series_archive  time series of the UEA archive; series_files reads them
+time_series     time series: drawn, of a hidden oscillation, or read from the UEA archive
+series_files    files of the UEA archive of time series
 digits          ten classes of handwritten digits, one output each
 arrays          arrays brought by the user
 one_shot        one-shot image classification with the attention of a trained model

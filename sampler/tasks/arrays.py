@@ -3,16 +3,31 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
 from sampler.errors import ABSENT, InputError, Verbatim
+from sampler.recipes.sections import Text
+from sampler.recipes.task_section import TaskSection
 from sampler.storage.run_directory import open_npz, read_array
 from sampler.tasks.task import Split, Task, name_paths
 
 ATTENTION_KEY = re.compile(r"attention_(train|test|validation)_([1-9][0-9]*)")
 REQUIRED_KEYS = ("inputs_train", "labels_train", "inputs_test")
 OPTIONAL_KEYS = ("labels_test", "inputs_validation", "labels_validation")
+
+
+class ArraysSection(TaskSection):
+    """Arrays brought by the user in an .npz file, at a path relative to the recipe."""
+
+    data_paths: ClassVar = ("path",)
+
+    path: Text
+
+    def make(self, attention: None) -> Task:
+        """Read the file."""
+        return read_arrays(self.path)
 
 
 def read_arrays(path: str | Path) -> Task:

@@ -5,14 +5,17 @@ elsewhere, then one-hot positions of the patches, row by row: D in all, and as m
 that heads of all kinds go through any form.
 """
 
+from typing import Annotated, ClassVar, Literal
+
 import numpy as np
 from jaxtyping import Float
+from pydantic import Field, field_validator
 
 from sampler.attention.heads import factored_form
 from sampler.errors import InputError
 from sampler.numerics import stream
-from sampler.recipes.sections import AttentionSection
-from sampler.recipes.task_sections import DigitsSection
+from sampler.recipes.sections import Seed, ValidationCount
+from sampler.recipes.task_section import AttentionSection, TaskSection
 from sampler.tasks.task import (
     Split,
     Task,
@@ -23,7 +26,42 @@ from sampler.tasks.task import (
     refuse_unfit_forms,
 )
 
-HEAD_KINDS = ("similar", "near", "uniform", "random")
+# Of scikit-learn's handwritten digits.
+DRAWINGS = 1797
+Digit = Annotated[int, Field(strict=True, ge=0, le=9)]
+
+
+class DigitsSection(TaskSection):
+    """Handwritten digits of 8 × 8 pixels, which come with scikit-learn; one output per class.
+
+    Every token is a square patch of `patch` × `patch` pixels. Labels are 1 for the class and 0 for
+    the others, less their mean 1/classes. The splits are disjoint and drawn by `seed`, classes as
+    often as they come among the 1,797 drawings.
+    """
+
+    head_kinds: ClassVar = ("similar", "near", "uniform", "random")
+    attention_defaults: ClassVar = {"heads": (("similar", "near"),)}
+    # No patch of an image is the last one.
+    network_defaults: ClassVar = {"readout": "mean"}
+
+    classes: Annotated[tuple[Digit, ...], Field(min_length=2)] = tuple(range(10))
+    examples_train: Annotated[int, Field(strict=True, ge=2, lt=DRAWINGS)] = 100
+    examples_test: Annotated[int, Field(strict=True, ge=2, lt=DRAWINGS)] = 700
+    examples_validation: ValidationCount = 0
+    patch: Literal[1, 2, 4] = 2
+    seed: Seed = 0
+    head_seed: Seed = 0
+
+    @field_validator("classes")
+    @classmethod
+    def are_different(cls, classes):
+        if len(set(classes)) != len(classes):
+            raise ValueError("name every class once")
+        return classes
+
+    def make(self, attention: AttentionSection) -> Task:
+        """Cut the drawings into patches and attend them."""
+        return make_digits(self, attention)
 
 
 def query_and_key_weights(
@@ -50,7 +88,7 @@ def query_and_key_weights(
     elif kind == "near":
         logit_weights[pixels:, pixels:] = -squared_distances(side, patch)
     elif kind != "uniform":
-        raise ValueError(f"head kind {kind!r}: use one of {', '.join(HEAD_KINDS)}")
+        raise ValueError(f"head kind {kind!r}: use one of {', '.join(DigitsSection.head_kinds)}")
     # Keys are the inputs themselves: the logit is x_sᵀ W x_t.
     return inverse_temperature * np.sqrt(channels) * logit_weights, np.eye(channels)
 

@@ -6,16 +6,8 @@ import numpy as np
 
 from sampler.errors import InputError
 from sampler.recipes.recipe import Recipe
-from sampler.recipes.sections import ArraysSection, MarkovChainSection, OneShotSection
-from sampler.recipes.task_sections import DigitsSection, TimeSeriesSection
 from sampler.recipes.validation import check_network
-from sampler.tasks.arrays import read_arrays
-from sampler.tasks.digits import make_digits
-from sampler.tasks.markov_chain import make_markov_chain
-from sampler.tasks.one_shot import make_one_shot
-from sampler.tasks.series_archive import read_series_archive
 from sampler.tasks.task import Split, Task, with_hypernetworks
-from sampler.tasks.time_series import make_time_series
 
 KeptHeads = tuple[tuple[int, ...], ...]
 
@@ -26,22 +18,7 @@ def make_task(recipe: Recipe) -> Task:
     Raises InputError where the data cannot be used, or where the recipe names heads or layers
     that the task does not have.
     """
-    return fit_task(read_task(recipe), recipe)
-
-
-def read_task(recipe: Recipe) -> Task:
-    """The data of a recipe, with all the heads there are."""
-    if isinstance(recipe.task, ArraysSection):
-        return read_arrays(recipe.task.path)
-    if isinstance(recipe.task, OneShotSection):
-        return make_one_shot(recipe.task)
-    if isinstance(recipe.task, MarkovChainSection):
-        return make_markov_chain(recipe.task, recipe.attention)
-    if isinstance(recipe.task, DigitsSection):
-        return make_digits(recipe.task, recipe.attention)
-    if isinstance(recipe.task, TimeSeriesSection):
-        return make_time_series(recipe.task, recipe.attention)
-    return read_series_archive(recipe.task, recipe.attention)
+    return fit_task(recipe.task.make(recipe.attention), recipe)
 
 
 def fit_task(task: Task, recipe: Recipe) -> Task:

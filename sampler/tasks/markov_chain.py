@@ -5,12 +5,22 @@ position 0. W is made of blocks (features, positions) and multiplied by the inve
 """
 
 from types import MappingProxyType
+from typing import Annotated, ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from sampler.attention.heads import bilinear_attention, bilinear_form
 from sampler.numerics import stream
-from sampler.recipes.sections import AttentionSection, MarkovChainSection
+from sampler.recipes.sections import (
+    Count,
+    NotNegative,
+    Probability,
+    Seed,
+    Several,
+    ValidationCount,
+)
+from sampler.recipes.task_section import AttentionSection, TaskSection
 from sampler.tasks.task import (
     Split,
     Task,
@@ -21,7 +31,28 @@ from sampler.tasks.task import (
     with_positions,
 )
 
-HEAD_KINDS = ("good", "uniform", "random")
+
+class MarkovChainSection(TaskSection):
+    """Hidden Markov chain classification: two classes that differ in how often the state stays."""
+
+    head_kinds: ClassVar = ("good", "uniform", "random")
+    attention_defaults: ClassVar = {"heads": (("good", "random"), ("uniform", "random"))}
+
+    examples_train: Several = 100
+    examples_test: Several = 1000
+    examples_validation: ValidationCount = 0
+    tokens: Count = 30
+    features: Annotated[int, Field(strict=True, ge=2, multiple_of=2)] = 200
+    stay_positive: Probability = 0.7
+    stay_negative: Probability = 0.3
+    parallel_noise: NotNegative = 1.0
+    perpendicular_noise: NotNegative = 1.0
+    seed: Seed = 0
+    head_seed: Seed = 0
+
+    def make(self, attention: AttentionSection) -> Task:
+        """Draw the sequences and the heads."""
+        return make_markov_chain(self, attention)
 
 
 def state_difference(features: int) -> np.ndarray:
@@ -56,7 +87,8 @@ def head_weights(
     elif kind == "random":
         weights = random_weights(features, positions, generator)
     else:
-        raise ValueError(f"head kind {kind!r}: use one of {', '.join(HEAD_KINDS)}")
+        known = ", ".join(MarkovChainSection.head_kinds)
+        raise ValueError(f"head kind {kind!r}: use one of {known}")
     return inverse_temperature * weights
 
 

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated, ClassVar
 
 import numpy as np
+from pydantic import Field, field_validator
 
 from sampler.errors import InputError
 from sampler.images.drawings import Drawings
@@ -25,14 +27,50 @@ from sampler.images.sources import (
     split_characters,
 )
 from sampler.numerics import stream
-from sampler.recipes.sections import OneShotSection
-from sampler.recipes.task_sections import ImageSection
+from sampler.recipes.sections import CountFromZero, Seed, Several, Text, ValidationCount
+from sampler.recipes.task_section import TaskSection
+from sampler.recipes.training_recipe import ImageSection
 from sampler.tasks.task import Split, Task, name_paths
 from sampler.transformer.frozen import frozen_attention, frozen_network
 from sampler.transformer.model_file import TrainedModel, draw_parameters, read_model
 
 # First entries of the spawn keys: changing the size of one split leaves the others as they are.
 TRAIN_STREAM, TEST_STREAM, VALIDATION_STREAM, HEAD_STREAM = 0, 1, 2, 3
+
+
+class OneShotSection(TaskSection):
+    """One-shot image classification with the attention of a trained model.
+
+    `model` is the directory of a training, relative to the recipe, whose images and characters are
+    used; `folder` says where those of Omniglot are now, if they were moved. `test` takes the test
+    characters of the training, Omniglot's one-shot runs, or other images as the test set.
+    `random_heads` adds so many heads to every layer, with queries and keys as before training.
+    """
+
+    data_paths: ClassVar = ("model", "folder")
+    npz_paths: ClassVar = ("test",)
+    # A trained network averages its tokens.
+    network_defaults: ClassVar = {"readout": "mean"}
+
+    model: Text
+    folder: Text | None = None
+    test: Annotated[str, Field(strict=True)] = "characters"
+    random_heads: CountFromZero = 0
+    examples_train: Several = 600
+    examples_test: Several = 1000
+    examples_validation: ValidationCount = 1000
+    seed: Seed = 0
+
+    @field_validator("test")
+    @classmethod
+    def is_a_source(cls, test):
+        if test not in ("characters", "all_runs", "digits") and not test.endswith(".npz"):
+            raise ValueError('use "characters", "all_runs", "digits", or the path of an .npz file')
+        return test
+
+    def make(self, attention: None) -> Task:
+        """Draw the episodes; their attention is that of the model."""
+        return make_one_shot(self)
 
 
 def make_one_shot(settings: OneShotSection) -> Task:

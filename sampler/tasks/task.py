@@ -13,7 +13,8 @@ from sampler.attention.layers import forms_by_head
 from sampler.attention.variants import Form, Softmax
 from sampler.errors import InputError
 from sampler.numerics import stream
-from sampler.recipes.sections import AttentionSection
+from sampler.recipes.sections import paired
+from sampler.recipes.task_section import AttentionSection
 from sampler.transformer.frozen import FrozenNetwork
 
 
@@ -140,15 +141,6 @@ def name_paths(
 ) -> tuple[str, ...]:
     """Names of all paths in flat order: a known name, or the names of the heads on the path."""
     return tuple(known.get(path, "·".join(path)) for path in product(*head_names))
-
-
-def paired(of_attention: tuple, hypernetworks: tuple[bool, ...]) -> tuple:
-    """One entry per layer of attention as one per layer of weights: twice in a hypernetwork."""
-    return tuple(
-        entry
-        for entry, is_pair in zip(of_attention, hypernetworks, strict=True)
-        for _ in range(1 + is_pair)
-    )
 
 
 def check_split(split: Split, name: str) -> None:

@@ -10,16 +10,21 @@ law and class −1 is class +1 with time reversed: nothing tells them apart in a
 in any mean over time steps.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
+from pydantic import Field, field_validator
 
 from sampler.attention.heads import factored_form
-from sampler.errors import InputError
+from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.numerics import stream
-from sampler.recipes.sections import AttentionSection
-from sampler.recipes.task_sections import DEFAULT_LAG, TimeSeriesSection
+from sampler.recipes.sections import Count, NotNegative, Seed, Several, Text, ValidationCount
+from sampler.recipes.task_section import AttentionSection, TaskSection
+from sampler.tasks.series_files import SeriesFile, read_arff, read_ts
 from sampler.tasks.task import (
     Split,
     Task,
@@ -32,6 +37,84 @@ from sampler.tasks.task import (
 )
 
 HEAD_KINDS = ("lag", "uniform", "random")
+# How far lag heads look back if nothing is said: the lag of the series that are made.
+DEFAULT_LAG = 5
+DEFAULT_HEADS = {"heads": (("lag", "random"), ("uniform", "random")), "lag": DEFAULT_LAG}
+
+
+class TimeSeriesSection(TaskSection):
+    """Series of a hidden oscillation: one half of the channels leads the other, or follows it.
+
+    The classes differ in the sign of `lag` alone: one is the other with time reversed. `period` is
+    that of the oscillation in time steps, `phase_noise` the standard deviation of its phase steps,
+    `noise` that of white noise in every channel, whose signal has variance 1.
+    """
+
+    head_kinds: ClassVar = HEAD_KINDS
+    attention_defaults: ClassVar = DEFAULT_HEADS
+
+    examples_train: Several = 100
+    examples_test: Several = 1000
+    examples_validation: ValidationCount = 0
+    tokens: Several = 40
+    channels: Annotated[int, Field(strict=True, ge=2, multiple_of=2)] = 16
+    lag: Count = DEFAULT_LAG
+    period: Annotated[int, Field(strict=True, ge=3)] = 20
+    phase_noise: NotNegative = 0.1
+    noise: NotNegative = 0.8
+    seed: Seed = 0
+    head_seed: Seed = 0
+
+    @field_validator("period")
+    @classmethod
+    def lets_the_classes_differ(cls, period, others):
+        lag = others.data.get("lag")
+        if lag is not None and 2 * lag % period == 0:
+            raise ValueError(
+                f"with lag = {lag} both classes are the same: twice the lag must not be a multiple "
+                "of the period"
+            )
+        return period
+
+    @classmethod
+    def section_for(cls, settings: Mapping[str, Any]) -> type[TaskSection]:
+        """Series of the archive where a folder is named, drawn ones otherwise."""
+        return SeriesArchiveSection if "folder" in settings else cls
+
+    def make(self, attention: AttentionSection) -> Task:
+        """Draw the series and the heads."""
+        return make_time_series(self, attention)
+
+
+class SeriesArchiveSection(TaskSection):
+    """Series of the UEA multivariate archive, in a folder relative to the recipe.
+
+    `problem` is the name in `<problem>_TRAIN.ts` and `<problem>_TEST.ts`, or `.arff`, by default
+    that of the folder. `classes` names the two classes to separate, +1 first, where there are more.
+    Each token is the mean of `stride` time steps, by default as few as leave at most `max_tokens`.
+    """
+
+    head_kinds: ClassVar = HEAD_KINDS
+    attention_defaults: ClassVar = DEFAULT_HEADS
+    data_paths: ClassVar = ("folder",)
+
+    folder: Text
+    problem: Text | None = None
+    classes: tuple[Text, Text] | None = None
+    stride: Count | None = None
+    max_tokens: Several = 50
+    head_seed: Seed = 0
+
+    @field_validator("classes")
+    @classmethod
+    def are_two(cls, classes):
+        if classes is not None and classes[0] == classes[1]:
+            raise ValueError("name two different classes")
+        return classes
+
+    def make(self, attention: AttentionSection) -> Task:
+        """Read the series and draw the heads."""
+        return read_series_archive(self, attention)
 
 
 def query_and_key_weights(
@@ -194,3 +277,100 @@ def draw_oscillation(
     phase_noise = settings.phase_noise * generator.standard_normal((examples, steps - 1))
     turned = np.cumsum(2 * np.pi / settings.period + phase_noise, axis=1)
     return np.sqrt(2.0) * np.cos(start + np.pad(turned, ((0, 0), (1, 0))))
+
+
+READERS: dict[str, Callable[[Path], SeriesFile]] = {".ts": read_ts, ".arff": read_arff}
+
+
+def read_series_archive(settings: SeriesArchiveSection, attention: AttentionSection) -> Task:
+    """Training and test series of two classes, averaged over `stride` steps, and their heads.
+
+    Every channel has mean 0 and variance 1 on the training series; a constant one is 0 there.
+    Raises InputError for a file that cannot be used, or where the classes to separate are open.
+    """
+    folder = Path(settings.folder)
+    if not folder.is_dir():
+        raise InputError("task.folder", settings.folder, "is no folder; name one with series")
+    problem = settings.problem or folder.name
+    train, test = (read_series(folder, problem, split) for split in ("TRAIN", "TEST"))
+    check_agreement(train, test)
+    chosen = chosen_classes(settings.classes, train)
+    stride = settings.stride or -(-train.values.shape[1] // settings.max_tokens)
+    series = [of_classes(file, chosen, stride) for file in (train, test)]
+    return series_task(*standardised(*series), None, attention, settings.head_seed)
+
+
+def read_series(folder: Path, problem: str, split: str) -> SeriesFile:
+    """The series of `<problem>_<split>`, from .ts where there are both formats."""
+    for suffix, read in READERS.items():
+        path = folder / f"{problem}_{split}{suffix}"
+        if path.is_file():
+            return read(path)
+    names = " or ".join(f"{problem}_{split}{suffix}" for suffix in READERS)
+    raise InputError(
+        "task.folder", str(folder), f"holds no {names}; put it there, or set task.problem"
+    )
+
+
+def check_agreement(train: SeriesFile, test: SeriesFile) -> None:
+    """Raise InputError unless test series have the channels and the length of training series."""
+    for axis, what in ((2, "dimensions"), (1, "time steps")):
+        expected, received = train.values.shape[axis], test.values.shape[axis]
+        if received != expected:
+            raise InputError(
+                test.path.name,
+                Verbatim(f"{received} {what}"),
+                f"{train.path.name} has {expected}; use files of one problem",
+            )
+
+
+def chosen_classes(classes: tuple[str, str] | None, train: SeriesFile) -> tuple[str, str]:
+    """The two classes to separate, +1 first. Raises InputError if that is open or impossible."""
+    known = ", ".join(train.classes)
+    if classes is None:
+        if len(train.classes) > 2:
+            first, second, *_ = train.classes
+            raise InputError(
+                "task.classes",
+                ABSENT,
+                f"{train.path.name} has {len(train.classes)} classes, {known}; name the two to "
+                f'separate, as in classes = ["{first}", "{second}"]',
+            )
+        classes = train.classes
+    if len(set(classes)) < 2:
+        raise InputError(train.path.name, known, "declares fewer than two classes; nothing to tell")
+    for name in classes:
+        if name not in train.classes:
+            raise InputError("task.classes", name, f"is no class of {train.path.name}: {known}")
+        if name not in train.labels:
+            raise InputError(train.path.name, name, "no training series is of this class")
+    return classes
+
+
+def of_classes(file: SeriesFile, classes: tuple[str, str], stride: int) -> LabelledSeries:
+    """The series of two classes, +1 and −1, averaged over neighbouring time steps."""
+    labels = np.array(file.labels, dtype=object)
+    kept = (labels == classes[0]) | (labels == classes[1])
+    if not kept.any():
+        raise InputError(file.path.name, list(classes), "no series is of these classes")
+    signs = np.where(labels[kept] == classes[0], 1.0, -1.0)
+    return LabelledSeries(averaged(file.values[kept], stride), signs)
+
+
+def averaged(
+    values: Float[np.ndarray, "example step channel"], stride: int
+) -> Float[np.ndarray, "example token channel"]:
+    """Means over `stride` neighbouring steps, the last one over what is left."""
+    starts = np.arange(0, values.shape[1], stride)
+    counts = np.diff(np.append(starts, values.shape[1]))
+    return np.add.reduceat(values, starts, axis=1) / counts[:, None]
+
+
+def standardised(train: LabelledSeries, test: LabelledSeries) -> tuple[LabelledSeries, ...]:
+    """Both splits in units of the training series' mean and standard deviation, by channel."""
+    mean = train.values.mean(axis=(0, 1))
+    constant = np.ptp(train.values, axis=(0, 1)) == 0.0
+    scale = np.where(constant, 1.0, train.values.std(axis=(0, 1)))
+    return tuple(
+        LabelledSeries((series.values - mean) / scale, series.labels) for series in (train, test)
+    )

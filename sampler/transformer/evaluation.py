@@ -24,8 +24,7 @@ from sampler.images.episodes import (
 from sampler.images.omniglot import ARCHIVE, read_all_runs
 from sampler.images.sources import CharacterSplits, omniglot_folder, refuse_shared_drawings
 from sampler.numerics import stream
-from sampler.recipes.task_sections import TOKENS
-from sampler.recipes.training_recipe import TrainingRecipe
+from sampler.recipes.training_recipe import TOKENS, TrainingRecipe
 from sampler.transformer.model_file import TrainedModel
 from sampler.transformer.network import gather_inputs, predict
 from theory.observables import binomial_error

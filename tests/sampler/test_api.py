@@ -13,8 +13,8 @@ import sampler
 from sampler.api import KEYS_OF_ATTENTION
 from sampler.errors import ExitCode, InputError
 from sampler.recipes.recipe import load_recipe
-from sampler.recipes.sections import AttentionSection
-from sampler.recipes.task_sections import TimeSeriesSection
+from sampler.recipes.task_section import AttentionSection
+from sampler.tasks.time_series import TimeSeriesSection
 from tests import ROOT
 from tests.commands import FEW_DRAWS, SMALLEST, environment, in_process, settings
 

@@ -12,7 +12,7 @@ from sampler.images.sources import (
     refuse_shared_drawings,
     split_characters,
 )
-from sampler.recipes.task_sections import TOKENS, ImageSection
+from sampler.recipes.training_recipe import TOKENS, ImageSection
 from tests.assertions import assert_equal_to_rounding
 from tests.pictures import random_drawings, write_labelled
 

@@ -14,7 +14,7 @@ from sampler.errors import InputError
 from sampler.images.drawings import resize
 from sampler.images.omniglot import CHECKSUMS, download_omniglot, read_all_runs, read_omniglot
 from sampler.images.sources import read_drawings
-from sampler.recipes.task_sections import ImageSection
+from sampler.recipes.training_recipe import ImageSection
 from tests import SHARED
 from tests.pictures import ink_of, png, write_all_runs, write_omniglot
 

@@ -19,7 +19,7 @@ from sampler.jobs import run as jobs
 from sampler.jobs.interruption import Interruption, listening
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.lock import LOCK_FILE, Holder, living_holder, locked
-from sampler.storage.manifest import claim_directory, fingerprint, is_default
+from sampler.storage.manifest import claim_directory, differences, fingerprint
 from sampler.storage.results import read_draws, read_theory
 from sampler.tasks.make import make_task
 from tests import FIXTURES, ROOT
@@ -336,6 +336,13 @@ def test_a_setting_that_did_not_exist_yet_counts_as_its_default(copy):
     (copy / "manifest.json").write_text(json.dumps(manifest))
     # six draws: what was stored as the outcome of the run
     assert command("resume", copy) == ExitCode.DIAGNOSTICS_FAILED
-    assert not is_default("sampler.points", "selected")
-    assert is_default("training.heads", [4, 4])
-    assert not is_default("network.widths", 3)
+    recipe = load_recipe(copy / "recipe.toml")
+    for key, missing, expected in (
+        ("sampler.points", "selected", ["sampler.points (all → selected)"]),
+        ("sampler.points", "all", []),
+        ("network.widths", 3, ["network.widths (None → 3)"]),
+    ):
+        now = fingerprint(recipe, "data")
+        before = {**now, "settings": {k: v for k, v in now["settings"].items() if k != key}}
+        now["settings"][key] = missing
+        assert differences(before, now) == expected

@@ -18,8 +18,8 @@ from sampler.jobs.selection import (
     select_by_evidence,
 )
 from sampler.recipes.recipe import load_recipe
-from sampler.recipes.sections import AttentionSection, MarkovChainSection
-from sampler.tasks.markov_chain import make_markov_chain
+from sampler.recipes.task_section import AttentionSection
+from sampler.tasks.markov_chain import MarkovChainSection, make_markov_chain
 from tests.assertions import assert_equal_to_rounding
 
 DENSITY = "log_predictive_density"

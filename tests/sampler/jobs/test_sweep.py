@@ -11,7 +11,8 @@ import xarray as xr
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.sweep import worst_code
 from sampler.jobs.sweep_tables import coordinate
-from sampler.recipes.recipe import load_recipe, parse_override, sweep_override
+from sampler.recipes.recipe import load_recipe
+from sampler.recipes.settings import parse_override, sweep_override
 from tests.commands import TINY
 from tests.commands import in_process as command
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sampler.errors import InputError
-from sampler.recipes.recipe import Recipe, load_recipe, parse_override, toml_text
+from sampler.recipes.recipe import Recipe, load_recipe
+from sampler.recipes.settings import parse_override, toml_text
 from sampler.recipes.training_recipe import load_any_recipe
 from tests import ROOT
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from sampler.recipes.sections import AttentionSection, MarkovChainSection
-from sampler.tasks.markov_chain import make_markov_chain
+from sampler.recipes.task_section import AttentionSection
+from sampler.tasks.markov_chain import MarkovChainSection, make_markov_chain
 
 # A statistic over many independent draws is normal: beyond this many standard errors once in
 # half a million.

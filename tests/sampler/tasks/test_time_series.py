@@ -11,9 +11,13 @@ from sampler.attention.heads import factored_form
 from sampler.attention.variants import Softmax
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
-from sampler.recipes.sections import AttentionSection
-from sampler.recipes.task_sections import TimeSeriesSection
-from sampler.tasks.time_series import lag_weights, make_time_series, query_and_key_weights
+from sampler.recipes.task_section import AttentionSection
+from sampler.tasks.time_series import (
+    TimeSeriesSection,
+    lag_weights,
+    make_time_series,
+    query_and_key_weights,
+)
 from tests.commands import FEW_DRAWS, in_process, settings
 
 # A statistic over many independent draws is normal: beyond this many standard errors once in

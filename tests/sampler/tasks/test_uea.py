@@ -10,11 +10,14 @@ from sampler.attention.heads import factored_form
 from sampler.attention.variants import Softmax
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
-from sampler.recipes.sections import AttentionSection
-from sampler.recipes.task_sections import SeriesArchiveSection
-from sampler.tasks.series_archive import averaged, read_series_archive
+from sampler.recipes.task_section import AttentionSection
 from sampler.tasks.series_files import read_arff, read_ts
-from sampler.tasks.time_series import draw_heads
+from sampler.tasks.time_series import (
+    SeriesArchiveSection,
+    averaged,
+    draw_heads,
+    read_series_archive,
+)
 
 CLASSES = ("walk", "run")
 STEPS, CHANNELS = 6, 3

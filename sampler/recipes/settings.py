@@ -1,0 +1,172 @@
+"""Settings as nested tables: TOML read and written, dotted keys, and what a command line sets.
+
+Values on the command line are TOML, separated by commas that stand outside of brackets and
+quotation marks; a single word needs no quotation marks. A:B is the range of whole numbers A, A+1,
+…, B−1, and A:B:STEP every STEP-th of them.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sampler.errors import InputError, one_line
+
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+DOTTED_KEY = re.compile(r"[\w-]+(\.[\w-]+)*")
+RANGE = re.compile(r"([+-]?\d+):([+-]?\d+)(?::([+-]?\d+))?")
+LONGEST_RANGE = 100_000
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file. Raises InputError for a file that cannot be read."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise InputError("recipe", str(path), f"{reason}; name a TOML file to read") from None
+    except UnicodeDecodeError as problem:
+        raise InputError("recipe", str(path), f"must be UTF-8 text ({problem})") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as problem:
+        raise InputError("recipe", str(path), f"is not valid TOML: {problem}") from None
+
+
+def toml_text(settings: Mapping[str, Any]) -> str:
+    """TOML of nested mappings, lists, text, numbers and booleans.
+
+    A mapping at the top level becomes a table, a deeper one an inline table, and a list stays on
+    its line, where tomli-w would give each number a line of its own. Keys whose value is None are
+    left out: TOML has no such value. Raises TypeError for any other type.
+    """
+    kept = {key: value for key, value in settings.items() if value is not None}
+    tables = {key: value for key, value in kept.items() if isinstance(value, Mapping)}
+    lines = toml_lines({key: value for key, value in kept.items() if key not in tables})
+    for key, table in tables.items():
+        lines += ["", f"[{toml_key(key)}]", *toml_lines(table)]
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def toml_lines(table: Mapping[str, Any]) -> list[str]:
+    kept = {key: value for key, value in table.items() if value is not None}
+    return [f"{toml_key(key)} = {toml_value(value)}" for key, value in kept.items()]
+
+
+def toml_key(key: str) -> str:
+    return key if BARE_KEY.fullmatch(key) else toml_value(key)
+
+
+def toml_value(value: Any) -> str:
+    """A value on one line; a mapping is an inline table."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)  # the shortest text that gives the same number back
+    if isinstance(value, str):
+        # JSON's escapes are TOML's, but for the delete character, which JSON leaves as it is.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(toml_lines(value)) + "}"
+    raise TypeError(f"TOML has no value for {type(value).__name__} {value!r}")
+
+
+def setting_text(key: str, value: Any) -> str:
+    """A setting in a label, as in network.widths=10."""
+    return f"{key}={value if isinstance(value, str) else toml_value(value)}"
+
+
+def place(settings: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key, making the tables on the way."""
+    *sections, name = key.split(".")
+    table = settings
+    for section in sections:
+        inner = table.get(section)
+        if inner is None:
+            inner = table[section] = {}
+        if not isinstance(inner, dict):
+            raise InputError(key, value, f"{section} is not a table and has no keys")
+        table = inner
+    table[name] = value
+
+
+def flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys for nested tables."""
+    flat = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            flat |= flattened(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def parse_override(override: str) -> tuple[str, Any]:
+    """Key and value of KEY=VALUE; a single word or path needs no quotation marks."""
+    key, equals, text = (part.strip() for part in override.partition("="))
+    if not equals or not DOTTED_KEY.fullmatch(key):
+        raise InputError("--set", override, "use KEY=VALUE, as in network.widths=100")
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError as problem:
+        if re.fullmatch(r"(\.{0,2}/|[A-Za-z])[\w./-]*", text):
+            return key, text
+        reason = one_line(str(problem))
+        raise InputError(f"--set {key}", text, f"is not a TOML value: {reason}") from None
+    if set(parsed) != {"value"}:
+        raise InputError(f"--set {key}", text, "give one TOML value")
+    return key, parsed["value"]
+
+
+def sweep_override(over: str) -> str:
+    """The override of a recipe, `sweep.KEY=[…]`, that `--over KEY=V1,V2,…` stands for."""
+    key, equals, text = (part.strip() for part in over.partition("="))
+    if not equals or not DOTTED_KEY.fullmatch(key):
+        raise InputError("--over", over, "use KEY=V1,V2, as in network.widths=10,100")
+    values = [value for item in split_values(text) for value in item_values(key, item)]
+    if not values:
+        raise InputError(f"--over {key}", text, "is empty; give at least one value")
+    return f"sweep.{key}={toml_value(values)}"
+
+
+def split_values(text: str) -> list[str]:
+    """Split at the commas outside of brackets and quotation marks."""
+    items, depth, quote = [""], 0, ""
+    for position, character in enumerate(text):
+        escaped = quote == '"' and text[position - 1] == "\\"
+        if quote:
+            quote = "" if character == quote and not escaped else quote
+        elif character in "\"'":
+            quote = character
+        elif character in "[{":
+            depth += 1
+        elif character in "]}":
+            depth -= 1
+        elif character == "," and depth == 0:
+            items.append("")
+            continue
+        items[-1] += character
+    return [item.strip() for item in items]
+
+
+def item_values(key: str, item: str) -> list[Any]:
+    """The value that one item stands for, or the values of its range."""
+    found = RANGE.fullmatch(item)
+    if found is None:
+        try:
+            return [parse_override(f"{key}={item}")[1]]
+        except InputError as problem:
+            raise InputError(f"--over {key}", item, problem.remedy) from None
+    start, stop, step = int(found[1]), int(found[2]), int(found[3] or 1)
+    if step == 0:
+        raise InputError(f"--over {key}", item, "the step of a range must not be 0")
+    values = range(start, stop, step)
+    if not 0 < len(values) <= LONGEST_RANGE:
+        raise InputError(
+            f"--over {key}",
+            item,
+            f"a range has from 1 to {LONGEST_RANGE} numbers; 0:3 stands for 0, 1, 2",
+        )
+    return list(values)

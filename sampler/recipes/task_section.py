@@ -1,0 +1,114 @@
+"""The sections [task] and [attention] of a recipe, and the table of tasks."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from sampler.attention.layers import forms_by_head, read_forms
+from sampler.errors import ABSENT, InputError
+from sampler.recipes.sections import Count, NotNegative, Section, Text
+from sampler.registry import Registry
+
+
+class AttentionSection(Section):
+    """The heads, layer by layer, of a task that leaves the choice; inverse_temperature is their β.
+
+    `form` is the attention variant, which makes the matrix of a head from its queries and keys,
+    softmax over keys by default: a table for all heads, or a list with a table, or a list of
+    tables, one per head, for each layer. Where logits are x_sᵀ W x_t, keys are x_s and queries
+    √D W x_t. `lag` is how far lag heads look back.
+    """
+
+    heads: Annotated[
+        tuple[Annotated[tuple[Text, ...], Field(min_length=1)], ...], Field(min_length=1)
+    ]
+    inverse_temperature: NotNegative = 10.0
+    lag: Count | None = None
+    form: Annotated[Any, BeforeValidator(read_forms)] = None
+
+    @model_validator(mode="after")
+    def forms_fit_the_heads(self) -> "AttentionSection":
+        if self.form is not None:
+            forms_by_head(self.form, tuple(map(len, self.heads)))
+        return self
+
+
+class DataSection(Section):
+    """Settings of data.
+
+    data_paths  keys that name a file or a folder, relative to the recipe
+    npz_paths   keys that name an .npz file, relative to the recipe, or else data known by name
+    """
+
+    data_paths: ClassVar[tuple[str, ...]] = ()
+    npz_paths: ClassVar[tuple[str, ...]] = ()
+
+    kind: str
+
+    @classmethod
+    def absolute(cls, key: str, value: Any, folder: Path) -> Any:
+        """The value of a key, absolute if it is a path; anything else as it is."""
+        if not isinstance(value, str) or not value:
+            return value
+        is_path = key in cls.data_paths or (key in cls.npz_paths and value.endswith(".npz"))
+        return str((folder / value).resolve()) if is_path else value
+
+
+class TaskSection(DataSection):
+    """Settings of a task, from which it makes its data.
+
+    head_kinds          the heads to choose from, where the task leaves the choice to the recipe
+    attention_defaults  what such a task sets in [attention], `heads` among it
+    network_defaults    what the task sets in [network]
+    """
+
+    head_kinds: ClassVar[tuple[str, ...]] = ()
+    attention_defaults: ClassVar[Mapping[str, Any]] = {}
+    network_defaults: ClassVar[Mapping[str, Any]] = {}
+
+    @classmethod
+    def section_for(cls, settings: Mapping[str, Any]) -> type["TaskSection"]:
+        """The class of these settings: this one, unless the kind has several sources of data."""
+        return cls
+
+    def make(self, attention: AttentionSection | None) -> Any:
+        """The `Task` of these settings; attention is None where the task has its own.
+
+        Raises InputError where the data cannot be used.
+        """
+        raise NotImplementedError
+
+
+# Kinds of tasks. Each file is imported when a recipe first asks for its kind.
+TASKS: Registry[type[TaskSection]] = Registry(
+    "task",
+    {
+        "markov_chain": "sampler.tasks.markov_chain:MarkovChainSection",
+        "arrays": "sampler.tasks.arrays:ArraysSection",
+        "one_shot": "sampler.tasks.one_shot:OneShotSection",
+        "digits": "sampler.tasks.digits:DigitsSection",
+        "time_series": "sampler.tasks.time_series:TimeSeriesSection",
+    },
+)
+
+
+def section_of(task: Any) -> type[TaskSection] | None:
+    """The class of the settings of a task; None if they have no kind that is known."""
+    if not isinstance(task, Mapping) or task.get("kind") not in tuple(TASKS):
+        return None
+    return TASKS[task["kind"]].section_for(task)
+
+
+def read_task_section(task: Any) -> Any:
+    """The section of a table of settings. Raises InputError for a kind that is unknown."""
+    if not isinstance(task, Mapping):
+        return task
+    section = section_of(task)
+    if section is not None:
+        return section.model_validate(task)
+    if "kind" not in task:
+        raise InputError("task.kind", ABSENT, 'name the kind of task, as in kind = "markov_chain"')
+    known = ", ".join(f"'{kind}'" for kind in TASKS)
+    raise InputError("task.kind", task["kind"], f"use {known}")
