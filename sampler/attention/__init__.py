@@ -1,6 +1,5 @@
-"""Attention matrices from inputs and frozen weights, [example, head, key, query].
+"""Attention matrices Ω [example, head, key, query] from inputs and frozen weights.
 
-variants  attention variants: softmax, masked, pooled, normalised and others
-layers    the variant of every head of a layer, as recipes choose it
-heads     matrices of heads given by bilinear forms or by queries and keys
+variants  attention variants: softmax, masked, pooled, normalised and others; their table
+heads     the variant of every head, as recipes choose it, and the matrices of a layer
 """

@@ -1,17 +1,12 @@
-"""Attention variants: which matrix a head makes of its queries and keys, and nothing else.
+"""Attention variants: the matrix that a head makes of its queries and keys.
 
 A variant is a frozen group of settings with a method `matrices`. It sees the queries and keys of
 the heads of one layer that share it, [example, head, token, key channel], and returns
-A [example, head, query, key], whose transpose Ω is what theory and samplers take. Variants are
-written with the operations that NumPy and JAX share: one text serves recipes, trainings and tests.
+Ω [example, head, key, query], as everything in this program has it: the weight of key s for query
+t is Ω_st. Its columns need not sum to 1, nor need its entries be positive. Variants are written
+with the operations that NumPy and JAX share: the same code serves recipes, trainings and tests.
 
-Source: arXiv 2406.13781; β and the scaling as reconstructed from its algebra.
-
-Source: arXiv 2406.13762, whose first iteration depends on keys alone and is taken as it is. Further
-iterations feed A V back into A; here the inner values are the clipped keys of the iteration before,
-which are frozen: a variant of this project.
-
-Source: arXiv 2406.13781; pooling as reconstructed from its algebra.
+To add one, write such a class and register it: VARIANTS.register("my_kind", MyVariant).
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -20,31 +15,33 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-# An array of NumPy or of JAX: forms use what both have.
+from sampler.registry import Registry
+
+# An array of NumPy or of JAX: variants use what both have.
 Array = Any
 Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 Whole = Annotated[int, Field(strict=True, ge=1)]
 
 
-class Form(BaseModel):
-    """Settings of a form. Columns of A need not sum to 1, nor need its entries be positive."""
+class AttentionVariant(BaseModel):
+    """Settings of a variant, each a field with its limits; `kind` is its name in recipes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-    # Why gradient descent cannot train queries and keys through this form; None where it can.
+    # Why gradient descent cannot train queries and keys through this variant; None where it can.
     untrainable: ClassVar[str | None] = None
 
     def refuse_tokens(self, tokens: int) -> None:
         """Raise ValueError if sequences of this length cannot be attended to."""
 
     def matrices(self, queries: Array, keys: Array) -> Array:
-        """A [example, head, query, key] of queries and keys [example, head, token, key channel]."""
+        """Ω [example, head, key, query] of queries and keys [example, head, token, key channel]."""
         raise NotImplementedError
 
     def factors(self, queries: Array, keys: Array) -> tuple[Array, Array | None]:
-        """(S, P) with A = S P, S [example, head, query, pooled] and P [pooled, key].
+        """(S, P) with Ω = Pᵀ S, S [example, head, pooled, query] and P [pooled, key].
 
-        P is None where keys are not pooled: then S is A. A V = S (P V) costs less than A V.
+        P is None where keys are not pooled: then S is Ω. Sᵀ (P V) costs less than Ωᵀ V.
         """
         return self.matrices(queries, keys), None
 
@@ -55,16 +52,16 @@ class Form(BaseModel):
 
 def logits(
     queries: Float[Array, "example head query size"], keys: Float[Array, "example head key size"]
-) -> Float[Array, "example head query key"]:
-    """q_i·k_j/√G."""
-    return queries @ transposed(keys) / queries.shape[-1] ** 0.5
+) -> Float[Array, "example head key query"]:
+    """k_s·q_t/√G."""
+    return transposed(queries @ transposed(keys) / queries.shape[-1] ** 0.5)
 
 
-def softmax(values: Float[Array, "*axes key"]) -> Float[Array, "*axes key"]:
-    """exp(l_j)/Σ_j exp(l_j), without the largest l_j, so that nothing overflows."""
+def softmax(values: Float[Array, "*axes key query"]) -> Float[Array, "*axes key query"]:
+    """exp(l_st)/Σ_s exp(l_st), without the largest of each column, so that nothing overflows."""
     xp = values.__array_namespace__()
-    weights = xp.exp(values - xp.max(values, axis=-1, keepdims=True))
-    return weights / xp.sum(weights, axis=-1, keepdims=True)
+    weights = xp.exp(values - xp.max(values, axis=-2, keepdims=True))
+    return weights / xp.sum(weights, axis=-2, keepdims=True)
 
 
 def transposed(matrices: Array) -> Array:
@@ -72,10 +69,10 @@ def transposed(matrices: Array) -> Array:
     return matrices.__array_namespace__().matrix_transpose(matrices)
 
 
-class Softmax(Form):
-    """A_ij = exp(q_i·k_j/√G)/Σ_{j'} exp(q_i·k_j'/√G) over the keys j' that query i may see.
+class Softmax(AttentionVariant):
+    """Ω_st = exp(k_s·q_t/√G)/Σ_s' exp(k_s'·q_t/√G) over the keys s' that query t may see.
 
-    mask    causal j ≤ i, window |i − j| ≤ w, one_sided_window 0 ≤ i − j ≤ w; none without it
+    mask    causal s ≤ t, window |t − s| ≤ w, one_sided_window 0 ≤ t − s ≤ w; none without it
     window  w of the windows, at least 1
     """
 
@@ -93,13 +90,13 @@ class Softmax(Form):
         return self
 
     def visible(self, tokens: int) -> np.ndarray:
-        """[query, key]: which keys each query sees; every query sees itself."""
+        """[key, query]: which keys each query sees; every query sees itself."""
         if self.mask == "none":
             return np.ones((tokens, tokens), dtype=bool)
         # Here, because recipes are read before JAX is there, which comes with the theory.
         from theory.studies.attention_kernel import Mask, mask_matrix
 
-        return mask_matrix(Mask(self.mask), tokens, self.window)
+        return mask_matrix(Mask(self.mask), tokens, self.window).T
 
     def matrices(self, queries: Array, keys: Array) -> Array:
         xp = queries.__array_namespace__()
@@ -109,12 +106,14 @@ class Softmax(Form):
         return softmax(values)
 
 
-class BatchNormalised(Form):
-    """A_i = softmax_j( ((q_i − βμ)/s)·((k_j − βμ)/s)/√G ), μ and s over the keys of a sequence.
+class BatchNormalised(AttentionVariant):
+    """Ω_st = softmax_s( ((k_s − βμ)/σ)·((q_t − βμ)/σ)/√G ), μ and σ over the keys of a sequence.
 
     beta     β, how much of the mean is taken off: 0 none, 1 all
-    scaling  whether channels are divided by s = √(variance + ε)
+    scaling  whether channels are divided by σ = √(variance + ε)
     epsilon  ε
+
+    Source: arXiv 2406.13781; β and the scaling as reconstructed from its algebra.
     """
 
     kind: Literal["batch_normalised"] = "batch_normalised"
@@ -127,7 +126,7 @@ class BatchNormalised(Form):
 
 
 def standardised(queries: Array, keys: Array, beta: float, scaling: bool, epsilon: float):
-    """(q − βμ)/s and (k − βμ)/s with mean μ and deviation s over the keys, channel by channel."""
+    """(q − βμ)/σ and (k − βμ)/σ with mean μ and deviation s over the keys, channel by channel."""
     xp = queries.__array_namespace__()
     mean = xp.mean(keys, axis=-2, keepdims=True)
     scale = 1.0
@@ -136,8 +135,8 @@ def standardised(queries: Array, keys: Array, beta: float, scaling: bool, epsilo
     return (queries - beta * mean) / scale, (keys - beta * mean) / scale
 
 
-class HardMaximum(Form):
-    """A_ij = 1 for the j with the largest q_i·k_j, shared equally among equals; 0 otherwise."""
+class HardMaximum(AttentionVariant):
+    """Ω_st = 1 for the s with the largest k_s·q_t, shared equally among equals; 0 otherwise."""
 
     kind: Literal["hard_maximum"] = "hard_maximum"
     untrainable: ClassVar[str | None] = (
@@ -147,14 +146,14 @@ class HardMaximum(Form):
     def matrices(self, queries: Array, keys: Array) -> Array:
         xp = queries.__array_namespace__()
         values = logits(queries, keys)
-        largest = xp.astype(values == xp.max(values, axis=-1, keepdims=True), values.dtype)
-        return largest / xp.sum(largest, axis=-1, keepdims=True)
+        largest = xp.astype(values == xp.max(values, axis=-2, keepdims=True), values.dtype)
+        return largest / xp.sum(largest, axis=-2, keepdims=True)
 
 
-class HeadNormalised(Form):
-    """A^h_ij = l^h_ij/√(Σ_h' (l^h'_ij)²/H + ε), the logits l = q·k/√G over their size over heads.
+class HeadNormalised(AttentionVariant):
+    """Ω^h_st = l^h_st/√(Σ_h' (l^h'_st)²/H + ε), the logits l = k·q/√G over their size over heads.
 
-    The heads are those of the layer that share this form; nothing sums to 1.
+    The heads are those of the layer that share this variant; nothing sums to 1.
     """
 
     kind: Literal["head_normalised"] = "head_normalised"
@@ -166,15 +165,15 @@ class HeadNormalised(Form):
         return values / xp.sqrt(xp.mean(values**2, axis=1, keepdims=True) + self.epsilon)
 
 
-class Linear(Form):
-    """A_ij = φ(q_i)·φ(k_j)/Σ_j' φ(q_i)·φ(k_j') with φ(x) = elu(x) + 1, channel by channel."""
+class Linear(AttentionVariant):
+    """Ω_st = φ(k_s)·φ(q_t)/Σ_s' φ(k_s')·φ(q_t) with φ(x) = elu(x) + 1, channel by channel."""
 
     kind: Literal["linear"] = "linear"
 
     def matrices(self, queries: Array, keys: Array) -> Array:
         xp = queries.__array_namespace__()
-        weights = positive_features(queries) @ transposed(positive_features(keys))
-        return weights / xp.sum(weights, axis=-1, keepdims=True)
+        weights = transposed(positive_features(queries) @ transposed(positive_features(keys)))
+        return weights / xp.sum(weights, axis=-2, keepdims=True)
 
 
 def positive_features(values: Array) -> Array:
@@ -185,11 +184,15 @@ def positive_features(values: Array) -> Array:
     return xp.maximum(values, zero) + xp.exp(xp.minimum(values, zero))
 
 
-class Robust(Form):
-    """A = softmax(K̃ K̃ᵀ/√G) with K̃ = K clipped to ±limit; queries are not used.
+class Robust(AttentionVariant):
+    """Ω = softmax(K̃ K̃ᵀ/√G) over keys, with K̃ = K clipped to ±limit; queries are not used.
 
     limit       λμ, in units of the keys
-    iterations  1, or more: K̃ ← A K̃ + (K − A K̃ clipped to ±limit), and A anew
+    iterations  1, or more: K̃ ← Ωᵀ K̃ + (K − Ωᵀ K̃ clipped to ±limit), and Ω anew
+
+    Source: arXiv 2406.13762, whose first iteration depends on keys alone and is taken as it is.
+    There further iterations use the values; here they use the clipped keys of the iteration
+    before, which are frozen.
     """
 
     kind: Literal["robust"] = "robust"
@@ -201,25 +204,25 @@ class Robust(Form):
         clipped = xp.clip(keys, -self.limit, self.limit)
         found = softmax(logits(clipped, clipped))
         for _ in range(self.iterations - 1):
-            smooth = found @ clipped
+            smooth = transposed(found) @ clipped
             clipped = smooth + xp.clip(keys - smooth, -self.limit, self.limit)
             found = softmax(logits(clipped, clipped))
         return found
 
 
-class Scaled(Form):
-    """A (1 − s A_sym) with A = softmax(Q Kᵀ/√G) and A_sym = softmax(K Kᵀ/√G).
+class Scaled(AttentionVariant):
+    """Ωᵀ = A (1 − s A_sym), the rows of A and A_sym being softmax(Q Kᵀ/√G) and softmax(K Kᵀ/√G).
 
-    share  s: 0 is softmax; rows sum to 1 − s
+    share  s: 0 is softmax; columns of Ω sum to 1 − s
     """
 
     kind: Literal["scaled"] = "scaled"
     share: Finite = 0.5
 
     def matrices(self, queries: Array, keys: Array) -> Array:
-        attention = softmax(logits(queries, keys))
-        symmetric = softmax(logits(keys, keys))
-        return attention - self.share * attention @ symmetric
+        attention = transposed(softmax(logits(queries, keys)))
+        symmetric = transposed(softmax(logits(keys, keys)))
+        return transposed(attention - self.share * attention @ symmetric)
 
 
 Pooling = Literal["average", "stride", "block"]
@@ -281,12 +284,14 @@ def pool(values: Any, pooling: Pooling, scale: int, grid: tuple[int, int] | None
     return xp.mean(split, axis=-2)
 
 
-class ScaledHeads(Form):
-    """A = softmax(Q (P K)ᵀ/√G) P with a pooling P: stochastic, of rank at most T/scale.
+class ScaledHeads(AttentionVariant):
+    """Ω = Pᵀ softmax(P K Qᵀ/√G) with a pooling P: columns sum to 1, the rank is at most T/scale.
 
     scale    how many tokens become one, or the side of a block of patches
     pooling  average of neighbours, stride (every scale-th token), or block of the patch `grid`
     beta     where it is given, queries and pooled keys are standardised as in Attention-BN (BN+SH)
+
+    Source: arXiv 2406.13781; pooling as reconstructed from its algebra.
     """
 
     kind: Literal["scaled_heads"] = "scaled_heads"
@@ -308,7 +313,7 @@ class ScaledHeads(Form):
 
     def matrices(self, queries: Array, keys: Array) -> Array:
         weights, pooling = self.factors(queries, keys)
-        return weights if pooling is None else weights @ pooling
+        return weights if pooling is None else transposed(transposed(weights) @ pooling)
 
     def factors(self, queries: Array, keys: Array) -> tuple[Array, Array | None]:
         xp = queries.__array_namespace__()
@@ -324,3 +329,19 @@ class ScaledHeads(Form):
         if self.scale == 1:
             return values
         return pool(values, self.pooling, self.scale, self.grid)
+
+
+# Kinds of `attention.form` in recipes.
+VARIANTS: Registry[type[AttentionVariant]] = Registry(
+    "attention variant",
+    {
+        "softmax": Softmax,
+        "hard_maximum": HardMaximum,
+        "linear": Linear,
+        "batch_normalised": BatchNormalised,
+        "scaled_heads": ScaledHeads,
+        "robust": Robust,
+        "scaled": Scaled,
+        "head_normalised": HeadNormalised,
+    },
+)

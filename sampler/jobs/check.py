@@ -2,7 +2,7 @@
 
 from math import prod
 
-from sampler.attention.variants import Form
+from sampler.attention.variants import AttentionVariant
 from sampler.images.sources import CharacterSplits
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import paired
@@ -251,7 +251,7 @@ def describe_training(recipe: TrainingRecipe, splits: CharacterSplits) -> str:
     sizes = [
         *drawings,
         ("heads per layer", ", ".join(map(str, shape.heads))),
-        ("attention", forms_text(recipe.forms)),
+        ("attention", variants_text(recipe.variants)),
         ("widths N_1 … N_L, N_a", ", ".join(map(str, shape.widths))),
         ("key channels G, input channels D", f"{shape.key_size}, {shape.channels}"),
         ("parameters", f"{shape.parameter_count:,}"),
@@ -281,11 +281,11 @@ def describe_training(recipe: TrainingRecipe, splits: CharacterSplits) -> str:
     )
 
 
-def forms_text(forms: tuple[tuple[Form, ...], ...]) -> str:
+def variants_text(variants: tuple[tuple[AttentionVariant, ...], ...]) -> str:
     """The kinds of a layer's heads, or of all of them where they are the same; scales with them."""
     layers = [
-        ", ".join(f"{form.kind} {getattr(form, 'scale', '')}".rstrip() for form in of_layer)
-        for of_layer in (dict.fromkeys(of_layer) for of_layer in forms)
+        ", ".join(f"{one.kind} {getattr(one, 'scale', '')}".rstrip() for one in of_layer)
+        for of_layer in (dict.fromkeys(of_layer) for of_layer in variants)
     ]
     return "; ".join(layers if len(set(layers)) > 1 else layers[:1])
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sampler.attention.layers import forms_by_head, read_forms
+from sampler.attention.heads import read_variants, variants_by_head
 from sampler.errors import ABSENT, InputError
 from sampler.recipes.sections import Count, NotNegative, Section, Text
 from sampler.registry import Registry
@@ -26,12 +26,12 @@ class AttentionSection(Section):
     ]
     inverse_temperature: NotNegative = 10.0
     lag: Count | None = None
-    form: Annotated[Any, BeforeValidator(read_forms)] = None
+    form: Annotated[Any, BeforeValidator(read_variants)] = None
 
     @model_validator(mode="after")
-    def forms_fit_the_heads(self) -> "AttentionSection":
+    def variants_fit_the_heads(self) -> "AttentionSection":
         if self.form is not None:
-            forms_by_head(self.form, tuple(map(len, self.heads)))
+            variants_by_head(self.form, tuple(map(len, self.heads)))
         return self
 
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
-from sampler.attention.layers import forms_by_head, read_forms
-from sampler.attention.variants import Form, Softmax
+from sampler.attention.heads import read_variants, variants_by_head
+from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.errors import ABSENT, InputError
 from sampler.recipes.recipe import NamedRecipe, Recipe, load_recipe, resolve_data_path
 from sampler.recipes.sections import (
@@ -85,17 +85,17 @@ class TrainingSection(Section):
     """Network, loss and steps.
 
     `heads` lists the heads of each layer, `widths` is one width or [N_1, …, N_L, N_a], `key_size`
-    the channels of a key. `form` says what the attention of a head makes of queries and keys,
-    softmax by default: a table for all heads, or a list with a table, or a list of tables, one per
-    head, for each layer. `weight_decay` is decoupled with "adamw" and part of the gradient with
-    "adam". The network is judged on `validation_examples` episodes every `validation_every` steps,
-    and the best one is kept; `evaluation_examples` other ones of each split judge what was kept.
+    the channels of a key. `form` is the attention variant, softmax by default: a table for all
+    heads, or a list with a table, or a list of tables, one per head, for each layer. `weight_decay`
+    is decoupled with "adamw" and part of the gradient with "adam". The network is judged on
+    `validation_examples` episodes every `validation_every` steps, and the best one is kept;
+    `evaluation_examples` other ones of each split judge what was kept.
     """
 
     heads: Annotated[tuple[Count, ...], Field(min_length=1)] = (4, 4)
     widths: Annotated[int | tuple[int, ...], BeforeValidator(count_or_counts)] = 64
     key_size: Count = 32
-    form: Annotated[Any, BeforeValidator(read_forms)] = None
+    form: Annotated[Any, BeforeValidator(read_variants)] = None
     steps: Count = 30_000
     batch: Count = 128
     optimiser: Literal["adamw", "adam"] = "adamw"
@@ -115,14 +115,14 @@ class TrainingSection(Section):
         return expanded("training.widths", self.widths, layers + 1, "[N_1, …, N_L, N_a]", layers)
 
     @property
-    def forms(self) -> tuple[tuple[Form, ...], ...]:
-        """The form of every head, layer by layer; plain softmax where none is named."""
-        return forms_by_head(Softmax() if self.form is None else self.form, self.heads)
+    def variants(self) -> tuple[tuple[AttentionVariant, ...], ...]:
+        """The variant of every head, layer by layer; plain softmax where none is named."""
+        return variants_by_head(Softmax() if self.form is None else self.form, self.heads)
 
     @model_validator(mode="after")
-    def forms_fit_the_heads(self) -> "TrainingSection":
+    def variants_fit_the_heads(self) -> "TrainingSection":
         try:
-            _ = self.forms
+            _ = self.variants
         except ValueError as problem:
             raise ValueError(f"form {problem}") from None
         return self
@@ -145,9 +145,9 @@ class TrainingRecipe(NamedRecipe):
         return {"training": "float32"}
 
     @property
-    def forms(self) -> tuple[tuple[Form, ...], ...]:
-        """The form of attention of every head, layer by layer."""
-        return self.training.forms
+    def variants(self) -> tuple[tuple[AttentionVariant, ...], ...]:
+        """The attention variant of every head, layer by layer."""
+        return self.training.variants
 
     @property
     def channels(self) -> int:
@@ -181,24 +181,24 @@ def make_training_recipe(settings: dict[str, Any]) -> TrainingRecipe:
     except ValidationError as problem:
         raise recipe_error(problem, settings, known_training_keys()) from None
     _ = recipe.training.layer_widths  # refused here if they do not fit the layers
-    refuse_unfit_forms(recipe.training)
+    refuse_unfit_variants(recipe.training)
     return recipe
 
 
-def refuse_unfit_forms(settings: TrainingSection) -> None:
-    """Raise InputError if a form cannot be trained, or not on the tokens of an episode."""
-    for layer, of_layer in enumerate(settings.forms, start=1):
-        for head, form in enumerate(of_layer, start=1):
-            remedy = form.untrainable
+def refuse_unfit_variants(settings: TrainingSection) -> None:
+    """Raise InputError if a variant cannot be trained, or not on the tokens of an episode."""
+    for layer, of_layer in enumerate(settings.variants, start=1):
+        for head, variant in enumerate(of_layer):
+            remedy = variant.untrainable
             if remedy is not None:
-                remedy = f"{remedy}; use a form that can be differentiated"
+                remedy = f"{remedy}; use a variant that can be differentiated"
             try:
-                form.refuse_tokens(TOKENS)
+                variant.refuse_tokens(TOKENS)
             except ValueError as problem:
                 remedy = f"{problem} (tokens of an episode: {IMAGES} images of {GRID} × {GRID})"
             if remedy is not None:
                 raise InputError(
-                    "training.form", form.kind, f"layer {layer}, head {head}: {remedy}"
+                    "training.form", variant.kind, f"layer {layer}, head {head}: {remedy}"
                 )
 
 

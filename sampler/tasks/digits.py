@@ -2,7 +2,7 @@
 
 The channels are the pixels of the image, of which a token holds those of its own patch and zeros
 elsewhere, then one-hot positions of the patches, row by row: D in all, and as many key channels, so
-that heads of all kinds go through any form.
+that every attention variant fits.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, field_validator
 
-from sampler.attention.heads import factored_form
+from sampler.attention.heads import factored_attention
 from sampler.errors import InputError
 from sampler.numerics import stream
 from sampler.recipes.sections import Seed, ValidationCount
@@ -19,11 +19,11 @@ from sampler.recipes.task_section import AttentionSection, TaskSection
 from sampler.tasks.task import (
     Split,
     Task,
-    chosen_forms,
+    chosen_variants,
     draw_layers,
     name_heads,
     name_paths,
-    refuse_unfit_forms,
+    refuse_unfit_variants,
 )
 
 # Of scikit-learn's handwritten digits.
@@ -134,7 +134,7 @@ def make_digits(settings: DigitsSection, attention: AttentionSection) -> Task:
             f"{max(0, len(images) - wanted + settings.examples_test)}",
         )
     tokens = (SIDE // settings.patch) ** 2
-    refuse_unfit_forms(attention, tokens)
+    refuse_unfit_variants(attention, tokens)
     weights = draw_heads(settings, attention)
     order = stream(settings.seed, SPLIT_STREAM).permutation(len(images))
     chosen = np.split(order[:wanted], np.cumsum(list(sizes.values()))[:-1])
@@ -142,8 +142,8 @@ def make_digits(settings: DigitsSection, attention: AttentionSection) -> Task:
     def split_of(drawings: np.ndarray) -> Split:
         inputs = patches_with_positions(images[drawings], settings.patch)
         matrices = tuple(
-            factored_form(inputs, *of_layer, forms)
-            for of_layer, forms in zip(weights, chosen_forms(attention), strict=True)
+            factored_attention(inputs, *of_layer, variants)
+            for of_layer, variants in zip(weights, chosen_variants(attention), strict=True)
         )
         return Split(inputs, one_hot(digits[drawings], settings.classes), matrices)
 

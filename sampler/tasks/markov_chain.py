@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from sampler.attention.heads import bilinear_attention, bilinear_form
+from sampler.attention.heads import bilinear_attention
 from sampler.numerics import stream
 from sampler.recipes.sections import (
     Count,
@@ -24,10 +24,10 @@ from sampler.recipes.task_section import AttentionSection, TaskSection
 from sampler.tasks.task import (
     Split,
     Task,
-    chosen_forms,
+    chosen_variants,
     name_heads,
     name_paths,
-    refuse_unfit_forms,
+    refuse_unfit_variants,
     with_positions,
 )
 
@@ -136,7 +136,7 @@ def make_markov_chain(settings: MarkovChainSection, attention: AttentionSection)
     beginning-of-sequence token (BOS), whose features are 0.
     """
     weights = draw_heads(settings, attention)
-    refuse_unfit_forms(attention, settings.tokens + 1)
+    refuse_unfit_variants(attention, settings.tokens + 1)
 
     def draw(examples: int, key: int) -> Split:
         return draw_split(settings, examples, key, weights, attention)
@@ -194,8 +194,8 @@ def attend(
     if attention.form is None:
         return tuple(bilinear_attention(inputs, weights) for weights in logit_weights)
     return tuple(
-        bilinear_form(inputs, weights, of_layer)
-        for weights, of_layer in zip(logit_weights, chosen_forms(attention), strict=True)
+        bilinear_attention(inputs, weights, of_layer)
+        for weights, of_layer in zip(logit_weights, chosen_variants(attention), strict=True)
     )
 
 

@@ -161,5 +161,5 @@ def make_split(model: TrainedModel, drawings: Drawings, episodes: Episodes) -> S
     embedding = model.embedding.astype(np.float64)
     places = places.reshape(episodes.drawings.shape)
     inputs = episode_inputs(patches, places, episodes.labels, embedding)
-    attention = frozen_attention(model.parameters, inputs, model.recipe.forms)
+    attention = frozen_attention(model.parameters, inputs, model.recipe.variants)
     return Split(inputs, episodes.targets[:, None], attention)

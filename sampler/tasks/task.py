@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sampler.attention.layers import forms_by_head
-from sampler.attention.variants import Form, Softmax
+from sampler.attention.heads import variants_by_head
+from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.errors import InputError
 from sampler.numerics import stream
 from sampler.recipes.sections import paired
@@ -299,9 +299,9 @@ def spread(values: list[float]) -> tuple[float, float]:
     return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
-def chosen_forms(attention: AttentionSection) -> tuple[tuple[Form, ...], ...]:
-    """The form of every head, layer by layer; softmax where the recipe names none."""
-    return forms_by_head(attention.form or Softmax(), tuple(map(len, attention.heads)))
+def chosen_variants(attention: AttentionSection) -> tuple[tuple[AttentionVariant, ...], ...]:
+    """The variant of every head, layer by layer; softmax where the recipe names none."""
+    return variants_by_head(attention.form or Softmax(), tuple(map(len, attention.heads)))
 
 
 def draw_layers(
@@ -324,14 +324,14 @@ def draw_layers(
     return tuple(layers)
 
 
-def refuse_unfit_forms(attention: AttentionSection, tokens: int) -> None:
-    """Raise InputError if a form cannot take sequences of this length."""
-    for of_layer in chosen_forms(attention):
-        for form in of_layer:
+def refuse_unfit_variants(attention: AttentionSection, tokens: int) -> None:
+    """Raise InputError if a variant cannot take sequences of this length."""
+    for of_layer in chosen_variants(attention):
+        for variant in of_layer:
             try:
-                form.refuse_tokens(tokens)
+                variant.refuse_tokens(tokens)
             except ValueError as problem:
-                raise InputError("attention.form", form.model_dump(), str(problem)) from None
+                raise InputError("attention.form", variant.model_dump(), str(problem)) from None
 
 
 def name_heads(attention: AttentionSection) -> tuple[tuple[str, ...], ...]:

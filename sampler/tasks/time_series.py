@@ -1,7 +1,7 @@
 """Labelled time series, made or read.
 
 The channels are C features, then one-hot positions with the beginning-of-sequence token (BOS) at
-position 0: D in all, and as many key channels, so that heads of all kinds go through any form.
+position 0: D in all, and as many key channels, so that every attention variant fits.
 
     x^c_t = z_t + noise,  x^{c+C/2}_t = z_{t∓lag} + noise,  z_t = √2 cos(phase of t)
 
@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, field_validator
 
-from sampler.attention.heads import factored_form
+from sampler.attention.heads import factored_attention
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.numerics import stream
 from sampler.recipes.sections import Count, NotNegative, Seed, Several, Text, ValidationCount
@@ -28,11 +28,11 @@ from sampler.tasks.series_files import SeriesFile, read_arff, read_ts
 from sampler.tasks.task import (
     Split,
     Task,
-    chosen_forms,
+    chosen_variants,
     draw_layers,
     name_heads,
     name_paths,
-    refuse_unfit_forms,
+    refuse_unfit_variants,
     with_positions,
 )
 
@@ -143,7 +143,7 @@ def query_and_key_weights(
         logit_weights = np.zeros((channels, channels))
     else:
         raise ValueError(f"head kind {kind!r}: use one of {', '.join(HEAD_KINDS)}")
-    # Keys are the inputs themselves, as in `bilinear_form`.
+    # Keys are the inputs themselves, as in `bilinear_attention`.
     return inverse_temperature * np.sqrt(channels) * logit_weights, np.eye(channels)
 
 
@@ -196,14 +196,14 @@ def series_task(
     lag = DEFAULT_LAG if attention.lag is None else attention.lag
     if lag >= tokens and any("lag" in kinds for kinds in attention.heads):
         raise InputError("attention.lag", lag, f"must be below the {tokens} tokens of a series")
-    refuse_unfit_forms(attention, tokens + 1)
+    refuse_unfit_variants(attention, tokens + 1)
     weights = draw_heads(channels, tokens + 1, lag, attention, head_seed)
 
     def attended(series: LabelledSeries) -> Split:
         inputs = with_positions(series.values)
         matrices = tuple(
-            factored_form(inputs, *of_layer, forms)
-            for of_layer, forms in zip(weights, chosen_forms(attention), strict=True)
+            factored_attention(inputs, *of_layer, variants)
+            for of_layer, variants in zip(weights, chosen_variants(attention), strict=True)
         )
         return Split(inputs, series.labels[:, None], matrices)
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float32
 
-from sampler.attention.variants import Form
+from sampler.attention.variants import AttentionVariant
 from sampler.errors import InputError
 from sampler.images.drawings import Drawings
 from sampler.images.episodes import (
@@ -81,17 +81,17 @@ def part(episodes: Episodes, start: int, end: int) -> Episodes:
 EXAMPLES_AT_ONCE = 500
 
 
-@partial(jax.jit, static_argnames="forms")
-def _predict(parameters, patches, positions, embedding, drawings, labels, forms):
+@partial(jax.jit, static_argnames="variants")
+def _predict(parameters, patches, positions, embedding, drawings, labels, variants):
     inputs = gather_inputs(patches, positions, embedding, drawings, labels)
-    return predict(parameters, inputs, forms)
+    return predict(parameters, inputs, variants)
 
 
 def predict_episodes(
     parameters: Mapping[str, Any],
     table: PatchTable,
     episodes: Episodes,
-    forms: tuple[tuple[Form, ...], ...] = (),
+    variants: tuple[tuple[AttentionVariant, ...], ...] = (),
 ) -> Float[np.ndarray, " example"]:
     """f of every episode, a few hundred at a time to bound memory."""
     pieces = []
@@ -99,7 +99,7 @@ def predict_episodes(
         some = part(episodes, start, start + EXAMPLES_AT_ONCE)
         places = (jnp.asarray(some.drawings), jnp.asarray(some.labels))
         received = _predict(
-            dict(parameters), table.patches, table.positions, table.embedding, *places, forms
+            dict(parameters), table.patches, table.positions, table.embedding, *places, variants
         )
         pieces.append(np.asarray(received, dtype=np.float64))
     return np.concatenate(pieces)
@@ -130,7 +130,7 @@ def training_summary(model: TrainedModel, splits: CharacterSplits) -> dict:
     return {
         "step": model.step,
         "parameters": model.shape.parameter_count,
-        "form": [[form.kind for form in of_layer] for of_layer in model.recipe.forms],
+        "form": [[variant.kind for variant in of_layer] for of_layer in model.recipe.variants],
         "splits": judged | one_shot_runs(model, splits),
     }
 
@@ -138,7 +138,7 @@ def training_summary(model: TrainedModel, splits: CharacterSplits) -> dict:
 def judge(model: TrainedModel, drawings: Drawings, episodes: Episodes) -> dict:
     """Accuracy of the network and of the nearest neighbour on the same episodes."""
     table = patch_table(drawings, model.embedding, model.recipe.task.channels)
-    predictions = predict_episodes(model.parameters, table, episodes, model.recipe.forms)
+    predictions = predict_episodes(model.parameters, table, episodes, model.recipe.variants)
     return {
         "characters": drawings.characters,
         "episodes": episodes.examples,

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sampler.attention.heads import softmax_attention
-from sampler.attention.layers import layer_matrices
-from sampler.attention.variants import Form, Softmax
+from sampler.attention.heads import layer_matrices, softmax_attention
+from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.transformer.model_file import Parameters, TransformerShape
 
 # Examples at a time, where queries and keys of all heads are needed at once.
@@ -60,11 +59,13 @@ class FrozenNetwork:
 
 
 def frozen_attention(
-    parameters: Parameters, inputs: np.ndarray, forms: Sequence[tuple[Form, ...]] = ()
+    parameters: Parameters,
+    inputs: np.ndarray,
+    variants: Sequence[tuple[AttentionVariant, ...]] = (),
 ) -> tuple[np.ndarray, ...]:
     """Ω of every layer, [example, head, key, query], float64, from inputs x_0 and W_Q, W_K.
 
-    `forms` has the form of every trained head, layer by layer; without it all are softmax. Heads
+    `variants` has that of every trained head, layer by layer; without it all are softmax. Heads
     of W_Q and W_K beyond those are extra ones: each attends as it would in the place of a trained
     head, in turn, and no trained head sees it.
     """
@@ -75,15 +76,18 @@ def frozen_attention(
             *(parameters[f"W_{kind}_{layer}"].astype(np.float64) for kind in "QK"),
             of_layer,
         )
-        for layer, of_layer in zip(range(1, layers + 1), forms or ((),) * layers, strict=True)
+        for layer, of_layer in zip(range(1, layers + 1), variants or ((),) * layers, strict=True)
     )
 
 
 def layer_attention(
-    inputs: np.ndarray, query_weights: np.ndarray, key_weights: np.ndarray, forms: tuple[Form, ...]
+    inputs: np.ndarray,
+    query_weights: np.ndarray,
+    key_weights: np.ndarray,
+    variants: tuple[AttentionVariant, ...],
 ) -> np.ndarray:
     """Ω of one layer, the heads of all examples a few hundred at a time to bound memory."""
-    if all(form == Softmax() for form in forms):
+    if all(variant == Softmax() for variant in variants):
         return softmax_attention(inputs, query_weights, key_weights)
     heads, tokens = len(query_weights), inputs.shape[1]
     matrices = np.empty((len(inputs), heads, tokens, tokens))
@@ -93,20 +97,14 @@ def layer_attention(
             np.einsum("hgi,xti->xhtg", weights, inputs[part], optimize=True)
             for weights in (query_weights, key_weights)
         )
-        matrices[part, : len(forms)] = in_columns(
-            layer_matrices(forms, queries[:, : len(forms)], keys[:, : len(forms)])
-        )
-        for extra in range(len(forms), heads):
-            place = extra % len(forms)
-            chosen = [*range(place), extra, *range(place + 1, len(forms))]
-            found = layer_matrices(forms, queries[:, chosen], keys[:, chosen])
-            matrices[part, extra] = in_columns(found[:, place])
+        trained = len(variants)
+        matrices[part, :trained] = layer_matrices(variants, queries[:, :trained], keys[:, :trained])
+        for extra in range(trained, heads):
+            place = extra % trained
+            chosen = [*range(place), extra, *range(place + 1, trained)]
+            found = layer_matrices(variants, queries[:, chosen], keys[:, chosen])
+            matrices[part, extra] = found[:, place]
     return matrices
-
-
-def in_columns(matrices: np.ndarray) -> np.ndarray:
-    """A [query, key] as Ω [key, query]."""
-    return np.swapaxes(matrices, -1, -2)
 
 
 def theory_weights(parameters: Parameters, shape: TransformerShape) -> dict[str, np.ndarray]:

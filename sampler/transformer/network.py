@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from sampler.attention.layers import HeadGroup, by_head, head_groups
-from sampler.attention.variants import Form, Softmax
+from sampler.attention.heads import HeadGroup, by_head, head_groups
+from sampler.attention.variants import AttentionVariant, Softmax, transposed
 
 
 @jax.custom_vjp
@@ -46,7 +46,7 @@ class SoftmaxAttention:
     def carried(
         self, rows: Float[Array, "example row query"]
     ) -> Float[Array, "example _row_of_head key"]:
-        """Rows times A of every head; heads vary fastest."""
+        """Rows times Ωᵀ of every head; heads vary fastest."""
         examples, queries, _, keys = self.weights.shape
         carried = rows @ self.weights.reshape(examples, queries, -1)
         return carried.reshape(examples, -1, keys)
@@ -54,35 +54,35 @@ class SoftmaxAttention:
     def attended(
         self, hidden: Float[Array, "example token below"]
     ) -> Float[Array, "example _token_of_head below"]:
-        """A of every head times the tokens; heads vary fastest."""
+        """Ωᵀ of every head times the tokens; heads vary fastest."""
         examples, tokens, heads, _ = self.weights.shape
         return self.weights.reshape(examples, tokens * heads, tokens) @ hidden
 
 
 @dataclass(frozen=True)
-class FormedAttention:
-    """Heads of any form. Where keys are pooled, A = S P is never multiplied out."""
+class VariantAttention:
+    """Heads of any variant. Where keys are pooled, Ω = Pᵀ S is never multiplied out."""
 
     groups: tuple[HeadGroup, ...]
 
     def mean_over_queries(self) -> Float[Array, "example head key"]:
         return by_head(
-            self.groups, [group.unpooled(group.weights.mean(axis=2)) for group in self.groups]
+            self.groups, [group.unpooled(group.weights.mean(axis=-1)) for group in self.groups]
         )
 
     def carried(
         self, rows: Float[Array, "example row query"]
     ) -> Float[Array, "example _row_of_head key"]:
-        """Rows times A of every head; heads vary fastest."""
-        found = [group.unpooled(rows[:, None] @ group.weights) for group in self.groups]
+        """Rows times Ωᵀ of every head; heads vary fastest."""
+        found = [group.unpooled(rows[:, None] @ transposed(group.weights)) for group in self.groups]
         return self._beside(found)
 
     def attended(
         self, hidden: Float[Array, "example token below"]
     ) -> Float[Array, "example _token_of_head below"]:
-        """A of every head times the tokens; heads vary fastest."""
+        """Ωᵀ of every head times the tokens; heads vary fastest."""
         tokens = hidden[:, None]
-        found = [group.weights @ group.form.pooled(tokens) for group in self.groups]
+        found = [transposed(group.weights) @ group.variant.pooled(tokens) for group in self.groups]
         return self._beside(found)
 
     def _beside(self, found: list[Float[Array, "example _head row last"]]) -> Array:
@@ -90,20 +90,20 @@ class FormedAttention:
         return rows.reshape(len(rows), -1, rows.shape[-1])
 
 
-LayerAttention = SoftmaxAttention | FormedAttention
+LayerAttention = SoftmaxAttention | VariantAttention
 
 
 def attend(
     inputs: Float[Array, "example token channel"],
     query_weights: Float[Array, "head key_channel channel"],
     key_weights: Float[Array, "head key_channel channel"],
-    forms: tuple[Form, ...] = (),
+    variants: tuple[AttentionVariant, ...] = (),
 ) -> LayerAttention:
-    """The attention of a layer with one form for each head, all softmax without them."""
-    if all(form == Softmax() for form in forms):
+    """The attention of a layer with one variant for each head, all softmax without them."""
+    if all(variant == Softmax() for variant in variants):
         return SoftmaxAttention(softmax_weights(inputs, query_weights, key_weights))
     queries, keys = (project(inputs, weights) for weights in (query_weights, key_weights))
-    return FormedAttention(head_groups(forms, queries, keys))
+    return VariantAttention(head_groups(variants, queries, keys))
 
 
 def project(
@@ -148,13 +148,13 @@ Parameters = Mapping[str, Array]
 def predict(
     parameters: Parameters,
     inputs: Float[Array, "example token channel"],
-    forms: tuple[tuple[Form, ...], ...] = (),
+    variants: tuple[tuple[AttentionVariant, ...], ...] = (),
 ) -> Float[Array, " example"]:
     """f(x_0) of every example: linear attention layers, mean over tokens, linear readout.
 
         z^1 = W_in x_0,   z^{l+1} = Σ_h W_V^{l,h} z^l Ω^{l,h} / √H_l,   f = readout · mean_t z^{L+1}
 
-    `forms` has the form of attention of every head, layer by layer; without it all are softmax.
+    `variants` has that of every head, layer by layer; without it all are softmax.
 
     The mean over tokens goes first, down through the attention of the upper layers; their values
     then meet one row per path instead of one per token and head.
@@ -163,7 +163,7 @@ def predict(
     values = [parameters[f"W_V_{layer}"] for layer in range(1, layers + 1)]
     attention = [
         attend(inputs, parameters[f"W_Q_{layer}"], parameters[f"W_K_{layer}"], of_layer)
-        for layer, of_layer in zip(range(1, layers + 1), forms or ((),) * layers, strict=True)
+        for layer, of_layer in zip(range(1, layers + 1), variants or ((),) * layers, strict=True)
     ]
     lower = token_layers(tuple(len(of_layer) for of_layer in values), inputs.shape[1])
     pooled = pool_tokens(attention[lower:])
@@ -220,7 +220,7 @@ def squared_error(
     parameters: Parameters,
     inputs: Float[Array, "example token channel"],
     targets: Float[Array, " example"],
-    forms: tuple[tuple[Form, ...], ...] = (),
+    variants: tuple[tuple[AttentionVariant, ...], ...] = (),
 ) -> Float[Array, ""]:
     """Mean over examples of (f − y)²."""
-    return jnp.mean((predict(parameters, inputs, forms) - targets) ** 2)
+    return jnp.mean((predict(parameters, inputs, variants) - targets) ** 2)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from sampler.attention.variants import Form
+from sampler.attention.variants import AttentionVariant
 from sampler.errors import InputError
 from sampler.images.episodes import Episodes, draw_episodes
 from sampler.images.sources import CharacterSplits
@@ -111,7 +111,7 @@ def train(
     choice = draw_episodes(
         splits.validation, settings.validation_examples, stream(settings.seed, CHOICE)
     )
-    advance = make_step(make_optimiser(settings), table, recipe.forms)
+    advance = make_step(make_optimiser(settings), table, recipe.variants)
     block, episodes = -1, None
     while state.step < settings.steps:
         if state.step // BLOCK != block:
@@ -121,7 +121,7 @@ def train(
         state = take_steps(advance, state, episodes, end, settings.batch)
         refuse_divergence(state, settings.learning_rate)
         if end % settings.validation_every == 0 or end == settings.steps:
-            state = validated(state, validation, choice, recipe.forms)
+            state = validated(state, validation, choice, recipe.variants)
         on_chunk(state)
     return state
 
@@ -135,14 +135,14 @@ def next_stop(step: int, validation_every: int, steps: int) -> int:
 def make_step(
     optimiser: optax.GradientTransformation,
     table: PatchTable,
-    forms: tuple[tuple[Form, ...], ...] = (),
+    variants: tuple[tuple[AttentionVariant, ...], ...] = (),
 ) -> Callable:
     """One step, compiled: from parameters and state of the optimiser to the next, and the loss."""
 
     @jax.jit
     def step(parameters, state, patches, positions, embedding, drawings, labels, targets):
         inputs = gather_inputs(patches, positions, embedding, drawings, labels)
-        loss, gradient = jax.value_and_grad(squared_error)(parameters, inputs, targets, forms)
+        loss, gradient = jax.value_and_grad(squared_error)(parameters, inputs, targets, variants)
         change, state = optimiser.update(gradient, state, parameters)
         return optax.apply_updates(parameters, change), state, loss
 
@@ -193,10 +193,10 @@ def validated(
     state: TrainingState,
     table: PatchTable,
     episodes: Episodes,
-    forms: tuple[tuple[Form, ...], ...] = (),
+    variants: tuple[tuple[AttentionVariant, ...], ...] = (),
 ) -> TrainingState:
     """The state with one more point of the curve, and with its parameters if they are the best."""
-    predictions = predict_episodes(state.parameters, table, episodes, forms)
+    predictions = predict_episodes(state.parameters, table, episodes, variants)
     point = {
         "step": state.step,
         "training_loss": float(np.mean(state.losses)),

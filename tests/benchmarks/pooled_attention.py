@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sampler.attention.layers import by_head, head_groups, layer_matrices
-from sampler.attention.variants import Form, ScaledHeads, Softmax
+from sampler.attention.heads import by_head, head_groups, layer_matrices
+from sampler.attention.variants import AttentionVariant, ScaledHeads, Softmax
 
 HEADS, SIZE = 4, 32
 # Examples by tokens: about as many rows of queries in each.
@@ -31,7 +31,7 @@ class Variant:
     whole: bool = False
 
     @property
-    def forms(self) -> tuple[Form, ...]:
+    def of_heads(self) -> tuple[AttentionVariant, ...]:
         return tuple(
             ScaledHeads(scale=scale) if max(self.scales) > 1 else Softmax() for scale in self.scales
         )
@@ -47,14 +47,14 @@ VARIANTS = (
 
 
 def attended(variant: Variant, queries, keys, values):
-    """A V [example, head, query, channel]."""
+    """Ωᵀ V [example, head, query, channel]."""
     if variant.whole:
-        return layer_matrices(variant.forms, queries, keys) @ values
-    groups = head_groups(variant.forms, queries, keys)
+        return layer_matrices(variant.of_heads, queries, keys).swapaxes(2, 3) @ values
+    groups = head_groups(variant.of_heads, queries, keys)
     found = []
     for group in groups:
         of_group = jnp.concat([values[:, head : head + 1] for head in group.heads], axis=1)
-        found.append(group.weights @ group.form.pooled(of_group))
+        found.append(group.weights.swapaxes(2, 3) @ group.variant.pooled(of_group))
     return by_head(groups, found)
 
 

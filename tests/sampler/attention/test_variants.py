@@ -1,4 +1,4 @@
-"""The contract of every form of attention, and each against loops written from its definition."""
+"""The contract of every attention variant, and each against loops written from its definition."""
 
 import math
 from collections.abc import Callable
@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from sampler.attention.heads import softmax_attention
-from sampler.attention.layers import layer_matrices
+from sampler.attention.heads import layer_matrices, softmax_attention
 from sampler.attention.variants import (
+    AttentionVariant,
     BatchNormalised,
-    Form,
     HardMaximum,
     HeadNormalised,
     Linear,
@@ -108,9 +107,9 @@ def smoothed_rows(q, k, share):
 
 @dataclass(frozen=True)
 class Case:
-    """A form, its definition for one head, and what the contract asks of it."""
+    """A variant, its definition for one head as A = Ωᵀ, and what the contract asks of it."""
 
-    form: Form
+    variant: AttentionVariant
     rows: Callable | None
     stochastic: bool = True
     trainable: bool = True
@@ -167,13 +166,13 @@ def queries_and_keys(rng):
 
 @parametrised
 def test_shape_sums_and_rank(case, queries_and_keys):
-    found = case.form.matrices(*queries_and_keys)
+    found = case.variant.matrices(*queries_and_keys)
     assert found.shape == (EXAMPLES, HEADS, TOKENS, TOKENS)
     assert found.dtype == np.float64
     assert np.isfinite(found).all()
     if case.stochastic:
         assert (found >= 0).all()
-        assert_equal_to_rounding(found.sum(axis=-1), np.ones(found.shape[:-1]), operations=100)
+        assert_equal_to_rounding(found.sum(axis=-2), np.ones(found.shape[:-1]), operations=100)
     ranks = np.linalg.matrix_rank(found)
     assert (ranks <= case.rank).all()
 
@@ -183,11 +182,11 @@ def test_shape_sums_and_rank(case, queries_and_keys):
 def test_it_equals_a_loop_over_its_definition(name, queries_and_keys):
     queries, keys = queries_and_keys
     case = CASES[name]
-    found = case.form.matrices(queries, keys)
+    found = case.variant.matrices(queries, keys)
     for example in range(EXAMPLES):
         for head in range(HEADS):
             expected = case.rows(queries[example, head], keys[example, head])
-            assert_equal_to_rounding(found[example, head], expected, operations=1000)
+            assert_equal_to_rounding(found[example, head].T, expected, operations=1000)
 
 
 def test_head_normalised_logits_are_divided_by_their_size_over_heads(queries_and_keys):
@@ -200,7 +199,7 @@ def test_head_normalised_logits_are_divided_by_their_size_over_heads(queries_and
                           for h in range(HEADS)]  # fmt: skip
                 size = math.sqrt(sum(v**2 for v in values) / HEADS + 1e-5)
                 expected = np.array(values) / size
-                assert_equal_to_rounding(found[example, :, i, j], expected, operations=100)
+                assert_equal_to_rounding(found[example, :, j, i], expected, operations=100)
 
 
 def test_more_iterations_of_robust_attention_smooth_the_clipped_keys(queries_and_keys):
@@ -213,16 +212,16 @@ def test_more_iterations_of_robust_attention_smooth_the_clipped_keys(queries_and
         clipped = (smooth + np.clip(keys[0, 0] - smooth, -0.5, 0.5))[None, None]
     expected = rows_of_softmax(clipped[0, 0], clipped[0, 0])
     found = Robust(limit=0.5, iterations=3).matrices(keys, keys)
-    assert_equal_to_rounding(found[0, 0], expected, operations=1000)
+    assert_equal_to_rounding(found[0, 0].T, expected, operations=1000)
 
 
 @parametrised
 def test_compiled_it_is_the_same(case, queries_and_keys):
     queries, keys = map(jnp.asarray, queries_and_keys)
-    found = jax.jit(case.form.matrices)(queries, keys)
-    expected = case.form.matrices(*queries_and_keys)
+    found = jax.jit(case.variant.matrices)(queries, keys)
+    expected = case.variant.matrices(*queries_and_keys)
     assert_equal_to_rounding(found, expected, operations=1000)
-    single = case.form.matrices(queries.astype(jnp.float32), keys.astype(jnp.float32))
+    single = case.variant.matrices(queries.astype(jnp.float32), keys.astype(jnp.float32))
     assert single.dtype == jnp.float32
 
 
@@ -232,9 +231,9 @@ def test_no_example_sees_another(case, queries_and_keys, rng):
     changed = [values.copy() for values in (queries, keys)]
     for values in changed:
         values[1:] = rng.standard_normal(values[1:].shape)
-    before, after = case.form.matrices(queries, keys), case.form.matrices(*changed)
+    before, after = case.variant.matrices(queries, keys), case.variant.matrices(*changed)
     np.testing.assert_array_equal(before[0], after[0])
-    alone = case.form.matrices(queries[:1], keys[:1])
+    alone = case.variant.matrices(queries[:1], keys[:1])
     assert_equal_to_rounding(alone, before[:1], operations=100)
 
 
@@ -243,7 +242,7 @@ def test_the_gradient_is_finite_where_it_can_be_trained(case, queries_and_keys):
     queries, keys = map(jnp.asarray, queries_and_keys)
 
     def objective(queries, keys):
-        return jnp.sum(jnp.sin(case.form.matrices(queries, keys)))
+        return jnp.sum(jnp.sin(case.variant.matrices(queries, keys)))
 
     gradients = jax.grad(objective, argnums=(0, 1))(queries, keys)
     assert all(bool(jnp.isfinite(gradient).all()) for gradient in gradients)
@@ -253,23 +252,23 @@ def test_the_gradient_is_finite_where_it_can_be_trained(case, queries_and_keys):
 
 @parametrised
 def test_logits_too_large_for_an_exponential(case, queries_and_keys):
-    found = case.form.matrices(*(1e3 * values for values in queries_and_keys))
+    found = case.variant.matrices(*(1e3 * values for values in queries_and_keys))
     assert np.isfinite(found).all()
 
 
 @pytest.mark.parametrize("name", ["causal", "window", "one-sided window"])
 def test_hidden_keys_have_no_weight_and_no_influence(name, queries_and_keys, rng):
-    form = CASES[name].form
+    variant = CASES[name].variant
     queries, keys = queries_and_keys
-    visible = form.visible(TOKENS)
-    found = form.matrices(queries, keys)
+    visible = variant.visible(TOKENS)
+    found = variant.matrices(queries, keys)
     assert (found[..., ~visible] == 0.0).all()
     assert (found[..., visible] > 0.0).all()
     for query in range(TOKENS):
         changed = keys.copy()
-        changed[:, :, ~visible[query]] = 1e3 * rng.standard_normal()
+        changed[:, :, ~visible[:, query]] = 1e3 * rng.standard_normal()
         np.testing.assert_array_equal(
-            form.matrices(queries, changed)[:, :, query], found[:, :, query]
+            variant.matrices(queries, changed)[..., query], found[..., query]
         )
 
 
@@ -280,7 +279,7 @@ def test_softmax_is_that_of_trained_queries_and_keys(rng):
     queries, keys = (
         np.einsum("xti,hgi->xhtg", inputs, weights) for weights in (query_weights, key_weights)
     )
-    found = np.swapaxes(Softmax().matrices(queries, keys), -1, -2)
+    found = Softmax().matrices(queries, keys)
     assert_equal_to_rounding(found, expected, operations=1000)
 
 
@@ -305,7 +304,7 @@ def test_equal_logits_share_the_hard_maximum():
     queries = np.ones((1, 1, 2, 1))
     keys = np.array([2.0, 1.0, 2.0]).reshape(1, 1, 3, 1)
     np.testing.assert_array_equal(
-        HardMaximum().matrices(queries, keys)[0, 0], [[0.5, 0.0, 0.5]] * 2
+        HardMaximum().matrices(queries, keys)[0, 0].T, [[0.5, 0.0, 0.5]] * 2
     )
 
 
@@ -337,25 +336,26 @@ def test_pooling_without_the_matrix_is_that_with_it(pooling, tokens, scale, grid
 
 
 def test_factors_are_those_of_the_matrix(queries_and_keys, rng):
-    """A = S P and P x, for every form."""
+    """Ω = Pᵀ S and P x, for every variant."""
     values = rng.standard_normal((EXAMPLES, HEADS, TOKENS, 3))
     for case in CASES.values():
-        weights, pooling = case.form.factors(*queries_and_keys)
-        expected = case.form.matrices(*queries_and_keys)
-        found = weights if pooling is None else weights @ pooling
+        weights, pooling = case.variant.factors(*queries_and_keys)
+        expected = case.variant.matrices(*queries_and_keys)
+        found = weights if pooling is None else pooling.T @ weights
         assert_equal_to_rounding(found, expected, operations=100)
-        received = weights @ case.form.pooled(values)
-        assert_equal_to_rounding(received, expected @ values, operations=1000)
+        received = np.swapaxes(weights, -1, -2) @ case.variant.pooled(values)
+        attended = np.swapaxes(expected, -1, -2) @ values
+        assert_equal_to_rounding(received, attended, operations=1000)
 
 
 def test_a_layer_takes_every_head_as_it_is(rng):
     shape = (2, EXAMPLES, 4, TOKENS, SIZE)
     queries, keys = rng.standard_normal(shape)
-    forms = (Softmax(), ScaledHeads(scale=2), Softmax(), HeadNormalised())
-    found = layer_matrices(forms, queries, keys)
+    variants = (Softmax(), ScaledHeads(scale=2), Softmax(), HeadNormalised())
+    found = layer_matrices(variants, queries, keys)
     assert found.shape == (EXAMPLES, 4, TOKENS, TOKENS)
-    for head, form in enumerate(forms):
-        alone = form.matrices(queries[:, [head]], keys[:, [head]])
+    for head, variant in enumerate(variants):
+        alone = variant.matrices(queries[:, [head]], keys[:, [head]])
         assert_equal_to_rounding(found[:, [head]], alone, operations=100)
 
 

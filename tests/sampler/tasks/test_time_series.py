@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 from sklearn.linear_model import LinearRegression
 
-from sampler.attention.heads import factored_form
+from sampler.attention.heads import factored_attention
 from sampler.attention.variants import Softmax
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
@@ -182,7 +182,7 @@ def test_logits_are_products_of_query_and_key_weights():
     query, key = query_and_key_weights("random", 3, 4, 1, 10.0, generator)
     assert query.shape == key.shape == (7, 7)
     inputs = generator.standard_normal((2, 4, 7))
-    received = factored_form(inputs, query[None], key[None], (Softmax(),))
+    received = factored_attention(inputs, query[None], key[None], (Softmax(),))
     for example in range(2):
         for t in range(4):
             logits = [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.io import arff
 
-from sampler.attention.heads import factored_form
+from sampler.attention.heads import factored_attention
 from sampler.attention.variants import Softmax
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
@@ -153,7 +153,7 @@ def test_the_heads_are_those_of_the_seed(folder):
     task = read(folder, head_seed=3)
     attention = AttentionSection(heads=(("lag", "random"), ("uniform",)), lag=2)
     weights = draw_heads(CHANNELS, STEPS + 1, 2, attention, 3)
-    expected = factored_form(task.train.inputs, *weights[0], (Softmax(), Softmax()))
+    expected = factored_attention(task.train.inputs, *weights[0], (Softmax(), Softmax()))
     assert np.array_equal(task.train.attention[0], expected)
     assert not np.array_equal(read(folder).train.attention[0], expected)
     # Equal logits give equal weights, exactly.
