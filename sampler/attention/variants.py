@@ -60,8 +60,15 @@ def logits(
 def softmax(values: Float[Array, "*axes key query"]) -> Float[Array, "*axes key query"]:
     """exp(l_st)/Σ_s exp(l_st), without the largest of each column, so that nothing overflows."""
     xp = values.__array_namespace__()
-    weights = xp.exp(values - xp.max(values, axis=-2, keepdims=True))
-    return weights / xp.sum(weights, axis=-2, keepdims=True)
+    # Reductions are along the last axis, where those of compiled functions are fast.
+    rows = transposed(values)
+    return normalised(transposed(xp.exp(rows - xp.max(rows, axis=-1, keepdims=True))))
+
+
+def normalised(weights: Float[Array, "*axes key query"]) -> Float[Array, "*axes key query"]:
+    """w_st/Σ_s w_st."""
+    rows = transposed(weights)
+    return transposed(rows / weights.__array_namespace__().sum(rows, axis=-1, keepdims=True))
 
 
 def transposed(matrices: Array) -> Array:
@@ -102,7 +109,8 @@ class Softmax(AttentionVariant):
         xp = queries.__array_namespace__()
         values = logits(queries, keys)
         if self.mask != "none":
-            values = xp.where(xp.asarray(self.visible(keys.shape[-2])), values, -np.inf)
+            seen = xp.asarray(self.visible(keys.shape[-2]).T)
+            values = transposed(xp.where(seen, transposed(values), -np.inf))
         return softmax(values)
 
 
@@ -146,8 +154,8 @@ class HardMaximum(AttentionVariant):
     def matrices(self, queries: Array, keys: Array) -> Array:
         xp = queries.__array_namespace__()
         values = logits(queries, keys)
-        largest = xp.astype(values == xp.max(values, axis=-2, keepdims=True), values.dtype)
-        return largest / xp.sum(largest, axis=-2, keepdims=True)
+        largest = values == xp.max(values, axis=-2, keepdims=True)
+        return normalised(xp.astype(largest, values.dtype))
 
 
 class HeadNormalised(AttentionVariant):
@@ -161,8 +169,9 @@ class HeadNormalised(AttentionVariant):
 
     def matrices(self, queries: Array, keys: Array) -> Array:
         xp = queries.__array_namespace__()
-        values = logits(queries, keys)
-        return values / xp.sqrt(xp.mean(values**2, axis=1, keepdims=True) + self.epsilon)
+        rows = transposed(logits(queries, keys))
+        size = xp.sqrt(xp.mean(rows**2, axis=1, keepdims=True) + self.epsilon)
+        return transposed(rows / size)
 
 
 class Linear(AttentionVariant):
@@ -171,9 +180,8 @@ class Linear(AttentionVariant):
     kind: Literal["linear"] = "linear"
 
     def matrices(self, queries: Array, keys: Array) -> Array:
-        xp = queries.__array_namespace__()
-        weights = transposed(positive_features(queries) @ transposed(positive_features(keys)))
-        return weights / xp.sum(weights, axis=-2, keepdims=True)
+        weights = positive_features(queries) @ transposed(positive_features(keys))
+        return normalised(transposed(weights))
 
 
 def positive_features(values: Array) -> Array:

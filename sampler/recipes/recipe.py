@@ -261,9 +261,9 @@ def make_recipe(settings: dict[str, Any]) -> Recipe:
 def known_keys(settings: Mapping[str, Any]) -> list[str]:
     """The dotted keys that a recipe with this kind of task may have."""
     sections = {
+        **{name: field.annotation for name, field in Recipe.model_fields.items()},
         "task": section_of(settings.get("task")) or TaskSection,
         "attention": AttentionSection,
-        **{name: field.annotation for name, field in Recipe.model_fields.items()},
     }
     return list(Recipe.model_fields) + [
         f"{name}.{field}"

@@ -67,7 +67,8 @@ class VariantAttention:
 
     def mean_over_queries(self) -> Float[Array, "example head key"]:
         return by_head(
-            self.groups, [group.unpooled(group.weights.mean(axis=-1)) for group in self.groups]
+            self.groups,
+            [group.unpooled(transposed(group.weights).mean(axis=2)) for group in self.groups],
         )
 
     def carried(
