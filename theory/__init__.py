@@ -31,51 +31,24 @@ from importlib import import_module
 from types import ModuleType
 
 CONTENTS = {
-    "architecture": ("Architecture", "AttentionPaths"),
-    "attended_inputs": ("attended_inputs", "pair_matrices", "path_features"),
-    "path_kernels": (
-        "FeatureForm",
-        "KernelForm",
-        "NoisyKernel",
-        "SymmetricKernelForm",
-        "path_kernels",
-    ),
-    "energy": ("LabelEnergy", "LearningProblem", "sub_network"),
-    "order_parameters": ("OrderParameters",),
-    "action": ("action", "entropy_terms"),
-    "saddle_point": ("SaddlePoint", "SaddlePointStatus", "solve_saddle_point"),
-    "evidence": ("log_evidence_at_saddle",),
-    "predictor": ("Predictor", "predict"),
-    "observables": (
-        "diagonal_only",
-        "equal_diagonal",
-        "head_scores",
-        "kernel_alignment",
-        "off_diagonal_share",
-        "participation_ratio",
-        "path_alignment",
-    ),
-    "studies.attention_kernel": (
-        "Mask",
-        "Similarity",
-        "attention_kernel",
-        "attention_matrix",
-        "mask_matrix",
-    ),
-    "studies.support_vectors": (
-        "SupportVectorAttention",
-        "is_one_regression",
-        "masked_regressions",
-        "regression_of_attention",
-        "support_vector_attention",
-    ),
-    "studies.rank_collapse": (
-        "collapse_of_fixed_attention",
-        "collapse_of_random_attention",
-        "distance_from_collapse",
-    ),
+    "architecture": "Architecture AttentionPaths",
+    "attended_inputs": "attended_inputs pair_matrices path_features",
+    "path_kernels": "path_kernels FeatureForm KernelForm SymmetricKernelForm NoisyKernel",
+    "energy": "LabelEnergy LearningProblem sub_network",
+    "order_parameters": "OrderParameters",
+    "action": "action entropy_terms",
+    "saddle_point": "solve_saddle_point SaddlePoint SaddlePointStatus",
+    "evidence": "log_evidence_at_saddle",
+    "predictor": "Predictor predict",
+    "observables": "head_scores kernel_alignment path_alignment participation_ratio "
+    "off_diagonal_share diagonal_only equal_diagonal",
+    "studies.attention_kernel": "Mask Similarity attention_kernel attention_matrix mask_matrix",
+    "studies.support_vectors": "SupportVectorAttention support_vector_attention "
+    "regression_of_attention masked_regressions is_one_regression",
+    "studies.rank_collapse": "distance_from_collapse collapse_of_fixed_attention "
+    "collapse_of_random_attention",
 }
-_MODULE_OF = {name: module for module, names in CONTENTS.items() for name in names}
+_MODULE_OF = {name: module for module, names in CONTENTS.items() for name in names.split()}
 __all__ = list(_MODULE_OF)
 
 

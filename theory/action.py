@@ -9,14 +9,16 @@ coordinates are the same code in both; tests hold the rest against automatic dif
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Num
 from scipy.linalg import solve_triangular as solve_lower
 
-from theory.architecture import Architecture
+from theory.architecture import Architecture, order_parameter_sizes
 from theory.energy import (
     LabelEnergy,
     LearningProblem,
@@ -27,6 +29,7 @@ from theory.energy import (
 from theory.order_parameters import (
     OrderParameters,
     cholesky_factors,
+    from_log_cholesky,
     overlap_curvature,
     overlap_jacobian,
 )
@@ -39,7 +42,7 @@ def entropy_terms(
     widths: Sequence | Num[Array, " above"],
     variances: Sequence | Num[Array, " above"],
 ) -> Float[Array, ""]:
-    """The part of the action that does not see the data.
+    """The part of the action that does not depend on the data.
 
     N_a (tr U_a/σ_a² − ln det U_a)
       + Σ_l N_l ( tr[U_{l+1}⁻¹ Tr_h U_l]/σ_l² − ln det U_l + H_l ln det U_{l+1} )
@@ -236,3 +239,49 @@ def entropy_derivatives(
 def both_sides(left: np.ndarray, right: np.ndarray) -> Float[np.ndarray, "a a a a"]:
     """The bilinear form (X, Y) ↦ tr[left X right Y] of symmetric X and Y, as [a, b, c, d]."""
     return np.einsum("da,bc->abcd", left, right)
+
+
+class ActionByProducts:
+    """A / max width for many coordinates or channels: exact Hessian products, by JAX."""
+
+    def __init__(self, problem: LearningProblem) -> None:
+        arch = problem.architecture
+        scale = float(max(arch.widths))
+        self._shape = {"heads": arch.heads, "outputs": arch.outputs}
+        # Data, widths and variances are arguments: one compilation serves every width.
+        self._arrays = (
+            jnp.asarray(arch.widths, float) / scale,
+            jnp.asarray(arch.order_parameter_variances, float),
+            problem.energy,
+            1.0 / scale,
+        )
+
+    def value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        """A / max width and its gradient."""
+        value, gradient = _value_and_gradient(point, *self._arrays, **self._shape)
+        return float(value), np.asarray(gradient)
+
+    def hessian_product(self, point: np.ndarray, vector: np.ndarray) -> np.ndarray:
+        """Second derivatives of A / max width times a vector."""
+        return np.asarray(_hessian_product(point, vector, *self._arrays, **self._shape))
+
+    def hessian(self, point: np.ndarray) -> np.ndarray:
+        """Second derivatives of A / max width, column by column."""
+        return np.stack([self.hessian_product(point, column) for column in np.eye(point.size)])
+
+
+def _scaled_action(point, widths, variances, energy, scale, *, heads, outputs):
+    order_parameters = from_log_cholesky(point, order_parameter_sizes(heads, outputs))
+    entropy = entropy_terms(order_parameters, heads, widths, variances)
+    return entropy + scale * energy(order_parameters.factors[0])
+
+
+_value_and_gradient = jax.jit(
+    jax.value_and_grad(_scaled_action), static_argnames=("heads", "outputs")
+)
+
+
+@partial(jax.jit, static_argnames=("heads", "outputs"))
+def _hessian_product(point, vector, *arrays, heads, outputs):
+    gradient = jax.grad(partial(_scaled_action, heads=heads, outputs=outputs))
+    return jax.jvp(lambda p: gradient(p, *arrays), (point,), (vector,))[1]

@@ -1,17 +1,14 @@
 """The log evidence at the saddle point."""
 
 import math
-from functools import partial
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from theory.action import DenseAction, action
+from theory.action import action
 from theory.architecture import Architecture
 from theory.energy import LearningProblem
-from theory.order_parameters import from_log_cholesky, log_invariant_volume, to_log_cholesky
-from theory.saddle_point import SaddlePoint, is_dense
+from theory.order_parameters import log_invariant_volume
+from theory.saddle_point import SaddlePoint, hessian_of_action
 
 
 def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> float:
@@ -33,8 +30,9 @@ def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> flo
     check_regular(architecture)
     order_parameters = saddle.order_parameters
     lowest = float(action(order_parameters, architecture, problem.energy))
-    hessian = np.linalg.cholesky(_hessian_of_action(problem, saddle))
-    log_determinant = 2.0 * float(np.sum(np.log(np.diagonal(hessian))))
+    hessian = max(architecture.widths) * hessian_of_action(problem, order_parameters)
+    factor = np.linalg.cholesky(0.5 * (hessian + hessian.T))
+    log_determinant = 2.0 * float(np.sum(np.log(np.diagonal(factor))))
     curvature = log_determinant - 2.0 * log_invariant_volume(order_parameters)
     curvature -= _curvature_without_data(architecture)
     without_data = action_without_data(architecture)
@@ -85,26 +83,3 @@ def _layers(architecture: Architecture):
         architecture.order_parameter_variances,
         strict=True,
     )
-
-
-def _hessian_of_action(problem: LearningProblem, saddle: SaddlePoint) -> np.ndarray:
-    point = np.asarray(to_log_cholesky(saddle.order_parameters))
-    if is_dense(problem.architecture):
-        hessian = max(problem.architecture.widths) * DenseAction(problem).hessian(point)
-    else:
-        hessian = np.asarray(_hessian_by_products(point, problem.energy, problem.architecture))
-    return 0.5 * (hessian + hessian.T)
-
-
-@partial(jax.jit, static_argnames="architecture")
-def _hessian_by_products(point, energy, architecture):
-    """One column at a time, where the explicit second derivative would be too large."""
-
-    def value(x):
-        order_parameters = from_log_cholesky(x, architecture.order_parameter_sizes)
-        return action(order_parameters, architecture, energy)
-
-    def column(direction):
-        return jax.jvp(jax.grad(value), (point,), (direction,))[1]
-
-    return jax.lax.map(column, jnp.eye(point.size, dtype=point.dtype))

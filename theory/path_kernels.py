@@ -1,7 +1,7 @@
-"""Path kernels, the kernel K they make, and K + temperature factorised.
+"""Path kernels C_{ππ'}, the kernel K = Σ U_1 C that they make, and K + 𝒯 1 factorised.
 
-The inverse by a triangular solve and Lᵀ L by a full product cost three times what they must: both
-ignore the zeros. Halving the matrix leaves n³/3 products, nearly all of them in matrix products.
+Path kernels are kept as features, or stored where that makes K cheaper (`path_kernels` chooses):
+each form assembles K from a factor of U_1 and pulls derivatives in K back to the factor.
 """
 
 from collections.abc import Callable
@@ -16,193 +16,6 @@ from jaxtyping import Array, Float, Shaped
 
 from theory.architecture import Architecture
 from theory.attended_inputs import path_features
-
-# Blocks up to this size are left to LAPACK and to one plain product.
-BLOCK = 128
-
-
-def inverse_of_lower(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """L⁻¹ = [[A⁻¹, 0], [−C⁻¹ B A⁻¹, C⁻¹]] of L = [[A, 0], [B, C]], halved again and again.
-
-    All diagonal blocks are inverted by one batched call.
-    """
-    size, count = len(lower), 1
-    while size > BLOCK * count:
-        count *= 2
-    block = -(-size // count)
-    # Filled up with ones on the diagonal, which the inverse does not see.
-    filled = jnp.pad(lower, (0, count * block - size))
-    filled = filled + jnp.diag(jnp.where(jnp.arange(count * block) < size, 0.0, 1.0))
-    filled = filled.astype(lower.dtype)
-    places = [slice(i * block, (i + 1) * block) for i in range(count)]
-    diagonal = jnp.stack([filled[place, place] for place in places])
-    identity = jnp.eye(block, dtype=lower.dtype)
-    inverses = list(jax.vmap(lambda one: solve_triangular(one, identity, lower=True))(diagonal))
-    while len(inverses) > 1:
-        block = len(inverses[0])
-        inverses = [
-            _joined(
-                inverses[i],
-                filled[(i + 1) * block : (i + 2) * block, i * block : (i + 1) * block],
-                inverses[i + 1],
-            )
-            for i in range(0, len(inverses), 2)
-        ]
-    return inverses[0][:size, :size]
-
-
-def _joined(first_inverse, below, second_inverse):
-    low = -second_inverse @ (below @ first_inverse)
-    return jnp.block([[first_inverse, jnp.zeros_like(below.T)], [low, second_inverse]])
-
-
-def gram_of_lower(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Lᵀ L = [[Aᵀ A + Bᵀ B, Bᵀ C], [Cᵀ B, Cᵀ C]] of L = [[A, 0], [B, C]]."""
-    size = len(lower)
-    if size <= BLOCK:
-        return lower.T @ lower
-    half = size // 2
-    first, below, second = lower[:half, :half], lower[half:, :half], lower[half:, half:]
-    across = below.T @ second
-    return jnp.block(
-        [[gram_of_lower(first) + below.T @ below, across], [across.T, gram_of_lower(second)]]
-    )
-
-
-def with_noise(kernel: Float[Array | np.ndarray, "n n"], temperature):
-    """K + 𝒯 1, of a JAX or a NumPy array: the only place where the temperature meets K."""
-    numbers = kernel.__array_namespace__()
-    return kernel + temperature * numbers.eye(kernel.shape[0], dtype=kernel.dtype)
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=["cholesky"], meta_fields=[])
-@dataclass(frozen=True)
-class NoisyKernel:
-    """K + 𝒯 1 through its Cholesky factor.
-
-    An indefinite or non-finite kernel gives NaN, which every caller checks in its result.
-    """
-
-    cholesky: Float[Array, "n n"]
-
-    @classmethod
-    def factorise(
-        cls, kernel: Float[Array, "n n"], temperature: float | int | Shaped[Array, ""]
-    ) -> "NoisyKernel":
-        """Cholesky factor of K + 𝒯 1."""
-        return cls(jnp.linalg.cholesky(with_noise(kernel, temperature)))
-
-    @property
-    def log_determinant(self) -> Float[Array, ""]:
-        """Logarithm of the determinant, ln det(K + 𝒯 1)."""
-        return 2.0 * jnp.sum(jnp.log(jnp.diagonal(self.cholesky)))
-
-    def solve(self, right: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
-        """(K + 𝒯 1)⁻¹ times `right`."""
-        return cho_solve((self.cholesky, True), right)
-
-    def whiten(self, right: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
-        """L⁻¹ times `right`, where L Lᵀ = K + 𝒯 1."""
-        return solve_triangular(self.cholesky, right, lower=True)
-
-    def quadratic_form(self, vector: Float[Array, " n"]) -> Float[Array, ""]:
-        """Quadratic form yᵀ (K + 𝒯 1)⁻¹ y of one vector y."""
-        whitened = self.whiten(vector)
-        return whitened @ whitened
-
-
-# Rows of K that are stored together, up to the longest of them; fewer rows, less is stored twice.
-SMALLEST_BLOCK, BLOCKS = 64, 8
-
-
-@partial(
-    jax.tree_util.register_dataclass, data_fields=["blocks"], meta_fields=["paths", "examples"]
-)
-@dataclass(frozen=True)
-class SymmetricKernelForm:
-    """K(U_1) = Σ_{π≤π'} U_1^{ππ'} C̃_{ππ'} from blocks of rows that end at the diagonal.
-
-    C̃_{ππ'} = C_{ππ'} + C_{π'π}, half of it for π = π'. Each block is [pair, row · column] with the
-    columns up to its last row.
-    """
-
-    blocks: tuple[Float[Array, "pair _entry"], ...]
-    paths: int
-    examples: int
-
-    @classmethod
-    def of(cls, features: Float[Array, "example path channel"]) -> "SymmetricKernelForm":
-        """The path kernels of features φ^π."""
-        examples, paths, _ = features.shape
-        blocks = tuple(_block(features, *edges) for edges in row_blocks(examples))
-        return cls(blocks, paths, examples)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all blocks."""
-        return sum(block.nbytes for block in self.blocks)
-
-    def kernel(self, factor: Float[Array, "path _rank"]) -> Float[Array, "_example _example"]:
-        """K(U_1) with U_1 = F Fᵀ."""
-        weights = (factor @ factor.T)[np.triu_indices(self.paths)]
-        rows = [
-            jnp.pad((weights @ block).reshape(-1, end), ((0, 0), (0, self.examples - end)))
-            for (_, end), block in zip(row_blocks(self.examples), self.blocks, strict=True)
-        ]
-        stacked = jnp.concatenate(rows)
-        return jnp.tril(stacked) + jnp.tril(stacked, -1).T
-
-    def kernel_and_pull_back(
-        self, factor: Float[Array, "path rank"]
-    ) -> tuple[Float[Array, "_example _example"], Callable]:
-        """K(F Fᵀ), and the function from a symmetric ∂/∂K to ∂/∂F there."""
-        return self.kernel(factor), partial(self.pull_back, factor)
-
-    def pull_back(
-        self, factor: Float[Array, "path rank"], slope: Float[Array, "_example _example"]
-    ) -> Float[Array, "path rank"]:
-        """∂/∂F of Σ R_{xx'} K_{xx'}(F Fᵀ) for a symmetric R: 2 M F with M = ∂/∂U_1."""
-        half = 2.0 * jnp.tril(slope, -1) + jnp.diag(jnp.diagonal(slope))
-        # In this order of factors, several slopes at a time are one product that reads C̃ once.
-        by_pair = sum(
-            block @ half[start:end, :end].reshape(-1)
-            for (start, end), block in zip(row_blocks(self.examples), self.blocks, strict=True)
-        )
-        rows, columns = np.triu_indices(self.paths)
-        upper = jnp.zeros((self.paths, self.paths), by_pair.dtype).at[rows, columns].set(by_pair)
-        return (upper + upper.T) @ factor
-
-
-def row_blocks(examples: int) -> list[tuple[int, int]]:
-    """First row and end of every block."""
-    rows = max(SMALLEST_BLOCK, -(-examples // BLOCKS))
-    return [(start, min(start + rows, examples)) for start in range(0, examples, rows)]
-
-
-def stored_numbers(examples: int, paths: int) -> int:
-    """Numbers in all blocks together."""
-    pairs = paths * (paths + 1) // 2
-    return pairs * sum((end - start) * end for start, end in row_blocks(examples))
-
-
-@partial(jax.jit, static_argnames=("start", "end"))
-def _block(features: Float[Array, "example path channel"], start: int, end: int):
-    rows, columns = np.triu_indices(features.shape[1])
-    by_path = features.transpose(1, 0, 2)
-
-    def one_pair(pair):
-        first, second = by_path[pair[0]], by_path[pair[1]]
-        both = first[start:end] @ second[:end].T + second[start:end] @ first[:end].T
-        return jnp.where(pair[0] == pair[1], 0.5, 1.0).astype(both.dtype) * both.reshape(-1)
-
-    # One pair at a time: all of them at once would take several times the memory.
-    return jax.lax.map(one_pair, (jnp.asarray(rows), jnp.asarray(columns)))
-
-
-# Above this many bytes path kernels are never stored: the feature form needs far less. Those of the
-# training examples with themselves are read in every gradient, and may take more.
-KERNEL_FORM_BYTES = 64 * 2**20
-SYMMETRIC_FORM_BYTES = 2**29
 
 PullBack = Callable[[Float[Array, "_left _right"]], Float[Array, "_row _rank"]]
 
@@ -293,7 +106,100 @@ def _differentiated(kernel_of: Callable, factor: Array) -> tuple[Array, PullBack
     return kernel, lambda slope: pull_back(slope)[0]
 
 
+# Rows of K that are stored together, up to the longest of them; fewer rows, less is stored twice.
+SMALLEST_BLOCK, BLOCKS = 64, 8
+
+
+@partial(
+    jax.tree_util.register_dataclass, data_fields=["blocks"], meta_fields=["paths", "examples"]
+)
+@dataclass(frozen=True)
+class SymmetricKernelForm:
+    """K(U_1) = Σ_{π≤π'} U_1^{ππ'} C̃_{ππ'} from blocks of rows that end at the diagonal.
+
+    C̃_{ππ'} = C_{ππ'} + C_{π'π}, half of it for π = π'. Each block is [pair, row · column] with the
+    columns up to its last row.
+    """
+
+    blocks: tuple[Float[Array, "pair _entry"], ...]
+    paths: int
+    examples: int
+
+    @classmethod
+    def of(cls, features: Float[Array, "example path channel"]) -> "SymmetricKernelForm":
+        """The path kernels of features φ^π."""
+        examples, paths, _ = features.shape
+        blocks = tuple(_block(features, *edges) for edges in row_blocks(examples))
+        return cls(blocks, paths, examples)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all blocks."""
+        return sum(block.nbytes for block in self.blocks)
+
+    def kernel(self, factor: Float[Array, "path _rank"]) -> Float[Array, "_example _example"]:
+        """K(U_1) with U_1 = F Fᵀ."""
+        weights = (factor @ factor.T)[np.triu_indices(self.paths)]
+        rows = [
+            jnp.pad((weights @ block).reshape(-1, end), ((0, 0), (0, self.examples - end)))
+            for (_, end), block in zip(row_blocks(self.examples), self.blocks, strict=True)
+        ]
+        stacked = jnp.concatenate(rows)
+        return jnp.tril(stacked) + jnp.tril(stacked, -1).T
+
+    def kernel_and_pull_back(
+        self, factor: Float[Array, "path rank"]
+    ) -> tuple[Float[Array, "_example _example"], Callable]:
+        """K(F Fᵀ), and the function from a symmetric ∂/∂K to ∂/∂F there."""
+        return self.kernel(factor), partial(self.pull_back, factor)
+
+    def pull_back(
+        self, factor: Float[Array, "path rank"], slope: Float[Array, "_example _example"]
+    ) -> Float[Array, "path rank"]:
+        """∂/∂F of Σ R_{xx'} K_{xx'}(F Fᵀ) for a symmetric R: 2 M F with M = ∂/∂U_1."""
+        half = 2.0 * jnp.tril(slope, -1) + jnp.diag(jnp.diagonal(slope))
+        # In this order of factors, several slopes at a time are one product that reads C̃ once.
+        by_pair = sum(
+            block @ half[start:end, :end].reshape(-1)
+            for (start, end), block in zip(row_blocks(self.examples), self.blocks, strict=True)
+        )
+        rows, columns = np.triu_indices(self.paths)
+        upper = jnp.zeros((self.paths, self.paths), by_pair.dtype).at[rows, columns].set(by_pair)
+        return (upper + upper.T) @ factor
+
+
+def row_blocks(examples: int) -> list[tuple[int, int]]:
+    """First row and end of every block."""
+    rows = max(SMALLEST_BLOCK, -(-examples // BLOCKS))
+    return [(start, min(start + rows, examples)) for start in range(0, examples, rows)]
+
+
+def stored_numbers(examples: int, paths: int) -> int:
+    """Numbers in all blocks together."""
+    pairs = paths * (paths + 1) // 2
+    return pairs * sum((end - start) * end for start, end in row_blocks(examples))
+
+
+@partial(jax.jit, static_argnames=("start", "end"))
+def _block(features: Float[Array, "example path channel"], start: int, end: int):
+    rows, columns = np.triu_indices(features.shape[1])
+    by_path = features.transpose(1, 0, 2)
+
+    def one_pair(pair):
+        first, second = by_path[pair[0]], by_path[pair[1]]
+        both = first[start:end] @ second[:end].T + second[start:end] @ first[:end].T
+        return jnp.where(pair[0] == pair[1], 0.5, 1.0).astype(both.dtype) * both.reshape(-1)
+
+    # One pair at a time: all of them at once would take several times the memory.
+    return jax.lax.map(one_pair, (jnp.asarray(rows), jnp.asarray(columns)))
+
+
 PathKernels = FeatureForm | KernelForm | SymmetricKernelForm
+
+# Above this many bytes path kernels are never stored: the feature form needs far less. Those of the
+# training examples with themselves are read in every gradient, and may take more.
+KERNEL_FORM_BYTES = 64 * 2**20
+SYMMETRIC_FORM_BYTES = 2**29
 
 
 def renormalised_features(
@@ -379,3 +285,100 @@ def kernel_form_pays(examples: int, others: int | None, architecture: Architectu
         * (examples * others * architecture.outputs**2 + (examples + others) * rows)
     )
     return 8 * stored <= limit and 8 * assembled <= features
+
+
+def with_noise(kernel: Float[Array | np.ndarray, "n n"], temperature):
+    """K + 𝒯 1, of a JAX or a NumPy array: the only place where the temperature meets K."""
+    numbers = kernel.__array_namespace__()
+    return kernel + temperature * numbers.eye(kernel.shape[0], dtype=kernel.dtype)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["cholesky"], meta_fields=[])
+@dataclass(frozen=True)
+class NoisyKernel:
+    """K + 𝒯 1 through its Cholesky factor.
+
+    An indefinite or non-finite kernel gives NaN in everything computed from it.
+    """
+
+    cholesky: Float[Array, "n n"]
+
+    @classmethod
+    def factorise(
+        cls, kernel: Float[Array, "n n"], temperature: float | int | Shaped[Array, ""]
+    ) -> "NoisyKernel":
+        """Cholesky factor of K + 𝒯 1."""
+        return cls(jnp.linalg.cholesky(with_noise(kernel, temperature)))
+
+    @property
+    def log_determinant(self) -> Float[Array, ""]:
+        """Logarithm of the determinant, ln det(K + 𝒯 1)."""
+        return 2.0 * jnp.sum(jnp.log(jnp.diagonal(self.cholesky)))
+
+    def solve(self, right: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
+        """(K + 𝒯 1)⁻¹ times `right`."""
+        return cho_solve((self.cholesky, True), right)
+
+    def whiten(self, right: Float[Array, "n ..."]) -> Float[Array, "n ..."]:
+        """L⁻¹ times `right`, where L Lᵀ = K + 𝒯 1."""
+        return solve_triangular(self.cholesky, right, lower=True)
+
+    def quadratic_form(self, vector: Float[Array, " n"]) -> Float[Array, ""]:
+        """Quadratic form yᵀ (K + 𝒯 1)⁻¹ y of one vector y."""
+        whitened = self.whiten(vector)
+        return whitened @ whitened
+
+
+# Inverting a triangular matrix by a solve, and Lᵀ L by a full product, cost three times what they
+# must: both ignore the zeros. Halving the matrix leaves n³/3 products, nearly all of them in
+# matrix products.
+# Blocks up to this size are left to LAPACK and to one plain product.
+BLOCK = 128
+
+
+def inverse_of_lower(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """L⁻¹ = [[A⁻¹, 0], [−C⁻¹ B A⁻¹, C⁻¹]] of L = [[A, 0], [B, C]], halved recursively.
+
+    All diagonal blocks are inverted by one batched call.
+    """
+    size, count = len(lower), 1
+    while size > BLOCK * count:
+        count *= 2
+    block = -(-size // count)
+    # Ones on the diagonal fill it up and leave this part of the inverse unchanged.
+    filled = jnp.pad(lower, (0, count * block - size))
+    filled = filled + jnp.diag(jnp.where(jnp.arange(count * block) < size, 0.0, 1.0))
+    filled = filled.astype(lower.dtype)
+    places = [slice(i * block, (i + 1) * block) for i in range(count)]
+    diagonal = jnp.stack([filled[place, place] for place in places])
+    identity = jnp.eye(block, dtype=lower.dtype)
+    inverses = list(jax.vmap(lambda one: solve_triangular(one, identity, lower=True))(diagonal))
+    while len(inverses) > 1:
+        block = len(inverses[0])
+        inverses = [
+            _joined(
+                inverses[i],
+                filled[(i + 1) * block : (i + 2) * block, i * block : (i + 1) * block],
+                inverses[i + 1],
+            )
+            for i in range(0, len(inverses), 2)
+        ]
+    return inverses[0][:size, :size]
+
+
+def _joined(first_inverse, below, second_inverse):
+    low = -second_inverse @ (below @ first_inverse)
+    return jnp.block([[first_inverse, jnp.zeros_like(below.T)], [low, second_inverse]])
+
+
+def gram_of_lower(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Lᵀ L = [[Aᵀ A + Bᵀ B, Bᵀ C], [Cᵀ B, Cᵀ C]] of L = [[A, 0], [B, C]]."""
+    size = len(lower)
+    if size <= BLOCK:
+        return lower.T @ lower
+    half = size // 2
+    first, below, second = lower[:half, :half], lower[half:, :half], lower[half:, half:]
+    across = below.T @ second
+    return jnp.block(
+        [[gram_of_lower(first) + below.T @ below, across], [across.T, gram_of_lower(second)]]
+    )

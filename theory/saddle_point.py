@@ -1,17 +1,16 @@
-"""The saddle point of the action: Newton steps from several starts."""
+"""The saddle point of the action: Newton steps, then the search from one or several starts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse.linalg
 
-from theory.action import DenseAction, entropy_terms
-from theory.architecture import Architecture, order_parameter_sizes
+from theory.action import ActionByProducts, DenseAction
+from theory.architecture import Architecture
 from theory.energy import LearningProblem
 from theory.order_parameters import (
     OrderParameters,
@@ -217,6 +216,12 @@ def is_dense(architecture: Architecture) -> bool:
     return architecture.coordinate_count <= DENSE_COORDINATES and numbers <= DENSE_HESSIAN_NUMBERS
 
 
+def hessian_of_action(problem: LearningProblem, order_parameters: OrderParameters) -> np.ndarray:
+    """Second derivatives of A / max width in log-Cholesky coordinates."""
+    function = (DenseAction if is_dense(problem.architecture) else ActionByProducts)(problem)
+    return function.hessian(np.asarray(to_log_cholesky(order_parameters)))
+
+
 def solve_saddle_point(
     problem: LearningProblem,
     *,
@@ -243,14 +248,19 @@ def solve_saddle_point(
     architecture = problem.architecture
     count = architecture.coordinate_count
     limit = default_tolerance(count) if tolerance is None else tolerance
-    landscape = _Landscape.of(problem)
+    dense = is_dense(architecture)
+    function = DenseAction(problem) if dense else ActionByProducts(problem)
+    if dense:
+        direction = dense_direction(function.hessian)
+    else:
+        direction = truncated_direction(function.hessian_product)
     begin = _first_start(initial, architecture)
     noise = np.random.default_rng(seed)
     kicks = [RANDOM_START_SPREAD * noise.standard_normal(count) for _ in range(starts - 1)]
     descents = [
         descend(
-            landscape.value_and_gradient,
-            landscape.direction,
+            function.value_and_gradient,
+            direction,
             partial(coordinate_scales, sizes=architecture.order_parameter_sizes),
             start,
             limit,
@@ -260,8 +270,10 @@ def solve_saddle_point(
     ]
     best = min(descents, key=_rank)
     curvature = float("nan")
-    if best.stopped != "not finite":
-        curvature = landscape.smallest_eigenvalue(best.point)
+    if best.stopped != "not finite" and dense:
+        curvature = float(np.linalg.eigvalsh(function.hessian(best.point))[0])
+    elif best.stopped != "not finite":
+        curvature = smallest_eigenvalue(partial(function.hessian_product, best.point), count)
     status = STATUS_OF_DESCENT[best.stopped]
     if status is SaddlePointStatus.CONVERGED and not curvature > 0:
         status = SaddlePointStatus.NOT_A_MINIMUM
@@ -299,71 +311,3 @@ def _disagreement(descents: list[Descent]) -> float:
     if len(points) < 2:
         return float("nan")
     return float(max(np.abs(point - points[0]).max() for point in points[1:]))
-
-
-class _MatrixFree:
-    """A / max width for many coordinates or channels: exact Hessian products, no Hessian."""
-
-    def __init__(self, problem: LearningProblem) -> None:
-        arch = problem.architecture
-        scale = float(max(arch.widths))
-        self._shape = {"heads": arch.heads, "outputs": arch.outputs}
-        # Data, widths and variances are arguments: one compilation serves every width.
-        self._arrays = (
-            jnp.asarray(arch.widths, float) / scale,
-            jnp.asarray(arch.order_parameter_variances, float),
-            problem.energy,
-            1.0 / scale,
-        )
-
-    def value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = _value_and_gradient(point, *self._arrays, **self._shape)
-        return float(value), np.asarray(gradient)
-
-    def hessian_product(self, point: np.ndarray, vector: np.ndarray) -> np.ndarray:
-        return np.asarray(_hessian_product(point, vector, *self._arrays, **self._shape))
-
-
-@dataclass(frozen=True)
-class _Landscape:
-    """What the descent needs of A / max width, in the way that suits its size."""
-
-    value_and_gradient: Callable
-    direction: Callable
-    smallest_eigenvalue: Callable[[np.ndarray], float]
-
-    @classmethod
-    def of(cls, problem: LearningProblem) -> "_Landscape":
-        arch = problem.architecture
-        if is_dense(arch):
-            dense = DenseAction(problem)
-            return cls(
-                dense.value_and_gradient,
-                dense_direction(dense.hessian),
-                lambda point: float(np.linalg.eigvalsh(dense.hessian(point))[0]),
-            )
-        free = _MatrixFree(problem)
-        return cls(
-            free.value_and_gradient,
-            truncated_direction(free.hessian_product),
-            lambda point: smallest_eigenvalue(
-                partial(free.hessian_product, point), arch.coordinate_count
-            ),
-        )
-
-
-def _scaled_action(point, widths, variances, energy, scale, *, heads, outputs):
-    order_parameters = from_log_cholesky(point, order_parameter_sizes(heads, outputs))
-    entropy = entropy_terms(order_parameters, heads, widths, variances)
-    return entropy + scale * energy(order_parameters.factors[0])
-
-
-_value_and_gradient = jax.jit(
-    jax.value_and_grad(_scaled_action), static_argnames=("heads", "outputs")
-)
-
-
-@partial(jax.jit, static_argnames=("heads", "outputs"))
-def _hessian_product(point, vector, *arrays, heads, outputs):
-    gradient = jax.grad(partial(_scaled_action, heads=heads, outputs=outputs))
-    return jax.jvp(lambda p: gradient(p, *arrays), (point,), (vector,))[1]

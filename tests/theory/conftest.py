@@ -1,4 +1,4 @@
-"""Inside `theory`, arrays of different rank never meet without being told to."""
+"""Inside `theory`, arrays of different rank are never broadcast against each other."""
 
 import jax
 import pytest

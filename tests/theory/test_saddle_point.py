@@ -25,9 +25,9 @@ from theory import (
     solve_saddle_point,
 )
 from theory import saddle_point as saddle_point_module
-from theory.action import DenseAction
+from theory.action import ActionByProducts, DenseAction
 from theory.order_parameters import coordinate_scales, to_log_cholesky
-from theory.saddle_point import _MatrixFree, descend
+from theory.saddle_point import descend
 
 SOLVED = ["one layer, two outputs", "two layers", "narrow"]
 
@@ -237,7 +237,7 @@ def test_hessian_products_lead_to_the_same_place(monkeypatch):
 @pytest.mark.parametrize("name", ["one layer, two outputs", "two layers"])
 def test_the_hessian_is_made_of_its_products(name, rng):
     problem = random_problem(ARCHITECTURES[name], rng)
-    free = _MatrixFree(problem)
+    free = ActionByProducts(problem)
     matrices = random_order_parameters(problem.architecture, rng)
     point = np.asarray(to_log_cholesky(OrderParameters.from_matrices(matrices)))
     hessian = DenseAction(problem).hessian(point)

@@ -69,8 +69,8 @@ NEWTON_STEPS = 50
 class TubeRegression:
     """Coefficients β, how far they violate the optimality conditions, and how far rounding may.
 
-    `residual` is the largest violation, `rounding` the largest rounding
-    error of y − Gβ, both in units of y.
+    `residual` is the largest violation, `rounding` the largest rounding error of y − Gβ, both in
+    units of y.
     """
 
     coefficients: Float[np.ndarray, " key"]
