@@ -3,8 +3,9 @@
 `action` is the function of JAX arrays, for anything that is differentiated or compiled. The Newton
 steps and the evidence of a small problem use `DenseAction`, which has the derivatives written out
 in NumPy: a cold solve of the four-path reference problem takes 0.8 s with it and 10.4 s with
-compiled derivatives of `action` (5.6 s more of processor time, all of it compilation). Energy and
-coordinates are the same code in both; tests hold the rest against automatic differentiation.
+compiled derivatives of `action`, on two busy cores (5.6 s more of processor time, nearly all of it
+compilation). The second derivative of the energy and the coordinates are the same code in both;
+tests compare the rest with automatic differentiation.
 """
 
 from collections.abc import Sequence

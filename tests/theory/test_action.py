@@ -1,4 +1,4 @@
-"""The action against its literal transcription, and against the exact posterior."""
+"""The action against its transcription, the exact posterior and automatic differentiation."""
 
 import itertools
 
@@ -11,7 +11,8 @@ import scipy.stats
 
 from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding
 from tests.problems import ARCHITECTURES, random_order_parameters, random_problem
-from theory import OrderParameters, action, entropy_terms
+from theory import OrderParameters
+from theory.action import DenseAction, action, entropy_terms
 from theory.order_parameters import from_log_cholesky, to_log_cholesky
 
 WIDE = [name for name in ARCHITECTURES if name != "narrow"]
@@ -166,3 +167,49 @@ def test_action_is_the_exact_log_posterior_but_for_the_invariant_measure(name, r
         rounding = rounding_of(problem, matrices)
         rounding["scale"] = max(abs(value), abs(constant))
         assert_equal_to_rounding(log_joint + value / 2 + measure, constant, **rounding)
+
+
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+def test_value_gradient_and_hessian(name, rng):
+    problem = random_problem(ARCHITECTURES[name], rng)
+    arch = problem.architecture
+
+    def expected(point):
+        order_parameters = from_log_cholesky(point, arch.order_parameter_sizes)
+        return action(order_parameters, arch, problem.energy) / max(arch.widths)
+
+    point = 0.4 * rng.standard_normal(arch.coordinate_count)
+    dense = DenseAction(problem)
+    value, gradient = dense.value_and_gradient(point)
+    # roundings of a sum over examples, channels and rows, magnified by the inverses
+    sizes = {"operations": 1e4, "condition": 1.0 / problem.temperature}
+    assert_equal_to_rounding(value, float(jax.jit(expected)(point)), **sizes, what="action")
+    slope, curvature = jax.jit(lambda x: (jax.grad(expected)(x), jax.hessian(expected)(x)))(point)
+    assert_equal_to_rounding(gradient, slope, **sizes, what="gradient")
+    assert_equal_to_rounding(dense.hessian(point), curvature, **sizes, what="Hessian")
+
+
+@pytest.mark.parametrize("name", ["one layer, two outputs", "two layers"])
+def test_well_conditioned_derivatives_agree_to_twelve_digits(name, rng):
+    problem = random_problem(ARCHITECTURES[name], rng, temperature=1.0)
+    arch = problem.architecture
+
+    def expected(point):
+        order_parameters = from_log_cholesky(point, arch.order_parameter_sizes)
+        return action(order_parameters, arch, problem.energy) / max(arch.widths)
+
+    point = 0.1 * rng.standard_normal(arch.coordinate_count)
+    dense = DenseAction(problem)
+    value, gradient = dense.value_and_gradient(point)
+    by_jax = jax.jit(lambda x: (expected(x), jax.grad(expected)(x), jax.hessian(expected)(x)))
+    received = (value, gradient, dense.hessian(point))
+    for one, other in zip(received, by_jax(point), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12 * np.abs(other).max())
+
+
+def test_where_the_action_is_not_finite(rng):
+    problem = random_problem(ARCHITECTURES["one layer"], rng)
+    point = np.full(problem.architecture.coordinate_count, 800.0)
+    value, gradient = DenseAction(problem).value_and_gradient(point)
+    assert value == np.inf
+    assert np.all(np.isnan(gradient))

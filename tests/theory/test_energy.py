@@ -1,4 +1,4 @@
-"""The energy of the labels and its hand-written derivatives."""
+"""The energy of the labels, its hand-written derivatives, and the learning problem."""
 
 from dataclasses import replace
 
@@ -9,8 +9,15 @@ import pytest
 import scipy.stats
 
 from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding
-from tests.problems import ARCHITECTURES, random_order_parameters, random_problem
-from theory import LabelEnergy
+from tests.problems import (
+    ARCHITECTURES,
+    NetworkData,
+    random_network_data,
+    random_order_parameters,
+    random_problem,
+    random_weights,
+)
+from theory import LabelEnergy, LearningProblem, OrderParameters, sub_network
 from theory.energy import (
     energy_and_gradients,
     energy_curvature,
@@ -191,3 +198,103 @@ def test_energy_and_gradient_compile_and_batch(rng):
     one_by_one = jax.jit(energy_and_gradients)
     expected = jnp.stack([one_by_one(energy, one)[1] for one in factors])
     assert_equal_to_rounding(received, expected, **rounding_of(problem, factor))
+
+
+@pytest.fixture
+def problem(rng):
+    return random_problem(ARCHITECTURES["one layer, two outputs"], rng)
+
+
+@pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("attended", jnp.ones((6, 2, 5)), r"attended inputs have shape \(6, 2, 5\).*\(6, 3, 5\)"),
+        ("attended", jnp.ones((5, 3, 5)), r"attended inputs have shape \(5, 3, 5\)"),
+        ("attended", jnp.full((6, 3, 5), jnp.inf), r"attended inputs contain values that are not"),
+        ("labels", jnp.ones((6, 1)), r"labels have shape \(6, 1\): need 2 outputs"),
+        ("labels", jnp.ones(6), r"labels have shape \(6,\): need \[example, output\]"),
+        ("labels", jnp.ones((0, 2)), r"at least one example"),
+        ("labels", jnp.full((6, 2), jnp.nan), r"labels contain values that are not finite"),
+        ("temperature", 0.0, r"temperature = 0\.0: must be positive and finite"),
+        ("temperature", -1.0, r"temperature = -1\.0: must be positive and finite"),
+        ("temperature", float("inf"), r"temperature = inf: must be positive and finite"),
+    ],
+)
+def test_data_that_cannot_be_learnt_from_are_refused(problem, field, value, message):
+    with pytest.raises(ValueError, match=message):
+        replace(problem, **{field: value})
+
+
+def test_the_precision_of_all_arrays_changes_together(problem):
+    single = problem.astype(jnp.float32)
+    assert single.attended.dtype == single.labels.dtype == jnp.float32
+    factor = jnp.eye(6, dtype=jnp.float32)
+    assert single.energy(factor).dtype == jnp.float32
+    # single precision agrees with double to its own rounding
+    noisy = single.energy.noisy_kernel(factor).cholesky
+    condition = np.linalg.cond(np.asarray(noisy, float)) ** 2
+    limit = np.finfo(np.float32).eps * problem.labels.size**2 * condition
+    expected = float(problem.energy(jnp.eye(6)))
+    assert abs(float(single.energy(factor)) - expected) <= limit * max(1, abs(expected))
+
+
+@pytest.mark.usefixtures("without_annotation_checks")
+def test_a_whole_temperature_can_be_differentiated(rng):
+    problem = replace(random_problem(ARCHITECTURES["one layer"], rng), temperature=1)
+    factor = OrderParameters.gp_limit(problem.architecture).factors[0]
+    slope = jax.grad(problem.energy)(factor)
+    expected = jax.grad(replace(problem, temperature=1.0).energy)(factor)
+    np.testing.assert_array_equal(slope, expected)
+
+
+def test_a_sub_network_is_the_network_built_from_the_kept_heads(rng):
+    architecture = ARCHITECTURES["three layers"]
+    kept = [[1], [2, 0], [0, 1]]
+    data = random_network_data(architecture, rng)
+    labels = random_weights(architecture, rng)["V_0"][:6, :1]
+    problem = LearningProblem(architecture, data.attended, jnp.asarray(labels), 0.3)
+    smaller, attended_test = sub_network(problem, kept, data.attended)
+    attention = tuple(omega[:, heads] for omega, heads in zip(data.attention, kept, strict=True))
+    expected = NetworkData(data.inputs, attention, data.readout).attended
+    assert smaller.architecture.heads == (1, 2, 2)
+    assert smaller.architecture.widths == architecture.widths
+    assert smaller.temperature == problem.temperature
+    for received in (smaller.attended, attended_test):
+        assert_equal_to_rounding(received, expected, operations=20, scale=np.abs(data.inputs).max())
+
+
+def test_its_features_are_divided_by_its_own_number_of_paths(rng):
+    architecture = ARCHITECTURES["three layers"]
+    data = random_network_data(architecture, rng)
+    labels = jnp.asarray(rng.standard_normal((6, 1)))
+    problem = LearningProblem(architecture, data.attended, labels, 0.3)
+    smaller, _ = sub_network(problem, [[0], [0], [0]], data.attended)
+    variance, channels = architecture.variances[0], architecture.channels
+    first = np.asarray(data.attended)[:, 0]
+    features = np.asarray(smaller.features)[:, 0]
+    received = features @ features.T
+    expected = variance * first @ first.T / channels
+    assert_equal_to_rounding(received, expected, operations=2 * channels + 8)
+
+
+def test_keeping_every_head_changes_nothing(rng):
+    architecture = ARCHITECTURES["two layers"]
+    data = random_network_data(architecture, rng)
+    labels = jnp.asarray(rng.standard_normal((6, 1)))
+    problem = LearningProblem(architecture, data.attended, labels, 0.3)
+    same, attended = sub_network(problem, [[0, 1], [0, 1, 2]], data.attended)
+    assert same.architecture == architecture
+    np.testing.assert_array_equal(same.attended, problem.attended)
+    np.testing.assert_array_equal(attended, data.attended)
+
+
+def test_a_head_that_does_not_exist_is_named(rng):
+    architecture = ARCHITECTURES["two layers"]
+    data = random_network_data(architecture, rng)
+    labels = jnp.asarray(rng.standard_normal((6, 1)))
+    problem = LearningProblem(architecture, data.attended, labels, 0.3)
+    with pytest.raises(IndexError, match=r"layer 2 has heads 0 … 2"):
+        sub_network(problem, [[0, 1], [3]], data.attended)
+    with pytest.raises(IndexError, match=r"needs 2 heads"):
+        sub_network(problem, [[0, 1]], data.attended)

@@ -1,4 +1,4 @@
-"""Path kernels and the renormalised kernel, against explicit loops."""
+"""Path kernels in every form, K + temperature factorised, and the inverse of a triangle."""
 
 import itertools
 
@@ -9,8 +9,17 @@ import pytest
 
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import ARCHITECTURES, random_network_data, random_order_parameters
-from theory import Architecture, FeatureForm, KernelForm, OrderParameters, path_kernels
-from theory.path_kernels import SymmetricKernelForm, kernel_form_pays, store_path_kernels
+from theory import Architecture, FeatureForm, KernelForm, NoisyKernel, OrderParameters, path_kernels
+from theory.path_kernels import (
+    BLOCK,
+    SymmetricKernelForm,
+    gram_of_lower,
+    inverse_of_lower,
+    kernel_form_pays,
+    row_blocks,
+    store_path_kernels,
+    stored_numbers,
+)
 
 
 def path_kernels_by_loops(left, right, architecture):
@@ -120,3 +129,120 @@ def test_the_form_that_pays_is_the_form_returned(rng):
     assert isinstance(form, KernelForm)
     assert form.packed.shape == (3, 25)
     assert isinstance(path_kernels(attended, None, architecture), SymmetricKernelForm)
+
+
+PATHS, CHANNELS = 3, 4
+EXAMPLES = [1, 64, 65, 200, 530]  # one block, one full block, two, several, more than the least
+
+
+@pytest.fixture(params=EXAMPLES)
+def forms(request, rng):
+    features = jnp.asarray(rng.standard_normal((request.param, PATHS, CHANNELS)))
+    return FeatureForm(features, None), SymmetricKernelForm.of(features)
+
+
+@pytest.mark.parametrize("rank", [2, 5])
+def test_kernel_and_pull_back_are_those_of_the_features(forms, rank, rng):
+    plain, stored = forms
+    factor = jnp.asarray(rng.standard_normal((PATHS, rank)))
+    kernel, pull_back = stored.kernel_and_pull_back(factor)
+    expected, expected_pull_back = plain.kernel_and_pull_back(factor)
+    terms = PATHS**2 * CHANNELS * rank
+    assert_equal_to_rounding(kernel, expected, operations=terms)
+    assert np.array_equal(kernel, kernel.T)
+    slope = rng.standard_normal(kernel.shape)
+    slope = jnp.asarray(slope + slope.T)
+    assert_equal_to_rounding(
+        pull_back(slope), expected_pull_back(slope), operations=terms * len(kernel), condition=10
+    )
+
+
+def test_many_factors_at_a_time_are_those_one_by_one(rng):
+    features = jnp.asarray(rng.standard_normal((70, PATHS, CHANNELS)))
+    form = SymmetricKernelForm.of(features)
+    factors = jnp.asarray(rng.standard_normal((4, PATHS, PATHS)))
+    together = jax.vmap(form.kernel)(factors)
+    alone = jnp.stack([form.kernel(factor) for factor in factors])
+    assert_equal_to_rounding(together, alone, operations=PATHS**2 * CHANNELS)
+
+
+@pytest.mark.parametrize("examples", EXAMPLES)
+def test_blocks_cover_every_row_once_and_hold_little_more_than_half(examples):
+    blocks = row_blocks(examples)
+    assert [row for start, end in blocks for row in range(start, end)] == list(range(examples))
+    stored = stored_numbers(examples, PATHS)
+    features = jnp.ones((examples, PATHS, 1))
+    assert SymmetricKernelForm.of(features).nbytes == 8 * stored
+    if examples > 500:
+        assert stored < 0.6 * examples**2 * PATHS * (PATHS + 1) / 2
+
+
+SIZE, TEMPERATURE = 7, 0.3
+
+
+def random_kernel(rng):
+    rows = rng.standard_normal((SIZE, 3))  # singular without the temperature
+    return rows @ rows.T
+
+
+def test_every_use_of_the_factor_agrees_with_the_matrix(rng):
+    kernel, vector = random_kernel(rng), rng.standard_normal(SIZE)
+    block = rng.standard_normal((SIZE, 2))
+    noisy = NoisyKernel.factorise(jnp.asarray(kernel), TEMPERATURE)
+    dense = kernel + TEMPERATURE * np.eye(SIZE)
+    rounding = {"operations": SIZE**2, "condition": np.linalg.cond(dense)}
+    inverse = np.linalg.inv(dense)
+    assert_equal_to_rounding(noisy.log_determinant, np.linalg.slogdet(dense)[1], **rounding)
+    assert_equal_to_rounding(noisy.solve(jnp.asarray(block)), inverse @ block, **rounding)
+    assert_equal_to_rounding(
+        noisy.quadratic_form(jnp.asarray(vector)), vector @ inverse @ vector, **rounding
+    )
+    whitened = noisy.whiten(jnp.asarray(block))
+    assert_equal_to_rounding(whitened.T @ whitened, block.T @ inverse @ block, **rounding)
+
+
+def test_an_indefinite_kernel_gives_nan():
+    noisy = NoisyKernel.factorise(jnp.diag(jnp.array([1.0, -2.0])), TEMPERATURE)
+    assert np.isnan(noisy.log_determinant)
+
+
+def test_single_precision_stays_single(rng):
+    kernel = jnp.asarray(random_kernel(rng), jnp.float32)
+    assert NoisyKernel.factorise(kernel, TEMPERATURE).cholesky.dtype == jnp.float32
+
+
+SIZES = [1, 7, BLOCK, BLOCK + 1, 3 * BLOCK, 600]
+
+
+def random_lower(rng, size, count=()):
+    """Cholesky factors of well-conditioned matrices."""
+    noise = rng.standard_normal((*count, size, size)) / np.sqrt(size)
+    return jnp.asarray(np.linalg.cholesky(noise @ noise.swapaxes(-1, -2) + np.eye(size)))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_inverse_inverts_and_is_lower_triangular(size, rng):
+    lower = random_lower(rng, size)
+    inverse = inverse_of_lower(lower)
+    condition = np.linalg.cond(lower)
+    assert_equal_to_rounding(inverse @ lower, np.eye(size), operations=size, condition=condition)
+    assert not np.triu(inverse, 1).any()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_gram_matrix_is_the_full_product(size, rng):
+    lower = random_lower(rng, size)
+    assert_equal_to_rounding(
+        gram_of_lower(lower), np.asarray(lower).T @ np.asarray(lower), operations=size
+    )
+
+
+def test_single_precision_stays_single_and_batches_are_allowed(rng):
+    lower = random_lower(rng, BLOCK + 30, (3,)).astype(jnp.float32)
+    inverse = jax.jit(jax.vmap(inverse_of_lower))(lower)
+    gram = jax.vmap(gram_of_lower)(inverse)
+    assert inverse.dtype == gram.dtype == jnp.float32
+    expected = np.linalg.inv(np.asarray(lower, float) @ np.asarray(lower, float).swapaxes(1, 2))
+    single = np.finfo(np.float32).eps / np.finfo(float).eps
+    condition = single * np.linalg.cond(np.asarray(lower, float)).max() ** 2
+    assert_equal_to_rounding(gram, expected, operations=BLOCK, condition=condition)

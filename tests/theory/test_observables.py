@@ -1,0 +1,189 @@
+"""What is read off an order parameter: accuracy, head scores, alignment, redundancy."""
+
+import itertools
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from tests.assertions import assert_equal_to_rounding
+from theory import AttentionPaths, diagonal_only, equal_diagonal, head_scores, kernel_alignment
+from theory.observables import (
+    accuracy,
+    correct,
+    labels_are_classes,
+    mean_alignment_of_others,
+    off_diagonal_share,
+    participation_ratio,
+    path_alignment,
+)
+
+SIGNS = np.array([[1.0], [-1.0], [-1.0], [1.0]])
+ONE_HOT = np.eye(3)[[2, 0, 1, 1]]
+
+
+def test_one_output_is_judged_by_its_sign():
+    mean = np.array([[0.1], [-3.0], [2.0], [0.0]])
+    np.testing.assert_array_equal(correct(mean, SIGNS), [True, True, False, False])
+    assert accuracy(mean, SIGNS) == 0.5
+
+
+def test_several_outputs_are_judged_by_the_largest():
+    mean = np.array([[0.1, 0.2, 0.3], [-1.0, -2.0, -3.0], [5.0, 4.0, 0.0], [0.0, 1.0, 0.0]])
+    assert accuracy(mean, ONE_HOT) == 0.75
+    np.testing.assert_array_equal(correct(mean, 2 * ONE_HOT - 1), [True, True, False, True])
+
+
+def test_leading_axes_are_kept(rng):
+    for labels in (SIGNS, ONE_HOT):
+        mean = rng.standard_normal((5, 2, *labels.shape))
+        received = correct(mean, labels)
+        assert received.shape == (5, 2, 4)
+        np.testing.assert_array_equal(received[3, 1], correct(mean[3, 1], labels))
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (SIGNS, True),
+        (ONE_HOT, True),
+        (2 * ONE_HOT - 1, True),
+        (None, False),
+        (2 * SIGNS, False),
+        (np.array([[1.0], [0.0]]), False),
+        (np.array([[0.3], [-1.7]]), False),
+        (np.array([[1.0, 1.0], [0.0, 1.0]]), False),
+        (np.array([[0.2, 0.8], [0.7, 0.3]]), False),
+    ],
+)
+def test_only_labels_that_name_classes_have_an_accuracy(labels, expected):
+    assert labels_are_classes(labels) is expected
+    if labels is not None:
+        received = accuracy(labels, labels)
+        assert received == 1.0 if expected else math.isnan(received)
+
+
+def test_no_labels_no_accuracy():
+    assert math.isnan(accuracy(np.ones((3, 1)), None))
+
+
+def scores_by_loops(overlap, paths, outputs):
+    totals = {}
+    routes = [tuple(route) for route in paths.indices]
+    for layer, heads in enumerate(paths.heads):
+        for head in range(heads):
+            total = 0.0
+            for p, q in itertools.product(range(paths.count), repeat=2):
+                if routes[p][layer] == head or routes[q][layer] == head:
+                    for c, d in itertools.product(range(outputs), repeat=2):
+                        total += abs(overlap[p * outputs + c, q * outputs + d])
+            totals[layer, head] = total
+    return totals
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("heads", [(1,), (3,), (2, 3), (3, 1, 2)])
+def test_scores_are_the_sum_over_entries_that_use_the_head(heads, outputs, rng):
+    paths = AttentionPaths(heads)
+    rows = rng.standard_normal((paths.count * outputs,) * 2)
+    overlap = rows @ rows.T
+    expected = scores_by_loops(overlap, paths, outputs)
+    received = head_scores(overlap, paths)
+    assert received.shape == (len(heads), max(heads))
+    largest = max(expected.values())
+    for layer, head in itertools.product(*map(range, received.shape)):
+        if head >= heads[layer]:
+            assert np.isnan(received[layer, head])
+        else:
+            assert_equal_to_rounding(
+                received[layer, head], expected[layer, head] / largest, operations=overlap.size
+            )
+    assert np.nanmax(received) == 1.0
+
+
+def test_the_row_and_column_rule():
+    """Row sum + column sum − both: two paths with U = [[4, −1], [−1, 2]]."""
+    received = head_scores(np.array([[4.0, -1.0], [-1.0, 2.0]]), AttentionPaths((2,)))
+    np.testing.assert_array_equal(received, [[1.0, 4.0 / 6.0]])
+
+
+def test_a_known_spectrum_is_read_off_in_descending_order(rng):
+    vectors = scipy.stats.ortho_group(4, seed=2).rvs()
+    kernel = (vectors * np.array([0.5, 4.0, 1.0, 9.0])) @ vectors.T
+    labels = vectors @ np.array([3.0, -2.0, 0.5, 1.0])
+    received = kernel_alignment(jnp.asarray(kernel), jnp.asarray(labels))
+    expected = np.array([1.0, 2.0, 0.5, 3.0]) / np.linalg.norm([3.0, 2.0, 0.5, 1.0])
+    # an eigenvector turns by rounding · |K| / gap: gap 0.5 here
+    assert_equal_to_rounding(received, expected, operations=16, condition=9 / 0.5)
+
+
+def test_squared_alignments_sum_to_one_and_ignore_the_scale_of_labels(rng):
+    rows = rng.standard_normal((6, 6))
+    kernel, labels = jnp.asarray(rows @ rows.T), jnp.asarray(rng.standard_normal(6))
+    received = kernel_alignment(kernel, labels)
+    assert_equal_to_rounding(np.sum(received**2), 1.0, operations=36)
+    assert_equal_to_rounding(kernel_alignment(kernel, -7.0 * labels), received, operations=36)
+
+
+def test_the_participation_ratio_counts_equal_eigenvalues(rng):
+    rotation, _ = np.linalg.qr(rng.standard_normal((5, 5)))
+    for count in (1, 3, 5):
+        eigenvalues = np.where(np.arange(5) < count, 2.0, 0.0)
+        overlap = rotation @ np.diag(eigenvalues) @ rotation.T
+        assert_equal_to_rounding(participation_ratio(overlap), count, operations=100)
+    values = np.linalg.eigvalsh(overlap + np.ones((5, 5)))
+    expected = values.sum() ** 2 / (values**2).sum()
+    received = participation_ratio(overlap + np.ones((5, 5)))
+    assert_equal_to_rounding(received, expected, operations=100)
+
+
+def test_the_share_off_the_diagonal():
+    assert off_diagonal_share(np.diag([1.0, 2.0])) == 0.0
+    assert off_diagonal_share(np.array([[1.0, -1.0], [-1.0, 1.0]])) == 0.5
+
+
+def test_path_alignment_is_centred_kernel_alignment(rng):
+    features = rng.standard_normal((7, 3, 4))
+    received = path_alignment(features)
+    centring = np.eye(7) - 1 / 7
+    kernels = [centring @ features[:, p] @ features[:, p].T @ centring for p in range(3)]
+    for p in range(3):
+        for q in range(3):
+            inner = np.trace(kernels[p] @ kernels[q])
+            expected = inner / (np.linalg.norm(kernels[p]) * np.linalg.norm(kernels[q]))
+            assert_equal_to_rounding(received[p, q], expected, operations=1000)
+    others = [received[p, q] for p in range(3) for q in range(3) if p != q]
+    assert_equal_to_rounding(mean_alignment_of_others(received), np.mean(others), operations=10)
+
+
+def test_rotated_copies_are_aligned_and_constant_paths_undefined(rng):
+    one = rng.standard_normal((6, 4))
+    rotation, _ = np.linalg.qr(rng.standard_normal((4, 4)))
+    copies = np.stack([one, 3.0 * one @ rotation + 1.0, np.ones((6, 4))], axis=1)
+    received = path_alignment(copies)
+    assert_equal_to_rounding(received[0, 1], 1.0, operations=1000)
+    assert np.isnan(received[:, 2]).all()
+    assert np.isnan(mean_alignment_of_others(np.ones((1, 1))))
+
+
+def test_diagonal_only_keeps_the_diagonal(rng):
+    factor = rng.standard_normal((4, 4))
+    received = diagonal_only(jnp.asarray(factor))
+    overlap = factor @ factor.T
+    assert_equal_to_rounding(received @ received.T, np.diag(np.diagonal(overlap)), operations=16)
+
+
+def test_equal_diagonal_keeps_everything_else():
+    overlap = np.array([[2.0, 0.3, -0.1], [0.3, 1.0, 0.2], [-0.1, 0.2, 0.5]])
+    factor = equal_diagonal(jnp.asarray(np.linalg.cholesky(overlap)))
+    expected = overlap.copy()
+    np.fill_diagonal(expected, 2.0)
+    assert_equal_to_rounding(factor @ factor.T, expected, operations=16)
+
+
+def test_equal_diagonal_is_undefined_where_it_is_not_positive_definite():
+    """|U_12| > U_11: with U_22 lowered to U_11 the matrix is indefinite."""
+    overlap = np.array([[1.0, 1.5], [1.5, 4.0]])
+    assert equal_diagonal(jnp.asarray(np.linalg.cholesky(overlap))) is None
