@@ -4,7 +4,6 @@ import hashlib
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,12 +52,12 @@ class NamedRecipe(Section):
 
     name: Name
 
-    @cached_property
+    @property
     def defaults(self) -> "NamedRecipe":
         """The recipe that sets only what is required, as this one does."""
         return type(self).model_validate(required(self))
 
-    @cached_property
+    @property
     def hash8(self) -> str:
         """Eight hexadecimal digits of all settings that are required or not at their default.
 
@@ -69,7 +68,10 @@ class NamedRecipe(Section):
 
     @property
     def earlier_hash8(self) -> str:
-        """The hash of results of schema 1 and 2, which covered every default."""
+        """The hash of results of schema 1 and 2, which covered every default.
+
+        A key that came later is to be left out here.
+        """
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 

@@ -37,6 +37,7 @@ from sampler.storage.run_directory import (
 FREE = (
     "sampler.draws", "sampler.checkpoint_seconds", "training.checkpoint_seconds", "sweep",
 )  # fmt: skip
+CONTINUED = (2, SCHEMA_VERSION)
 
 
 def fingerprint(recipe: Recipe | TrainingRecipe, data: str) -> dict:
@@ -70,7 +71,9 @@ def completed(settings: dict) -> dict:
 def differences(stored: dict, current: dict) -> list[str]:
     """What differs, `key (then → now)`; empty where one can go on with the other."""
     found = []
-    for key in sorted({*stored, *current} - {"settings", "data"}):
+    # Results of schema 2 are gone on with: since then only the hash of a recipe has changed.
+    same = {"schema_version"} if stored.get("schema_version") in CONTINUED else set()
+    for key in sorted({*stored, *current} - {"settings", "data"} - same):
         if stored.get(key) != current.get(key):
             found.append(f"{key} ({stored.get(key)} → {current.get(key)})")
     one, other = stored.get("settings", {}), current.get("settings", {})
@@ -177,13 +180,15 @@ def begin_command(
     write_manifest(
         directory,
         Manifest(
+            schema_version=earlier.schema_version,
             name=recipe.name,
             command=command,
             begun=earlier.begun or now(),
             finished=earlier.finished,
             seconds=earlier.seconds,
             peak_memory_bytes=earlier.peak_memory_bytes,
-            recipe_hash=recipe.hash8,
+            # A directory keeps the hash that it was given under an earlier schema.
+            recipe_hash=recipe.hash8 if earlier.schema_version > 2 else earlier.recipe_hash,
             recipe=recipe.to_toml(),
             fingerprint=fingerprint,
             seeds=recipe.seeds,

@@ -92,8 +92,9 @@ def read_array(stored: NpzFile, key: str, remedy: str) -> np.ndarray:
 
 # 1: theory.nc, draws.nc, comparison.json and manifest.json, without a version in the NetCDF files.
 # 2: the version stands in every file; checkpoints, fingerprint and finished commands were added.
-SCHEMA_VERSION = 2
-READABLE = (1, 2)
+# 3: the hash of a recipe covers what departs from the defaults, not every default.
+SCHEMA_VERSION = 3
+READABLE = (1, 2, 3)
 
 
 def check_schema(version: object, file: str) -> None:
@@ -121,8 +122,13 @@ CHECKPOINT_SLOTS = ("state-0.bin", "state-1.bin")
 
 
 def default_directory(recipe: Recipe | TrainingRecipe) -> Path:
-    """runs/results/<name>-<hash8>, relative to the current directory."""
-    return RESULTS / f"{recipe.name}-{recipe.hash8}"
+    """runs/results/<name>-<hash8>, relative to the current directory.
+
+    A directory that carries the hash of an earlier schema is used where it is the only one.
+    """
+    directory = RESULTS / f"{recipe.name}-{recipe.hash8}"
+    earlier = RESULTS / f"{recipe.name}-{recipe.earlier_hash8}"
+    return earlier if earlier.is_dir() and not directory.is_dir() else directory
 
 
 def find_directory(directory: Path) -> Path:

@@ -1,10 +1,15 @@
-"""Inputs, labels and the attention matrices that they fix: what every task ends in."""
+"""Inputs, labels and the attention matrices that they fix: what every task ends in.
+
+Heads are called by the names that the recipe gives them, their kinds, or by their number in the
+layer, from 0: "0", "1", … A path is called by its heads, from the first layer to the last, as in
+"good·uniform" or "0·1", unless the task has a name for it.
+"""
 
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import count, product
+from itertools import product
 from types import MappingProxyType
 
 import numpy as np
@@ -335,12 +340,13 @@ def refuse_unfit_variants(attention: AttentionSection, tokens: int) -> None:
 
 
 def name_heads(attention: AttentionSection) -> tuple[tuple[str, ...], ...]:
-    """Names of the heads of every layer: their kinds, numbered where a kind occurs again."""
-    return tuple(numbered(kinds) for kinds in attention.heads)
+    """Names of the heads of every layer: their kinds, with the head's number where one repeats.
 
-
-def numbered(kinds: tuple[str, ...]) -> tuple[str, ...]:
-    numbers = {kind: count(1) for kind in kinds}
+    ("random", "good", "random") are "random 0", "good" and "random 2".
+    """
     return tuple(
-        kind if kinds.count(kind) == 1 else f"{kind} {next(numbers[kind])}" for kind in kinds
+        tuple(
+            kind if kinds.count(kind) == 1 else f"{kind} {head}" for head, kind in enumerate(kinds)
+        )
+        for kinds in attention.heads
     )

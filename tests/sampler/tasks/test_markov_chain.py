@@ -84,7 +84,7 @@ def test_the_streams_are_separate():
     assert np.array_equal(small.train.inputs, task.train.inputs)
     assert np.array_equal(small.train.attention[1], task.train.attention[1][:, :1])
     assert not np.array_equal(task.train.inputs[:4, 1:], task.test.inputs[:4, 1:])
-    assert task.head_names[1] == ("random 1", "random 2")
+    assert task.head_names[1] == ("random 0", "random 1")
 
 
 def test_a_validation_split_leaves_training_and_test_data_as_they_are_to_the_bit():

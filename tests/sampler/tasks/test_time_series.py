@@ -131,7 +131,7 @@ def test_seeds_decide_data_and_heads_each_for_itself():
     assert not np.array_equal(first.train.inputs, other_data.train.inputs)
     assert np.array_equal(first.train.inputs, other_heads.train.inputs)
     assert not np.array_equal(first.train.attention[0], other_heads.train.attention[0])
-    assert first.head_names[1] == ("random 1", "random 2")
+    assert first.head_names[1] == ("random 0", "random 1")
 
 
 def test_training_data_do_not_depend_on_the_other_splits():

@@ -1,0 +1,168 @@
+"""Tables that are added to from outside: a task, an attention variant, and a package with both."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+import pytest
+
+from sampler import registry
+from sampler.attention.variants import VARIANTS, Array, AttentionVariant, logits
+from sampler.errors import ExitCode, InputError
+from sampler.recipes.recipe import load_recipe, make_recipe
+from sampler.recipes.sections import Count, Seed
+from sampler.recipes.task_section import TASKS, TaskSection
+from sampler.registry import Registry
+from sampler.storage.results import read_theory
+from sampler.tasks.make import make_task
+from sampler.tasks.task import Split, Task, name_paths
+from tests import ROOT
+from tests.commands import SMALLEST, in_process
+
+
+@pytest.fixture
+def open_tables(monkeypatch):
+    """What a test registers is gone after it."""
+    for table in (TASKS, VARIANTS):
+        monkeypatch.setattr(table, "_entries", dict(table._entries))
+
+
+def test_a_table_names_what_there_is():
+    table = Registry("fruit", {"apple": 1, "text": "string:digits"})
+    assert table.register("pear", 2) == 2
+    assert list(table) == ["apple", "text", "pear"]
+    assert table["text"] == "0123456789", "imported when it is asked for"
+    assert "pear" in table
+    with pytest.raises(ValueError, match="fruit 'pear' is registered already"):
+        table.register("pear", 3)
+    with pytest.raises(KeyError, match="no fruit 'plum'; there are apple, text, pear"):
+        table["plum"]
+
+
+class CoinSection(TaskSection):
+    """Tokens that are noise, with labels of the first one's sign; attention is uniform."""
+
+    data_paths: ClassVar = ("file",)
+
+    examples: Count = 8
+    seed: Seed = 0
+    file: str = "none"
+
+    def make(self, attention: None) -> Task:
+        generator = np.random.default_rng(self.seed)
+
+        def draw() -> Split:
+            inputs = generator.standard_normal((self.examples, 3, 4))
+            omega = np.full((self.examples, 2, 3, 3), 1 / 3)
+            return Split(inputs, np.sign(inputs[:, 0, :1]), (omega,))
+
+        names = (("0", "1"),)
+        return Task(draw(), draw(), names, name_paths(names))
+
+
+COIN = """
+name = "coin"
+task = { kind = "coin", examples = 6, file = "data/coins" }
+[network]
+widths = 3
+"""
+
+
+@pytest.mark.usefixtures("open_tables")
+def test_a_task_is_a_class_and_a_row(tmp_path):
+    TASKS.register("coin", CoinSection)
+    path = tmp_path / "coin.toml"
+    path.write_text(COIN)
+    recipe = load_recipe(path, ["sweep.task.seed=[0, 1]"])
+    assert recipe.task == CoinSection(kind="coin", examples=6, file=str(tmp_path / "data/coins"))
+    assert [point.task.seed for _, point in recipe.points()] == [0, 1]
+    assert make_recipe(recipe.model_dump()).hash8 == recipe.hash8
+    assert make_task(recipe).path_names == ("0", "1")
+    assert in_process("check", path) == ExitCode.OK
+    with pytest.raises(InputError, match=r"task\.exmples = 3: .*did you mean task\.examples\?"):
+        load_recipe(path, ["task.exmples=3"])
+    with pytest.raises(InputError, match="remove this section"):
+        load_recipe(path, ["attention.lag=3"])
+    out = tmp_path / "run"
+    assert in_process("solve", path, "--out", out) == ExitCode.OK
+    assert read_theory(out)["path"].values.tolist() == ["0", "1"]
+
+
+class Squared(AttentionVariant):
+    """Ω_st = (1 + l_st)²/Σ_s' (1 + l_s't)² with logits l = k·q/√G."""
+
+    kind: Literal["squared"] = "squared"
+
+    def matrices(self, queries: Array, keys: Array) -> Array:
+        weights = (1 + logits(queries, keys)) ** 2
+        return weights / weights.sum(axis=-2, keepdims=True)
+
+
+@pytest.mark.usefixtures("open_tables")
+def test_an_attention_variant_is_a_class_and_a_row(tmp_path):
+    path = tmp_path / "tiny.toml"
+    path.write_text(SMALLEST)
+    setting = 'attention.form={kind="squared"}'
+    with pytest.raises(InputError, match=r"form\.kind: 'squared' is unknown; use 'softmax', "):
+        load_recipe(path, [setting])
+    VARIANTS.register("squared", Squared)
+    recipe = load_recipe(path, [setting])
+    assert recipe.attention.form == Squared()
+    omega = make_task(recipe).train.attention[0]
+    np.testing.assert_allclose(omega.sum(axis=2), 1.0, rtol=1e-12)
+    assert np.abs(omega - make_task(load_recipe(path)).train.attention[0]).max() > 0.01
+
+
+def package(folder: Path, module: str, body: str) -> None:
+    """An installed package with a module that it names under the entry point."""
+    (folder / f"{module}.py").write_text(body)
+    info = folder / f"{module}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[attention_posterior]\nmine = {module}\n")
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch) -> Path:
+    """A folder in which packages are found."""
+    monkeypatch.syspath_prepend(tmp_path)
+    registry.load_plugins.cache_clear()
+    yield tmp_path
+    registry.load_plugins.cache_clear()
+
+
+@pytest.mark.usefixtures("open_tables")
+def test_an_installed_package_is_imported_before_a_recipe_is_read(site):
+    body = (
+        "from sampler.attention.variants import VARIANTS, Softmax\n"
+        "class Mine(Softmax):\n    kind: str = 'mine'\n"
+        "VARIANTS.register('mine', Mine)\n"
+    )
+    package(site, "plugin_of_a_test", body)
+    (site / "tiny.toml").write_text(SMALLEST)
+    command = ["check", "tiny.toml", "--set", 'attention.form={kind="mine"}']
+    program = f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(site)!r}]\n"
+    program += f"from sampler.cli import main; sys.exit(main({command!r}))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=site, capture_output=True, text=True)
+    assert done.returncode == ExitCode.OK, done.stderr
+    assert 'form = {kind = "mine"' in done.stdout
+
+
+def test_a_package_that_cannot_be_imported_is_named(site):
+    package(site, "broken_plugin_of_a_test", "import no_such_module")
+    with pytest.raises(
+        InputError,
+        match=r"plugin mine = 'broken_plugin_of_a_test': cannot be "
+        r"imported \(ModuleNotFoundError: .*; repair or uninstall the package br",
+    ):
+        make_recipe({"name": "a", "task": {"kind": "markov_chain"}, "network": {"widths": 3}})
+
+
+def test_looking_for_packages_takes_milliseconds():
+    registry.load_plugins.cache_clear()
+    start = time.process_time()
+    registry.load_plugins()
+    assert time.process_time() - start < 0.05
