@@ -69,14 +69,8 @@ class OrderParameters:
     def gp_limit(cls, architecture: Architecture) -> "OrderParameters":
         """Infinite width: U_l = σ_a² σ_L² ··· σ_l² · 1 (arXiv 2405.15926, GP limit)."""
         deviations = np.sqrt(np.cumprod(architecture.order_parameter_variances[::-1])[::-1])
-        return cls(
-            tuple(
-                jnp.asarray(deviation * np.eye(size))
-                for deviation, size in zip(
-                    deviations, architecture.order_parameter_sizes, strict=True
-                )
-            )
-        )
+        pairs = zip(deviations, architecture.order_parameter_sizes, strict=True)
+        return cls(tuple(jnp.asarray(deviation * np.eye(size)) for deviation, size in pairs))
 
 
 def places(size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -145,9 +139,8 @@ def overlap_curvature(
     second = 2.0 * np.outer(slopes, slopes) * gradient[np.ix_(rows, rows)] * same
     # exp has its own second derivative, equal to its first
     diagonal = np.arange(len(factor))
-    second[diagonal, diagonal] += 2.0 * np.einsum(
-        "i,ia,ai->i", np.diagonal(factor), gradient, factor
-    )
+    own = 2.0 * np.einsum("i,ia,ai->i", np.diagonal(factor), gradient, factor)
+    second[diagonal, diagonal] += own
     return second
 
 
