@@ -13,8 +13,9 @@ images       characters and episodes
 network      the forward pass, summed over paths
 transformer  a network trained by gradient descent, whose attention is then fixed
 tasks        inputs and labels, with the attention matrices they fix
+token_network  a network outside the theory, followed token by token
+posterior    the densities that can be sampled
 problem      recipe and task joined, for the theory or outside it
-posterior    what can be sampled
 mcmc         chains, their draws and diagnostics
 analysis     labelled tables, and theory held against draws
 presentation    figures and report, from stored results alone

@@ -6,6 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
+from sampler.posterior.density import Density
+from sampler.posterior.spaces import order_parameter_density
 from theory import Architecture, LearningProblem, attended_inputs
 
 # No two sizes of one network agree by accident, so that a swapped axis cannot go unnoticed.
@@ -22,6 +24,11 @@ ARCHITECTURES = {
     # N_l < p_l: the overlaps of real weights are singular here.
     "narrow": Architecture((2, 3), (4, 2, 5), (0.9, 1.5, 0.6, 1.3), channels=5),
 }
+
+
+def order_parameters_of(problem: LearningProblem) -> Density:
+    """The posterior of the order parameters, where no test set matters."""
+    return order_parameter_density(problem, problem.attended[:1])
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ FORBIDDEN = {"sampler", "numpyro", "arviz", "arviz_base", "arviz_stats", "matplo
 # other people's transformers, so it comes after the tasks, wherever it is kept.
 ORDER = (
     "errors", "registry", "numerics", "attention", "recipes", "storage", "images", "network",
-    "transformer", "tasks", "transformer.export", "problem", "posterior", "mcmc", "analysis",
-    "presentation", "jobs", "sweep_command", "api", "cli", "__main__",
+    "transformer", "tasks", "transformer.export", "token_network", "posterior", "problem", "mcmc",
+    "analysis", "presentation", "jobs", "sweep_command", "api", "cli", "__main__",
 )  # fmt: skip
 
 

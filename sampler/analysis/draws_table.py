@@ -16,7 +16,7 @@ from sampler.analysis.validation import validation_draws, validation_predictors
 from sampler.mcmc.draws import BatchMoments, DrawCollector
 from sampler.posterior.hyper_parameters import OBSERVED
 from sampler.posterior.weight_draws import WeightDraws
-from sampler.problem import AnyProblem, TokenProblem
+from sampler.problem import AnyProblem
 from theory import Architecture
 
 PER_TEST_EXAMPLE = ("predictor", "predictor_mean", "predictor_variance")
@@ -52,10 +52,10 @@ def draws_tree(
     }
     if weights is not None:
         groups["posterior_weights"] = weights_table(problem, weights).assign_attrs(attributes)
-    if isinstance(problem, TokenProblem):
-        validation = None if validated is None else validation_predictors(problem, validated, drawn)
-    else:
+    if validated is None:
         validation = validation_draws(problem, drawn)
+    else:
+        validation = validation_predictors(problem, validated, drawn)
     if validation is not None:
         groups["validation"] = validation.assign_attrs(attributes)
     for name, moments in collected.moments.items():

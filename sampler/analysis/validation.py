@@ -11,7 +11,7 @@ import xarray as xr
 from sampler.analysis.estimate import batch_means, bootstrap
 from sampler.analysis.labels import label
 from sampler.posterior.hyper_parameters import energy_at, hyper_positions, input_scale
-from sampler.problem import AnyProblem, Problem, TokenProblem
+from sampler.problem import AnyProblem, Problem
 from theory import LearningProblem, OrderParameters, Predictor, predict, sub_network
 from theory.observables import correct, labels_are_classes
 
@@ -74,7 +74,7 @@ def validation_of_subnetworks(problem: Problem, subnetworks) -> dict:
     }
 
 
-def validation_draws(problem: Problem, drawn: Mapping[str, np.ndarray]) -> xr.Dataset | None:
+def validation_draws(problem: AnyProblem, drawn: Mapping[str, np.ndarray]) -> xr.Dataset | None:
     """Mean and variance of f on the validation split given U_1, for some draws of every chain.
 
     drawn has U_1, `order_parameter` [chain, draw, row, row], and temperature and variances where
@@ -103,7 +103,7 @@ def validation_draws(problem: Problem, drawn: Mapping[str, np.ndarray]) -> xr.Da
 
 
 def validation_predictors(
-    problem: TokenProblem, predictors: np.ndarray, drawn: Mapping[str, np.ndarray]
+    problem: AnyProblem, predictors: np.ndarray, drawn: Mapping[str, np.ndarray]
 ) -> xr.Dataset:
     """The same of draws of all weights, f on the validation split [chain, draw, example, output].
 

@@ -29,17 +29,17 @@ from sampler.mcmc.chunks import OBSERVATION_STREAM, Chunk, sample_in_chunks
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.mcmc.draws import DrawCollector
 from sampler.posterior.bridge import BridgeEvidence, bridge_evidence
-from sampler.posterior.density import SampledSpace
+from sampler.posterior.density import Density
 from sampler.posterior.hyper_parameters import hyper_positions
 from sampler.posterior.importance import ImportanceDraws, importance_draws, systematic_resampling
-from sampler.posterior.spaces import make_space, token_space
+from sampler.posterior.order_parameters import OrderParameterPosterior
 from sampler.posterior.weight_draws import (
     WeightDraws,
     refuse_unusable_count,
     side_by_side,
     weight_draws,
 )
-from sampler.problem import AnyProblem, Problem, TokenProblem
+from sampler.problem import AnyProblem, Problem
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import SamplerSection
 from sampler.storage.results import (
@@ -86,24 +86,22 @@ class ImportanceOutcome:
         }
 
 
-def draw_independently(
-    problem: LearningProblem, space: SampledSpace, settings: ChainSettings
-) -> ImportanceOutcome:
+def draw_independently(density: Density, settings: ChainSettings) -> ImportanceOutcome:
     """chains × draws equally weighted draws, if the weights can be trusted and suffice."""
     kept = settings.chains * settings.draws
-    weighted = importance_draws(problem, FIRST_EVALUATIONS, settings.seed)
+    weighted = importance_draws(density, FIRST_EVALUATIONS, settings.seed)
     wanted = EFFECTIVE_PER_KEPT * kept
     if weighted.trusted and weighted.effective_sample_size < wanted:
         evaluations = int(1.2 * wanted / weighted.efficiency)
         if evaluations <= MOST_EVALUATIONS:
-            weighted = importance_draws(problem, evaluations, settings.seed)
+            weighted = importance_draws(density, evaluations, settings.seed)
     if not weighted.trusted or weighted.effective_sample_size < kept:
         return ImportanceOutcome(weighted, None)
     chosen = systematic_resampling(weighted.weights, kept, settings.seed)
     points = jnp.asarray(weighted.points[chosen])
     key = jax.random.fold_in(jax.random.key(settings.seed), OBSERVATION_STREAM)
     keys = jax.random.split(key, kept)
-    observables = _observe(space, weighted.unflatten, keys, points)
+    observables = _observe(density, keys, points)
     proposed = weighted.proposal.log_density(weighted.points[chosen])
     statistics = {"lp": weighted.log_weights[chosen] + proposed}
     shape = (settings.chains, settings.draws)
@@ -115,18 +113,19 @@ def draw_independently(
     return ImportanceOutcome(weighted, chunk)
 
 
-def _observe(space: SampledSpace, unflatten, keys, points):
-    """What every draw says."""
+def _observe(density: Density, keys, points):
+    """The observables of every draw."""
+    unflatten = density.coordinates.unflatten
 
     @jax.jit
     def all_draws(keys, points, observed):
         return jax.lax.map(
-            lambda one: space.observe(one[0], unflatten(one[1]), *observed),
+            lambda one: density.observe(one[0], unflatten(one[1]), *observed),
             (keys, points),
             batch_size=side_by_side(OBSERVED_TOGETHER),
         )
 
-    return all_draws(keys, points, space.observed)
+    return all_draws(keys, points, density.observed)
 
 
 def solve_stage(problem: Problem, recipe: Recipe, directory: Path) -> xr.Dataset:
@@ -172,11 +171,10 @@ def draw_posterior(
     collected = DrawCollector(settings.draws_per_chain)
     precise = settings.precision == "float64"
     with jax.enable_x64(precise), SamplingProgress() if show else nullcontext() as progress:
-        space = space_of(problem, settings)
+        density = problem.density(settings.space, settings.precision, settings.keep_weights)
         chains, outcome = chain_settings(recipe), None
         if settings.algorithm == "importance":
-            learning = problem.learning.astype(settings.precision)
-            outcome = draw_independently(learning, space, chains)
+            outcome = draw_independently(density, chains)
             LOG.info(outcome.weighted.explain())
             if show:
                 print(outcome.explain())
@@ -191,7 +189,7 @@ def draw_posterior(
                 for listen in listeners:
                     listen(chunk)
 
-            sample_in_chunks(space, chains, on_chunk, earlier)
+            sample_in_chunks(density, chains, on_chunk, earlier)
         weights = None
         if settings.weight_draws:
             learning = problem.learning.astype(settings.precision)
@@ -199,7 +197,7 @@ def draw_posterior(
     independent = outcome is not None and outcome.chunk is not None
     evidence = outcome.attributes() if outcome is not None else {}
     if settings.evidence and not independent:
-        found = evidence_of_draws(problem.learning, collected.draws, settings)
+        found = evidence_of_draws(problem, density, collected.draws, settings)
         evidence |= evidence_attributes(found)
         LOG.info(found.explain())
         if show:
@@ -215,18 +213,6 @@ def draw_posterior(
         **evidence,
     }
     return draws_tree(problem, collected, attributes, weights)
-
-
-def space_of(problem: AnyProblem, settings: SamplerSection) -> SampledSpace:
-    """The space to be sampled, in the recipe's precision."""
-    if isinstance(problem, TokenProblem):
-        return token_space(problem.astype(settings.precision), settings.keep_weights)
-    return make_space(
-        settings.space,
-        problem.learning.astype(settings.precision),
-        jnp.asarray(problem.attended_test, settings.precision),
-        settings.keep_weights,
-    )
 
 
 def refuse_impossible_weights(problem: AnyProblem, recipe: Recipe) -> None:
@@ -245,14 +231,19 @@ def refuse_impossible_weights(problem: AnyProblem, recipe: Recipe) -> None:
 def draw_weights_back(learning: LearningProblem, draws: dict, settings) -> WeightDraws:
     """Exact weights for `settings.weight_draws` draws of every chain."""
     positions = stored_positions(draws, learning)
-    return weight_draws(learning, positions, settings.weight_draws, settings.seed)
+    posterior = OrderParameterPosterior.of(learning)
+    return weight_draws(posterior, positions, settings.weight_draws, settings.seed)
 
 
-def evidence_of_draws(learning: LearningProblem, draws: dict, settings) -> BridgeEvidence:
+def evidence_of_draws(
+    problem: Problem, density: Density, draws: dict, settings: SamplerSection
+) -> BridgeEvidence:
     """ln p(y) by bridge sampling, in double precision whatever the draws were made in."""
     with jax.enable_x64(True):
-        positions = stored_positions(draws, learning)
-        return bridge_evidence(learning.astype("float64"), positions, settings.seed)
+        if settings.precision != "float64":
+            density = problem.density(settings.space, "float64", False)
+        positions = stored_positions(draws, problem.learning)
+        return bridge_evidence(density, positions, settings.seed)
 
 
 def evidence_attributes(found: BridgeEvidence) -> dict:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import jax
 from numpyro.infer import HMC, NUTS, init_to_sample
 
-from sampler.posterior.density import SampledSpace
+from sampler.posterior.density import Density
 
 
 @dataclass(frozen=True)
@@ -52,40 +52,41 @@ class ChainSettings:
 WHITENED_WARMUP_DEPTH = 5
 
 
-def make_kernel(space: SampledSpace, settings: ChainSettings) -> HMC:
+def make_kernel(density: Density, settings: ChainSettings) -> HMC:
     """A fresh NUTS or static-HMC kernel; one object per run, since it keeps compiled state."""
     common: dict[str, Any] = {
         "target_accept_prob": settings.target_acceptance,
         "init_strategy": init_to_sample(),
     }
-    if space.inverse_mass_matrix is not None:
-        blocks = [names for names, values in space.inverse_mass_matrix.items() if values.ndim == 2]
+    if density.mode is not None:
+        masses = density.mode.inverse_mass_matrix
+        blocks = [names for names, values in masses.items() if values.ndim == 2]
         common |= {
             "dense_mass": blocks or False,
-            "inverse_mass_matrix": dict(space.inverse_mass_matrix),
+            "inverse_mass_matrix": masses,
             "adapt_mass_matrix": False,
         }
     if settings.algorithm == "nuts":
         depth = settings.max_tree_depth
-        if space.inverse_mass_matrix is not None:
+        if density.mode is not None:
             # Whitened chains need few steps; while the step size is still found, a far too small
             # one must not cost a tree of full depth.
             depth = (min(depth, WHITENED_WARMUP_DEPTH), depth)
-        return NUTS(space.model, max_tree_depth=depth, **common)
-    return HMC(space.model, num_steps=settings.leapfrog_steps, trajectory_length=None, **common)
+        return NUTS(density.model, max_tree_depth=depth, **common)
+    return HMC(density.model, num_steps=settings.leapfrog_steps, trajectory_length=None, **common)
 
 
-def start_chains(kernel: HMC, space: SampledSpace, settings: ChainSettings):
+def start_chains(kernel: HMC, density: Density, settings: ChainSettings):
     """State of all chains before the first step, stacked along a leading chain axis."""
 
     def start(key, arguments):
         chain_key, start_key = jax.random.split(key)
         keys = jax.random.split(chain_key, settings.chains)
-        if space.start is None:
+        if density.mode is None:
             return for_every_chain(
                 lambda key: kernel.init(key, settings.warmup, None, arguments), keys
             )
-        positions = jax.vmap(space.start)(jax.random.split(start_key, settings.chains))
+        positions = jax.vmap(density.start)(jax.random.split(start_key, settings.chains))
         return for_every_chain(
             lambda key, position: kernel.init(key, settings.warmup, position, arguments),
             keys,
@@ -93,7 +94,7 @@ def start_chains(kernel: HMC, space: SampledSpace, settings: ChainSettings):
         )
 
     # One compilation instead of one for each of some four hundred operations.
-    return jax.jit(start)(jax.random.key(settings.seed), space.arguments)
+    return jax.jit(start)(jax.random.key(settings.seed), density.arguments)
 
 
 def for_every_chain(of_one_chain: Callable, *by_chain):

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Axes
 
 from sampler.mcmc.algorithm import ChainSettings, for_every_chain, make_kernel, start_chains
-from sampler.posterior.density import SampledSpace
+from sampler.posterior.density import Density
 
 BY_CHAIN, IN_BUFFERS, EVERYWHERE = Axes("chain"), Axes(None, "chain"), Axes()
 
@@ -186,7 +186,7 @@ class Chunk:
 
 
 def sample_in_chunks(
-    space: SampledSpace,
+    density: Density,
     settings: ChainSettings,
     on_chunk: Callable[[Chunk], None],
     resume: Snapshot | None = None,
@@ -196,17 +196,17 @@ def sample_in_chunks(
     From a snapshot of the same chains they go on as if they had never stopped, bit for bit. Raises
     SnapshotMismatch for a snapshot of other chains.
     """
-    kernel = make_kernel(space, settings)
+    kernel = make_kernel(density, settings)
     # Also makes the potential of the kernel, so it is called even where its state is replaced.
-    state = start_chains(kernel, space, settings)
+    state = start_chains(kernel, density, settings)
     if resume is not None:
         state = restored_state(resume.arrays, state)
     observation_key = jax.random.fold_in(jax.random.key(settings.seed), OBSERVATION_STREAM)
     chain_keys = jax.random.split(observation_key, settings.chains)
     state, chain_keys, data = place_chains(
-        state, chain_keys, (space.arguments, space.observed), settings.chains
+        state, chain_keys, (density.arguments, density.observed), settings.chains
     )
-    step = partial(_step_all, kernel, space.observe)
+    step = partial(_step_all, kernel, density.observe)
     rows = jax.eval_shape(partial(step, thinning=1), state, chain_keys, 0, *data)[1:]
     capacity = _capacity(rows)
     advance = share_chains(partial(_advance, step, capacity), settings.chains)

@@ -11,7 +11,6 @@ importance weights are too heavy to be averaged.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from arviz_stats.base import array_stats
@@ -19,16 +18,9 @@ from jaxtyping import Float
 from scipy.optimize import brentq
 from scipy.special import expit, log_expit, logsumexp
 
+from sampler.posterior.density import Coordinates, Density
 from sampler.posterior.importance import Proposal, refit, single
-from sampler.posterior.mode import (
-    Mode,
-    batched_log_density,
-    energy_for_batches,
-    find_mode,
-    unflatten_of,
-)
 from sampler.recipes.validation import refuse_without_hessian
-from theory.energy import LearningProblem
 
 AXES = {"chain_axis": 0, "draw_axis": 1}
 # A half of the draws is fitted, the other half bridged: fewer leave nothing to estimate errors by.
@@ -69,38 +61,32 @@ class BridgeEvidence:
 
 
 def bridge_evidence(
-    problem: LearningProblem,
+    density: Density,
     positions: Mapping[str, Float[np.ndarray, "chain draw _entry"]],
     seed: int,
-    *,
-    mode: Mode | None = None,
 ) -> BridgeEvidence:
     """ln p(y) from draws of the posterior of U_1 … U_a in Bartlett coordinates.
 
+    density    of the order parameters, with its mode
     positions  all sites of every draw: `chi_l`, `lower_l`, and those of temperature and variances
                if they have a prior; sites without entries may be missing
 
     Each half of every chain is bridged to a proposal fitted to the other half, which keeps what is
     fitted apart from what is averaged. Raises ValueError for fewer than 8 draws per chain.
     """
-    refuse_without_hessian("sampler.evidence", True, sum(unflatten_of(problem).sizes))
-    mode = find_mode(problem) if mode is None else mode
-    points = flattened(mode, positions)
+    refuse_without_hessian("sampler.evidence", True, density.coordinates.size)
+    points = flattened(density.coordinates, positions)
     draws = points.shape[1]
     if draws < FEWEST_DRAWS:
         raise ValueError(f"{draws} draws per chain: bridge sampling needs at least {FEWEST_DRAWS}")
-    energy = energy_for_batches(problem.energy, problem.architecture)
-    log_density = partial(
-        batched_log_density, energy, problem.architecture, hyper_priors=problem.hyper_priors
-    )
     rng = np.random.default_rng(seed)
-    first = single(mode.point, mode.covariance)
+    first = single(density.mode.point, density.mode.covariance)
     halves = points[:, : draws // 2], points[:, draws // 2 :]
     found = []
     for bridged, fitted in (halves, halves[::-1]):
         flat = fitted.reshape(-1, points.shape[2])
         proposal = refit(first, flat, np.full(len(flat), 1.0 / len(flat)), rng)
-        found.append(_bridge(proposal, log_density, bridged, rng))
+        found.append(_bridge(proposal, density.log_densities, bridged, rng))
     (one, error_one), (other, error_other) = found
     spread = float(np.hypot(error_one, error_other))
     return BridgeEvidence(
@@ -112,11 +98,11 @@ def bridge_evidence(
 
 
 def flattened(
-    mode: Mode, positions: Mapping[str, np.ndarray]
+    coordinates: Coordinates, positions: Mapping[str, np.ndarray]
 ) -> Float[np.ndarray, "chain draw coordinate"]:
-    """Draws of all sites side by side, in the order of the mode's coordinates."""
+    """Draws of all sites side by side; sites without entries may be missing."""
     chains, draws = positions["chi_1"].shape[:2]
-    sites = zip(mode.unflatten.names, mode.unflatten.sizes, strict=True)
+    sites = zip(coordinates.names, coordinates.sizes, strict=True)
     empty = np.empty((chains, draws, 0))
     pieces = [positions[name] if size else empty for name, size in sites]
     return np.concatenate(pieces, axis=2).astype(np.float64)
@@ -145,7 +131,8 @@ def _bridge(proposal: Proposal, log_density, bridged, rng) -> tuple[float, float
     of_p = expit(evidence - of_posterior - ratio)
     error_of_q = of_q.std(ddof=1) / np.sqrt(of_q.size)
     error_of_p = array_stats.mcse(of_p, method="mean", **AXES)
-    if not error_of_p > 0.0:  # chains that never moved
+    # Of chains that never moved the terms may still differ by rounding.
+    if not (error_of_p > 0.0 and np.ptp(bridged, axis=1).any()):
         return float(evidence), float("inf")
     return float(evidence), float(np.hypot(error_of_q / of_q.mean(), error_of_p / of_p.mean()))
 

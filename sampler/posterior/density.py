@@ -1,32 +1,181 @@
-"""A space in which the posterior is sampled."""
+"""What every algorithm sees of a posterior."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
+from math import prod
 from typing import Any
 
-from jaxtyping import Array
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jaxtyping import Array, Float
+from numpyro.infer.util import log_density
 
 Position = Mapping[str, Array]
 
+# Densities per call of a compiled function, in batches: shorter calls are filled up, so it compiles
+# once.
+BATCHES = 32
+# What the positions and the data of one batch may take.
+BATCH_BYTES = 64 * 2**20
+LARGEST_BATCH = 4096
+
 
 @dataclass(frozen=True)
-class SampledSpace:
-    """What a sampler needs to know, and all it knows, about a posterior.
+class Coordinates:
+    """All sites of a posterior as one vector: sites in alphabetical order, rows first."""
 
-    name          the recipe's `sampler.space`
-    model         NumPyro model; called with `arguments`
-    arguments     arrays of the model: arguments of compiled code, never closures
-    observe       (random key, position, *observed) → named numbers of one draw
-    observed      further arrays that `observe` needs, such as test inputs
-    start         random key → one chain's first position; None: a draw from the prior
-    inverse_mass_matrix  known scale of every direction, {site names: matrix, or its diagonal};
-                         None: adapted
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, priors: Mapping[str, dist.Distribution]) -> "Coordinates":
+        names = tuple(sorted(priors))
+        return cls(names, tuple(tuple(priors[name].event_shape) for name in names))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of each site."""
+        return tuple(prod(shape) for shape in self.shapes)
+
+    @property
+    def size(self) -> int:
+        """Dimension of the posterior."""
+        return sum(self.sizes)
+
+    def part(self, name: str) -> slice:
+        """Where the coordinates of a site are."""
+        index = self.names.index(name)
+        start = sum(self.sizes[:index])
+        return slice(start, start + self.sizes[index])
+
+    def unflatten(self, flat: Float[Array, " coordinate"]) -> dict[str, Array]:
+        """The position with these coordinates."""
+        sites = zip(self.names, self.shapes, strict=True)
+        return {name: flat[self.part(name)].reshape(shape) for name, shape in sites}
+
+    def flatten(self, position: Position) -> Float[Array, " coordinate"]:
+        """The coordinates of a position."""
+        return jnp.concatenate([position[name].reshape(-1) for name in self.names])
+
+
+@dataclass(frozen=True)
+class Mode:
+    """Where a density is largest, and the Gaussian that fits it there.
+
+    point        mode in flattened coordinates
+    covariance   inverse Hessian of −ln p; in very many coordinates the variances without data
+    scale        a matrix S with S Sᵀ = covariance, or its diagonal
+    coordinates  flattened coordinates ↔ position by site
+    converged    whether the descent met its tolerance
+    """
+
+    point: Float[Array, " coordinate"]
+    covariance: Float[Array, "coordinate coordinate"] | Float[Array, " coordinate"]
+    scale: Float[Array, "coordinate coordinate"] | Float[Array, " coordinate"]
+    coordinates: Coordinates
+    converged: bool
+
+    def draw(self, key: Array) -> dict[str, Array]:
+        """A start for one chain: a draw from the Gaussian fit."""
+        normal = jax.random.normal(key, self.point.shape, self.point.dtype)
+        kick = self.scale * normal if self.scale.ndim == 1 else self.scale @ normal
+        return self.coordinates.unflatten(self.point + kick)
+
+    @property
+    def inverse_mass_matrix(self) -> dict[tuple[str, ...], Array]:
+        """The covariance as the inverse mass matrix of all sites, dense or [coordinate]."""
+        return {self.coordinates.names: self.covariance}
+
+
+@dataclass(frozen=True)
+class Density:
+    """A posterior p(x | y) ∝ p(x, y) to be sampled, and all that an algorithm knows of it.
+
+    name       the recipe's `sampler.space`
+    model      NumPyro model; called with `arguments`. Every site is a real array
+    arguments  arrays of the model: arguments of compiled code, never closures
+    priors     distribution of every site without data
+    observe    (random key, position, *observed) → named numbers of one draw
+    observed   further arrays that `observe` needs, such as test inputs
+    mode       mode and Gaussian fit; None where it is not known
+    curvature  Hessian of −ln p(x, y) at flattened coordinates; None where it cannot be afforded
+    batched    (points [draw, coordinate], batch size or None) → ln p(x, y) [draw]; None: one
+               evaluation of the model each
     """
 
     name: str
     model: Callable[..., None]
     arguments: tuple[Any, ...]
+    priors: Mapping[str, dist.Distribution]
     observe: Callable[..., dict[str, Array]]
     observed: tuple[Any, ...]
-    start: Callable[[Array], Position] | None = None
-    inverse_mass_matrix: Mapping[tuple[str, ...], Array] | None = None
+    mode: Mode | None = None
+    curvature: Callable[[Array], Array] | None = None
+    batched: Callable[..., np.ndarray] | None = None
+
+    @cached_property
+    def coordinates(self) -> Coordinates:
+        """Names and shapes of the sites, and the one vector that they make."""
+        return Coordinates.of(self.priors)
+
+    def start(self, key: Array) -> dict[str, Array]:
+        """One chain's first position: around the mode where it is known, else from the priors."""
+        if self.mode is not None:
+            return self.mode.draw(key)
+        keys = dict(zip(self.priors, jax.random.split(key, len(self.priors)), strict=True))
+        return {name: prior.sample(keys[name]) for name, prior in self.priors.items()}
+
+    def log_density(self, position: Position) -> Float[Array, ""]:
+        """ln p(x, y), normalised over x and y."""
+        return log_density(self.model, self.arguments, {}, position)[0]
+
+    def value_and_gradient(self, position: Position) -> tuple[Float[Array, ""], dict[str, Array]]:
+        """ln p(x, y) and its gradient, site by site."""
+        return jax.value_and_grad(self.log_density)(dict(position))
+
+    def log_densities(
+        self, points: Float[np.ndarray, "draw coordinate"], batch_size: int | None = None
+    ) -> Float[np.ndarray, " draw"]:
+        """ln p(x, y) at flattened positions, `batch_size` of them held in memory at a time.
+
+        By default as many as suit the machine. A value that is not a number stays so.
+        """
+        if self.batched is not None:
+            return self.batched(points, batch_size)
+        if batch_size is None:
+            data = sum(leaf.size for leaf in map(jnp.asarray, jax.tree.leaves(self.arguments)))
+            held = self.coordinates.size + data
+            batch_size = int(np.clip(BATCH_BYTES // (8 * held), 1, LARGEST_BATCH))
+
+        def of_block(block):
+            return _log_densities(block, self.arguments, self.model, self.coordinates, batch_size)
+
+        return in_blocks(of_block, points, batch_size)
+
+
+@partial(jax.jit, static_argnames=("model", "coordinates", "batch"))
+def _log_densities(points, arguments, model, coordinates: Coordinates, batch: int):
+    def at(point):
+        return log_density(model, arguments, {}, coordinates.unflatten(point))[0]
+
+    return jax.lax.map(at, points, batch_size=batch)
+
+
+def in_blocks(
+    of_block: Callable[[Array], Array],
+    points: Float[np.ndarray, "draw coordinate"],
+    batch: int,
+) -> Float[np.ndarray, " draw"]:
+    """A function of many points by calls with `BATCHES` batches each, the last one filled up."""
+    if batch < 1:
+        raise ValueError(f"batch_size = {batch}: must be at least 1")
+    values, length = np.empty(len(points)), BATCHES * batch
+    for start in range(0, len(points), length):
+        block = points[start : start + length]
+        missing = np.repeat(points[:1], length - len(block), axis=0)
+        result = np.asarray(of_block(jnp.asarray(np.concatenate([block, missing]))))
+        values[start : start + len(block)] = result[: len(block)]
+    return values

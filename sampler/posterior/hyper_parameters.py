@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
@@ -37,6 +38,11 @@ def hyper_prior_sites(
         for name, spread in site_spreads(priors).items()
         if spread > 0
     }
+
+
+def sample_sites(priors: Mapping[str, dist.Distribution]) -> dict[str, Array]:
+    """All sites of a NumPyro model, in the order of their priors."""
+    return {name: numpyro.sample(name, prior) for name, prior in priors.items()}
 
 
 def temperature_ratio(position: Position) -> Float[Array, ""] | float:

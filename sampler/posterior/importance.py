@@ -6,7 +6,6 @@ The mean weight of draws from a normalised proposal q is the evidence: E_q[p(x, 
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,16 +13,8 @@ from arviz_stats.base import array_stats
 from jaxtyping import Float, Int
 from scipy.special import gammaln, logsumexp
 
-from sampler.posterior.mode import (
-    Mode,
-    Unflatten,
-    batched_log_density,
-    energy_for_batches,
-    find_mode,
-    unflatten_of,
-)
+from sampler.posterior.density import Coordinates, Density
 from sampler.recipes.validation import refuse_without_hessian
-from theory.energy import LearningProblem
 
 # The first fit knows the curvature at one point only and needs heavy tails; later fits know the
 # whole pilot sample, and lighter tails waste fewer draws (more so in many dimensions, where the
@@ -177,17 +168,17 @@ class ImportanceDraws:
 
     points                 flattened Bartlett coordinates [draw, coordinate]
     log_weights            ln p(x, y) − ln q(x) [draw], not normalised
-    unflatten              points → named sites of the order parameter model
+    coordinates            points ↔ named sites
     pareto_k               shape of the tail of the weights
     not_finite             draws at which the density was not a number (their weight is zero)
-    adaptation_seconds     mode, pilot rounds and compilation
+    adaptation_seconds     pilot rounds and compilation
     seconds                drawing and weighing, after compilation
     proposal               q
     """
 
     points: Float[np.ndarray, "draw coordinate"]
     log_weights: Float[np.ndarray, " draw"]
-    unflatten: Unflatten
+    coordinates: Coordinates
     pareto_k: float
     not_finite: int
     adaptation_seconds: float
@@ -196,9 +187,10 @@ class ImportanceDraws:
 
     @property
     def position(self) -> Mapping[str, Float[np.ndarray, "draw _entry"]]:
-        """Named sites of every draw, as the order parameter model has them."""
-        ends = np.cumsum(self.unflatten.sizes)[:-1]
-        return dict(zip(self.unflatten.names, np.split(self.points, ends, axis=1), strict=True))
+        """Named sites of every draw."""
+        return {
+            name: self.points[:, self.coordinates.part(name)] for name in self.coordinates.names
+        }
 
     @property
     def weights(self) -> Float[np.ndarray, " draw"]:
@@ -262,25 +254,28 @@ class ImportanceDraws:
 
 
 def importance_draws(
-    problem: LearningProblem,
+    density: Density,
     draws: int,
     seed: int,
     *,
     rounds: int = 3,
     pilot_draws: int = 8192,
     batch_size: int | None = None,
-    mode: Mode | None = None,
 ) -> ImportanceDraws:
-    """Weighted independent draws from the posterior of U_1 … U_a, exact at any width.
+    """Weighted independent draws from a density whose mode is known.
 
-    The proposal starts as a multivariate t with the mode and Hessian of the density in Bartlett
-    coordinates (proper where layers are narrower than their order parameters, too) and is refitted
+    The proposal starts as a multivariate t with the mode and Hessian of the density (in Bartlett
+    coordinates proper where layers are narrower than their order parameters, too) and is refitted
     to weighted pilot samples `rounds` times; the best of these proposals is kept. Only fresh draws
-    are returned, so the fits cannot bias them. Raises ValueError for a problem not in float64.
+    are returned, so the fits cannot bias them. Raises ValueError for a density not in float64, or
+    without a mode.
     """
-    if problem.attended.dtype != jnp.float64:
+    mode = density.mode
+    if mode is None:
+        raise ValueError(f"the mode of the density in space {density.name!r} is not known")
+    if mode.point.dtype != jnp.float64:
         raise ValueError(
-            f"importance weights need float64, got {problem.attended.dtype}: "
+            f"importance weights need float64, got {mode.point.dtype}: "
             "enable 64-bit numbers with jax.enable_x64(True) and pass a float64 problem"
         )
     for name, value, least in (("draws", draws, FEWEST_DRAWS), ("rounds", rounds, 0)):
@@ -288,19 +283,13 @@ def importance_draws(
             raise ValueError(f"{name} = {value}: must be at least {least}")
     if rounds and pilot_draws < FEWEST_DRAWS:
         raise ValueError(f"pilot_draws = {pilot_draws}: must be at least {FEWEST_DRAWS}")
-    refuse_without_hessian("sampler.algorithm", "importance", sum(unflatten_of(problem).sizes))
+    refuse_without_hessian("sampler.algorithm", "importance", density.coordinates.size)
     started = time.perf_counter()
     rng = np.random.default_rng(seed)
-    mode = find_mode(problem) if mode is None else mode
-    architecture = problem.architecture
-    energy = energy_for_batches(problem.energy, architecture)
-    log_density = partial(
-        batched_log_density,
-        energy,
-        architecture,
-        batch_size=batch_size,
-        hyper_priors=problem.hyper_priors,
-    )
+
+    def log_density(points):
+        return density.log_densities(points, batch_size)
+
     proposal = _adapted(single(mode.point, mode.covariance), log_density, rounds, pilot_draws, rng)
     log_density(np.asarray(mode.point, float)[None])  # compiled outside the measured time
     adapted = time.perf_counter()
@@ -309,7 +298,7 @@ def importance_draws(
     return ImportanceDraws(
         points=points,
         log_weights=log_weights,
-        unflatten=mode.unflatten,
+        coordinates=mode.coordinates,
         pareto_k=pareto_k(log_weights),
         not_finite=not_finite,
         adaptation_seconds=adapted - started,

@@ -12,14 +12,16 @@ B_l lower trapezoidal [H_l r_{l+1}, r_l]: diagonal c_i ~ χ_{N_l − i}, entries
 layer narrower than its order parameter (singular Wishart) needs no other formula.
 
 With every weight integrated out, p(U_a, U_L … U_1, y) is a Wishart chain times the Gaussian
-N(y; 0, K(U_1) + 𝒯 1). Its dimension does not depend on width, channels, tokens or examples. This
-file knows nothing of the action, whose witness it is.
+N(y; 0, K(U_1) + 𝒯 1). Its dimension does not depend on width, channels, tokens or examples.
+Nothing here is derived from the action of the theory, which it is compared with.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -27,15 +29,29 @@ import numpyro.distributions as dist
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
 
-from sampler.posterior.density import Position
+from sampler.posterior.density import Coordinates, Position, in_blocks
 from sampler.posterior.hyper_parameters import (
+    TEMPERATURE,
     energy_at,
     hyper_prior_sites,
     network_scale,
+    sample_sites,
     scaled_factors,
 )
 from theory.architecture import KNOWN, Architecture, HyperPriors
-from theory.energy import LabelEnergy
+from theory.energy import LabelEnergy, LearningProblem, hessian_with_energy
+from theory.path_kernels import FeatureForm, store_path_kernels, stored_numbers
+
+# The Hessian is formed by its formula where that holds no more numbers than this at a time, else
+# column by column.
+FORMULA_NUMBERS = 2**26
+# Kernels of one batch: small enough for the caches of a processor, large enough to fill a GPU.
+BATCH_BYTES = {"cpu": 4 * 2**20}
+BATCH_BYTES_ELSEWHERE = 2**30
+# Path kernels are stored up to this size: a batch of kernels is then one matrix product with them.
+STORED_BYTES = 2**30
+# Fewer would leave cores idle, more would gain nothing.
+SMALLEST_BATCH, LARGEST_BATCH = 8, 4096
 
 
 @dataclass(frozen=True)
@@ -147,8 +163,7 @@ def order_parameter_model(
     Sites: `chi_l` [rank] and `lower_l` [entry] of each Bartlett factor B_l, l = 1 … L + 1, and
     temperature and variances where they have a prior.
     """
-    prior = site_priors(architecture, energy.labels.dtype, hyper_priors)
-    position = {name: numpyro.sample(name, site) for name, site in prior.items()}
+    position = sample_sites(site_priors(architecture, energy.labels.dtype, hyper_priors))
     numpyro.factor("y", log_likelihood_at(position, energy, architecture))
 
 
@@ -223,3 +238,148 @@ def log_likelihood_at(
 def label_log_likelihood(energy: LabelEnergy, factor: Float[Array, "_row _rank"]):
     """ln p(y | U_1) = −E(U_1)/2 − (P O/2) ln 2π."""
     return -0.5 * (energy(factor) + energy.labels.size * math.log(2.0 * math.pi))
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["energy", "features"],
+    meta_fields=["architecture", "hyper_priors"],
+)
+@dataclass(frozen=True)
+class OrderParameterPosterior:
+    """p(x, y) of the order parameters in flattened Bartlett coordinates x, and its derivatives.
+
+    energy        E(U_1) of the labels at the known temperature
+    features      φ^π(x_μ) of the training examples
+    architecture  sizes and known prior variances
+    hyper_priors  how far temperature and prior variances are known
+    """
+
+    energy: LabelEnergy
+    features: Float[Array, "example path channel"]
+    architecture: Architecture
+    hyper_priors: HyperPriors = KNOWN
+
+    @classmethod
+    def of(cls, problem: LearningProblem) -> "OrderParameterPosterior":
+        return cls(problem.energy, problem.features, problem.architecture, problem.hyper_priors)
+
+    @property
+    def priors(self) -> dict[str, dist.Distribution]:
+        """Prior of every site."""
+        return site_priors(self.architecture, self.energy.labels.dtype, self.hyper_priors)
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """Names and shapes of the sites."""
+        return Coordinates.of(self.priors)
+
+    @property
+    def formula_fits(self) -> bool:
+        """Whether the second derivatives in U_1, [p_1 D, p_1 D] and [p_1², p_1²], are small."""
+        rows = self.architecture.order_parameter_sizes[0]
+        return max((rows * self.architecture.channels) ** 2, rows**4) <= FORMULA_NUMBERS
+
+    def _log_prior(self, point):
+        position = self.coordinates.unflatten(point)
+        return log_prior(position, self.architecture, self.hyper_priors)
+
+    def _negative_log_density(self, point):
+        position = self.coordinates.unflatten(point)
+        label_energy = energy_at(self.energy, position)(
+            likelihood_factor(position, self.architecture)
+        )
+        return 0.5 * label_energy - self._log_prior(point)
+
+    @jax.jit
+    def value_and_gradient(self, point):
+        """−ln p(x, y), but for the constant of the likelihood, and its gradient."""
+        return jax.value_and_grad(self._negative_log_density)(point)
+
+    @jax.jit
+    def curvature_along(self, point, vector):
+        """Hessian of −ln p(x, y) times a vector."""
+        gradient = jax.grad(self._negative_log_density)
+        return jax.jvp(gradient, (point,), (vector,))[1]
+
+    def curvature(self, point) -> Float[Array, "coordinate coordinate"]:
+        """Hessian of −ln p(x, y): by its formula, or by columns where its arrays are too large."""
+        if self.formula_fits:
+            return self._curvature_by_formula(point)
+        columns = [self.curvature_along(point, direction) for direction in np.eye(len(point))]
+        return jnp.stack(columns)
+
+    @jax.jit
+    def _curvature_by_formula(self, point):
+        unflatten = self.coordinates.unflatten
+
+        def factor_at(flat):
+            return likelihood_factor(unflatten(flat), self.architecture)
+
+        def rest(flat):
+            return -self._log_prior(flat)
+
+        energy_here = energy_at(self.energy, unflatten(point))
+        hessian = hessian_with_energy(point, energy_here, self.features, 0.5, factor_at, rest)
+        if TEMPERATURE not in self.coordinates.names:
+            return hessian
+        # The formula holds the temperature fixed: its row is one product of Hessian and vector.
+        index = self.coordinates.part(TEMPERATURE).start
+        gradient = jax.grad(self._negative_log_density)
+        _, row = jax.jvp(gradient, (point,), (jnp.zeros_like(point).at[index].set(1.0),))
+        return hessian.at[index].set(row).at[:, index].set(row)
+
+    def log_densities(
+        self, points: Float[np.ndarray, "draw coordinate"], batch_size: int | None = None
+    ) -> Float[np.ndarray, " draw"]:
+        """ln p(x, y), normalised over x and y.
+
+        `batch_size` kernels are held at a time, by default as many as fit the caches. A value that
+        is not a number stays so.
+        """
+        batch = self._default_batch if batch_size is None else batch_size
+        return in_blocks(partial(self._log_densities, batch=batch), points, batch)
+
+    @partial(jax.jit, static_argnames="batch")
+    def _log_densities(self, points, *, batch: int):
+        def log_density(point):
+            position = self.coordinates.unflatten(point)
+            likelihood = log_likelihood_at(position, self.energy, self.architecture)
+            return likelihood + log_prior(position, self.architecture, self.hyper_priors)
+
+        return jax.lax.map(log_density, points, batch_size=batch)
+
+    @property
+    def _default_batch(self) -> int:
+        """As many draws as keep their kernels, factors and features within the stated bytes.
+
+        Stored path kernels are read once per batch, so a batch is at least as large as they are.
+        """
+        size = self.energy.labels.size
+        numbers = 2 * size**2
+        limit = BATCH_BYTES.get(jax.default_backend(), BATCH_BYTES_ELSEWHERE)
+        if isinstance(self.energy.kernels, FeatureForm):
+            rows = self.architecture.order_parameter_sizes[0]
+            numbers += size * rows * self.architecture.channels
+        else:
+            limit = max(limit, self.energy.kernels.nbytes)
+        return int(np.clip(limit // (8 * numbers), SMALLEST_BATCH, LARGEST_BATCH))
+
+    @cached_property
+    def for_batches(self) -> "OrderParameterPosterior":
+        """The same with path kernels stored where that makes batches of kernels cheaper.
+
+        One kernel at a time reads all stored numbers for few products, a batch of them does not.
+        """
+        form = self.energy.kernels
+        if not isinstance(form, FeatureForm):
+            return self
+        examples, outputs = self.energy.labels.shape
+        paths, rows = self.architecture.path_count, self.architecture.order_parameter_sizes[0]
+        numbers = stored_numbers(examples, paths) if outputs == 1 else (paths * examples) ** 2
+        features = rows * self.architecture.channels
+        assembled = features * examples * (examples * outputs**2 + 2 * rows)
+        if 8 * numbers > STORED_BYTES or numbers * outputs**2 > assembled:
+            return self
+        stored = replace(self.energy, kernels=store_path_kernels(form, self.architecture))
+        return replace(self, energy=stored)

@@ -7,16 +7,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sampler.network import overlaps, path_weights, predict
-from sampler.posterior.density import Position, SampledSpace
+from sampler.posterior.density import Density, Position
 from sampler.posterior.hyper_parameters import (
     energy_at,
     network_scale,
     observed_hyper_parameters,
+    sample_sites,
     temperature_ratio,
     weights_at,
 )
 from sampler.posterior.mode import find_mode
 from sampler.posterior.order_parameters import (
+    OrderParameterPosterior,
     bartlett_prior,
     factors_at,
     kernel_factor,
@@ -27,34 +29,33 @@ from sampler.posterior.weights import (
     draw_input_weights,
     narrowed,
     observe_labels,
-    sample_sites,
     upper_weight_model,
     weight_model,
+    weight_priors,
 )
-from sampler.problem import TokenNetwork, TokenProblem, predict_tokens
+from sampler.recipes.validation import LARGEST_DENSE
+from sampler.token_network import TokenNetwork, TokenSplit, predict_tokens
 from theory.architecture import KNOWN, Architecture, HyperPriors
 from theory.attended_inputs import path_features
 from theory.energy import LearningProblem
 from theory.predictor import Predictor
 
 
-def weight_space(
+def weight_density(
     problem: LearningProblem,
     attended_test: Float[Array, "test path channel"],
     keep_weights: bool,
-) -> SampledSpace:
+) -> Density:
     """All weights by NUTS or HMC; per draw the overlaps U_l and the predictor f(x)."""
     dtype = problem.attended.dtype
     temperature = jnp.asarray(problem.temperature, dtype)
-    return SampledSpace(
+    architecture, hyper_priors = problem.architecture, problem.hyper_priors
+    return Density(
         name="weights",
-        model=partial(
-            weight_model, architecture=problem.architecture, hyper_priors=problem.hyper_priors
-        ),
+        model=partial(weight_model, architecture=architecture, hyper_priors=hyper_priors),
         arguments=(problem.attended, problem.labels, temperature),
-        observe=partial(
-            observe_weights, architecture=problem.architecture, keep_weights=keep_weights
-        ),
+        priors=weight_priors(architecture, dtype, hyper_priors),
+        observe=partial(observe_weights, architecture=architecture, keep_weights=keep_weights),
         observed=(jnp.asarray(attended_test, dtype), temperature),
     )
 
@@ -83,25 +84,26 @@ def named_order_parameters(matrices: tuple[Array, ...]) -> dict[str, Array]:
     return dict(zip(names, layers, strict=True)) | {"readout_order_parameter": readout}
 
 
-def upper_weight_space(
+def upper_weight_density(
     problem: LearningProblem,
     attended_test: Float[Array, "test path channel"],
     keep_weights: bool,
-) -> SampledSpace:
+) -> Density:
     """V_1 … V_L and a by NUTS or HMC, V_0 drawn back from its exact posterior at every draw.
 
     Per draw: the overlaps U_l, the exact predictor mean and variance given U_1, and f(x) of the
     completed weights (which are kept on request).
     """
-    attended_test = jnp.asarray(attended_test, problem.attended.dtype)
-    return SampledSpace(
+    dtype = problem.attended.dtype
+    attended_test = jnp.asarray(attended_test, dtype)
+    architecture, hyper_priors = problem.architecture, problem.hyper_priors
+    return Density(
         name="upper_weights",
-        model=partial(
-            upper_weight_model, architecture=problem.architecture, hyper_priors=problem.hyper_priors
-        ),
+        model=partial(upper_weight_model, architecture=architecture, hyper_priors=hyper_priors),
         arguments=(problem.energy,),
+        priors=weight_priors(architecture, dtype, hyper_priors, upper=True),
         observe=partial(
-            observe_upper_weights, architecture=problem.architecture, keep_weights=keep_weights
+            observe_upper_weights, architecture=architecture, keep_weights=keep_weights
         ),
         observed=(
             Predictor.for_examples(problem, attended_test),
@@ -145,34 +147,35 @@ def observe_upper_weights(
     return observables | (weights if keep_weights else {})
 
 
-def order_parameter_space(
+def order_parameter_density(
     problem: LearningProblem, attended_test: Float[Array, "test path channel"]
-) -> SampledSpace:
+) -> Density:
     """Bartlett coordinates of U_1 … U_a; chains start around the mode, whitened by its Hessian.
 
     Per draw: U_l, the exact predictor mean and variance given U_1 (Rao–Blackwell), one joint draw
     of f on the test set, and the Bartlett coordinates themselves.
     """
-    architecture, dtype = problem.architecture, problem.attended.dtype
-    attended_test = jnp.asarray(attended_test, dtype)
-    variance = architecture.variances[0]
-    mode = find_mode(problem)
-    return SampledSpace(
+    architecture, hyper_priors = problem.architecture, problem.hyper_priors
+    attended_test = jnp.asarray(attended_test, problem.attended.dtype)
+    posterior = OrderParameterPosterior.of(problem)
+
+    def batched(points, batch_size):
+        return posterior.for_batches.log_densities(points, batch_size)
+
+    return Density(
         name="order_parameters",
-        model=partial(
-            order_parameter_model,
-            architecture=architecture,
-            hyper_priors=problem.hyper_priors,
-        ),
+        model=partial(order_parameter_model, architecture=architecture, hyper_priors=hyper_priors),
         arguments=(problem.energy,),
+        priors=posterior.priors,
         observe=partial(observe_order_parameters, architecture=architecture),
         observed=(
             Predictor.for_examples(problem, attended_test),
-            problem.features,
-            path_features(attended_test, variance),
+            posterior.features,
+            path_features(attended_test, architecture.variances[0]),
         ),
-        start=mode.draw,
-        inverse_mass_matrix=mode.inverse_mass_matrix,
+        mode=find_mode(posterior),
+        curvature=posterior.curvature if posterior.coordinates.size <= LARGEST_DENSE else None,
+        batched=batched,
     )
 
 
@@ -203,20 +206,29 @@ def observe_order_parameters(
     return observables | {f"bartlett_{name}": values for name, values in sites.items()}
 
 
-def token_space(problem: TokenProblem, keep_weights: bool) -> SampledSpace:
+def token_density(
+    network: TokenNetwork,
+    train: TokenSplit,
+    labels: Float[Array, "example output"],
+    temperature: float,
+    test: TokenSplit,
+    validation: TokenSplit | None = None,
+    hyper_priors: HyperPriors = KNOWN,
+    keep_weights: bool = False,
+) -> Density:
     """All weights by NUTS or HMC; per draw the predictor f(x), and the weights themselves if kept.
 
     The values are not linear, or normalised between layers: there is no product of weights along a
     path, so no overlap U_l is observed.
     """
-    temperature = jnp.asarray(problem.temperature, problem.labels.dtype)
-    validation = () if problem.validation is None else (problem.validation.arrays,)
-    return SampledSpace(
+    variance = jnp.asarray(temperature, labels.dtype)
+    return Density(
         name="weights",
-        model=partial(token_model, network=problem.network, hyper_priors=problem.hyper_priors),
-        arguments=(*problem.train.arrays, problem.labels, temperature),
-        observe=partial(observe_tokens, network=problem.network, keep_weights=keep_weights),
-        observed=(temperature, problem.test.arrays, *validation),
+        model=partial(token_model, network=network, hyper_priors=hyper_priors),
+        arguments=(*train.arrays, labels, variance),
+        priors=weight_priors(network.architecture, labels.dtype, hyper_priors),
+        observe=partial(observe_tokens, network=network, keep_weights=keep_weights),
+        observed=(variance, test.arrays, *(() if validation is None else (validation.arrays,))),
     )
 
 
@@ -229,8 +241,7 @@ def token_model(
     hyper_priors: HyperPriors = KNOWN,
 ) -> None:
     """Priors and likelihood of `weight_model`, f(x) token by token."""
-    names = tuple(network.architecture.weight_shapes)
-    position = sample_sites(network.architecture, names, labels.dtype, hyper_priors)
+    position = sample_sites(weight_priors(network.architecture, labels.dtype, hyper_priors))
     weights = weights_at(position, network.architecture)
     outputs = predict_tokens(weights, inputs, attention, network)
     observe_labels(outputs, labels, temperature * temperature_ratio(position))
@@ -255,20 +266,20 @@ def observe_tokens(
     return observables | (weights if keep_weights else {})
 
 
-def make_space(
+def make_density(
     name: str,
     problem: LearningProblem,
     attended_test: Float[Array, "test path channel"],
     keep_weights: bool,
-) -> SampledSpace:
-    """The space `name`: "order_parameters", "upper_weights" or "weights".
+) -> Density:
+    """The posterior in the space `name`: "order_parameters", "upper_weights" or "weights".
 
     `keep_weights` has a meaning only where weights are sampled. Raises ValueError for another name.
     """
     if name == "order_parameters":
-        return order_parameter_space(problem, attended_test)
+        return order_parameter_density(problem, attended_test)
     if name == "upper_weights":
-        return upper_weight_space(problem, attended_test, keep_weights)
+        return upper_weight_density(problem, attended_test, keep_weights)
     if name == "weights":
-        return weight_space(problem, attended_test, keep_weights)
+        return weight_density(problem, attended_test, keep_weights)
     raise ValueError(f"space {name!r}: use order_parameters, upper_weights or weights")

@@ -22,10 +22,15 @@ from sampler.posterior.hyper_parameters import (
     network_scale,
     weights_at,
 )
-from sampler.posterior.order_parameters import bartlett_matrices_at, bartlett_shapes, chain_factors
+from sampler.posterior.order_parameters import (
+    OrderParameterPosterior,
+    bartlett_matrices_at,
+    bartlett_shapes,
+    chain_factors,
+)
 from sampler.posterior.weights import draw_input_weights, orthonormal_rows, standard_normals
 from theory.architecture import Architecture
-from theory.energy import LabelEnergy, LearningProblem
+from theory.energy import LabelEnergy
 
 
 def side_by_side(most: int) -> int | None:
@@ -55,7 +60,7 @@ class WeightDraws:
 
 
 def weight_draws(
-    problem: LearningProblem,
+    posterior: OrderParameterPosterior,
     positions: Mapping[str, np.ndarray],
     count: int,
     seed: int,
@@ -70,7 +75,7 @@ def weight_draws(
     Raises InputError when there are fewer draws than asked for, or when the arrays would exceed
     `memory_limit` bytes.
     """
-    architecture, dtype = problem.architecture, problem.attended.dtype
+    architecture, dtype = posterior.architecture, posterior.features.dtype
     positions = complete_positions(positions, architecture)
     chains, draws = positions["chi_1"].shape[:2]
     refuse_unusable_count(count, chains, draws, architecture, dtype.itemsize, memory_limit)
@@ -82,8 +87,8 @@ def weight_draws(
     base = jax.random.fold_in(jax.random.key(seed), WEIGHT_STREAM)
     index = (np.arange(chains)[:, None] * draws + kept).reshape(-1)
     keys = jax.vmap(partial(jax.random.fold_in, base))(jnp.asarray(index))
-    batch = batch_size(problem, chains * count)
-    weights = _draw_all(keys, flat, problem.energy, problem.features, architecture, batch)
+    batch = batch_size(posterior, chains * count)
+    weights = _draw_all(keys, flat, posterior, batch)
     return WeightDraws(
         {
             name: np.asarray(values).reshape(chains, count, *values.shape[1:])
@@ -132,23 +137,24 @@ def refuse_unusable_count(
         )
 
 
-def batch_size(problem: LearningProblem, total: int) -> int | None:
+def batch_size(posterior: OrderParameterPosterior, total: int) -> int | None:
     """Draws made side by side, where any are: as many as fit into BATCH_BYTES."""
-    architecture, item = problem.architecture, problem.attended.dtype.itemsize
-    examples, rank = problem.labels.size, bartlett_shapes(architecture)[0].rank
+    architecture, item = posterior.architecture, posterior.features.dtype.itemsize
+    examples, rank = posterior.energy.labels.size, bartlett_shapes(architecture)[0].rank
     renormalised = examples * rank * architecture.channels
     numbers = 4 * architecture.weight_count + 4 * examples**2 + renormalised
     return side_by_side(int(max(1, min(total, BATCH_BYTES // (item * numbers)))))
 
 
-@partial(jax.jit, static_argnames=("architecture", "batch"))
-def _draw_all(keys, positions, energy, features, architecture, batch):
+@partial(jax.jit, static_argnames="batch")
+def _draw_all(keys, positions, posterior: OrderParameterPosterior, batch):
     """`draw_weights` of every row of `positions`: the one place where draws are batched."""
+    architecture, features = posterior.architecture, posterior.features
 
     def one(row):
         key, position = row
         matrices = bartlett_matrices_at(position, architecture)
-        here, scale = energy_at(energy, position), network_scale(position)
+        here, scale = energy_at(posterior.energy, position), network_scale(position)
         weights = draw_weights(key, matrices, here, features, architecture, scale)
         return weights_at({**position, **weights}, architecture)
 

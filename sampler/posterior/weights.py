@@ -19,6 +19,7 @@ from sampler.posterior.density import Position
 from sampler.posterior.hyper_parameters import (
     energy_at,
     hyper_prior_sites,
+    sample_sites,
     temperature_ratio,
     weights_at,
 )
@@ -74,8 +75,7 @@ def weight_model(
     exp(−Σ |f(x_μ) − y_μ|² / (2𝒯)) Π N(weights; 0, σ²). Source: arXiv 2405.15926, posterior.
     Where 𝒯 or the σ² have a prior, they are sites, too, and the weights are `weights_at` them.
     """
-    names = tuple(architecture.weight_shapes)
-    position = sample_sites(architecture, names, labels.dtype, hyper_priors)
+    position = sample_sites(weight_priors(architecture, labels.dtype, hyper_priors))
     outputs = predict(weights_at(position, architecture), attended, architecture)
     observe_labels(outputs, labels, temperature * temperature_ratio(position))
 
@@ -89,27 +89,16 @@ def observe_labels(
     numpyro.sample("y", dist.Normal(outputs, jnp.sqrt(temperature)).to_event(2), obs=labels)
 
 
-def sample_sites(
-    architecture: Architecture, names: tuple[str, ...], dtype, hyper_priors: HyperPriors
-) -> dict[str, Array]:
-    """The named weight arrays at known variances, and the hyper-parameters that have a prior."""
-    priors = hyper_prior_sites(hyper_priors, architecture, dtype)
-    hyper_parameters = {name: numpyro.sample(name, site) for name, site in priors.items()}
-    return sample_weights(architecture, names, dtype) | hyper_parameters
-
-
-def sample_weights(architecture: Architecture, names: tuple[str, ...], dtype) -> dict[str, Array]:
-    """The named weight arrays, drawn from their Gaussian priors."""
-    return {
-        name: numpyro.sample(
-            name,
-            dist.Normal(
-                jnp.zeros(architecture.weight_shapes[name], dtype),
-                jnp.asarray(architecture.weight_variances[name] ** 0.5, dtype),
-            ).to_event(len(architecture.weight_shapes[name])),
-        )
-        for name in names
-    }
+def weight_priors(
+    architecture: Architecture, dtype, hyper_priors: HyperPriors = KNOWN, *, upper: bool = False
+) -> dict[str, dist.Distribution]:
+    """Priors of all weights, or all but V_0, at known variances, and of what has a prior itself."""
+    sites = hyper_prior_sites(hyper_priors, architecture, dtype)
+    for name, shape in architecture.weight_shapes.items():
+        if name != "V_0" or not upper:
+            deviation = jnp.asarray(architecture.weight_variances[name] ** 0.5, dtype)
+            sites[name] = dist.Normal(jnp.zeros(shape, dtype), deviation).to_event(len(shape))
+    return sites
 
 
 def upper_weight_model(
@@ -119,18 +108,13 @@ def upper_weight_model(
 
     Where 𝒯 or variances have a prior, they are sites, too.
     """
-    names = upper_weight_names(architecture)
-    position = sample_sites(architecture, names, energy.labels.dtype, hyper_priors)
+    priors = weight_priors(architecture, energy.labels.dtype, hyper_priors, upper=True)
+    position = sample_sites(priors)
     factor = kernel_factor(lowest_factor(position, architecture), position)
     if isinstance(energy.kernels, FeatureForm):
         # There the cost of K grows with the columns of the factor; stored kernels need F Fᵀ only.
         factor = narrowed(factor)
     numpyro.factor("y", label_log_likelihood(energy_at(energy, position), factor))
-
-
-def upper_weight_names(architecture: Architecture) -> tuple[str, ...]:
-    """V_1 … V_L and a."""
-    return tuple(name for name in architecture.weight_shapes if name != "V_0")
 
 
 def lowest_factor(weights: Position, architecture: Architecture) -> Float[Array, "row width"]:

@@ -1,6 +1,6 @@
 """The posteriors that are timed against each other: a table of named spaces.
 
-A row is a function of a width and a precision that returns a `SampledSpace`; its `observe` gives
+A row is a function of a width and a precision that returns a `Density`; its `observe` gives
 at least `order_parameter`. A new space joins every benchmark by one more row.
 """
 
@@ -10,8 +10,9 @@ from functools import cache, partial
 import jax.numpy as jnp
 
 from sampler.network import overlaps
-from sampler.posterior.density import SampledSpace
-from sampler.posterior.spaces import order_parameter_space, weight_space
+from sampler.posterior.density import Density
+from sampler.posterior.spaces import order_parameter_density, weight_density
+from sampler.posterior.weights import weight_priors
 from sampler.problem import make_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.tasks.make import make_task
@@ -49,17 +50,17 @@ def markov_problem(width: int) -> LearningProblem:
 
 def path_contracted(
     problem_at: Callable[[int], LearningProblem], width: int, precision: str
-) -> SampledSpace:
+) -> Density:
     """This project's space of all weights."""
     problem = problem_at(width).astype(precision)
-    return weight_space(problem, problem.attended[:TEST_EXAMPLES], keep_weights=False)
+    return weight_density(problem, problem.attended[:TEST_EXAMPLES], keep_weights=False)
 
 
-def token_by_token(width: int, precision: str) -> SampledSpace:
+def token_by_token(width: int, precision: str) -> Density:
     """The recipe's posterior of all weights with a forward pass over tokens."""
     problem, train = markov_problem(width), markov_task().train
     architecture = problem.architecture
-    return SampledSpace(
+    return Density(
         name="token_by_token",
         model=partial(token_by_token_model, architecture=architecture),
         arguments=(
@@ -68,13 +69,14 @@ def token_by_token(width: int, precision: str) -> SampledSpace:
             jnp.asarray(train.labels, precision),
             jnp.asarray(problem.temperature, precision),
         ),
+        priors=weight_priors(architecture, jnp.dtype(precision)),
         observe=lambda key, weights: {"order_parameter": overlaps(weights, architecture)[0]},
         observed=(),
     )
 
 
 # The baseline of all ratios is the last row.
-COMPETITORS: dict[str, Callable[[int, str], SampledSpace]] = {
+COMPETITORS: dict[str, Callable[[int, str], Density]] = {
     "path-contracted, published data": partial(path_contracted, published_problem),
     "path-contracted, recipe's data": partial(path_contracted, markov_problem),
     "token by token, recipe's data": token_by_token,
@@ -82,14 +84,14 @@ COMPETITORS: dict[str, Callable[[int, str], SampledSpace]] = {
 BASELINE = "token by token, recipe's data"
 
 
-def collapsed(width: int, precision: str) -> SampledSpace:
+def collapsed(width: int, precision: str) -> Density:
     """The exact posterior of the order parameters of the published problem."""
     problem = published_problem(width).astype(precision)
-    return order_parameter_space(problem, problem.attended[:TEST_EXAMPLES])
+    return order_parameter_density(problem, problem.attended[:TEST_EXAMPLES])
 
 
 # Raced against each other for effective draws of U_1.
-RACERS: dict[str, Callable[[int, str], SampledSpace]] = {
+RACERS: dict[str, Callable[[int, str], Density]] = {
     "order parameters": collapsed,
     "weights, path-contracted": partial(path_contracted, published_problem),
     "weights, token by token": token_by_token,

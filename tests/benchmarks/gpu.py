@@ -18,9 +18,9 @@ from arviz_stats.base import array_stats
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.posterior.importance import single
-from sampler.posterior.mode import batched_log_density, energy_for_batches, find_mode
-from sampler.posterior.order_parameters import factors_at
-from sampler.posterior.spaces import make_space
+from sampler.posterior.mode import find_mode
+from sampler.posterior.order_parameters import OrderParameterPosterior, factors_at
+from sampler.posterior.spaces import make_density
 from tests.benchmarks.space_race import ENDLESS, Clock, Enough
 from tests.problems import problem_of_many_paths
 from tests.reference_data import load_reduced_reference, reference_problem
@@ -131,9 +131,9 @@ def cholesky_rate(examples: int) -> float:
 
 def disagreement(learning: LearningProblem) -> tuple[float, float]:
     """Largest relative differences between this device and a processor, at 8 points."""
-    mode = find_mode(learning)
+    mode = find_mode(OrderParameterPosterior.of(learning))
     points = single(mode.point, mode.covariance).draw(8, np.random.default_rng(2))
-    unflatten, architecture = mode.unflatten, learning.architecture
+    unflatten, architecture = mode.coordinates.unflatten, learning.architecture
 
     def energy_at(point, energy):
         return energy(factors_at(unflatten(point), architecture)[0])
@@ -153,11 +153,12 @@ def disagreement(learning: LearningProblem) -> tuple[float, float]:
 def importance_rows(paths: int, examples: int, arguments, cholesky: float) -> Iterator[str]:
     """Densities of the first proposal at every batch size: no adaptation, so that rows compare."""
     learning = problem(paths, examples, arguments.width)
-    mode, architecture = find_mode(learning), learning.architecture
+    posterior = OrderParameterPosterior.of(learning)
+    mode = find_mode(posterior)
     proposal = single(mode.point, mode.covariance)
-    energy = energy_for_batches(learning.energy, architecture)
+    stored = posterior.for_batches
     for batch in arguments.batches:
-        density = partial(batched_log_density, energy, architecture, batch_size=batch)
+        density = partial(stored.log_densities, batch_size=batch)
         points = proposal.draw(32 * batch, np.random.default_rng(3))
         density(points)
         started = time.perf_counter()
@@ -181,7 +182,7 @@ def chain_row(
     clock = Clock(arguments.seconds)
     with jax.enable_x64(PRECISION[name] == "float64"):
         learning = problem(paths, examples, arguments.width).astype(PRECISION[name])
-        space = make_space(name, learning, learning.attended[:2], False)
+        space = make_density(name, learning, learning.attended[:2], False)
         with suppress(Enough):
             sample_in_chunks(space, settings, clock)
     seconds = time.perf_counter() - clock.drawing_since

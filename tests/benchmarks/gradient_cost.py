@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.util import initialize_model
 
-from sampler.posterior.density import SampledSpace
+from sampler.posterior.density import Density
 from tests.benchmarks.competitors import BASELINE, COMPETITORS
 
 SECONDS_PER_MEASUREMENT = 0.3
@@ -25,7 +25,7 @@ class GradientCost:
     milliseconds: np.ndarray
 
 
-def gradient_loop(space: SampledSpace) -> Callable[[int], float]:
+def gradient_loop(space: Density) -> Callable[[int], float]:
     """A function of a number of gradients that computes them in one compiled loop, as chains do.
 
     Each gradient is taken where the one before led to, so none can be left out.

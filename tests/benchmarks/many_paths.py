@@ -10,8 +10,8 @@ from sampler.mcmc.chunks import Chunk, sample_in_chunks
 from sampler.mcmc.diagnostics import diagnose
 from sampler.mcmc.draws import DrawCollector
 from sampler.posterior.importance import importance_draws
-from sampler.posterior.spaces import order_parameter_space
-from tests.problems import problem_of_many_paths
+from sampler.posterior.spaces import order_parameter_density
+from tests.problems import order_parameters_of, problem_of_many_paths
 
 HEADS, EXAMPLES = (4, 4), 600
 WIDTHS = (100, 10)
@@ -36,7 +36,9 @@ def measure_many_paths():
             problem = problem_of_many_paths(
                 np.random.default_rng(0), width, examples=EXAMPLES, heads=HEADS
             )
-            draws = importance_draws(problem, EVALUATIONS, 0, pilot_draws=EVALUATIONS)
+            draws = importance_draws(
+                order_parameters_of(problem), EVALUATIONS, 0, pilot_draws=EVALUATIONS
+            )
             yield (
                 f"| {width} | {draws.efficiency:.2g} | {draws.pareto_k:.2f} | "
                 f"{'yes' if draws.trusted else 'no'} |"
@@ -47,7 +49,7 @@ def chains_row(width: int) -> str:
     """Four short chains from the mode."""
     problem = problem_of_many_paths(np.random.default_rng(0), width, examples=EXAMPLES, heads=HEADS)
     started = time.perf_counter()
-    space = order_parameter_space(problem, problem.attended[:2])
+    space = order_parameter_density(problem, problem.attended[:2])
     to_mode = time.perf_counter() - started
     collected = DrawCollector(DRAWS)
     first_draws: list[float] = []

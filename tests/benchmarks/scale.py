@@ -16,9 +16,9 @@ import numpy as np
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
-from sampler.posterior.mode import Unflatten
-from sampler.posterior.order_parameters import log_likelihood_at, log_prior
-from sampler.posterior.spaces import order_parameter_space
+from sampler.posterior.density import Coordinates
+from sampler.posterior.order_parameters import log_likelihood_at, log_prior, site_priors
+from sampler.posterior.spaces import order_parameter_density
 from tests.problems import problem_of_many_paths
 from theory import (
     LearningProblem,
@@ -106,18 +106,19 @@ def repeated(call: Callable[[], object]) -> Callable[[], float]:
 
 def collapsed_gradient(problem: LearningProblem) -> Callable[[], object]:
     """Value and gradient of the sampled density, in Bartlett coordinates."""
-    architecture, unflatten = problem.architecture, Unflatten.of(problem.architecture)
+    architecture = problem.architecture
+    coordinates = Coordinates.of(site_priors(architecture, float))
 
     @jax.jit
     def value_and_gradient(point, energy):
         def log_density(point):
-            position = unflatten(point)
+            position = coordinates.unflatten(point)
             prior = log_prior(position, architecture)
             return prior + log_likelihood_at(position, energy, architecture)
 
         return jax.value_and_grad(log_density)(point)
 
-    point = jnp.asarray(np.random.default_rng(1).standard_normal(sum(unflatten.sizes)) * 0.1)
+    point = jnp.asarray(np.random.default_rng(1).standard_normal(coordinates.size) * 0.1)
     return lambda: value_and_gradient(point, problem.energy)
 
 
@@ -230,7 +231,7 @@ def sample_many_paths(draws: int = 5) -> str:
         problem = problem_of(examples=500, heads=(16, 16), width=1000)
         collected = DrawCollector(draws)
         started = time.perf_counter()
-        space = order_parameter_space(problem, problem.attended[:2])
+        space = order_parameter_density(problem, problem.attended[:2])
         found = time.perf_counter() - started
         settings = ChainSettings(chains=1, warmup=10, draws=draws, max_tree_depth=4)
         sample_in_chunks(space, settings, collected)

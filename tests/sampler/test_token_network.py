@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import sampler.problem as module
+import sampler.token_network as module
 from sampler.network import predict
-from sampler.problem import READ, TokenNetwork, predict_tokens
+from sampler.token_network import READ, TokenNetwork, predict_tokens
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import ARCHITECTURES, NetworkData, random_network_data, random_weights
 from theory import Architecture, attended_inputs, pair_matrices

@@ -15,7 +15,7 @@ from sampler.problem import Problem, make_problem
 from sampler.recipes.recipe import make_recipe
 from sampler.tasks.make import make_task
 from sampler.tasks.task import Task
-from tests.problems import random_weights
+from tests.problems import order_parameters_of, random_weights
 from theory import solve_saddle_point
 
 TWO_LAYERS = [["good", "random"], ["uniform", "random"]]
@@ -104,7 +104,7 @@ def difference(kind: str, width: int, theory_of: str | None = None) -> tuple[flo
 def sampled_overlap(kind: str, width: int) -> tuple[np.ndarray, np.ndarray]:
     """E[U_1] and its errors, from independent draws of the exact posterior."""
     learning = problem_of(kind, width)[0].learning
-    draws = importance_draws(learning, DRAWS, seed=width)
+    draws = importance_draws(order_parameters_of(learning), DRAWS, seed=width)
     assert draws.trusted, draws.explain()
     assert draws.effective_sample_size > DRAWS / 10
 

@@ -15,8 +15,8 @@ from sampler.errors import ExitCode
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
-from sampler.posterior.spaces import token_space
-from sampler.problem import TokenNetwork, TokenProblem, TokenSplit
+from sampler.problem import TokenProblem
+from sampler.token_network import TokenNetwork, TokenSplit
 from tests.assertions import assert_within_mcse
 from tests.commands import FEW_DRAWS, SMALLEST, settings
 from tests.commands import in_process as command
@@ -236,7 +236,7 @@ def test_nuts_agrees_with_weighted_draws_from_the_prior(rng):
 
     collected = DrawCollector(3000)
     chains = ChainSettings(chains=4, warmup=600, draws=3000, seed=3, target_acceptance=0.95)
-    sample_in_chunks(token_space(problem, keep_weights=False), chains, collected)
+    sample_in_chunks(problem.density("weights", "float64", keep_weights=False), chains, collected)
     draws = collected.draws["predictor"][..., 0]
     both = np.concatenate([draws, draws**2], axis=2)
     ess = array_stats.ess(both, chain_axis=0, draw_axis=1)

@@ -13,7 +13,7 @@ from sampler.mcmc import algorithm as kernel
 from sampler.mcmc import chunks
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
-from sampler.posterior.spaces import weight_space
+from sampler.posterior.spaces import weight_density
 from tests.problems import random_problem
 from theory import Architecture
 
@@ -33,7 +33,7 @@ SETTINGS = ChainSettings(
 def small_space(rng, precision="float64"):
     problem = random_problem(ARCHITECTURE, rng).astype(precision)
     test = jnp.asarray(rng.standard_normal((2, 2, 3)), precision)
-    space = weight_space(problem, test, keep_weights=True)
+    space = weight_density(problem, test, keep_weights=True)
     return replace(space, observe=partial(with_noise, space.observe))
 
 

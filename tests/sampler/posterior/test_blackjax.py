@@ -15,7 +15,7 @@ from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.posterior.order_parameters import factors_at
-from sampler.posterior.spaces import order_parameter_space
+from sampler.posterior.spaces import order_parameter_density
 from tests.assertions import assert_within_mcse
 from tests.problems import ARCHITECTURES, random_problem
 from tests.reference_data import reference_problem
@@ -33,7 +33,7 @@ def test_blackjax_finds_the_same_order_parameters(name, rng, reference):
         if name == "reference"
         else random_problem(ARCHITECTURES[name], rng)
     )
-    space = order_parameter_space(problem, problem.attended[:1])
+    space = order_parameter_density(problem, problem.attended[:1])
     collected = DrawCollector(DRAWS)
     settings = ChainSettings(chains=CHAINS, warmup=150, draws=DRAWS, seed=21)
     sample_in_chunks(space, settings, collected)
@@ -82,7 +82,7 @@ def blackjax_overlaps(space, architecture):
 
     positions, divergent = [], 0
     for key in jax.random.split(jax.random.key(4), CHAINS):
-        start, _ = ravel_pytree(space.start(key))
+        start, _ = ravel_pytree(space.mode.draw(key))
         flat, diverged = chain(key, start, DRAWS)
         positions.append(flat)
         divergent += int(diverged.sum())

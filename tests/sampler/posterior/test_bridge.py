@@ -13,11 +13,16 @@ from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.posterior.bridge import bridge_evidence, flattened
 from sampler.posterior.importance import importance_draws
-from sampler.posterior.mode import find_mode
-from sampler.posterior.spaces import order_parameter_space
+from sampler.posterior.order_parameters import OrderParameterPosterior
 from tests.assertions import assert_within_mcse
 from tests.commands import SMALLEST, in_process, settings
-from tests.problems import ARCHITECTURES, exact_scalar_posterior, random_problem, scalar_problem
+from tests.problems import (
+    ARCHITECTURES,
+    exact_scalar_posterior,
+    order_parameters_of,
+    random_problem,
+    scalar_problem,
+)
 
 PREFIX = "bartlett_"
 
@@ -26,7 +31,7 @@ def chains(problem, *, count: int = 4, draws: int = 1000) -> dict[str, np.ndarra
     """Bartlett coordinates [chain, draw, entry] of NUTS chains."""
     collected = DrawCollector(draws)
     settings = ChainSettings(chains=count, warmup=300, draws=draws, seed=3)
-    sample_in_chunks(order_parameter_space(problem, problem.attended[:1]), settings, collected)
+    sample_in_chunks(order_parameters_of(problem), settings, collected)
     return {
         name.removeprefix(PREFIX): values
         for name, values in collected.draws.items()
@@ -37,7 +42,7 @@ def chains(problem, *, count: int = 4, draws: int = 1000) -> dict[str, np.ndarra
 def test_one_head_by_quadrature(rng):
     problem, test = scalar_problem(rng)
     exact = exact_scalar_posterior(problem, test).log_evidence
-    found = bridge_evidence(problem, chains(problem), seed=1)
+    found = bridge_evidence(order_parameters_of(problem), chains(problem), seed=1)
     assert found.trusted, found.explain()
     assert found.error < 0.02
     assert_within_mcse(found.log_evidence, exact, found.error)
@@ -45,7 +50,7 @@ def test_one_head_by_quadrature(rng):
         assert_within_mcse(half, exact, 2 * found.error)
     # Draws of another posterior are not those of this one: the estimate must depend on them.
     warmer = chains(replace(problem, temperature=8 * problem.temperature))
-    wrong = bridge_evidence(problem, warmer, seed=1)
+    wrong = bridge_evidence(order_parameters_of(problem), warmer, seed=1)
     assert abs(wrong.log_evidence - exact) > 4 * wrong.error
 
 
@@ -54,7 +59,7 @@ def test_evidence_without_data(name, rng):
     """With zero inputs the posterior is the prior and the labels are noise: ln p(y) is known."""
     problem = random_problem(ARCHITECTURES[name], rng)
     problem = replace(problem, attended=jnp.zeros_like(problem.attended))
-    found = bridge_evidence(problem, chains(problem), seed=2)
+    found = bridge_evidence(order_parameters_of(problem), chains(problem), seed=2)
     assert found.trusted, found.explain()
     expected = scipy.stats.norm.logpdf(problem.labels, scale=problem.temperature**0.5).sum()
     assert_within_mcse(found.log_evidence, expected, found.error)
@@ -64,9 +69,9 @@ def test_evidence_without_data(name, rng):
 @pytest.mark.parametrize("name", ["two layers", "narrow", "two layers, three outputs"])
 def test_agrees_with_importance_weights(name, rng):
     problem = random_problem(ARCHITECTURES[name], rng, temperature=1.0)
-    weighted = importance_draws(problem, 20_000, seed=4)
+    weighted = importance_draws(order_parameters_of(problem), 20_000, seed=4)
     assert weighted.trusted, weighted.explain()
-    found = bridge_evidence(problem, chains(problem), seed=3)
+    found = bridge_evidence(order_parameters_of(problem), chains(problem), seed=3)
     assert found.trusted, found.explain()
     assert_within_mcse(
         found.log_evidence,
@@ -80,11 +85,11 @@ def test_errors_are_those_of_repetitions(rng):
     """The spread over independent chains is what the error says it is."""
     problem, test = scalar_problem(rng)
     exact = exact_scalar_posterior(problem, test).log_evidence
-    mode, positions = find_mode(problem), chains(problem, count=96, draws=100)
+    density, positions = order_parameters_of(problem), chains(problem, count=96, draws=100)
     found = []
     for first in range(0, 96, 4):
         four = {name: values[first : first + 4] for name, values in positions.items()}
-        found.append(bridge_evidence(problem, four, seed=first, mode=mode))
+        found.append(bridge_evidence(density, four, seed=first))
     score = sum(((one.log_evidence - exact) / one.error) ** 2 for one in found)
     low, high = scipy.stats.chi2.ppf([1e-4, 1 - 1e-4], len(found))
     assert low < score < high
@@ -92,22 +97,22 @@ def test_errors_are_those_of_repetitions(rng):
 
 def test_chains_that_never_move_are_not_trusted(rng):
     problem, _ = scalar_problem(rng)
-    mode = find_mode(problem)
+    density = order_parameters_of(problem)
     stuck = {"chi_1": np.full((2, 20, 1), 0.1), "chi_2": np.full((2, 20, 1), -0.2)}
-    found = bridge_evidence(problem, stuck, seed=1, mode=mode)
+    found = bridge_evidence(density, stuck, seed=1)
     assert not found.trusted
     assert "raise sampler.draws" in found.explain()
     with pytest.raises(ValueError, match="at least 8"):
-        bridge_evidence(problem, {k: v[:, :7] for k, v in stuck.items()}, seed=1, mode=mode)
+        bridge_evidence(density, {k: v[:, :7] for k, v in stuck.items()}, seed=1)
 
 
 def test_draws_are_put_in_the_order_of_the_coordinates(rng):
     problem = random_problem(ARCHITECTURES["two layers"], rng)
-    mode = find_mode(problem)
-    point = rng.standard_normal(mode.point.size)
-    position = {k: np.asarray(v)[None, None] for k, v in mode.unflatten(jnp.asarray(point)).items()}
-    position = {name: values for name, values in position.items() if values.size}
-    np.testing.assert_array_equal(flattened(mode, position)[0, 0], point)
+    coordinates = OrderParameterPosterior.of(problem).coordinates
+    point = rng.standard_normal(coordinates.size)
+    sites = coordinates.unflatten(jnp.asarray(point))
+    position = {name: np.asarray(v)[None, None] for name, v in sites.items() if v.size}
+    np.testing.assert_array_equal(flattened(coordinates, position)[0, 0], point)
 
 
 @pytest.mark.parametrize("asked", ["sampler.evidence=true", "sampler.algorithm=importance"])

@@ -22,21 +22,29 @@ from sampler.network import overlaps, predict
 from sampler.posterior.bridge import bridge_evidence
 from sampler.posterior.hyper_parameters import TEMPERATURE, VARIANCES, weights_at
 from sampler.posterior.importance import importance_draws
-from sampler.posterior.mode import Unflatten, find_mode
+from sampler.posterior.mode import find_mode
 from sampler.posterior.order_parameters import (
+    OrderParameterPosterior,
     factors_at,
     label_log_likelihood,
     likelihood_factor,
     log_likelihood_at,
     log_prior,
+    site_priors,
 )
-from sampler.posterior.spaces import make_space
+from sampler.posterior.spaces import make_density
 from sampler.posterior.weight_draws import weight_draws
 from sampler.posterior.weights import upper_weight_model, weight_model
 from sampler.problem import Problem
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.commands import FEW_DRAWS, SMALLEST, in_process, settings
-from tests.problems import ARCHITECTURES, exact_scalar_posterior, random_problem, scalar_problem
+from tests.problems import (
+    ARCHITECTURES,
+    exact_scalar_posterior,
+    order_parameters_of,
+    random_problem,
+    scalar_problem,
+)
 from theory import LearningProblem, Predictor
 from theory import predict as predict_labels
 from theory.architecture import HyperPriors
@@ -53,8 +61,8 @@ def problem_of(name, rng, temperature=0.3) -> LearningProblem:
 
 def random_position(problem, rng) -> dict:
     """A position of the order parameter model, hyper-parameters included."""
-    unflatten = Unflatten.of(problem.architecture, problem.hyper_priors)
-    return unflatten(jnp.asarray(0.5 * rng.standard_normal(sum(unflatten.sizes))))
+    coordinates = OrderParameterPosterior.of(problem).coordinates
+    return coordinates.unflatten(jnp.asarray(0.5 * rng.standard_normal(coordinates.size)))
 
 
 def known_problem(problem: LearningProblem, position) -> LearningProblem:
@@ -136,9 +144,9 @@ def test_models_of_weights_have_the_density_of_the_network_with_these_variances(
 @pytest.mark.parametrize("name", NAMES)
 def test_the_hessian_at_the_mode_is_that_of_repeated_differentiation(name, rng):
     problem = problem_of(name, rng)
-    mode = find_mode(problem)
+    mode = find_mode(OrderParameterPosterior.of(problem))
     assert mode.converged
-    architecture, unflatten = problem.architecture, mode.unflatten
+    architecture, unflatten = problem.architecture, mode.coordinates.unflatten
 
     def negative_log_density(point):
         position = unflatten(point)
@@ -192,7 +200,7 @@ def test_one_head_by_quadrature(rng):
     problem, test = scalar_problem(rng)
     problem = replace(problem, hyper_priors=SPREADS)
     evidence, temperature, variances = quadrature(problem, test)
-    found = importance_draws(problem, 40_000, seed=5)
+    found = importance_draws(order_parameters_of(problem), 40_000, seed=5)
     assert found.trusted, found.explain()
     ess = found.effective_sample_size
     assert_within_mcse(found.log_evidence, evidence, found.log_evidence_error, ess=ess)
@@ -202,7 +210,7 @@ def test_one_head_by_quadrature(rng):
     ):
         assert_within_mcse(*_in_order(found.mean_and_error(values), expected), ess=ess)
     positions = stored_positions(chains_of(problem, "order_parameters"), problem)
-    bridged = bridge_evidence(problem, positions, seed=3)
+    bridged = bridge_evidence(order_parameters_of(problem), positions, seed=3)
     assert bridged.trusted, bridged.explain()
     assert_within_mcse(bridged.log_evidence, evidence, bridged.error)
 
@@ -216,7 +224,7 @@ def chains_of(problem, space: str, draws: int = 1000, keep_weights: bool = False
     collected = DrawCollector(draws)
     settings = ChainSettings(warmup=300, draws=draws, seed=3)
     sample_in_chunks(
-        make_space(space, problem, problem.attended[:2], keep_weights), settings, collected
+        make_density(space, problem, problem.attended[:2], keep_weights), settings, collected
     )
     return collected.draws
 
@@ -226,14 +234,14 @@ def test_weights_drawn_back_have_the_overlaps_and_the_predictors_of_their_draw(r
     problem = problem_of("two layers", rng)
     draws = chains_of(problem, "order_parameters", draws=50)
     positions = stored_positions(draws, problem)
-    drawn = weight_draws(problem, positions, 50, seed=1)
+    drawn = weight_draws(OrderParameterPosterior.of(problem), positions, 50, seed=1)
     received = jax.vmap(jax.vmap(lambda w: overlaps(w, problem.architecture)[0]))(
         {n: jnp.asarray(v) for n, v in drawn.weights.items()}
     )
     assert_equal_to_rounding(received, draws["order_parameter"], operations=1e5)
     # One draw of the order parameters, many of the weights: the predictor's exact law.
     one = {n: np.repeat(v[:1, :1], 4000, axis=1) for n, v in positions.items()}
-    drawn = weight_draws(problem, one, 4000, seed=2)
+    drawn = weight_draws(OrderParameterPosterior.of(problem), one, 4000, seed=2)
     outputs = jax.vmap(lambda w: predict(w, problem.attended[:2], problem.architecture))(
         {n: jnp.asarray(v[0]) for n, v in drawn.weights.items()}
     )
@@ -294,9 +302,9 @@ def test_validation_scores_use_the_temperature_and_variances_of_every_draw(rng):
 
 def test_without_a_hessian_every_site_has_its_own_scale(rng, monkeypatch):
     monkeypatch.setattr("sampler.posterior.mode.LARGEST_DENSE", 0)
-    mode = find_mode(problem_of("one layer", rng))
+    mode = find_mode(OrderParameterPosterior.of(problem_of("one layer", rng)))
     for name, spread in ((TEMPERATURE, 0.5), (VARIANCES, 0.4), ("chi_1", 1.0)):
-        part = mode.unflatten.part(name)
+        part = mode.coordinates.part(name)
         np.testing.assert_allclose(mode.scale[part], spread)
         np.testing.assert_allclose(mode.covariance[part], spread**2)
 
@@ -309,7 +317,7 @@ def test_what_is_known_has_no_site(rng):
         (HyperPriors(variance_spread=1.0), {VARIANCES}),
         (SPREADS, {TEMPERATURE, VARIANCES}),
     ):
-        names = set(Unflatten.of(problem.architecture, spreads).names)
+        names = set(site_priors(problem.architecture, float, spreads))
         assert names & {TEMPERATURE, VARIANCES} == expected
 
 

@@ -13,6 +13,7 @@ from numpyro.infer.util import log_density
 from sampler.errors import InputError
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
+from sampler.posterior.density import Coordinates
 from sampler.posterior.importance import (
     Proposal,
     importance_draws,
@@ -21,19 +22,14 @@ from sampler.posterior.importance import (
     single,
     systematic_resampling,
 )
-from sampler.posterior.mode import (
-    MODE_TOLERANCE,
-    Unflatten,
-    batched_log_density,
-    energy_for_batches,
-    find_mode,
-)
-from sampler.posterior.order_parameters import factors_at
-from sampler.posterior.spaces import order_parameter_space
+from sampler.posterior.mode import MODE_TOLERANCE, find_mode
+from sampler.posterior.order_parameters import OrderParameterPosterior, factors_at, site_priors
+from sampler.posterior.spaces import order_parameter_density
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
     exact_scalar_posterior,
+    order_parameters_of,
     problem_of_many_paths,
     random_problem,
     scalar_problem,
@@ -59,7 +55,7 @@ def overlaps_of(problem, draws):
 def test_one_head_by_quadrature(rng):
     problem, test = scalar_problem(rng)
     exact = exact_scalar_posterior(problem, test)
-    draws = importance_draws(problem, 20_000, seed=1)
+    draws = importance_draws(order_parameters_of(problem), 20_000, seed=1)
     assert draws.trusted, draws.explain()
     overlap, readout = (values[:, 0, 0] for values in overlaps_of(problem, draws))
     for values, (mean, deviation) in ((overlap, exact.order_parameter), (readout, exact.readout)):
@@ -75,7 +71,7 @@ def test_evidence_without_data(name, rng):
     """With zero inputs the posterior is the prior and the labels are noise: ln p(y) is known."""
     problem = random_problem(ARCHITECTURES[name], rng)
     problem = replace(problem, attended=jnp.zeros_like(problem.attended))
-    draws = importance_draws(problem, 20_000, seed=2)
+    draws = importance_draws(order_parameters_of(problem), 20_000, seed=2)
     assert draws.trusted, draws.explain()
     expected = scipy.stats.norm.logpdf(problem.labels, scale=problem.temperature**0.5).sum()
     assert_within_mcse(
@@ -88,11 +84,11 @@ def test_evidence_without_data(name, rng):
 
 def test_weights_do_not_depend_on_the_batch(rng):
     problem = random_problem(ARCHITECTURES["two layers, three outputs"], rng)
-    mode = find_mode(problem)
+    posterior = OrderParameterPosterior.of(problem)
+    mode = find_mode(posterior)
     points = single(mode.point, mode.covariance).draw(50, rng)
     one, seven, all_at_once = (
-        batched_log_density(problem.energy, problem.architecture, points, batch_size)
-        for batch_size in (1, 7, None)
+        posterior.log_densities(points, batch_size) for batch_size in (1, 7, None)
     )
     size = problem.labels.size
     for received in (seven, all_at_once):
@@ -104,12 +100,12 @@ def test_weights_do_not_depend_on_the_batch(rng):
 def test_density_is_that_of_the_model(rng):
     """Batched values equal the log density of the NumPyro model that the chains sample."""
     problem = random_problem(ARCHITECTURES["narrow"], rng)
-    space = order_parameter_space(problem, problem.attended)
-    mode = find_mode(problem)
-    points = single(mode.point, mode.covariance).draw(5, rng)
-    received = batched_log_density(problem.energy, problem.architecture, points)
+    space = order_parameter_density(problem, problem.attended)
+    points = single(space.mode.point, space.mode.covariance).draw(5, rng)
+    received = OrderParameterPosterior.of(problem).log_densities(points)
+    unflatten = space.coordinates.unflatten
     expected = [
-        log_density(space.model, space.arguments, {}, mode.unflatten(jnp.asarray(point)))[0]
+        log_density(space.model, space.arguments, {}, unflatten(jnp.asarray(point)))[0]
         for point in points
     ]
     size = problem.labels.size
@@ -223,8 +219,9 @@ def test_weights_that_are_no_probabilities_are_refused(weights):
 
 def test_same_seed_same_draws(rng):
     problem, _ = scalar_problem(rng)
+    density = order_parameters_of(problem)
     first, again, other = (
-        importance_draws(problem, 400, seed, rounds=1, pilot_draws=400) for seed in (3, 3, 4)
+        importance_draws(density, 400, seed, rounds=1, pilot_draws=400) for seed in (3, 3, 4)
     )
     np.testing.assert_array_equal(first.points, again.points)
     np.testing.assert_array_equal(first.log_weights, again.log_weights)
@@ -234,13 +231,13 @@ def test_same_seed_same_draws(rng):
 def test_settings_out_of_range_are_refused(rng):
     problem, _ = scalar_problem(rng)
     with pytest.raises(ValueError, match="float64, got float32"):
-        importance_draws(problem.astype("float32"), 1000, seed=0)
+        importance_draws(order_parameters_of(problem.astype("float32")), 1000, seed=0)
     with pytest.raises(ValueError, match="draws = 10: must be at least 400"):
-        importance_draws(problem, 10, seed=0)
+        importance_draws(order_parameters_of(problem), 10, seed=0)
     with pytest.raises(ValueError, match="pilot_draws = 10"):
-        importance_draws(problem, 1000, seed=0, pilot_draws=10)
+        importance_draws(order_parameters_of(problem), 1000, seed=0, pilot_draws=10)
     with pytest.raises(ValueError, match="batch_size = 0"):
-        importance_draws(problem, 1000, seed=0, batch_size=0)
+        importance_draws(order_parameters_of(problem), 1000, seed=0, batch_size=0)
 
 
 @pytest.mark.slow
@@ -250,9 +247,9 @@ def test_settings_out_of_range_are_refused(rng):
 def test_reference_problem(width, expected, error, reference):
     """Good weights at every width; U_1[0,0] at N = 10 as a long run of chains found it."""
     problem = reference_problem(reference, width)
-    draws = importance_draws(problem, 20_000, seed=5)
+    draws = importance_draws(order_parameters_of(problem), 20_000, seed=5)
     assert draws.trusted, draws.explain()
-    plain = importance_draws(problem, 4_000, seed=5, rounds=0)
+    plain = importance_draws(order_parameters_of(problem), 4_000, seed=5, rounds=0)
     assert draws.efficiency > plain.efficiency
     if expected is not None:
         received, own_error = draws.mean_and_error(overlaps_of(problem, draws)[0][:, 0, 0])
@@ -267,7 +264,7 @@ def test_saddle_point_evidence_approaches_importance_sampling(reference):
     differences, errors = [], []
     for width in (10, 100):
         problem = reference_problem(reference, width)
-        draws = importance_draws(problem, 40_000, seed=6)
+        draws = importance_draws(order_parameters_of(problem), 40_000, seed=6)
         laplace = log_evidence_at_saddle(problem, solve_saddle_point(problem))
         differences.append(abs(laplace - draws.log_evidence))
         errors.append(draws.log_evidence_error)
@@ -279,11 +276,11 @@ def test_saddle_point_evidence_approaches_importance_sampling(reference):
 @pytest.mark.parametrize("name", SMALL)
 def test_agrees_with_chains(name, rng):
     problem = random_problem(ARCHITECTURES[name], rng)
-    draws = importance_draws(problem, 20_000, seed=7)
+    draws = importance_draws(order_parameters_of(problem), 20_000, seed=7)
     assert draws.trusted, draws.explain()
     chunks = []
     settings = ChainSettings(chains=4, warmup=300, draws=2500, seed=8)
-    sample_in_chunks(order_parameter_space(problem, problem.attended), settings, chunks.append)
+    sample_in_chunks(order_parameter_density(problem, problem.attended), settings, chunks.append)
     kept = [chunk.observables for chunk in chunks if chunk.phase == "draws"]
     names = [n for n in kept[0] if "order_parameter" in n]
     for matrix, values in zip(names, overlaps_of(problem, draws), strict=True):
@@ -307,7 +304,9 @@ def sixteen_path_problem(rng, width: int) -> LearningProblem:
 @pytest.mark.slow
 def test_failure_at_sixteen_paths_is_caught(rng):
     """In 147 dimensions one t distribution at the mode fails; the weights' tail must say so."""
-    draws = importance_draws(sixteen_path_problem(rng, 20), 2_000, seed=9, rounds=0)
+    draws = importance_draws(
+        order_parameters_of(sixteen_path_problem(rng, 20)), 2_000, seed=9, rounds=0
+    )
     assert draws.efficiency < 0.05, "this problem no longer shows the failure"
     assert not draws.trusted, draws.explain()
     assert 'use sampler.algorithm = "nuts"' in draws.explain()
@@ -318,14 +317,13 @@ def test_stored_path_kernels_give_the_same_density(rng):
     problem = sixteen_path_problem(rng, 20)
     problem = replace(problem, attended=problem.attended[:9], labels=problem.labels[:9])
     features = FeatureForm(problem.features, None)
-    energy = replace(problem.energy, kernels=features)
-    stored = energy_for_batches(energy, problem.architecture)
-    assert isinstance(stored.kernels, SymmetricKernelForm)
-    mode = find_mode(problem)
+    posterior = OrderParameterPosterior.of(problem)
+    posterior = replace(posterior, energy=replace(problem.energy, kernels=features))
+    stored = posterior.for_batches
+    assert isinstance(stored.energy.kernels, SymmetricKernelForm)
+    mode = find_mode(OrderParameterPosterior.of(problem))
     points = single(mode.point, mode.covariance).draw(20, rng)
-    received, expected = (
-        batched_log_density(form, problem.architecture, points) for form in (stored, energy)
-    )
+    received, expected = (form.log_densities(points) for form in (stored, posterior))
     assert_equal_to_rounding(
         received, expected, operations=9 * 16**2, condition=1.0 / problem.temperature
     )
@@ -334,10 +332,10 @@ def test_stored_path_kernels_give_the_same_density(rng):
 def test_many_coordinates_do_without_a_hessian(rng, monkeypatch):
     """The same mode, unit masses, and a refusal of what needs the Hessian."""
     problem = random_problem(ARCHITECTURES["two layers"], rng)
-    exact = find_mode(problem)
+    exact = find_mode(OrderParameterPosterior.of(problem))
     monkeypatch.setattr("sampler.posterior.mode.LARGEST_DENSE", 10)
     monkeypatch.setattr("sampler.recipes.validation.LARGEST_DENSE", 10)
-    rough = find_mode(problem)
+    rough = find_mode(OrderParameterPosterior.of(problem))
     assert rough.converged
     # Within a fraction of the posterior's own width.
     away = rough.point - exact.point
@@ -346,17 +344,17 @@ def test_many_coordinates_do_without_a_hessian(rng, monkeypatch):
     (masses,) = rough.inverse_mass_matrix.values()
     np.testing.assert_array_equal(masses, np.ones(away.size))
     key = jax.random.key(0)
-    flat = jnp.concatenate([rough.draw(key)[name] for name in rough.unflatten.names])
+    flat = jnp.concatenate([rough.draw(key)[name] for name in rough.coordinates.names])
     np.testing.assert_allclose(flat - rough.point, jax.random.normal(key, away.shape), atol=1e-12)
     with pytest.raises(InputError, match="needs the Hessian at the mode, too large in"):
-        importance_draws(problem, 500, seed=0)
+        importance_draws(order_parameters_of(problem), 500, seed=0)
 
 
 def test_columns_make_the_same_hessian_as_the_formula(rng, monkeypatch):
     problem = random_problem(ARCHITECTURES["two layers, three outputs"], rng, temperature=1.0)
-    by_formula = find_mode(problem)
-    monkeypatch.setattr("sampler.posterior.mode.FORMULA_NUMBERS", 10)
-    by_columns = find_mode(problem)
+    by_formula = find_mode(OrderParameterPosterior.of(problem))
+    monkeypatch.setattr("sampler.posterior.order_parameters.FORMULA_NUMBERS", 10)
+    by_columns = find_mode(OrderParameterPosterior.of(problem))
     assert by_columns.converged
     ratio = np.linalg.solve(by_formula.covariance, by_columns.covariance)
     # Both are as exact as the modes, whose gradients are at most the tolerance.
@@ -367,4 +365,4 @@ def test_columns_make_the_same_hessian_as_the_formula(rng, monkeypatch):
 def test_coordinates_are_counted_without_the_model(name):
     arch = ARCHITECTURES[name]
     counted = bartlett_coordinate_count(arch.heads, arch.widths, arch.outputs)
-    assert counted == sum(Unflatten.of(arch).sizes)
+    assert counted == Coordinates.of(site_priors(arch, float)).size

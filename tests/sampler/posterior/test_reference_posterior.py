@@ -13,8 +13,9 @@ from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.order_parameters import factors_at
-from sampler.posterior.spaces import order_parameter_space
+from sampler.posterior.spaces import order_parameter_density
 from tests.assertions import assert_within_mcse
+from tests.problems import order_parameters_of
 from tests.reference_data import (
     PUBLISHED_OVERLAP,
     TRIAL_OVERLAP,
@@ -33,7 +34,7 @@ def collapsed_chains(width: int) -> DrawCollector:
     problem = reference_problem(load_reduced_reference(), width)
     settings = ChainSettings(chains=4, warmup=150, draws=2000, seed=width)
     collected = DrawCollector(settings.draws)
-    sample_in_chunks(order_parameter_space(problem, problem.attended[:2]), settings, collected)
+    sample_in_chunks(order_parameter_density(problem, problem.attended[:2]), settings, collected)
     assert not collected.statistics["diverging"].any()
     return collected
 
@@ -74,7 +75,7 @@ def test_overlaps_of_the_published_problem(name, expected):
 def test_importance_draws_agree_with_chains(width):
     collected = collapsed_chains(width).draws
     problem = reference_problem(load_reduced_reference(), width)
-    draws = importance_draws(problem, 40_000, seed=5)
+    draws = importance_draws(order_parameters_of(problem), 40_000, seed=5)
     assert draws.trusted, draws.explain()
     print(f"\nN = {width}: {draws.explain()}; {draws.effective_draws_per_second:.0f} a second")
     factors = jax.jit(jax.vmap(lambda position: factors_at(position, problem.architecture)))(

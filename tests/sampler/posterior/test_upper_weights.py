@@ -13,13 +13,14 @@ from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.network import overlaps, path_weights, predict, predict_from_path_weights
-from sampler.posterior.spaces import order_parameter_space, upper_weight_space, weight_space
+from sampler.posterior.order_parameters import OrderParameterPosterior
+from sampler.posterior.spaces import order_parameter_density, upper_weight_density, weight_density
 from sampler.posterior.weight_draws import weight_draws
 from sampler.posterior.weights import (
     lowest_factor,
     narrowed,
     upper_weight_model,
-    upper_weight_names,
+    weight_priors,
 )
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import ARCHITECTURES, random_problem, random_weights
@@ -129,7 +130,8 @@ def test_narrowed_factor_has_the_same_overlap_and_few_columns(width, rng):
 
 
 def test_all_weights_but_those_of_the_inputs_are_sampled():
-    assert upper_weight_names(ARCHITECTURES["three layers"]) == ("V_1", "V_2", "V_3", "a")
+    priors = weight_priors(ARCHITECTURES["three layers"], float, upper=True)
+    assert tuple(priors) == ("V_1", "V_2", "V_3", "a")
 
 
 @pytest.mark.parametrize("name", ["three layers, two outputs", "narrow"])
@@ -144,14 +146,14 @@ def test_a_draw_is_completed_by_input_weights_and_predicts_with_them(name, rng):
     def observe(space, key):
         return space.observe(key, upper, *space.observed)
 
-    kept = upper_weight_space(problem, test, keep_weights=True)
+    kept = upper_weight_density(problem, test, keep_weights=True)
     one = observe(kept, keys[0])
     weights = {k: one[k] for k in arch.weight_shapes}
     assert {k: v.shape for k, v in weights.items()} == arch.weight_shapes
     assert_equal_to_rounding(
         one["predictor"], predict(weights, test, arch), operations=arch.weight_count
     )
-    without = observe(upper_weight_space(problem, test, keep_weights=False), keys[0])
+    without = observe(upper_weight_density(problem, test, keep_weights=False), keys[0])
     assert set(one) - set(without) == set(arch.weight_shapes)
     for name, values in without.items():
         np.testing.assert_array_equal(values, one[name])
@@ -188,7 +190,7 @@ def test_a_draw_is_completed_by_input_weights_and_predicts_with_them(name, rng):
 def test_single_precision_problem_gives_single_precision_draws(rng):
     arch = ARCHITECTURES["two layers"]
     problem = random_problem(arch, rng).astype("float32")
-    space = upper_weight_space(problem, problem.attended, keep_weights=True)
+    space = upper_weight_density(problem, problem.attended, keep_weights=True)
     upper = {k: v.astype("float32") for k, v in upper_weights(arch, rng).items()}
     received = space.observe(jax.random.key(0), upper, *space.observed)
     assert {v.dtype for v in received.values()} == {jnp.dtype("float32")}
@@ -284,17 +286,17 @@ def test_all_three_spaces_sample_the_same_posterior(arch, rng):
     attended = jnp.concatenate([problem.attended, unseen])
     labels = np.asarray(problem.labels)
 
-    draws = run(weight_space(problem, attended, keep_weights=False), warmup=600, draws=4000)
+    draws = run(weight_density(problem, attended, keep_weights=False), warmup=600, draws=4000)
     weights = order_parameter_estimates(draws)
     weights |= sampled_outputs(draws["predictor"])
     weights |= log_likelihood_estimates(draws["predictor"], labels)
 
-    draws = run(upper_weight_space(problem, attended, keep_weights=False), warmup=500, draws=3000)
+    draws = run(upper_weight_density(problem, attended, keep_weights=False), warmup=500, draws=3000)
     upper = order_parameter_estimates(draws)
     upper |= averaged_outputs(draws["predictor_mean"], draws["predictor_variance"])
     upper |= log_likelihood_estimates(draws["predictor"], labels)
 
-    draws = run(order_parameter_space(problem, attended), warmup=200, draws=4000)
+    draws = run(order_parameter_density(problem, attended), warmup=200, draws=4000)
     collapsed = order_parameter_estimates(draws)
     collapsed |= averaged_outputs(draws["predictor_mean"], draws["predictor_variance"])
     positions = {
@@ -302,7 +304,7 @@ def test_all_three_spaces_sample_the_same_posterior(arch, rng):
         for key, values in draws.items()
         if key.startswith("bartlett_")
     }
-    drawn_back = weight_draws(problem, positions, 4000, seed=1).weights
+    drawn_back = weight_draws(OrderParameterPosterior.of(problem), positions, 4000, seed=1).weights
     predict_all = jax.jit(jax.vmap(jax.vmap(lambda w: predict(w, attended, arch))))
     outputs = np.asarray(predict_all(drawn_back))
     collapsed |= log_likelihood_estimates(outputs, labels)

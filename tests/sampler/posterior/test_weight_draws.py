@@ -16,8 +16,13 @@ from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.network import overlaps, path_weights, predict, predict_from_path_weights
-from sampler.posterior.order_parameters import bartlett_matrices_at, bartlett_shapes, factors_at
-from sampler.posterior.spaces import order_parameter_space
+from sampler.posterior.order_parameters import (
+    OrderParameterPosterior,
+    bartlett_matrices_at,
+    bartlett_shapes,
+    factors_at,
+)
+from sampler.posterior.spaces import order_parameter_density
 from sampler.posterior.weight_draws import draw_weights, weight_draws
 from sampler.posterior.weights import draw_input_weights, orthonormal_rows
 from tests import ROOT
@@ -35,6 +40,11 @@ SMALL = {
     "two layers, narrow": Architecture((2, 3), (4, 2, 3), (0.9, 1.5, 0.6, 1.3), channels=2),
     "three layers": Architecture((1, 2, 1), (4, 3, 2, 3), (1.1, 0.8, 1.2, 1.4, 0.7), 3),
 }
+
+
+def weights_of(problem, positions, count, **settings):
+    """Weight draws of a learning problem."""
+    return weight_draws(OrderParameterPosterior.of(problem), positions, count, **settings)
 
 
 def prior_positions(rng, architecture, *shape):
@@ -272,7 +282,7 @@ def test_weights_belong_to_the_draws_they_are_said_to(name, rng):
     positions = prior_positions(rng, arch, 2, 7)
     # files need not hold coordinates of size zero
     stored = {name: values for name, values in positions.items() if values.size}
-    received = weight_draws(problem, stored, 3, seed=1)
+    received = weights_of(problem, stored, 3, seed=1)
     np.testing.assert_array_equal(received.draws, [1, 3, 6])
     for key, shape in arch.weight_shapes.items():
         assert received.weights[key].shape == (2, 3, *shape)
@@ -289,8 +299,8 @@ def test_weights_of_a_draw_do_not_depend_on_how_many_are_asked_for(rng):
     arch = ARCHITECTURES["two layers"]
     problem = random_problem(arch, rng)
     positions = prior_positions(rng, arch, 2, 7)
-    every, some = (weight_draws(problem, positions, count, seed=1) for count in (7, 3))
-    other = weight_draws(problem, positions, 3, seed=2)
+    every, some = (weights_of(problem, positions, count, seed=1) for count in (7, 3))
+    other = weights_of(problem, positions, 3, seed=2)
     np.testing.assert_array_equal(every.draws, np.arange(7))
     for name, values in some.weights.items():
         np.testing.assert_array_equal(values, every.weights[name][:, some.draws])
@@ -304,7 +314,9 @@ def test_weights_of_a_draw_do_not_depend_on_how_many_are_asked_for(rng):
 def test_kept_draws_are_different_and_evenly_spaced(count, rng):
     arch = SMALL["one layer"]
     problem = random_problem(arch, rng)
-    received = weight_draws(problem, prior_positions(rng, arch, 2, 7), count, seed=0).draws
+    received = weight_draws(
+        OrderParameterPosterior.of(problem), prior_positions(rng, arch, 2, 7), count, seed=0
+    ).draws
     steps = np.diff(received, prepend=-1)
     assert steps.sum() == 7
     assert steps.min() >= 1
@@ -316,7 +328,9 @@ def test_more_weights_than_draws_are_refused(count, rng):
     arch = SMALL["one layer"]
     problem = random_problem(arch, rng)
     with pytest.raises(InputError, match=rf"sampler.weight_draws = {count}: .* 7 draws"):
-        weight_draws(problem, prior_positions(rng, arch, 2, 7), count, seed=0)
+        weight_draws(
+            OrderParameterPosterior.of(problem), prior_positions(rng, arch, 2, 7), count, seed=0
+        )
 
 
 def test_weights_beyond_the_memory_limit_are_refused_with_size_limit_and_remedy(rng):
@@ -324,17 +338,32 @@ def test_weights_beyond_the_memory_limit_are_refused_with_size_limit_and_remedy(
     problem = random_problem(arch, rng)
     positions = prior_positions(rng, arch, 2, 7)
     per_count = 2 * 8 * arch.weight_count
-    assert weight_draws(problem, positions, 3, seed=0, memory_limit=3 * per_count).draws.size == 3
+    assert (
+        weight_draws(
+            OrderParameterPosterior.of(problem), positions, 3, seed=0, memory_limit=3 * per_count
+        ).draws.size
+        == 3
+    )
     with pytest.raises(InputError, match=r"GiB \(limit .* GiB\); use at most 2$"):
-        weight_draws(problem, positions, 3, seed=0, memory_limit=3 * per_count - 1)
+        weight_draws(
+            OrderParameterPosterior.of(problem),
+            positions,
+            3,
+            seed=0,
+            memory_limit=3 * per_count - 1,
+        )
     with pytest.raises(InputError, match="use narrower layers or fewer chains"):
-        weight_draws(problem, positions, 1, seed=0, memory_limit=per_count - 1)
+        weight_draws(
+            OrderParameterPosterior.of(problem), positions, 1, seed=0, memory_limit=per_count - 1
+        )
 
 
 def test_single_precision_problem_gives_single_precision_weights(rng):
     arch = ARCHITECTURES["two layers, three outputs"]
     problem = random_problem(arch, rng).astype("float32")
-    received = weight_draws(problem, prior_positions(rng, arch, 2, 7), 2, seed=0)
+    received = weight_draws(
+        OrderParameterPosterior.of(problem), prior_positions(rng, arch, 2, 7), 2, seed=0
+    )
     assert {values.dtype for values in received.weights.values()} == {np.dtype("float32")}
 
 
@@ -345,7 +374,7 @@ def test_residuals_of_a_run_are_those_its_order_parameters_predict(rng):
     problem = random_problem(arch, rng, examples=6, temperature=0.2)
     test = jnp.asarray(rng.standard_normal((3, arch.path_count, arch.channels)))
     collected = DrawCollector(1000)
-    space = order_parameter_space(problem, test)
+    space = order_parameter_density(problem, test)
     sample_in_chunks(space, ChainSettings(chains=4, warmup=200, draws=1000, seed=3), collected)
     draws = collected.draws
     positions = {
@@ -353,7 +382,7 @@ def test_residuals_of_a_run_are_those_its_order_parameters_predict(rng):
         for name, values in draws.items()
         if name.startswith("bartlett_")
     }
-    weights = weight_draws(problem, positions, 1000, seed=4).weights
+    weights = weights_of(problem, positions, 1000, seed=4).weights
     outputs = jax.vmap(jax.vmap(lambda w: predict(w, problem.attended, arch)))(weights)
     residuals = np.mean((np.asarray(outputs) - np.asarray(problem.labels)) ** 2, axis=(2, 3))
 
@@ -382,13 +411,15 @@ ENDLESS = """
 import jax
 jax.config.update("jax_enable_x64", True)
 import numpy as np
+from sampler.posterior.order_parameters import OrderParameterPosterior
 from sampler.posterior.weight_draws import weight_draws
 from tests.problems import ARCHITECTURES, random_problem
 from tests.sampler.posterior.test_weight_draws import prior_positions
 rng = np.random.default_rng(0)
 for name in ("one layer", "two layers", "three layers"):
     problem = random_problem(ARCHITECTURES[name], rng)
-    weight_draws(problem, prior_positions(rng, problem.architecture, 4, 4000), 4000, 0)
+    posterior = OrderParameterPosterior.of(problem)
+    weight_draws(posterior, prior_positions(rng, problem.architecture, 4, 4000), 4000, 0)
 """
 
 

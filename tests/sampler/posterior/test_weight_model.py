@@ -16,8 +16,9 @@ from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.network import overlaps, predict
-from sampler.posterior.spaces import weight_space
-from sampler.posterior.weights import sample_weights, weight_model
+from sampler.posterior.hyper_parameters import sample_sites
+from sampler.posterior.spaces import weight_density
+from sampler.posterior.weights import weight_model, weight_priors
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import ARCHITECTURES, random_network_data, random_problem, random_weights
 from tests.theory.test_attended_inputs import token_by_token
@@ -51,7 +52,7 @@ def test_density_is_prior_times_tempered_likelihood(name, rng):
 
 def test_the_number_of_weights_is_that_of_the_architecture(rng):
     problem = random_problem(ARCHITECTURES["three layers, two outputs"], rng)
-    space = weight_space(problem, problem.attended, keep_weights=False)
+    space = weight_density(problem, problem.attended, keep_weights=False)
     trace = numpyro.handlers.trace(numpyro.handlers.seed(space.model, jax.random.key(0))).get_trace(
         *space.arguments
     )
@@ -69,9 +70,8 @@ def test_prior_overlaps_have_the_moments_of_a_chain_of_wishart_matrices(name):
     draws = 20_000
 
     def draw(key):
-        names = tuple(arch.weight_shapes)
-        seeded = numpyro.handlers.seed(sample_weights, key)
-        return overlaps(seeded(arch, names, jnp.float64), arch)
+        seeded = numpyro.handlers.seed(sample_sites, key)
+        return overlaps(seeded(weight_priors(arch, jnp.float64)), arch)
 
     keys = jax.random.split(jax.random.key(3), draws)
     received = [np.asarray(u) for u in jax.jit(jax.vmap(draw))(keys)]
@@ -116,7 +116,7 @@ def test_readout_given_all_other_weights_has_its_gaussian_posterior(rng):
     covariance = np.linalg.inv(precision)
     mean = covariance @ features.T @ np.asarray(problem.labels)[:, 0] / temperature
 
-    space = weight_space(problem, problem.attended, keep_weights=True)
+    space = weight_density(problem, problem.attended, keep_weights=True)
     space = replace(
         space,
         model=numpyro.handlers.condition(space.model, fixed),
@@ -142,7 +142,7 @@ def test_observed_overlaps_and_predictor_are_those_of_the_position(rng):
     test = jnp.asarray(rng.standard_normal((3, arch.path_count, arch.channels)))
     weights = {k: jnp.asarray(v) for k, v in random_weights(arch, rng).items()}
     for keep in (False, True):
-        space = weight_space(problem, test, keep_weights=keep)
+        space = weight_density(problem, test, keep_weights=keep)
         received = space.observe(jax.random.key(0), weights, *space.observed)
         expected = {
             "order_parameter",
@@ -163,5 +163,5 @@ def test_observed_overlaps_and_predictor_are_those_of_the_position(rng):
 def test_single_precision_problem_gives_a_single_precision_density(rng):
     problem = random_problem(ARCHITECTURES["two layers"], rng)
     single: LearningProblem = problem.astype("float32")
-    space = weight_space(single, problem.attended, keep_weights=False)
+    space = weight_density(single, problem.attended, keep_weights=False)
     assert {array.dtype for array in (*space.arguments, *space.observed)} == {jnp.dtype("float32")}

@@ -14,7 +14,7 @@ from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.diagnostics import diagnose
 from sampler.mcmc.draws import DrawCollector
-from sampler.posterior.spaces import weight_space
+from sampler.posterior.spaces import weight_density
 from tests.assertions import assert_within_mcse
 from tests.problems import ARCHITECTURES, exact_scalar_posterior, random_problem, scalar_problem
 from tests.reference_data import (
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 def sampled(problem, attended_test, settings, precision="float64") -> DrawCollector:
     collected = DrawCollector(settings.draws)
     with jax.enable_x64(precision == "float64"):
-        space = weight_space(
+        space = weight_density(
             problem.astype(precision), jnp.asarray(attended_test, precision), keep_weights=False
         )
         sample_in_chunks(space, settings, collected)
