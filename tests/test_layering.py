@@ -13,9 +13,10 @@ FORBIDDEN = {"sampler", "numpyro", "arviz", "arviz_base", "arviz_stats", "matplo
 # Modules and folders of `sampler`; a room imports only those before it. The exporter makes tasks of
 # other people's transformers, so it comes after the tasks, wherever it is kept.
 ORDER = (
-    "errors", "registry", "numerics", "attention", "recipes", "storage", "images", "network",
-    "transformer", "tasks", "transformer.export", "token_network", "posterior", "problem", "mcmc",
-    "analysis", "presentation", "jobs", "sweep_command", "api", "cli", "__main__",
+    "errors", "registry", "numerics", "attention", "mcmc.algorithm", "recipes", "storage", "images",
+    "network", "transformer", "tasks", "transformer.export", "token_network", "posterior",
+    "problem", "mcmc", "analysis", "presentation", "jobs", "sweep_command", "api", "cli",
+    "__main__",
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.labels import (
+    PURE_NUMBER,
     label,
     order_parameter_dimensions,
     predictor_dimensions,
@@ -13,6 +14,7 @@ from sampler.analysis.labels import (
     with_long_names,
 )
 from sampler.analysis.validation import validation_draws, validation_predictors
+from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.mcmc.draws import BatchMoments, DrawCollector
 from sampler.posterior.hyper_parameters import OBSERVED
 from sampler.posterior.weight_draws import WeightDraws
@@ -122,16 +124,22 @@ def stored_values(name: str, values: np.ndarray) -> np.ndarray:
 
 
 def statistics_table(statistics: Mapping[str, np.ndarray], attributes: Mapping) -> xr.Dataset:
-    """Sampler statistics [chain, draw] under ArviZ names, tree depth added."""
+    """Sampler statistics [chain, draw] under ArviZ names."""
     if not statistics:
         return xr.Dataset()
-    columns = {name: (("chain", "draw"), values) for name, values in statistics.items()}
-    if "trajectory_steps" in statistics:
-        depth = np.ceil(np.log2(statistics["trajectory_steps"] + 1)).astype(int)
-        columns["tree_depth"] = (("chain", "draw"), depth)
+    algorithm = ALGORITHMS[attributes["algorithm"]]
+    columns = {
+        name: (("chain", "draw"), values, long_name(algorithm.statistics.get(name)))
+        for name, values in algorithm.stored(statistics).items()
+    }
     chains, draws = statistics["lp"].shape
     coordinates = {"chain": range(chains), "draw": range(draws)}
     return xr.Dataset(columns, coords=coordinates).assign_attrs(attributes)
+
+
+def long_name(words: str | None) -> dict[str, str]:
+    """Attributes of a statistic that an algorithm has words for."""
+    return {} if words is None else {"long_name": words, "units": PURE_NUMBER}
 
 
 def constant_table(problem: AnyProblem) -> xr.Dataset:

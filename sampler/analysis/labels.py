@@ -92,11 +92,6 @@ KNOWN = {
     r"prior_variances": ("prior variances of the weights", PURE_NUMBER),
     r"labels_test|labels|y": ("labels", ON_SCALE_OF_LABELS),
     r"V_(\d+)|a": ("weights", PURE_NUMBER),
-    r"lp": ("log posterior density, up to a constant", PURE_NUMBER),
-    r"energy": ("Hamiltonian", PURE_NUMBER),
-    r"acceptance_rate": ("mean acceptance probability of the trajectory", PURE_NUMBER),
-    r"n_steps": ("leapfrog steps of the draw", PURE_NUMBER),
-    r"step_size": ("leapfrog step size", PURE_NUMBER),
 }
 COORDINATES = {
     r"path_?": "attention path",

@@ -4,6 +4,7 @@ from math import prod
 
 from sampler.attention.variants import AttentionVariant
 from sampler.images.sources import CharacterSplits
+from sampler.mcmc.algorithm import algorithm_named
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import paired
 from sampler.recipes.training_recipe import PATCHES, TOKENS, TrainingRecipe
@@ -166,8 +167,7 @@ def cost(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     settings = recipe.sampler
     rows = task.train.examples * task.outputs
     gradient = gradient_operations(recipe, task)
-    hmc = settings.algorithm == "hmc"
-    steps = settings.leapfrog_steps if hmc else 2**settings.max_tree_depth - 1
+    algorithm = algorithm_named(settings.algorithm, dict(settings))
     draws = settings.chains * (settings.warmup_steps + settings.draws_per_chain * settings.thinning)
     pairs = task.outputs**2 * path_pairs(task)
     of_theory = [
@@ -177,12 +177,16 @@ def cost(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
             f"{2 * pairs * task.train.examples**2:.1e}",
         ),
     ]
-    return [
+    rows = [
         *(of_theory if recipe.network.fits_theory else []),
         (f"gradient, space {settings.space}", f"{gradient:.1e}"),
-        ("leapfrog steps per draw" + ("" if hmc else ", at most"), f"{steps}"),
-        ("all chains, all draws, at most", f"{gradient * steps * draws:.1e}"),
     ]
+    per_draw = algorithm.gradients_per_draw()
+    if per_draw is not None:
+        words, steps = per_draw
+        rows.append((words, f"{steps}"))
+        rows.append(("all chains, all draws, at most", f"{gradient * steps * draws:.1e}"))
+    return rows
 
 
 def sweep_points(recipe: Recipe, task: Task) -> list[tuple[str, str]]:

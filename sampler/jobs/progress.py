@@ -4,10 +4,10 @@ import logging
 import sys
 import time
 
-import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.chunks import Chunk
 from sampler.transformer.training import TrainingState
 
@@ -53,30 +53,27 @@ class ProgressDisplay:
 
 
 class SamplingProgress(ProgressDisplay):
-    """Shows every chunk: time left, step size, acceptance, divergences, steps."""
+    """Shows every chunk: time left, and what the algorithm says of its chains."""
 
-    def __init__(self) -> None:
+    def __init__(self, algorithm: Algorithm) -> None:
         super().__init__()
-        self._divergences: dict[str, int] = {}
+        self._algorithm = algorithm
+        self._totals: dict[tuple[str, str], float] = {}
 
     def __call__(self, chunk: Chunk) -> None:
-        phase = chunk.phase
-        divergences = int(chunk.statistics["diverging"].sum())
-        self._divergences[phase] = self._divergences.get(phase, 0) + divergences
+        for name in self._algorithm.summed:
+            key = chunk.phase, name
+            self._totals[key] = self._totals.get(key, 0) + chunk.statistics[name].sum()
         compiled = f"compiled in {chunk.seconds:.0f} s"
         text = compiled if chunk.compiled else self.describe(chunk)
-        self.show(phase, chunk.done, chunk.total, text)
+        self.show(chunk.phase, chunk.done, chunk.total, text)
 
     def describe(self, chunk: Chunk) -> str:
         """Rate and health of the chains, from the latest chunk."""
-        statistics = chunk.statistics
         left = chunk.seconds / chunk.draws * (chunk.total - chunk.done)
-        return (
-            f"{left:.0f} s left, step size {np.mean(statistics['step_size'][:, -1]):.3g}, "
-            f"acceptance {np.mean(statistics['acceptance_rate']):.2f}, "
-            f"{self._divergences[chunk.phase]} divergences, "
-            f"{np.mean(statistics['n_steps']):.0f} leapfrog steps per draw"
-        )
+        totals = {name: v for (phase, name), v in self._totals.items() if phase == chunk.phase}
+        health = self._algorithm.describe(chunk.statistics, totals)
+        return f"{left:.0f} s left, {health}" if health else f"{left:.0f} s left"
 
 
 RECENT = 100

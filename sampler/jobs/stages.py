@@ -2,11 +2,9 @@
 
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
@@ -24,21 +22,15 @@ from sampler.analysis.theory_table import evidence_comparison, theory_table
 from sampler.analysis.validation import validation_comparison
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import LOG, SamplingProgress
-from sampler.mcmc.algorithm import ChainSettings
-from sampler.mcmc.chunks import OBSERVATION_STREAM, Chunk, sample_in_chunks
+from sampler.mcmc.algorithm import Algorithm, ChainSettings, algorithm_named
+from sampler.mcmc.chunks import Chunk, sample_in_chunks
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.mcmc.draws import DrawCollector
 from sampler.posterior.bridge import BridgeEvidence, bridge_evidence
 from sampler.posterior.density import Density
 from sampler.posterior.hyper_parameters import hyper_positions
-from sampler.posterior.importance import ImportanceDraws, importance_draws, systematic_resampling
 from sampler.posterior.order_parameters import OrderParameterPosterior
-from sampler.posterior.weight_draws import (
-    WeightDraws,
-    refuse_unusable_count,
-    side_by_side,
-    weight_draws,
-)
+from sampler.posterior.weight_draws import WeightDraws, refuse_unusable_count, weight_draws
 from sampler.problem import AnyProblem, Problem
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import SamplerSection
@@ -50,82 +42,6 @@ from sampler.storage.results import (
     write_theory,
 )
 from theory import LearningProblem, solve_saddle_point
-
-# Resampling adds the noise of the kept draws to that of the weighted ones: with this many effective
-# draws for each kept one, the errors of the kept ones are short by a tenth at most.
-EFFECTIVE_PER_KEPT = 4
-FIRST_EVALUATIONS = 20_000
-MOST_EVALUATIONS = 1_000_000
-OBSERVED_TOGETHER = 16
-
-
-@dataclass(frozen=True)
-class ImportanceOutcome:
-    """Weighted draws, and the equally weighted ones resampled from them (None if not trusted)."""
-
-    weighted: ImportanceDraws
-    chunk: Chunk | None
-
-    def explain(self) -> str:
-        """One line: how good the weights are, and what follows where they do not suffice."""
-        if self.chunk is not None or not self.weighted.trusted:
-            return self.weighted.explain() + ("" if self.chunk else " (done here)")
-        return f"{self.weighted.explain()}: fewer than the draws asked for; running NUTS instead"
-
-    def attributes(self) -> dict:
-        """What `draws.nc` says of the weights."""
-        return {
-            "importance_pareto_k": self.weighted.pareto_k,
-            "importance_efficiency": self.weighted.efficiency,
-            "importance_effective_draws": self.weighted.effective_sample_size,
-            "importance_evaluations": len(self.weighted.log_weights),
-            "log_evidence": self.weighted.log_evidence,
-            "log_evidence_error": self.weighted.log_evidence_error,
-            "log_evidence_method": "importance",
-            "log_evidence_trusted": int(self.weighted.trusted),
-        }
-
-
-def draw_independently(density: Density, settings: ChainSettings) -> ImportanceOutcome:
-    """chains × draws equally weighted draws, if the weights can be trusted and suffice."""
-    kept = settings.chains * settings.draws
-    weighted = importance_draws(density, FIRST_EVALUATIONS, settings.seed)
-    wanted = EFFECTIVE_PER_KEPT * kept
-    if weighted.trusted and weighted.effective_sample_size < wanted:
-        evaluations = int(1.2 * wanted / weighted.efficiency)
-        if evaluations <= MOST_EVALUATIONS:
-            weighted = importance_draws(density, evaluations, settings.seed)
-    if not weighted.trusted or weighted.effective_sample_size < kept:
-        return ImportanceOutcome(weighted, None)
-    chosen = systematic_resampling(weighted.weights, kept, settings.seed)
-    points = jnp.asarray(weighted.points[chosen])
-    key = jax.random.fold_in(jax.random.key(settings.seed), OBSERVATION_STREAM)
-    keys = jax.random.split(key, kept)
-    observables = _observe(density, keys, points)
-    proposed = weighted.proposal.log_density(weighted.points[chosen])
-    statistics = {"lp": weighted.log_weights[chosen] + proposed}
-    shape = (settings.chains, settings.draws)
-    observables, statistics = jax.tree.map(
-        lambda values: np.asarray(values).reshape(*shape, *np.shape(values)[1:]),
-        (observables, statistics),
-    )
-    chunk = Chunk("draws", settings.draws, settings.draws, observables, statistics, 0.0)
-    return ImportanceOutcome(weighted, chunk)
-
-
-def _observe(density: Density, keys, points):
-    """The observables of every draw."""
-    unflatten = density.coordinates.unflatten
-
-    @jax.jit
-    def all_draws(keys, points, observed):
-        return jax.lax.map(
-            lambda one: density.observe(one[0], unflatten(one[1]), *observed),
-            (keys, points),
-            batch_size=side_by_side(OBSERVED_TOGETHER),
-        )
-
-    return all_draws(keys, points, density.observed)
 
 
 def solve_stage(problem: Problem, recipe: Recipe, directory: Path) -> xr.Dataset:
@@ -169,50 +85,66 @@ def draw_posterior(
     refuse_impossible_weights(problem, recipe)
     started = time.perf_counter()
     collected = DrawCollector(settings.draws_per_chain)
-    precise = settings.precision == "float64"
-    with jax.enable_x64(precise), SamplingProgress() if show else nullcontext() as progress:
+    name, algorithm = settings.algorithm, algorithm_named(settings.algorithm, dict(settings))
+    chains = chain_settings(settings)
+    evidence, weights = {}, None
+    with jax.enable_x64(settings.precision == "float64"):
         density = problem.density(settings.space, settings.precision, settings.keep_weights)
-        chains, outcome = chain_settings(recipe), None
-        if settings.algorithm == "importance":
-            outcome = draw_independently(density, chains)
-            LOG.info(outcome.weighted.explain())
+        independent = algorithm.independent_draws(density, chains)
+        if independent is not None:
+            evidence = dict(independent.attributes)
             if show:
-                print(outcome.explain())
-        if outcome is not None and outcome.chunk is not None:
-            collected(outcome.chunk)
+                print(independent.text)
+        if independent is not None and independent.observables is not None:
+            count, observables = chains.draws, independent.observables
+            collected(Chunk("draws", count, count, observables, independent.statistics, 0.0))
         else:
-            every = settings.checkpoint_seconds
-            earlier = None if keeper is None else keeper.go_on(collected, every)
-            listeners = [each for each in (collected, progress, keeper) if each is not None]
-
-            def on_chunk(chunk) -> None:
-                for listen in listeners:
-                    listen(chunk)
-
-            sample_in_chunks(density, chains, on_chunk, earlier)
-        weights = None
+            if independent is not None:
+                name = algorithm.fallback
+                algorithm = algorithm_named(name, dict(settings))
+            run_chains(density, algorithm, settings, collected, keeper, show)
+            independent = None
         if settings.weight_draws:
             learning = problem.learning.astype(settings.precision)
             weights = draw_weights_back(learning, collected.draws, settings)
-    independent = outcome is not None and outcome.chunk is not None
-    evidence = outcome.attributes() if outcome is not None else {}
-    if settings.evidence and not independent:
+    if settings.evidence and independent is None:
         found = evidence_of_draws(problem, density, collected.draws, settings)
         evidence |= evidence_attributes(found)
         LOG.info(found.explain())
         if show:
             print(found.explain())
     attributes = {
+        **algorithm.settings,
         "space": settings.space,
-        "algorithm": "importance" if independent else chains.algorithm,
-        "max_tree_depth": settings.max_tree_depth,
+        "algorithm": name,
         "seconds": time.perf_counter() - started + (keeper.seconds_before if keeper else 0.0),
         "seconds_warmup": collected.seconds["warmup"],
         "seconds_draws": collected.seconds["draws"],
-        "gradients": collected.gradients,
+        "gradients": collected.total(algorithm.gradients),
         **evidence,
     }
     return draws_tree(problem, collected, attributes, weights)
+
+
+def run_chains(
+    density: Density,
+    algorithm: Algorithm,
+    settings: SamplerSection,
+    collected: DrawCollector,
+    keeper: ChainKeeper | None,
+    show: bool,
+) -> None:
+    """Collect all chunks of chains, from where the keeper says; progress is shown if asked for."""
+    every = settings.checkpoint_seconds
+    with SamplingProgress(algorithm) if show else nullcontext() as progress:
+        earlier = None if keeper is None else keeper.go_on(collected, every)
+        listeners = [each for each in (collected, progress, keeper) if each is not None]
+
+        def on_chunk(chunk: Chunk) -> None:
+            for listen in listeners:
+                listen(chunk)
+
+        sample_in_chunks(density, algorithm, chain_settings(settings), on_chunk, earlier)
 
 
 def refuse_impossible_weights(problem: AnyProblem, recipe: Recipe) -> None:
@@ -267,27 +199,22 @@ def stored_positions(draws: dict, learning: LearningProblem) -> dict:
     return bartlett | hyper_positions(draws, learning)
 
 
-def chain_settings(recipe: Recipe) -> ChainSettings:
-    """The sampler section of a recipe, as the chains see it."""
-    settings = recipe.sampler
-    names = set(ChainSettings.__dataclass_fields__) - {"warmup", "draws", "algorithm"}
+def chain_settings(settings: SamplerSection) -> ChainSettings:
+    """How many draws the recipe asks for."""
     return ChainSettings(
-        algorithm="hmc" if settings.algorithm == "hmc" else "nuts",
+        chains=settings.chains,
         warmup=settings.warmup_steps,
         draws=settings.draws_per_chain,
-        **{name: getattr(settings, name) for name in names},
+        thinning=settings.thinning,
+        seed=settings.seed,
     )
 
 
 def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
-    """Judge stored draws."""
+    """Judge stored draws. Raises InputError for draws of an algorithm that is not registered."""
     attributes = tree["sample_stats"].attrs
-    nuts = attributes["algorithm"] == "nuts"
-    return diagnose(
-        stored_draws(tree),
-        stored_statistics(tree),
-        max_tree_depth=int(attributes["max_tree_depth"]) if nuts else None,
-    )
+    algorithm = algorithm_named(attributes["algorithm"], attributes)
+    return diagnose(stored_draws(tree), stored_statistics(tree), algorithm)
 
 
 def compare_stage(directory: Path) -> dict:

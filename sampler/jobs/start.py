@@ -5,6 +5,7 @@ from pathlib import Path
 from sampler.errors import ExitCode, InputError
 from sampler.images.sources import CharacterSplits, images_checksum, read_drawings, split_characters
 from sampler.jobs.interruption import Interruption
+from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.numerics import use_float64
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.training_recipe import TRAIN, TrainingRecipe, load_any_recipe
@@ -36,7 +37,7 @@ def refuse_too_many_coordinates(recipe: Recipe, task: Task) -> None:
             continue
         widths = point.network.layer_widths(task.layers)
         count = bartlett_coordinate_count(task.heads, widths, task.outputs)
-        if settings.algorithm == "importance":
+        if ALGORITHMS[settings.algorithm].needs_hessian:
             refuse_without_hessian("sampler.algorithm", settings.algorithm, count)
         if settings.evidence:
             refuse_without_hessian("sampler.evidence", settings.evidence, count)

@@ -1,7 +1,9 @@
-"""Markov chains: knows algorithms, chunks and draws, but no task and no file.
+"""Sampling: knows densities, algorithms, chunks and draws, but no task and no file.
 
-algorithm    how chains are run, and the kernel that advances them
-chunks       warm-up and draws in chunks that can be stored and gone on from
+algorithm    what an algorithm is, and the table of those that there are; free of JAX
+hamiltonian  NUTS and static HMC
+importance   independent draws of the order parameters
+chunks       warm-up and draws of chains in chunks that can be stored and gone on from
 draws        chunks gathered: kept whole, or as moments where they would not fit
 diagnostics  can the draws be trusted, and why not
 """

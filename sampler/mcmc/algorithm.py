@@ -1,108 +1,177 @@
-"""How chains are run, and the kernel that advances them."""
+"""What a sampling algorithm is, and the table of those that there are.
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+Free of JAX, so that a recipe can be checked before anything heavy is imported: an algorithm
+imports what it computes with where it computes.
+"""
 
-import jax
-from numpyro.infer import HMC, NUTS, init_to_sample
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar
 
-from sampler.posterior.density import Density
+import numpy as np
+
+from sampler.errors import InputError
+from sampler.registry import Registry
+
+LEAST = {"chains": 1, "warmup": 0, "draws": 1, "thinning": 1}
 
 
 @dataclass(frozen=True)
 class ChainSettings:
-    """How chains are run.
+    """How many draws are made, whatever the algorithm.
 
-    algorithm          "nuts" (trajectory length chosen at every draw) or "hmc" (static)
-    chains             independent chains, advanced side by side
-    warmup             steps in which step size and mass matrix adapt; not kept
-    draws              kept draws of each chain
-    thinning           transitions per kept draw
-    seed               one seed fixes every chain
-    leapfrog_steps     steps of each static trajectory (hmc)
-    max_tree_depth     NUTS trajectories have at most 2^depth − 1 leapfrog steps
-    target_acceptance  acceptance probability the step size adapts to
+    chains    independent chains, advanced side by side
+    warmup    steps in which an algorithm may adapt; not kept
+    draws     kept draws of each chain
+    thinning  transitions per kept draw
+    seed      one seed fixes every chain
     """
 
-    algorithm: Literal["nuts", "hmc"] = "nuts"
     chains: int = 4
     warmup: int = 500
     draws: int = 1000
     thinning: int = 1
     seed: int = 0
-    leapfrog_steps: int = 64
-    max_tree_depth: int = 10
-    target_acceptance: float = 0.8
 
     def __post_init__(self) -> None:
-        if self.algorithm not in ("nuts", "hmc"):
-            raise ValueError(f"algorithm = {self.algorithm!r}: must be 'nuts' or 'hmc'")
-        for name in ("chains", "draws", "thinning", "leapfrog_steps", "max_tree_depth"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)}: must be at least 1")
-        if self.warmup < 0:
-            raise ValueError(f"warmup = {self.warmup}: must not be negative")
-        if not 0 < self.target_acceptance < 1:
-            raise ValueError(
-                f"target_acceptance = {self.target_acceptance}: must lie between 0 and 1"
-            )
+        for name, least in LEAST.items():
+            if getattr(self, name) < least:
+                limit = f"at least {least}" if least else "not negative"
+                raise ValueError(f"{name} = {getattr(self, name)}: must be {limit}")
 
 
-WHITENED_WARMUP_DEPTH = 5
+@dataclass(frozen=True)
+class Judgement:
+    """What an algorithm finds in its own statistics.
 
-
-def make_kernel(density: Density, settings: ChainSettings) -> HMC:
-    """A fresh NUTS or static-HMC kernel; one object per run, since it keeps compiled state."""
-    common: dict[str, Any] = {
-        "target_accept_prob": settings.target_acceptance,
-        "init_strategy": init_to_sample(),
-    }
-    if density.mode is not None:
-        masses = density.mode.inverse_mass_matrix
-        blocks = [names for names, values in masses.items() if values.ndim == 2]
-        common |= {
-            "dense_mass": blocks or False,
-            "inverse_mass_matrix": masses,
-            "adapt_mass_matrix": False,
-        }
-    if settings.algorithm == "nuts":
-        depth = settings.max_tree_depth
-        if density.mode is not None:
-            # Whitened chains need few steps; while the step size is still found, a far too small
-            # one must not cost a tree of full depth.
-            depth = (min(depth, WHITENED_WARMUP_DEPTH), depth)
-        return NUTS(density.model, max_tree_depth=depth, **common)
-    return HMC(density.model, num_steps=settings.leapfrog_steps, trajectory_length=None, **common)
-
-
-def start_chains(kernel: HMC, density: Density, settings: ChainSettings):
-    """State of all chains before the first step, stacked along a leading chain axis."""
-
-    def start(key, arguments):
-        chain_key, start_key = jax.random.split(key)
-        keys = jax.random.split(chain_key, settings.chains)
-        if density.mode is None:
-            return for_every_chain(
-                lambda key: kernel.init(key, settings.warmup, None, arguments), keys
-            )
-        positions = jax.vmap(density.start)(jax.random.split(start_key, settings.chains))
-        return for_every_chain(
-            lambda key, position: kernel.init(key, settings.warmup, position, arguments),
-            keys,
-            positions,
-        )
-
-    # One compilation instead of one for each of some four hundred operations.
-    return jax.jit(start)(jax.random.key(settings.seed), density.arguments)
-
-
-def for_every_chain(of_one_chain: Callable, *by_chain):
-    """The results for all chains: one after the other on a processor, together elsewhere.
-
-    Together, every step of a trajectory copies the trees of all chains, and the longest tree keeps
-    all waiting: on a processor that costs several times more than the gradients of wide networks.
+    reasons  why the draws cannot be trusted, each with the value, the limit and the remedy
+    remarks  what is no error but worth knowing
+    numbers  further entries of `diagnostics` in `comparison.json`
     """
-    if jax.default_backend() == "cpu":
-        return jax.lax.map(lambda arguments: of_one_chain(*arguments), by_chain)
-    return jax.vmap(of_one_chain)(*by_chain)
+
+    reasons: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class IndependentDraws:
+    """Draws of which none depends on another, made without chains.
+
+    observables  name → [chain, draw, …]; None where the draws cannot be trusted
+    statistics   ArviZ name → [chain, draw]
+    text         one line: how good they are, and what follows where they do not suffice
+    attributes   what `draws.nc` says of them
+    """
+
+    observables: Mapping[str, np.ndarray] | None
+    statistics: Mapping[str, np.ndarray]
+    text: str
+    attributes: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A sampling algorithm. To add one, derive from this class and put it into `ALGORITHMS`.
+
+    Its fields are its settings: one that has the name of a key of the recipe's section [sampler]
+    takes the value given there, any other keeps its own. A Markov chain has to define `init` and
+    `step`; everything else has a default. All chains are compiled together, so both are written in
+    JAX for one chain, without side effects. The state is any tree of arrays and random keys: what
+    it holds is what a checkpoint holds, so chains go on from one bit for bit.
+    """
+
+    # ArviZ name → long name of every statistic of a step; "lp", the log density, must be there.
+    statistics: ClassVar[Mapping[str, str]] = {"lp": "log posterior density, up to a constant"}
+    # Statistics that are added up over the transitions between kept draws (a flag: any of them).
+    summed: ClassVar[tuple[str, ...]] = ()
+    # The statistic that counts gradients of the density, if there is one.
+    gradients: ClassVar[str | None] = None
+    # The spaces it can sample; None: all.
+    spaces: ClassVar[tuple[str, ...] | None] = None
+    # Whether it needs the Hessian at the mode.
+    needs_hessian: ClassVar[bool] = False
+    # The algorithm whose chains are run where independent draws cannot be trusted.
+    fallback: ClassVar[str | None] = None
+    # What to do about a chain that does not move.
+    remedy_if_frozen: ClassVar[str] = "raise sampler.warmup"
+
+    def configured(self, settings: Mapping[str, Any]) -> "Algorithm":
+        """The same algorithm with those of these settings that it has."""
+        own = {f.name: type(getattr(self, f.name)) for f in fields(self) if f.name in settings}
+        return replace(self, **{name: kind(settings[name]) for name, kind in own.items()})
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings in force that are numbers or text, as `draws.nc` has them."""
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: v for name, v in own.items() if isinstance(v, int | float | str)}
+
+    def gradients_per_draw(self) -> tuple[str, int] | None:
+        """Words and number of gradients that a transition costs; None: not known, or none."""
+        return None
+
+    def independent_draws(self, density, settings: ChainSettings) -> IndependentDraws | None:
+        """All draws at once; None for a Markov chain."""
+        return None
+
+    def prepared(self, density, settings: ChainSettings):
+        """What has `init`, `step` and `position` in one run; the algorithm itself by default."""
+        return self
+
+    def init(self, key, position, density):
+        """State of one chain before its first step.
+
+        key       random key of this chain
+        position  a first position, around the mode where it is known, else from the priors
+        density   `sampler.posterior.density.Density` that is sampled
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no chains")
+
+    def step(self, state, density):
+        """One transition of one chain → (state, statistics by name, each one number).
+
+        An algorithm that adapts counts its steps in the state: the first `settings.warmup` of them
+        are warm-up.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no chains")
+
+    def position(self, state) -> Mapping[str, Any]:
+        """The position, by site, in a state."""
+        return state["position"]
+
+    def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
+        """What can be said of statistics [chain, draw] beyond R-hat and effective draws."""
+        return Judgement()
+
+    def describe(self, statistics: Mapping[str, np.ndarray], totals: Mapping[str, float]) -> str:
+        """Health of running chains, from the latest chunk and the sums of `summed` so far."""
+        shown = [name for name in statistics if name != "lp" and name not in self.summed]
+        return ", ".join(f"{self.statistics[n]} {np.mean(statistics[n]):.3g}" for n in shown)
+
+    def stored(self, statistics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The statistics as `draws.nc` has them."""
+        return dict(statistics)
+
+
+# Add to it from outside by ALGORITHMS.register(name, algorithm).
+ALGORITHMS: Registry[Algorithm] = Registry(
+    "algorithm",
+    {
+        "nuts": "sampler.mcmc.hamiltonian:NUTS",
+        "hmc": "sampler.mcmc.hamiltonian:HMC",
+        "importance": "sampler.mcmc.importance:IMPORTANCE",
+    },
+)
+
+
+def algorithm_named(name: str, settings: Mapping[str, Any]) -> Algorithm:
+    """The registered algorithm with these settings. Raises InputError for a name not registered."""
+    if name not in ALGORITHMS:
+        known = ", ".join(ALGORITHMS)
+        raise InputError(
+            "sampler.algorithm",
+            name,
+            f"is not registered; there are {known}; import the package that adds it",
+        )
+    return ALGORITHMS[name].configured(settings)

@@ -1,12 +1,13 @@
 """Chains advanced in chunks that can be stored and gone on from.
 
-Knows no task and no file. One compiled function serves every chunk, whatever its length, so memory
-stays bounded, progress is visible, and stopping between chunks loses nothing.
+Knows no task, no file, and of an algorithm what `Algorithm` says. One compiled function serves
+every chunk, whatever its length, so memory stays bounded, progress is visible, and stopping between
+chunks loses nothing.
 """
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -16,10 +17,21 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Axes
 
-from sampler.mcmc.algorithm import ChainSettings, for_every_chain, make_kernel, start_chains
+from sampler.mcmc.algorithm import Algorithm, ChainSettings
 from sampler.posterior.density import Density
 
 BY_CHAIN, IN_BUFFERS, EVERYWHERE = Axes("chain"), Axes(None, "chain"), Axes()
+
+
+def for_every_chain(of_one_chain: Callable, *by_chain):
+    """The results for all chains: one after the other on a processor, together elsewhere.
+
+    Together, every step of a trajectory copies the trees of all chains, and the longest tree keeps
+    all waiting: on a processor that costs several times more than the gradients of wide networks.
+    """
+    if jax.default_backend() == "cpu":
+        return jax.lax.map(lambda arguments: of_one_chain(*arguments), by_chain)
+    return jax.vmap(of_one_chain)(*by_chain)
 
 
 def devices_for(chains: int) -> list:
@@ -162,7 +174,7 @@ class Chunk:
     statistics    ArviZ name → [chain, draw] of every step
     seconds       wall time of this chunk
     compiled      whether the chunk's time includes compilation
-    state         state of all chains after this chunk; None where no chains ran
+    state       state of all chains after this chunk; None where no chains ran
     """
 
     phase: str
@@ -182,11 +194,12 @@ class Chunk:
     @property
     def draws(self) -> int:
         """Steps of this chunk, per chain."""
-        return self.statistics["n_steps"].shape[1]
+        return self.statistics["lp"].shape[1]
 
 
 def sample_in_chunks(
     density: Density,
+    algorithm: Algorithm,
     settings: ChainSettings,
     on_chunk: Callable[[Chunk], None],
     resume: Snapshot | None = None,
@@ -196,9 +209,9 @@ def sample_in_chunks(
     From a snapshot of the same chains they go on as if they had never stopped, bit for bit. Raises
     SnapshotMismatch for a snapshot of other chains.
     """
-    kernel = make_kernel(density, settings)
-    # Also makes the potential of the kernel, so it is called even where its state is replaced.
-    state = start_chains(kernel, density, settings)
+    chain = algorithm.prepared(density, settings)
+    # Kernels are completed by their first state, so it is made even where it is replaced.
+    state = start_chains(chain, density, settings)
     if resume is not None:
         state = restored_state(resume.arrays, state)
     observation_key = jax.random.fold_in(jax.random.key(settings.seed), OBSERVATION_STREAM)
@@ -206,7 +219,13 @@ def sample_in_chunks(
     state, chain_keys, data = place_chains(
         state, chain_keys, (density.arguments, density.observed), settings.chains
     )
-    step = partial(_step_all, kernel, density.observe)
+
+    # Traced once, wherever it is used.
+    @partial(jax.jit, inline=True)
+    def move(state, arguments):
+        return chain.step(state, replace(density, arguments=arguments))
+
+    step = partial(_step_all, move, chain.position, density.observe, algorithm.summed)
     rows = jax.eval_shape(partial(step, thinning=1), state, chain_keys, 0, *data)[1:]
     capacity = _capacity(rows)
     advance = share_chains(partial(_advance, step, capacity), settings.chains)
@@ -229,6 +248,20 @@ def sample_in_chunks(
             compiled_for.add(thinning)
             on_chunk(Chunk(phase, done, total, kept, statistics, seconds, compiled, state))
             length = _next_length(length, seconds, capacity)
+
+
+def start_chains(chain, density: Density, settings: ChainSettings):
+    """State of all chains before the first step, stacked along a leading chain axis."""
+
+    def start(key, arguments):
+        here = replace(density, arguments=arguments)
+        chain_key, start_key = jax.random.split(key)
+        positions = jax.vmap(density.start)(jax.random.split(start_key, settings.chains))
+        keys = jax.random.split(chain_key, settings.chains)
+        return for_every_chain(lambda k, position: chain.init(k, position, here), keys, positions)
+
+    # One compilation instead of one for each of some four hundred operations.
+    return jax.jit(start)(jax.random.key(settings.seed), density.arguments)
 
 
 def _done_before(resume: Snapshot | None, phase: str, total: int) -> int:
@@ -270,35 +303,21 @@ def _advance(step, capacity, thinning, state, chain_keys, first, length, argumen
     return state, observables, statistics
 
 
-def _step_all(kernel, observe, state, chain_keys, index, arguments, observed, *, thinning):
-    """One kept step of every chain."""
+def _step_all(
+    move, position, observe, summed, state, chain_keys, index, arguments, observed, *, thinning
+):
+    """One kept step of every chain: `thinning` transitions, then what is read off the position."""
 
-    def step(state, chain_key):
-        return _step(
-            kernel, observe, state, chain_key, index, arguments, observed, thinning=thinning
-        )
+    def advance(_, carry):
+        state, before = carry
+        state, found = move(state, arguments)
+        return state, {n: before[n] + v if n in summed else v for n, v in found.items()}
 
-    return for_every_chain(step, state, chain_keys)
+    def of_one_chain(state, chain_key):
+        _, found = jax.eval_shape(move, state, arguments)
+        nothing = {name: jnp.zeros(one.shape, one.dtype) for name, one in found.items()}
+        state, statistics = jax.lax.fori_loop(0, thinning, advance, (state, nothing))
+        key = jax.random.fold_in(chain_key, index)
+        return state, observe(key, position(state), *observed), statistics
 
-
-def _step(kernel, observe, state, chain_key, index, arguments, observed, *, thinning):
-    """One kept step of one chain: `thinning` transitions, then what is read off the position."""
-
-    def transition(_, carry):
-        state, leapfrog_steps, diverging = carry
-        state = kernel.sample(state, arguments, {})
-        return state, leapfrog_steps + state.num_steps, diverging | state.diverging
-
-    nothing = (state, jnp.zeros_like(state.num_steps), jnp.zeros_like(state.diverging))
-    state, leapfrog_steps, diverging = jax.lax.fori_loop(0, thinning, transition, nothing)
-    observables = observe(jax.random.fold_in(chain_key, index), state.z, *observed)
-    statistics = {
-        "lp": -state.potential_energy,
-        "energy": state.energy,
-        "acceptance_rate": state.accept_prob,
-        "diverging": diverging,
-        "n_steps": leapfrog_steps,
-        "trajectory_steps": state.num_steps,
-        "step_size": state.adapt_state.step_size,
-    }
-    return state, observables, statistics
+    return for_every_chain(of_one_chain, state, chain_keys)

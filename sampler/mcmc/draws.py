@@ -94,10 +94,9 @@ class DrawCollector:
         """Sampler statistics of warm-up, name → [chain, draw]."""
         return {name: np.concatenate(p, axis=1) for name, p in self._warmup.items()}
 
-    @property
-    def gradients(self) -> int:
-        """Gradients of all chains, warm-up included: one per leapfrog step."""
-        pieces = self._warmup.get("n_steps", []) + self._statistics.get("n_steps", [])
+    def total(self, name: str | None) -> int:
+        """Sum of a statistic over all chains, warm-up included; 0 where there is no such."""
+        pieces = [*self._warmup.get(name, []), *self._statistics.get(name, [])]
         return int(sum(piece.sum() for piece in pieces))
 
 

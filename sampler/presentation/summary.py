@@ -48,18 +48,19 @@ def diagnostics_text(diagnostics: dict) -> str:
     lines += [f"  note: {remark}" for remark in diagnostics["remarks"]]
     judged = diagnostics["quantities"].values()
     if judged:
-        lines.append(
-            f"  {diagnostics['chains']} chains of {diagnostics['draws']} draws: "
-            f"worst R-hat {max(q['r_hat'] for q in judged):.4f}, "
-            f"bulk ESS {min(q['ess_bulk'] for q in judged):.0f}, "
-            f"tail ESS {min(q['ess_tail'] for q in judged):.0f}, "
-            + (
-                f"BFMI {min(diagnostics['bfmi']):.2f}, "
-                f"{diagnostics['leapfrog_steps_per_draw']:.0f} leapfrog steps per draw"
-                if diagnostics["bfmi"]
-                else "independent draws"
-            )
-        )
+        parts = [
+            f"worst R-hat {max(q['r_hat'] for q in judged):.4f}",
+            f"bulk ESS {min(q['ess_bulk'] for q in judged):.0f}",
+            f"tail ESS {min(q['ess_tail'] for q in judged):.0f}",
+        ]
+        if diagnostics.get("bfmi"):
+            steps = diagnostics["leapfrog_steps_per_draw"]
+            parts.append(f"BFMI {min(diagnostics['bfmi']):.2f}")
+            parts.append(f"{steps:.0f} leapfrog steps per draw")
+        elif "bfmi" in diagnostics:
+            parts.append("independent draws")
+        counts = f"{diagnostics['chains']} chains of {diagnostics['draws']} draws"
+        lines.append(f"  {counts}: {', '.join(parts)}")
     return "\n".join(lines)
 
 

@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from sampler.errors import InputError, shortened
+from sampler.mcmc.algorithm import ALGORITHMS
 
 Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 # `strict` refuses true and false, and text, where a number is meant.
@@ -74,6 +75,14 @@ def draws_or_table(value: object) -> object:
             "use a whole number of at least 4, or a table of them by space, "
             "as in { order_parameters = 4000, weights = 500 }"
         )
+    return value
+
+
+def known_algorithm(value: object) -> object:
+    """Accept the name of a registered algorithm."""
+    if value not in ALGORITHMS:
+        *others, last = (f"'{name}'" for name in ALGORITHMS)
+        raise ValueError(f"use {', '.join(others)} or {last}")
     return value
 
 
@@ -179,7 +188,7 @@ class SamplerSection(Section):
     """
 
     space: Space = "order_parameters"
-    algorithm: Literal["nuts", "hmc", "importance"] = "nuts"
+    algorithm: Annotated[str, BeforeValidator(known_algorithm)] = "nuts"
     chains: Count = 4
     warmup: CountFromZero | None = None
     draws: Annotated[int | dict[Space, int], BeforeValidator(draws_or_table)] = DEFAULT_DRAWS
@@ -219,8 +228,10 @@ class SamplerSection(Section):
     @model_validator(mode="after")
     def fits_the_space(self) -> "SamplerSection":
         exact = self.space == "order_parameters"
-        if self.algorithm == "importance" and not exact:
-            raise ValueError('algorithm = "importance" needs space = "order_parameters"')
+        spaces = ALGORITHMS[self.algorithm].spaces
+        if spaces is not None and self.space not in spaces:
+            needed = " or ".join(f'"{space}"' for space in spaces)
+            raise ValueError(f'algorithm = "{self.algorithm}" needs space = {needed}')
         if self.evidence and not exact:
             raise ValueError('evidence needs space = "order_parameters"')
         if self.weight_draws and not exact:

@@ -17,6 +17,7 @@ from arviz_stats.base import array_stats
 
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.hamiltonian import NUTS
 from sampler.posterior.importance import single
 from sampler.posterior.mode import find_mode
 from sampler.posterior.order_parameters import OrderParameterPosterior, factors_at
@@ -184,7 +185,7 @@ def chain_row(
         learning = problem(paths, examples, arguments.width).astype(PRECISION[name])
         space = make_density(name, learning, learning.attended[:2], False)
         with suppress(Enough):
-            sample_in_chunks(space, settings, clock)
+            sample_in_chunks(space, NUTS, settings, clock)
     seconds = time.perf_counter() - clock.drawing_since
     overlap = np.concatenate(clock.overlaps, axis=1).astype(float)
     steps = np.concatenate(clock.steps, axis=1)

@@ -9,6 +9,7 @@ from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import Chunk, sample_in_chunks
 from sampler.mcmc.diagnostics import diagnose
 from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.hamiltonian import NUTS
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.spaces import order_parameter_density
 from tests.problems import order_parameters_of, problem_of_many_paths
@@ -60,16 +61,17 @@ def chains_row(width: int) -> str:
             first_draws.append(chunk.seconds)
 
     settings = ChainSettings(chains=CHAINS, warmup=WARMUP, draws=DRAWS, seed=0)
-    sample_in_chunks(space, settings, on_chunk)
+    sample_in_chunks(space, NUTS, settings, on_chunk)
     names = [name for name in collected.draws if "order_parameter" in name]
     diagnosis = diagnose(
-        {name: collected.draws[name] for name in names}, collected.statistics, max_tree_depth=10
+        {name: collected.draws[name] for name in names}, collected.statistics, NUTS
     )
     worst = min(min(q.ess_bulk, q.ess_tail) for q in diagnosis.quantities.values())
     rhat = max(q.r_hat for q in diagnosis.quantities.values())
     return (
         f"| {width} | {problem.architecture.coordinate_count} | {to_mode:.0f} | "
         f"{collected.warmup_statistics['n_steps'].mean():.1f} | "
-        f"{collected.statistics['n_steps'].mean():.1f} | {diagnosis.divergences} | {worst:.0f} | "
+        f"{collected.statistics['n_steps'].mean():.1f} | {diagnosis.numbers['divergences']} | "
+        f"{worst:.0f} | "
         f"{rhat:.3f} | {sum(first_draws) / DRAWS:.2f} |"
     )

@@ -16,6 +16,7 @@ import numpy as np
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.hamiltonian import Nuts
 from sampler.posterior.density import Coordinates
 from sampler.posterior.order_parameters import log_likelihood_at, log_prior, site_priors
 from sampler.posterior.spaces import order_parameter_density
@@ -233,8 +234,8 @@ def sample_many_paths(draws: int = 5) -> str:
         started = time.perf_counter()
         space = order_parameter_density(problem, problem.attended[:2])
         found = time.perf_counter() - started
-        settings = ChainSettings(chains=1, warmup=10, draws=draws, max_tree_depth=4)
-        sample_in_chunks(space, settings, collected)
+        settings = ChainSettings(chains=1, warmup=10, draws=draws)
+        sample_in_chunks(space, Nuts(max_tree_depth=4), settings, collected)
         seconds = time.perf_counter() - started
     steps = float(collected.statistics["n_steps"].mean())
     each = collected.seconds["draws"] / draws

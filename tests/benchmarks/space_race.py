@@ -9,6 +9,7 @@ from arviz_stats.base import array_stats
 
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import Chunk, sample_in_chunks
+from sampler.mcmc.hamiltonian import NUTS
 from tests.benchmarks.competitors import RACERS
 
 CHAINS = 4
@@ -98,7 +99,7 @@ def run_race(race: Race) -> Result:
         clock = Clock(race.seconds)
         try:
             space = RACERS[race.competitor](race.width, race.precision)
-            sample_in_chunks(space, settings, clock)
+            sample_in_chunks(space, NUTS, settings, clock)
         except Enough:
             pass
         seconds = time.perf_counter() - clock.started

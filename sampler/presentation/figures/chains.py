@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from scipy.stats import binom, rankdata
 
 from sampler.errors import InputError
-from sampler.mcmc.diagnostics import AXES, BFMI_LIMIT, ESS_LIMIT
+from sampler.mcmc.diagnostics import AXES, ESS_LIMIT
+from sampler.mcmc.hamiltonian import BFMI_LIMIT
 from sampler.presentation.figures.order_parameter import LARGEST_NUMBERED
 from sampler.presentation.style import CHAINS, GREY, ORANGE, SERIES, SKY_BLUE, new_figure
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from sampler.mcmc.diagnostics import BFMI_LIMIT, DIVERGENCE_LIMIT, ESS_LIMIT, R_HAT_LIMIT
+from sampler.mcmc.diagnostics import ESS_LIMIT, R_HAT_LIMIT
+from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
 from sampler.presentation.report.elements import Content, Html, Number, count, percent, table
 from sampler.presentation.report.verdict import Difference, largest_by_chance, place, quantity_name
 from sampler.presentation.summary import named_hyper_parameters
@@ -230,7 +231,7 @@ def sampler_table(diagnostics: Mapping, cost: Mapping) -> Html | None:
         ["chains", count(diagnostics["chains"]), ""],
         ["draws of each chain", count(diagnostics["draws"]), ""],
     ]
-    if diagnostics["bfmi"]:
+    if diagnostics.get("bfmi"):
         share = diagnostics["divergences"] / (diagnostics["chains"] * diagnostics["draws"])
         rows += [
             [

@@ -8,7 +8,8 @@ import numpy as np
 from scipy.stats import norm
 
 from sampler.analysis.estimate import RESOLVED_MCSE
-from sampler.mcmc.diagnostics import BFMI_LIMIT, DIVERGENCE_LIMIT, ESS_LIMIT, R_HAT_LIMIT
+from sampler.mcmc.diagnostics import ESS_LIMIT, R_HAT_LIMIT
+from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
 from sampler.presentation.report.elements import Number, count, percent
 from sampler.presentation.summary import pair_name
 
@@ -161,13 +162,13 @@ def _limits_sentence(diagnostics: dict, judged: list[dict]) -> str:
         f"effective sample size at least {count(worst(judged, 'ess_bulk', min))} in the bulk and "
         f"{count(worst(judged, 'ess_tail', min))} in the tails (limit {ESS_LIMIT:.0f})",
     ]
-    if diagnostics["bfmi"]:
+    if diagnostics.get("bfmi"):
         parts += [
             f"E-BFMI at least {min(diagnostics['bfmi']):.2f} (limit {BFMI_LIMIT})",
             f"{diagnostics['divergences']} of {draws} draws diverged "
             f"(limit {100 * DIVERGENCE_LIMIT:g} %)",
         ]
-    else:
+    elif "bfmi" in diagnostics:
         parts.append("the draws are independent")
     return (
         f"{diagnostics['chains']} chains of {diagnostics['draws']} draws: " + "; ".join(parts) + "."

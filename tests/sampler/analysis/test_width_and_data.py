@@ -10,6 +10,7 @@ from sampler.analysis.estimate import mean_of
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.hamiltonian import NUTS
 from sampler.posterior.spaces import order_parameter_density
 from tests.problems import copied
 from theory import Architecture, LearningProblem, solve_saddle_point
@@ -32,7 +33,9 @@ def difference(problem: LearningProblem) -> tuple[float, float]:
     theory = np.asarray(saddle.order_parameters.matrices[0])
     collected = DrawCollector(1500)
     settings = ChainSettings(warmup=200, draws=1500, seed=1)
-    sample_in_chunks(order_parameter_density(problem, problem.attended[:1]), settings, collected)
+    sample_in_chunks(
+        order_parameter_density(problem, problem.attended[:1]), NUTS, settings, collected
+    )
     exact = mean_of(collected.draws["order_parameter"])
     upper = np.triu_indices(len(theory))
     gap, mcse = (exact.value - theory)[upper], exact.mcse[upper]

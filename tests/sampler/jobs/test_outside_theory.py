@@ -15,6 +15,7 @@ from sampler.errors import ExitCode
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.hamiltonian import Nuts
 from sampler.problem import TokenProblem
 from sampler.token_network import TokenNetwork, TokenSplit
 from tests.assertions import assert_within_mcse
@@ -235,8 +236,13 @@ def test_nuts_agrees_with_weighted_draws_from_the_prior(rng):
     error = np.sqrt(share**2 @ (values - expected) ** 2)
 
     collected = DrawCollector(3000)
-    chains = ChainSettings(chains=4, warmup=600, draws=3000, seed=3, target_acceptance=0.95)
-    sample_in_chunks(problem.density("weights", "float64", keep_weights=False), chains, collected)
+    chains = ChainSettings(chains=4, warmup=600, draws=3000, seed=3)
+    sample_in_chunks(
+        problem.density("weights", "float64", keep_weights=False),
+        Nuts(target_acceptance=0.95),
+        chains,
+        collected,
+    )
     draws = collected.draws["predictor"][..., 0]
     both = np.concatenate([draws, draws**2], axis=2)
     ess = array_stats.ess(both, chain_axis=0, draw_axis=1)

@@ -8,26 +8,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpyro.infer import HMC, MCMC, NUTS, init_to_sample
+from pydantic import ValidationError
 
-from sampler.mcmc import algorithm as kernel
+from sampler.errors import InputError
 from sampler.mcmc import chunks
-from sampler.mcmc.algorithm import ChainSettings
+from sampler.mcmc.algorithm import ChainSettings, algorithm_named
 from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.hamiltonian import Nuts, StaticHmc
 from sampler.posterior.spaces import weight_density
+from sampler.recipes.sections import SamplerSection
 from tests.problems import random_problem
 from theory import Architecture
 
 ARCHITECTURE = Architecture((1, 2), (2, 3, 2), (1.1, 0.8, 1.2, 0.9), channels=3)
 # Static trajectories compile much faster than NUTS, and chunks do not know the difference.
-SETTINGS = ChainSettings(
-    algorithm="hmc",
-    chains=2,
-    warmup=21,
-    draws=14,
-    seed=7,
-    max_tree_depth=4,
-    leapfrog_steps=5,
-)
+STATIC, TREES = StaticHmc(leapfrog_steps=5), Nuts(max_tree_depth=4)
+SETTINGS = ChainSettings(chains=2, warmup=21, draws=14, seed=7)
 
 
 def small_space(rng, precision="float64"):
@@ -52,9 +48,9 @@ class Run:
     warmup: dict[str, np.ndarray]
 
 
-def sampled(space, settings) -> Run:
+def sampled(space, settings, algorithm=STATIC) -> Run:
     received = []
-    sample_in_chunks(space, settings, received.append)
+    sample_in_chunks(space, algorithm, settings, received.append)
 
     def joined(phase, part):
         of_phase = [getattr(chunk, part) for chunk in received if chunk.phase == phase]
@@ -95,11 +91,11 @@ def default_run(space):
 @pytest.mark.parametrize("algorithm", ["nuts", "hmc"])
 def test_chains_are_those_of_numpyro(algorithm, space, default_run):
     kernel_type = {
-        "nuts": partial(NUTS, max_tree_depth=SETTINGS.max_tree_depth),
-        "hmc": partial(HMC, num_steps=SETTINGS.leapfrog_steps, trajectory_length=None),
+        "nuts": partial(NUTS, max_tree_depth=TREES.max_tree_depth),
+        "hmc": partial(HMC, num_steps=STATIC.leapfrog_steps, trajectory_length=None),
     }[algorithm]
     nuts = algorithm == "nuts"
-    run = sampled(space, replace(SETTINGS, algorithm="nuts")) if nuts else default_run
+    run = sampled(space, SETTINGS, TREES) if nuts else default_run
     mcmc = MCMC(
         kernel_type(space.model, init_strategy=init_to_sample()),
         num_warmup=SETTINGS.warmup,
@@ -127,8 +123,7 @@ def test_chains_are_those_of_numpyro(algorithm, space, default_run):
 
 def test_chains_side_by_side_are_those_one_after_the_other(space, default_run, monkeypatch):
     """As on a GPU, and as on a processor."""
-    for module in (chunks, kernel):
-        monkeypatch.setattr(module, "for_every_chain", jax_vmap)
+    monkeypatch.setattr(chunks, "for_every_chain", jax_vmap)
     together = sampled(space, SETTINGS)
     np.testing.assert_array_equal(together.statistics["n_steps"], default_run.statistics["n_steps"])
     for name, values in default_run.draws.items():
@@ -195,14 +190,23 @@ def test_one_chain_in_single_precision_without_warmup(rng):
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
-        ("algorithm", "gibbs", "'nuts' or 'hmc'"),
         ("chains", 0, "chains = 0: must be at least 1"),
         ("draws", 0, "draws = 0"),
         ("thinning", 0, "thinning = 0"),
         ("warmup", -1, "warmup = -1: must not be negative"),
         ("target_acceptance", 1.0, "target_acceptance = 1.0"),
+        ("max_tree_depth", 0, "max_tree_depth = 0: must be at least 1"),
+        ("leapfrog_steps", 0, "leapfrog_steps = 0: must be at least 1"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_named(setting, value, message, without_annotation_checks):
+    of = next(one for one in (SETTINGS, TREES, STATIC) if hasattr(one, setting))
     with pytest.raises(ValueError, match=message):
-        replace(SETTINGS, **{setting: value})
+        replace(of, **{setting: value})
+
+
+def test_an_algorithm_that_is_not_registered_is_refused_with_those_that_are():
+    with pytest.raises(InputError, match="'gibbs': is not registered; there are nuts, hmc, imp"):
+        algorithm_named("gibbs", {})
+    with pytest.raises(ValidationError, match="use 'nuts', 'hmc' or 'importance'"):
+        SamplerSection(algorithm="gibbs")

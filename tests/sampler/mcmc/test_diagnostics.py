@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from sampler.mcmc.diagnostics import MOST_DIAGNOSED, diagnose
+from sampler.mcmc.hamiltonian import HMC, NUTS, Nuts, bfmi_of
 from tests.sampler.small import healthy_statistics
 
 SHAPE = (4, 1000)
@@ -36,16 +37,16 @@ def only_reason(diagnosis, text):
 
 
 def test_independent_draws_pass(rng):
-    received = diagnose(*healthy(rng), max_tree_depth=10)
+    received = diagnose(*healthy(rng), NUTS)
     assert received.passed, received.reasons
     assert received.reasons == received.remarks == ()
     assert set(received.quantities) == {"order_parameter", "predictor", "log_posterior"}
     assert received.worst_ess > 2000  # of 4000 independent draws
-    assert (received.chains, received.draws, received.divergences) == (4, 1000, 0)
+    assert (received.chains, received.draws, received.numbers["divergences"]) == (4, 1000, 0)
     # differences of independent energies have twice their variance
-    assert min(received.bfmi) > 1.5
-    assert received.leapfrog_steps_per_draw == 7.0
-    assert received.sync_efficiency == 1.0
+    assert min(received.numbers["bfmi"]) > 1.5
+    assert received.numbers["leapfrog_steps_per_draw"] == 7.0
+    assert received.numbers["sync_efficiency"] == 1.0
 
 
 @pytest.mark.parametrize("name", ["order_parameter", "predictor", "log_posterior"])
@@ -53,13 +54,13 @@ def test_a_frozen_chain_fails(name, rng):
     draws, statistics = healthy(rng)
     values = statistics["lp"] if name == "log_posterior" else draws[name]
     values[2] = values[2, 0]
-    only_reason(diagnose(draws, statistics, max_tree_depth=10), f"{name}: chain 2 is frozen")
+    only_reason(diagnose(draws, statistics, NUTS), f"{name}: chain 2 is frozen")
 
 
 def test_all_chains_frozen_at_one_point_fail(rng):
     draws, statistics = healthy(rng)
     draws["order_parameter"][:] = draws["order_parameter"][0, 0]
-    received = diagnose(draws, statistics, max_tree_depth=10)
+    received = diagnose(draws, statistics, NUTS)
     only_reason(received, "order_parameter: chain 0 is frozen")
     assert "order_parameter" not in received.quantities
 
@@ -67,21 +68,21 @@ def test_all_chains_frozen_at_one_point_fail(rng):
 def test_an_element_that_is_constant_by_construction_is_left_out(rng):
     draws, statistics = healthy(rng)
     draws["order_parameter"][..., 0, 1] = 0.0
-    assert diagnose(draws, statistics, max_tree_depth=10).passed
+    assert diagnose(draws, statistics, NUTS).passed
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_number_that_is_not_finite_fails(bad, rng):
     draws, statistics = healthy(rng)
     draws["predictor"][1, 500, 3] = bad
-    only_reason(diagnose(draws, statistics, max_tree_depth=10), "predictor: chain 1 holds numbers")
+    only_reason(diagnose(draws, statistics, NUTS), "predictor: chain 1 holds numbers")
 
 
 def test_a_chain_of_nan_fails_in_everything_it_touches(rng):
     draws, statistics = healthy(rng)
     for values in (*draws.values(), statistics["lp"], statistics["energy"]):
         values[3] = np.nan
-    received = diagnose(draws, statistics, max_tree_depth=10)
+    received = diagnose(draws, statistics, NUTS)
     assert received.verdict == "fail"
     text = " ".join(received.reasons)
     assert text.count("chain 3 holds numbers that are not finite") == 3
@@ -93,25 +94,25 @@ def test_a_single_chain_fails(rng):
     draws, statistics = healthy(rng)
     draws = {name: values[:1] for name, values in draws.items()}
     statistics = {name: values[:1] for name, values in statistics.items()}
-    only_reason(diagnose(draws, statistics, max_tree_depth=10), "1 chain: R-hat needs at least 2")
+    only_reason(diagnose(draws, statistics, NUTS), "1 chain: R-hat needs at least 2")
 
 
 def test_divergences_fail_above_one_in_a_thousand_and_are_remarked_on_below(rng):
     draws, statistics = healthy(rng)
     statistics["diverging"][0, :4] = True  # 4 of 4000: the limit itself
-    received = diagnose(draws, statistics, max_tree_depth=10)
+    received = diagnose(draws, statistics, NUTS)
     assert received.passed
     assert received.remarks == ("4 of 4000 draws diverged",)
     statistics["diverging"][0, 4] = True
-    received = diagnose(draws, statistics, max_tree_depth=10)
+    received = diagnose(draws, statistics, NUTS)
     only_reason(received, "5 of 4000 draws diverged (limit 0.1%)")
-    assert received.divergences == 5
+    assert received.numbers["divergences"] == 5
 
 
 def test_displaced_chain_fails_by_r_hat(rng):
     draws, statistics = healthy(rng)
     draws["order_parameter"][1, ..., 1, 0] += 1.0
-    received = diagnose(draws, statistics, max_tree_depth=10)
+    received = diagnose(draws, statistics, NUTS)
     assert not received.passed
     assert any("order_parameter: R-hat" in reason for reason in received.reasons)
     assert received.quantities["order_parameter"].at == (1, 0)
@@ -122,7 +123,7 @@ def test_correlated_draws_fail_by_effective_sample_size(rng):
     # n (1 − ρ)/(1 + ρ) = 20 effective draws of 4000
     draws, statistics = healthy(rng)
     draws["predictor"][..., 2] = autoregressive(rng, 0.99)
-    received = diagnose(draws, statistics, max_tree_depth=10)
+    received = diagnose(draws, statistics, NUTS)
     assert any("predictor: bulk ESS" in reason for reason in received.reasons)
     assert not any("order_parameter" in reason for reason in received.reasons)
     assert received.worst_ess < 100
@@ -132,23 +133,32 @@ def test_slow_energies_fail_by_bfmi(rng):
     # BFMI of an AR(1) energy is 2 (1 − ρ) = 0.1
     draws, statistics = healthy(rng)
     statistics["energy"] = autoregressive(rng, 0.95)
-    received = diagnose(draws, statistics, max_tree_depth=10)
+    received = diagnose(draws, statistics, NUTS)
     only_reason(received, "BFMI 0.")
     statistics["energy"][:] = 1.0
-    only_reason(diagnose(draws, statistics, max_tree_depth=10), "BFMI 0.00")
+    only_reason(diagnose(draws, statistics, NUTS), "BFMI 0.00")
+
+
+def test_bfmi_is_the_ratio_of_its_definition(rng):
+    energy = rng.standard_normal((3, 200)).astype(np.float32)
+    energy[1] = energy[1, 0]
+    exact = energy.astype(float)
+    changes, spread = np.mean(np.diff(exact, axis=1) ** 2, axis=1), exact.var(axis=1)
+    expected = [float(changes[0] / spread[0]), 0.0, float(changes[2] / spread[2])]
+    assert list(bfmi_of(energy)) == expected
 
 
 def test_saturated_trajectories_are_only_remarked_on(rng):
     draws, statistics = healthy(rng)
     statistics["trajectory_steps"] = np.full(SHAPE, 1023)
     statistics["n_steps"] = np.full(SHAPE, 1023)
-    received = diagnose(draws, statistics, max_tree_depth=10)
+    received = diagnose(draws, statistics, NUTS)
     assert received.passed
-    assert received.saturated_share == 1.0
+    assert received.numbers["saturated_share"] == 1.0
     assert "100% of draws reached the maximal tree depth 10" in received.remarks[0]
-    deeper = diagnose(draws, statistics, max_tree_depth=11)
-    assert deeper.saturated_share == 0.0
-    static = diagnose(draws, statistics, max_tree_depth=None)
+    deeper = diagnose(draws, statistics, Nuts(max_tree_depth=11))
+    assert deeper.numbers["saturated_share"] == 0.0
+    static = diagnose(draws, statistics, HMC)
     assert static.remarks == ()
 
 
@@ -156,9 +166,9 @@ def test_synchronisation_is_the_mean_over_the_longest_of_all_chains(rng):
     draws, statistics = healthy(rng)
     statistics["n_steps"] = np.full(SHAPE, 10)
     statistics["n_steps"][0] = 40
-    received = diagnose(draws, statistics, max_tree_depth=10)
-    assert received.leapfrog_steps_per_draw == 17.5
-    assert received.sync_efficiency == 17.5 / 40
+    received = diagnose(draws, statistics, NUTS)
+    assert received.numbers["leapfrog_steps_per_draw"] == 17.5
+    assert received.numbers["sync_efficiency"] == 17.5 / 40
 
 
 def test_of_many_numbers_an_even_selection_is_diagnosed(rng):
@@ -166,12 +176,12 @@ def test_of_many_numbers_an_even_selection_is_diagnosed(rng):
     statistics = healthy_statistics(rng, shape)
     many = rng.standard_normal((*shape, 2 * MOST_DIAGNOSED))
     many[1, :, -1] += 5.0  # the last element belongs to every even selection
-    received = diagnose({"predictor": many}, statistics, max_tree_depth=10)
+    received = diagnose({"predictor": many}, statistics, NUTS)
     assert received.quantities["predictor"].r_hat > 1.5
     assert received.quantities["predictor"].at == (2 * MOST_DIAGNOSED - 1,)
 
 
 def test_plain_numbers_for_json(rng):
-    received = diagnose(*healthy(rng), max_tree_depth=10).as_dict()
+    received = diagnose(*healthy(rng), NUTS).as_dict()
     assert received["verdict"] == "pass"
     assert set(received["quantities"]["predictor"]) == {"r_hat", "ess_bulk", "ess_tail", "at"}

@@ -14,6 +14,7 @@ from numpyro.infer.util import initialize_model
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.hamiltonian import NUTS
 from sampler.posterior.order_parameters import factors_at
 from sampler.posterior.spaces import order_parameter_density
 from tests.assertions import assert_within_mcse
@@ -36,7 +37,7 @@ def test_blackjax_finds_the_same_order_parameters(name, rng, reference):
     space = order_parameter_density(problem, problem.attended[:1])
     collected = DrawCollector(DRAWS)
     settings = ChainSettings(chains=CHAINS, warmup=150, draws=DRAWS, seed=21)
-    sample_in_chunks(space, settings, collected)
+    sample_in_chunks(space, NUTS, settings, collected)
     theirs = blackjax_overlaps(space, problem.architecture)
     names = [n for n in NAMES if n in collected.draws]
     assert len(names) == len(theirs)

@@ -11,6 +11,7 @@ from sampler.errors import ExitCode
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.hamiltonian import NUTS
 from sampler.posterior.bridge import bridge_evidence, flattened
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.order_parameters import OrderParameterPosterior
@@ -31,7 +32,7 @@ def chains(problem, *, count: int = 4, draws: int = 1000) -> dict[str, np.ndarra
     """Bartlett coordinates [chain, draw, entry] of NUTS chains."""
     collected = DrawCollector(draws)
     settings = ChainSettings(chains=count, warmup=300, draws=draws, seed=3)
-    sample_in_chunks(order_parameters_of(problem), settings, collected)
+    sample_in_chunks(order_parameters_of(problem), NUTS, settings, collected)
     return {
         name.removeprefix(PREFIX): values
         for name, values in collected.draws.items()

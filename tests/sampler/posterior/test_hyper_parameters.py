@@ -18,6 +18,7 @@ from sampler.jobs.stages import stored_positions
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.hamiltonian import NUTS
 from sampler.network import overlaps, predict
 from sampler.posterior.bridge import bridge_evidence
 from sampler.posterior.hyper_parameters import TEMPERATURE, VARIANCES, weights_at
@@ -224,7 +225,7 @@ def chains_of(problem, space: str, draws: int = 1000, keep_weights: bool = False
     collected = DrawCollector(draws)
     settings = ChainSettings(warmup=300, draws=draws, seed=3)
     sample_in_chunks(
-        make_density(space, problem, problem.attended[:2], keep_weights), settings, collected
+        make_density(space, problem, problem.attended[:2], keep_weights), NUTS, settings, collected
     )
     return collected.draws
 

@@ -13,6 +13,7 @@ from numpyro.infer.util import log_density
 from sampler.errors import InputError
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.hamiltonian import NUTS
 from sampler.posterior.density import Coordinates
 from sampler.posterior.importance import (
     Proposal,
@@ -280,7 +281,9 @@ def test_agrees_with_chains(name, rng):
     assert draws.trusted, draws.explain()
     chunks = []
     settings = ChainSettings(chains=4, warmup=300, draws=2500, seed=8)
-    sample_in_chunks(order_parameter_density(problem, problem.attended), settings, chunks.append)
+    sample_in_chunks(
+        order_parameter_density(problem, problem.attended), NUTS, settings, chunks.append
+    )
     kept = [chunk.observables for chunk in chunks if chunk.phase == "draws"]
     names = [n for n in kept[0] if "order_parameter" in n]
     for matrix, values in zip(names, overlaps_of(problem, draws), strict=True):

@@ -11,6 +11,7 @@ from arviz_stats.base import array_stats
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.hamiltonian import NUTS
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.order_parameters import factors_at
 from sampler.posterior.spaces import order_parameter_density
@@ -34,7 +35,9 @@ def collapsed_chains(width: int) -> DrawCollector:
     problem = reference_problem(load_reduced_reference(), width)
     settings = ChainSettings(chains=4, warmup=150, draws=2000, seed=width)
     collected = DrawCollector(settings.draws)
-    sample_in_chunks(order_parameter_density(problem, problem.attended[:2]), settings, collected)
+    sample_in_chunks(
+        order_parameter_density(problem, problem.attended[:2]), NUTS, settings, collected
+    )
     assert not collected.statistics["diverging"].any()
     return collected
 

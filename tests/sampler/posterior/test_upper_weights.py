@@ -12,6 +12,7 @@ from sampler.analysis.estimate import mean_of, variance_of
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.hamiltonian import Nuts
 from sampler.network import overlaps, path_weights, predict, predict_from_path_weights
 from sampler.posterior.order_parameters import OrderParameterPosterior
 from sampler.posterior.spaces import order_parameter_density, upper_weight_density, weight_density
@@ -215,8 +216,8 @@ def run(space, *, warmup, draws):
     The overlaps have long tails: it takes thousands of draws until their means are Gaussian.
     """
     collected = DrawCollector(draws)
-    settings = ChainSettings(chains=4, warmup=warmup, draws=draws, seed=8, target_acceptance=0.9)
-    sample_in_chunks(space, settings, collected)
+    settings = ChainSettings(chains=4, warmup=warmup, draws=draws, seed=8)
+    sample_in_chunks(space, Nuts(target_acceptance=0.9), settings, collected)
     assert np.mean(collected.statistics["diverging"]) < 0.01
     return collected.draws
 

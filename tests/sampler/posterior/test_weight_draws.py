@@ -15,6 +15,7 @@ from sampler.errors import InputError
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.hamiltonian import NUTS
 from sampler.network import overlaps, path_weights, predict, predict_from_path_weights
 from sampler.posterior.order_parameters import (
     OrderParameterPosterior,
@@ -375,7 +376,9 @@ def test_residuals_of_a_run_are_those_its_order_parameters_predict(rng):
     test = jnp.asarray(rng.standard_normal((3, arch.path_count, arch.channels)))
     collected = DrawCollector(1000)
     space = order_parameter_density(problem, test)
-    sample_in_chunks(space, ChainSettings(chains=4, warmup=200, draws=1000, seed=3), collected)
+    sample_in_chunks(
+        space, NUTS, ChainSettings(chains=4, warmup=200, draws=1000, seed=3), collected
+    )
     draws = collected.draws
     positions = {
         name.removeprefix("bartlett_"): values

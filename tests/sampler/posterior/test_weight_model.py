@@ -15,6 +15,7 @@ from sampler.analysis.estimate import mean_of
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.hamiltonian import Nuts
 from sampler.network import overlaps, predict
 from sampler.posterior.hyper_parameters import sample_sites
 from sampler.posterior.spaces import weight_density
@@ -123,8 +124,8 @@ def test_readout_given_all_other_weights_has_its_gaussian_posterior(rng):
         observe=lambda key, position, *_: {"a": position["a"][0]},
     )
     collected = DrawCollector(1000)
-    settings = ChainSettings(chains=4, warmup=300, draws=1000, max_tree_depth=6, seed=5)
-    sample_in_chunks(space, settings, collected)
+    settings = ChainSettings(chains=4, warmup=300, draws=1000, seed=5)
+    sample_in_chunks(space, Nuts(max_tree_depth=6), settings, collected)
     draws = collected.draws["a"]
     ess = array_stats.ess(draws, chain_axis=0, draw_axis=1)
     estimate = mean_of(draws)

@@ -14,6 +14,7 @@ from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.diagnostics import diagnose
 from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.hamiltonian import NUTS, Nuts
 from sampler.posterior.spaces import weight_density
 from tests.assertions import assert_within_mcse
 from tests.problems import ARCHITECTURES, exact_scalar_posterior, random_problem, scalar_problem
@@ -29,13 +30,13 @@ from theory import LearningProblem
 pytestmark = pytest.mark.slow
 
 
-def sampled(problem, attended_test, settings, precision="float64") -> DrawCollector:
+def sampled(problem, attended_test, algorithm, settings, precision="float64") -> DrawCollector:
     collected = DrawCollector(settings.draws)
     with jax.enable_x64(precision == "float64"):
         space = weight_density(
             problem.astype(precision), jnp.asarray(attended_test, precision), keep_weights=False
         )
-        sample_in_chunks(space, settings, collected)
+        sample_in_chunks(space, algorithm, settings, collected)
     return collected
 
 
@@ -47,8 +48,8 @@ def test_one_head_and_one_layer_agree_with_quadrature(rng):
     """U_1, u_a and the predictor against integrals over (u_a, U_1), which know no weights."""
     problem, test = scalar_problem(rng)
     exact = exact_scalar_posterior(problem, test)
-    settings = ChainSettings(chains=4, warmup=1000, draws=4000, seed=1, target_acceptance=0.95)
-    collected = sampled(problem, test, settings)
+    settings = ChainSettings(chains=4, warmup=1000, draws=4000, seed=1)
+    collected = sampled(problem, test, Nuts(target_acceptance=0.95), settings)
     assert not collected.statistics["diverging"].any()
     draws = {name: values.reshape(4, 4000, -1) for name, values in collected.draws.items()}
     for name, (mean, deviation) in (
@@ -91,8 +92,8 @@ def test_hot_posterior_is_the_prior(rng):
     arch = ARCHITECTURES["two layers"]
     problem = random_problem(arch, rng, temperature=1e12)
     test = problem.attended[:3]
-    settings = ChainSettings(chains=4, warmup=500, draws=1500, seed=2, max_tree_depth=6)
-    draws = sampled(problem, test, settings).draws
+    settings = ChainSettings(chains=4, warmup=500, draws=1500, seed=2)
+    draws = sampled(problem, test, Nuts(max_tree_depth=6), settings).draws
     scale = np.cumprod(arch.variances[:0:-1])[::-1]  # s_1, s_2 …, s_a
     names = ("order_parameter", "order_parameter_layer_2", "readout_order_parameter")
     for name, size in zip(names, scale, strict=True):
@@ -118,8 +119,8 @@ def published_run(reference) -> PublishedRun:
     """NUTS in single precision, trees as deep as the published ones; about four minutes."""
     arrays = load_full_reference() or reference
     problem = reference_problem(arrays, 10)
-    settings = ChainSettings(chains=4, warmup=300, draws=450, seed=0, max_tree_depth=10)
-    collected = sampled(problem, arrays["attended_inputs_test"], settings, "float32")
+    settings = ChainSettings(chains=4, warmup=300, draws=450, seed=0)
+    collected = sampled(problem, arrays["attended_inputs_test"], NUTS, settings, "float32")
     return PublishedRun(problem, collected, np.asarray(arrays["y_test"], float)[:, None])
 
 
@@ -155,12 +156,12 @@ def test_chains_of_the_published_problem_do_not_diverge(published_run):
     diagnosis = diagnose(
         {"order_parameter": published_run.draws.draws["order_parameter"]},
         published_run.draws.statistics,
-        max_tree_depth=10,
+        NUTS,
     )
     print(f"\n{diagnosis.reasons} {diagnosis.remarks} {diagnosis.quantities}")
-    assert diagnosis.divergences <= 0.001 * 4 * 450
+    assert diagnosis.numbers["divergences"] <= 0.001 * 4 * 450
     # this posterior is so stiff in weight space that nearly every trajectory is cut short
-    assert diagnosis.saturated_share > 0.5
+    assert diagnosis.numbers["saturated_share"] > 0.5
 
 
 def test_accuracy_of_the_published_problem(published_run, full_reference):

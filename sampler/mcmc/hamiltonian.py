@@ -1,0 +1,220 @@
+"""Hamiltonian Monte Carlo by NumPyro: NUTS, and HMC with trajectories of a fixed length."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sampler.mcmc.algorithm import Algorithm, ChainSettings, Judgement
+
+BFMI_LIMIT = 0.3
+DIVERGENCE_LIMIT = 0.001
+# Whitened chains need few steps; while the step size is still found, a far too small one must not
+# cost a tree of full depth.
+WHITENED_WARMUP_DEPTH = 5
+# The same numbers of draws that are independent: an empty BFMI says that they are.
+INDEPENDENT = {
+    "bfmi": (),
+    "divergences": 0,
+    "saturated_share": 0.0,
+    "leapfrog_steps_per_draw": 1.0,
+    "sync_efficiency": 1.0,
+}
+
+
+@dataclass(frozen=True)
+class Hamiltonian(Algorithm):
+    """What both kinds have in common.
+
+    target_acceptance  acceptance probability the step size adapts to
+    """
+
+    target_acceptance: float = 0.8
+
+    statistics: ClassVar[Mapping[str, str]] = {
+        **Algorithm.statistics,
+        "energy": "Hamiltonian",
+        "acceptance_rate": "mean acceptance probability of the trajectory",
+        "diverging": "whether a trajectory of the draw diverged",
+        "n_steps": "leapfrog steps of the draw",
+        "trajectory_steps": "leapfrog steps of the last trajectory",
+        "step_size": "leapfrog step size",
+    }
+    summed: ClassVar[tuple[str, ...]] = ("n_steps", "diverging")
+    gradients: ClassVar[str | None] = "n_steps"
+    remedy_if_frozen: ClassVar[str] = "raise sampler.target_acceptance or sampler.warmup"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.target_acceptance < 1:
+            raise ValueError(
+                f"target_acceptance = {self.target_acceptance}: must lie between 0 and 1"
+            )
+
+    def kernel(self, model, common: dict[str, Any], whitened: bool):
+        """A kernel of NumPyro; one object per run, since it keeps compiled state."""
+        raise NotImplementedError
+
+    def prepared(self, density, settings: ChainSettings) -> "NumPyroChain":
+        """The kernel for this density, with the masses of its mode where that is known."""
+        from numpyro.infer import init_to_sample
+
+        common: dict[str, Any] = {
+            "target_accept_prob": self.target_acceptance,
+            "init_strategy": init_to_sample(),
+        }
+        whitened = density.mode is not None
+        if whitened:
+            masses = density.mode.inverse_mass_matrix
+            blocks = [names for names, values in masses.items() if values.ndim == 2]
+            common |= {
+                "dense_mass": blocks or False,
+                "inverse_mass_matrix": masses,
+                "adapt_mass_matrix": False,
+            }
+        return NumPyroChain(self.kernel(density.model, common, whitened), settings.warmup)
+
+    def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
+        """BFMI, divergences (at most 0.1 % of the draws), and what a draw costs."""
+        reasons, remarks = [], []
+        bfmi = bfmi_of(statistics["energy"])
+        if min(bfmi) < BFMI_LIMIT:
+            reasons.append(
+                f"BFMI {min(bfmi):.2f} is below {BFMI_LIMIT}: energies are explored too slowly; "
+                "raise sampler.warmup"
+            )
+        draws, divergences = statistics["diverging"].size, int(statistics["diverging"].sum())
+        text = f"{divergences} of {draws} draws diverged"
+        if divergences > DIVERGENCE_LIMIT * draws:
+            limit = f"{text} (limit {DIVERGENCE_LIMIT:.1%})"
+            reasons.append(f"{limit}; raise sampler.target_acceptance or sampler.warmup")
+        elif divergences:
+            remarks.append(text)
+        steps = statistics["n_steps"].astype(float)
+        numbers = {
+            "bfmi": bfmi,
+            "divergences": divergences,
+            "saturated_share": 0.0,
+            "leapfrog_steps_per_draw": float(steps.mean()),
+            "sync_efficiency": float(steps.mean() / steps.max(axis=0).mean()),
+        }
+        return Judgement(tuple(reasons), tuple(remarks), numbers)
+
+    def describe(self, statistics: Mapping[str, np.ndarray], totals: Mapping[str, float]) -> str:
+        """Step size, acceptance, divergences and steps."""
+        return (
+            f"step size {np.mean(statistics['step_size'][:, -1]):.3g}, "
+            f"acceptance {np.mean(statistics['acceptance_rate']):.2f}, "
+            f"{totals['diverging']:.0f} divergences, "
+            f"{np.mean(statistics['n_steps']):.0f} leapfrog steps per draw"
+        )
+
+
+@dataclass(frozen=True)
+class Nuts(Hamiltonian):
+    """The no-U-turn sampler: the length of the trajectory is chosen at every draw.
+
+    max_tree_depth  trajectories have at most 2^depth − 1 leapfrog steps
+    """
+
+    max_tree_depth: int = 10
+
+    statistics: ClassVar[Mapping[str, str]] = {
+        **Hamiltonian.statistics,
+        "tree_depth": "depth of the tree of the last trajectory",
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_tree_depth < 1:
+            raise ValueError(f"max_tree_depth = {self.max_tree_depth}: must be at least 1")
+
+    def gradients_per_draw(self) -> tuple[str, int]:
+        return "leapfrog steps per draw, at most", 2**self.max_tree_depth - 1
+
+    def kernel(self, model, common: dict[str, Any], whitened: bool):
+        from numpyro import infer
+
+        depth = self.max_tree_depth
+        limits = (min(depth, WHITENED_WARMUP_DEPTH), depth) if whitened else depth
+        return infer.NUTS(model, max_tree_depth=limits, **common)
+
+    def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
+        """The same, and whether trajectories were cut: lost efficiency, not an error."""
+        found = super().judge(statistics)
+        longest = 2**self.max_tree_depth - 1
+        saturated = float(np.mean(statistics["trajectory_steps"] >= longest))
+        remark = (
+            f"{saturated:.0%} of draws reached the maximal tree depth {self.max_tree_depth}: lost "
+            "efficiency, not an error"
+        )
+        remarks = (*found.remarks, remark) if saturated else found.remarks
+        return Judgement(found.reasons, remarks, {**found.numbers, "saturated_share": saturated})
+
+    def stored(self, statistics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """With the depth of the tree of every draw."""
+        depth = np.ceil(np.log2(statistics["trajectory_steps"] + 1)).astype(int)
+        return {**statistics, "tree_depth": depth}
+
+
+@dataclass(frozen=True)
+class StaticHmc(Hamiltonian):
+    """Trajectories of `leapfrog_steps` steps each."""
+
+    leapfrog_steps: int = 64
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.leapfrog_steps < 1:
+            raise ValueError(f"leapfrog_steps = {self.leapfrog_steps}: must be at least 1")
+
+    def gradients_per_draw(self) -> tuple[str, int]:
+        return "leapfrog steps per draw", self.leapfrog_steps
+
+    def kernel(self, model, common: dict[str, Any], whitened: bool):
+        from numpyro import infer
+
+        return infer.HMC(model, num_steps=self.leapfrog_steps, trajectory_length=None, **common)
+
+
+@dataclass(frozen=True)
+class NumPyroChain:
+    """One chain of a NumPyro kernel, which adapts in the first `warmup` steps."""
+
+    kernel: Any
+    warmup: int
+
+    def init(self, key, position, density):
+        """A start of NumPyro's own where the mode is not known. Also makes the potential."""
+        start = None if density.mode is None else position
+        return self.kernel.init(key, self.warmup, start, density.arguments)
+
+    def step(self, state, density):
+        state = self.kernel.sample(state, density.arguments, {})
+        return state, {
+            "lp": -state.potential_energy,
+            "energy": state.energy,
+            "acceptance_rate": state.accept_prob,
+            "diverging": state.diverging,
+            "n_steps": state.num_steps,
+            "trajectory_steps": state.num_steps,
+            "step_size": state.adapt_state.step_size,
+        }
+
+    def position(self, state):
+        return state.z
+
+
+def bfmi_of(energy: np.ndarray) -> tuple[float, ...]:
+    """Σ (E_t − E_{t−1})² / Σ (E_t − Ē)² of each chain; 0 where the energy never changes."""
+    from arviz_stats.base import array_stats
+
+    energy = np.asarray(energy, dtype=np.float64)
+    moving = energy.var(axis=1) > 0
+    found = np.zeros(len(energy))
+    if moving.any():
+        found[moving] = array_stats.bfmi(energy[moving], chain_axis=0, draw_axis=1)
+    return tuple(found.tolist())
+
+
+NUTS, HMC = Nuts(), StaticHmc()

@@ -1,0 +1,110 @@
+"""Independent draws of the order parameters: weighted draws, resampled to equal weights."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from sampler.mcmc.algorithm import (
+    ALGORITHMS,
+    Algorithm,
+    ChainSettings,
+    IndependentDraws,
+    Judgement,
+)
+from sampler.mcmc.hamiltonian import INDEPENDENT
+
+LOG = logging.getLogger("attention_posterior")
+# Resampling adds the noise of the kept draws to that of the weighted ones: with this many effective
+# draws for each kept one, the errors of the kept ones are short by a tenth at most.
+EFFECTIVE_PER_KEPT = 4
+FIRST_EVALUATIONS = 20_000
+MOST_EVALUATIONS = 1_000_000
+OBSERVED_TOGETHER = 16
+
+
+@dataclass(frozen=True)
+class Importance(Algorithm):
+    """Importance draws; NUTS where their weights cannot be trusted or do not suffice."""
+
+    spaces: ClassVar[tuple[str, ...] | None] = ("order_parameters",)
+    needs_hessian: ClassVar[bool] = True
+    fallback: ClassVar[str | None] = "nuts"
+
+    def gradients_per_draw(self) -> tuple[str, int] | None:
+        """Those of the chains that are run where the weights cannot be trusted."""
+        return ALGORITHMS[self.fallback].gradients_per_draw()
+
+    def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
+        return Judgement(numbers=INDEPENDENT)
+
+    def independent_draws(self, density, settings: ChainSettings) -> IndependentDraws:
+        """chains × draws equally weighted draws, if the weights can be trusted and suffice."""
+        from sampler.posterior.importance import importance_draws, systematic_resampling
+
+        kept = settings.chains * settings.draws
+        weighted = importance_draws(density, FIRST_EVALUATIONS, settings.seed)
+        wanted = EFFECTIVE_PER_KEPT * kept
+        if weighted.trusted and weighted.effective_sample_size < wanted:
+            evaluations = int(1.2 * wanted / weighted.efficiency)
+            if evaluations <= MOST_EVALUATIONS:
+                weighted = importance_draws(density, evaluations, settings.seed)
+        text = weighted.explain()
+        LOG.info(text)
+        attributes = {
+            "importance_pareto_k": weighted.pareto_k,
+            "importance_efficiency": weighted.efficiency,
+            "importance_effective_draws": weighted.effective_sample_size,
+            "importance_evaluations": len(weighted.log_weights),
+            "log_evidence": weighted.log_evidence,
+            "log_evidence_error": weighted.log_evidence_error,
+            "log_evidence_method": "importance",
+            "log_evidence_trusted": int(weighted.trusted),
+        }
+        if not weighted.trusted:
+            return IndependentDraws(None, {}, f"{text} (done here)", attributes)
+        if weighted.effective_sample_size < kept:
+            text += ": fewer than the draws asked for; running NUTS instead"
+            return IndependentDraws(None, {}, text, attributes)
+        chosen = systematic_resampling(weighted.weights, kept, settings.seed)
+        points = weighted.points[chosen]
+        log_density = weighted.log_weights[chosen] + weighted.proposal.log_density(points)
+
+        def by_chain(values):
+            values = np.asarray(values)
+            return values.reshape(settings.chains, settings.draws, *values.shape[1:])
+
+        observables = observed(density, points, settings.seed)
+        return IndependentDraws(
+            {name: by_chain(values) for name, values in observables.items()},
+            {"lp": by_chain(log_density)},
+            text,
+            attributes,
+        )
+
+
+def observed(density, points: np.ndarray, seed: int):
+    """The observables of flattened positions [draw, coordinate], each with a key of its own."""
+    import jax
+    import jax.numpy as jnp
+
+    from sampler.mcmc.chunks import OBSERVATION_STREAM
+    from sampler.posterior.weight_draws import side_by_side
+
+    @jax.jit
+    def all_draws(keys, points, arrays):
+        def one(draw):
+            key, point = draw
+            return density.observe(key, density.coordinates.unflatten(point), *arrays)
+
+        together = side_by_side(OBSERVED_TOGETHER)
+        return jax.lax.map(one, (keys, points), batch_size=together)
+
+    key = jax.random.fold_in(jax.random.key(seed), OBSERVATION_STREAM)
+    keys = jax.random.split(key, len(points))
+    return all_draws(keys, jnp.asarray(points), density.observed)
+
+
+IMPORTANCE = Importance()
