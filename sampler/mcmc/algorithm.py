@@ -36,8 +36,8 @@ class ChainSettings:
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
             if getattr(self, name) < least:
-                limit = f"at least {least}" if least else "not negative"
-                raise ValueError(f"{name} = {getattr(self, name)}: must be {limit}")
+                limit = f"must be at least {least}" if least else "must not be negative"
+                raise ValueError(f"{name} = {getattr(self, name)}: {limit}")
 
 
 @dataclass(frozen=True)

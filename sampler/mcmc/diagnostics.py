@@ -53,7 +53,7 @@ class Diagnostics:
     def as_dict(self) -> dict:
         """Plain numbers and text, for `comparison.json`."""
         table = asdict(self)
-        return {**table, **table.pop("numbers")}
+        return table | table.pop("numbers")
 
 
 def diagnose(

@@ -280,16 +280,11 @@ class OrderParameterPosterior:
         rows = self.architecture.order_parameter_sizes[0]
         return max((rows * self.architecture.channels) ** 2, rows**4) <= FORMULA_NUMBERS
 
-    def _log_prior(self, point):
-        position = self.coordinates.unflatten(point)
-        return log_prior(position, self.architecture, self.hyper_priors)
-
     def _negative_log_density(self, point):
         position = self.coordinates.unflatten(point)
-        label_energy = energy_at(self.energy, position)(
-            likelihood_factor(position, self.architecture)
-        )
-        return 0.5 * label_energy - self._log_prior(point)
+        factor = likelihood_factor(position, self.architecture)
+        label_energy = energy_at(self.energy, position)(factor)
+        return 0.5 * label_energy - log_prior(position, self.architecture, self.hyper_priors)
 
     @jax.jit
     def value_and_gradient(self, point):
@@ -317,7 +312,7 @@ class OrderParameterPosterior:
             return likelihood_factor(unflatten(flat), self.architecture)
 
         def rest(flat):
-            return -self._log_prior(flat)
+            return -log_prior(unflatten(flat), self.architecture, self.hyper_priors)
 
         energy_here = energy_at(self.energy, unflatten(point))
         hessian = hessian_with_energy(point, energy_here, self.features, 0.5, factor_at, rest)

@@ -1,0 +1,163 @@
+"""An algorithm that the package does not have: registered, it runs from a recipe like any other."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from arviz_stats.base import array_stats
+
+from sampler.errors import ExitCode, RequeueError
+from sampler.jobs import run as jobs
+from sampler.jobs.interruption import Interruption
+from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.draws import DrawCollector
+from sampler.recipes.recipe import load_recipe
+from sampler.storage.manifest import claim_directory, fingerprint
+from sampler.storage.results import read_draws
+from sampler.tasks.make import make_task
+from tests.assertions import assert_within_mcse
+from tests.commands import TINY, assert_same_bits, settings
+from tests.commands import in_process as command
+from tests.problems import exact_scalar_posterior, order_parameters_of, scalar_problem
+
+
+@dataclass(frozen=True)
+class Metropolis(Algorithm):
+    """Random-walk Metropolis."""
+
+    scale: float = 0.1
+    statistics: ClassVar[Mapping[str, str]] = {
+        **Algorithm.statistics,
+        "acceptance_rate": "accepted",
+    }
+
+    def init(self, key, position, density):
+        return {"key": key, "position": position, "lp": density.log_density(position)}
+
+    def step(self, state, density):
+        key, jump, toss = jax.random.split(state["key"], 3)
+        here = density.coordinates.flatten(state["position"])
+        step = self.scale * jax.random.normal(jump, here.shape, here.dtype)
+        there = density.coordinates.unflatten(here + step)
+        new = {"key": key, "position": there, "lp": density.log_density(there)}
+        accepted = jnp.log(jax.random.uniform(toss)) < new["lp"] - state["lp"]
+        state = jax.tree.map(partial(jnp.where, accepted), new, {**state, "key": key})
+        return state, {"lp": state["lp"], "acceptance_rate": accepted.astype(float)}
+
+
+OVERRIDES = (
+    "sampler.algorithm=metropolis",
+    "sampler.space=weights",
+    "sampler.chains=2",
+    "sampler.warmup=5",
+    "sampler.draws=30",
+    "sampler.thinning=2",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    ALGORITHMS.register("metropolis", Metropolis(scale=0.3))
+    yield
+    del ALGORITHMS._entries["metropolis"]
+
+
+@pytest.fixture(scope="module")
+def recipe_file(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(recipe_file, tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("metropolis") / "run"
+    code = command("run", recipe_file, "--out", directory, *settings(*OVERRIDES))
+    assert code == ExitCode.DIAGNOSTICS_FAILED, "thirty draws are too few"
+    return directory
+
+
+def test_everything_is_stored_under_the_names_of_the_algorithm(finished):
+    tree = read_draws(finished)
+    statistics = tree["sample_stats"]
+    assert set(statistics.data_vars) == {"lp", "acceptance_rate"}
+    assert statistics["acceptance_rate"].attrs["long_name"] == "accepted"
+    assert statistics.attrs["algorithm"] == "metropolis"
+    assert statistics.attrs["scale"] == 0.3
+    assert statistics.attrs["gradients"] == 0
+    moved = np.diff(tree["posterior"]["order_parameter"].values, axis=1) != 0
+    assert moved.any(axis=(1, 2, 3)).all()
+
+
+@pytest.mark.parametrize("words", ["diagnose", "compare", "figures", "report", "status"])
+def test_every_command_works_on_its_draws(words, finished, capsys):
+    capsys.readouterr()
+    code = command(words, finished)
+    text = "".join(capsys.readouterr())
+    assert code in (ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED), text
+    assert "Traceback" not in text
+    for word in ("BFMI", "leapfrog", "diverge", "target_acceptance", "independent draws"):
+        assert word not in text
+
+
+def test_check_knows_no_cost_of_it(recipe_file, capsys):
+    assert command("check", recipe_file, *settings(*OVERRIDES)) == ExitCode.OK
+    printed = capsys.readouterr().out
+    assert 'algorithm = "metropolis"' in printed
+    assert "leapfrog steps per draw" not in printed
+
+
+class AfterChunks(Interruption):
+    """A signal that arrives while the n-th chunk is computed."""
+
+    def __init__(self, chunks: int) -> None:
+        super().__init__()
+        self._left = chunks
+
+    def leave_if_asked(self, where: str) -> None:
+        self._left -= where.startswith(("warmup", "draws"))
+        if self._left == 0:
+            raise RequeueError(where)
+
+
+@pytest.mark.parametrize("chunks", [1, 4])
+def test_interrupted_chains_go_on_bit_for_bit(chunks, recipe_file, finished, tmp_path):
+    recipe = load_recipe(recipe_file, OVERRIDES)
+    task = make_task(recipe)
+    directory = claim_directory(tmp_path / "run", recipe, "run", fingerprint(recipe, task.checksum))
+    with pytest.raises(RequeueError):
+        jobs.work("run", recipe, task, directory, AfterChunks(chunks))
+    assert not (directory / "draws.nc").exists()
+    assert command("resume", directory) == ExitCode.DIAGNOSTICS_FAILED
+    assert_same_bits(directory, finished)
+
+
+def test_without_it_the_recipe_is_refused_with_the_algorithms_that_there_are(
+    finished, recipe_file, monkeypatch, capsys
+):
+    monkeypatch.delitem(ALGORITHMS._entries, "metropolis")
+    for words in (["diagnose", finished], ["check", recipe_file, *settings(*OVERRIDES)]):
+        capsys.readouterr()
+        assert command(*words) == ExitCode.BAD_INPUT
+        assert "use 'nuts', 'hmc' or 'importance'" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_it_finds_the_posterior_of_one_head(rng):
+    """Mean of U_1 by quadrature, from chains that start around the mode."""
+    problem, test = scalar_problem(rng)
+    exact = exact_scalar_posterior(problem, test)
+    collected = DrawCollector(4000)
+    settings = ChainSettings(warmup=200, draws=4000, thinning=5, seed=1)
+    sample_in_chunks(order_parameters_of(problem), Metropolis(scale=0.5), settings, collected)
+    draws = collected.draws["order_parameter"][..., 0, 0]
+    axes = {"chain_axis": 0, "draw_axis": 1}
+    ess, error = array_stats.ess(draws, **axes), array_stats.mcse(draws, method="mean", **axes)
+    assert_within_mcse(draws.mean(), exact.order_parameter[0], error, ess=ess, minimum_ess=400)

@@ -1,0 +1,84 @@
+"""What algorithms see of a posterior, in every space."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from sampler.network import predict
+from sampler.posterior.spaces import make_density
+from tests.assertions import assert_equal_to_rounding
+from tests.problems import ARCHITECTURES, random_problem
+
+SPACES = ("order_parameters", "upper_weights", "weights")
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return random_problem(ARCHITECTURES["two layers"], np.random.default_rng(4))
+
+
+@pytest.fixture(scope="module", params=SPACES)
+def density(request, problem):
+    return make_density(request.param, problem, problem.attended[:1], keep_weights=False)
+
+
+def test_coordinates_and_positions_are_each_others_inverse(density, rng):
+    flat = jnp.asarray(rng.standard_normal(density.coordinates.size))
+    position = density.coordinates.unflatten(flat)
+    assert {n: v.shape for n, v in position.items()} == {
+        name: prior.event_shape for name, prior in density.priors.items()
+    }
+    np.testing.assert_array_equal(density.coordinates.flatten(position), flat)
+    started = density.start(jax.random.key(1))
+    assert {n: v.shape for n, v in started.items()} == {n: v.shape for n, v in position.items()}
+
+
+def test_values_in_batches_are_those_one_by_one(density, rng, problem):
+    points = 0.5 * rng.standard_normal((5, density.coordinates.size))
+    expected = [density.log_density(density.coordinates.unflatten(jnp.asarray(p))) for p in points]
+    for batch in (None, 2):
+        received = density.log_densities(points, batch)
+        assert_equal_to_rounding(
+            received,
+            expected,
+            operations=problem.labels.size**2,
+            condition=np.abs(expected).max() / problem.temperature,
+        )
+    with pytest.raises(ValueError, match="batch_size = 0: must be at least 1"):
+        density.log_densities(points, 0)
+
+
+def test_the_gradient_is_the_slope(density, rng):
+    coordinates = density.coordinates
+    point, along = 0.5 * rng.standard_normal((2, coordinates.size))
+    value, gradient = jax.jit(density.value_and_gradient)(coordinates.unflatten(jnp.asarray(point)))
+    step = 1e-5
+    up, down = density.log_densities(np.stack([point + step * along, point - step * along]))
+    slope = float(coordinates.flatten(gradient) @ along)
+    np.testing.assert_allclose((up - down) / (2 * step), slope, rtol=1e-6)
+    assert float(value) == pytest.approx(density.log_densities(point[None])[0], rel=1e-10)
+
+
+def test_the_hessian_is_known_for_order_parameters_alone(density, rng):
+    if density.name != "order_parameters":
+        assert density.curvature is None
+        assert density.mode is None
+        return
+    point = jnp.asarray(0.1 * rng.standard_normal(density.coordinates.size))
+    expected = -jax.jit(
+        jax.hessian(lambda x: density.log_density(density.coordinates.unflatten(x)))
+    )(point)
+    received = density.curvature(point)
+    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
+
+
+def test_density_of_all_weights_is_prior_times_likelihood(problem, rng):
+    density = make_density("weights", problem, problem.attended[:1], keep_weights=False)
+    position = density.start(jax.random.key(3))
+    prior = sum(float(site.log_prob(position[name])) for name, site in density.priors.items())
+    outputs = predict(position, problem.attended, problem.architecture)
+    noise = scipy.stats.norm(outputs, problem.temperature**0.5)
+    expected = prior + noise.logpdf(problem.labels).sum()
+    assert float(density.log_density(position)) == pytest.approx(expected, rel=1e-10)
