@@ -1,7 +1,7 @@
 """Tasks: inputs and labels of a training and a test split, with their attention matrices.
 
 task            what every task ends in, validated once; heads that a recipe chooses
-make            from a recipe to its task
+make            from a recipe to its task: heads that it keeps, hypernetworks
 markov_chain    hidden Markov chain classification
 time_series     time series: drawn, of a hidden oscillation, or read from the UEA archive
 series_files    files of the UEA archive of time series

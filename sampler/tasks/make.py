@@ -1,13 +1,15 @@
 """From a recipe to its task."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
 from sampler.errors import InputError
 from sampler.recipes.recipe import Recipe
+from sampler.recipes.sections import paired
 from sampler.recipes.validation import check_network
-from sampler.tasks.task import Split, Task, with_hypernetworks
+from sampler.tasks.task import Split, Task
 
 KeptHeads = tuple[tuple[int, ...], ...]
 
@@ -74,3 +76,34 @@ def select(split: Split, kept: KeptHeads) -> Split:
         matrices[:, list(heads)] for matrices, heads in zip(split.attention, kept, strict=True)
     )
     return Split(split.inputs, split.labels, attention)
+
+
+def with_hypernetworks(task: Task, hypernetworks: tuple[bool, ...]) -> Task:
+    """The task with a hypernetwork in each layer of attention where this is true.
+
+        out_t = Σ_s Σ_{h,h'} Ω_{h,st} Ω_{h',st} W_out^h W_val^{h'} z_s
+
+    are the layers V_l = W_val and V_{l+1} = W_out with the same heads, whose path (h', h) attends
+    with Ω_{h'} ∘ Ω_h. A network that was trained with one layer of values has no place there.
+    Source: Schug et al., arXiv 2406.05816, with linear values.
+    """
+    if not any(hypernetworks):
+        return task
+    return replace(
+        task,
+        head_names=paired(task.head_names, hypernetworks),
+        path_names=name_pairs(task.head_names, hypernetworks),
+        trained=None,
+        hypernetworks=hypernetworks,
+    )
+
+
+def name_pairs(
+    head_names: tuple[tuple[str, ...], ...], hypernetworks: tuple[bool, ...]
+) -> tuple[str, ...]:
+    """Names of all paths in flat order, `value∘output` for the heads of a hypernetwork."""
+    of_layers = [
+        [f"{value}∘{output}" for value, output in product(names, names)] if is_pair else names
+        for names, is_pair in zip(head_names, hypernetworks, strict=True)
+    ]
+    return tuple("·".join(path) for path in product(*of_layers))

@@ -8,7 +8,7 @@ layer, from 0: "0", "1", … A path is called by its heads, from the first layer
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
 
@@ -227,37 +227,6 @@ def check_array(field: str, array: np.ndarray, axes: tuple[str, ...]) -> None:
             float(array[place]),
             f"every entry must be finite ({(~finite).sum()} of {array.size} are not)",
         )
-
-
-def with_hypernetworks(task: Task, hypernetworks: tuple[bool, ...]) -> Task:
-    """The task whose layers of attention are hypernetworks where it is said so, one entry for each.
-
-        out_t = Σ_s Σ_{h,h'} Ω_{h,st} Ω_{h',st} W_out^h W_val^{h'} z_s
-
-    are the layers V_l = W_val and V_{l+1} = W_out with the same heads, whose path (h', h) attends
-    with Ω_{h'} ∘ Ω_h. A network that was trained with one layer of values has no place there.
-    Source: Schug et al., arXiv 2406.05816, with linear values.
-    """
-    if not any(hypernetworks):
-        return task
-    return replace(
-        task,
-        head_names=paired(task.head_names, hypernetworks),
-        path_names=name_pairs(task.head_names, hypernetworks),
-        trained=None,
-        hypernetworks=hypernetworks,
-    )
-
-
-def name_pairs(
-    head_names: tuple[tuple[str, ...], ...], hypernetworks: tuple[bool, ...]
-) -> tuple[str, ...]:
-    """Names of all paths in flat order, `value∘output` for the heads of a hypernetwork."""
-    of_layers = [
-        [f"{value}∘{output}" for value, output in product(names, names)] if is_pair else names
-        for names, is_pair in zip(head_names, hypernetworks, strict=True)
-    ]
-    return tuple("·".join(path) for path in product(*of_layers))
 
 
 # Examples at a time: outputs of all heads are as large as the inputs, times the heads.

@@ -37,7 +37,7 @@ from sampler.tasks.task import (
 )
 
 HEAD_KINDS = ("lag", "uniform", "random")
-# How far lag heads look back if nothing is said: the lag of the series that are made.
+# How far lag heads look back by default: the lag of the series that are drawn.
 DEFAULT_LAG = 5
 DEFAULT_HEADS = {"heads": (("lag", "random"), ("uniform", "random")), "lag": DEFAULT_LAG}
 
