@@ -213,7 +213,7 @@ class RecordedAttention:
         return tuple(matrices.shape[1] for matrices in self.attention)
 
     def with_identity_heads(self) -> "RecordedAttention":
-        """The same with Ω^{l, H_l + 1} = 1, a last head in each layer that leaves tokens alone."""
+        """The same with one more head in each layer, number H_l, whose Ω is the identity."""
         examples, tokens, _ = self.inputs.shape
         identity = np.broadcast_to(np.eye(tokens, dtype=np.float32), (examples, 1, tokens, tokens))
         attention = tuple(np.concatenate([m, identity], axis=1) for m in self.attention)
