@@ -1,7 +1,6 @@
 """Sampling of deep multi-head attention networks, and their comparison with the theory.
 
 cli          the command line, `attention-posterior` or `python -m sampler`
-sweep_command  its command `sweep`
 api          the same from Python: make_task, make_network, solve, sample, compare
 
 Rooms, in the order in which data pass through them; each knows those above it only:

@@ -1,6 +1,7 @@
 """The command line, `attention-posterior` or `python -m sampler`."""
 
 import argparse
+import os
 import re
 import sys
 import traceback
@@ -11,7 +12,6 @@ from typing import NoReturn
 from sampler import __version__
 from sampler.errors import ExitCode, InputError, RequeueError, one_line
 from sampler.numerics import silence_compiled_cache, use_float64, use_one_blas_thread
-from sampler.sweep_command import add_sweep_arguments, sweep
 
 SHELLS = ("bash", "zsh", "tcsh")
 
@@ -100,27 +100,78 @@ def fail(arguments: argparse.Namespace, text: str, code: ExitCode) -> int:
 
 
 def check(arguments: argparse.Namespace) -> ExitCode:
-    from sampler.jobs.check import describe
-    from sampler.jobs.start import refuse_too_many_coordinates
     from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
-    from sampler.tasks.make import make_task
 
     recipe = load_any_recipe(arguments.recipe, arguments.overrides)
     if isinstance(recipe, TrainingRecipe):
         from sampler.jobs.check import describe_training
-        from sampler.jobs.start import read_splits
+        from sampler.jobs.train import read_splits
 
         print(describe_training(recipe, read_splits(recipe)))
     else:
+        from sampler.jobs.check import describe
+        from sampler.jobs.run import refuse_too_many_coordinates
+        from sampler.tasks.make import make_task
+
         task = make_task(recipe)
         refuse_too_many_coordinates(recipe, task)
         print(describe(recipe, task))
     return ExitCode.OK
 
 
+def start(arguments: argparse.Namespace) -> ExitCode:
+    """`run`, `solve` or `sample` of a recipe, of all its points where it has a grid."""
+    from sampler.jobs.interruption import listening
+    from sampler.recipes.recipe import load_recipe
+    from sampler.storage.run_directory import default_directory
+
+    with listening() as interruption:
+        recipe = load_recipe(arguments.recipe, arguments.overrides)
+        directory = arguments.out or default_directory(recipe)
+        if recipe.sweep:
+            from sampler.jobs.sweep import start_sweep
+
+            return start_sweep(arguments.command, recipe, directory, interruption)
+        from sampler.jobs.run import Point, start_run
+
+        return start_run(arguments.command, Point(recipe, directory), interruption)
+
+
+def sweep(arguments: argparse.Namespace) -> ExitCode:
+    """Run a grid of points, or write what runs it."""
+    from sampler.jobs import engines
+    from sampler.jobs.sweep import run_one, run_sweep
+    from sampler.recipes.recipe import load_recipe
+    from sampler.recipes.settings import sweep_override
+    from sampler.storage.run_directory import default_directory
+
+    over = [sweep_override(text) for text in arguments.over]
+    recipe = load_recipe(arguments.recipe, [*arguments.overrides, *over])
+    # Other processes, on other machines, have other working directories.
+    directory = Path(arguments.out or default_directory(recipe)).resolve()
+    if arguments.slurm_options and not arguments.slurm:
+        raise InputError("--slurm-option", arguments.slurm_options[0], "needs --slurm")
+    alone = arguments.slurm or arguments.point is not None
+    if alone and recipe.sampler.points == "selected":
+        remedy = "a job array runs every point once: leave out --slurm, or set all"
+        raise InputError("sampler.points", "selected", remedy)
+    if arguments.slurm:
+        engines.write_slurm_array(recipe, directory, arguments.slurm_options)
+        return ExitCode.OK
+    if arguments.point is not None:
+        # Slurm starts a task again only when the node it was on is done with it, or lost.
+        again = os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
+        return run_one(recipe, directory, arguments.point, alone=again)
+    given = {name: getattr(arguments, name) for name in ("workers", "scheduler")}
+    chosen = next((name for name, value in given.items() if value is not None), "")
+    engine = engines.ENGINES[chosen](given.get(chosen))
+    use_float64()
+    return run_sweep(recipe, directory, engine)
+
+
 def train(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.interruption import listening
-    from sampler.jobs.start import start_training
+    from sampler.jobs.train import start_training
     from sampler.recipes.training_recipe import load_training_recipe
     from sampler.storage.run_directory import default_directory
 
@@ -129,49 +180,10 @@ def train(arguments: argparse.Namespace) -> ExitCode:
         return start_training(recipe, arguments.out or default_directory(recipe), interruption)
 
 
-def run(arguments: argparse.Namespace) -> ExitCode:
-    return start("run", arguments)
-
-
-def solve(arguments: argparse.Namespace) -> ExitCode:
-    return start("solve", arguments)
-
-
-def sample(arguments: argparse.Namespace) -> ExitCode:
-    return start("sample", arguments)
-
-
-def compare(arguments: argparse.Namespace) -> ExitCode:
-    return continue_with("compare", arguments)
-
-
-def diagnose(arguments: argparse.Namespace) -> ExitCode:
-    return continue_with("diagnose", arguments)
-
-
-def figures(arguments: argparse.Namespace) -> ExitCode:
-    return continue_with("figures", arguments)
-
-
-def report(arguments: argparse.Namespace) -> ExitCode:
-    return continue_with("report", arguments)
-
-
-def start(command: str, arguments: argparse.Namespace) -> ExitCode:
-    """Validate recipe, data and output directory; only then import JAX and do the command."""
-    from sampler.jobs.interruption import listening
-    from sampler.jobs.start import start_run
-    from sampler.recipes.recipe import load_recipe
-    from sampler.storage.run_directory import default_directory
-
-    with listening() as interruption:
-        recipe = load_recipe(arguments.recipe, arguments.overrides)
-        return start_run(command, recipe, arguments.out or default_directory(recipe), interruption)
-
-
 def resume(arguments: argparse.Namespace) -> ExitCode:
+    """Go on with the command that began a directory, to its end."""
     from sampler.jobs.interruption import listening
-    from sampler.jobs.start import begun_in, extended, recipe_in
+    from sampler.jobs.run import Job, Point, begun_in, extended, recipe_in, work
     from sampler.recipes.training_recipe import TrainingRecipe
     from sampler.storage.lock import locked
 
@@ -181,7 +193,7 @@ def resume(arguments: argparse.Namespace) -> ExitCode:
         if isinstance(recipe, TrainingRecipe):
             if arguments.more:
                 raise InputError("--more", arguments.more, "a training has no draws to append")
-            from sampler.jobs.start import start_training
+            from sampler.jobs.train import start_training
 
             return start_training(recipe, directory, interruption)
         command, recipe, task = begun_in(directory)
@@ -189,14 +201,16 @@ def resume(arguments: argparse.Namespace) -> ExitCode:
             if arguments.more:
                 recipe = extended(directory, recipe, arguments.more)
             use_float64()
-            from sampler.jobs import run as jobs
+            if recipe.sweep:
+                from sampler.jobs.sweep import work_on_sweep
 
-            return jobs.work(command, recipe, task, directory, interruption)
+                return work_on_sweep(command, recipe, task, directory, interruption)
+            return work(command, Job(Point(recipe, directory), task, interruption))
 
 
 def reproduce(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.interruption import listening
-    from sampler.jobs.start import begun_in
+    from sampler.jobs.run import begun_in
 
     with listening() as interruption:
         command, recipe, task = begun_in(arguments.directory)
@@ -214,19 +228,18 @@ def status(arguments: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-def continue_with(stage: str, arguments: argparse.Namespace) -> ExitCode:
-    """Do one stage from the stored results of an earlier run."""
+def stage(arguments: argparse.Namespace) -> ExitCode:
+    """`compare`, `diagnose`, `figures` or `report`: one stage from stored results."""
+    from sampler.jobs import run
     from sampler.storage.run_directory import find_directory
 
     directory = find_directory(arguments.directory)
     use_float64()
-    from sampler.jobs import run as jobs
-
-    return getattr(jobs, stage)(directory)
+    return getattr(run, arguments.command)(directory)
 
 
 def prune(arguments: argparse.Namespace) -> ExitCode:
-    from sampler.jobs.start import begun_in
+    from sampler.jobs.run import begun_in
     from sampler.recipes.validation import refuse_without_theory
     from sampler.storage.lock import locked
 
@@ -276,6 +289,7 @@ def make_parser() -> argparse.ArgumentParser:
 
     add_recipe_command(
         commands,
+        "check",
         check,
         "validate recipe and data; print sizes, settings, memory and cost",
         "check runs/quickstart.toml",
@@ -283,34 +297,42 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add_recipe_command(
         commands,
-        run,
+        "run",
+        start,
         "do everything: theory, sampling, diagnostics, comparison, figures",
         "run runs/quickstart.toml --set network.widths=20",
     )
     add_recipe_command(
         commands,
+        "train",
         train,
         "train a transformer on one-shot episodes, for `run` to take its attention",
         "train runs/one_shot_train.toml --out runs/results/one_shot_train",
     )
-    command = add_recipe_command(
+    sweeping = add_recipe_command(
         commands,
+        "sweep",
         sweep,
         "run a grid of points, here, on Dask workers or as a Slurm job array",
         "sweep runs/finite_size.toml --over network.widths=10,30,100 sampler.seed=0:3 --workers 4",
     )
-    add_sweep_arguments(command)
+    add_sweep_arguments(sweeping)
     add_recipe_command(
         commands,
-        solve,
+        "solve",
+        start,
         "theory only: saddle point, predictor, GP limit",
         "solve runs/markov_four_paths.toml --out theory_only",
     )
     add_recipe_command(
-        commands, sample, "sampling only", "sample runs/quickstart.toml --set sampler.seed=1"
+        commands,
+        "sample",
+        start,
+        "sampling only",
+        "sample runs/quickstart.toml --set sampler.seed=1",
     )
     continuing = add_stage_command(
-        commands, resume, "go on with an interrupted run; append draws to a finished one"
+        commands, "resume", resume, "go on with an interrupted run; append draws to a finished one"
     )
     continuing.add_argument(
         "--more",
@@ -318,14 +340,16 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="DRAWS",
         help="append so many draws per chain to a finished run, without new warm-up",
     )
-    add_stage_command(commands, status, "say where a run or a sweep stands")
-    add_stage_command(commands, reproduce, "redo a run and compare it with the stored one")
-    add_stage_command(commands, compare, "compare stored theory and stored draws")
-    add_stage_command(commands, diagnose, "diagnose stored draws")
-    add_stage_command(commands, figures, "draw the figures from stored results")
-    add_stage_command(commands, report, "write everything on one page, report.html")
+    add_stage_command(commands, "status", status, "say where a run or a sweep stands")
+    add_stage_command(
+        commands, "reproduce", reproduce, "redo a run and compare it with the stored one"
+    )
+    add_stage_command(commands, "compare", stage, "compare stored theory and stored draws")
+    add_stage_command(commands, "diagnose", stage, "diagnose stored draws")
+    add_stage_command(commands, "figures", stage, "draw the figures from stored results")
+    add_stage_command(commands, "report", stage, "write everything on one page, report.html")
     pruning = add_stage_command(
-        commands, prune, "remove heads of a trained network, by score and otherwise"
+        commands, "prune", prune, "remove heads of a trained network, by score and otherwise"
     )
     pruning.add_argument(
         "--orders",
@@ -340,8 +364,10 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def add_recipe_command(commands, handler: Callable, summary: str, example: str, writes=True):
-    command = add_command(commands, handler, summary, example)
+def add_recipe_command(
+    commands, name: str, handler: Callable, summary: str, example: str, writes=True
+):
+    command = add_command(commands, name, handler, summary, example)
     command.add_argument("recipe", type=Path, metavar="RECIPE", help="a recipe, a TOML file")
     if writes:
         command.add_argument(
@@ -361,9 +387,42 @@ def add_recipe_command(commands, handler: Callable, summary: str, example: str, 
     return command
 
 
-def add_stage_command(commands, handler: Callable, summary: str):
-    example = f"{handler.__name__} runs/results/quickstart-1a2b3c4d"
-    command = add_command(commands, handler, summary, example)
+def add_sweep_arguments(command: argparse.ArgumentParser) -> None:
+    """What `sweep` takes besides a recipe, --out and --set."""
+    command.add_argument(
+        "--over",
+        metavar="KEY=V1,V2",
+        action="append",
+        default=[],
+        help="vary a setting: a dotted key and TOML values, or A:B for A, A+1, …, B−1; several "
+        "may follow and make a grid",
+    )
+    where = command.add_mutually_exclusive_group()
+    where.add_argument(
+        "--workers", type=int, metavar="N", help="run on N processes of this machine (Dask)"
+    )
+    where.add_argument(
+        "--scheduler", metavar="ADDRESS", help="run on a Dask cluster, as in tcp://host:8786"
+    )
+    where.add_argument(
+        "--slurm", action="store_true", help="write DIR/sweep.sbatch, a Slurm job array"
+    )
+    where.add_argument(
+        "--point", type=int, metavar="INDEX", help="run one point of the grid, the first being 0"
+    )
+    command.add_argument(
+        "--slurm-option",
+        dest="slurm_options",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="an option of sbatch, as in time=2:00:00; several may follow",
+    )
+
+
+def add_stage_command(commands, name: str, handler: Callable, summary: str):
+    example = f"{name} runs/results/quickstart-1a2b3c4d"
+    command = add_command(commands, name, handler, summary, example)
     command.add_argument("directory", type=Path, metavar="DIR", help="directory of an earlier run")
     return command
 
@@ -375,14 +434,14 @@ def positive_count(text: str) -> int:
     return int(text)
 
 
-def add_command(commands, handler: Callable, summary: str, example: str):
+def add_command(commands, name: str, handler: Callable, summary: str, example: str):
     command = commands.add_parser(
-        handler.__name__,
+        name,
         help=summary,
         description=f"{summary[0].upper()}{summary[1:]}.",
         epilog=f"Example: {PROGRAM} {example}",
     )
-    command.set_defaults(handler=handler)
+    command.set_defaults(handler=handler, command=name)
     # Without a default of its own this does not undo --debug in front of the command.
     command.add_argument(
         "--debug",

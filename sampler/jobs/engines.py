@@ -17,19 +17,31 @@ from pathlib import Path
 from typing import Any
 
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.sweep import PointOutcome, SweepPoint, attempt_point
+from sampler.jobs.run import Point
+from sampler.jobs.sweep import (
+    Engine,
+    PointOutcome,
+    attempt_point,
+    open_sweep,
+    run_in_process,
+    sweep_points,
+)
+from sampler.recipes.recipe import Recipe
+from sampler.registry import Registry
 from sampler.storage.run_directory import RECIPE_FILE, write_whole
 
 OUTPUT_ENDING = ".output.txt"
 CONNECT_SECONDS = 20
-Outcomes = Iterator[tuple[SweepPoint, PointOutcome]]
+Outcomes = Iterator[tuple[Point, PointOutcome]]
 
 
-def dask_engine(workers: int | None, scheduler: str | None) -> Callable[..., Outcomes]:
+def dask_engine(workers: int | None, scheduler: str | None) -> Engine:
     """The engine of so many local worker processes, or of the cluster behind a scheduler.
 
     Raises InputError, before anything is started, if Dask is not installed.
     """
+    if workers is not None and workers < 1:
+        raise InputError("--workers", workers, "must be at least 1")
     try:
         distributed = import_module("distributed")
     except ImportError:
@@ -37,11 +49,11 @@ def dask_engine(workers: int | None, scheduler: str | None) -> Callable[..., Out
         remedy = "needs Dask: pip install 'attention-posterior[dask]', or leave this option out"
         raise InputError(option, value, remedy) from None
 
-    def run_on_workers(points: Sequence[SweepPoint]) -> Outcomes:
+    def run_on_workers(command: str, points: Sequence[Point]) -> Outcomes:
         """Yield every point as it ends, in whatever order."""
         with connected(distributed, workers, scheduler) as client:
             # Not pure: the result is in the files, so no earlier one may stand in for it.
-            futures = {client.submit(work, point, pure=False): point for point in points}
+            futures = {client.submit(work, command, point, pure=False): point for point in points}
             for future in distributed.as_completed(futures):
                 yield futures[future], outcome_of(future)
 
@@ -71,7 +83,7 @@ def connected(distributed: Any, workers: int | None, scheduler: str | None) -> I
         yield client
 
 
-def work(point: SweepPoint) -> PointOutcome:
+def work(command: str, point: Point) -> PointOutcome:
     """What a worker does: the point, with everything it prints beside the point's directory."""
     output_path = point.directory.with_name(f"{point.directory.name}{OUTPUT_ENDING}")
     with (
@@ -80,7 +92,7 @@ def work(point: SweepPoint) -> PointOutcome:
         redirect_stderr(output),
     ):
         # The scheduler gives a point to another worker only when the first one is lost.
-        return attempt_point(point, alone=True)
+        return attempt_point(command, point, alone=True)
 
 
 def outcome_of(future: Any) -> PointOutcome:
@@ -90,6 +102,17 @@ def outcome_of(future: Any) -> PointOutcome:
     except Exception as problem:  # KilledWorker, a lost scheduler, an environment without sampler
         text = f"Dask gave it up ({type(problem).__name__}); the same command goes on from here"
         return PointOutcome(ExitCode.INTERNAL_ERROR, text)
+
+
+# Option of `sweep` → what makes an engine of its value. "": no option given.
+ENGINES: Registry[Callable[[Any], Engine]] = Registry(
+    "engine",
+    {
+        "": lambda _: run_in_process,
+        "workers": lambda count: dask_engine(count, None),
+        "scheduler": lambda address: dask_engine(None, address),
+    },
+)
 
 
 SCRIPT_FILE = "sweep.sbatch"
@@ -133,6 +156,21 @@ if [ "$code" -eq {requeue} ] && [ -z "$cancelled" ]; then
 fi
 exit "$code"
 """
+
+
+def write_slurm_array(recipe: Recipe, directory: Path, options: Sequence[str]) -> None:
+    """Store the recipe and the batch script of a sweep, and print what to do with them.
+
+    No engine: Slurm runs the points when this process is gone. Raises InputError.
+    """
+    for option in options:
+        parse_option(option)  # before anything is written
+    points = sweep_points(recipe, directory)
+    open_sweep(recipe, directory)
+    script = write_batch_script(directory, recipe.name, len(points), options)
+    gather = ["attention-posterior", *point_command(directory)[3:]]
+    print(f"submit:  {shlex.join(['sbatch', str(script)])}")
+    print(f"gather, when every task has ended:  {shlex.join(gather)}")
 
 
 def write_batch_script(directory: Path, name: str, count: int, options: Sequence[str]) -> Path:
@@ -191,10 +229,3 @@ def parse_option(option: str) -> tuple[str, str | None]:
         remedy = "leave it out: the script sets how a task is warned and queued again"
         raise InputError("--slurm-option", option, remedy)
     return key, value if equals else None
-
-
-def how_to_submit(script: Path, command: str) -> str:
-    """What to type next; `command` is the one that gathers the results."""
-    return (
-        f"submit:  sbatch {shlex.quote(str(script))}\ngather, when every task has ended:  {command}"
-    )

@@ -10,7 +10,7 @@ from sampler.analysis.draws_table import stored_draws
 from sampler.analysis.estimate import mean_of
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.run import work
+from sampler.jobs.run import Job, Point, work
 from sampler.recipes.recipe import Recipe
 from sampler.storage.lock import locked
 from sampler.storage.manifest import claim_directory, fingerprint
@@ -56,7 +56,7 @@ def reproduce_run(
     where = directory / REPRODUCTION_FOLDER
     claim_directory(where, recipe, command, fingerprint(recipe, task.checksum))
     with locked(where):
-        work(command, recipe, task, where, interruption)
+        work(command, Job(Point(recipe, where), task, interruption))
     found = agreements(directory, where)
     if not found:
         raise InputError("DIR", str(directory), "holds no results to compare with")

@@ -1,206 +1,314 @@
-"""Commands as sequences of stages, each done once, and their exit codes."""
+"""One run: begun or gone on with, its stages each done once, and its exit code.
 
-import logging
+Recipe, data and directory are checked before JAX is imported; the stages import it.
+"""
+
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sampler.errors import ExitCode
+from sampler.errors import ExitCode, InputError
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.keeper import ChainKeeper
-from sampler.jobs.selection import chosen_points
-from sampler.jobs.stages import compare_stage, diagnose_stage, sample_stage, solve_stage
-from sampler.jobs.sweep_tables import (
-    write_finite_size,
-    write_seed_averages,
-    write_sweep_dataset,
-    write_sweep_table,
-)
-from sampler.presentation.summary import comparison_text, diagnostics_text, theory_text
-from sampler.problem import AnyProblem, make_problem
+from sampler.mcmc.algorithm import ALGORITHMS
+from sampler.numerics import use_float64
 from sampler.recipes.recipe import Recipe, load_recipe
-from sampler.storage.lock import locked
+from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
+from sampler.recipes.validation import refuse_without_hessian, refuse_without_theory
+from sampler.storage.lock import locked, remove_lock_of_lost_host
 from sampler.storage.manifest import (
+    MANIFEST_FILE,
     claim_directory,
     fingerprint,
     finish_command,
     finished_code,
+    forget_stage,
     read_manifest,
     record_stage,
 )
-from sampler.storage.results import (
-    COMPARISON_FILE,
-    DRAWS_FILE,
-    THEORY_FILE,
-    has_results,
-    read_draws,
-    read_theory,
-)
 from sampler.storage.run_directory import (
     CHECKPOINT_FOLDER,
+    CHECKPOINT_SLOTS,
+    COMPARISON_FILE,
+    DRAWS_FILE,
     RECIPE_FILE,
+    THEORY_FILE,
     log_to,
-    point_directory,
     remove_unfinished,
+    write_whole,
 )
 from sampler.tasks.make import make_task
 from sampler.tasks.task import Task
+from theory.architecture import bartlett_coordinate_count
+
+if TYPE_CHECKING:
+    from sampler.jobs.keeper import ChainKeeper
+    from sampler.problem import AnyProblem
 
 FIGURES = (".png", ".svg")
 
 
-def written_text(paths: Sequence[Path]) -> str:
-    """Figures by name, their formats together, then every other file by its path."""
-    drawn: dict[Path, dict[str, None]] = {}
-    others = []
-    for path in paths:
-        if path.suffix in FIGURES:
-            drawn.setdefault(path.parent, {})[path.stem] = None
-        else:
-            others.append(f"{path.stem}: {path}")
-    lines = [f"figures in {folder}: {', '.join(names)}" for folder, names in drawn.items()]
-    return "\n".join(lines + others)
-
-
-LOG = logging.getLogger("attention_posterior")
-
-
 @dataclass(frozen=True)
 class Point:
-    """One run to be done: a recipe without a sweep, its data and its claimed directory."""
+    """One run to be done: a recipe without a sweep, and the directory of its results.
+
+    label: `key=value,…` of a point of a sweep.
+    sampling: whether it is sampled at all; a sweep may leave that to the points it selects.
+    """
 
     recipe: Recipe
-    task: Task
     directory: Path
-    interruption: Interruption
+    label: str = ""
     sampling: bool = True
-
-    @cached_property
-    def problem(self) -> AnyProblem:
-        """What theory and samplers work on; made when the first of them has something to do."""
-        return make_problem(self.recipe, self.task)
-
-    def sampled(self) -> bool:
-        """Whether this point is sampled, or left to theory by its width or by its sweep."""
-        widest = max(self.recipe.network.layer_widths(self.task.layers))
-        return self.sampling and self.recipe.sampler.samples_at(widest)
 
     @property
     def solved(self) -> bool:
         """Whether this point has a theory; a network that has none is only sampled."""
         return self.recipe.network.fits_theory
 
-    def keeper(self) -> ChainKeeper:
-        """Keeps the chains of this point on disk."""
-        folder = self.directory / CHECKPOINT_FOLDER
-        return ChainKeeper(folder, fingerprint(self.recipe, self.task.checksum), self.interruption)
+    @property
+    def sampled(self) -> bool:
+        """Whether this point is sampled, or left to theory by its width or by its sweep."""
+        widths = self.recipe.network.widths
+        widest = widths if isinstance(widths, int) else max(widths)
+        return self.sampling and self.recipe.sampler.samples_at(widest)
 
-    def done(self, stage: str, *files: str) -> bool:
-        """Whether a stage is recorded as finished and its files are there."""
-        finished = stage in read_manifest(self.directory).seconds
-        return finished and all((self.directory / file).is_file() for file in files)
-
-
-def work(
-    command: str, recipe: Recipe, task: Task, directory: Path, interruption: Interruption
-) -> ExitCode:
-    """Do "run", "solve" or "sample" in a claimed directory, or what is left of it.
-
-    A sweep is done point by point, each in a directory of its own. Raises RequeueError when the
-    interruption asks to stop, with everything saved.
-    """
-    with log_to(directory):
-        remove_unfinished(directory)
-        if not recipe.sweep:
-            code = work_on_point(command, Point(recipe, task, directory, interruption))
-            print(f"results: {directory}")
-            return code
-        selecting = recipe.sampler.points == "selected"
-        whole = Sweep(command, recipe, task, directory, interruption)
-        codes = whole.work(recipe.points(), sampling=not selecting)
-        if selecting and command == "run":
-            chosen = chosen_points(directory, recipe)
-            points = [(label, point) for label, point in recipe.points() if label in chosen]
-            codes += whole.work(points, sampling=True)
-        code = max(codes)
-        gather(command, recipe, directory, code)
-        finish_command(directory, command, code)
-        print(f"results: {directory}")
-        return code
+    def finished(self, command: str) -> ExitCode | None:
+        """Exit code of a command that came to its end here, its files still there; else None."""
+        solved = [THEORY_FILE] if self.solved else []
+        sampled = [DRAWS_FILE, COMPARISON_FILE] if self.sampled else []
+        files = {
+            "solve": [THEORY_FILE],
+            "sample": [DRAWS_FILE, COMPARISON_FILE],
+            "run": [*solved, *sampled],
+        }[command]
+        return finished_code(self.directory, command, files)
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """The points of a recipe's grid, done one after the other in this process."""
+class Job:
+    """A point with its data, in its claimed directory."""
 
-    command: str
-    recipe: Recipe
+    point: Point
     task: Task
-    directory: Path
     interruption: Interruption
 
-    def work(self, points: Sequence[tuple[str, Recipe]], sampling: bool) -> list[ExitCode]:
-        """Do what is left of these points, each in its own directory."""
-        codes = []
-        for label, recipe in points:
-            self.interruption.leave_if_asked(f"everything before {label}")
-            print(f"\n{self.recipe.name}, {label}", flush=True)
-            LOG.info("point %s", label)
-            task = self.task if _same_task(recipe, self.recipe) else make_task(recipe)
-            where = point_directory(self.directory, label)
-            claim_directory(where, recipe, self.command, fingerprint(recipe, task.checksum))
-            with locked(where):
-                remove_unfinished(where)
-                point = Point(recipe, task, where, self.interruption, sampling)
-                codes.append(work_on_point(self.command, point))
-        return codes
+    @property
+    def directory(self) -> Path:
+        """Where the results are stored."""
+        return self.point.directory
+
+    @cached_property
+    def problem(self) -> "AnyProblem":
+        """What theory and samplers work on; made when the first of them has something to do."""
+        from sampler.problem import make_problem
+
+        return make_problem(self.point.recipe, self.task)
+
+    def keeper(self) -> "ChainKeeper":
+        """Keeps the chains of this point on disk."""
+        from sampler.jobs.keeper import ChainKeeper
+
+        folder = self.directory / CHECKPOINT_FOLDER
+        common = fingerprint(self.point.recipe, self.task.checksum)
+        return ChainKeeper(folder, common, self.interruption)
+
+    def done(self, stage: str, file: str) -> bool:
+        """Whether a stage is recorded as finished and its file is there."""
+        return stage in read_manifest(self.directory).seconds and (self.directory / file).is_file()
+
+    @contextmanager
+    def recorded(self, stage: str) -> Iterator[None]:
+        """Record the stage done inside as finished, with its seconds."""
+        started = time.perf_counter()
+        yield
+        record_stage(self.directory, stage, time.perf_counter() - started)
 
 
-def work_on_point(command: str, point: Point) -> ExitCode:
-    """Do what is left of a command for one point; nothing if it came to its end before."""
-    code = finished_with(command, point)
-    if code is not None:
-        print(f"{point.directory}: `{command}` was finished before, with exit code {int(code)}")
+# --- beginning or going on, before JAX is imported
+
+
+@contextmanager
+def begun(command: str, recipe: Recipe, directory: Path, alone: bool = False) -> Iterator[Task]:
+    """Make the data, claim the directory, and hold its lock; float64 is on inside.
+
+    `alone` says that no other process can be at work there: a lock left behind on another host is
+    then that of a lost process. Raises InputError for what cannot be done.
+    """
+    if recipe.sweep and recipe.sampler.points == "selected" and command == "sample":
+        raise InputError("sampler.points", "selected", "use `run`: theory chooses what is sampled")
+    if command == "solve":
+        for _, point in recipe.points():
+            refuse_without_theory(point.network, "use `run` or `sample`")
+    task = make_task(recipe)
+    if command != "solve":
+        refuse_too_many_coordinates(recipe, task)
+    claim_directory(directory, recipe, command, fingerprint(recipe, task.checksum))
+    if alone:
+        remove_lock_of_lost_host(directory)
+    with locked(directory):
+        use_float64()
+        yield task
+
+
+def start_run(
+    command: str, point: Point, interruption: Interruption, alone: bool = False
+) -> ExitCode:
+    """Claim the directory of a run and do "run", "solve" or "sample", or what is left of it."""
+    with begun(command, point.recipe, point.directory, alone) as task:
+        return work(command, Job(point, task, interruption))
+
+
+def refuse_too_many_coordinates(recipe: Recipe, task: Task) -> None:
+    """Raise InputError where importance draws or the evidence would need too large a Hessian."""
+    for _, point in recipe.points():
+        settings = point.sampler
+        if not point.network.fits_theory or point.network.heads != recipe.network.heads:
+            continue
+        widths = point.network.layer_widths(task.layers)
+        count = bartlett_coordinate_count(task.heads, widths, task.outputs)
+        if ALGORITHMS[settings.algorithm].needs_hessian:
+            refuse_without_hessian("sampler.algorithm", settings.algorithm, count)
+        if settings.evidence:
+            refuse_without_hessian("sampler.evidence", settings.evidence, count)
+
+
+def recipe_in(directory: Path) -> tuple[str, Recipe | TrainingRecipe]:
+    """Command and recipe that a directory was begun with. Raises InputError if there are none."""
+    if not directory.is_dir():
+        raise InputError(
+            "DIR", str(directory), "is no directory; name the directory of an earlier run"
+        )
+    manifest = read_manifest(directory)
+    if manifest.command is None:
+        raise InputError(
+            "DIR",
+            str(directory),
+            f"holds no {MANIFEST_FILE} that says which command began it; use `run` with its recipe",
+        )
+    if not (directory / RECIPE_FILE).is_file():  # killed between the two
+        write_whole(directory / RECIPE_FILE, manifest.recipe or "")
+    return manifest.command, load_any_recipe(directory / RECIPE_FILE)
+
+
+def begun_in(directory: Path) -> tuple[str, Recipe, Task]:
+    """Command, recipe and data of the run in a directory.
+
+    Raises InputError if there is none, or if settings, data or versions are not those it was begun
+    with: the differing keys are named.
+    """
+    command, recipe = recipe_in(directory)
+    if isinstance(recipe, TrainingRecipe):
+        raise InputError("DIR", str(directory), "holds a training; only `resume` goes on with it")
+    task = make_task(recipe)
+    claim_directory(directory, recipe, command, fingerprint(recipe, task.checksum))
+    return command, recipe, task
+
+
+def extended(directory: Path, recipe: Recipe, more: int) -> Recipe:
+    """The recipe with `more` draws per chain, stored; its sampling is to be gone on with.
+
+    Raises InputError where draws cannot be appended.
+    """
+    remedy = None
+    slots = [directory / CHECKPOINT_FOLDER / name for name in CHECKPOINT_SLOTS]
+    if recipe.sweep:
+        remedy = "this is a sweep; name the directory of one of its points"
+    elif "sample" not in read_manifest(directory).seconds:
+        remedy = "its sampling is not finished; first use `resume` without --more"
+    elif not any(slot.is_file() for slot in slots):
+        remedy = "it has no checkpoint of chains to go on from; run the recipe with more draws"
+    if remedy:
+        raise InputError("DIR", str(directory), remedy)
+    sampler = recipe.sampler.model_copy(update={"draws": recipe.sampler.draws_per_chain + more})
+    longer = recipe.model_copy(update={"sampler": sampler})
+    forget_stage(directory, "sample")
+    write_whole(directory / RECIPE_FILE, longer.to_toml())
+    return longer
+
+
+# --- the stages of a command
+
+
+def work(command: str, job: Job) -> ExitCode:
+    """Do what is left of a command in a claimed and locked directory, with a log of its own.
+
+    Raises RequeueError when the interruption asks to stop, with everything saved.
+    """
+    with log_to(job.directory):
+        code = work_on_point(command, job)
+        print(f"results: {job.directory}")
         return code
-    code = COMMANDS[command](point)
-    finish_command(point.directory, command, code)
+
+
+def work_on_point(command: str, job: Job) -> ExitCode:
+    """Do what is left of a command for one point; nothing if it came to its end before."""
+    remove_unfinished(job.directory)
+    code = job.point.finished(command)
+    if code is not None:
+        print(f"{job.directory}: `{command}` was finished before, with exit code {int(code)}")
+        return code
+    code = COMMANDS[command](job)
+    finish_command(job.directory, command, code)
     return code
 
 
-def finished_with(command: str, point: Point) -> ExitCode | None:
-    """Exit code of a command that came to its end here, its files still there; else None."""
-    files = {
-        "solve": [THEORY_FILE],
-        "sample": [DRAWS_FILE, COMPARISON_FILE],
-        "run": [
-            *([THEORY_FILE] if point.solved else []),
-            *([DRAWS_FILE, COMPARISON_FILE] if point.sampled() else []),
-        ],
-    }[command]
-    return finished_code(point.directory, command, files)
+def _run(job: Job) -> ExitCode:
+    from sampler.presentation.summary import comparison_text
+
+    if not (job.point.solved or job.point.sampled):
+        print("this network has no theory, and is not sampled at this width: nothing to do")
+        return ExitCode.OK
+    code = _solve(job) if job.point.solved else ExitCode.OK
+    if job.point.sampled:
+        code = max(code, _sample(job))
+        print(comparison_text(job.directory), flush=True)
+    job.interruption.leave_if_asked("everything before the report")
+    report(job.directory, code)
+    return code
 
 
-def gather(command: str, recipe: Recipe, directory: Path, code: ExitCode) -> None:
-    """The tables, figures and page of a sweep from the directories of its points.
+def _solve(job: Job) -> ExitCode:
+    from sampler.jobs.stages import solve_stage
+    from sampler.presentation.summary import theory_text
+    from sampler.storage.results import read_theory
 
-    `code` is the exit code of the worst of them.
-    """
-    write_sweep_table(directory, recipe)
-    write_finite_size(directory, recipe)
-    write_sweep_dataset(directory, recipe)
-    write_seed_averages(directory, recipe)
-    told = any(has_results(point_directory(directory, label)) for label, _ in recipe.points())
-    if command == "run" and told:
-        report(directory, code)
-    elif command != "sample":
-        figures(directory)
+    if job.done("solve", THEORY_FILE):
+        table = read_theory(job.directory)
+    else:
+        with job.recorded("solve"):
+            table = solve_stage(job.problem, job.point.recipe, job.directory)
+    print(theory_text(table), flush=True)
+    return ExitCode.OK if table.attrs["converged"] else ExitCode.NOT_CONVERGED
+
+
+def _sample(job: Job) -> ExitCode:
+    from sampler.jobs.stages import compare_stage, sample_stage
+    from sampler.presentation.summary import diagnostics_text
+
+    if not job.done("sample", DRAWS_FILE):
+        job.interruption.leave_if_asked("everything before the sampling")
+        with job.recorded("sample"):
+            sample_stage(job.problem, job.point.recipe, job.directory, job.keeper())
+    diagnostics = compare_stage(job.directory)["diagnostics"]
+    print(diagnostics_text(diagnostics), flush=True)
+    return _verdict(diagnostics["verdict"])
+
+
+COMMANDS: dict[str, Callable[[Job], ExitCode]] = {"run": _run, "solve": _solve, "sample": _sample}
+
+
+# --- one stage from stored results
 
 
 def compare(directory: Path) -> ExitCode:
     """Compare the stored theory of a directory with its stored draws."""
+    from sampler.jobs.stages import compare_stage
+    from sampler.presentation.summary import comparison_text
+
     comparison = compare_stage(directory)
     print(comparison_text(directory))
     return _verdict(comparison["diagnostics"]["verdict"])
@@ -208,6 +316,10 @@ def compare(directory: Path) -> ExitCode:
 
 def diagnose(directory: Path) -> ExitCode:
     """Judge the stored draws of a directory."""
+    from sampler.jobs.stages import diagnose_stage
+    from sampler.presentation.summary import diagnostics_text
+    from sampler.storage.results import read_draws
+
     diagnostics = diagnose_stage(read_draws(directory))
     print(diagnostics_text(diagnostics.as_dict()))
     return _verdict(diagnostics.verdict)
@@ -234,61 +346,17 @@ def report(directory: Path, ended: ExitCode | None = None) -> ExitCode:
     return ExitCode.OK
 
 
-def _run(point: Point) -> ExitCode:
-    if not (point.solved or point.sampled()):
-        print("this network has no theory, and is not sampled at this width: nothing to do")
-        return ExitCode.OK
-    code = _solve(point) if point.solved else ExitCode.OK
-    if point.sampled():
-        code = max(code, _sample(point))
-        print(comparison_text(point.directory), flush=True)
-    point.interruption.leave_if_asked("everything before the report")
-    report(point.directory, code)
-    return code
-
-
-def _solve(point: Point) -> ExitCode:
-    if point.done("solve", THEORY_FILE):
-        table = read_theory(point.directory)
-    else:
-        with _timed(point, "solve"):
-            table = solve_stage(point.problem, point.recipe, point.directory)
-    print(theory_text(table), flush=True)
-    return ExitCode.OK if table.attrs["converged"] else ExitCode.NOT_CONVERGED
-
-
-def _sample(point: Point) -> ExitCode:
-    if not point.done("sample", DRAWS_FILE):
-        point.interruption.leave_if_asked("everything before the sampling")
-        with _timed(point, "sample"):
-            sample_stage(point.problem, point.recipe, point.directory, point.keeper())
-    diagnostics = compare_stage(point.directory)["diagnostics"]
-    print(diagnostics_text(diagnostics), flush=True)
-    return _verdict(diagnostics["verdict"])
-
-
-COMMANDS: dict[str, Callable[[Point], ExitCode]] = {
-    "run": _run,
-    "solve": _solve,
-    "sample": _sample,
-}
-
-
-@contextmanager
-def _timed(point: Point, stage: str) -> Iterator[None]:
-    started = time.perf_counter()
-    yield
-    record_stage(point.directory, stage, time.perf_counter() - started)
-
-
-def _same_task(one: Recipe, other: Recipe) -> bool:
-    """Whether two recipes ask for the same data, attention and heads."""
-
-    def asked(recipe: Recipe) -> tuple:
-        network = recipe.network
-        return recipe.task, recipe.attention, network.heads, network.hypernetwork
-
-    return asked(one) == asked(other)
+def written_text(paths: Sequence[Path]) -> str:
+    """Figures by name, their formats together, then every other file by its path."""
+    drawn: dict[Path, dict[str, None]] = {}
+    others = []
+    for path in paths:
+        if path.suffix in FIGURES:
+            drawn.setdefault(path.parent, {})[path.stem] = None
+        else:
+            others.append(f"{path.stem}: {path}")
+    lines = [f"figures in {folder}: {', '.join(names)}" for folder, names in drawn.items()]
+    return "\n".join(lines + others)
 
 
 def _verdict(verdict: str) -> ExitCode:

@@ -1,34 +1,36 @@
-"""A sweep: its points, done on an engine, and what is printed of them."""
+"""A sweep: the points of a grid, done on an engine, then its tables, figures and page.
+
+`run` of a recipe with a grid and the command `sweep` are the same driver, `drive`, with different
+engines. An engine takes a command and points and yields each of them with its outcome, in whatever
+order.
+"""
 
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sampler.errors import ABSENT, ExitCode, InputError, one_line
 from sampler.jobs.interruption import Interruption, listening
+from sampler.jobs.run import Job, Point, begun, figures, report, start_run, work_on_point
 from sampler.numerics import silence_compiled_cache, use_one_blas_thread
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.lock import locked
 from sampler.storage.manifest import claim_directory, fingerprint, finish_command
-from sampler.storage.run_directory import LOG, LOG_FILE, RECIPE_FILE, log_to, point_directory
+from sampler.storage.run_directory import (
+    LOG,
+    LOG_FILE,
+    RECIPE_FILE,
+    log_to,
+    point_directory,
+    remove_unfinished,
+)
 from sampler.tasks.make import make_task
-
-# Modules that read data or compute are imported where they are needed: in another process
-# `run_point` is what sets the BLAS threads, and it does so before they are there.
+from sampler.tasks.task import Task
 
 COMMAND = "run"
-
-
-@dataclass(frozen=True)
-class SweepPoint:
-    """One recipe of a grid: its label `key=value,…` and the directory of its results."""
-
-    label: str
-    recipe: Recipe
-    directory: Path
 
 
 @dataclass(frozen=True)
@@ -39,26 +41,245 @@ class PointOutcome:
     problem: str = ""
 
 
-def run_point(recipe: Recipe, directory: Path, alone: bool = False) -> ExitCode:
-    """Bring a point to its end, from wherever its directory says it stands.
+Engine = Callable[[str, Sequence[Point]], Iterator[tuple[Point, PointOutcome]]]
+# Exit codes of points that were not run to their end.
+NOT_RUN = (ExitCode.INTERNAL_ERROR, ExitCode.BAD_INPUT, ExitCode.INTERRUPTED)
 
-    A finished one is left as it is. `alone` says that whoever calls gives a point to one process
-    at a time: a lock left behind on another host is then that of a lost process. Raises
-    RequeueError after a signal, which is heard in the main thread only.
+
+def sweep_points(recipe: Recipe, directory: Path) -> list[Point]:
+    """The points of a recipe's grid, each with a directory of its own.
+
+    Raises InputError if the recipe has no grid, or if two points would share a directory.
     """
-    use_one_blas_thread()
-    silence_compiled_cache()
-    from sampler.jobs.start import start_run
+    if not recipe.sweep:
+        raise InputError("--over", ABSENT, "name what to vary, as in --over network.widths=10,100")
+    points = [
+        Point(point, point_directory(directory, label), label) for label, point in recipe.points()
+    ]
+    shared, times = Counter(point.directory.name for point in points).most_common(1)[0]
+    if times > 1:
+        raise InputError("sweep", shared, "two points have this directory; give each value once")
+    return points
 
-    main = threading.current_thread() is threading.main_thread()
-    with listening() if main else nullcontext(Interruption()) as interruption:
-        return start_run(COMMAND, recipe, directory, interruption, alone)
+
+# --- the driver
 
 
-def attempt_point(point: SweepPoint, alone: bool = False) -> PointOutcome:
+def drive(command: str, recipe: Recipe, directory: Path, engine: Engine) -> dict[str, PointOutcome]:
+    """Bring every point to its end on an engine: the outcomes by label, the gravest of each point.
+
+    The directory is claimed and locked. A point that the engine did not come to is "not begun".
+    """
+    points = sweep_points(recipe, directory)
+    outcomes: dict[str, PointOutcome] = {}
+    for of_round in rounds(command, recipe, directory, points):
+        for point, outcome in engine(command, of_round) if of_round else ():
+            outcomes[point.label] = gravest([outcome, outcomes.get(point.label, outcome)])
+        if any(outcome.code == ExitCode.REQUEUE for outcome in outcomes.values()):
+            break
+    for point in points:
+        outcomes.setdefault(point.label, PointOutcome(ExitCode.REQUEUE, "not begun"))
+    return outcomes
+
+
+def rounds(
+    command: str, recipe: Recipe, directory: Path, points: Sequence[Point]
+) -> Iterator[list[Point]]:
+    """All points; where only selected ones are sampled, all without sampling, then those chosen."""
+    selecting = recipe.sampler.points == "selected"
+    yield [replace(point, sampling=not selecting) for point in points]
+    if selecting and command == "run":
+        from sampler.jobs.selection import chosen_points
+
+        chosen = chosen_points(directory, recipe)
+        yield [point for point in points if point.label in chosen]
+
+
+def gravity(code: ExitCode) -> tuple[bool, ExitCode]:
+    """What exit codes are ordered by: points not run to their end count before any verdict."""
+    return code in NOT_RUN, code
+
+
+def gravest(outcomes: Iterable[PointOutcome]) -> PointOutcome:
+    """The outcome with the gravest exit code, the first of several."""
+    return max(outcomes, key=lambda outcome: gravity(outcome.code))
+
+
+def worst_code(codes: Iterable[ExitCode]) -> ExitCode:
+    """The gravest exit code."""
+    return max(codes, key=gravity)
+
+
+def gather(command: str, recipe: Recipe, directory: Path, code: ExitCode) -> None:
+    """The tables, figures and page of a sweep from the directories of its points.
+
+    `code` is the exit code of the worst of them.
+    """
+    from sampler.jobs.sweep_tables import write_sweep_tables
+    from sampler.storage.results import has_results
+
+    write_sweep_tables(directory, recipe)
+    stored = any(has_results(point_directory(directory, label)) for label, _ in recipe.points())
+    if command == "run" and stored:
+        report(directory, code)
+    elif command != "sample":
+        figures(directory)
+
+
+# --- `run`, `solve`, `sample` and `resume` of a recipe with a grid: the first error ends them
+
+
+def start_sweep(
+    command: str, recipe: Recipe, directory: Path, interruption: Interruption
+) -> ExitCode:
+    """Claim the directory of a grid and do what is left of "run", "solve" or "sample"."""
+    sweep_points(recipe, directory)  # before anything is written
+    with begun(command, recipe, directory) as task:
+        return work_on_sweep(command, recipe, task, directory, interruption)
+
+
+def work_on_sweep(
+    command: str, recipe: Recipe, task: Task, directory: Path, interruption: Interruption
+) -> ExitCode:
+    """Do what is left of a command for every point, in a claimed and locked directory.
+
+    Raises RequeueError when the interruption asks to stop, with everything saved.
+    """
+    with log_to(directory):
+        remove_unfinished(directory)
+        outcomes = drive(command, recipe, directory, one_by_one(recipe, task, interruption))
+        code = worst_code(outcome.code for outcome in outcomes.values())
+        gather(command, recipe, directory, code)
+        finish_command(directory, command, code)
+        print(f"results: {directory}")
+        return code
+
+
+def one_by_one(recipe: Recipe, task: Task, interruption: Interruption) -> Engine:
+    """Points in this process, which share the data of the recipe; an error is raised at once."""
+
+    def run_points(command: str, points: Sequence[Point]) -> Iterator[tuple[Point, PointOutcome]]:
+        for point in points:
+            interruption.leave_if_asked(f"everything before {point.label}")
+            print(f"\n{recipe.name}, {point.label}", flush=True)
+            LOG.info("point %s", point.label)
+            data = task if same_task(point.recipe, recipe) else make_task(point.recipe)
+            common = fingerprint(point.recipe, data.checksum)
+            claim_directory(point.directory, point.recipe, command, common)
+            with locked(point.directory):
+                code = work_on_point(command, Job(point, data, interruption))
+            yield point, PointOutcome(code)
+
+    return run_points
+
+
+def same_task(one: Recipe, other: Recipe) -> bool:
+    """Whether two recipes ask for the same data, attention and heads."""
+
+    def asked(recipe: Recipe) -> tuple:
+        network = recipe.network
+        return recipe.task, recipe.attention, network.heads, network.hypernetwork
+
+    return asked(one) == asked(other)
+
+
+# --- the command `sweep`: an error of one point does not stop the others
+
+
+def run_sweep(recipe: Recipe, directory: Path, engine: Engine) -> ExitCode:
+    """Bring every point to its end and write the tables; the exit code is that of the worst point.
+
+    Points that an earlier call finished are not run again.
+    """
+    from sampler.storage.sweeps import read_rows
+
+    sweep_points(recipe, directory)  # before anything is written
+    open_sweep(recipe, directory)
+    with locked(directory):
+        outcomes = drive(COMMAND, recipe, directory, for_unfinished(engine, recipe, directory))
+        worst = worst_code(outcome.code for outcome in outcomes.values())
+        if worst != ExitCode.REQUEUE:  # else there is little time left
+            with log_to(directory):
+                gather(COMMAND, recipe, directory, worst)
+                print(f"\n{sweep_text(read_rows(directory), outcomes)}\n")
+            if worst not in NOT_RUN:
+                finish_command(directory, COMMAND, worst)
+    print(failures_text(outcomes) or "every point is fine")
+    print(f"results: {directory}")
+    return worst
+
+
+def open_sweep(recipe: Recipe, directory: Path) -> None:
+    """Claim the directory of a sweep for this recipe, after a look at its data.
+
+    To every other command it then is the directory of a `run` of the same grid.
+    """
+    claim_directory(directory, recipe, COMMAND, fingerprint(recipe, make_task(recipe).checksum))
+
+
+def for_unfinished(engine: Engine, recipe: Recipe, directory: Path) -> Engine:
+    """The engine for the points that no earlier call finished; prints how each of them ended."""
+
+    def run_points(command: str, points: Sequence[Point]) -> Iterator[tuple[Point, PointOutcome]]:
+        codes = {point.label: finished_earlier(command, point) for point in points}
+        finished = [point for point in points if codes[point.label] is not None]
+        left = [point for point in points if codes[point.label] is None]
+        print(f"{recipe.name}: {len(points)} points, {len(finished)} finished earlier", flush=True)
+        for point in finished:
+            yield point, PointOutcome(codes[point.label])
+        outcomes = engine(command, left) if left else ()
+        for count, (point, outcome) in enumerate(outcomes, start=len(finished) + 1):
+            line = f"{count}/{len(points)} {point.label}: {ending(outcome)}"
+            print(line, flush=True)
+            with log_to(directory):
+                LOG.info(line)
+            yield point, outcome
+
+    return run_points
+
+
+def finished_earlier(command: str, point: Point) -> ExitCode | None:
+    """The exit code of a point that came to its end earlier, None for any other.
+
+    What was begun with other settings is None: it is refused when it is run, with the reason.
+    """
+    stored = point.directory / RECIPE_FILE
+    code = point.finished(command) if stored.is_file() else None
+    return None if code is None or load_recipe(stored) != point.recipe else code
+
+
+def run_one(recipe: Recipe, directory: Path, index: int, alone: bool) -> ExitCode:
+    """Run one point of the grid, as a task of a job array does.
+
+    The many tasks of an array begin at once: they leave the directory of the sweep as it is where
+    it is that of this recipe already. Raises InputError for an index that no point has.
+    """
+    points = sweep_points(recipe, directory)
+    if not 0 <= index < len(points):
+        raise InputError("--point", index, f"use 0 to {len(points) - 1}")
+    stored = directory / RECIPE_FILE
+    if not (stored.is_file() and load_recipe(stored) == recipe):
+        open_sweep(recipe, directory)
+    return run_point(COMMAND, points[index], alone)
+
+
+def run_in_process(command: str, points: Sequence[Point]) -> Iterator[tuple[Point, PointOutcome]]:
+    """Run one point after the other; after a request to stop, no further one is begun."""
+    with listening() as between:  # within a point, the point listens
+        for point in points:
+            print(f"\n{point.recipe.name}, {point.label}", flush=True)
+            outcome = attempt_point(command, point)
+            if between.interrupted:
+                raise KeyboardInterrupt
+            yield point, outcome
+            if outcome.code == ExitCode.REQUEUE or between.received:
+                return
+
+
+def attempt_point(command: str, point: Point, alone: bool = False) -> PointOutcome:
     """Run a point; an error becomes an outcome, so that it does not stop the other points."""
     try:
-        return PointOutcome(run_point(point.recipe, point.directory, alone))
+        return PointOutcome(run_point(command, point, alone))
     except Exception as problem:
         code = getattr(problem, "exit_code", ExitCode.INTERNAL_ERROR)
         if code != ExitCode.INTERNAL_ERROR:
@@ -71,19 +292,21 @@ def attempt_point(point: SweepPoint, alone: bool = False) -> PointOutcome:
         return PointOutcome(code, text)
 
 
-def finished_earlier(point: SweepPoint) -> ExitCode | None:
-    """The exit code of a point that came to its end earlier, None for any other."""
-    from sampler.storage.manifest import finished_code, read_manifest
-    from sampler.storage.results import DRAWS_FILE, THEORY_FILE
+def run_point(command: str, point: Point, alone: bool = False) -> ExitCode:
+    """Bring a point to its end, from wherever its directory says it stands.
 
-    sampled = "sample" in read_manifest(point.directory).seconds
-    solved = point.recipe.network.fits_theory
-    files = [RECIPE_FILE, *([THEORY_FILE] if solved else []), *([DRAWS_FILE] if sampled else [])]
-    code = finished_code(point.directory, COMMAND, files)
-    if code is None:
-        return None
-    # What was begun with other settings is refused when it is run, with the reason.
-    return code if load_recipe(point.directory / RECIPE_FILE) == point.recipe else None
+    A finished one is left as it is. `alone` says that whoever calls gives a point to one process
+    at a time: a lock left behind on another host is then that of a lost process. Raises
+    RequeueError after a signal, which is heard in the main thread only.
+    """
+    use_one_blas_thread()
+    silence_compiled_cache()
+    main = threading.current_thread() is threading.main_thread()
+    with listening() if main else nullcontext(Interruption()) as interruption:
+        return start_run(command, point, interruption, alone)
+
+
+# --- what is printed
 
 
 ENDINGS = {
@@ -126,115 +349,10 @@ def failures_text(outcomes: Mapping[str, PointOutcome]) -> str:
 
 
 def ending(outcome: PointOutcome) -> str:
+    """How a point ended, in a few words."""
     return ENDINGS.get(outcome.code, f"failed (exit code {int(outcome.code)})")
 
 
 def decimals(cell: str) -> str:
+    """A cell of the table with four decimals."""
     return f"{float(cell):.4f}" if cell else "–"
-
-
-def run_in_process(points: Sequence[SweepPoint]) -> Iterator[tuple[SweepPoint, PointOutcome]]:
-    """Run every point and say how it ended; after a request to stop, no further one is begun."""
-    with listening() as between:  # within a point, the point listens
-        for point in points:
-            print(f"\n{point.recipe.name}, {point.label}", flush=True)
-            outcome = attempt_point(point)
-            if between.interrupted:
-                raise KeyboardInterrupt
-            yield point, outcome
-            if outcome.code == ExitCode.REQUEUE or between.received:
-                return
-
-
-# Exit codes of points that were not run to their end.
-NOT_RUN = (ExitCode.INTERNAL_ERROR, ExitCode.BAD_INPUT, ExitCode.INTERRUPTED)
-Engine = Callable[[Sequence[SweepPoint]], Iterator[tuple[SweepPoint, PointOutcome]]]
-
-
-def sweep_points(recipe: Recipe, directory: Path) -> list[SweepPoint]:
-    """The points of a recipe's grid, where `run` puts them.
-
-    Raises InputError if the recipe has no grid, or if two points would share a directory.
-    """
-    if not recipe.sweep:
-        raise InputError("--over", ABSENT, "name what to vary, as in --over network.widths=10,100")
-    points = [
-        SweepPoint(label, point, point_directory(directory, label))
-        for label, point in recipe.points()
-    ]
-    shared, times = Counter(point.directory.name for point in points).most_common(1)[0]
-    if times > 1:
-        raise InputError("sweep", shared, "two points have this directory; give each value once")
-    return points
-
-
-def open_sweep(recipe: Recipe, directory: Path) -> None:
-    """Claim the directory of a sweep for this recipe, after a look at its data.
-
-    To everything else it then is the directory of a `run` of the same grid.
-    """
-    claim_directory(directory, recipe, COMMAND, fingerprint(recipe, make_task(recipe).checksum))
-
-
-def is_opened(recipe: Recipe, directory: Path) -> bool:
-    """Whether the directory is that of this sweep already.
-
-    The many tasks of a job array begin at once: they read the directory and leave it as it is.
-    """
-    stored = directory / RECIPE_FILE
-    return stored.is_file() and load_recipe(stored) == recipe
-
-
-def run_sweep(recipe: Recipe, directory: Path, engine: Engine) -> ExitCode:
-    """Bring every point to its end and write the tables; the exit code is that of the worst point.
-
-    Points that an earlier call finished are not run again.
-    """
-    points = sweep_points(recipe, directory)
-    open_sweep(recipe, directory)
-    with locked(directory):
-        outcomes = finished_points(points)
-        left = [point for point in points if point.label not in outcomes]
-        print(f"{recipe.name}: {len(points)} points, {len(outcomes)} finished earlier", flush=True)
-        for point, outcome in engine(left) if left else ():
-            outcomes[point.label] = outcome
-            report(directory, f"{len(outcomes)}/{len(points)} {point.label}: {ending(outcome)}")
-        for point in points:
-            outcomes.setdefault(point.label, PointOutcome(ExitCode.REQUEUE, "not begun"))
-        worst = worst_code(outcome.code for outcome in outcomes.values())
-        if worst != ExitCode.REQUEUE:  # else there is little time left
-            with log_to(directory):
-                gather(recipe, directory, outcomes)
-            if worst not in NOT_RUN:
-                finish_command(directory, COMMAND, worst)
-    print(failures_text(outcomes) or "every point is fine")
-    print(f"results: {directory}")
-    return worst
-
-
-def report(directory: Path, line: str) -> None:
-    print(line, flush=True)
-    with log_to(directory):
-        LOG.info(line)
-
-
-def finished_points(points: Sequence[SweepPoint]) -> dict[str, PointOutcome]:
-    """Label → outcome of the points whose directories hold everything."""
-    codes = {point.label: finished_earlier(point) for point in points}
-    return {label: PointOutcome(code) for label, code in codes.items() if code is not None}
-
-
-def gather(recipe: Recipe, directory: Path, outcomes: dict[str, PointOutcome]) -> None:
-    """Write and print the tables and draw the figures, from whatever points there are."""
-    from sampler.jobs.run import gather as write_tables
-    from sampler.jobs.sweep_tables import read_rows
-
-    worst = worst_code(outcome.code for outcome in outcomes.values())
-    write_tables(COMMAND, recipe, directory, worst)
-    rows = read_rows(directory)
-    print("\n" + sweep_text(rows, {row["point"]: outcomes[row["point"]] for row in rows}) + "\n")
-
-
-def worst_code(codes: Iterable[ExitCode]) -> ExitCode:
-    """The gravest exit code: points that were not run to their end count before any verdict."""
-    return max(codes, key=lambda code: (code in NOT_RUN, code))

@@ -42,6 +42,14 @@ COLUMNS = (
 )  # fmt: skip
 
 
+def write_sweep_tables(directory: Path, recipe: Recipe) -> None:
+    """Write everything that a sweep stores beside its points, from whatever points there are."""
+    write_sweep_table(directory, recipe)
+    write_finite_size(directory, recipe)
+    write_sweep_dataset(directory, recipe)
+    write_seed_averages(directory, recipe)
+
+
 def write_sweep_table(directory: Path, recipe: Recipe) -> None:
     """Write `sweep.csv`, numbers that do not exist left empty, and choose a point."""
     rows = [

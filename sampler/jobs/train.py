@@ -1,19 +1,28 @@
-"""The command `train`: a network by gradient descent, resumable, ending in a model file."""
+"""The command `train`: a network by gradient descent, resumable, ending in a model file.
+
+Recipe, images and directory are checked before JAX is imported.
+"""
 
 import csv
 import io
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import jax
+from typing import TYPE_CHECKING
 
 from sampler.errors import ExitCode, InputError
-from sampler.images.sources import CharacterSplits
+from sampler.images.sources import CharacterSplits, images_checksum, read_drawings, split_characters
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.progress import TrainingProgress
+from sampler.numerics import use_float64
 from sampler.recipes.training_recipe import TRAIN, TrainingRecipe
-from sampler.storage.manifest import finish_command, finished_code, record_stage
+from sampler.storage.lock import locked
+from sampler.storage.manifest import (
+    claim_directory,
+    fingerprint,
+    finish_command,
+    finished_code,
+    record_stage,
+)
 from sampler.storage.run_directory import (
     CHECKPOINT_FOLDER,
     log_to,
@@ -21,17 +30,28 @@ from sampler.storage.run_directory import (
     write_atomically,
     write_json,
 )
-from sampler.transformer.evaluation import draw_embedding, summary_text, training_summary
 from sampler.transformer.model_file import MODEL_FILE, TrainedModel, write_model
-from sampler.transformer.training import (
-    TrainingState,
-    initial_state,
-    load_training,
-    save_training,
-    train,
-)
+
+if TYPE_CHECKING:
+    from sampler.transformer.training import TrainingState
 
 CURVE_FILE, SUMMARY_FILE = "learning_curve.csv", "training_summary.json"
+
+
+def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interruption) -> ExitCode:
+    """Read the images, claim the directory, and train what is left of the training."""
+    splits = read_splits(recipe)
+    images = images_checksum(splits)
+    common = fingerprint(recipe, images)
+    claim_directory(directory, recipe, TRAIN, common)
+    with locked(directory):
+        use_float64()
+        return TrainingJob(recipe, splits, images, directory, common, interruption).work()
+
+
+def read_splits(recipe: TrainingRecipe) -> CharacterSplits:
+    """The drawings of a training recipe. Raises InputError where they cannot be used."""
+    return split_characters(read_drawings(recipe.task), recipe.task)
 
 
 @dataclass
@@ -53,6 +73,8 @@ class TrainingJob:
         A training that came to its end is left alone. Raises RequeueError when a signal asks to
         stop, with everything saved.
         """
+        import jax
+
         with log_to(self.directory):
             remove_unfinished(self.directory)
             if self.finished():
@@ -67,11 +89,15 @@ class TrainingJob:
             return ExitCode.OK
 
     def finished(self) -> bool:
+        """Whether the training came to its end here."""
         files = (MODEL_FILE, CURVE_FILE, SUMMARY_FILE)
         return finished_code(self.directory, TRAIN, files) is not None
 
-    def train(self) -> TrainingState:
+    def train(self) -> "TrainingState":
         """From the newest checkpoint, or from the beginning, to the last step."""
+        from sampler.jobs.progress import TrainingProgress
+        from sampler.transformer.training import initial_state, load_training, train
+
         state = initial_state(self.recipe)
         saved = load_training(self.directory / CHECKPOINT_FOLDER, state, self.fingerprint)
         if saved is not None:
@@ -81,7 +107,7 @@ class TrainingJob:
         with TrainingProgress(steps) as progress:
             last_saved = latest = time.monotonic()
 
-            def on_chunk(state: TrainingState) -> None:
+            def on_chunk(state: "TrainingState") -> None:
                 nonlocal last_saved, latest
                 now = time.monotonic()
                 self._seconds += now - latest
@@ -96,7 +122,10 @@ class TrainingJob:
 
             return train(self.recipe, self.splits, state, on_chunk)
 
-    def save(self, state: TrainingState) -> None:
+    def save(self, state: "TrainingState") -> None:
+        """Store a checkpoint."""
+        from sampler.transformer.training import save_training
+
         save_training(
             self.directory / CHECKPOINT_FOLDER,
             state,
@@ -107,8 +136,10 @@ class TrainingJob:
         )
         self._sequence += 1
 
-    def store(self, state: TrainingState) -> None:
+    def store(self, state: "TrainingState") -> None:
         """Write the learning curve, the model and its summary."""
+        from sampler.transformer.evaluation import draw_embedding, summary_text, training_summary
+
         text = curve_text(state)
         write_atomically(self.directory / CURVE_FILE, lambda path: path.write_text(text))
         model = TrainedModel(
@@ -131,7 +162,7 @@ class TrainingJob:
         print(summary_text(summary), flush=True)
 
 
-def curve_text(state: TrainingState) -> str:
+def curve_text(state: "TrainingState") -> str:
     """The learning curve as CSV, one line per validation."""
     text = io.StringIO()
     table = csv.DictWriter(text, fieldnames=list(state.curve[0]), lineterminator="\n")

@@ -20,8 +20,11 @@ from sampler.errors import InputError
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.manifest import Manifest, read_manifest
 from sampler.storage.run_directory import (
+    COMPARISON_FILE,
+    DRAWS_FILE,
     RECIPE_FILE,
     SCHEMA_VERSION,
+    THEORY_FILE,
     check_schema,
     read_json,
     read_stored,
@@ -29,7 +32,6 @@ from sampler.storage.run_directory import (
     write_json,
 )
 
-THEORY_FILE, DRAWS_FILE, COMPARISON_FILE = "theory.nc", "draws.nc", "comparison.json"
 # What everything that reads a file takes to be there.
 THEORY_VARIABLES = ("order_parameter", "predictor_mean", "predictor_variance")
 # What a variable takes beside its numbers, on the safe side.

@@ -23,7 +23,8 @@ from sampler.jobs.engines import (
     sbatch_directives,
     write_batch_script,
 )
-from sampler.jobs.sweep import PointOutcome, SweepPoint, run_in_process
+from sampler.jobs.run import Point
+from sampler.jobs.sweep import PointOutcome, run_in_process
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.lock import LOCK_FILE, read_holder, remove_lock_of_lost_host
 from tests.commands import assert_same_bits, environment
@@ -176,10 +177,10 @@ def test_options_that_slurm_or_the_script_cannot_take(option):
 
 
 def test_in_process_begins_nothing_after_a_request_to_stop(monkeypatch, recipe, tmp_path):
-    points = [SweepPoint(str(i), load_recipe(recipe), tmp_path / str(i)) for i in range(3)]
+    points = [Point(load_recipe(recipe), tmp_path / str(i), str(i)) for i in range(3)]
     outcomes = iter([PointOutcome(ExitCode.OK), PointOutcome(ExitCode.REQUEUE, "saved")])
-    monkeypatch.setattr("sampler.jobs.sweep.attempt_point", lambda point: next(outcomes))
-    received = [(point.label, outcome.code) for point, outcome in run_in_process(points)]
+    monkeypatch.setattr("sampler.jobs.sweep.attempt_point", lambda *_: next(outcomes))
+    received = [(point.label, outcome.code) for point, outcome in run_in_process("run", points)]
     assert received == [("0", ExitCode.OK), ("1", ExitCode.REQUEUE)]
 
 

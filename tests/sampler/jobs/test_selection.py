@@ -132,7 +132,7 @@ def arrays() -> dict[str, np.ndarray]:
 def no_figures():
     """Drawing takes longer than everything that is tested here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sampler.jobs.run.figures", lambda directory: ExitCode.OK)
+        patch.setattr("sampler.jobs.sweep.figures", lambda directory: ExitCode.OK)
         yield
 
 

@@ -24,7 +24,7 @@ from sampler.attention.variants import (
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
 from sampler.images.episodes import draw_episodes
-from sampler.jobs.start import read_splits
+from sampler.jobs.train import read_splits
 from sampler.network import predict as predict_from_paths
 from sampler.numerics import stream
 from sampler.problem import make_problem

@@ -14,7 +14,7 @@ import pytest
 from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.images.episodes import nearest_neighbour
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.start import read_splits, start_training
+from sampler.jobs.train import read_splits, start_training
 from sampler.recipes.training_recipe import load_training_recipe
 from sampler.storage.checkpoint import read_sealed
 from sampler.transformer.evaluation import accuracy
