@@ -1,8 +1,7 @@
 """Which point of a sweep its validation split or its evidence chooses."""
 
-import itertools
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +9,24 @@ import numpy as np
 from sampler.analysis.theory_table import known
 from sampler.analysis.validation import theory_scores
 from sampler.errors import InputError
-from sampler.jobs.progress import LOG
 from sampler.recipes.recipe import Recipe
 from sampler.storage.results import RunResults
-from sampler.storage.run_directory import point_directory, write_json
-from sampler.storage.sweeps import SELECTION_FILE
+from sampler.storage.run_directory import LOG, write_json
+from sampler.storage.sweeps import SELECTION_FILE, SweptPoint, swept_points
 
 # What a point is chosen by, each for itself; ties go to the better log predictive density.
 CRITERIA = ("log_predictive_density", "accuracy")
 # A score of the training data alone: it has no examples to be uncertain by.
 EVIDENCE = "log_evidence"
+# Evidence says which network explains one set of labels best, not which labels are easier.
+OTHER_DATA = "other training data than at the first point"
+PREDICTORS = ("theory", "gp", "sampled")
+TEMPERATURE = "posterior.temperature"
+NO_VALIDATION = (
+    "nothing selected on a validation split, which no point has; set "
+    "task.examples_validation, or add inputs_validation, labels_validation and "
+    "attention_validation_1, … to the arrays"
+)
 
 
 @dataclass(frozen=True)
@@ -38,9 +45,11 @@ class Candidate:
     scores: Mapping[str, Mapping]
 
     def value(self, criterion: str) -> float:
+        """The score by this criterion."""
         return float(self.scores[criterion]["value"])
 
     def mcse(self, criterion: str) -> float:
+        """The Monte Carlo standard error of the score, zero where nothing was sampled."""
         return float(self.scores[criterion].get("mcse", 0.0))
 
 
@@ -70,6 +79,7 @@ class Choice:
         return not self.difference > self.error
 
     def as_dict(self) -> dict:
+        """What `selection.json` says of it."""
         score = self.best.scores[self.criterion]
         found = {
             "point": self.best.point,
@@ -117,100 +127,171 @@ def validation_error(one: Candidate, other: Candidate, criterion: str) -> float:
     return float((first - second).std(ddof=1) / np.sqrt(first.size)) if first.size > 1 else np.nan
 
 
-# Evidence says which network explains one set of labels best, not which labels are easier.
-OTHER_DATA = "other training data than at the first point"
+# --- scores of stored results: of a point, or the reason why it is not to be chosen
 
 
-def select_by_evidence(
-    name: str, directory: Path, points: Sequence[tuple[str, dict, Recipe]]
-) -> dict:
-    """The choice for "theory", "gp" or "sampled", and the points left out with their reasons."""
-    candidates, left_out = [], {}
-    for label, settings, point in points:
-        score = EVIDENCE_READERS[name](point_directory(directory, label))
-        if point.task != points[0][2].task:
-            left_out[label] = OTHER_DATA
-        elif isinstance(score, str):
-            left_out[label] = score
-        else:
-            candidates.append(Candidate(label, settings, point.task, {EVIDENCE: score}))
-    choice = choose(candidates, EVIDENCE)
-    chosen = None if choice is None else choice.as_dict()
-    return {"candidates": len(candidates), "left_out": left_out, EVIDENCE: chosen}
+def validation_scores(run: RunResults, name: str) -> dict | str:
+    """Scores on the validation split of "theory", "gp" or "sampled"."""
+    if name == "sampled":
+        return sampled_scores(run)
+    if run.theory is None:
+        return "not solved"
+    scores = theory_scores(run.theory, name)
+    if not scores:
+        return "no validation split"
+    if not all(np.isfinite(score["value"]) for score in scores.values()):
+        return "saddle point not converged"
+    return scores
 
 
-def evidence_of_theory(name: str) -> Callable[[Path], dict | str]:
-    def read(directory: Path) -> dict | str:
-        """ln p(y) of a point, or why it has none to be chosen by."""
-        theory = RunResults(directory).theory
-        if theory is None:
-            return "not solved"
-        value = known(theory, name)
-        return "no saddle point, or a narrow layer" if value is None else {"value": value}
-
-    return read
-
-
-def evidence_of_samples(directory: Path) -> dict | str:
-    """ln p(y) of a point's samples and its error, or why it is not to be chosen by."""
-    comparison = RunResults(directory).comparison
-    if comparison is None:
+def sampled_scores(run: RunResults) -> dict | str:
+    """Scores of the samples on the validation split."""
+    if run.comparison is None:
         return "not sampled"
-    found = (comparison.get(EVIDENCE) or {}).get("sampled")
+    scores = run.comparison.get("validation", {}).get("sampled")
+    if not scores:
+        return "no validation split"
+    if not run.diagnostics_passed:
+        return "diagnostics failed"
+    # null in a file is a number that does not exist
+    return {
+        name: {key: np.asarray(value, dtype=np.float64) for key, value in score.items()}
+        for name, score in scores.items()
+    }
+
+
+def evidence_score(run: RunResults, name: str) -> dict | str:
+    """ln p(y) of "theory", "gp" or "sampled", the latter with its error."""
+    if name != "sampled":
+        if run.theory is None:
+            return "not solved"
+        value = known(run.theory, EVIDENCE if name == "theory" else f"{EVIDENCE}_{name}")
+        if value is None:
+            return "no saddle point, or a narrow layer"
+        return {EVIDENCE: {"value": value}}
+    if run.comparison is None:
+        return "not sampled"
+    found = (run.comparison.get(EVIDENCE) or {}).get("sampled")
     if found is None:
         return "sampled without evidence"
     if not found["trusted"]:
         return "evidence not to be trusted"
-    return {"value": found["value"], "mcse": found["mcse"]}
+    return {EVIDENCE: {"value": found["value"], "mcse": found["mcse"]}}
 
 
-EVIDENCE_READERS = {
-    "theory": evidence_of_theory("log_evidence"),
-    "gp": evidence_of_theory("log_evidence_gp"),
-    "sampled": evidence_of_samples,
-}
+def test_accuracy(run: RunResults, name: str) -> dict | None:
+    """The accuracy on the test set, looked up for a point that is chosen already."""
+    if name == "sampled":
+        return ((run.comparison or {}).get("accuracy") or {}).get("sampled")
+    return {"value": float(run.theory[f"accuracy_{name}"])}
 
 
-TEMPERATURE = "posterior.temperature"
-# Label, swept settings and recipe.
-SweptPoint = tuple[str, dict, Recipe]
-NO_VALIDATION = (
-    "nothing selected on a validation split, which no point has; set "
-    "task.examples_validation, or add inputs_validation, labels_validation and "
-    "attention_validation_1, … to the arrays"
-)
+# --- the choice
 
 
-def select_point(directory: Path, recipe: Recipe) -> dict | None:
+@dataclass(frozen=True)
+class Selected:
+    """What is chosen for "theory", "gp" or "sampled".
+
+    candidates     number of points to choose from
+    left_out       point → why it is none of them
+    choices        criterion → its choice, None where no point has the score
+    test_accuracy  criterion → the accuracy on the test set of the point chosen on validation data
+    """
+
+    candidates: int
+    left_out: Mapping[str, str]
+    choices: Mapping[str, Choice | None]
+    test_accuracy: Mapping[str, Mapping | None] = field(default_factory=dict)
+
+    def as_dict(self) -> dict:
+        """What `selection.json` says of it."""
+        found: dict = {"candidates": self.candidates, "left_out": dict(self.left_out)}
+        for criterion, choice in self.choices.items():
+            found[criterion] = None if choice is None else choice.as_dict()
+            if criterion in self.test_accuracy:
+                found[criterion]["test_accuracy"] = self.test_accuracy[criterion]
+        return found
+
+
+def select_on_validation(name: str, points: Sequence[SweptPoint]) -> Selected:
+    """The choice by each criterion on the validation split, and the points left out."""
+    candidates, left_out = [], {}
+    for point in points:
+        scores = validation_scores(point.run, name)
+        if isinstance(scores, str):
+            left_out[point.label] = scores
+        else:
+            candidates.append(Candidate(point.label, point.settings, point.recipe.task, scores))
+    choices = {criterion: choose(candidates, criterion) for criterion in CRITERIA}
+    runs = {point.label: point.run for point in points}
+    tested = {
+        criterion: test_accuracy(runs[choice.best.point], name)
+        for criterion, choice in choices.items()
+        if choice is not None
+    }
+    return Selected(len(candidates), left_out, choices, tested)
+
+
+def select_by_evidence(name: str, points: Sequence[SweptPoint]) -> Selected:
+    """The choice by the evidence of the training labels, and the points left out."""
+    candidates, left_out = [], {}
+    for point in points:
+        score = evidence_score(point.run, name)
+        if point.recipe.task != points[0].recipe.task:
+            left_out[point.label] = OTHER_DATA
+        elif isinstance(score, str):
+            left_out[point.label] = score
+        else:
+            candidates.append(Candidate(point.label, point.settings, point.recipe.task, score))
+    return Selected(len(candidates), left_out, {EVIDENCE: choose(candidates, EVIDENCE)})
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is chosen from some points for each predictor, on validation data and by evidence."""
+
+    validated: Mapping[str, Selected]
+    by_evidence: Mapping[str, Selected]
+
+    @classmethod
+    def of(cls, points: Sequence[SweptPoint]) -> "Selection":
+        """The choice from these points."""
+        return cls(
+            {name: select_on_validation(name, points) for name in PREDICTORS},
+            {name: select_by_evidence(name, points) for name in PREDICTORS},
+        )
+
+    def as_dict(self) -> dict:
+        """What `selection.json` says of it."""
+        found = {name: selected.as_dict() for name, selected in self.validated.items()}
+        by_evidence = {name: selected.as_dict() for name, selected in self.by_evidence.items()}
+        return found | {EVIDENCE: by_evidence}
+
+
+def write_selection(directory: Path, recipe: Recipe, points: Sequence[SweptPoint]) -> None:
     """Choose a point for theory, GP limit and samples each, and store `selection.json`.
 
-    The accuracy on the test set is looked up for the chosen point alone, after the choice. Beside
-    them, under `log_evidence`, stands what is chosen by evidence, on the training data alone. None,
-    and no file, where no point has scores on a validation split or an evidence.
+    Beside the choices on validation data, under `log_evidence`, stands what is chosen by evidence,
+    on the training data alone. No file where no point has scores on a validation split or an
+    evidence.
     """
-    points = list(swept_points(recipe))
-    selection: dict = {name: select_for(name, directory, points) for name in READERS}
-    by_evidence = {name: select_by_evidence(name, directory, points) for name in READERS}
-    validated = any(found["candidates"] for found in selection.values())
+    selection = Selection.of(points)
+    validated = any(found.candidates for found in selection.validated.values())
     if not validated:
         LOG.info(NO_VALIDATION)
-    if not validated and not any(found["candidates"] for found in by_evidence.values()):
-        return None
-    for name, found in selection.items() if validated else ():
-        LOG.info(one_line(name, found))
+    if not validated and not any(found.candidates for found in selection.by_evidence.values()):
+        return
+    for name, found in selection.validated.items() if validated else ():
+        LOG.info(one_line(name, found.choices[CRITERIA[0]]))
+    content = selection.as_dict()
     groups = by_other_settings(points)
     if TEMPERATURE in recipe.sweep and len(groups) > 1:
-        selection["by_temperature"] = [
-            {
-                "settings": other_settings(group[0][1]),
-                **{name: select_for(name, directory, group) for name in READERS},
-                EVIDENCE: {name: select_by_evidence(name, directory, group) for name in READERS},
-            }
+        content["by_temperature"] = [
+            {"settings": other_settings(group[0].settings)} | Selection.of(group).as_dict()
             for group in groups
         ]
-    selection[EVIDENCE] = by_evidence
-    write_json(directory / SELECTION_FILE, selection)
-    return selection
+    write_json(directory / SELECTION_FILE, content)
 
 
 def chosen_points(directory: Path, recipe: Recipe) -> set[str]:
@@ -220,19 +301,20 @@ def chosen_points(directory: Path, recipe: Recipe) -> set[str]:
     saddle point converged.
     """
     chosen, by = set(), recipe.sampler.selected_by
-    select = select_by_evidence if by == EVIDENCE else select_for
+    select = select_by_evidence if by == EVIDENCE else select_on_validation
     remedy = "network.widths" if by == EVIDENCE else "task.examples_validation"
-    for group in by_other_settings(list(swept_points(recipe))):
-        found = select("theory", directory, group)
-        if found[by] is None:
-            reasons = sorted(set(found["left_out"].values())) or ["labels are no classes"]
+    for group in by_other_settings(swept_points(directory, recipe)):
+        found = select("theory", group)
+        choice = found.choices[by]
+        if choice is None:
+            reasons = sorted(set(found.left_out.values())) or ["labels are no classes"]
             raise InputError(
                 "sampler.points",
                 "selected",
-                f"nothing to choose by at {group[0][0]} ({', '.join(reasons)}); set {remedy}, "
+                f"nothing to choose by at {group[0].label} ({', '.join(reasons)}); set {remedy}, "
                 'or sampler.points = "all"',
             )
-        chosen.add(found[by]["point"])
+        chosen.add(choice.best.point)
     return chosen
 
 
@@ -244,93 +326,15 @@ def other_settings(settings: Mapping[str, object]) -> dict:
 def by_other_settings(points: Sequence[SweptPoint]) -> list[list[SweptPoint]]:
     """The points in groups that differ in nothing but the temperature, in the order of the grid."""
     groups: dict[str, list[SweptPoint]] = {}
-    for one in points:
-        groups.setdefault(repr(other_settings(one[1])), []).append(one)
+    for point in points:
+        groups.setdefault(repr(other_settings(point.settings)), []).append(point)
     return list(groups.values())
 
 
-def select_for(name: str, directory: Path, points: Sequence[SweptPoint]) -> dict:
-    """The choice for "theory", "gp" or "sampled" by each criterion, and the points left out."""
-    read_scores, read_test_accuracy = READERS[name]
-    candidates, left_out = [], {}
-    for label, settings, point in points:
-        scores = read_scores(point_directory(directory, label))
-        if isinstance(scores, str):
-            left_out[label] = scores
-        else:
-            candidates.append(Candidate(label, settings, point.task, scores))
-    found: dict = {"candidates": len(candidates), "left_out": left_out}
-    for criterion in CRITERIA:
-        choice = choose(candidates, criterion)
-        found[criterion] = None if choice is None else choice.as_dict()
-        if choice is not None:
-            chosen = point_directory(directory, choice.best.point)
-            found[criterion]["test_accuracy"] = read_test_accuracy(chosen)
-    return found
-
-
-def swept_points(recipe: Recipe) -> Iterator[SweptPoint]:
-    """Label, swept settings and recipe of every point."""
-    values = itertools.product(*recipe.sweep.values())
-    for (label, point), of_point in zip(recipe.points(), values, strict=True):
-        yield label, dict(zip(recipe.sweep, of_point, strict=True)), point
-
-
-def scores_of_theory(name: str) -> Callable[[Path], dict | str]:
-    def read(directory: Path) -> dict | str:
-        """Scores of a point, or why it has none to be chosen by."""
-        theory = RunResults(directory).theory
-        if theory is None:
-            return "not solved"
-        scores = theory_scores(theory, name)
-        if not scores:
-            return "no validation split"
-        if not all(np.isfinite(score["value"]) for score in scores.values()):
-            return "saddle point not converged"
-        return scores
-
-    return read
-
-
-def sampled_scores_at(directory: Path) -> dict | str:
-    """Scores of a point's samples, or why they are not to be chosen by."""
-    comparison = RunResults(directory).comparison
-    if comparison is None:
-        return "not sampled"
-    scores = comparison.get("validation", {}).get("sampled")
-    if not scores:
-        return "no validation split"
-    if comparison["diagnostics"]["verdict"] != "pass":
-        return "diagnostics failed"
-    # null in a file is a number that does not exist
-    return {
-        name: {key: np.asarray(value, dtype=np.float64) for key, value in score.items()}
-        for name, score in scores.items()
-    }
-
-
-def theory_test_accuracy(name: str) -> Callable[[Path], dict]:
-    return lambda directory: {"value": float(RunResults(directory).theory[f"accuracy_{name}"])}
-
-
-def sampled_test_accuracy(directory: Path) -> dict | None:
-    accuracy = (RunResults(directory).comparison or {}).get("accuracy") or {}
-    return accuracy.get("sampled")
-
-
-# How the scores on the validation split are read, and how the accuracy on the test set is.
-READERS = {
-    "theory": (scores_of_theory("theory"), theory_test_accuracy("theory")),
-    "gp": (scores_of_theory("gp"), theory_test_accuracy("gp")),
-    "sampled": (sampled_scores_at, sampled_test_accuracy),
-}
-
-
-def one_line(name: str, found: dict) -> str:
-    """What was chosen, for the log."""
-    chosen = found[CRITERIA[0]]
-    if chosen is None:
+def one_line(name: str, choice: Choice | None) -> str:
+    """What was chosen on the validation split, for the log."""
+    if choice is None:
         return f"selected on the validation split, {name}: nothing"
-    second = chosen["runner_up"]
-    doubt = f" (within errors: {second['point']})" if second and second["within_errors"] else ""
-    return f"selected on the validation split, {name}: {chosen['point']}{doubt}"
+    second = choice.runner_up
+    doubt = f" (within errors: {second.point})" if second and choice.within_errors else ""
+    return f"selected on the validation split, {name}: {choice.best.point}{doubt}"

@@ -13,13 +13,12 @@ import xarray as xr
 
 from sampler.analysis.estimate import fit_power_law
 from sampler.analysis.validation import SCORES
-from sampler.jobs.selection import select_point, swept_points
+from sampler.jobs.selection import write_selection
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.settings import setting_text, toml_value
 from sampler.storage.results import RunResults
 from sampler.storage.run_directory import (
     SCHEMA_VERSION,
-    point_directory,
     write_atomically,
     write_json,
 )
@@ -28,7 +27,9 @@ from sampler.storage.sweeps import (
     SEED_AVERAGES_FILE,
     SWEEP_DATASET_FILE,
     SWEEP_FILE,
+    SweptPoint,
     read_rows,
+    swept_points,
 )
 
 REDUNDANCY = (
@@ -44,21 +45,19 @@ COLUMNS = (
 
 def write_sweep_tables(directory: Path, recipe: Recipe) -> None:
     """Write everything that a sweep stores beside its points, from whatever points there are."""
-    write_sweep_table(directory, recipe)
-    write_finite_size(directory, recipe)
-    write_sweep_dataset(directory, recipe)
-    write_seed_averages(directory, recipe)
+    points = swept_points(directory, recipe)
+    write_sweep_table(directory, points)
+    write_selection(directory, recipe, points)
+    write_finite_size(directory, recipe, points)
+    write_sweep_dataset(directory, recipe, points)
+    write_seed_averages(directory, recipe, points)
 
 
-def write_sweep_table(directory: Path, recipe: Recipe) -> None:
-    """Write `sweep.csv`, numbers that do not exist left empty, and choose a point."""
-    rows = [
-        point_row(directory, point_directory(directory, label), label, point)
-        for label, point in recipe.points()
-    ]
+def write_sweep_table(directory: Path, points: Sequence[SweptPoint]) -> None:
+    """Write `sweep.csv`, numbers that do not exist left empty."""
+    rows = [point_row(directory, point) for point in points]
     names = list(COLUMNS) + sorted({n for row in rows for n in row} - set(COLUMNS))
     write_table(directory / SWEEP_FILE, names, rows)
-    select_point(directory, recipe)
 
 
 def write_table(path: Path, names: Sequence[str], rows: Iterable[Mapping]) -> None:
@@ -70,16 +69,14 @@ def write_table(path: Path, names: Sequence[str], rows: Iterable[Mapping]) -> No
     write_atomically(path, lambda file: file.write_text(text.getvalue()))
 
 
-def point_row(sweep: Path, directory: Path, label: str, recipe: Recipe) -> dict:
+def point_row(sweep: Path, point: SweptPoint) -> dict:
     """One row: where the point is, its width, its accuracies, its scores on validation data."""
-    widths = recipe.network.widths
     row: dict = {
-        "point": label,
-        "directory": str(directory.relative_to(sweep)),
-        "width": widths if isinstance(widths, int) else max(widths),
+        "point": point.label,
+        "directory": str(point.run.directory.relative_to(sweep)),
+        "width": point.width,
     }
-    run = RunResults(directory)
-    theory, comparison = run.theory, run.comparison
+    theory, comparison = point.run.theory, point.run.comparison
     if theory is not None:
         for name in ("theory", "gp", "diagonal_only", "equal_diagonal"):
             row[f"accuracy_{name}"] = float(theory[f"accuracy_{name}"])
@@ -94,7 +91,7 @@ def point_row(sweep: Path, directory: Path, label: str, recipe: Recipe) -> dict:
                 value = theory["accuracy_gp_subnetwork"].sel(subnetwork=name)
                 row[f"gp:{name}"] = float(value)
     if comparison is not None:
-        row["sampled_space"] = recipe.sampler.space
+        row["sampled_space"] = point.recipe.sampler.space
         for score, found in comparison.get("validation", {}).get("sampled", {}).items():
             row[f"validation_{score}_sampled"] = found["value"]
             row[f"validation_{score}_sampled_mcse"] = found["mcse"]
@@ -114,26 +111,24 @@ def cell(value):
     return "" if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def write_finite_size(directory: Path, recipe: Recipe) -> bool:
+def write_finite_size(directory: Path, recipe: Recipe, points: Sequence[SweptPoint]) -> bool:
     """Write U_1 by width from theory and from every sampled space, with power laws in N.
 
     Only for sweeps whose points differ by width (and space); says whether it was written.
     """
     if not {"network.widths"} <= set(recipe.sweep) <= {"network.widths", "sampler.space"}:
         return False
-    points = [(point_directory(directory, label), point) for label, point in recipe.points()]
-    if not all(isinstance(point.network.widths, int) for _, point in points):
+    if not all(isinstance(point.recipe.network.widths, int) for point in points):
         return False
     theory, sampled = {}, {}
-    for where, point in points:
-        width = point.network.widths
-        run = RunResults(where)
+    for point in points:
+        width, run = point.width, point.run
         if run.theory is not None:
             theory[width] = run.theory["order_parameter"].values
             names = run.path_names
         compared = (run.comparison or {}).get("order_parameter")
         if compared:
-            sampled.setdefault(point.sampler.space, {})[width] = compared
+            sampled.setdefault(point.recipe.sampler.space, {})[width] = compared
     if not theory:
         return False
     widths = sorted(theory)
@@ -174,17 +169,17 @@ def power_laws(exact: dict, names: list[str]) -> list[dict]:
 PATHS = ("path", "path_")
 
 
-def write_sweep_dataset(directory: Path, recipe: Recipe) -> None:
+def write_sweep_dataset(directory: Path, recipe: Recipe, points: Sequence[SweptPoint]) -> None:
     """Write `sweep.nc` from `sweep.csv` and from the U_1 of every point.
 
     U_1 is there if all points have the same paths; what a point lacks is NaN.
     """
-    dataset = sweep_dataset(directory, recipe)
+    dataset = sweep_dataset(directory, recipe, points)
     path = directory / SWEEP_DATASET_FILE
     write_atomically(path, lambda file: dataset.to_netcdf(file, engine="h5netcdf"))
 
 
-def sweep_dataset(directory: Path, recipe: Recipe) -> xr.Dataset:
+def sweep_dataset(directory: Path, recipe: Recipe, points: Sequence[SweptPoint]) -> xr.Dataset:
     """The numeric columns of the table, the directories and the U_1, over the swept keys."""
     grid = {key: coordinate(values) for key, values in recipe.sweep.items()}
     shape = tuple(map(len, grid.values()))
@@ -197,9 +192,7 @@ def sweep_dataset(directory: Path, recipe: Recipe) -> xr.Dataset:
         tuple(grid),
         np.array([row["directory"] for row in rows], dtype=object).reshape(shape),
     )
-    paths, matrices = order_parameters(
-        [point_directory(directory, label) for label, _ in recipe.points()]
-    )
+    paths, matrices = order_parameters([point.run for point in points])
     columns |= {
         name: ((*grid, *PATHS), values.reshape(*shape, *values.shape[1:]))
         for name, values in matrices.items()
@@ -229,7 +222,7 @@ def numeric_columns(rows: Sequence[Mapping[str, str]]) -> dict[str, np.ndarray]:
     return {n: v for n, v in columns.items() if n != "sampled_space"}
 
 
-def order_parameters(directories: Sequence[Path]) -> tuple[list[str], dict[str, np.ndarray]]:
+def order_parameters(runs: Sequence[RunResults]) -> tuple[list[str], dict[str, np.ndarray]]:
     """Paths, and theory, sampled value and MCSE of U_1, each [point, path, path_].
 
     Empty if no point is solved, or if the points differ in their paths.
@@ -237,8 +230,7 @@ def order_parameters(directories: Sequence[Path]) -> tuple[list[str], dict[str, 
     parts = ("theory", "sampled", "mcse")
     found: dict[int, dict[str, Any]] = {}
     names: set[tuple[str, ...]] = set()
-    for place, directory in enumerate(directories):
-        run = RunResults(directory)
+    for place, run in enumerate(runs):
         if run.theory is None:
             continue
         names.add(tuple(run.path_names))
@@ -249,7 +241,7 @@ def order_parameters(directories: Sequence[Path]) -> tuple[list[str], dict[str, 
     paths = list(names.pop())
     arrays = {}
     for part in parts:
-        values = np.full((len(directories), len(paths), len(paths)), np.nan)
+        values = np.full((len(runs), len(paths), len(paths)), np.nan)
         for place, tables in found.items():
             if part in tables:
                 values[place] = np.array(tables[part], dtype=float)
@@ -261,13 +253,13 @@ def order_parameters(directories: Sequence[Path]) -> tuple[list[str], dict[str, 
 PLACES = ("point", "directory", "width")
 
 
-def write_seed_averages(directory: Path, recipe: Recipe) -> None:
+def write_seed_averages(directory: Path, recipe: Recipe, points: Sequence[SweptPoint]) -> None:
     """Write the table if the sweep goes over a seed: a row for each value of the other settings."""
     if not any(is_seed(key) for key in recipe.sweep):
         return
     found = numeric_columns(read_rows(directory))
     columns = {name: values for name, values in found.items() if name not in PLACES}
-    settings = [of_point for _, of_point, _ in swept_points(recipe)]
+    settings = [point.settings for point in points]
     rows = seed_averages(settings, columns)
     write_table(directory / SEED_AVERAGES_FILE, list(rows[0]), rows)
 

@@ -1,7 +1,8 @@
 """Results of a sweep, read: its table, its grid, and what was chosen from it."""
 
 import csv
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,8 +11,14 @@ import numpy as np
 import xarray as xr
 
 from sampler.errors import InputError
+from sampler.recipes.recipe import Recipe
 from sampler.storage.results import RunResults, has_results
-from sampler.storage.run_directory import check_schema, read_json, read_stored
+from sampler.storage.run_directory import (
+    check_schema,
+    point_directory,
+    read_json,
+    read_stored,
+)
 
 SWEEP_FILE, SWEEP_DATASET_FILE = "sweep.csv", "sweep.nc"
 SELECTION_FILE, FINITE_SIZE_FILE = "selection.json", "finite_size.json"
@@ -48,6 +55,39 @@ def read_rows(directory: Path) -> list[dict[str, str]]:
         remedy = f"cannot be read (it has no column {missing[0]}); make it anew with `run`"
         raise InputError(SWEEP_FILE, str(path), remedy)
     return rows
+
+
+@dataclass(frozen=True)
+class SweptPoint:
+    """A point of a grid and what is stored of it.
+
+    label: `key=value,…`.  settings: the swept keys and their values here.
+    """
+
+    label: str
+    settings: Mapping[str, object]
+    recipe: Recipe
+    run: RunResults
+
+    @property
+    def width(self) -> int:
+        """The width, the largest where layers differ."""
+        widths = self.recipe.network.widths
+        return widths if isinstance(widths, int) else max(widths)
+
+
+def swept_points(directory: Path, recipe: Recipe) -> list[SweptPoint]:
+    """Every point of a recipe's grid, in its order, whether anything is stored of it or not."""
+    values = itertools.product(*recipe.sweep.values())
+    return [
+        SweptPoint(
+            label,
+            dict(zip(recipe.sweep, of_point, strict=True)),
+            point,
+            RunResults(point_directory(directory, label)),
+        )
+        for (label, point), of_point in zip(recipe.points(), values, strict=True)
+    ]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The point chosen on the validation split: the rule, its errors, and what it never reads."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from sampler.jobs.selection import (
 )
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.task_section import AttentionSection
+from sampler.storage.sweeps import swept_points
 from sampler.tasks.markov_chain import MarkovChainSection, make_markov_chain
 from tests.assertions import assert_equal_to_rounding
 
@@ -199,13 +201,12 @@ def test_the_largest_evidence_is_chosen_on_the_training_data(finished):
 
 
 def test_evidence_of_other_labels_is_not_compared(finished):
-    recipe = load_recipe(finished / "recipe.toml")
-    (first, one), (second, other) = recipe.points()
-    foreign = other.model_copy(update={"task": other.task.model_copy(update={"path": "b.npz"})})
-    points = [(first, {}, one), (second, {}, foreign)]
-    found = select_by_evidence("theory", finished, points)
-    assert found["left_out"] == {second: OTHER_DATA}
-    assert found[EVIDENCE]["point"] == first
+    first, second = swept_points(finished, load_recipe(finished / "recipe.toml"))
+    task = second.recipe.task.model_copy(update={"path": "b.npz"})
+    foreign = replace(second, recipe=second.recipe.model_copy(update={"task": task}))
+    found = select_by_evidence("theory", [first, foreign])
+    assert found.left_out == {second.label: OTHER_DATA}
+    assert found.choices[EVIDENCE].best.point == first.label
 
 
 def test_the_table_has_the_scores(finished):

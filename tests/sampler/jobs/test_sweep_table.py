@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.jobs.sweep_tables import COLUMNS, SWEEP_FILE, point_directory, write_sweep_table
+from sampler.jobs.sweep_tables import COLUMNS, write_sweep_table
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import write_theory
-from sampler.storage.run_directory import write_json
+from sampler.storage.run_directory import point_directory, write_json
+from sampler.storage.sweeps import SWEEP_FILE, swept_points
 
 RECIPE = """
 name = "sweep"
@@ -60,7 +61,7 @@ def test_rows_follow_the_points_and_missing_numbers_are_empty(recipe, tmp_path):
     sampled = {"value": 0.97, "mcse": 0.001, "binomial_error": 0.005}
     comparison = point_directory(tmp_path, narrow) / "comparison.json"
     write_json(comparison, {"accuracy": {"theory": 0.96, "gp": 0.82, "sampled": sampled}})
-    write_sweep_table(tmp_path, recipe)
+    write_sweep_table(tmp_path, swept_points(tmp_path, recipe))
     first, second, third = rows_of(tmp_path)
     assert tuple(first)[: len(COLUMNS)] == COLUMNS
     assert [row["point"] for row in (first, second, third)] == [narrow, wide, untouched]
@@ -85,7 +86,7 @@ def test_a_sampled_point_without_labels_has_no_accuracy(recipe, tmp_path):
     point_directory(tmp_path, label).mkdir()
     path = point_directory(tmp_path, label) / "comparison.json"
     write_json(path, {"accuracy": {"theory": None, "gp": None, "sampled": None}})
-    write_sweep_table(tmp_path, recipe)
+    write_sweep_table(tmp_path, swept_points(tmp_path, recipe))
     row = rows_of(tmp_path)[0]
     assert row["accuracy_sampled"] == ""
     assert row["sampled_space"] == recipe.sampler.space
@@ -95,7 +96,7 @@ def test_sampling_alone_has_no_comparison_with_a_theory(recipe, tmp_path):
     label, _ = recipe.points()[0]
     point_directory(tmp_path, label).mkdir()
     write_json(point_directory(tmp_path, label) / "comparison.json", {"diagnostics": {}})
-    write_sweep_table(tmp_path, recipe)
+    write_sweep_table(tmp_path, swept_points(tmp_path, recipe))
     assert rows_of(tmp_path)[0]["accuracy_sampled"] == ""
 
 

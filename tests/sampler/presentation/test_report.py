@@ -15,6 +15,7 @@ from sampler.jobs.sweep_tables import write_sweep_table
 from sampler.presentation.report.elements import NO_BREAK
 from sampler.presentation.report.write import write_report
 from sampler.recipes.recipe import load_recipe
+from sampler.storage.sweeps import swept_points
 from tests import FIXTURES
 from tests.commands import in_process as command
 from tests.pages import Page
@@ -257,7 +258,7 @@ def sweep(tmp_path) -> Path:
 
 
 def test_a_sweep_tells_the_trend_and_every_point(sweep):
-    write_sweep_table(sweep, load_recipe(sweep / "recipe.toml"))
+    write_sweep_table(sweep, swept_points(sweep, load_recipe(sweep / "recipe.toml")))
     page = page_of(sweep)
     assert "approach each other as the width grows" in page.text
     assert "2 of 3 points have results" in page.text
