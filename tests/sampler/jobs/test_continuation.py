@@ -68,7 +68,7 @@ def test_interrupted_chains_go_on_bit_for_bit(chunks, recipe_file, finished, tmp
     task = make_task(recipe)
     directory = claim_directory(tmp_path / "run", recipe, "run", fingerprint(recipe, task.checksum))
     with pytest.raises(RequeueError) as stopped:
-        jobs.work("run", recipe, task, directory, AfterSteps(chunks))
+        jobs.work("run", jobs.Job(jobs.Point(recipe, directory), task, AfterSteps(chunks)))
     assert "interrupted after" in status(directory, capsys)
     assert not (directory / "draws.nc").exists()
     code = command("resume", directory)
