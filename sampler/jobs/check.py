@@ -1,7 +1,5 @@
 """What a recipe asks for: sizes, settings, memory and cost, without computing anything long."""
 
-from math import prod
-
 from sampler.attention.variants import AttentionVariant
 from sampler.images.sources import CharacterSplits
 from sampler.mcmc.algorithm import algorithm_named
@@ -10,6 +8,7 @@ from sampler.recipes.sections import paired
 from sampler.recipes.training_recipe import PATCHES, TOKENS, TrainingRecipe
 from sampler.tasks.task import Split, Task
 from sampler.transformer.model_file import TransformerShape
+from theory.architecture import order_parameter_sizes, weight_count
 
 NUMBER_BYTES = 8  # float64
 
@@ -39,17 +38,6 @@ def settings_in_force(recipe: Recipe) -> str:
         steps = recipe.sampler.warmup_steps
         left_open.append(f"# sampler.warmup is not set: {steps} steps, the default of this space")
     return "\n".join([recipe.to_toml().strip(), *([""] if left_open else []), *left_open])
-
-
-def weight_count(channels: int, heads: tuple[int, ...], widths: tuple[int, ...], outputs: int):
-    """Number of sampled weights, N_1 D + Σ_l H_l N_l N_{l+1} + O N_a."""
-    values = sum(h * n * m for h, n, m in zip(heads, widths[:-1], widths[1:], strict=True))
-    return channels * widths[0] + values + outputs * widths[-1]
-
-
-def order_parameter_sizes(heads: tuple[int, ...], outputs: int) -> tuple[int, ...]:
-    """p_1, …, p_L, p_a: the number of rows of U_1, …, U_L, U_a."""
-    return tuple(prod(heads[layer:]) * outputs for layer in range(len(heads) + 1))
 
 
 def path_pairs(task: Task) -> int:
@@ -100,7 +88,7 @@ def token_operations(widths: tuple[int, ...], task: Task) -> int:
 def sizes(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     rows = order_parameter_sizes(task.heads, task.outputs)
     widths = recipe.network.layer_widths(task.layers)
-    weights = weight_count(task.channels, task.heads, widths, task.outputs)
+    weights = weight_count(task.heads, widths, task.channels, task.outputs)
     labels = "" if task.test.labels is not None else " (no labels: no accuracy)"
     return [
         ("training examples P", f"{task.train.examples}"),
@@ -149,7 +137,7 @@ def memory(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     if recipe.network.fits_theory:
         per_draw += sum(p * p for p in order_parameters)
     if settings.keep_weights:
-        per_draw += weight_count(task.channels, task.heads, widths, outputs)
+        per_draw += weight_count(task.heads, widths, task.channels, outputs)
     of_theory = [
         ("attended inputs", byte_text(attended * paths * task.channels)),
         ("path kernels, if stored", byte_text(path_pairs(task) * examples**2)),
@@ -197,7 +185,7 @@ def sweep_points(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
         heads = paired(of_attention, point.network.hypernetworks(len(of_attention)))
         widths = point.network.layer_widths(len(heads))
         settings = point.sampler
-        weights = weight_count(task.channels, heads, widths, task.outputs)
+        weights = weight_count(heads, widths, task.channels, task.outputs)
         solved = point.network.fits_theory
         what = "theory and sampling" if solved else "sampling (outside the theory)"
         alone = "theory only" if solved else "nothing"

@@ -32,7 +32,8 @@ def state_of(directory: Path) -> str:
     manifest = read_manifest(directory)
     command = manifest.command
     if command is None:
-        return "not begun"
+        older = "of an earlier version: it can be read, not gone on with"
+        return older if manifest.seconds else "not begun"
     holder = living_holder(directory)
     if holder is not None:
         return f"`{command}` running: {holder}"
