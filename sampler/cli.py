@@ -153,7 +153,7 @@ def sweep(arguments: argparse.Namespace) -> ExitCode:
         raise InputError("--slurm-option", arguments.slurm_options[0], "needs --slurm")
     alone = arguments.slurm or arguments.point is not None
     if alone and recipe.sampler.points == "selected":
-        remedy = "a job array runs every point once: leave out --slurm, or set all"
+        remedy = "a job array runs every point once: sweep without --slurm and --point, or set all"
         raise InputError("sampler.points", "selected", remedy)
     if arguments.slurm:
         engines.write_slurm_array(recipe, directory, arguments.slurm_options)

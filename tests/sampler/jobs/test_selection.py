@@ -1,6 +1,7 @@
 """The point chosen on the validation split: the rule, its errors, and what it never reads."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from sampler.jobs.selection import (
 )
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.task_section import AttentionSection
+from sampler.storage.results import read_draws
 from sampler.storage.sweeps import swept_points
 from sampler.tasks.markov_chain import MarkovChainSection, make_markov_chain
 from tests.assertions import assert_equal_to_rounding
@@ -309,8 +311,16 @@ def test_only_the_chosen_temperature_of_each_width_is_sampled(arrays, tmp_path, 
     expected = {group[EVIDENCE]["theory"][EVIDENCE]["point"] for group in groups}
     assert chosen_points(out, by_evidence) == expected
     capsys.readouterr()
-    assert command("sweep", recipe, "--out", tmp_path / "other") == ExitCode.BAD_INPUT
-    assert "use `run`, which solves all points" in capsys.readouterr().err
+    for option in (["--slurm"], ["--point", 0]):
+        assert command("sweep", recipe, "--out", tmp_path / "other", *option) == ExitCode.BAD_INPUT
+        assert "a job array runs every point once" in capsys.readouterr().err
+    # with the engines of `sweep`: all points are solved, then those chosen are sampled
+    shutil.rmtree(out / min(sampled))
+    expected = read_draws(out / max(sampled))
+    assert command("sweep", recipe, "--out", out) in (ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED)
+    assert "6 points, 5 finished earlier" in capsys.readouterr().out
+    assert sampled == {path.parent.name for path in out.glob("*/draws.nc")}
+    assert read_draws(out / max(sampled)).identical(expected)
     assert command("sample", recipe, "--out", tmp_path / "other") == ExitCode.BAD_INPUT
     assert "theory chooses what is sampled" in capsys.readouterr().err
 
