@@ -1,13 +1,17 @@
-"""Runs the program as its users do, in processes of their own, and compares what they leave."""
+"""Runs the program as its users do, here or in a process of its own, and compares results."""
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
 
 import numpy as np
+import pytest
 import xarray as xr
+from matplotlib.figure import Figure
 
 from sampler.cli import main
 from tests import ROOT
@@ -42,10 +46,35 @@ FEW_DRAWS = (
     "sampler.leapfrog_steps=3",
 )
 
+# The smallest pictures there are.
+POINTS = {
+    ".svg": b'<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"/>',
+    ".png": bytes.fromhex(
+        "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b55"
+        "0000000a49444154789c63f80f0001010100b138f6140000000049454e44ae426082"
+    ),
+}
+
 
 def in_process(*arguments) -> int:
     """Run a command in this process: its exit code."""
     return main([str(argument) for argument in arguments])
+
+
+@contextlib.contextmanager
+def without_drawing() -> Iterator[None]:
+    """Figures are composed and their files have names and one point each.
+
+    Arranging and drawing them takes half of the time of a short run; tests of figures and of
+    reports draw them.
+    """
+
+    def save(figure: Figure, path, **options) -> None:
+        Path(path).write_bytes(POINTS[Path(path).suffix])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", save)
+        yield
 
 
 def settings(*overrides) -> list[str]:

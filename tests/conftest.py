@@ -1,9 +1,11 @@
 """Test-wide settings: 64-bit numbers, checked annotations, and the published reference problem."""
 
 import atexit
+import importlib
 import os
 import shutil
 import signal
+import sys
 import tempfile
 
 # One BLAS thread, as the command line sets it: before anything numerical is imported.
@@ -18,20 +20,28 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _COMPILED
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
-from jaxtyping import install_import_hook
+import jaxtyping
+import numpy as np
+import pytest
 
 # Every annotation of the two packages is checked during the tests. The hook must be in place
 # before either package is imported for the first time.
-_HOOK = install_import_hook(["theory", "sampler"], "beartype.beartype")
+_HOOK = jaxtyping.install_import_hook(["theory", "sampler"], "beartype.beartype")
 
-import jax  # noqa: E402
-import jaxtyping  # noqa: E402
-import numpy as np  # noqa: E402
-import pytest  # noqa: E402
+# The hook looks for compiled files under names of its own, also for the libraries that a module of
+# ours imports first: it would compile all of pandas and SciPy anew. So they are imported before.
+LIBRARIES = ("arviz_stats", "hypothesis", "jax", "matplotlib.figure", "numpyro.infer", "optax",
+             "pydantic", "rich.progress", "scipy.optimize", "scipy.stats", "xarray")  # fmt: skip
 
-from tests.reference_data import load_full_reference, load_reduced_reference  # noqa: E402
 
-jax.config.update("jax_enable_x64", True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Import the libraries where tests are run: not in the process that only hands them out."""
+    hands_out = session.config.getoption("numprocesses", None)
+    if hands_out and not hasattr(session.config, "workerinput"):
+        return
+    for library in LIBRARIES:
+        importlib.import_module(library)
+    sys.modules["jax"].config.update("jax_enable_x64", True)
 
 
 @pytest.fixture
@@ -49,6 +59,15 @@ def interruptible():
 
 
 @pytest.fixture
+def undrawn():
+    """Figures whose picture no test looks at are files of one point."""
+    from tests.commands import without_drawing
+
+    with without_drawing():
+        yield
+
+
+@pytest.fixture
 def without_annotation_checks():
     """Annotations as users have them, unchecked: for tests of the messages that users see."""
     jaxtyping.config.update("jaxtyping_disable", True)
@@ -59,12 +78,16 @@ def without_annotation_checks():
 @pytest.fixture(scope="session")
 def reference() -> dict[str, np.ndarray]:
     """The published four-path problem with 100 of its test examples (tests/reference)."""
+    from tests.reference_data import load_reduced_reference
+
     return load_reduced_reference()
 
 
 @pytest.fixture(scope="session")
 def full_reference() -> dict[str, np.ndarray]:
     """The same with all 1,000 test examples, where that file lies beside the checkout."""
+    from tests.reference_data import load_full_reference
+
     arrays = load_full_reference()
     if arrays is None:
         pytest.skip("shared/reference/markov_four_paths.npz is not beside this checkout")

@@ -23,8 +23,10 @@ from sampler.storage.manifest import claim_directory, differences, fingerprint
 from sampler.storage.results import read_draws, read_theory
 from sampler.tasks.make import make_task
 from tests import FIXTURES, ROOT
-from tests.commands import FEW_DRAWS, TINY, assert_same_bits, settings
+from tests.commands import FEW_DRAWS, TINY, assert_same_bits, settings, without_drawing
 from tests.commands import in_process as command
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,8 @@ def recipe_file(tmp_path_factory) -> Path:
 def finished(recipe_file, tmp_path_factory) -> Path:
     """A finished run of six draws."""
     directory = tmp_path_factory.mktemp("finished") / "run"
-    command("run", recipe_file, "--out", directory, *settings(*FEW_DRAWS))
+    with without_drawing():
+        command("run", recipe_file, "--out", directory, *settings(*FEW_DRAWS))
     return directory
 
 

@@ -20,6 +20,7 @@ from sampler.transformer.model_file import read_model
 from sampler.transformer.network import predict as predict_trained
 from sampler.transformer.pruning import PrunedNetworks, trained_overlap, trained_predictor
 from tests.assertions import assert_equal_to_rounding
+from tests.commands import without_drawing
 from tests.sampler.training_recipes import TINY, train_in
 from theory import AttentionPaths, LearningProblem, Predictor, head_scores, predict
 from theory.observables import accuracy
@@ -47,7 +48,8 @@ def folder(tmp_path_factory) -> Path:
     text = TINY.replace("130", "40").replace("heads = [2, 2]", f"heads = {list(HEADS)}")
     train_in(folder, text, ANALYSIS)
     words = ["solve", str(folder / "analysis.toml"), "--out", str(folder / "solved")]
-    assert main(words) == ExitCode.OK
+    with without_drawing():
+        assert main(words) == ExitCode.OK
     return folder
 
 
@@ -226,6 +228,7 @@ def test_what_cannot_be_pruned_says_why(folder, change, message):
         refuse_unprunable(folder, problem, bool(change.get("converged", 1)))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_sweep_cannot_be_pruned(folder, capsys):
     out = folder / "sweep"
     words = ["solve", str(folder / "analysis.toml"), "--out", str(out)]

@@ -157,6 +157,7 @@ def test_stages_again_from_stored_results(finished, capsys):
     assert {path.stem for path in (directory / "figures").glob("*.svg")} >= FIGURES
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_solve_and_sample_apart_join_in_one_directory(recipe, tmp_path, capsys):
     directory = tmp_path / "apart"
     few = settings(*FEW_DRAWS)
@@ -174,6 +175,7 @@ def test_solve_and_sample_apart_join_in_one_directory(recipe, tmp_path, capsys):
     assert command("compare", directory) == ExitCode.DIAGNOSTICS_FAILED
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_sampling_alone_is_diagnosed_without_a_theory(recipe, tmp_path, capsys):
     directory = tmp_path / "sampled"
     few = settings(*FEW_DRAWS, "sampler.precision=float32")
@@ -189,6 +191,7 @@ def test_sampling_alone_is_diagnosed_without_a_theory(recipe, tmp_path, capsys):
         assert tree["posterior"]["order_parameter"].dtype == np.float32
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_unconverged_theory_has_its_exit_code_and_no_predictions(recipe, tmp_path, capsys):
     directory = tmp_path / "unconverged"
     override = settings("theory.max_steps=1", "theory.starts=1", "posterior.temperature=0.01")
@@ -202,6 +205,7 @@ def test_unconverged_theory_has_its_exit_code_and_no_predictions(recipe, tmp_pat
         assert np.isfinite(theory["gp_mean"]).all()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_run_goes_on_to_samples_when_the_theory_does_not_converge(recipe, tmp_path):
     directory = tmp_path / "unconverged"
     override = settings(
@@ -214,6 +218,7 @@ def test_run_goes_on_to_samples_when_the_theory_does_not_converge(recipe, tmp_pa
     assert np.isfinite(np.array(comparison["order_parameter"]["sampled"], float)).all()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_sweep_samples_only_up_to_the_largest_width(recipe, tmp_path):
     directory = tmp_path / "sweep"
     override = settings(
@@ -254,6 +259,7 @@ def test_bad_output_directories_are_refused_before_anything_is_computed(recipe, 
     assert all("--out" in line or "DIR" in line for line in lines)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_stages_of_an_empty_run_name_what_is_missing(recipe, tmp_path, capsys):
     directory = tmp_path / "solved"
     assert command("solve", recipe, "--out", directory) == ExitCode.OK

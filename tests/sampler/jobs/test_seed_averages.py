@@ -4,6 +4,7 @@ import csv
 import math
 
 import numpy as np
+import pytest
 
 from sampler.errors import ExitCode
 from sampler.jobs.sweep_tables import seed_averages
@@ -27,6 +28,7 @@ def test_rows_are_means_over_seeds_with_their_errors():
     assert rows[0]["absent"] == rows[0]["absent_error"] == ""
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_sweep_over_seeds_and_forms_leaves_the_table(tmp_path):
     recipe = tmp_path / "tiny.toml"
     forms = '[{kind = "softmax"}, {kind = "scaled_heads", scale = 2, beta = 0.5}]'

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from sampler.analysis.validation import score_with_error
-from sampler.cli import main
 from sampler.errors import ExitCode
 from sampler.jobs.selection import (
     CRITERIA,
@@ -25,6 +24,10 @@ from sampler.storage.results import read_draws
 from sampler.storage.sweeps import swept_points
 from sampler.tasks.markov_chain import MarkovChainSection, make_markov_chain
 from tests.assertions import assert_equal_to_rounding
+from tests.commands import in_process as command
+from tests.commands import without_drawing
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 DENSITY = "log_predictive_density"
 PREDICTORS = {"theory", "gp", "sampled"}
@@ -104,10 +107,6 @@ def test_one_candidate_has_no_runner_up_and_none_no_choice():
     assert choose([candidate("a", [0.0, 1.0])], "squared_error") is None
 
 
-def command(*arguments) -> int:
-    return main([str(argument) for argument in arguments])
-
-
 def read(path) -> dict:
     return json.loads(path.read_text(encoding="utf-8"))
 
@@ -132,21 +131,14 @@ def arrays() -> dict[str, np.ndarray]:
     return stored
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_figures():
-    """Drawing takes longer than everything that is tested here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sampler.jobs.sweep.figures", lambda directory: ExitCode.OK)
-        yield
-
-
 def run_sweep(folder, arrays):
     """Run a sweep over temperatures with these arrays; its directory."""
     folder.mkdir()
     np.savez(folder / "arrays.npz", **arrays)
     recipe = folder / "recipe.toml"
     recipe.write_text(SWEEP.format(task='kind = "arrays"\npath = "arrays.npz"'), encoding="utf-8")
-    code = command("run", recipe, "--out", folder / "results")
+    with without_drawing():
+        code = command("run", recipe, "--out", folder / "results")
     assert code == ExitCode.OK
     return folder / "results"
 

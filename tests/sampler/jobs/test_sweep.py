@@ -13,8 +13,10 @@ from sampler.jobs.sweep import worst_code
 from sampler.jobs.sweep_tables import coordinate
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.settings import parse_override, sweep_override
-from tests.commands import TINY
+from tests.commands import TINY, without_drawing
 from tests.commands import in_process as command
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 SMALL = f"""{TINY}
 chains = 2
@@ -39,7 +41,8 @@ def recipe(tmp_path_factory) -> Path:
 def swept(recipe, tmp_path_factory):
     """A sweep over widths, and over the widest one that is sampled."""
     directory = tmp_path_factory.mktemp("results") / "sweep"
-    return command("sweep", recipe, "--out", directory, "--over", *GRID), directory
+    with without_drawing():
+        return command("sweep", recipe, "--out", directory, "--over", *GRID), directory
 
 
 @pytest.mark.parametrize(
