@@ -1,4 +1,11 @@
-"""Tests: `theory/` and `sampler/` mirror the packages; what several of them share lies here."""
+"""Tests. What lies where:
+
+`theory/` and `sampler/` mirror the packages: a test file lies in the folder of what it tests.
+`test_*.py` here are about the whole: order of imports, docstrings, README, the files in `runs/`.
+Other files here are what several tests share: assertions, problems, tasks, recipes, commands.
+`conftest.py` has the fixtures; `reference/`, `fixtures/` hold stored arrays; `benchmarks/` times.
+Marks: `slow` is more than a few seconds (`make test-slow`), `long` many minutes (`make test-all`).
+"""
 
 from pathlib import Path
 

@@ -38,6 +38,14 @@ starts = 1
 [sampler]
 checkpoint_seconds = 0
 """
+# The same with two chains of a few steps.
+TINY_SAMPLED = f"""{TINY}
+chains = 2
+warmup = 4
+draws = 6
+algorithm = "hmc"
+leapfrog_steps = 3
+"""
 # A recipe key, and what makes the chains so fast that tests do not wait for them.
 FEW_DRAWS = (
     "sampler.warmup=4",

@@ -1,8 +1,15 @@
 """Reads an HTML page strictly: every element closed, tables as cells, images with their texts."""
 
+import shutil
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from pathlib import Path
 
+from sampler.presentation.report.write import write_report
+from tests import FIXTURES
+
+# A finished run of two chains of 40 draws, whose diagnostics fail.
+STORED = FIXTURES / "schema_1"
 VOID = ("br", "img", "link", "meta")
 
 
@@ -72,3 +79,16 @@ class Page(HTMLParser):
         found = [table for table in self.tables if table.caption.startswith(caption)]
         assert len(found) == 1, f"{len(found)} tables begin with {caption!r}"
         return found[0]
+
+
+def stored_run(directory: Path, *files: str) -> Path:
+    """A copy of the stored run, of these files alone if there are any."""
+    directory.mkdir(parents=True)
+    for file in STORED.iterdir():
+        if not files or file.name in files:
+            shutil.copy(file, directory / file.name)
+    return directory
+
+
+def page_of(directory: Path) -> Page:
+    return Page(write_report(directory)[-1].read_text(encoding="utf-8"))

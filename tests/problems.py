@@ -31,6 +31,14 @@ def order_parameters_of(problem: LearningProblem) -> Density:
     return order_parameter_density(problem, problem.attended[:1])
 
 
+# What a readout takes of the tokens.
+READOUTS = {
+    "last": lambda tokens: np.eye(tokens)[-1],
+    "first": lambda tokens: np.eye(tokens)[0],
+    "mean": lambda tokens: np.ones(tokens) / tokens,
+}
+
+
 @dataclass(frozen=True)
 class NetworkData:
     """Inputs [example, token, channel], attention [example, head, key, query] and readout."""
@@ -67,6 +75,21 @@ def random_weights(architecture: Architecture, rng: np.random.Generator) -> dict
         name: np.sqrt(architecture.weight_variances[name]) * rng.standard_normal(shape)
         for name, shape in architecture.weight_shapes.items()
     }
+
+
+def token_by_token(architecture, data, weights):
+    """f(x) through every layer and every token, as the network is defined."""
+    arch, outputs = architecture, []
+    for example, tokens in enumerate(data.inputs):
+        hidden = weights["V_0"] @ tokens.T / np.sqrt(arch.channels)  # [N_1, token]
+        for layer, heads in enumerate(arch.heads):
+            hidden = sum(
+                weights[f"V_{layer + 1}"][head] @ hidden @ data.attention[layer][example, head]
+                for head in range(heads)
+            ) / np.sqrt(heads * arch.widths[layer])
+        read = hidden @ READOUTS[data.readout](tokens.shape[0])
+        outputs.append(weights["a"] @ read / np.sqrt(arch.widths[-1]))
+    return np.array(outputs)
 
 
 def random_problem(

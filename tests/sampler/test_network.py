@@ -6,8 +6,13 @@ import pytest
 
 from sampler.network import overlaps, path_weights, predict
 from tests.assertions import assert_equal_to_rounding
-from tests.problems import ARCHITECTURES, random_network_data, random_weights
-from tests.theory.test_attended_inputs import READOUTS, token_by_token
+from tests.problems import (
+    ARCHITECTURES,
+    READOUTS,
+    random_network_data,
+    random_weights,
+    token_by_token,
+)
 from theory import AttentionPaths
 
 

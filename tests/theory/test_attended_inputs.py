@@ -5,30 +5,15 @@ import numpy as np
 import pytest
 
 from tests.assertions import assert_equal_to_rounding
-from tests.problems import ARCHITECTURES, random_network_data, random_weights
+from tests.problems import (
+    ARCHITECTURES,
+    READOUTS,
+    random_network_data,
+    random_weights,
+    token_by_token,
+)
 from theory import AttentionPaths, attended_inputs, path_features
 from theory.attended_inputs import token_readout
-
-READOUTS = {
-    "last": lambda tokens: np.eye(tokens)[-1],
-    "first": lambda tokens: np.eye(tokens)[0],
-    "mean": lambda tokens: np.ones(tokens) / tokens,
-}
-
-
-def token_by_token(architecture, data, weights):
-    """f(x) through every layer and every token, as the network is defined."""
-    arch, outputs = architecture, []
-    for example, tokens in enumerate(data.inputs):
-        hidden = weights["V_0"] @ tokens.T / np.sqrt(arch.channels)  # [N_1, token]
-        for layer, heads in enumerate(arch.heads):
-            hidden = sum(
-                weights[f"V_{layer + 1}"][head] @ hidden @ data.attention[layer][example, head]
-                for head in range(heads)
-            ) / np.sqrt(heads * arch.widths[layer])
-        read = hidden @ READOUTS[data.readout](tokens.shape[0])
-        outputs.append(weights["a"] @ read / np.sqrt(arch.widths[-1]))
-    return np.array(outputs)
 
 
 def sum_over_paths(architecture, attended, weights):

@@ -12,7 +12,7 @@ from sampler.analysis.draws_table import draws_tree, stored_draws, stored_labels
 from sampler.analysis.estimate import Estimate, mean_of, variance_of
 from sampler.storage.run_directory import read_json, write_json
 from tests.assertions import assert_equal_to_rounding
-from tests.sampler.small import (
+from tests.small import (
     collect,
     healthy_statistics,
     random_observables,

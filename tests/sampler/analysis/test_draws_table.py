@@ -15,7 +15,7 @@ from sampler.analysis.draws_table import (
 )
 from sampler.mcmc.draws import BATCHES_PER_CHAIN
 from sampler.storage.results import DRAWS_FILE, read_draws, write_draws
-from tests.sampler.small import (
+from tests.small import (
     CHAINS,
     DRAWS,
     PATH_NAMES,

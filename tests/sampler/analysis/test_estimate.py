@@ -14,7 +14,7 @@ from sampler.analysis.estimate import (
 )
 from sampler.mcmc.draws import BATCHES_PER_CHAIN, BatchMoments
 from tests.assertions import assert_equal_to_rounding
-from tests.sampler.mcmc.test_diagnostics import autoregressive
+from tests.small import autoregressive
 
 CHAINS, DRAWS, REPETITIONS = 4, 500, 400
 

@@ -22,7 +22,7 @@ from sampler.analysis.predictive_quality import (
 from sampler.mcmc.draws import BatchMoments
 from sampler.storage.run_directory import read_json, write_json
 from tests.assertions import assert_equal_to_rounding
-from tests.sampler.small import (
+from tests.small import (
     TEST,
     collect,
     healthy_statistics,

@@ -27,8 +27,7 @@ from sampler.jobs.run import Point
 from sampler.jobs.sweep import PointOutcome, run_in_process
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.lock import LOCK_FILE, read_holder, remove_lock_of_lost_host
-from tests.commands import assert_same_bits, environment
-from tests.sampler.jobs.test_sweep import SMALL
+from tests.commands import TINY_SAMPLED, assert_same_bits, environment
 
 # Stands for the command of a point. It says which signal reached it and leaves with a code.
 CHILD = """
@@ -50,7 +49,7 @@ sys.exit(code)
 @pytest.fixture
 def recipe(tmp_path) -> Path:
     path = tmp_path / "tiny.toml"
-    path.write_text(SMALL)
+    path.write_text(TINY_SAMPLED)
     return path
 
 

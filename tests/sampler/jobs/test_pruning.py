@@ -21,7 +21,7 @@ from sampler.transformer.network import predict as predict_trained
 from sampler.transformer.pruning import PrunedNetworks, trained_overlap, trained_predictor
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import without_drawing
-from tests.sampler.training_recipes import TINY, train_in
+from tests.training_recipes import TINY, train_in
 from theory import AttentionPaths, LearningProblem, Predictor, head_scores, predict
 from theory.observables import accuracy
 

@@ -13,18 +13,11 @@ from sampler.jobs.sweep import worst_code
 from sampler.jobs.sweep_tables import coordinate
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.settings import parse_override, sweep_override
-from tests.commands import TINY, without_drawing
+from tests.commands import TINY_SAMPLED, without_drawing
 from tests.commands import in_process as command
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
-SMALL = f"""{TINY}
-chains = 2
-warmup = 4
-draws = 6
-algorithm = "hmc"
-leapfrog_steps = 3
-"""
 # One of the four points is sampled.
 LIMIT = "sampler.largest_width.order_parameters"
 GRID = ("network.widths=3,5", f"{LIMIT}=2,3")
@@ -33,7 +26,7 @@ GRID = ("network.widths=3,5", f"{LIMIT}=2,3")
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("recipe") / "tiny.toml"
-    path.write_text(SMALL)
+    path.write_text(TINY_SAMPLED)
     return path
 
 

@@ -5,28 +5,15 @@ import pytest
 
 from sampler.mcmc.diagnostics import MOST_DIAGNOSED, diagnose
 from sampler.mcmc.hamiltonian import HMC, NUTS, Nuts, bfmi_of
-from tests.sampler.small import healthy_statistics
-
-SHAPE = (4, 1000)
+from tests.small import LONG, autoregressive, healthy_statistics
 
 
 def healthy(rng):
     draws = {
-        "order_parameter": rng.standard_normal((*SHAPE, 2, 2)),
-        "predictor": rng.standard_normal((*SHAPE, 6)),
+        "order_parameter": rng.standard_normal((*LONG, 2, 2)),
+        "predictor": rng.standard_normal((*LONG, 6)),
     }
-    return draws, healthy_statistics(rng, SHAPE)
-
-
-def autoregressive(rng, coefficient, shape=SHAPE):
-    """Stationary AR(1) chains of unit variance."""
-    noise = rng.standard_normal(shape)
-    values = np.empty(shape)
-    values[:, 0] = noise[:, 0]
-    for step in range(1, shape[1]):
-        innovation = np.sqrt(1 - coefficient**2) * noise[:, step]
-        values[:, step] = coefficient * values[:, step - 1] + innovation
-    return values
+    return draws, healthy_statistics(rng, LONG)
 
 
 def only_reason(diagnosis, text):
@@ -151,8 +138,8 @@ def test_bfmi_is_the_ratio_of_its_definition(rng):
 
 def test_saturated_trajectories_are_only_remarked_on(rng):
     draws, statistics = healthy(rng)
-    statistics["trajectory_steps"] = np.full(SHAPE, 1023)
-    statistics["n_steps"] = np.full(SHAPE, 1023)
+    statistics["trajectory_steps"] = np.full(LONG, 1023)
+    statistics["n_steps"] = np.full(LONG, 1023)
     received = diagnose(draws, statistics, NUTS)
     assert received.passed
     assert received.numbers["saturated_share"] == 1.0
@@ -165,7 +152,7 @@ def test_saturated_trajectories_are_only_remarked_on(rng):
 
 def test_synchronisation_is_the_mean_over_the_longest_of_all_chains(rng):
     draws, statistics = healthy(rng)
-    statistics["n_steps"] = np.full(SHAPE, 10)
+    statistics["n_steps"] = np.full(LONG, 10)
     statistics["n_steps"][0] = 40
     received = diagnose(draws, statistics, NUTS)
     assert received.numbers["leapfrog_steps_per_draw"] == 17.5

@@ -5,7 +5,7 @@ import numpy as np
 from sampler.analysis.estimate import mean_of_batches, variance_of_batches
 from sampler.mcmc.draws import BATCHES_PER_CHAIN
 from tests.assertions import assert_equal_to_rounding
-from tests.sampler.small import collect, healthy_statistics
+from tests.small import collect, healthy_statistics
 
 
 def some_draws(rng, draws=60):

@@ -21,8 +21,13 @@ from sampler.posterior.hyper_parameters import sample_sites
 from sampler.posterior.spaces import weight_density
 from sampler.posterior.weights import weight_model, weight_priors
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
-from tests.problems import ARCHITECTURES, random_network_data, random_problem, random_weights
-from tests.theory.test_attended_inputs import token_by_token
+from tests.problems import (
+    ARCHITECTURES,
+    random_network_data,
+    random_problem,
+    random_weights,
+    token_by_token,
+)
 from theory import LearningProblem
 
 

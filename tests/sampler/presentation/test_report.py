@@ -16,26 +16,10 @@ from sampler.presentation.report.elements import NO_BREAK
 from sampler.presentation.report.write import write_report
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.sweeps import swept_points
-from tests import FIXTURES
 from tests.commands import in_process as command
-from tests.pages import Page
+from tests.pages import STORED, Page, page_of, stored_run
 
-# A finished run of two chains of 40 draws, whose diagnostics fail.
-STORED = FIXTURES / "schema_1"
 VALUES = re.compile(r"[−\d.]+")
-
-
-def stored_run(directory: Path, *files: str) -> Path:
-    """A copy of the stored run, of these files alone if there are any."""
-    directory.mkdir(parents=True)
-    for file in STORED.iterdir():
-        if not files or file.name in files:
-            shutil.copy(file, directory / file.name)
-    return directory
-
-
-def page_of(directory: Path) -> Page:
-    return Page(write_report(directory)[-1].read_text(encoding="utf-8"))
 
 
 @pytest.fixture

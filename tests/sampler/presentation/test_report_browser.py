@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import Page
-from tests.sampler.presentation.test_report import page_of, stored_run
+from tests.pages import Page, page_of, stored_run
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next(filter(None, map(shutil.which, NAMES)), None)

@@ -3,17 +3,11 @@
 import numpy as np
 import pytest
 
-from sampler.recipes.task_section import AttentionSection
-from sampler.tasks.markov_chain import MarkovChainSection, make_markov_chain
+from tests.tasks import markov_chain as make
 
 # A statistic over many independent draws is normal: beyond this many standard errors once in
 # half a million.
 STANDARD_ERRORS = 5.0
-
-
-def make(heads=(("good",), ("uniform",)), beta=10.0, **settings):
-    section = MarkovChainSection(kind="markov_chain", **settings)
-    return make_markov_chain(section, AttentionSection(heads=heads, inverse_temperature=beta))
 
 
 def noiseless(**settings):

@@ -17,25 +17,7 @@ from sampler.transformer.frozen import theory_weights
 from sampler.transformer.model_file import read_model
 from sampler.transformer.network import predict
 from tests.pictures import write_all_runs, write_labelled, write_omniglot
-from tests.sampler.training_recipes import TINY, train_in
-
-ANALYSIS = """
-name = "analysis"
-[task]
-kind = "one_shot"
-model = "model"
-examples_train = 10
-examples_test = 8
-examples_validation = 6
-[network]
-widths = [6, 5, 4]
-[posterior]
-temperature = 0.5
-[sampler]
-chains = 2
-warmup = 20
-draws = 30
-"""
+from tests.training_recipes import ANALYSIS, TINY, train_in
 
 
 @pytest.fixture(scope="module")

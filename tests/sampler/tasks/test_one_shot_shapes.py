@@ -8,7 +8,7 @@ import pytest
 from sampler.cli import main
 from sampler.errors import ExitCode
 from sampler.storage.results import read_draws, read_theory
-from tests.sampler.training_recipes import TINY, write_training
+from tests.training_recipes import TINY, write_training
 
 ANALYSIS = """
 name = "analysis"

@@ -5,13 +5,12 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.sampler.tasks.test_markov_chain import make as make_markov_chain
-from tests.sampler.tasks.test_time_series import make as make_time_series
+from tests.tasks import markov_chain, time_series
 
 SIZES = {"examples_train": 4, "examples_test": 4, "examples_validation": 4}
 
 
-@pytest.mark.parametrize("make", [make_markov_chain, make_time_series])
+@pytest.mark.parametrize("make", [markov_chain, time_series])
 def test_splits_of_equal_size_share_no_example(make):
     """With equal sizes, two splits of one stream would be equal to the bit."""
     splits = make(**SIZES).splits

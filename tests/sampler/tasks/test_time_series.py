@@ -19,17 +19,12 @@ from sampler.tasks.time_series import (
     query_and_key_weights,
 )
 from tests.commands import FEW_DRAWS, in_process, settings
+from tests.tasks import time_series as make
 
 # A statistic over many independent draws is normal: beyond this many standard errors once in
 # half a million.
 STANDARD_ERRORS = 5.0
 SMALL = {"examples_train": 6, "examples_test": 4, "tokens": 8, "channels": 4, "lag": 2, "period": 9}
-
-
-def make(heads=(("lag",), ("uniform",)), look_back=2, beta=10.0, form=None, **settings):
-    section = TimeSeriesSection(kind="time_series", **settings)
-    attention = AttentionSection(heads=heads, lag=look_back, inverse_temperature=beta, form=form)
-    return make_time_series(section, attention)
 
 
 def series(split, channels):

@@ -37,8 +37,7 @@ from sampler.transformer.frozen import frozen_attention, theory_weights
 from sampler.transformer.model_file import MODEL_FILE, TransformerShape, draw_parameters, read_model
 from sampler.transformer.network import gather_inputs, predict, squared_error, token_layers
 from sampler.transformer.training import make_optimiser
-from tests.sampler.tasks.test_one_shot import ANALYSIS
-from tests.sampler.training_recipes import TINY, train_in, write_training
+from tests.training_recipes import ANALYSIS, TINY, train_in, write_training
 from theory import Architecture, attended_inputs
 
 TOKENS = 8

@@ -23,7 +23,7 @@ from sampler.transformer.training import initial_state, next_stop, train
 from tests import commands
 from tests.commands import in_process as command
 from tests.pictures import random_drawings
-from tests.sampler.training_recipes import write_training
+from tests.training_recipes import write_training
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,25 @@ evaluation_examples = 60
 checkpoint_seconds = 0
 """
 
+# What analyses the trained model.
+ANALYSIS = """
+name = "analysis"
+[task]
+kind = "one_shot"
+model = "model"
+examples_train = 10
+examples_test = 8
+examples_validation = 6
+[network]
+widths = [6, 5, 4]
+[posterior]
+temperature = 0.5
+[sampler]
+chains = 2
+warmup = 20
+draws = 30
+"""
+
 
 def write_training(folder: Path, rng, text: str = TINY) -> Path:
     """A recipe and the pictures it names."""

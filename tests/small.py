@@ -15,6 +15,7 @@ HEAD_NAMES = (("good", "random"), ("uniform", "random"))
 PATH_NAMES = ("good", "adversarial 1", "denoising", "adversarial 2")
 TRAIN, TEST = 6, 5
 CHAINS, DRAWS = 2, 40
+LONG = (4, 1000)
 
 
 def small_problem(rng, *, outputs: int = 1, labels_test: np.ndarray | None = None) -> Problem:
@@ -74,3 +75,14 @@ def collect(observables: dict, statistics: dict, *, pieces: int = 4, **settings)
         cut = [{k: v[:, start:end] for k, v in part.items()} for part in (observables, statistics)]
         collector(Chunk("draws", int(end), draws, *cut, 0.5))
     return collector
+
+
+def autoregressive(rng, coefficient, shape=LONG):
+    """Stationary AR(1) chains of unit variance."""
+    noise = rng.standard_normal(shape)
+    values = np.empty(shape)
+    values[:, 0] = noise[:, 0]
+    for step in range(1, shape[1]):
+        innovation = np.sqrt(1 - coefficient**2) * noise[:, step]
+        values[:, step] = coefficient * values[:, step - 1] + innovation
+    return values
