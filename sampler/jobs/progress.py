@@ -63,7 +63,7 @@ class SamplingProgress(ProgressDisplay):
     def __call__(self, chunk: Chunk) -> None:
         for name in self._algorithm.summed:
             key = chunk.phase, name
-            self._totals[key] = self._totals.get(key, 0) + chunk.statistics[name].sum()
+            self._totals[key] = self._totals.get(key, 0.0) + float(chunk.statistics[name].sum())
         compiled = f"compiled in {chunk.seconds:.0f} s"
         text = compiled if chunk.compiled else self.describe(chunk)
         self.show(chunk.phase, chunk.done, chunk.total, text)
