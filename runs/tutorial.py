@@ -75,7 +75,7 @@ with figure_style():
     written = save_figure(figure, folder, "tutorial")
 
     # Is it right as often as it says? Probabilities of +1 against the share of labels +1.
-    quality = comparison.content["predictive_quality"]
+    quality = comparison.result.get("predictive_quality")
     written += save_figure(
         draw_reliability(quality, "exact posterior", "$N$ = 10"), folder, "tutorial_reliability"
     )

@@ -182,11 +182,11 @@ def compare(theory: "xr.Dataset", draws: "xr.DataTree") -> "Comparison":
     """
     use_one_blas_thread()
     from sampler.jobs.stages import compare_tables
-    from sampler.presentation.summary import Comparison, refuse_strangers
+    from sampler.presentation.summary import Comparison, refuse_unrelated
 
-    refuse_strangers(theory, draws)
-    comparison, table = compare_tables(theory, draws)
-    return Comparison(comparison, table, tuple(str(name) for name in theory["path"].values))
+    refuse_unrelated(theory, draws)
+    names = tuple(str(name) for name in theory["path"].values)
+    return Comparison(compare_tables(theory, draws), theory, names)
 
 
 def plain_setting(value: Any) -> Any:

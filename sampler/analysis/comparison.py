@@ -1,12 +1,34 @@
-"""Theory held against draws."""
+"""Theory against draws: every quantity that is compared, in one table, and all of them together.
 
-from collections.abc import Mapping
+An entry of `QUANTITIES` computes what one key of `comparison.json` holds from the table of the
+theory and the draws. What it returns has an error, a place in the file and lines in the comparison
+table, which the terminal, the report and notebooks show.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
+from sampler.analysis.as_json import from_json, to_json
+from sampler.analysis.compared import (
+    NAN,
+    Accuracy,
+    Compared,
+    Cosine,
+    Difference,
+    Evidence,
+    Row,
+    SampledAccuracy,
+    SampledEvidence,
+    SampledSetting,
+    SampledSettings,
+)
+from sampler.analysis.draws_table import stored_draws, stored_labels, stored_moments
 from sampler.analysis.estimate import (
     Estimate,
     batch_means,
@@ -17,146 +39,69 @@ from sampler.analysis.estimate import (
     variance_of,
     variance_of_batches,
 )
+from sampler.analysis.predictive_quality import PredictiveQuality, predictive_quality
+from sampler.analysis.validation import validation_comparison
+from sampler.mcmc.diagnostics import Diagnostics
 from sampler.mcmc.draws import BatchMoments
 from sampler.posterior.hyper_parameters import OBSERVED
+from sampler.registry import Registry
 from theory import AttentionPaths, head_scores
 from theory.observables import binomial_error, correct, labels_are_classes
 
 
-def off_diagonal_cosine(
-    one: Float[np.ndarray, "*batch path path"], other: Float[np.ndarray, "path path"]
-) -> Float[np.ndarray | np.floating, "*batch"]:
-    """Σ_{π≠π'} A B / √(Σ A² Σ B²) over the elements off the diagonal; leading axes are kept."""
-    off = ~np.eye(one.shape[-1], dtype=bool)
-    a, b = one[..., off], other[..., off]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return (a * b).sum(-1) / np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
-
-
-def sampled_head_scores(theory: xr.Dataset, draws: np.ndarray) -> Estimate | None:
-    """Head scores of the posterior mean of U_1 [chain, draw, path, path], errors by bootstrap.
-
-    None if the theory has none: its saddle point did not converge.
-    """
-    heads = tuple(int(np.isfinite(row).sum()) for row in theory["head_score"].values)
-    if not all(heads):
-        return None
-    paths = AttentionPaths(heads)
-    return bootstrap(
-        lambda means: np.stack([head_scores(mean, paths) for mean in means]), batch_means(draws)
-    )
-
-
-def off_diagonal_cosines(theory: xr.Dataset, draws: np.ndarray) -> dict[str, dict]:
-    """Cosines between posterior mean of U_1, theory and the network trained by gradient descent.
-
-    Errors by bootstrap over batches of draws; empty where there is only one path.
-    """
-    if draws.shape[-1] == 1:
-        return {}
-    batches, cosines = batch_means(draws), {}
-    others = {"theory": "order_parameter", "trained": "order_parameter_trained"}
-    for name, variable in others.items():
-        if variable in theory:
-            other = theory[variable].values
-            cosine = bootstrap(lambda means, u=other: off_diagonal_cosine(means, u), batches)
-            cosines[f"sampled_{name}"] = {"value": cosine.value, "mcse": cosine.mcse}
-    if "order_parameter_trained" in theory:
-        pair = (theory[variable].values for variable in others.values())
-        cosines["theory_trained"] = {"value": off_diagonal_cosine(*pair)}
-    return cosines
-
-
-def hyper_parameter_comparison(tree: xr.DataTree) -> dict[str, Mapping] | None:
-    """The part `hyper_parameters` of `comparison.json`; None where all of them were known.
-
-    For the temperature, and for the variances `of` each array of weights: `prior_median` (where the
-    theory is solved), posterior mean `sampled` with its `mcse`, and `standard_deviation`.
-    """
-    posterior, constants = tree["posterior"].to_dataset(), tree["constant_data"].to_dataset()
-    found = {}
-    for name in OBSERVED:
-        if name in posterior:
-            draws = posterior[name].values
-            estimate = mean_of(draws)
-            found[name] = {
-                "prior_median": np.asarray(constants[name].values, dtype=np.float64),
-                "sampled": estimate.value,
-                "mcse": estimate.mcse,
-                "standard_deviation": draws.std(axis=(0, 1), ddof=1),
-            }
-    if "prior_variances" in found:
-        found["prior_variances"]["of"] = [str(n) for n in posterior["weights"].values]
-    return found or None
-
-
 @dataclass(frozen=True)
-class Compared:
-    """One quantity from the theory and from the draws.
+class TheoryAndDraws:
+    """What is compared.
 
-    difference = sampled − theory, in units of the MCSE and relative to |sampled|. Without a theory
-    it and the differences are None.
+    theory       the table of `theory.nc`; None without a theory
+    draws        name → [chain, draw, …] of everything sampled but weights and statistics
+    moments      name → batch moments of what was too large to keep
+    labels_test  [test_example, output]; None without labels
+    tree         all of `draws.nc`
     """
 
-    theory: np.ndarray | None
-    sampled: Estimate
+    theory: xr.Dataset | None
+    draws: Mapping[str, np.ndarray]
+    moments: Mapping[str, BatchMoments]
+    labels_test: Float[np.ndarray, "test_example output"] | None
+    tree: xr.DataTree
 
-    def as_dict(self) -> dict:
-        if self.theory is None:
-            absent = dict.fromkeys(("theory", "difference_in_mcse", "relative_difference"))
-            return {"sampled": self.sampled.value, "mcse": self.sampled.mcse} | absent
-        difference = self.sampled.value - self.theory
-        with np.errstate(divide="ignore", invalid="ignore"):
-            in_mcse = difference / self.sampled.mcse
-            relative = difference / np.abs(self.sampled.value)
-        return {
-            "theory": self.theory,
-            "sampled": self.sampled.value,
-            "mcse": self.sampled.mcse,
-            "difference_in_mcse": in_mcse,
-            "relative_difference": relative,
-        }
+    @classmethod
+    def of(cls, theory: xr.Dataset | None, tree: xr.DataTree) -> "TheoryAndDraws":
+        """From the table of the theory and the tree of the draws."""
+        return cls(theory, stored_draws(tree), stored_moments(tree), stored_labels(tree), tree)
+
+    @cached_property
+    def predictor(self) -> "PredictorEstimates":
+        """Posterior mean and variance of f on the test set."""
+        return predictor_estimates(self.draws, self.moments)
+
+    def predicted(self, name: str) -> np.ndarray | None:
+        """A variable of the theory; None without a theory."""
+        return None if self.theory is None else self.theory[name].values
+
+    def number(self, name: str) -> float:
+        """A number of the theory; NaN where there is none."""
+        return float(self.theory[name]) if self.theory is not None and name in self.theory else NAN
 
 
-def compare_draws(
-    theory: xr.Dataset | None,
-    draws: Mapping[str, np.ndarray],
-    moments: Mapping[str, BatchMoments],
-    labels_test: np.ndarray | None,
-) -> dict[str, dict]:
-    """U_l, predictors, accuracy, head scores and cosines: theory against draws [chain, draw, …].
-
-    Theory and draws differ by O(1/N) at finite width, whatever the number of draws. Without a
-    theory there are the samples with their errors, and None in its place.
-    """
-
-    def predicted(name: str) -> np.ndarray | None:
-        return None if theory is None else theory[name].values
-
-    compared = {
-        name: Compared(predicted(name), mean_of(values)).as_dict()
-        for name, values in draws.items()
-        if "order_parameter" in name and (theory is None or name in theory)
+def compare_order_parameters(given: TheoryAndDraws) -> dict[str, Compared]:
+    """U_1 … U_L and U_a, each under its own name."""
+    return {
+        name: Compared(given.predicted(name), mean_of(values))
+        for name, values in given.draws.items()
+        if "order_parameter" in name and (given.theory is None or name in given.theory)
     }
-    predictor = predictor_estimates(draws, moments)
-    for name, estimate in (("mean", predictor.mean), ("variance", predictor.variance)):
-        compared[f"predictor_{name}"] = Compared(predicted(f"predictor_{name}"), estimate).as_dict()
-    if predictor.parts:
-        compared["predictor_variance"] |= {
-            name: {"value": part.value, "mcse": part.mcse} for name, part in predictor.parts.items()
-        }
-    compared["accuracy"] = {
-        "theory": None if theory is None else float(theory["accuracy_theory"]),
-        "gp": None if theory is None else float(theory["accuracy_gp"]),
-        "sampled": sampled_accuracy(predictor.batches, labels_test),
+
+
+def compare_predictors(given: TheoryAndDraws) -> dict[str, Compared]:
+    """Posterior mean and variance of f, and the parts of the variance where they are known."""
+    found = given.predictor
+    mean, variance = (given.predicted(f"predictor_{moment}") for moment in ("mean", "variance"))
+    return {
+        "predictor_mean": Compared(mean, found.mean),
+        "predictor_variance": Compared(variance, found.variance, found.parts or None),
     }
-    if theory is not None and "order_parameter" in draws and "head_score" in theory:
-        overlaps = draws["order_parameter"]
-        scores = sampled_head_scores(theory, overlaps)
-        if scores is not None:
-            compared["head_score"] = Compared(theory["head_score"].values, scores).as_dict()
-        compared["off_diagonal_cosine"] = off_diagonal_cosines(theory, overlaps)
-    return compared
 
 
 @dataclass(frozen=True)
@@ -196,7 +141,13 @@ def predictor_estimates(
     return PredictorEstimates(mean_of_batches(kept), total, flat, parts)
 
 
-def sampled_accuracy(batches: np.ndarray, labels_test: np.ndarray | None) -> dict | None:
+def compare_accuracies(given: TheoryAndDraws) -> Accuracy:
+    """Accuracies on the test set of theory, GP limit and samples."""
+    sampled = sampled_accuracy(given.predictor.batches, given.labels_test)
+    return Accuracy(given.number("accuracy_theory"), given.number("accuracy_gp"), sampled)
+
+
+def sampled_accuracy(batches: np.ndarray, labels_test: np.ndarray | None) -> SampledAccuracy | None:
     """Accuracy of the posterior mean predictor, its MCSE, and the error of a finite test set.
 
     The MCSE is a bootstrap over batches of draws; the binomial error is √(a(1 − a)/tests).
@@ -207,8 +158,212 @@ def sampled_accuracy(batches: np.ndarray, labels_test: np.ndarray | None) -> dic
         batches = batches[..., None]
     estimate = bootstrap(lambda mean: correct(mean, labels_test).mean(axis=-1), batches)
     value = float(estimate.value)
-    return {
-        "value": value,
-        "mcse": float(estimate.mcse),
-        "binomial_error": binomial_error(value, len(labels_test)),
-    }
+    return SampledAccuracy(value, float(estimate.mcse), binomial_error(value, len(labels_test)))
+
+
+def compare_head_scores(given: TheoryAndDraws) -> dict[str, Compared]:
+    """Head scores of U_1; nothing without a theory, or where its saddle point did not converge."""
+    theory = given.theory
+    if theory is None or "order_parameter" not in given.draws or "head_score" not in theory:
+        return {}
+    scores = sampled_head_scores(theory, given.draws["order_parameter"])
+    return {} if scores is None else {"head_score": Compared(theory["head_score"].values, scores)}
+
+
+def sampled_head_scores(theory: xr.Dataset, draws: np.ndarray) -> Estimate | None:
+    """Head scores of the posterior mean of U_1 [chain, draw, path, path], errors by bootstrap.
+
+    None if the theory has none: its saddle point did not converge.
+    """
+    heads = tuple(int(np.isfinite(row).sum()) for row in theory["head_score"].values)
+    if not all(heads):
+        return None
+    paths = AttentionPaths(heads)
+    return bootstrap(
+        lambda means: np.stack([head_scores(mean, paths) for mean in means]), batch_means(draws)
+    )
+
+
+def compare_cosines(given: TheoryAndDraws) -> dict[str, dict[str, Cosine]]:
+    """Cosines between posterior mean of U_1, theory and the network trained by gradient descent.
+
+    Errors by bootstrap over batches of draws; empty where there is only one path.
+    """
+    theory = given.theory
+    if theory is None or "order_parameter" not in given.draws or "head_score" not in theory:
+        return {}
+    draws, cosines = given.draws["order_parameter"], {}
+    others = {"theory": "order_parameter", "trained": "order_parameter_trained"}
+    if draws.shape[-1] > 1:
+        batches = batch_means(draws)
+        for name, variable in others.items():
+            if variable in theory:
+                other = theory[variable].values
+                cosine = bootstrap(lambda means, u=other: off_diagonal_cosine(means, u), batches)
+                cosines[f"sampled_{name}"] = Cosine(cosine.value, cosine.mcse)
+        if "order_parameter_trained" in theory:
+            pair = (theory[variable].values for variable in others.values())
+            cosines["theory_trained"] = Cosine(off_diagonal_cosine(*pair))
+    return {"off_diagonal_cosine": cosines}
+
+
+def off_diagonal_cosine(
+    one: Float[np.ndarray, "*batch path path"], other: Float[np.ndarray, "path path"]
+) -> Float[np.ndarray | np.floating, "*batch"]:
+    """Σ_{π≠π'} A B / √(Σ A² Σ B²) over the elements off the diagonal; leading axes are kept."""
+    off = ~np.eye(one.shape[-1], dtype=bool)
+    a, b = one[..., off], other[..., off]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return (a * b).sum(-1) / np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
+
+
+def compare_evidence(given: TheoryAndDraws) -> Evidence:
+    """ln p(y): the sampled one is exact at this width up to its Monte Carlo error."""
+    attributes, sampled = given.tree["sample_stats"].attrs, None
+    if "log_evidence" in attributes:
+        sampled = SampledEvidence(
+            value=float(attributes["log_evidence"]),
+            mcse=float(attributes["log_evidence_error"]),
+            method=str(attributes.get("log_evidence_method", "importance")),
+            trusted=bool(attributes.get("log_evidence_trusted", 1)),
+        )
+    if any(name in given.draws for name in OBSERVED):
+        # The samples' evidence is averaged over hyper-parameters, the theory's is at given ones.
+        return Evidence(NAN, NAN, sampled)
+    return Evidence(given.number("log_evidence"), given.number("log_evidence_gp"), sampled)
+
+
+def compare_settings(given: TheoryAndDraws) -> SampledSettings | None:
+    """Temperature and prior variances that were sampled; None where all of them were known."""
+    constants, found = given.tree["constant_data"].to_dataset(), {}
+    for name in OBSERVED:
+        if name in given.draws:
+            draws, variable = given.draws[name], given.tree["posterior"][name]
+            estimate = mean_of(draws)
+            found[name] = SampledSetting(
+                np.asarray(constants[name].values, dtype=np.float64),
+                estimate.value,
+                estimate.mcse,
+                draws.std(axis=(0, 1), ddof=1),
+                tuple(map(str, variable["weights"].values)) if "weights" in variable.dims else None,
+            )
+    return SampledSettings(**found) if found else None
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """How one key of `comparison.json` is made, and of which type it is.
+
+    compare  from theory and draws: a value of that type, None where nothing is known, or a mapping
+             of several keys to values, empty where the quantity does not apply
+    kind     what the stored key is read back as
+    """
+
+    compare: Callable[[TheoryAndDraws], Any]
+    kind: Any = Compared
+
+
+QUANTITIES: Registry[Quantity] = Registry(
+    "compared quantity",
+    {
+        "validation": Quantity(
+            lambda given: validation_comparison(given.theory, given.tree), Mapping
+        ),
+        "order_parameter": Quantity(compare_order_parameters),
+        "predictor": Quantity(compare_predictors),
+        "accuracy": Quantity(compare_accuracies, Accuracy),
+        "head_score": Quantity(compare_head_scores),
+        "off_diagonal_cosine": Quantity(compare_cosines, Mapping[str, Cosine]),
+        "predictive_quality": Quantity(
+            lambda given: predictive_quality(given.theory, given.tree), PredictiveQuality
+        ),
+        "log_evidence": Quantity(compare_evidence, Evidence),
+        "hyper_parameters": Quantity(compare_settings, SampledSettings),
+    },
+)
+
+
+def register_quantity(
+    name: str, compare: Callable[[TheoryAndDraws], Any], kind: Any = Compared
+) -> None:
+    """Add a compared quantity to `comparison.json`, the terminal, the report and notebooks.
+
+    Raises ValueError if the name is taken.
+    """
+    QUANTITIES.register(name, Quantity(compare, kind))
+
+
+def compare_quantities(given: TheoryAndDraws) -> dict[str, Any]:
+    """Key of `comparison.json` → what is compared there, of every quantity that applies.
+
+    Theory and draws differ by O(1/N) at finite width, whatever the number of draws.
+    """
+    found: dict[str, Any] = {}
+    for name, quantity in QUANTITIES.items():
+        value = quantity.compare(given)
+        found |= value if isinstance(value, Mapping) else {name: value}
+    return found
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """All that `comparison.json` holds.
+
+    diagnostics  verdict on the draws, and its numbers; None where they were not judged
+    cost         seconds, gradients, effective draws
+    quantities   key → what is compared there
+    """
+
+    diagnostics: Diagnostics | None
+    cost: Mapping[str, float]
+    quantities: Mapping[str, Any]
+
+    def get(self, key: str) -> Any:
+        """What is compared under a key; None where there is nothing."""
+        return self.quantities.get(key)
+
+    @property
+    def compared(self) -> Iterator[tuple[str, Compared]]:
+        """Keys and values of everything that the theory predicts and the samples estimate."""
+        return ((k, v) for k, v in self.quantities.items() if isinstance(v, Compared))
+
+    def rows(self, path_names: list[str]) -> dict[str, list[Row]]:
+        """Key → its lines in the comparison table."""
+        return {
+            key: value.rows(key, path_names)
+            for key, value in self.quantities.items()
+            if hasattr(value, "rows")
+        }
+
+    def differences(self, path_names: list[str]) -> dict[str, Difference]:
+        """Key → difference of theory and samples as a whole."""
+        found = {key: value.difference(key, path_names) for key, value in self.compared}
+        return {key: difference for key, difference in found.items() if difference is not None}
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of `comparison.json`."""
+        return {
+            "diagnostics": to_json(self.diagnostics),
+            "cost": dict(self.cost),
+        } | to_json(self.quantities)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "ComparedRun":
+        """Read back; a key that no quantity is registered for is one that somebody added."""
+        quantities = {
+            key: from_json(QUANTITIES[key].kind if key in QUANTITIES else Compared, value)
+            for key, value in content.items()
+            if key not in ("diagnostics", "cost", "schema_version")
+        }
+        return cls(
+            read_diagnostics(content.get("diagnostics")), content.get("cost") or {}, quantities
+        )
+
+
+def read_diagnostics(content: Mapping[str, Any] | None) -> Diagnostics | None:
+    """The verdict as `comparison.json` has it, with the numbers of whichever algorithm."""
+    if content is None:
+        return None
+    of_all = Diagnostics.__dataclass_fields__
+    numbers = {key: value for key, value in content.items() if key not in of_all}
+    return from_json(Diagnostics, {**content, "numbers": numbers})

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import xarray as xr
 
+from sampler.analysis.compared import Compared
 from sampler.analysis.labels import (
     PURE_NUMBER,
     label,
@@ -162,15 +163,22 @@ def moments_table(name: str, moments: BatchMoments, problem: AnyProblem) -> xr.D
     return label(xr.Dataset(columns), problem).assign_attrs(batch_size=moments.batch_size)
 
 
-def comparison_table(compared: Mapping[str, dict], theory: xr.Dataset) -> xr.Dataset:
+def comparison_table(compared: Mapping[str, Compared], theory: xr.Dataset) -> xr.Dataset:
     """Theory, sampled value, MCSE and differences of every compared quantity, with its axes."""
     columns, used = {}, set()
-    for name, table in compared.items():
+    for name, one in compared.items():
         if name in theory:
             axes = theory[name].dims
             used |= set(axes)
-            for part in ("theory", "sampled", "mcse", "difference_in_mcse", "relative_difference"):
-                columns[f"{name}_{part}"] = (axes, np.asarray(table[part], dtype=np.float64))
+            in_mcse, relative = one.differences
+            parts = {
+                "theory": one.theory, "sampled": one.sampled.value, "mcse": one.sampled.mcse,
+                "difference_in_mcse": in_mcse, "relative_difference": relative,
+            }  # fmt: skip
+            columns |= {
+                f"{name}_{part}": (axes, np.asarray(values, dtype=np.float64))
+                for part, values in parts.items()
+            }
     return xr.Dataset(columns, coords={axis: theory[axis] for axis in sorted(used)})
 
 

@@ -1,6 +1,5 @@
 """Estimates with their Monte Carlo errors, rank correlations and power laws."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,26 +89,22 @@ LEVEL = 0.95
 class RankCorrelation:
     """Spearman's ρ and two 95 % percentile intervals.
 
-    over_pairs     other heads could have been trained: pairs (score, drop) are drawn again
-    over_examples  other examples could have been tested on: the drops are measured again
+    interval_over_heads     other heads could have been trained: pairs (score, drop) drawn again
+    interval_over_examples  other examples could have been tested on: the drops measured again
     """
 
     value: float
-    over_pairs: tuple[float, float]
-    over_examples: tuple[float, float]
-
-    def as_dict(self) -> dict:
-        return {
-            "value": self.value,
-            "interval_over_heads": self.over_pairs,
-            "interval_over_examples": self.over_examples,
-        }
+    interval_over_heads: tuple[float, float]
+    interval_over_examples: tuple[float, float]
 
 
 def spearman(
     one: Float[np.ndarray, "*batch pair"], other: Float[np.ndarray, "*batch pair"]
 ) -> Float[np.ndarray | np.floating, "*batch"]:
-    """Correlation of the ranks along the last axis, ties at their mean; NaN without variation."""
+    """Correlation of the ranks along the last axis, ties at their mean; NaN without variation.
+
+    `scipy.stats.spearmanr` takes one pair at a time; the intervals need thousands at once.
+    """
     ranks = [rankdata(values, axis=-1) for values in (one, other)]
     a, b = (rank - rank.mean(axis=-1, keepdims=True) for rank in ranks)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -126,8 +121,7 @@ def rank_correlation(
     generator = np.random.default_rng(seed)
     heads, examples = lost.shape
 
-    def over(draw: Callable[[], np.ndarray]) -> tuple[float, float]:
-        found = np.array([draw() for _ in range(REPLICATES)])
+    def interval(found: np.ndarray) -> tuple[float, float]:
         # A sample of equal scores or drops has no correlation.
         found = found[np.isfinite(found)]
         if not found.size:
@@ -136,16 +130,13 @@ def rank_correlation(
         return float(np.quantile(found, tail)), float(np.quantile(found, 1.0 - tail))
 
     drops = lost.mean(axis=1)
-
-    def other_heads():
-        chosen = generator.integers(heads, size=heads)
-        return spearman(scores[chosen], drops[chosen])
-
-    def other_examples():
-        counts = generator.multinomial(examples, np.full(examples, 1 / examples))
-        return spearman(scores, lost @ (counts / examples))
-
-    return RankCorrelation(float(spearman(scores, drops)), over(other_heads), over(other_examples))
+    chosen = generator.integers(heads, size=(REPLICATES, heads))
+    over_heads = spearman(scores[chosen], drops[chosen])
+    counts = generator.multinomial(examples, np.full(examples, 1 / examples), REPLICATES)
+    measured_again = np.stack([lost @ (count / examples) for count in counts])
+    over_examples = spearman(np.broadcast_to(scores, measured_again.shape), measured_again)
+    value = float(spearman(scores, drops))
+    return RankCorrelation(value, interval(over_heads), interval(over_examples))
 
 
 # A difference counts where it is this many Monte Carlo errors, and the layers are this wide.

@@ -1,8 +1,9 @@
-"""Dimensions, coordinates and long names of stored quantities."""
+"""Dimensions, coordinates and long names of stored quantities, and how elements are named."""
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import SupportsIndex
 
 import numpy as np
 import xarray as xr
@@ -121,3 +122,48 @@ def with_long_names(table: xr.Dataset) -> xr.Dataset:
             if match:
                 coordinate.attrs["long_name"] = words.format(*match.groups())
     return table
+
+
+QUANTITIES_IN_WORDS = {
+    "order_parameter": "U₁",
+    "readout_order_parameter": "Uₐ (readout)",
+    "predictor": "predictor f(x)",
+    "predictor_mean": "predictor mean m(x)",
+    "predictor_variance": "predictor variance v(x)",
+}
+
+
+def is_overlap(key: str) -> bool:
+    """Whether a stored quantity is an order parameter, a symmetric matrix."""
+    return "order_parameter" in key
+
+
+def quantity_name(key: str) -> str:
+    """A stored quantity as readers know it, U₁ for `order_parameter`."""
+    layer = re.fullmatch(r"order_parameter_layer_(\d+)", key)
+    if layer:
+        return "U" + layer.group(1).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
+    return QUANTITIES_IN_WORDS.get(key, key.replace("_", " "))
+
+
+def pair_name(names: Sequence[str], one: SupportsIndex, other: SupportsIndex) -> str:
+    """An element of a matrix over paths in words: one path, or two."""
+    return names[one] if one == other else f"{names[one]} × {names[other]}"
+
+
+def head_label(layer: int, head: int, name: str | None = None) -> str:
+    """A head in words, `layer 1, head 0 (good)`: layers from 1, heads from 0, and its own name."""
+    place = f"layer {layer}, head {head}"
+    return place if name is None else f"{place} ({name})"
+
+
+def element_name(key: str, at: Sequence[int], path_names: Sequence[str] = ()) -> str:
+    """An element of a stored array in words: paths and heads by name, test examples by number."""
+    if key == "order_parameter" and path_names:
+        return pair_name(path_names, *at)
+    if key.startswith("head_score"):
+        return head_label(at[0] + 1, at[1])
+    numbers = ", ".join(map(str, at))
+    if key.startswith("predictor"):
+        return f"test example {numbers}"
+    return f"[{numbers}]" if numbers else ""

@@ -17,36 +17,116 @@ f_d, and a mixture of Gaussians as narrow as √𝒯 would rest on the few draws
 label: there, and where moments alone were kept, one Gaussian has the posterior's mean and variance.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float
 from scipy.special import expit
+from scipy.stats import binomtest, norm
 
+from sampler.analysis.compared import NAN, Row
 from sampler.analysis.draws_table import stored_draws, stored_labels, stored_moments
 from sampler.analysis.estimate import batch_means, bootstrap
 from sampler.analysis.validation import log_density
 from sampler.mcmc.draws import BatchMoments
 
+SCORES = ("log_predictive_density", "expected_calibration_error")
 BINS = 10
 REPLICATES = 1000
 DRAWN_TOGETHER = 10**6  # labels, to bound memory
 
 
-def wilson_interval(
-    fraction: Float[np.ndarray, " bin"], count: np.ndarray, deviations: float = 1.0
-) -> tuple[Float[np.ndarray, " bin"], Float[np.ndarray, " bin"]]:
-    """Where a share lies of which `fraction` was seen in `count` examples, z standard deviations.
+@dataclass(frozen=True)
+class Score:
+    """A score with its error by the finite test set, and its Monte Carlo error where sampled."""
+
+    value: float
+    error: float
+    mcse: float | None = None
+
+
+@dataclass(frozen=True)
+class CalibrationError:
+    """ECE, and its mean and standard deviation over labels drawn from the probabilities."""
+
+    value: float
+    error: float
+    if_calibrated: float
+    if_calibrated_deviation: float
+    mcse: float | None = None
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """Examples whose probability of +1 is in [low, high), and the share of them labelled +1."""
+
+    low: float
+    high: float
+    count: int
+    mean_probability: float
+    fraction: float
+    error: float
+
+    def interval(self) -> tuple[float, float]:
+        """Where the share lies, to one standard deviation."""
+        return wilson_interval(round(self.fraction * self.count), self.count)
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Quality of one predictive distribution on the test set.
+
+    predictive  which density the samples have, "mixture" or "gaussian"
+    """
+
+    log_predictive_density: Score | None
+    expected_calibration_error: CalibrationError | None
+    reliability: tuple[ReliabilityBin, ...]
+    predictive: str | None = None
+
+    @property
+    def scores(self) -> dict[str, Score | CalibrationError]:
+        """Key → score, of those that are known."""
+        found = {key: getattr(self, key) for key in SCORES}
+        return {key: score for key, score in found.items() if score is not None}
+
+
+@dataclass(frozen=True)
+class PredictiveQuality:
+    """Quality of theory, GP limit and samples; None where it cannot be said."""
+
+    theory: Quality | None
+    gp: Quality | None
+    sampled: Quality | None
+
+    def rows(self, _: str, __: Sequence[str]) -> list[Row]:
+        """Both scores; none where nothing was sampled or there is nothing beside it."""
+        rows: list[Row] = []
+        if self.theory is None and self.gp is None:
+            return rows
+        for key, found in (self.sampled.scores if self.sampled else {}).items():
+            theory, gp = (
+                NAN if one is None or key not in one.scores else one.scores[key].value
+                for one in (self.theory, self.gp)
+            )
+            given = {"gp": gp, "test_error": found.error}
+            mcse = NAN if found.mcse is None else found.mcse
+            rows.append(Row.of(key.replace("_", " "), theory, found.value, mcse, **given))
+        return rows
+
+
+def wilson_interval(positive: int, count: int, deviations: float = 1.0) -> tuple[float, float]:
+    """Wilson's interval, z standard deviations wide, of a share seen in `count` examples.
 
     (f + z²/2n ± z √(f(1 − f)/n + z²/4n²)) / (1 + z²/n)
 
     Unlike √(f(1 − f)/n) it has a width where all examples agree (Wilson, 1927).
     """
-    square = deviations**2 / count
-    centre = (fraction + square / 2) / (1 + square)
-    half = deviations * np.sqrt((fraction * (1 - fraction) + square / 4) / count) / (1 + square)
-    return centre - half, centre + half
+    level = 1.0 - 2.0 * norm.sf(deviations)
+    found = binomtest(positive, count).proportion_ci(level, method="wilson")
+    return float(found.low), float(found.high)
 
 
 def bin_of(probability: np.ndarray) -> np.ndarray:
@@ -60,7 +140,7 @@ def bin_of(probability: np.ndarray) -> np.ndarray:
 
 def reliability(
     probability: Float[np.ndarray, "*shape"], positive: Bool[np.ndarray, "*shape"]
-) -> list[dict]:
+) -> tuple[ReliabilityBin, ...]:
     """Bins that have examples: what was predicted there, and what share of labels is +1.
 
     `error` is half the Wilson interval of one standard deviation, by the finite number of examples.
@@ -68,19 +148,16 @@ def reliability(
     bins, found = bin_of(probability), []
     for place in np.unique(bins):
         inside = bins == place
-        count, fraction = int(inside.sum()), float(positive[inside].mean())
-        low, high = wilson_interval(np.array([fraction]), np.array([count]))
+        count, right = int(inside.sum()), int(positive[inside].sum())
+        low, high = wilson_interval(right, count)
+        mean = float(probability[inside].mean())
         found.append(
-            {
-                "low": place / BINS,
-                "high": (place + 1) / BINS,
-                "count": count,
-                "mean_probability": float(probability[inside].mean()),
-                "fraction": fraction,
-                "error": float(high[0] - low[0]) / 2,
-            }
-        )
-    return found
+            ReliabilityBin(
+                float(place / BINS), float((place + 1) / BINS), count, mean, right / count,
+                (high - low) / 2,
+            )
+        )  # fmt: skip
+    return tuple(found)
 
 
 def surplus_by_bin(
@@ -112,7 +189,7 @@ def calibration_error(
 
 def calibration(
     probability: Float[np.ndarray, "example output"], positive: Bool[np.ndarray, "example output"]
-) -> dict[str, float]:
+) -> CalibrationError:
     """ECE, its error by the finite test set, and what it would be if the predictor were calibrated.
 
     The error is a bootstrap over test examples. `if_calibrated` is the mean of the ECE over labels
@@ -127,12 +204,12 @@ def calibration(
         count = min(REPLICATES - len(ideal), max(1, DRAWN_TOGETHER // probability.size))
         copies = np.broadcast_to(probability, (count, *probability.shape))
         ideal += calibration_error(copies, rng.random(copies.shape) < copies).tolist()
-    return {
-        "value": float(calibration_error(probability, positive)),
-        "error": float(resampled.std(ddof=1)) / probability.size,
-        "if_calibrated": float(np.mean(ideal)),
-        "if_calibrated_deviation": float(np.std(ideal, ddof=1)),
-    }
+    return CalibrationError(
+        value=float(calibration_error(probability, positive)),
+        error=float(resampled.std(ddof=1)) / probability.size,
+        if_calibrated=float(np.mean(ideal)),
+        if_calibrated_deviation=float(np.std(ideal, ddof=1)),
+    )
 
 
 LABELS = np.array([1.0, -1.0])
@@ -156,8 +233,8 @@ def probability_of_positive(
     return expit(densities[..., 0] - densities[..., 1])
 
 
-def quality(densities: LogDensities, labels: Float[np.ndarray, "example output"]) -> dict:
-    """Log predictive density, expected calibration error and reliability, as JSON has them.
+def quality(densities: LogDensities, labels: Float[np.ndarray, "example output"]) -> Quality:
+    """Log predictive density, expected calibration error and reliability.
 
     Errors are those of a finite test set: the standard error of a mean over examples, and a
     bootstrap over examples.
@@ -165,40 +242,37 @@ def quality(densities: LogDensities, labels: Float[np.ndarray, "example output"]
     positive = labels > 0
     at_label = np.where(positive, densities[..., 0], densities[..., 1]).mean(axis=-1)
     probability = probability_of_positive(densities)
-    return {
-        "log_predictive_density": {
-            "value": float(at_label.mean()),
-            "error": float(at_label.std(ddof=1) / np.sqrt(at_label.size)),
-        },
-        "expected_calibration_error": calibration(probability, positive),
-        "reliability": reliability(probability, positive),
-    }
+    error = float(at_label.std(ddof=1) / np.sqrt(at_label.size))
+    return Quality(
+        Score(float(at_label.mean()), error),
+        calibration(probability, positive),
+        reliability(probability, positive),
+    )
 
 
-def predictive_quality(theory: xr.Dataset | None, tree: xr.DataTree) -> dict[str, dict | None]:
-    """The part `predictive_quality` of `comparison.json`: quality of theory, GP limit and samples.
+def predictive_quality(theory: xr.Dataset | None, tree: xr.DataTree) -> PredictiveQuality:
+    """Quality of theory, GP limit and samples.
 
     None where it cannot be said: without test labels or with labels that are not ±1 in every
     output, and for a theory that there is not or that did not converge.
     """
     labels = stored_labels(tree)
     if labels is None or len(labels) < 2 or not np.all(np.abs(labels) == 1):
-        return dict.fromkeys(("theory", "gp", "sampled"))
+        return PredictiveQuality(None, None, None)
     temperature = float(tree["constant_data"]["temperature"])
-    found: dict[str, dict | None] = {}
-    for name, prefix in (("theory", "predictor"), ("gp", "gp")):
+
+    def of_gaussian(prefix: str) -> Quality | None:
         if theory is None:
-            found[name] = None
-            continue
+            return None
         mean, variance = (
             theory[f"{prefix}_{moment}"].values.reshape(labels.shape)
             for moment in ("mean", "variance")
         )
         known = np.isfinite(mean).all()
-        found[name] = quality(log_densities(mean, variance, temperature), labels) if known else None
-    return found | {
-        "sampled": sampled_quality(stored_draws(tree), stored_moments(tree), labels, temperature)
-    }
+        return quality(log_densities(mean, variance, temperature), labels) if known else None
+
+    sampled = sampled_quality(stored_draws(tree), stored_moments(tree), labels, temperature)
+    return PredictiveQuality(of_gaussian("predictor"), of_gaussian("gp"), sampled)
 
 
 def sampled_quality(
@@ -206,7 +280,7 @@ def sampled_quality(
     moments: Mapping[str, BatchMoments],
     labels: Float[np.ndarray, "example output"],
     temperature: float,
-) -> dict:
+) -> Quality:
     """Quality of the sampled predictive density; `mcse` beside `error` is the Monte Carlo error.
 
     `predictive` says which density it is, "mixture" or "gaussian". The MCSE is a bootstrap over
@@ -228,10 +302,16 @@ def sampled_quality(
         probability = probability_of_positive(densities(means))
         return calibration_error(probability, np.broadcast_to(positive, probability.shape))
 
-    received = quality(densities(batches.mean(axis=0)), labels)
-    received["log_predictive_density"]["mcse"] = float(bootstrap(log_density, batches).mcse)
-    received["expected_calibration_error"]["mcse"] = float(bootstrap(error, batches).mcse)
-    return {"predictive": kind, **received}
+    found = quality(densities(batches.mean(axis=0)), labels)
+    scores = {
+        "log_predictive_density": replace(
+            found.log_predictive_density, mcse=float(bootstrap(log_density, batches).mcse)
+        ),
+        "expected_calibration_error": replace(
+            found.expected_calibration_error, mcse=float(bootstrap(error, batches).mcse)
+        ),
+    }
+    return replace(found, predictive=kind, **scores)
 
 
 Densities = Callable[[np.ndarray], LogDensities]

@@ -1,21 +1,113 @@
 """What removing heads costs: one at a time, and one after the other (`pruning.json`)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from sampler.analysis.estimate import rank_correlation
+from sampler.analysis.estimate import RankCorrelation, rank_correlation
+from sampler.analysis.labels import head_label
 from sampler.transformer.pruning import Head, PrunedNetworks
 from theory.observables import binomial_error
 
 
+@dataclass(frozen=True)
+class NumberedHead:
+    """A head by its layer, from 1, and its number in the layer, from 0."""
+
+    layer: int
+    head: int
+
+    @property
+    def label(self) -> str:
+        """In words."""
+        return head_label(self.layer, self.head)
+
+
+@dataclass(frozen=True)
+class PrunedAccuracy:
+    """Accuracy and its binomial error √(p(1 − p)/n); NaN where nothing was found."""
+
+    accuracy: float
+    error: float
+
+    @property
+    def text(self) -> str:
+        """In per cent."""
+        return f"{100 * self.accuracy:.1f} ± {100 * self.error:.1f} %"
+
+
+@dataclass(frozen=True)
+class Drop(PrunedAccuracy):
+    """Accuracy after a removal, and the drop with its error, example by example."""
+
+    drop: float
+    drop_error: float
+
+
+@dataclass(frozen=True)
+class Removals:
+    """Accuracies after each removal of an order, whose heads are pairs (layer from 1, head)."""
+
+    removed: tuple[tuple[int, int], ...]
+    trained: tuple[PrunedAccuracy, ...]
+    theory_zeroed: tuple[PrunedAccuracy, ...]
+    theory_refitted: tuple[PrunedAccuracy, ...] | None = None
+
+
+@dataclass(frozen=True)
+class PruningOrders:
+    """Heads in ascending score, in ascending magnitude, and in random orders."""
+
+    score: Removals
+    magnitude: Removals
+    random: tuple[Removals, ...]
+
+
+@dataclass(frozen=True)
+class PruningSettings:
+    """Network and test set of a table, and the seed of its random orders."""
+
+    widths: tuple[int, ...]
+    temperature: float
+    test: str
+    test_examples: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class PruningTable:
+    """The content of `pruning.json`.
+
+    scores, alone, spearman  by who predicts: trained network, theory with a head made zero,
+                             theory refitted without it
+    alone["theory_refitted"] has only heads that are not alone in their layer
+    """
+
+    heads: tuple[NumberedHead, ...]
+    scores: Mapping[str, tuple[float, ...]]
+    magnitudes: tuple[float, ...]
+    unpruned: Mapping[str, PrunedAccuracy]
+    alone: Mapping[str, tuple[Drop, ...]]
+    spearman: Mapping[str, Mapping[str, RankCorrelation]]
+    orders: PruningOrders
+    settings: PruningSettings
+
+    def refitted_without(self, head: NumberedHead) -> Drop | None:
+        """Of the theory refitted without a head; None if no head would be left in its layer."""
+        layers = [one.layer for one in self.heads]
+        removable = [one for one in self.heads if layers.count(one.layer) > 1]
+        found = dict(zip(removable, self.alone["theory_refitted"], strict=True))
+        return found.get(head)
+
+
 def pruning_table(
     pruned: PrunedNetworks,
-    scores: dict[str, np.ndarray],
+    scores: Mapping[str, np.ndarray],
     orders: int,
-    seed: int,
+    settings: PruningSettings,
     say: Callable[[str], None],
-) -> dict:
+) -> PruningTable:
     """Accuracies with their errors after every removal.
 
     scores: name → [head] in the order of `pruned.heads`; heads go in ascending "theory" score, in
@@ -29,30 +121,29 @@ def pruning_table(
         "theory_refitted": [pruned.refitted([head]) for head in removable_alone(pruned)],
     }
     magnitudes = pruned.magnitudes()
-    table = {
-        "heads": [{"layer": layer + 1, "head": head} for layer, head in pruned.heads],
-        "scores": scores,
-        "magnitudes": magnitudes,
-        "unpruned": {name: with_error(right) for name, right in unpruned.items()},
-        "alone": {
-            name: [drop(unpruned["trained" if name == "trained" else "theory"], r) for r in right]
-            for name, right in alone.items()
-        },
-        "spearman": correlations(unpruned, alone, scores | {"magnitude": magnitudes}),
-    }
+    spearman = correlations(unpruned, alone, {**scores, "magnitude": magnitudes})
     say("one after the other")
     by_score = in_order(pruned, scores["theory"])
-    table["orders"] = {
-        "score": {
-            **removals(pruned, by_score),
-            "theory_refitted": [
-                with_error(pruned.refitted(by_score[: count + 1])) for count in range(len(by_score))
-            ],
+    random = random_orders(pruned, orders, settings.seed)
+    return PruningTable(
+        heads=tuple(NumberedHead(layer + 1, head) for layer, head in pruned.heads),
+        scores={name: tuple(values) for name, values in scores.items()},
+        magnitudes=tuple(magnitudes),
+        unpruned={name: with_error(right) for name, right in unpruned.items()},
+        alone={
+            name: tuple(
+                drop(unpruned["trained" if name == "trained" else "theory"], r) for r in right
+            )
+            for name, right in alone.items()
         },
-        "magnitude": removals(pruned, in_order(pruned, magnitudes)),
-        "random": [removals(pruned, order) for order in random_orders(pruned, orders, seed)],
-    }
-    return table
+        spearman=spearman,
+        orders=PruningOrders(
+            removals(pruned, by_score, refitted=True),
+            removals(pruned, in_order(pruned, magnitudes)),
+            tuple(removals(pruned, order) for order in random),
+        ),
+        settings=settings,
+    )
 
 
 def removable_alone(pruned: PrunedNetworks) -> list[Head]:
@@ -77,43 +168,49 @@ def random_orders(pruned: PrunedNetworks, count: int, seed: int) -> list[list[He
     ]
 
 
-def removals(pruned: PrunedNetworks, order: Sequence[Head]) -> dict:
+def removals(pruned: PrunedNetworks, order: Sequence[Head], *, refitted: bool = False) -> Removals:
     """Accuracy of trained network and theory after each removal of an order."""
     steps = [order[: count + 1] for count in range(len(order))]
-    return {
-        "removed": [(layer + 1, head) for layer, head in order],
-        "trained": [with_error(pruned.trained(removed)) for removed in steps],
-        "theory_zeroed": [with_error(pruned.zeroed(removed)) for removed in steps],
-    }
+    return Removals(
+        removed=tuple((layer + 1, head) for layer, head in order),
+        trained=tuple(with_error(pruned.trained(removed)) for removed in steps),
+        theory_zeroed=tuple(with_error(pruned.zeroed(removed)) for removed in steps),
+        theory_refitted=tuple(with_error(pruned.refitted(removed)) for removed in steps)
+        if refitted
+        else None,
+    )
 
 
-def correlations(unpruned: dict, alone: dict, scores: dict[str, np.ndarray]) -> dict:
+def correlations(
+    unpruned: dict, alone: dict, scores: dict[str, np.ndarray]
+) -> dict[str, dict[str, RankCorrelation]]:
     """Spearman's ρ of every score with the drop of trained network and theory, and of the drops."""
     lost = {
         name: np.stack([unpruned[whole].astype(float) - right for right in alone[name]])
         for name, whole in (("trained", "trained"), ("theory_zeroed", "theory"))
     }
     found = {
-        name: {key: rank_correlation(s, of_name).as_dict() for key, s in scores.items()}
+        name: {key: rank_correlation(s, of_name) for key, s in scores.items()}
         for name, of_name in lost.items()
     }
     drop_of_theory = lost["theory_zeroed"].mean(axis=1)
-    found["trained"]["drop of theory"] = rank_correlation(drop_of_theory, lost["trained"]).as_dict()
+    found["trained"]["drop of theory"] = rank_correlation(drop_of_theory, lost["trained"])
     return found
 
 
-def with_error(right: np.ndarray | None) -> dict:
-    """Accuracy and its binomial error √(p(1 − p)/n); not a number where nothing was found."""
+def with_error(right: np.ndarray | None) -> PrunedAccuracy:
+    """Accuracy of a network that was right in these examples; None where nothing was found."""
     if right is None:
-        return {"accuracy": float("nan"), "error": float("nan")}
+        return PrunedAccuracy(float("nan"), float("nan"))
     share = float(right.mean())
-    return {"accuracy": share, "error": binomial_error(share, right.size)}
+    return PrunedAccuracy(share, binomial_error(share, right.size))
 
 
-def drop(before: np.ndarray, after: np.ndarray | None) -> dict:
-    """Accuracy after a removal, the drop, and its error, example by example."""
+def drop(before: np.ndarray, after: np.ndarray | None) -> Drop:
+    """What a removal costs: right before and after it, example by example."""
+    found = asdict(with_error(after))
     if after is None:
-        return with_error(None) | {"drop": float("nan"), "drop_error": float("nan")}
+        return Drop(**found, drop=float("nan"), drop_error=float("nan"))
     lost = before.astype(float) - after
-    error = lost.std(ddof=1) / np.sqrt(lost.size)
-    return with_error(after) | {"drop": float(lost.mean()), "drop_error": float(error)}
+    error = float(lost.std(ddof=1) / np.sqrt(lost.size))
+    return Drop(**found, drop=float(lost.mean()), drop_error=error)

@@ -14,7 +14,6 @@ from sampler.analysis.labels import (
     with_long_names,
 )
 from sampler.analysis.validation import validation_columns, validation_of_subnetworks
-from sampler.posterior.hyper_parameters import OBSERVED
 from sampler.problem import Problem
 from sampler.transformer.pruning import trained_overlap, trained_predictor
 from theory import (
@@ -69,30 +68,6 @@ def evidence_columns(problem: Problem, saddle_point: SaddlePoint) -> dict:
     energy = float(learning.energy(limit.factors[0]))
     gp = -0.5 * (energy + learning.labels.size * math.log(2.0 * math.pi))
     return {"log_evidence": ((), laplace), "log_evidence_gp": ((), gp)}
-
-
-def evidence_comparison(theory: xr.Dataset | None, tree: xr.DataTree) -> dict:
-    """What `comparison.json` says of ln p(y); None for whatever is not known.
-
-    The sampled one is exact at this width up to its Monte Carlo error, and has its `method`.
-    """
-    attributes = tree["sample_stats"].attrs
-    sampled = None
-    if "log_evidence" in attributes:
-        sampled = {
-            "value": float(attributes["log_evidence"]),
-            "mcse": float(attributes["log_evidence_error"]),
-            "method": str(attributes.get("log_evidence_method", "importance")),
-            "trusted": bool(attributes.get("log_evidence_trusted", 1)),
-        }
-    if any(name in tree["posterior"] for name in OBSERVED):
-        # The samples' evidence is averaged over hyper-parameters, the theory's is at given ones.
-        theory = None
-    return {
-        "theory": known(theory, "log_evidence"),
-        "gp": known(theory, "log_evidence_gp"),
-        "sampled": sampled,
-    }
 
 
 def known(theory: xr.Dataset | None, name: str) -> float | None:

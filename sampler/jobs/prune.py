@@ -4,18 +4,19 @@ from pathlib import Path
 
 import numpy as np
 
-from sampler.analysis.pruning_table import pruning_table
+from sampler.analysis.as_json import to_json
+from sampler.analysis.pruning_table import PruningSettings, pruning_table
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.run import written_text
-from sampler.presentation.figures.pruning import draw_pruning_figures, pruning_text
+from sampler.presentation.figures.draw import draw_figures
+from sampler.presentation.results import PRUNING_FILE
+from sampler.presentation.summary import pruning_text
 from sampler.problem import Problem, make_problem
 from sampler.recipes.recipe import Recipe
 from sampler.storage.results import RunResults, read_theory
 from sampler.storage.run_directory import write_json
 from sampler.tasks.task import Task
 from sampler.transformer.pruning import PrunedNetworks
-
-PRUNING_FILE = "pruning.json"
 
 
 def prune(directory: Path, recipe: Recipe, task: Task, orders: int, seed: int) -> ExitCode:
@@ -28,17 +29,17 @@ def prune(directory: Path, recipe: Recipe, task: Task, orders: int, seed: int) -
     compared = RunResults(directory).compared("head_score")
     if compared is not None:
         scores["sampled"] = per_head(compared["sampled"])
-    table = pruning_table(pruned, scores, orders, seed, lambda text: print(text, flush=True))
-    table["settings"] = {
-        "widths": list(problem.architecture.widths),
-        "temperature": problem.learning.temperature,
-        "test": recipe.task.test,
-        "test_examples": int(task.test.examples),
-        "seed": seed,
-    }
-    write_json(directory / PRUNING_FILE, table)
+    settings = PruningSettings(
+        widths=problem.architecture.widths,
+        temperature=problem.learning.temperature,
+        test=recipe.task.test,
+        test_examples=int(task.test.examples),
+        seed=seed,
+    )
+    table = pruning_table(pruned, scores, orders, settings, lambda text: print(text, flush=True))
+    write_json(directory / PRUNING_FILE, to_json(table))
     print(pruning_text(table))
-    print(written_text(draw_pruning_figures(directory)))
+    print(written_text(draw_figures(directory, table)))
     return ExitCode.OK
 
 

@@ -293,7 +293,7 @@ def _sample(job: Job) -> ExitCode:
         job.interruption.leave_if_asked("everything before the sampling")
         with job.recorded("sample"):
             sample_stage(job.problem, job.point.recipe, job.directory, job.keeper())
-    diagnostics = compare_stage(job.directory)["diagnostics"]
+    diagnostics = compare_stage(job.directory).diagnostics
     print(diagnostics_text(diagnostics), flush=True)
     return _verdict(diagnostics["verdict"])
 
@@ -311,7 +311,7 @@ def compare(directory: Path) -> ExitCode:
 
     comparison = compare_stage(directory)
     print(comparison_text(directory))
-    return _verdict(comparison["diagnostics"]["verdict"])
+    return _verdict(comparison.diagnostics.verdict)
 
 
 def diagnose(directory: Path) -> ExitCode:
@@ -321,17 +321,18 @@ def diagnose(directory: Path) -> ExitCode:
     from sampler.storage.results import read_draws
 
     diagnostics = diagnose_stage(read_draws(directory))
-    print(diagnostics_text(diagnostics.as_dict()))
+    print(diagnostics_text(diagnostics))
     return _verdict(diagnostics.verdict)
 
 
 def figures(directory: Path) -> ExitCode:
     """Draw the figures of a run or of a sweep from its stored results."""
-    from sampler.presentation.figures.draw import draw_run_figures, draw_sweep_figures
+    from sampler.presentation.figures.draw import draw_figures
+    from sampler.presentation.results import ShownSweep, open_shown
 
     swept = load_recipe(directory / RECIPE_FILE).sweep
-    draw = draw_sweep_figures if swept else draw_run_figures
-    print(written_text(draw(directory)))
+    results = ShownSweep(directory) if swept else open_shown(directory)
+    print(written_text(draw_figures(directory, results)))
     return ExitCode.OK
 
 

@@ -8,18 +8,14 @@ import jax
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.comparison import compare_draws, hyper_parameter_comparison
+from sampler.analysis.comparison import ComparedRun, TheoryAndDraws, compare_quantities
 from sampler.analysis.draws_table import (
     comparison_table,
     draws_tree,
     stored_draws,
-    stored_labels,
-    stored_moments,
     stored_statistics,
 )
-from sampler.analysis.predictive_quality import predictive_quality
-from sampler.analysis.theory_table import evidence_comparison, theory_table
-from sampler.analysis.validation import validation_comparison
+from sampler.analysis.theory_table import theory_table
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import LOG, SamplingProgress
 from sampler.mcmc.algorithm import Algorithm, ChainSettings, algorithm_named
@@ -217,32 +213,23 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
     return diagnose(stored_draws(tree), stored_statistics(tree), algorithm)
 
 
-def compare_stage(directory: Path) -> dict:
+def compare_stage(directory: Path) -> ComparedRun:
     """Compare stored draws with the stored theory, and store `comparison.json`."""
     tree = read_draws(directory)
     theory = RunResults(directory).theory
-    comparison, table = compare_tables(theory, tree)
-    if table is not None:
-        tree["comparison"] = xr.DataTree(table)
+    comparison = compare_tables(theory, tree)
+    if theory is not None:
+        tree["comparison"] = xr.DataTree(comparison_table(dict(comparison.compared), theory))
         write_draws(directory, tree)
-    write_comparison(directory, comparison)
+    write_comparison(directory, comparison.to_json())
     return comparison
 
 
-def compare_tables(theory: xr.Dataset | None, tree: xr.DataTree) -> tuple[dict, xr.Dataset | None]:
-    """What `comparison.json` says of theory and draws, and its arrays with their axes.
-
-    Without a theory there is what the samples say, None for everything that needs a theory, and no
-    arrays.
-    """
+def compare_tables(theory: xr.Dataset | None, tree: xr.DataTree) -> ComparedRun:
+    """What `comparison.json` says of theory and draws; without a theory, of the draws alone."""
     diagnostics = diagnose_stage(tree)
-    comparison = {"diagnostics": diagnostics.as_dict(), "cost": cost(tree, diagnostics)}
-    comparison |= validation_comparison(theory, tree)
-    compared = compare_draws(theory, stored_draws(tree), stored_moments(tree), stored_labels(tree))
-    comparison |= compared | {"predictive_quality": predictive_quality(theory, tree)}
-    comparison |= {"log_evidence": evidence_comparison(theory, tree)}
-    comparison |= {"hyper_parameters": hyper_parameter_comparison(tree)}
-    return comparison, None if theory is None else comparison_table(compared, theory)
+    quantities = compare_quantities(TheoryAndDraws.of(theory, tree))
+    return ComparedRun(diagnostics, cost(tree, diagnostics), quantities)
 
 
 def cost(tree: xr.DataTree, diagnostics: Diagnostics) -> dict:

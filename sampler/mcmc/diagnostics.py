@@ -50,7 +50,7 @@ class Diagnostics:
         """Smallest bulk or tail effective sample size of any diagnosed element."""
         return min(min(q.ess_bulk, q.ess_tail) for q in self.quantities.values())
 
-    def as_dict(self) -> dict:
+    def to_json(self) -> dict[str, Any]:
         """Plain numbers and text, for `comparison.json`."""
         table = asdict(self)
         return table | table.pop("numbers")

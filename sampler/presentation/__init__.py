@@ -1,7 +1,8 @@
-"""What people see, drawn from stored results alone.
+"""What people see, from stored results alone.
 
-summary  what the terminal and notebooks show of a run
+results  stored results as figures and pages show them
+summary  what the terminal and notebooks show: theory, diagnostics, the comparison table, pruning
 figures  the figures of runs, sweeps and studies
 report   one page about a run or a sweep
-style    colours, fonts, and writing a figure to disk
+style    what all figures share: their entry in the table, colours, fonts, writing to disk
 """

@@ -1,12 +1,34 @@
-"""Colours, fonts, and writing a figure to disk in a reproducible way."""
+"""What all figures share: an entry in their table, colours, fonts, and writing them to disk."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class FigureEntry:
+    """A figure as one unit: how it is drawn, and what is written about it.
+
+    draw         from stored results (`ShownRun`, `ShownSweep`, or the content of `pruning.json`)
+                 to a figure, None where it does not apply
+    caption      below it in the report: what is compared, and how to read it
+    alternative  what it shows, for whoever cannot see it
+    of           what it is drawn of: "run", "sweep", "pruning"
+    section      where it stands in the report of a run: "comparison" or "diagnostics"
+    """
+
+    draw: Callable[[Any], Figure | None]
+    caption: str
+    alternative: str
+    of: tuple[str, ...] = ("run",)
+    section: str = "comparison"
+
 
 # Okabe–Ito palette: told apart with every common kind of colour blindness.
 BLACK = "#000000"
@@ -26,6 +48,7 @@ SUBNETWORKS = (GREEN, ORANGE, SKY_BLUE, PURPLE)
 CHAINS = (BLUE, VERMILLION, GREEN, ORANGE, SKY_BLUE, PURPLE, BLACK, YELLOW)
 SERIES = (BLACK, BLUE, VERMILLION)  # quantities side by side in one panel
 UNDEFINED_CELL = "#D9D9D9"
+ERRORS = "bars: thick ±1 MCSE, thin ±1 binomial error of the test set"
 
 _SETTINGS = {
     "font.family": "sans-serif",
@@ -72,3 +95,8 @@ def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
     # Without a date the same tables give the same bytes.
     figure.savefig(svg, metadata={"Date": None, "Creator": None})
     return [png, svg]
+
+
+def title_of(what: str, setting: str) -> str:
+    """The title of a figure: what it shows, and where."""
+    return f"{what}, {setting}" if setting else what

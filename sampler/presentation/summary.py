@@ -1,22 +1,31 @@
-"""What the terminal and notebooks show of a run."""
+"""What the terminal and notebooks show of a run: theory, diagnostics, and the comparison table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 
+from sampler.analysis.compared import Row
+from sampler.analysis.comparison import ComparedRun
+from sampler.analysis.draws_table import comparison_table
+from sampler.analysis.pruning_table import PruningTable
 from sampler.errors import InputError
+from sampler.mcmc.diagnostics import Diagnostics
 from sampler.storage.results import RunResults, read_comparison
-from sampler.storage.run_directory import plain, write_json
+from sampler.storage.run_directory import write_json
+
+if TYPE_CHECKING:
+    import pandas
 
 MOST_ROWS = 15
-# What `comparison.json` has of every compared element, and the scores of predicted probabilities.
-COLUMNS = ("theory", "sampled", "mcse", "difference_in_mcse", "relative_difference")
-SCORES = ("log_predictive_density", "expected_calibration_error")
+COLUMNS = (
+    "theory", "sampled", "mcse", "difference_in_mcse", "relative_difference", "gp", "test_error",
+)  # fmt: skip
 
 
 def theory_text(table: xr.Dataset) -> str:
@@ -40,276 +49,195 @@ def theory_text(table: xr.Dataset) -> str:
     return "\n".join(lines)
 
 
-def diagnostics_text(diagnostics: dict) -> str:
+def diagnostics_text(diagnostics: Diagnostics) -> str:
     """Verdict first, then its reasons, remarks and the worst numbers."""
-    verdict = "the samples can be trusted" if diagnostics["verdict"] == "pass" else "FAILED"
+    verdict = "the samples can be trusted" if diagnostics.passed else "FAILED"
     lines = [f"diagnostics: {verdict}"]
-    lines += [f"  failed: {reason}" for reason in diagnostics["reasons"]]
-    lines += [f"  note: {remark}" for remark in diagnostics["remarks"]]
-    judged = diagnostics["quantities"].values()
+    lines += [f"  failed: {reason}" for reason in diagnostics.reasons]
+    lines += [f"  note: {remark}" for remark in diagnostics.remarks]
+    judged = diagnostics.quantities.values()
     if judged:
         parts = [
-            f"worst R-hat {max(q['r_hat'] for q in judged):.4f}",
-            f"bulk ESS {min(q['ess_bulk'] for q in judged):.0f}",
-            f"tail ESS {min(q['ess_tail'] for q in judged):.0f}",
+            f"worst R-hat {max(q.r_hat for q in judged):.4f}",
+            f"bulk ESS {min(q.ess_bulk for q in judged):.0f}",
+            f"tail ESS {min(q.ess_tail for q in judged):.0f}",
         ]
-        if diagnostics.get("bfmi"):
-            steps = diagnostics["leapfrog_steps_per_draw"]
-            parts.append(f"BFMI {min(diagnostics['bfmi']):.2f}")
-            parts.append(f"{steps:.0f} leapfrog steps per draw")
-        elif "bfmi" in diagnostics:
+        found = diagnostics.numbers
+        if found.get("bfmi"):
+            parts.append(f"BFMI {min(found['bfmi']):.2f}")
+            parts.append(f"{found['leapfrog_steps_per_draw']:.0f} leapfrog steps per draw")
+        elif "bfmi" in found:
             parts.append("independent draws")
-        counts = f"{diagnostics['chains']} chains of {diagnostics['draws']} draws"
+        counts = f"{diagnostics.chains} chains of {diagnostics.draws} draws"
         lines.append(f"  {counts}: {', '.join(parts)}")
     return "\n".join(lines)
 
 
 def comparison_text(directory: Path) -> str:
-    """Theory against samples as `comparison.json` has them."""
+    """The comparison table as `comparison.json` has it."""
     run = RunResults(directory)
-    comparison = read_comparison(directory)
-    if run.theory is None:
-        return "\n".join(
-            [
-                "comparison: no theory stored in this directory",
-                *sampled_accuracy_rows(comparison["accuracy"]["sampled"]),
-                *evidence_rows(comparison.get("log_evidence") or {}),
-                *hyper_parameter_rows(comparison.get("hyper_parameters") or {}),
-            ]
+    comparison = ComparedRun.from_json(read_comparison(directory))
+    return comparison_lines(comparison, None if run.theory is None else run.path_names)
+
+
+def comparison_lines(comparison: ComparedRun, path_names: Sequence[str] | None) -> str:
+    """The comparison table as text; path_names: None without a theory."""
+    rows = comparison.rows(list(path_names or ()))
+    if path_names is None:
+        lines = ["comparison: no theory stored in this directory"]
+    else:
+        lines = [
+            "",
+            f"{'':30}{'theory':>10}{'sampled':>11}{'± MCSE':>9}{'diff/MCSE':>11}{'diff':>9}",
+        ]
+    for of_quantity in rows.values():
+        shown, left_out = shown_rows(of_quantity)
+        texts = [row_text(row, alone=path_names is None) for row in shown]
+        settings = any(row.spread is not None for row in shown)
+        lines += ["", *texts] if settings else [text for text in texts if text]
+        lines += ["  (more elements in comparison.json)"] if left_out else []
+    if path_names is not None:
+        lines.append(
+            "\nTheory and exact posterior differ by O(1/N) at finite width; samples converge to "
+            "the posterior, not to the theory."
         )
-    return comparison_lines(comparison, run.path_names)
-
-
-def comparison_lines(comparison: dict, names: list[str]) -> str:
-    """Theory against samples, with errors: U_1 element by element, predictors, their quality."""
-    lines = ["", f"{'':30}{'theory':>10}{'sampled':>11}{'± MCSE':>9}{'diff/MCSE':>11}{'diff':>9}"]
-    lines += order_parameter_rows(comparison["order_parameter"], names)
-    lines += [predictor_row(f"predictor {k}", comparison[f"predictor_{k}"])
-              for k in ("mean", "variance")]  # fmt: skip
-    lines += accuracy_rows(comparison["accuracy"])
-    lines += quality_rows(comparison.get("predictive_quality") or {})
-    lines += evidence_rows(comparison.get("log_evidence") or {})
-    lines += hyper_parameter_rows(comparison.get("hyper_parameters") or {})
-    lines.append(
-        "\nTheory and exact posterior differ by O(1/N) at finite width; samples converge to the "
-        "posterior, not to the theory."
-    )
     return "\n".join(lines)
 
 
-def order_parameter_rows(table: dict, names: list[str]) -> list[str]:
-    """Elements of U_1: the upper triangle, or the diagonal where that is too much."""
-    values = {key: np.array(table[key], dtype=float) for key in table}
-    pairs = list(zip(*np.triu_indices(len(names)), strict=True))
-    left_out = ""
-    if len(pairs) > MOST_ROWS:
-        pairs = [(i, i) for i in range(min(len(names), MOST_ROWS))]
-        left_out = "  (more elements in comparison.json)"
-    rows = []
-    for i, j in pairs:
-        rows.append(row(f"U₁ {pair_name(names, i, j)}", *(values[k][i, j] for k in COLUMNS)))
-    return rows + ([left_out] if left_out else [])
+def shown_rows(rows: Sequence[Row]) -> tuple[list[Row], int]:
+    """What is shown of a matrix, its diagonal where it has many elements; how many are left out."""
+    if len(rows) <= MOST_ROWS:
+        return list(rows), 0
+    shown = [row for row in rows if len(set(row.element)) == 1][:MOST_ROWS]
+    return shown, len(rows) - len(shown)
 
 
-def pair_name(names: Sequence[str], one: SupportsIndex, other: SupportsIndex) -> str:
-    """An element of a matrix over paths in words: one path, or two."""
-    return names[one] if one == other else f"{names[one]} × {names[other]}"
-
-
-def row(name, theory, sampled, mcse, in_mcse, relative) -> str:
-    short = name if len(name) <= 30 else name[:29] + "…"
-    return f"{short:30}{theory:10.4f}{sampled:11.4f}{mcse:9.4f}{in_mcse:11.1f}{relative:9.1%}"
-
-
-def predictor_row(name: str, table: dict) -> str:
-    """Root mean square over the test set of values, errors and differences."""
-    theory, sampled, mcse = (np.array(table[k], dtype=float) for k in ("theory", "sampled", "mcse"))
-    size = np.sqrt(np.mean(sampled**2))
-    return row(
-        f"{name}, rms",
-        np.sqrt(np.mean(theory**2)),
-        size,
-        np.sqrt(np.mean(mcse**2)),
-        np.sqrt(np.mean(((sampled - theory) / mcse) ** 2)),
-        np.sqrt(np.mean((sampled - theory) ** 2)) / size,
+def row_text(row: Row, *, alone: bool = False) -> str:
+    """One line of the table; `alone`, of samples without a theory. Empty if there is none."""
+    if row.spread is not None:
+        return (
+            f"{f'{row.name}, prior median and sampled':40}{row.theory:10.4g}{row.sampled:11.4g}"
+            f" ± {row.mcse:.2g}   (spread {row.spread:.2g})"
+        )
+    short = row.name if len(row.name) <= 30 else row.name[:29] + "…"
+    if row.gp is None:
+        return (
+            f"{short:30}{row.theory:10.4f}{row.sampled:11.4f}{row.mcse:9.4f}"
+            f"{row.difference_in_mcse:11.1f}{row.relative_difference:9.1%}"
+        )
+    if row.remark:
+        theory, gp = (f"{n:.3f}" if np.isfinite(n) else "–" for n in (row.theory, row.gp))
+        return (
+            f"{short:30}{theory:>10}{row.sampled:11.3f}{row.mcse:9.4f}   ({row.remark}; GP: {gp})"
+        )
+    if alone:
+        return (
+            f"{row.name}: sampled {row.sampled:.4f} ± {row.mcse:.4f} "
+            f"(test set: ± {row.test_error:.4f})"
+        )
+    if not np.isfinite(row.theory):
+        return ""
+    return (
+        f"{short:30}{row.theory:10.4f}{row.sampled:11.4f}{row.mcse:9.4f}"
+        f"   (test set: ± {row.test_error:.4f}; GP: {row.gp:.4f})"
     )
 
 
-def accuracy_rows(accuracy: dict) -> list[str]:
-    """Accuracy with both of its errors: Monte Carlo, and that of a finite test set."""
-    sampled = accuracy["sampled"]
-    if sampled is None or accuracy["theory"] is None:
-        return []
-    return [
-        f"{'accuracy':30}{accuracy['theory']:10.4f}{sampled['value']:11.4f}{sampled['mcse']:9.4f}"
-        f"   (test set: ± {sampled['binomial_error']:.4f}; GP: {accuracy['gp']:.4f})"
+def pruning_text(table: PruningTable) -> str:
+    """A row per head, the correlations, and the accuracies while heads are removed."""
+    unpruned, scores, alone = table.unpruned, table.scores["theory"], table.alone
+    lines = [
+        "",
+        f"unpruned: trained network {unpruned['trained'].text}, theory {unpruned['theory'].text}",
+        f"{'removed':18}{'score':>8}{'trained':>16}{'drop':>16}{'theory':>9}{'refitted':>10}",
     ]
-
-
-def sampled_accuracy_rows(sampled: dict | None) -> list[str]:
-    """Accuracy of the samples alone, with both of its errors."""
-    if sampled is None:
-        return []
-    return [
-        f"accuracy: sampled {sampled['value']:.4f} ± {sampled['mcse']:.4f} "
-        f"(test set: ± {sampled['binomial_error']:.4f})"
-    ]
-
-
-def quality_rows(quality: dict) -> list[str]:
-    """Log predictive density and calibration error, with the same two errors."""
-    if any(quality.get(name) is None for name in ("theory", "gp", "sampled")):
-        return []
-    rows = []
-    for score in SCORES:
-        theory, gp, sampled = (quality[name][score] for name in ("theory", "gp", "sampled"))
-        rows.append(
-            f"{score.replace('_', ' '):30}{theory['value']:10.4f}{sampled['value']:11.4f}"
-            f"{sampled['mcse']:9.4f}   (test set: ± {sampled['error']:.4f}; GP: {gp['value']:.4f})"
+    for place in np.argsort(np.array(scores), kind="stable"):
+        head, trained = table.heads[place], alone["trained"][place]
+        refitted = table.refitted_without(head)
+        lines.append(
+            f"{head.label:18}{scores[place]:8.3f}{trained.text:>16}"
+            f"{100 * trained.drop:9.1f} ± {100 * trained.drop_error:.1f}  "
+            f"{100 * alone['theory_zeroed'][place].accuracy:9.1f}"
+            f"{100 * (np.nan if refitted is None else refitted.accuracy):10.1f}"
         )
-    return rows
+    for which, name in (("trained", "trained network"), ("theory_zeroed", "theory")):
+        for key, rho in table.spearman[which].items():
+            score = f"score ({key})" if key in table.scores else key
+            lines.append(
+                f"Spearman of {score} and drop of {name}: {two_digits(rho.value)}, 95 % "
+                f"over heads {interval(rho.interval_over_heads)}, "
+                f"over test examples {interval(rho.interval_over_examples)}"
+            )
+    for order in ("score", "magnitude"):
+        steps = getattr(table.orders, order).trained
+        shown = ", ".join(f"{100 * step.accuracy:.1f}" for step in steps)
+        lines.append(f"trained network, ascending {order}: {shown}")
+    random = [[step.accuracy for step in one.trained] for one in table.orders.random]
+    if random:
+        mean, spread = 100 * np.mean(random, axis=0), 100 * np.std(random, axis=0, ddof=1)
+        steps = ", ".join(f"{m:.1f} ± {s:.1f}" for m, s in zip(mean, spread, strict=True))
+        lines.append(f"trained network, {len(random)} random orders (mean ± spread): {steps}")
+    return "\n".join(lines)
 
 
-def evidence_rows(evidence: dict) -> list[str]:
-    """ln p(y), where samples know it, with Laplace's form at the saddle point beside it."""
-    sampled = evidence.get("sampled")
-    if sampled is None:
-        return []
-    theory, gp = (
-        f"{evidence[name]:10.3f}" if evidence.get(name) is not None else f"{'–':>10}"
-        for name in ("theory", "gp")
-    )
-    doubt = "" if sampled["trusted"] else ", NOT to be trusted"
-    return [
-        f"{'log evidence':30}{theory}{sampled['value']:11.3f}{sampled['mcse']:9.4f}"
-        f"   ({sampled['method']}{doubt}; GP: {gp.strip()})"
-    ]
+def two_digits(value: float) -> str:
+    """A correlation to two decimals."""
+    return f"{value:.2f}".replace("-", "−")
 
 
-def hyper_parameter_rows(found: dict) -> list[str]:
-    """Temperature and prior variances that were sampled, beside the values the theory is given."""
-    rows = []
-    for name, given, sampled, mcse, deviation in named_hyper_parameters(found):
-        short = f"{name}, prior median and sampled"
-        rows.append(
-            f"{short:40}{given:10.4g}{sampled:11.4g} ± {mcse:.2g}   (spread {deviation:.2g})"
-        )
-    return ["", *rows] if rows else []
-
-
-def named_hyper_parameters(found: dict) -> list[tuple[str, float, float, float, float]]:
-    """Name, prior median, posterior mean, MCSE, standard deviation of each that was sampled."""
-    parts = ("prior_median", "sampled", "mcse", "standard_deviation")
-    rows = []
-    if "temperature" in found:
-        rows.append(("temperature", *(float(found["temperature"][part]) for part in parts)))
-    if "prior_variances" in found:
-        table = found["prior_variances"]
-        columns = zip(table["of"], *(table[part] for part in parts), strict=True)
-        rows += [(f"variance of {name}", *map(float, numbers)) for name, *numbers in columns]
-    return rows
-
-
-if TYPE_CHECKING:
-    import pandas
+def interval(bounds: tuple[float, float]) -> str:
+    """Both ends of an interval of correlations."""
+    return f"{two_digits(bounds[0])} to {two_digits(bounds[1])}"
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Theory against draws; prints as `compare` does.
 
-    content     what `comparison.json` holds: diagnostics, cost, every compared quantity
-    table       its arrays with their axes: theory, sampled, MCSE and differences
+    result      diagnostics, cost, and every compared quantity with its errors
+    theory      the table of the theory
     path_names  names along the axis of U_1
     """
 
-    content: dict
-    table: xr.Dataset
+    result: ComparedRun
+    theory: xr.Dataset
     path_names: tuple[str, ...]
 
     @property
     def trusted(self) -> bool:
         """Whether the draws passed their diagnostics."""
-        return self.content["diagnostics"]["verdict"] == "pass"
+        return self.result.diagnostics.passed
 
     def to_dataset(self) -> xr.Dataset:
         """Theory, sampled, MCSE and differences of every compared quantity, with its axes."""
-        return self.table
+        return comparison_table(dict(self.result.compared), self.theory)
 
     def to_dataframe(self) -> "pandas.DataFrame":
-        """A row for each element of U_1 and each score, with its error.
+        """The comparison table: a row for each element of U_1, each score and each setting.
 
         `difference_in_mcse` is (sampled − theory)/MCSE, `relative_difference` is in units of
         |sampled|. `test_error` is the error by the finite test set, of the sampled number.
         """
         import pandas
 
-        rows = self._order_parameter_rows() | self._score_rows()
-        columns = [*COLUMNS, "gp", "test_error"]
-        return pandas.DataFrame(list(rows.values()), list(rows), columns, dtype=float)
+        rows = list(chain(*self.result.rows(list(self.path_names)).values()))
+        numbers = [[getattr(row, column) for column in COLUMNS] for row in rows]
+        return pandas.DataFrame(numbers, [row.name for row in rows], COLUMNS, dtype=float)
 
     def save(self, path: str | Path) -> None:
         """Write strict JSON, the content of `comparison.json`."""
-        write_json(Path(path), self.content)
+        write_json(Path(path), self.result.to_json())
 
     def __repr__(self) -> str:
-        content = plain(self.content)
-        lines = comparison_lines(content, list(self.path_names))
-        return f"{diagnostics_text(content['diagnostics'])}\n{lines}"
+        table = comparison_lines(self.result, self.path_names)
+        return f"{diagnostics_text(self.result.diagnostics)}\n{table}"
 
     def _repr_html_(self) -> str:
-        verdict = diagnostics_text(plain(self.content)["diagnostics"])
-        return f"<pre>{escape(verdict)}</pre>{self.to_dataframe().to_html(na_rep='')}"
-
-    def _order_parameter_rows(self) -> dict[str, dict]:
-        table = {key: np.asarray(self.content["order_parameter"][key]) for key in COLUMNS}
-        names, rows = self.path_names, {}
-        for i, j in zip(*np.triu_indices(len(names)), strict=True):
-            rows[f"U₁ {pair_name(names, i, j)}"] = {
-                key: values[i, j] for key, values in table.items()
-            }
-        return rows
-
-    def _score_rows(self) -> dict[str, dict]:
-        accuracy, quality = self.content["accuracy"], self.content["predictive_quality"]
-        rows = {}
-        if accuracy["sampled"] is not None:
-            sampled = accuracy["sampled"]
-            rows["accuracy"] = score_row(
-                accuracy["theory"], accuracy["gp"], sampled, sampled["binomial_error"]
-            )
-        if quality["sampled"] is not None:
-            for score in SCORES:
-                sampled = quality["sampled"][score]
-                theory, gp = (
-                    np.nan if quality[name] is None else quality[name][score]["value"]
-                    for name in ("theory", "gp")
-                )
-                rows[score.replace("_", " ")] = score_row(theory, gp, sampled, sampled["error"])
-        evidence = self.content["log_evidence"]
-        if evidence["sampled"] is not None:
-            theory, gp = (
-                np.nan if evidence[name] is None else evidence[name] for name in ("theory", "gp")
-            )
-            rows["log evidence"] = score_row(theory, gp, evidence["sampled"], np.nan)
-        return rows
+        verdict = escape(diagnostics_text(self.result.diagnostics))
+        return f"<pre>{verdict}</pre>{self.to_dataframe().to_html(na_rep='')}"
 
 
-def score_row(theory: float, gp: float, sampled: dict, test_error: float) -> dict:
-    """A number beside U_1: theory, GP limit and samples, with both errors of the latter."""
-    difference, mcse = sampled["value"] - theory, sampled["mcse"]
-    return {
-        "theory": theory,
-        "sampled": sampled["value"],
-        "mcse": mcse,
-        "difference_in_mcse": difference / mcse if mcse else np.nan,
-        "relative_difference": difference / abs(sampled["value"]) if sampled["value"] else np.nan,
-        "gp": gp,
-        "test_error": test_error,
-    }
-
-
-def refuse_strangers(theory: xr.Dataset, draws: xr.DataTree) -> None:
+def refuse_unrelated(theory: xr.Dataset, draws: xr.DataTree) -> None:
     """Raise InputError unless theory and draws belong to the same paths, test set, temperature."""
     if not isinstance(theory, xr.Dataset) or "order_parameter" not in theory:
         raise InputError("theory", type(theory).__name__, "give what solve(task, network) returns")

@@ -1,6 +1,6 @@
-"""Figures, one subject a file.
+"""Figures, one subject a file: its drawing, its caption, and what it shows in words.
 
-draw                which figures a run and a sweep get
+draw                the table of figures, and drawing those that apply
 accuracy            accuracy of one run, and accuracy against width
 order_parameter     order parameters as coloured matrices
 predictor           predictions of theory and draws

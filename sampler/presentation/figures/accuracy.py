@@ -1,4 +1,4 @@
-"""Accuracy against width."""
+"""Accuracy of one run, and accuracy against width."""
 
 from dataclasses import dataclass
 
@@ -7,19 +7,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from sampler.presentation.figures.temperature_choice import is_temperature_choice
+from sampler.presentation.results import ShownRun, ShownSweep, temperature_text
 from sampler.presentation.style import (
+    ERRORS,
     GAUSSIAN_PROCESS,
     GREY,
     PURPLE,
     SAMPLED,
     SUBNETWORKS,
     THEORY,
+    FigureEntry,
     new_figure,
+    title_of,
 )
 
 DIAGONAL_ONLY = "theory, $U_1$ diagonal only"
 EQUAL_DIAGONAL = "theory, $U_1$ equal diagonal"
-ERRORS = "bars: thick ±1 MCSE, thin ±1 binomial error of the test set"
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ def subnetwork_colour(place: int) -> str:
 def draw_accuracy(rows: list[AccuracyRow], setting: str) -> Figure:
     """Draw the accuracies of one run as labelled points, error bars on the sampled one."""
     figure = new_figure(7.2, 0.36 * len(rows) + 1.6)
-    figure.suptitle("Accuracy on the test set" + (f", {setting}" if setting else ""))
+    figure.suptitle(title_of("Accuracy on the test set", setting))
     ax = figure.subplots()
     for place, row in enumerate(rows):
         if not np.isfinite(row.accuracy):
@@ -110,7 +114,7 @@ def draw_accuracy_against_width(
     side under their labels `points`.
     """
     figure = new_figure(8.4, 4.6 if widths is not None else 5.4)
-    figure.suptitle("Accuracy on the test set" + (f", {setting}" if setting else ""))
+    figure.suptitle(title_of("Accuracy on the test set", setting))
     ax = figure.subplots()
     position = np.arange(len(points), dtype=float) if widths is None else widths
     _draw_lines(ax, position, curves, connected=widths is not None)
@@ -198,3 +202,87 @@ def _horizontal_error(
         elinewidth=thickness,
         capsize=3.0 if thickness == 1.0 else 0.0,
     )
+
+
+def accuracy_of_run(run: ShownRun) -> Figure | None:
+    """Theory, samples, GP limit, sub-networks and restricted theories of one run."""
+    theory = run.theory_values("accuracy_theory")
+    if run.theory is not None and theory is None:
+        return None
+    rows = [] if theory is None else [AccuracyRow("theory", float(theory), THEORY)]
+    accuracies = run.compared_as("accuracy")
+    if accuracies is not None and accuracies.sampled is not None:
+        sampled = accuracies.sampled
+        errors = (sampled.mcse, sampled.binomial_error)
+        rows.append(AccuracyRow(run.sampled_label, sampled.value, SAMPLED, *errors))
+    gaussian_process = run.theory_values("accuracy_gp")
+    if gaussian_process is not None:
+        rows.append(AccuracyRow("GP, all paths", float(gaussian_process), GAUSSIAN_PROCESS))
+    if run.theory is None:
+        return draw_accuracy(rows, run.setting) if rows else None
+    if "accuracy_gp_subnetwork" in run.theory:
+        limits = run.theory["accuracy_gp_subnetwork"]
+        for place, label in enumerate(limits["subnetwork"].values):
+            value, colour = float(limits.values[place]), subnetwork_colour(place)
+            rows.append(AccuracyRow(f"GP, {label}", value, colour))
+    variants = {
+        "accuracy_diagonal_only": (DIAGONAL_ONLY, GREY),
+        "accuracy_equal_diagonal": (EQUAL_DIAGONAL, PURPLE),
+    }
+    for name, (label, colour) in variants.items():
+        if name in run.theory:
+            rows.append(AccuracyRow(label, float(run.theory[name]), colour))
+    return draw_accuracy(rows, run.setting)
+
+
+def accuracy_of_sweep(sweep: ShownSweep) -> Figure | None:
+    """Accuracies along a sweep; None where temperatures were chosen, which has its own figure."""
+    table = sweep.table
+    theory = table.values("accuracy_theory")
+    known = (theory, table.values("accuracy_sampled"))
+    if is_temperature_choice(sweep) or not any(np.isfinite(a).any() for a in known):
+        return None
+    curves = AccuracyCurves(
+        theory=theory,
+        gaussian_process=table.values("accuracy_gp"),
+        subnetworks={label: table.subnetwork_accuracy(label) for label in table.subnetworks},
+        diagonal_only=table.values("accuracy_diagonal_only"),
+        equal_diagonal=table.values("accuracy_equal_diagonal"),
+        sampled=_sampled_accuracies(sweep),
+    )
+    temperatures = {run.temperature for run in sweep.runs if run is not None}
+    setting = temperature_text(temperatures.pop() if len(temperatures) == 1 else None)
+    return draw_accuracy_against_width(curves, table.widths, table.points, setting)
+
+
+def _sampled_accuracies(sweep: ShownSweep) -> list[SampledAccuracy]:
+    table, runs = sweep.table, sweep.runs
+    accuracy = table.values("accuracy_sampled")
+    spaces = np.array(table.columns.get("sampled_space", ("",) * len(runs)))
+    passed = np.array([run is None or run.diagnostics_passed for run in runs])
+    return [
+        SampledAccuracy(
+            label=f"sampled {space.replace('_', ' ')}".strip(),
+            accuracy=np.where(spaces == space, accuracy, np.nan),
+            mcse=table.values("accuracy_sampled_mcse"),
+            binomial_error=table.values("accuracy_sampled_binomial"),
+            diagnostics_passed=passed,
+        )
+        for space in dict.fromkeys(spaces[np.isfinite(accuracy)])
+    ]
+
+
+ACCURACY = FigureEntry(
+    accuracy_of_run,
+    "Accuracy on the test set. Theory and exact posterior should agree; their distance from "
+    "infinite width (GP) is what finite width changes.",
+    "Points with error bars: accuracy of the theory, of the sampled exact posterior and of the "
+    "network of infinite width, one per row.",
+)
+ACCURACY_AGAINST_WIDTH = FigureEntry(
+    accuracy_of_sweep,
+    "Accuracy on the test set along the sweep: theory, exact posterior, infinite width (GP).",
+    "Accuracy at every point of the sweep: theory, sampled exact posterior with error bars, "
+    "and infinite width.",
+    of=("sweep",),
+)

@@ -4,7 +4,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sampler.presentation.style import GAUSSIAN_PROCESS, THEORY, new_figure
+from sampler.presentation.results import ShownRun, ShownSweep
+from sampler.presentation.style import GAUSSIAN_PROCESS, THEORY, FigureEntry, new_figure, title_of
 
 COMPONENTS = 50
 
@@ -15,7 +16,7 @@ def draw_alignment(theory: np.ndarray, gaussian_process: np.ndarray | None, sett
     theory, gaussian_process: [component], in descending order of eigenvalue.
     """
     figure = new_figure(6.4, 3.8)
-    figure.suptitle("Kernel–task alignment" + (f", {setting}" if setting else ""))
+    figure.suptitle(title_of("Kernel–task alignment", setting))
     ax = figure.subplots()
     _draw_components(ax, theory, "o-", THEORY, "theory")
     if gaussian_process is not None:
@@ -33,3 +34,22 @@ def _draw_components(ax: Axes, values: np.ndarray, marks: str, colour: str, labe
     shown = values[:COMPONENTS]
     component = np.arange(1, len(shown) + 1)
     ax.plot(component, shown, marks, color=colour, markersize=4.0, linewidth=1.0, label=label)
+
+
+def alignment_of(results: ShownRun | ShownSweep) -> Figure | None:
+    """Of a run, or of the first run of a sweep that has a theory."""
+    run = results.solved if isinstance(results, ShownSweep) else results
+    theory = None if run is None else run.theory_values("kernel_alignment")
+    if theory is None:
+        return None
+    return draw_alignment(theory, run.theory_values("gp_kernel_alignment"), run.setting)
+
+
+KERNEL_ALIGNMENT = FigureEntry(
+    alignment_of,
+    "How much of the labels lies along each principal component of the training kernel: theory "
+    "against infinite width (GP).",
+    "Alignment of the principal components of the training kernel with the labels, "
+    "component by component: theory against infinite width.",
+    of=("run", "sweep"),
+)

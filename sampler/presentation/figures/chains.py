@@ -1,98 +1,33 @@
-"""Diagnostics of chains: ranks, autocorrelation, energy, effective draws."""
+"""Diagnostics of chains: ranks, autocorrelation, energy, effective draws.
+
+Drawn here and not by ArviZ: its plots come from two packages (arviz 0.23 on Python 3.11,
+arviz-plots on 3.12) that differ in arguments and appearance, and want a tree for every panel.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 
-import h5netcdf
 import numpy as np
-import xarray as xr
 from arviz_stats.base import array_stats
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import binom, rankdata
 
-from sampler.errors import InputError
 from sampler.mcmc.diagnostics import AXES, ESS_LIMIT
 from sampler.mcmc.hamiltonian import BFMI_LIMIT
 from sampler.presentation.figures.order_parameter import LARGEST_NUMBERED
-from sampler.presentation.style import CHAINS, GREY, ORANGE, SERIES, SKY_BLUE, new_figure
+from sampler.presentation.results import ShownRun
+from sampler.presentation.style import (
+    CHAINS,
+    GREY,
+    ORANGE,
+    SERIES,
+    SKY_BLUE,
+    FigureEntry,
+    new_figure,
+    title_of,
+)
 
-# So many test values and elements of U_1, evenly spread, are searched for the slowest.
-MOST_SEARCHED = 20
-# Of less than this, neither an autocorrelation nor an effective sample size means anything.
-FEWEST_DRAWS = 20
-
-
-@dataclass(frozen=True)
-class FunctionSpaceDraws:
-    """Draws of numbers that mean the same in every space that is sampled.
-
-    series: label → [chain, draw]: log posterior, and of predictor and U_1 the element with the
-    smallest bulk effective sample size. energy: [chain, draw], None for independent draws.
-    """
-
-    series: dict[str, np.ndarray]
-    energy: np.ndarray | None
-
-
-def read_function_space(directory: Path) -> FunctionSpaceDraws | None:
-    """Read `draws.nc`; None if it is absent, too short, or holds too little to diagnose."""
-    file = directory / "draws.nc"
-    if not file.is_file():
-        return None
-    try:
-        with h5netcdf.File(file) as stored:
-            groups = set(stored.groups)
-        series: dict[str, np.ndarray] = {}
-        energy = None
-        if "sample_stats" in groups:
-            with xr.open_dataset(file, group="sample_stats", engine="h5netcdf") as statistics:
-                if "lp" in statistics:
-                    series["log posterior"] = np.asarray(statistics["lp"].values, np.float64)
-                energy = statistics["energy"].values if "energy" in statistics else None
-        if "posterior" in groups:
-            with xr.open_dataset(file, group="posterior", engine="h5netcdf") as posterior:
-                predictor = "predictor_mean" if "predictor_mean" in posterior else "predictor"
-                for label, name in (("predictor", predictor), ("$U_1$", "order_parameter")):
-                    if name in posterior:
-                        series |= slowest_element(label, posterior[name])
-    except (OSError, ValueError, KeyError) as error:
-        remedy = f"cannot be read ({error}); sample again"
-        raise InputError("draws.nc", str(file), remedy) from error
-    series = {label: values for label, values in series.items() if usable(values)}
-    return FunctionSpaceDraws(series, energy) if series else None
-
-
-def usable(values: np.ndarray) -> bool:
-    """Whether every chain is long enough, finite and moving."""
-    moves = np.isfinite(values).all() and (values.std(axis=1) > 0).all()
-    return bool(values.shape[1] >= FEWEST_DRAWS and moves)
-
-
-def slowest_element(name: str, draws: xr.DataArray) -> dict[str, np.ndarray]:
-    """Label → [chain, draw] of the element with the smallest bulk ESS; empty if none can be judged.
-
-    draws: [chain, draw, …], of which only the elements searched are read.
-    """
-    shape = draws.shape[2:]
-    elements = int(np.prod(shape))
-    searched = np.unique(np.linspace(0, elements - 1, min(elements, MOST_SEARCHED)).astype(int))
-    found: dict[str, np.ndarray] = {}
-    smallest = np.inf
-    for place in searched:
-        at = np.unravel_index(place, shape)
-        index = dict(zip(draws.dims[2:], map(int, at), strict=True))
-        values = np.asarray(draws.isel(index).values, np.float64)
-        if not usable(values):
-            continue
-        ess = float(array_stats.ess(values, method="bulk", **AXES))
-        if ess < smallest:
-            smallest = ess
-            found = {f"{name} [{', '.join(str(int(i)) for i in at)}]": values}
-    return found
-
-
+RANKED_EXAMPLES = 6  # whose ranks are shown where no order parameter is sampled
 RANK_BINS = 20
 
 
@@ -118,7 +53,7 @@ def draw_ranks(draws: np.ndarray, path_names: list[str], setting: str) -> Figure
     rows = paths if every_element else -(-paths // columns)
     figure = new_figure(max(1.75 * columns, 5.2) + 1.4, 1.45 * rows + 1.3)
     shown = "$U_1$" if every_element else "the diagonal of $U_1$"
-    figure.suptitle(f"Ranks of {shown} by chain" + (f", {setting}" if setting else ""))
+    figure.suptitle(title_of(f"Ranks of {shown} by chain", setting))
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for place, ax in enumerate(grid.flat):
         row, column = divmod(place, columns) if every_element else (place, place)
@@ -137,7 +72,7 @@ def draw_predictor_ranks(draws: np.ndarray, names: list[str], setting: str) -> F
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
     figure = new_figure(max(1.75 * columns, 5.2) + 1.4, 1.45 * rows + 1.3)
-    figure.suptitle("Ranks of $f(x)$ by chain" + (f", {setting}" if setting else ""))
+    figure.suptitle(title_of("Ranks of $f(x)$ by chain", setting))
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for place, ax in enumerate(grid.flat):
         if place >= len(names):
@@ -187,7 +122,7 @@ def _name_element(ax: Axes, row_name: str, column_name: str) -> None:
 def draw_series_ranks(series: Mapping[str, np.ndarray], setting: str) -> Figure:
     """Draw the rank histograms of single numbers, label → [chain, draw], side by side."""
     figure = new_figure(2.4 * len(series) + 1.8, 3.0)
-    figure.suptitle("Ranks in function space by chain" + (f", {setting}" if setting else ""))
+    figure.suptitle(title_of("Ranks in function space by chain", setting))
     axes = figure.subplots(1, len(series), squeeze=False, sharex=True, sharey=True)[0]
     for ax, (label, values) in zip(axes, series.items(), strict=True):
         _draw_element(ax, values)
@@ -213,7 +148,7 @@ def autocorrelation(values: np.ndarray) -> np.ndarray:
 def draw_autocorrelation(series: Mapping[str, np.ndarray], setting: str) -> Figure:
     """Draw the autocorrelation of each series, label → [chain, draw], against the lag."""
     figure = new_figure(7.2, 3.8)
-    figure.suptitle("Autocorrelation" + (f", {setting}" if setting else ""))
+    figure.suptitle(title_of("Autocorrelation", setting))
     ax = figure.subplots()
     chains, draws = next(iter(series.values())).shape
     lags = min(MOST_LAGS, draws // 4)
@@ -243,7 +178,7 @@ def draw_energy(energy: np.ndarray, setting: str) -> Figure:
     changes = np.diff(energy, axis=1).ravel()
     bfmi = np.atleast_1d(array_stats.bfmi(energy, **AXES))
     figure = new_figure(8.4, 3.8)
-    figure.suptitle("Energy of the sampler" + (f", {setting}" if setting else ""))
+    figure.suptitle(title_of("Energy of the sampler", setting))
     left, right = figure.subplots(1, 2, width_ratios=(1.6, 1.0))
     edges = np.histogram_bin_edges(np.concatenate([centred, changes]), ENERGY_BINS)
     for values, colour, dashes, label in (
@@ -286,7 +221,7 @@ def draw_ess_evolution(series: Mapping[str, np.ndarray], setting: str) -> Figure
     series: label → [chain, draw].
     """
     figure = new_figure(7.2, 4.0)
-    figure.suptitle("Effective sample size" + (f", {setting}" if setting else ""))
+    figure.suptitle(title_of("Effective sample size", setting))
     ax = figure.subplots()
     for place, (label, values) in enumerate(series.items()):
         colour = SERIES[place % len(SERIES)]
@@ -300,3 +235,86 @@ def draw_ess_evolution(series: Mapping[str, np.ndarray], setting: str) -> Figure
     ax.set(xlabel="draws of all chains", ylabel="effective sample size", ylim=(0.0, None))
     figure.legend(loc="outside right upper")
     return figure
+
+
+def order_parameter_ranks(run: ShownRun) -> Figure | None:
+    """Ranks of U_1 where its draws were kept."""
+    draws = run.order_parameter_draws
+    if draws is None:
+        return None
+    return draw_ranks(draws.values, [str(name) for name in draws["path"].values], run.setting)
+
+
+def predictor_ranks(run: ShownRun) -> Figure | None:
+    """Ranks of f at a few test examples, where no order parameter is sampled."""
+    if run.order_parameter_draws is not None or run.predictor_draws is None:
+        return None
+    values = run.predictor_draws.values
+    flat = values.reshape(*values.shape[:2], -1)
+    chosen = np.unique(np.linspace(0, flat.shape[2] - 1, RANKED_EXAMPLES).astype(int))
+    names = [f"test {place}" for place in chosen // (flat.shape[2] // values.shape[2])]
+    return draw_predictor_ranks(flat[:, :, chosen], names, run.setting)
+
+
+def of_series(draw):
+    """A drawing of the slowest numbers of function space; None where none can be judged."""
+
+    def of_run(run: ShownRun) -> Figure | None:
+        return draw(run.slowest_series, run.setting) if run.slowest_series else None
+
+    return of_run
+
+
+def energy_of_run(run: ShownRun) -> Figure | None:
+    """Energies, where draws have them and something else of them can be judged."""
+    energy = run.drawn("energy", "sample_stats")
+    if energy is None or not run.slowest_series:
+        return None
+    return draw_energy(energy.values, run.setting)
+
+
+FUNCTION_SPACE_RANKS = FigureEntry(
+    of_series(draw_series_ranks),
+    "Ranks of the slowest elements among all draws, chain by chain. Chains that agree are flat "
+    "and stay within the grey band for the most part.",
+    "Rank histograms, one line per chain, of log posterior, predictor and U₁; they are flat "
+    "where the chains agree.",
+    section="diagnostics",
+)
+ORDER_PARAMETER_RANKS = FigureEntry(
+    order_parameter_ranks,
+    "Ranks of the elements of U₁ among all draws, chain by chain.",
+    "Rank histograms, one line per chain, of the elements of U₁; flat where the chains agree.",
+    section="diagnostics",
+)
+PREDICTOR_RANKS = FigureEntry(
+    predictor_ranks,
+    "Ranks of the predictor at a few test examples among all draws, chain by chain.",
+    "Rank histograms, one line per chain, of the predictor at a few test examples; flat where "
+    "the chains agree.",
+    section="diagnostics",
+)
+ESS_EVOLUTION = FigureEntry(
+    of_series(draw_ess_evolution),
+    "Effective sample size as the draws come in. It grows in proportion where the chains mix; "
+    "a curve that flattens has not seen everything.",
+    "Lines: effective sample size in bulk and tails against the number of draws, for log "
+    "posterior, predictor and U₁, with the limit.",
+    section="diagnostics",
+)
+AUTOCORRELATION = FigureEntry(
+    of_series(draw_autocorrelation),
+    "Autocorrelation of the slowest elements. The sooner it falls into the grey band, the more "
+    "a draw is worth.",
+    "Lines: autocorrelation against lag for log posterior, predictor and U₁, with the range "
+    "expected of independent draws.",
+    section="diagnostics",
+)
+ENERGY = FigureEntry(
+    energy_of_run,
+    "Energies of the sampler against their changes from draw to draw. Where changes are much "
+    "narrower, the tails are explored slowly, and E-BFMI falls below its limit.",
+    "Histograms: energies of the sampler and their changes from draw to draw; beside them "
+    "E-BFMI chain by chain, with the limit.",
+    section="diagnostics",
+)

@@ -6,7 +6,18 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from sampler.analysis.estimate import RESOLVED_MCSE
-from sampler.presentation.style import BLACK, GREEN, GREY, ORANGE, THEORY, VERMILLION, new_figure
+from sampler.presentation.results import ShownSweep, temperature_text
+from sampler.presentation.style import (
+    BLACK,
+    GREEN,
+    GREY,
+    ORANGE,
+    THEORY,
+    VERMILLION,
+    FigureEntry,
+    new_figure,
+    title_of,
+)
 
 SPACES = {
     "order_parameters": ("exact posterior", VERMILLION, "o"),
@@ -24,7 +35,7 @@ def draw_finite_size(table: dict, setting: str) -> Figure:
     names = table["paths"][:MOST_PATHS]
     figure = new_figure(3.1 * len(names) + 0.8, 6.2)
     title = "Order parameter $U_1$: theory against exact posterior"
-    figure.suptitle(title + (f", {setting}" if setting else ""))
+    figure.suptitle(title_of(title, setting))
     axes = figure.subplots(2, len(names), sharex=True, squeeze=False)
     for path, name in enumerate(names):
         _values(axes[0, path], table, path, name)
@@ -94,3 +105,21 @@ def _differences(ax: Axes, table: dict, path: int) -> None:
         )  # fmt: skip
         text = f"slope {law['slope']:.2f} ± {law['slope_error']:.2f}".replace("-", "−")
         ax.set_title(text, fontsize=10.0, color=THEORY)
+
+
+def finite_size_of(sweep: ShownSweep) -> Figure | None:
+    """Of a sweep over widths."""
+    if sweep.finite_size is None:
+        return None
+    temperature = None if sweep.solved is None else sweep.solved.temperature
+    return draw_finite_size(sweep.finite_size, temperature_text(temperature))
+
+
+FINITE_SIZE = FigureEntry(
+    finite_size_of,
+    "Theory and exact posterior approach each other as the width grows: above the diagonal of "
+    "U₁, below the difference with a fitted power law.",
+    "Diagonal of U₁ against width for theory and samples, and below their difference with its "
+    "power law.",
+    of=("sweep",),
+)

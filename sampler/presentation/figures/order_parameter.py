@@ -1,6 +1,6 @@
 """Order parameters as matrices."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,10 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from sampler.presentation.style import UNDEFINED_CELL, new_figure
+from sampler.analysis.compared import Compared, Cosine
+from sampler.analysis.comparison import off_diagonal_cosine
+from sampler.presentation.results import ShownRun, ShownSweep
+from sampler.presentation.style import UNDEFINED_CELL, FigureEntry, new_figure, title_of
 
 LARGEST_NUMBERED = 6  # paths; beyond this the numbers no longer fit their cells
 LARGEST_TICKED = 24
+SHOWN_WIDTHS = (100, 1000)  # that a sweep shows beside its smallest width
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ def draw_order_parameter(
     count = len(panels) + (len(panels) == 2)
     side = _panel_side(len(path_names))
     figure = new_figure(count * side + 1.8 if count > 1 else side + 2.2, side + 1.5, "compressed")
-    figure.suptitle("Order parameter $U_1$" + (f", {setting}" if setting else ""))
+    figure.suptitle(title_of("Order parameter $U_1$", setting))
     axes = figure.subplots(1, count, squeeze=False)[0]
     limit = _colour_limit(*[panel.matrix for panel in panels])
     image = None
@@ -170,3 +174,104 @@ def _colour_limit(*matrices: np.ndarray) -> float:
 def _panel_side(paths: int) -> float:
     """Inches: room for the numbers where they are printed, and for the ticks where not."""
     return 2.6 if paths <= 2 else 3.1 if paths <= 4 else 4.2
+
+
+def sampled_matrix(run: ShownRun) -> Compared | None:
+    """U_1 of theory and samples, where both are known."""
+    compared = run.compared_as("order_parameter")
+    return None if compared is None or compared.theory is None else compared
+
+
+def sampled_panel(run: ShownRun, name: str = "") -> MatrixPanel | None:
+    """The posterior mean of U_1 with its errors; None where there is none."""
+    compared = sampled_matrix(run)
+    if compared is None:
+        return None
+    return MatrixPanel(f"{run.sampled_label}{name}", compared.sampled.value, compared.sampled.mcse)
+
+
+def order_parameter_of_run(run: ShownRun) -> Figure | None:
+    """U_1 of the theory, and of the samples where there are any."""
+    theory, panel = run.theory_values("order_parameter"), sampled_panel(run)
+    if theory is None:
+        return None
+    sampled, mcse = (None, None) if panel is None else (panel.matrix, panel.mcse)
+    names = run.path_names
+    return draw_order_parameter(names, theory, sampled, mcse, run.sampled_label, run.setting)
+
+
+def beside_trained(run: ShownRun) -> Figure | None:
+    """U_1 of theory, samples and the network that gradient descent trained."""
+    theory, trained = map(run.theory_values, ("order_parameter", "order_parameter_trained"))
+    if theory is None or trained is None:
+        return None
+    alone = {"theory_trained": Cosine(float(off_diagonal_cosine(theory, trained)))}
+    cosines = run.compared_as("off_diagonal_cosine") or alone
+    panels = [
+        MatrixPanel("theory", theory), sampled_panel(run), MatrixPanel("gradient descent", trained)
+    ]  # fmt: skip
+    shown = [[panel] for panel in panels if panel is not None]
+    title = f"Order parameter $U_1$, {run.setting}\n{cosine_text(cosines)}"
+    return draw_order_parameter_grid(run.path_names, shown, title)
+
+
+def cosine_text(cosines: Mapping[str, Cosine]) -> str:
+    """Cosines between elements off the diagonal, in words."""
+    said = {"theory": "theory", "trained": "gradient descent", "sampled": "samples"}
+    parts = []
+    for pair, found in cosines.items():
+        if np.isfinite(found.value):
+            one, other = (said[name] for name in pair.split("_"))
+            error = "" if found.mcse is None else f" ± {found.mcse:.3f}"
+            parts.append(f"{one} · {other} {found.value:.3f}{error}".replace("-", "−"))
+    return "cosine off the diagonal: " + ", ".join(parts)
+
+
+def order_parameters_of_sweep(sweep: ShownSweep) -> Figure | None:
+    """Theory above samples, for several points of a sweep."""
+    runs, widths = sweep.runs, sweep.table.widths
+    solved = [row for row, run in enumerate(runs) if run is not None and run.theory is not None]
+    if not solved:
+        return None
+    if widths is None:
+        shown = sorted({solved[0], solved[len(solved) // 2], solved[-1]})
+    else:
+        shown = [r for r in solved if r == solved[0] or widths[r] in SHOWN_WIDTHS]
+    names = runs[shown[0]].path_names
+    # A sweep may change the heads; only matrices over the same paths can share a grid.
+    shown = [row for row in shown if runs[row].path_names == names]
+    sampled = any(sampled_matrix(runs[row]) is not None for row in shown)
+    columns = [_matrix_column(sweep, row)[: 2 if sampled else 1] for row in shown]
+    if not any(panel is not None for column in columns for panel in column):
+        return None
+    return draw_order_parameter_grid(names, columns)
+
+
+def _matrix_column(sweep: ShownSweep, row: int) -> list[MatrixPanel | None]:
+    run, table = sweep.runs[row], sweep.table
+    name = table.points[row] if table.widths is None else f"$N$ = {table.widths[row]:g}"
+    theory = run.theory_values("order_parameter")
+    above = None if theory is None else MatrixPanel(f"theory, {name}", theory)
+    return [above, sampled_panel(run, f", {name}")]
+
+
+ORDER_PARAMETER = FigureEntry(
+    order_parameter_of_run,
+    "Order parameter U₁ over pairs of attention paths: theory, samples, and their difference. "
+    "At infinite width it is diagonal.",
+    "Coloured matrices over pairs of attention paths: order parameter U₁ of the theory, its "
+    "sampled posterior mean, and their difference.",
+)
+ORDER_PARAMETER_TRAINED = FigureEntry(
+    beside_trained,
+    "U₁ of theory, samples and the network trained by gradient descent, each on its own scale.",
+    "Coloured matrices over pairs of attention paths: U₁ of the theory, of the samples and of "
+    "the network trained by gradient descent.",
+)
+ORDER_PARAMETER_AGAINST_WIDTH = FigureEntry(
+    order_parameters_of_sweep,
+    "Order parameter U₁ along the sweep: theory above, samples below.",
+    "Coloured matrices over pairs of attention paths: U₁ of the theory above the samples, for "
+    "several points of the sweep.",
+    of=("sweep",),
+)

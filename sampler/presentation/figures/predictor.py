@@ -6,7 +6,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sampler.presentation.style import BLUE, GREY, SAMPLED, VERMILLION, new_figure
+from sampler.presentation.results import ShownRun
+from sampler.presentation.style import (
+    BLUE,
+    GREY,
+    SAMPLED,
+    VERMILLION,
+    FigureEntry,
+    new_figure,
+    title_of,
+)
 from theory.observables import labels_are_classes
 
 LARGEST_VECTOR_DRAWING = 5000  # points; beyond this the SVG holds them as one picture
@@ -25,7 +34,7 @@ class ComparedPredictor:
 def draw_predictor(quantities: list[ComparedPredictor], sampled_label: str, setting: str) -> Figure:
     """Draw each quantity sampled against theory, one panel each, with the line of equality."""
     figure = new_figure(4.4 * len(quantities) + 0.4, 4.4)
-    figure.suptitle("Predictor on the test set" + (f", {setting}" if setting else ""))
+    figure.suptitle(title_of("Predictor on the test set", setting))
     for ax, quantity in zip(
         figure.subplots(1, len(quantities), squeeze=False)[0], quantities, strict=True
     ):
@@ -83,7 +92,7 @@ def draw_sampled_predictor(
     flat, deviation = mean.ravel(), np.sqrt(variance.ravel())
     order = np.argsort(flat, kind="stable")
     figure = new_figure(7.2, 4.2)
-    figure.suptitle("Predictor on the test set" + (f", {setting}" if setting else ""))
+    figure.suptitle(title_of("Predictor on the test set", setting))
     ax = figure.subplots()
     rank = np.empty(flat.size)
     rank[order] = np.arange(flat.size)
@@ -122,3 +131,37 @@ def _groups(size: int, labels: np.ndarray | None) -> list[tuple[np.ndarray, str,
         positive = (labels == labels.max(axis=1, keepdims=True)).ravel()
         names = ("its class", "another class")
     return [(positive, VERMILLION, names[0]), (~positive, BLUE, names[1])]
+
+
+def predictor_of_run(run: ShownRun) -> Figure | None:
+    """Mean and variance of the samples against those of the theory."""
+    symbols = {"predictor_mean": "mean $m(x)$", "predictor_variance": "variance $v(x)$"}
+    tables = {symbol: run.compared_as(key) for key, symbol in symbols.items()}
+    quantities = [
+        ComparedPredictor(symbol, table.theory, table.sampled.value, table.sampled.mcse)
+        for symbol, table in tables.items()
+        if table is not None and table.theory is not None
+    ]
+    return draw_predictor(quantities, run.sampled_label, run.setting) if quantities else None
+
+
+def predictor_alone(run: ShownRun) -> Figure | None:
+    """Mean and deviation of f where there is no theory to hold them against."""
+    tables = [run.compared_as(f"predictor_{moment}") for moment in ("mean", "variance")]
+    if run.theory is not None or None in tables:
+        return None
+    mean, variance = (table.sampled.value for table in tables)
+    return draw_sampled_predictor(mean, variance, run.labels_test, run.sampled_label, run.setting)
+
+
+PREDICTOR = FigureEntry(
+    predictor_of_run,
+    "The predictor, a point per test example: samples against theory. On the line they agree.",
+    "Scatter plots over the test set: sampled mean and variance of the predictor against those "
+    "of the theory, with the line of equality.",
+)
+PREDICTOR_SAMPLED = FigureEntry(
+    predictor_alone,
+    "The predictor over the test set, by the samples alone.",
+    "Sampled mean and deviation of the predictor over the test set, without a theory beside.",
+)

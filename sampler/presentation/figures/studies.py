@@ -16,6 +16,7 @@ from sampler.presentation.style import (
     SKY_BLUE,
     VERMILLION,
     new_figure,
+    title_of,
 )
 from theory.studies.support_vectors import SupportVectorAttention
 
@@ -42,7 +43,7 @@ def draw_rank_collapse(curves: list[CollapseCurve], setting: str = "") -> Figure
     """
     figure = new_figure(8.4, 4.6)
     title = "Rank collapse: distance of the tokens from their mean"
-    figure.suptitle(title + (f", {setting}" if setting else ""))
+    figure.suptitle(title_of(title, setting))
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
     for ax, title in zip(panels, ("attention only", "LayerNorm after each layer"), strict=True):
         ax.set(title=title, xlabel="layers $l$", yscale="log")
@@ -97,7 +98,7 @@ def draw_support_vectors(attention: SupportVectorAttention, setting: str = "") -
 
     figure = new_figure(7.6, 5.2)
     kind = f"{str(attention.similarity).capitalize()} attention"
-    figure.suptitle(f"{kind} is a support-vector regressor" + (f", {setting}" if setting else ""))
+    figure.suptitle(title_of(f"{kind} is a support-vector regressor", setting))
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2.0, 1.0])
     above.fill_between(
         line,

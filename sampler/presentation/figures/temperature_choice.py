@@ -1,45 +1,56 @@
 """The choice of a temperature."""
 
-from pathlib import Path
-
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from sampler.presentation.figures.accuracy import ERRORS
-from sampler.presentation.style import GAUSSIAN_PROCESS, GREEN, GREY, SAMPLED, THEORY, new_figure
-from sampler.storage.sweeps import SweepResults
+from sampler.presentation.results import ShownSweep
+from sampler.presentation.style import (
+    ERRORS,
+    GAUSSIAN_PROCESS,
+    GREEN,
+    GREY,
+    SAMPLED,
+    THEORY,
+    FigureEntry,
+    new_figure,
+)
 
 WIDTH, TEMPERATURE = "network.widths", "posterior.temperature"
 CRITERION = "accuracy"
+VALIDATED = f"validation_{CRITERION}_theory"
 
 
-def draw_temperature_choice(directory: Path, theory: xr.Dataset | None) -> Figure | None:
+def draw_temperature_choice(sweep: ShownSweep) -> Figure | None:
     """Draw a sweep over widths and temperatures; None if the sweep is another one.
 
     Left: accuracy on the test set at the temperature chosen for each width. Right: accuracy of the
-    theory on the validation split over the grid, the choice marked. `theory` is `theory.nc` of any
-    point: accuracies that do not depend on the posterior are read there.
+    theory on the validation split over the grid, the choice marked. Accuracies that do not depend
+    on the posterior are those of the first point that has a theory.
     """
-    sweep = SweepResults(directory)
+    if not is_temperature_choice(sweep):
+        return None
     selection, grid = chosen_by_width(sweep), sweep.dataset
-    if selection is None or grid is None:
-        return None
-    name = f"validation_{CRITERION}_theory"
-    if name not in grid or set(grid[name].dims) != {WIDTH, TEMPERATURE}:
-        return None
     figure = new_figure(10.4, 4.6)
     figure.suptitle("Temperatures chosen on the validation split for each width")
     left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
-    _accuracies(left, selection, grid, theory)
-    _choices(right, grid[name].transpose(TEMPERATURE, WIDTH), selection)
+    _accuracies(left, selection, grid, None if sweep.solved is None else sweep.solved.theory)
+    _choices(right, grid[VALIDATED].transpose(TEMPERATURE, WIDTH), selection)
     _colour_bar(figure, right)
     return figure
 
 
-def chosen_by_width(sweep: SweepResults) -> list[dict] | None:
+def is_temperature_choice(sweep: ShownSweep) -> bool:
+    """Whether temperatures were chosen, for each width, on a grid of both."""
+    grid = sweep.dataset
+    if chosen_by_width(sweep) is None or grid is None or VALIDATED not in grid:
+        return False
+    return set(grid[VALIDATED].dims) == {WIDTH, TEMPERATURE}
+
+
+def chosen_by_width(sweep: ShownSweep) -> list[dict] | None:
     """The choices of temperature, one for each width; None if something else was swept."""
     groups = (sweep.selection or {}).get("by_temperature", [])
     alone = all(set(group["settings"]) == {WIDTH} for group in groups)
@@ -123,3 +134,12 @@ def _choices(ax: Axes, accuracy: xr.DataArray, groups: list[dict]) -> None:
 def _colour_bar(figure: Figure, ax: Axes) -> None:
     bar = figure.colorbar(ax.images[0], ax=ax, label="accuracy (%)")
     bar.outline.set_visible(False)
+
+
+ACCURACY_AT_CHOSEN_TEMPERATURES = FigureEntry(
+    draw_temperature_choice,
+    "Accuracy at the temperatures chosen on the validation split, and the grid of choices.",
+    "Accuracy against width at the temperature chosen on the validation split: theory, "
+    "samples, infinite width; beside it the validation accuracy over the grid.",
+    of=("sweep",),
+)

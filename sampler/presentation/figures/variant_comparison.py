@@ -1,13 +1,19 @@
 """Attention variants beside each other."""
 
 import tomllib
-from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from sampler.presentation.style import GAUSSIAN_PROCESS, GREY, SAMPLED, THEORY, new_figure
-from sampler.storage.sweeps import SweepResults
+from sampler.presentation.results import ShownSweep
+from sampler.presentation.style import (
+    GAUSSIAN_PROCESS,
+    GREY,
+    SAMPLED,
+    THEORY,
+    FigureEntry,
+    new_figure,
+)
 
 KEY = "attention.form="
 # Column of the table, label, colour and marker of what a panel shows.
@@ -22,20 +28,20 @@ PANELS = {
 }
 
 
-def draw_form_comparison(directory: Path) -> Figure | None:
+def draw_variant_comparison(sweep: ShownSweep) -> Figure | None:
     """Draw `seed_averages.csv`, bars ±1 standard error.
 
-    None unless a sweep over seeds leaves several forms of attention and nothing else.
+    None unless a sweep over seeds leaves several attention variants and nothing else.
     """
-    rows = SweepResults(directory).seed_averages or []
+    rows = sweep.seed_averages or []
     if len(rows) < 2 or not all(row["settings"].startswith(KEY) for row in rows):
         return None
-    names = [form_name(row["settings"].removeprefix(KEY)) for row in rows]
+    names = [variant_name(row["settings"].removeprefix(KEY)) for row in rows]
     if None in names:
         return None
     figure = new_figure(10.0, 1.9 + 0.34 * len(rows))
     seeds = "/".join(sorted({row["points"] for row in rows}))
-    figure.suptitle(f"Forms of attention: mean ± standard error over {seeds} seeds")
+    figure.suptitle(f"Attention variants: mean ± standard error over {seeds} seeds")
     panels = figure.subplots(1, len(PANELS), sharey=True)
     places = np.arange(len(rows))
     for ax, (title, shown) in zip(panels, PANELS.items(), strict=True):
@@ -55,29 +61,39 @@ def draw_form_comparison(directory: Path) -> Figure | None:
     return figure
 
 
-def form_name(text: str) -> str | None:
-    """A short name of a form as a recipe writes it: its kind, and the values its settings take.
+def variant_name(text: str) -> str | None:
+    """A short name of an attention variant as a recipe writes it: its kind, and its settings.
 
-    None for what is not a form.
+    None for what is no attention variant.
     """
     try:
-        forms = flattened(tomllib.loads(f"form = {text}")["form"])
+        variants = flattened(tomllib.loads(f"form = {text}")["form"])
     except tomllib.TOMLDecodeError:
         return None
-    if not forms or not all(isinstance(form, dict) and "kind" in form for form in forms):
+    if not variants or not all(isinstance(one, dict) and "kind" in one for one in variants):
         return None
-    kinds = dict.fromkeys(form["kind"].replace("_", " ") for form in forms)
+    kinds = dict.fromkeys(one["kind"].replace("_", " ") for one in variants)
     values: dict[str, dict] = {}
-    for form in forms:
-        for key, value in form.items():
+    for one in variants:
+        for key, value in one.items():
             if key != "kind":
                 values.setdefault(key, {})[str(value).replace("_", " ")] = None
     words = [f"{key} {', '.join(taken)}" for key, taken in values.items()]
     return "; ".join([" and ".join(kinds), *words])
 
 
-def flattened(forms) -> list:
-    """Forms out of lists by layer and by head."""
-    if isinstance(forms, list):
-        return [form for inner in forms for form in flattened(inner)]
-    return [forms]
+def flattened(variants) -> list:
+    """Variants out of lists by layer and by head."""
+    if isinstance(variants, list):
+        return [one for inner in variants for one in flattened(inner)]
+    return [variants]
+
+
+VARIANT_COMPARISON = FigureEntry(
+    draw_variant_comparison,
+    "Attention variants, means over seeds with their standard errors. On the left how alike "
+    "their paths are (smaller: less redundant), on the right how well they predict.",
+    "Attention variants, one per row: alignment of their path kernels, off-diagonal share of "
+    "U₁, and accuracy of theory, exact posterior and infinite width, with error bars.",
+    of=("sweep",),
+)

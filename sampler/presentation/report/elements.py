@@ -1,16 +1,23 @@
-"""Pieces of a page, and numbers as text."""
+"""What a page is made of: numbers with the digits that their errors leave, tables, pictures."""
 
 import base64
 import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+from functools import cache
 from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from sampler.presentation.style import FigureEntry
 
 MISSING = "–"
 NO_BREAK = "\N{NO-BREAK SPACE}"
 DIGITS = 4
+# Pixels on the page for a pixel of a figure: text as large as the page's, and sharp.
+SHOWN = 0.75
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,13 @@ class Number:
     def __str__(self) -> str:
         return self.text
 
+    def __html__(self) -> Markup:
+        """The full value stands beside its rounded text, for programs that read the page."""
+        if not self.defined:
+            return Markup.escape(self.text)
+        value = self.value.item() if hasattr(self.value, "item") else self.value
+        return Markup('<data value="{}">{}</data>').format(repr(value), self.text)
+
 
 def percent(value: float | int | None, error: float | int | None = None, digits: int = 3) -> Number:
     """A share in per cent."""
@@ -77,103 +91,72 @@ def _minus(text: str) -> str:
     return text.replace("-", "−")
 
 
-# Pixels on the page for a pixel of a figure: text as large as the page's, and sharp.
-SHOWN = 0.75
-VOID = ("br", "img", "link", "meta")
+@dataclass(frozen=True)
+class Link:
+    """A text that leads somewhere."""
+
+    text: str
+    target: str
+
+    def __html__(self) -> Markup:
+        return Markup('<a href="{}">{}</a>').format(self.target, self.text)
 
 
-class Html(str):
-    """Markup that is written as it is; every other text is escaped."""
+Cell = str | Number | Link
 
 
-Content = str | Number
+@dataclass(frozen=True)
+class Table:
+    """A table whose first column names its rows; rows: [row][column]."""
+
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+    @property
+    def columns(self) -> list[tuple[str, bool]]:
+        """Name of every column, and whether there are numbers in it."""
+        columns = zip(self.header, *self.rows, strict=True)
+        return [(name, any(isinstance(c, Number) for c in cells)) for name, *cells in columns]
 
 
-def element(name: str, /, *children: Content, **attributes: object) -> Html:
-    """One element. `class_` is written as class, `aria_label` as aria-label; None is left out."""
-    written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
-    if name in VOID:
-        return Html(f"<{name}{written}>")
-    return Html(f"<{name}{written}>{joined(children)}</{name}>")
+@dataclass(frozen=True)
+class Picture:
+    """A figure inside the page, with its words."""
+
+    png: Path
+    entry: FigureEntry
+
+    @property
+    def name(self) -> str:
+        """The name of its file, and of its place on the page."""
+        return self.png.stem
+
+    @property
+    def source(self) -> str:
+        """The picture itself, as text."""
+        return f"data:image/png;base64,{base64.b64encode(self.png.read_bytes()).decode('ascii')}"
+
+    @property
+    def width(self) -> int:
+        """In pixels of the page."""
+        return self._size()[0]
+
+    @property
+    def height(self) -> int:
+        """In pixels of the page."""
+        return self._size()[1]
+
+    def _size(self) -> tuple[int, int]:
+        with self.png.open("rb") as file:
+            width, height = struct.unpack(">II", file.read(24)[16:])  # the header of a PNG
+        return round(SHOWN * width), round(SHOWN * height)
 
 
-def joined(children: Sequence[Content]) -> Html:
-    """Elements and escaped texts, one after the other."""
-    return Html("".join(map(markup, children)))
-
-
-def markup(content: Content) -> Html:
-    """A number keeps its full value beside its rounded text, for programs that read the page."""
-    if isinstance(content, Html):
-        return content
-    if not isinstance(content, Number):
-        return Html(escape(content, quote=False))
-    if not content.defined:
-        return Html(content.text)
-    return element("data", content.text, value=repr(content.value))
-
-
-def paragraphs(*texts: Content) -> Html:
-    return joined([element("p", text) for text in texts])
-
-
-def listing(items: Sequence[Content]) -> Html:
-    return element("ul", *(element("li", item) for item in items))
-
-
-def section(identity: str, title: str, *children: Content) -> Html:
-    """A part of the page under a heading of the second order."""
-    heading = element("h2", title, id=f"{identity}-title")
-    return element("section", heading, *children, id=identity, aria_labelledby=f"{identity}-title")
-
-
-def scrolling(label: str, *children: Content) -> Html:
-    """What may be wider than the screen scrolls by itself, from the keyboard too."""
-    return element("div", *children, class_="scroll", role="group", aria_label=label, tabindex="0")
-
-
-def table(caption: str, header: Sequence[str], rows: Sequence[Sequence[Content]]) -> Html:
-    """A table whose first column names its rows; numbers are aligned on the right."""
-    columns = zip(header, *rows, strict=True)
-    head = [element("th", name, scope="col", class_=_alignment(cells)) for name, *cells in columns]
-    body = [
-        element("tr", element("th", row[0], scope="row"), *(_cell(cell) for cell in row[1:]))
-        for row in rows
-    ]
-    return scrolling(
-        caption,
-        element(
-            "table",
-            element("caption", caption),
-            element("thead", element("tr", *head)),
-            element("tbody", *body),
-        ),
-    )
-
-
-def _cell(content: Content) -> Html:
-    return element("td", content, class_=_alignment([content]))
-
-
-def _alignment(cells: Sequence[Content]) -> str | None:
-    """Numbers are aligned on the right, and the names of their columns above them."""
-    return "number" if any(isinstance(cell, Number) for cell in cells) else None
-
-
-def figure(png: Path, alternative: str, caption: str) -> Html:
-    """A picture inside the page, with what it shows in words."""
-    content = png.read_bytes()
-    width, height = struct.unpack(">II", content[16:24])  # the header of a PNG
-    picture = element(
-        "img",
-        src=f"data:image/png;base64,{base64.b64encode(content).decode('ascii')}",
-        alt=alternative,
-        width=round(SHOWN * width),
-        height=round(SHOWN * height),
-    )
-    card = element("div", picture, class_="card")
-    return element("figure", card, element("figcaption", caption), id=f"figure-{png.stem}")
+@cache
+def templates() -> Environment:
+    """The templates of the pages; every text is escaped."""
+    loader = PackageLoader("sampler.presentation.report")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment.tests["number"] = lambda cell: isinstance(cell, Number)
+    return environment

@@ -5,17 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sampler import __version__
-from sampler.presentation.report.elements import (
-    Content,
-    Html,
-    Number,
-    element,
-    joined,
-    listing,
-    paragraphs,
-    scrolling,
-    table,
-)
+from sampler.presentation.report.elements import Link, Number, Table
 from sampler.storage.manifest import Manifest
 
 FILES = {
@@ -34,24 +24,26 @@ FILES = {
 MEBIBYTE = 2**20
 
 
-def provenance_tables(manifest: Manifest) -> Html:
+WHERE_FROM = {
+    "begun": "begun",
+    "ended": "ended",
+    "command": "command",
+    "recipe_hash": "hash of the recipe",
+    "package_version": "version of the program",
+    "git_commit": "commit",
+    "python": "Python",
+    "platform": "platform",
+    "devices": "devices",
+    "precision": "precision",
+    "seeds": "seeds",
+    "flags": "flags",
+}
+
+
+def provenance_tables(manifest: Manifest) -> list[Table]:
     """Program, machine, seeds and timings, as far as the manifest has them."""
-    rows: list[list[Content]] = [
-        [name, _text(getattr(manifest, key))] for key, name in (
-            ("begun", "begun"),
-            ("ended", "ended"),
-            ("command", "command"),
-            ("recipe_hash", "hash of the recipe"),
-            ("package_version", "version of the program"),
-            ("git_commit", "commit"),
-            ("python", "Python"),
-            ("platform", "platform"),
-            ("devices", "devices"),
-            ("precision", "precision"),
-            ("seeds", "seeds"),
-            ("flags", "flags"),
-        ) if getattr(manifest, key)
-    ]  # fmt: skip
+    given = {label: getattr(manifest, key) for key, label in WHERE_FROM.items()}
+    rows = [[label, _text(value)] for label, value in given.items() if value]
     versions = [[name, found or "not installed"] for name, found in manifest.versions.items()]
     peaks = manifest.peak_memory_bytes
     stages = [
@@ -59,11 +51,11 @@ def provenance_tables(manifest: Manifest) -> Html:
         for stage, seconds in manifest.seconds.items()
     ]
     tables = [
-        table("Where the results came from.", ("what", "value"), rows) if rows else None,
-        table("Versions.", ("package", "version"), versions) if versions else None,
-        table("Time and memory.", ("stage", "seconds", "peak memory"), stages) if stages else None,
+        Table("Where the results came from.", ("what", "value"), rows),
+        Table("Versions.", ("package", "version"), versions),
+        Table("Time and memory.", ("stage", "seconds", "peak memory"), stages),
     ]
-    return joined([one for one in tables if one is not None])
+    return [one for one in tables if one.rows]
 
 
 def _text(value: object) -> str:
@@ -73,31 +65,18 @@ def _text(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def recipe_text(toml: str) -> Html:
-    """The resolved recipe as it stands in the file."""
-    return scrolling("Recipe", element("pre", element("code", toml)))
-
-
-def data_section(directory: Path) -> Html:
-    """What lies in the directory, and the lines of Python that open it."""
-    rows: list[list[Content]] = [
+def files_table(directory: Path) -> Table:
+    """What lies in the directory."""
+    rows = [
         [
-            element("a", name, href=name),
+            Link(name, name),
             what,
             Number((directory / name).stat().st_size, scale=1 / MEBIBYTE, unit=" MiB", digits=2),
         ]
         for name, what in FILES.items()
         if (directory / name).is_file()
     ]
-    lines = element("pre", element("code", opening_lines(directory)))
-    return joined(
-        [
-            element("p", "The directory is ", element("code", str(directory)), "."),
-            table("Files beside this page.", ("file", "holds", "size"), rows),
-            element("p", "In Python, from within it:"),
-            scrolling("Python", lines),
-        ]
-    )
+    return Table("Files beside this page.", ("file", "holds", "size"), rows)
 
 
 def opening_lines(directory: Path) -> str:
@@ -142,24 +121,6 @@ PAPERS = (
         "International Conference on Learning Representations",
         2023,
         "2406.13781",
-        "attention as support-vector regression, and forms of attention that follow",
+        "attention as support-vector regression, and attention variants that follow",
     ),
 )
-
-
-def citation() -> Html:
-    """Software and papers as a list."""
-    papers = [
-        element(
-            "span",
-            f"{paper.authors}: ",
-            element("cite", paper.title),
-            f". {paper.where}, {paper.year}. ",
-            element("a", f"arXiv:{paper.arxiv}", href=f"https://arxiv.org/abs/{paper.arxiv}"),
-            f" ({paper.why})",
-        )
-        for paper in PAPERS
-    ]
-    return element(
-        "div", paragraphs("If this is of use, please cite:"), listing([SOFTWARE, *papers])
-    )

@@ -7,20 +7,14 @@ from itertools import compress
 from pathlib import Path
 from urllib.parse import quote
 
+from sampler.analysis.compared import Difference
 from sampler.analysis.estimate import RESOLVED_MCSE
-from sampler.presentation.report.elements import (
-    Content,
-    Html,
-    Number,
-    count,
-    element,
-    percent,
-    table,
-)
+from sampler.presentation.report.elements import Cell, Link, Number, Table, count, percent
 from sampler.presentation.report.tables import sampled_accuracy, theory_accuracy
-from sampler.presentation.report.verdict import DECISIVE, Difference, Verdict, differences, worst
+from sampler.presentation.report.verdict import DECISIVE, Verdict, worst
+from sampler.presentation.results import ShownRun
 from sampler.recipes.recipe import Recipe
-from sampler.storage.results import RunResults, has_results
+from sampler.storage.results import has_results
 from sampler.storage.run_directory import point_directory
 from sampler.storage.status import state_of
 
@@ -32,15 +26,15 @@ class ReportedPoint:
     label: str
     directory: Path
     state: str
-    run: RunResults | None
+    run: ShownRun | None
     found: dict[str, Difference]
     width: int | None
 
     @property
     def trusted(self) -> bool | None:
         """Whether its samples passed; None if it was not sampled."""
-        diagnostics = ((self.run and self.run.comparison) or {}).get("diagnostics")
-        return None if not diagnostics else diagnostics["verdict"] == "pass"
+        diagnostics = None if self.run is None else self.run.diagnostics
+        return None if diagnostics is None else diagnostics.passed
 
 
 def reported_points(directory: Path, recipe: Recipe) -> list[ReportedPoint]:
@@ -48,10 +42,8 @@ def reported_points(directory: Path, recipe: Recipe) -> list[ReportedPoint]:
     points = []
     for label, point in recipe.points():
         where = point_directory(directory, label)
-        run = RunResults(where) if has_results(where) else None
-        found = {}
-        if run is not None and run.comparison:
-            found = differences(run.comparison, run.path_names)
+        run = ShownRun(where) if has_results(where) else None
+        found = {} if run is None else run.differences
         widths = point.network.widths
         same = widths if isinstance(widths, int) else None
         points.append(ReportedPoint(label, where, state_of(where), run, found, same))
@@ -140,7 +132,7 @@ def _accuracy_reasons(points: Sequence[ReportedPoint]) -> tuple[str, ...]:
     said = []
     for point in (solved[0], solved[-1]):
         sampled = sampled_accuracy(point.run)
-        exact = f", exact posterior {percent(sampled['value'], sampled['mcse'])}" if sampled else ""
+        exact = f", exact posterior {percent(sampled.value, sampled.mcse)}" if sampled else ""
         said.append(
             f"theory {percent(theory_accuracy(point.run, 'theory'))}{exact} at N = {point.width}"
         )
@@ -148,7 +140,7 @@ def _accuracy_reasons(points: Sequence[ReportedPoint]) -> tuple[str, ...]:
     return (f"Accuracy: {'; '.join(said)}; infinite width {limit}.",)
 
 
-def points_table(points: Sequence[ReportedPoint]) -> Html:
+def points_table(points: Sequence[ReportedPoint]) -> Table:
     """A row per point: accuracies, differences, diagnostics, and its own page.
 
     Columns without any number, those of samples where there are none, are left out.
@@ -169,18 +161,17 @@ def points_table(points: Sequence[ReportedPoint]) -> Html:
         any(not isinstance(cell, Number) or cell.defined for cell in column)
         for column in zip(*rows, strict=True)
     ]
-    return table(caption, list(compress(header, kept)), [list(compress(row, kept)) for row in rows])
+    return Table(caption, [*compress(header, kept)], [[*compress(row, kept)] for row in rows])
 
 
-def _row(point: ReportedPoint) -> list[Content]:
+def _row(point: ReportedPoint) -> list[Cell]:
     run = point.run
     page = f"{quote(point.directory.name)}/report.html"
     there = (point.directory / "report.html").is_file()
-    label: Content = element("a", point.label, href=page) if there else point.label
-    sampled = (sampled_accuracy(run) if run is not None else None) or {}
+    label: Cell = Link(point.label, page) if there else point.label
+    sampled = None if run is None else sampled_accuracy(run)
     overlap, mean = (point.found.get(key) for key in DECISIVE)
-    diagnostics = ((run and run.comparison) or {}).get("diagnostics") or {}
-    judged = list((diagnostics.get("quantities") or {}).values())
+    judged = [] if point.trusted is None else list(run.diagnostics.quantities.values())
     smallest = (
         min(worst(judged, "ess_bulk", min), worst(judged, "ess_tail", min)) if judged else None
     )
@@ -188,7 +179,7 @@ def _row(point: ReportedPoint) -> list[Content]:
     return [
         label,
         percent(None if run is None else theory_accuracy(run, "theory")),
-        percent(sampled.get("value"), sampled.get("mcse")),
+        percent(sampled and sampled.value, sampled and sampled.mcse),
         percent(None if run is None else theory_accuracy(run, "gp")),
         percent(overlap and overlap.whole, overlap and overlap.whole_error),
         percent(mean and mean.whole, mean and mean.whole_error),

@@ -1,16 +1,16 @@
-"""The tables of a report."""
+"""The tables of a report: the comparison table, and what stands beside it."""
 
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from sampler.mcmc.diagnostics import ESS_LIMIT, R_HAT_LIMIT
+from sampler.analysis.compared import Compared, Difference, Row, SampledAccuracy, largest_by_chance
+from sampler.analysis.labels import element_name, quantity_name
+from sampler.analysis.predictive_quality import PredictiveQuality, ReliabilityBin
+from sampler.mcmc.diagnostics import ESS_LIMIT, R_HAT_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
-from sampler.presentation.report.elements import Content, Html, Number, count, percent, table
-from sampler.presentation.report.verdict import Difference, largest_by_chance, place, quantity_name
-from sampler.presentation.summary import named_hyper_parameters
-from sampler.storage.results import RunResults
+from sampler.presentation.report.elements import Number, Table, count, percent
+from sampler.presentation.results import ShownRun
+from sampler.presentation.summary import shown_rows
 from theory.observables import binomial_error
 
 ACCURACY_CAPTION = (
@@ -25,14 +25,14 @@ VARIANTS = {
 }
 
 
-def accuracy_rows(run: RunResults) -> list[tuple[str, float, float | None]]:
+def accuracy_rows(run: ShownRun) -> list[tuple[str, float, float | None]]:
     """Name, accuracy and Monte Carlo error (None where nothing is sampled) of every predictor."""
     rows: list[tuple[str, float, float | None]] = []
     sampled = sampled_accuracy(run)
     if run.theory is not None:
         rows = [("theory", theory_accuracy(run, "theory"), None)]
     if sampled:
-        rows.append(("exact posterior, sampled", float(sampled["value"]), sampled["mcse"]))
+        rows.append(("exact posterior, sampled", sampled.value, sampled.mcse))
     if run.theory is not None:
         rows.append(("infinite width (GP)", theory_accuracy(run, "gp"), None))
         if "accuracy_gp_subnetwork" in run.theory:
@@ -47,25 +47,25 @@ def accuracy_rows(run: RunResults) -> list[tuple[str, float, float | None]]:
     return [row for row in rows if math.isfinite(row[1])]
 
 
-def accuracy_table(run: RunResults) -> Html | None:
+def accuracy_table(run: ShownRun) -> Table | None:
     """The table of these accuracies; None where the labels are no classes."""
     rows = accuracy_rows(run)
     if not rows:
         return None
-    cells: list[list[Content]] = []
+    cells = []
     for name, value, mcse in rows:
         on_test_set = test_set_error(run, value)
         if mcse is not None:
-            on_test_set = sampled_accuracy(run).get("binomial_error")
+            on_test_set = sampled_accuracy(run).binomial_error
         monte_carlo = "" if mcse is None else percent(mcse, digits=2)
         shown = percent(value, mcse if mcse is not None else on_test_set)
         cells.append([name, shown, monte_carlo, percent(on_test_set, digits=2)])
-    return table(
+    return Table(
         ACCURACY_CAPTION, ("predictor", "accuracy", "Monte Carlo error", "test set error"), cells
     )
 
 
-def accuracy_sentence(run: RunResults) -> str | None:
+def accuracy_sentence(run: ShownRun) -> str | None:
     """Theory, exact posterior and infinite width in one sentence, and what finite width gains."""
     if run.theory is None:
         return None
@@ -75,7 +75,7 @@ def accuracy_sentence(run: RunResults) -> str | None:
     sampled = sampled_accuracy(run)
     parts = [f"theory {percent(theory, test_set_error(run, theory))}"]
     if sampled:
-        parts.append(f"exact posterior {percent(sampled['value'], sampled['mcse'])}")
+        parts.append(f"exact posterior {percent(sampled.value, sampled.mcse)}")
     parts.append(f"infinite width {percent(limit, test_set_error(run, limit))}")
     errors = "Errors: Monte Carlo for the exact posterior, of the test set for the others."
     gain = Number(theory - limit, None, 100.0, digits=3)
@@ -85,13 +85,13 @@ def accuracy_sentence(run: RunResults) -> str | None:
     )
 
 
-def sampled_accuracy(run: RunResults) -> dict | None:
+def sampled_accuracy(run: ShownRun) -> SampledAccuracy | None:
     """The sampled accuracy with its errors, None where there is none."""
-    found = ((run.comparison or {}).get("accuracy") or {}).get("sampled")
-    return found if found and found.get("value") is not None else None
+    found = run.compared_as("accuracy")
+    return None if found is None else found.sampled
 
 
-def theory_accuracy(run: RunResults, name: str) -> float:
+def theory_accuracy(run: ShownRun, name: str) -> float:
     """An accuracy of `theory.nc`, NaN where it is undefined."""
     column = f"accuracy_{name}"
     if run.theory is None or column not in run.theory:
@@ -99,17 +99,14 @@ def theory_accuracy(run: RunResults, name: str) -> float:
     return float(run.theory[column])
 
 
-def test_set_error(run: RunResults, accuracy: float) -> float | None:
+def test_set_error(run: ShownRun, accuracy: float) -> float | None:
     """√(a(1 − a)/tests), None where the number of test examples is not stored."""
     if run.theory is None or "test_example" not in run.theory.sizes:
         return None
     return binomial_error(accuracy, run.theory.sizes["test_example"])
 
 
-MOST_ROWS = 15
-
-
-def differences_table(found: Mapping[str, Difference]) -> Html | None:
+def differences_table(found: Mapping[str, Difference]) -> Table | None:
     """Median and largest difference of every quantity, in both units."""
     if not found:
         return None
@@ -136,117 +133,104 @@ def differences_table(found: Mapping[str, Difference]) -> Html | None:
         "element: absolute value, in Monte Carlo standard errors (MCSE) and relative to the "
         "sampled element; an element close to zero has a large relative difference of no weight."
     )
-    return table(caption, header, rows)
+    return Table(caption, header, rows)
 
 
-def order_parameter_table(run: RunResults) -> Html | None:
+def order_parameter_table(run: ShownRun) -> Table | None:
     """Elements of U₁: theory, sampled, difference; the diagonal alone where there are many."""
-    compared = run.compared("order_parameter")
-    if compared is None:
+    compared = run.compared_as("order_parameter")
+    if compared is None or compared.theory is None:
         return None
-    theory, sampled, mcse = (compared[key] for key in ("theory", "sampled", "mcse"))
-    pairs, left_out = shown_elements(len(theory))
-    rows = []
-    for i, j in pairs:
-        gap = sampled[i, j] - theory[i, j]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            in_mcse, relative = float(gap / mcse[i, j]), float(gap / abs(sampled[i, j]))
-        rows.append(
-            [
-                place("order_parameter", (i, j), run.path_names),
-                Number(float(theory[i, j])),
-                Number(float(sampled[i, j]), float(mcse[i, j])),
-                Number(in_mcse, digits=2),
-                percent(relative, digits=2),
-            ]
-        )
-    caption = f"Order parameter U₁, path by path: theory and posterior mean ± MCSE.{left_out}"
-    header = ("paths", "theory", "sampled ± MCSE", "difference, MCSE", "difference, relative")
-    return table(caption, header, rows)
+    rows = compared.rows("order_parameter", run.path_names)
+    shown, left_out = shown_rows(rows)
+    note = f" {len(shown)} of {len(rows)} elements; all are in comparison.json." if left_out else ""
+    caption = f"Order parameter U₁, path by path: theory and posterior mean ± MCSE.{note}"
+    cells = [compared_cells(row) for row in shown]
+    return Table(caption, ("paths", *COMPARED), [[c[0].removeprefix("U₁ "), *c[1:]] for c in cells])
 
 
-def shown_elements(paths: int) -> tuple[Sequence[tuple[int, int]], str]:
-    """Places of the elements that are shown, and a remark on those that are not."""
-    pairs = [(i, j) for i in range(paths) for j in range(i, paths)]
-    if len(pairs) <= MOST_ROWS:
-        return pairs, ""
-    diagonal = [(i, i) for i in range(min(paths, MOST_ROWS))]
-    return diagonal, f" {len(diagonal)} of {len(pairs)} elements; all are in comparison.json."
+COMPARED = ("theory", "sampled ± MCSE", "difference, MCSE", "difference, relative")
+# What has a table of its own.
+IN_OTHER_TABLES = ("order_parameter", "predictor_mean", "predictor_variance")
 
 
-def head_score_table(comparison: Mapping) -> Html | None:
-    """Head scores of the posterior mean of U₁ beside the theory's."""
-    entry = comparison.get("head_score")
-    if not entry:
-        return None
-    theory, sampled, mcse = (np.array(entry[k], dtype=float) for k in ("theory", "sampled", "mcse"))
-    rows = [
-        [
-            f"layer {layer + 1}, head {head + 1}",
-            Number(float(theory[layer, head])),
-            Number(float(sampled[layer, head]), float(mcse[layer, head])),
-        ]
-        for layer, head in np.argwhere(np.isfinite(theory))
+def compared_cells(row: Row) -> list:
+    """A line of the comparison table."""
+    return [
+        row.name,
+        Number(row.theory),
+        Number(row.sampled, row.mcse),
+        Number(row.difference_in_mcse, digits=2),
+        percent(row.relative_difference, digits=2),
     ]
-    caption = "Head scores: the share of |U₁| on paths through a head; sampled ± MCSE."
-    return table(caption, ("head", "theory", "sampled ± MCSE"), rows) if rows else None
 
 
-def diagnostics_table(diagnostics: Mapping) -> Html | None:
-    """The worst R-hat and effective sample sizes of every quantity."""
-    quantities = diagnostics.get("quantities")
-    if not quantities:
+def further_table(run: ShownRun) -> Table | None:
+    """Compared quantities that were added to those of this program."""
+    rows = [
+        compared_cells(row)
+        for key, one in ([] if run.results is None else run.results.compared)
+        if key not in IN_OTHER_TABLES
+        for row in one.rows(key, run.path_names)
+    ]
+    caption = "Further quantities: theory and posterior mean ± MCSE."
+    return Table(caption, ("quantity", *COMPARED), rows) if rows else None
+
+
+def head_score_table(run: ShownRun) -> Table | None:
+    """Head scores of the posterior mean of U₁ beside the theory's."""
+    compared: Compared | None = run.compared_as("head_score")
+    if compared is None or compared.theory is None:
         return None
+    rows = [compared_cells(row)[:3] for row in compared.element_rows("head_score")]
+    caption = "Head scores: the share of |U₁| on paths through a head; sampled ± MCSE."
+    return Table(caption, ("head", *COMPARED[:2]), rows) if rows else None
+
+
+def diagnostics_table(diagnostics: Diagnostics) -> Table | None:
+    """The worst R-hat and effective sample sizes of every quantity."""
     rows = [
         [
             quantity_name(key),
-            Number(one["r_hat"], digits=5),
-            place(key, one["at"]),
-            count(one["ess_bulk"]),
-            count(one["ess_tail"]),
+            Number(one.r_hat, digits=5),
+            element_name(key, one.at),
+            count(one.ess_bulk),
+            count(one.ess_tail),
             "within limits" if _within(one) else "misses a limit",
         ]
-        for key, one in quantities.items()
+        for key, one in diagnostics.quantities.items()
     ]
     caption = (
         f"Worst element of every quantity: rank-normalised split R-hat (limit {R_HAT_LIMIT}), "
         f"effective sample sizes (limit {ESS_LIMIT:.0f})."
     )
-    return table(caption, ("quantity", "R-hat", "at", "bulk ESS", "tail ESS", "verdict"), rows)
+    header = ("quantity", "R-hat", "at", "bulk ESS", "tail ESS", "verdict")
+    return Table(caption, header, rows) if rows else None
 
 
-def _within(one: Mapping) -> bool:
+def _within(one: QuantityDiagnostics) -> bool:
     """A number that is undefined misses its limit."""
-    values = (one["r_hat"], one["ess_bulk"], one["ess_tail"])
-    if any(value is None for value in values):
-        return False
-    return values[0] <= R_HAT_LIMIT and min(values[1:]) >= ESS_LIMIT
+    return one.r_hat <= R_HAT_LIMIT and one.ess_bulk >= ESS_LIMIT and one.ess_tail >= ESS_LIMIT
 
 
-def sampler_table(diagnostics: Mapping, cost: Mapping) -> Html | None:
+def sampler_table(diagnostics: Diagnostics, cost: Mapping[str, float]) -> Table | None:
     """How the sampler ran, and what it cost."""
-    if not diagnostics.get("draws"):
+    if not diagnostics.draws:
         return None
     rows = [
-        ["chains", count(diagnostics["chains"]), ""],
-        ["draws of each chain", count(diagnostics["draws"]), ""],
+        ["chains", count(diagnostics.chains), ""],
+        ["draws of each chain", count(diagnostics.draws), ""],
     ]
-    if diagnostics.get("bfmi"):
-        share = diagnostics["divergences"] / (diagnostics["chains"] * diagnostics["draws"])
+    found = diagnostics.numbers
+    if found.get("bfmi"):
+        share = found["divergences"] / (diagnostics.chains * diagnostics.draws)
+        limit = f"at most {100 * DIVERGENCE_LIMIT:g} %"
         rows += [
-            [
-                "smallest E-BFMI",
-                Number(min(diagnostics["bfmi"]), digits=3),
-                f"at least {BFMI_LIMIT}",
-            ],
-            ["divergences", count(diagnostics["divergences"]), ""],
-            [
-                "divergences, share of draws",
-                percent(share),
-                f"at most {100 * DIVERGENCE_LIMIT:g} %",
-            ],
-            ["leapfrog steps per draw", Number(diagnostics["leapfrog_steps_per_draw"]), ""],
-            ["at the maximal tree depth", percent(diagnostics["saturated_share"]), ""],
+            ["smallest E-BFMI", Number(min(found["bfmi"]), digits=3), f"at least {BFMI_LIMIT}"],
+            ["divergences", count(found["divergences"]), ""],
+            ["divergences, share of draws", percent(share), limit],
+            ["leapfrog steps per draw", Number(found["leapfrog_steps_per_draw"]), ""],
+            ["at the maximal tree depth", percent(found["saturated_share"]), ""],
         ]
     names = {
         "seconds": "seconds, compilation and warm-up included",
@@ -257,7 +241,7 @@ def sampler_table(diagnostics: Mapping, cost: Mapping) -> Html | None:
         "effective_draws_per_second": "effective draws per second",
     }
     rows += [[label, Number(cost[key]), ""] for key, label in names.items() if key in cost]
-    return table("The sampler, and what it cost.", ("what", "value", "limit"), rows)
+    return Table("The sampler, and what it cost.", ("what", "value", "limit"), rows)
 
 
 EVIDENCE_CAPTION = (
@@ -266,21 +250,19 @@ EVIDENCE_CAPTION = (
 )
 
 
-def evidence_table(evidence: Mapping) -> Html | None:
+def evidence_table(run: ShownRun) -> Table | None:
     """ln p(y) of theory, samples and infinite width; None where samples do not know it."""
-    sampled = evidence.get("sampled")
-    if not sampled:
+    evidence = run.compared_as("log_evidence")
+    sampled = None if evidence is None else evidence.sampled
+    if sampled is None:
         return None
-    doubt = "" if sampled.get("trusted") else ", not to be trusted"
+    doubt = "" if sampled.trusted else ", not to be trusted"
     rows = [
-        [
-            f"exact posterior, by {sampled['method']}{doubt}",
-            Number(sampled["value"], sampled["mcse"]),
-        ],
-        ["theory: Laplace's form at the saddle point", Number(evidence.get("theory"))],
-        ["infinite width (GP)", Number(evidence.get("gp"))],
+        [f"exact posterior, by {sampled.method}{doubt}", Number(sampled.value, sampled.mcse)],
+        ["theory: Laplace's approximation at the saddle point", Number(evidence.theory)],
+        ["infinite width (GP)", Number(evidence.gp)],
     ]
-    return table(EVIDENCE_CAPTION, ("log evidence of", "ln p(y)"), rows)
+    return Table(EVIDENCE_CAPTION, ("log evidence of", "ln p(y)"), rows)
 
 
 HYPER_PARAMETER_CAPTION = (
@@ -289,17 +271,17 @@ HYPER_PARAMETER_CAPTION = (
 )
 
 
-def hyper_parameter_table(found: Mapping) -> Html | None:
+def sampled_settings_table(run: ShownRun) -> Table | None:
     """Prior median, posterior mean ± MCSE and standard deviation; None if nothing was sampled."""
+    found = run.compared_as("hyper_parameters")
     rows = [
-        [name, Number(median), Number(sampled, mcse), Number(deviation, digits=3)]
-        for name, median, sampled, mcse, deviation in named_hyper_parameters(dict(found))
+        [r.name, Number(r.theory), Number(r.sampled, r.mcse), Number(r.spread, digits=3)]
+        for r in ([] if found is None else found.rows("hyper_parameters", ()))
     ]
     header = ("what", "prior median", "sampled ± MCSE", "posterior standard deviation")
-    return table(HYPER_PARAMETER_CAPTION, header, rows) if rows else None
+    return Table(HYPER_PARAMETER_CAPTION, header, rows) if rows else None
 
 
-SECTION = "predictive_quality"
 PREDICTORS = {
     "theory": "theory",
     "sampled": "exact posterior, sampled",
@@ -307,54 +289,32 @@ PREDICTORS = {
 }
 
 
-def quality_tables(comparison: Mapping) -> list[Html]:
-    """Scores of theory, samples and GP limit side by side, and the reliability of each.
-
-    Every score is shown that has a value and an error, whatever its name.
-    """
-    quality = comparison.get(SECTION) or {}
-    order = [who for who in PREDICTORS if who in quality]
-    order += [who for who in quality if who not in PREDICTORS]
-    found = {PREDICTORS.get(who, who): quality[who] for who in order}
-    found = {who: entry for who, entry in found.items() if isinstance(entry, Mapping)}
-    scores = dict.fromkeys(
-        name
-        for entry in found.values()
-        for name, score in entry.items()
-        if isinstance(score, Mapping) and "value" in score
-    )
-    tables = []
-    if scores:
-        rows = []
-        for name in scores:
-            label, entries = name.replace("_", " "), [entry.get(name) for entry in found.values()]
-            rows.append([label, *map(_score, entries)])
-            monte_carlo = [(entry or {}).get("mcse") for entry in entries]
-            if any(error is not None for error in monte_carlo):
-                errors = (Number(error, digits=2) for error in monte_carlo)
-                rows.append([f"{label}, Monte Carlo error", *errors])
-        caption = "Quality of the predictive distribution, ± the error of a finite test set."
-        tables.append(table(caption, ("score", *found), rows))
-    for who, entry in found.items():
-        if isinstance(entry.get("reliability"), list) and entry["reliability"]:
-            tables.append(_reliability(who, entry["reliability"]))
-    return tables
+def quality_tables(quality: PredictiveQuality | None) -> list[Table]:
+    """Scores of theory, samples and GP limit side by side, and the reliability of each."""
+    known = {label: getattr(quality, who, None) for who, label in PREDICTORS.items()}
+    found = {label: one for label, one in known.items() if one is not None}
+    rows = []
+    for name in dict.fromkeys(name for one in found.values() for name in one.scores):
+        label, scores = name.replace("_", " "), [one.scores.get(name) for one in found.values()]
+        rows.append([label, *(Number(s and s.value, s and s.error) for s in scores)])
+        if any(score is not None and score.mcse is not None for score in scores):
+            errors = [Number(s and s.mcse, digits=2) for s in scores]
+            rows.append([f"{label}, Monte Carlo error", *errors])
+    caption = "Quality of the predictive distribution, ± the error of a finite test set."
+    tables = [Table(caption, ("score", *found), rows)] if rows else []
+    return tables + [_reliability(who, o.reliability) for who, o in found.items() if o.reliability]
 
 
-def _score(score: Mapping | None) -> Number:
-    return Number((score or {}).get("value"), (score or {}).get("error"))
-
-
-def _reliability(who: str, bins: list[Mapping]) -> Html:
+def _reliability(who: str, bins: Sequence[ReliabilityBin]) -> Table:
     rows = [
         [
-            f"{Number(one.get('low'), digits=2)} to {Number(one.get('high'), digits=2)}",
-            count(one.get("count")),
-            percent(one.get("mean_probability")),
-            percent(one.get("fraction"), one.get("error")),
+            f"{Number(one.low, digits=2)} to {Number(one.high, digits=2)}",
+            count(one.count),
+            percent(one.mean_probability),
+            percent(one.fraction, one.error),
         ]
         for one in bins
     ]
     caption = f"Reliability, {who}: the share of labels +1 where a probability of +1 was predicted."
     header = ("probability between", "labels", "mean probability", "share of labels +1")
-    return table(caption, header, rows)
+    return Table(caption, header, rows)

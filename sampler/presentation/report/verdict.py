@@ -1,123 +1,13 @@
 """Verdicts on a run: can the draws be trusted, does the theory hold."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-import numpy as np
-from scipy.stats import norm
-
+from sampler.analysis.compared import Difference
 from sampler.analysis.estimate import RESOLVED_MCSE
-from sampler.mcmc.diagnostics import ESS_LIMIT, R_HAT_LIMIT
+from sampler.mcmc.diagnostics import ESS_LIMIT, R_HAT_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
 from sampler.presentation.report.elements import Number, count, percent
-from sampler.presentation.summary import pair_name
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Sampled − theory over the elements of one quantity.
-
-    whole            ‖sampled − theory‖ / ‖sampled‖
-    whole_error      ‖MCSE‖ / ‖sampled‖: no correlation between elements can make the error of
-                     `whole` larger
-    in_mcse, relative    median and largest absolute value over the elements
-    at               where the difference is largest in units of the MCSE
-    elements         how many are defined
-    """
-
-    name: str
-    elements: int
-    whole: float
-    whole_error: float
-    median_in_mcse: float
-    worst_in_mcse: float
-    at: str
-    median_relative: float
-    worst_relative: float
-
-    @property
-    def resolved(self) -> bool:
-        """Whether the largest difference is more than Monte Carlo noise in so many elements."""
-        return self.worst_in_mcse > largest_by_chance(self.elements)
-
-
-def largest_by_chance(elements: int) -> float:
-    """What the largest of n errors exceeds as rarely as one alone exceeds 3 MCSE (Bonferroni)."""
-    return float(norm.isf(norm.sf(RESOLVED_MCSE) / max(1, elements)))
-
-
-def differences(comparison: Mapping, path_names: Sequence[str]) -> dict[str, Difference]:
-    """Key of `comparison.json` → difference, for every compared quantity."""
-    found = {}
-    for key, entry in comparison.items():
-        keys = ("theory", "sampled", "mcse")
-        if isinstance(entry, dict) and all(isinstance(entry.get(k), list) for k in keys):
-            measured = difference(key, entry, path_names)
-            if measured is not None:
-                found[key] = measured
-    return found
-
-
-def difference(key: str, entry: Mapping, path_names: Sequence[str]) -> Difference | None:
-    """One quantity; None if none of its elements is defined."""
-    theory, sampled, mcse = (np.array(entry[k], dtype=float) for k in ("theory", "sampled", "mcse"))
-    shown = np.isfinite(theory) & np.isfinite(sampled) & np.isfinite(mcse) & (mcse > 0.0)
-    if is_overlap(key):
-        shown &= np.triu(np.ones(shown.shape, dtype=bool))  # the matrices are symmetric
-    if not shown.any():
-        return None
-    gap = sampled - theory
-    with np.errstate(divide="ignore", invalid="ignore"):
-        in_mcse = np.where(shown, np.abs(gap / mcse), -np.inf)
-        relative = np.where(shown & (sampled != 0.0), np.abs(gap / sampled), -np.inf)
-    worst = tuple(int(i) for i in np.unravel_index(np.argmax(in_mcse), in_mcse.shape))
-    size = np.linalg.norm(sampled[shown])
-    names = path_names if key == "order_parameter" else ()
-    return Difference(
-        name=quantity_name(key),
-        elements=int(shown.sum()),
-        whole=float(np.linalg.norm(gap[shown]) / size),
-        whole_error=float(np.linalg.norm(mcse[shown]) / size),
-        median_in_mcse=float(np.median(in_mcse[shown])),
-        worst_in_mcse=float(in_mcse[worst]),
-        at=place(key, worst, names),
-        median_relative=float(np.median(relative[shown])),
-        worst_relative=float(relative.max()),
-    )
-
-
-def is_overlap(key: str) -> bool:
-    return "order_parameter" in key
-
-
-def quantity_name(key: str) -> str:
-    """A quantity as readers know it, U₁ for `order_parameter`."""
-    layer = re.fullmatch(r"order_parameter_layer_(\d+)", key)
-    if layer:
-        return "U" + layer.group(1).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
-    known = {
-        "order_parameter": "U₁",
-        "readout_order_parameter": "Uₐ (readout)",
-        "log_posterior": "log posterior",
-        "temperature": "temperature",
-        "prior_variances": "prior variances",
-        "predictor": "predictor f(x)",
-        "predictor_mean": "predictor mean m(x)",
-        "predictor_variance": "predictor variance v(x)",
-    }
-    return known.get(key, key.replace("_", " "))
-
-
-def place(key: str, at: Sequence[int], names: Sequence[str] = ()) -> str:
-    """An element in words: paths by name, test examples by number."""
-    if names and len(at) == 2:
-        return pair_name(names, *at)
-    numbers = ", ".join(map(str, at))
-    if key.startswith("predictor"):
-        return f"test example {numbers}"
-    return f"[{numbers}]" if numbers else ""
-
 
 # What the verdict on the theory rests on: how paths count, and what the network predicts.
 DECISIVE = ("order_parameter", "predictor_mean")
@@ -137,48 +27,44 @@ class Verdict:
     reasons: tuple[str, ...] = ()
 
 
-def trust_verdict(diagnostics: dict | None) -> Verdict:
+def trust_verdict(diagnostics: Diagnostics | None) -> Verdict:
     """Whether the samples can be trusted, every number beside its limit."""
     if diagnostics is None:
         return Verdict("neutral", "Nothing has been sampled, or the draws were not judged yet.")
-    judged = list((diagnostics.get("quantities") or {}).values())
-    numbers = ()
-    if judged:
-        numbers = (_limits_sentence(diagnostics, judged),)
-    if diagnostics.get("verdict") == "pass":
+    numbers = (_limits_sentence(diagnostics),) if diagnostics.quantities else ()
+    if diagnostics.passed:
         return Verdict("good", "The samples can be trusted.", numbers)
-    reasons = tuple(diagnostics.get("reasons", ()))
+    reasons = diagnostics.reasons
     if len(reasons) > MOST_REASONS:
         more = f"{len(reasons) - MOST_REASONS} more reasons are among the diagnostics below."
         reasons = (*reasons[:MOST_REASONS], more)
     return Verdict("bad", "The samples cannot be trusted: diagnostics failed.", numbers + reasons)
 
 
-def _limits_sentence(diagnostics: dict, judged: list[dict]) -> str:
+def _limits_sentence(diagnostics: Diagnostics) -> str:
     """The worst of every diagnostic over all quantities."""
-    draws = diagnostics["chains"] * diagnostics["draws"]
+    draws, judged = diagnostics.chains * diagnostics.draws, diagnostics.quantities.values()
     parts = [
         f"R-hat at most {worst(judged, 'r_hat', max):.4f} (limit {R_HAT_LIMIT})",
         f"effective sample size at least {count(worst(judged, 'ess_bulk', min))} in the bulk and "
         f"{count(worst(judged, 'ess_tail', min))} in the tails (limit {ESS_LIMIT:.0f})",
     ]
-    if diagnostics.get("bfmi"):
+    found = diagnostics.numbers
+    if found.get("bfmi"):
         parts += [
-            f"E-BFMI at least {min(diagnostics['bfmi']):.2f} (limit {BFMI_LIMIT})",
-            f"{diagnostics['divergences']} of {draws} draws diverged "
+            f"E-BFMI at least {min(found['bfmi']):.2f} (limit {BFMI_LIMIT})",
+            f"{found['divergences']} of {draws} draws diverged "
             f"(limit {100 * DIVERGENCE_LIMIT:g} %)",
         ]
-    elif "bfmi" in diagnostics:
+    elif "bfmi" in found:
         parts.append("the draws are independent")
-    return (
-        f"{diagnostics['chains']} chains of {diagnostics['draws']} draws: " + "; ".join(parts) + "."
-    )
+    return f"{diagnostics.chains} chains of {diagnostics.draws} draws: {'; '.join(parts)}."
 
 
-def worst(judged: list[dict], key: str, choose) -> float:
-    """The worst value of one diagnostic; NaN, which JSON writes as null, is the worst of all."""
-    values = [quantity[key] for quantity in judged]
-    return float("nan") if any(value is None for value in values) else choose(values)
+def worst(judged: Collection[QuantityDiagnostics], key: str, choose: Callable) -> float:
+    """The worst value of one diagnostic; NaN is the worst of all."""
+    values = [getattr(quantity, key) for quantity in judged]
+    return float("nan") if any(value != value for value in values) else choose(values)
 
 
 def theory_verdict(

@@ -1,27 +1,21 @@
-"""The page of a run or of a sweep."""
+"""The page of a run or of a sweep, from stored results."""
 
-from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
 
 from sampler import __version__
 from sampler.errors import ExitCode, InputError
-from sampler.presentation.figures.draw import draw_run_figures, draw_sweep_figures
-from sampler.presentation.report.captions import DIAGNOSTICS, RESULTS, SWEEP, Caption
-from sampler.presentation.report.elements import (
-    Html,
-    element,
-    figure,
-    joined,
-    listing,
-    paragraphs,
-    section,
-)
+from sampler.presentation.figures.draw import FIGURES, draw_figures
+from sampler.presentation.report.elements import Picture, Table, templates
 from sampler.presentation.report.provenance import (
-    citation,
-    data_section,
+    PAPERS,
+    SOFTWARE,
+    files_table,
+    opening_lines,
     provenance_tables,
-    recipe_text,
 )
 from sampler.presentation.report.sweep import (
     points_table,
@@ -35,84 +29,29 @@ from sampler.presentation.report.tables import (
     diagnostics_table,
     differences_table,
     evidence_table,
+    further_table,
     head_score_table,
-    hyper_parameter_table,
     order_parameter_table,
     quality_tables,
+    sampled_settings_table,
     sampler_table,
 )
-from sampler.presentation.report.verdict import (
-    READING,
-    Verdict,
-    differences,
-    theory_verdict,
-    trust_verdict,
-)
+from sampler.presentation.report.verdict import READING, theory_verdict, trust_verdict
+from sampler.presentation.results import ShownRun, ShownSweep, open_shown
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.manifest import Manifest, read_manifest
-from sampler.storage.results import RunResults, open_run
-from sampler.storage.run_directory import FIGURE_FOLDER, RECIPE_FILE, write_atomically
+from sampler.storage.run_directory import RECIPE_FILE, write_atomically
 from sampler.storage.status import state_of
-from sampler.storage.sweeps import SweepResults
-
-
-def page(title: str, subtitle: str, notices: Html, sections: Mapping[str, tuple[str, Html]]) -> str:
-    """A complete HTML document.
-
-    sections: identity → title and content, in the order of the page.
-    """
-    contents = [element("a", name, href=f"#{key}") for key, (name, _) in sections.items()]
-    style = Html(files(__package__).joinpath("style.css").read_text(encoding="utf-8"))
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", f"{title}: theory and exact posterior"),
-        # An empty icon, or a browser asks for one.
-        element("link", rel="icon", href="data:,"),
-        element("style", style),
-    )
-    body = element(
-        "body",
-        element("a", "To the verdict", href="#verdict", class_="skip"),
-        element(
-            "header",
-            element("h1", title),
-            element("p", subtitle, class_="subtitle"),
-            element("nav", listing(contents), aria_label="Contents"),
-        ),
-        element(
-            "main",
-            notices,
-            *(section(key, name, content) for key, (name, content) in sections.items()),
-        ),
-        element(
-            "footer", element("p", f"From stored results, by attention-posterior {__version__}.")
-        ),
-    )
-    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
-
-
-def verdict_box(verdict: Verdict) -> Html:
-    """A verdict with its reasons; the colour says nothing that the words do not."""
-    headline = element("p", element("strong", verdict.headline))
-    reasons = [listing(verdict.reasons)] if verdict.reasons else []
-    return element("div", headline, *reasons, class_=f"verdict {verdict.tone}")
-
-
-def notice(text: str) -> Html:
-    return element("p", text, class_="notice")
-
-
-def figures_and_tables(*parts: Html | None) -> Html:
-    """What there is of them, one after the other."""
-    return joined([part for part in parts if part is not None])
-
+from sampler.storage.sweeps import SWEEP_FILE
 
 REPORT_FILE = "report.html"
-# Figures that another command draws, and the table it leaves beside them.
-PRUNING = {"head_scores": "pruning.json", "pruning": "pruning.json"}
+# Titles of the sections that every page ends with.
+LAST_SECTIONS = {
+    "recipe": "Recipe",
+    "provenance": "Provenance",
+    "data": "Data",
+    "cite": "How to cite",
+}
 ENDINGS = {
     ExitCode.DIAGNOSTICS_FAILED: "It ended with exit code 3: the diagnostics of the samples fail.",
     ExitCode.NOT_CONVERGED: "It ended with exit code 4: the saddle point did not converge.",
@@ -126,116 +65,107 @@ def write_report(directory: Path, ended: ExitCode | None = None) -> list[Path]:
     Raises InputError if nothing is stored that could be told.
     """
     recipe = load_recipe(directory / RECIPE_FILE)
-    write = _sweep_page if recipe.sweep else _run_page
-    drawn, text = write(directory, recipe, ended)
+    drawn, about = (_sweep_page if recipe.sweep else _run_page)(directory, recipe)
+    manifest = read_manifest(directory)
+    style = files("sampler.presentation.report").joinpath("style.css").read_text(encoding="utf-8")
+    template = templates().get_template("sweep.html" if recipe.sweep else "run.html")
+    text = template.render(
+        **about | {"titles": about["titles"] | LAST_SECTIONS},
+        recipe=recipe,
+        notice=_state(directory, manifest, ended),
+        style=Markup(style),
+        recipe_text=(directory / RECIPE_FILE).read_text(encoding="utf-8"),
+        provenance=provenance_tables(manifest),
+        directory=directory,
+        files=files_table(directory),
+        opening=opening_lines(directory),
+        software=SOFTWARE,
+        papers=PAPERS,
+        version=__version__,
+    )
     file = directory / REPORT_FILE
     write_atomically(file, lambda path: path.write_text(text, encoding="utf-8"))
     return [*drawn, file]
 
 
-def _run_page(directory: Path, recipe: Recipe, ended: ExitCode | None) -> tuple[list[Path], str]:
-    run = open_run(directory)
-    drawn = draw_run_figures(directory, run)
-    manifest = run.manifest
-    comparison = run.comparison or {}
-    diagnostics = comparison.get("diagnostics")
-    sections = {
-        "verdict": ("Verdict", _verdict_of_run(run, comparison)),
-        "comparison": ("Theory against exact posterior", _comparison(directory, run, drawn)),
-    }
-    if diagnostics is not None or run.draws is not None:
-        sections["diagnostics"] = ("Diagnostics of the samples", _diagnostics(comparison, drawn))
-    notices = notice_of_state(_state(directory, manifest, ended))
-    sections |= _common(directory, manifest)
-    return drawn, page(recipe.name, _subtitle(recipe), notices, sections)
-
-
-def _verdict_of_run(run: RunResults, comparison: dict) -> Html:
-    diagnostics = comparison.get("diagnostics")
-    trusted = None if diagnostics is None else diagnostics.get("verdict") == "pass"
+def _run_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, Any]]:
+    """The figures that were drawn, and what the template of a run needs."""
+    run = open_shown(directory)
+    drawn = draw_figures(directory, run)
+    diagnostics, found = run.diagnostics, run.differences
+    trusted = None if diagnostics is None else diagnostics.passed
     converged = None if run.theory is None else bool(run.theory.attrs.get("converged", 1))
-    found = differences(comparison, run.path_names)
     width = min(run.widths) if run.widths else None
-    sampled_settings = bool(comparison.get("hyper_parameters"))
-    sentence = accuracy_sentence(run)
-    return figures_and_tables(
-        verdict_box(theory_verdict(trusted, converged, found, width, sampled_settings)),
-        verdict_box(trust_verdict(diagnostics)),
-        None if sentence is None else paragraphs(sentence),
-        accuracy_table(run),
-        differences_table(found),
-        paragraphs(READING) if found else None,
-    )
+    sampled_settings = run.compared_as("hyper_parameters") is not None
+    titles = {"verdict": "Verdict", "comparison": "Theory against exact posterior"}
+    sampled = diagnostics is not None or run.order_parameter_draws is not None
+    return drawn, {
+        "subtitle": _subtitle(recipe),
+        "titles": titles | {"diagnostics": "Diagnostics of the samples" if sampled else ""},
+        "theory_verdict": theory_verdict(trusted, converged, found, width, sampled_settings),
+        "trust_verdict": trust_verdict(diagnostics),
+        "sentence": accuracy_sentence(run),
+        "main_tables": _there(accuracy_table(run), differences_table(found)),
+        "reading": READING if found else None,
+        "explanation": None if run.theory is None else run.theory.attrs.get("explanation"),
+        "shown": _pictures(drawn),
+        "comparison_tables": _there(
+            order_parameter_table(run),
+            further_table(run),
+            head_score_table(run),
+            *quality_tables(run.compared_as("predictive_quality")),
+            evidence_table(run),
+            sampled_settings_table(run),
+        ),
+        **_diagnostics(run),
+    }
 
 
-def _comparison(directory: Path, run: RunResults, drawn: list[Path]) -> Html:
-    comparison = run.comparison or {}
-    explained = None if run.theory is None else run.theory.attrs.get("explanation")
-    pruned = [
-        directory / FIGURE_FOLDER / f"{name}.png"
-        for name, table in PRUNING.items()
-        if (directory / table).is_file()
-    ]
-    there = [path for path in pruned if path.is_file()]
-    return figures_and_tables(
-        None if explained is None else paragraphs(f"Theory: {explained}."),
-        *_figures(RESULTS, drawn + there),
-        order_parameter_table(run),
-        head_score_table(comparison),
-        *quality_tables(comparison),
-        evidence_table(comparison.get("log_evidence") or {}),
-        hyper_parameter_table(comparison.get("hyper_parameters") or {}),
-    )
+def _diagnostics(run: ShownRun) -> dict[str, Any]:
+    """Remarks and tables about the draws."""
+    found = run.diagnostics
+    if found is None:
+        return {"remarks": [], "diagnostics_tables": [], "cost_tables": []}
+    return {
+        "remarks": [f"Failed: {reason}." for reason in found.reasons]
+        + [f"Note: {remark}." for remark in found.remarks],
+        "diagnostics_tables": _there(diagnostics_table(found)),
+        "cost_tables": _there(sampler_table(found, run.results.cost)),
+    }
 
 
-def _diagnostics(comparison: dict, drawn: list[Path]) -> Html:
-    diagnostics = comparison.get("diagnostics") or {}
-    said = [f"Failed: {reason}." for reason in diagnostics.get("reasons", ())]
-    said += [f"Note: {remark}." for remark in diagnostics.get("remarks", ())]
-    return figures_and_tables(
-        listing(said) if said else None,
-        diagnostics_table(diagnostics),
-        *_figures(DIAGNOSTICS, drawn),
-        sampler_table(diagnostics, comparison.get("cost") or {}),
-    )
-
-
-def _sweep_page(directory: Path, recipe: Recipe, ended: ExitCode | None) -> tuple[list[Path], str]:
+def _sweep_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, Any]]:
+    """The figures that were drawn, and what the template of a sweep needs."""
     points = reported_points(directory, recipe)
     if all(point.run is None for point in points):
         remedy = "no point of this sweep has results yet; first use `run` or `sweep`"
         raise InputError("DIR", str(directory), remedy)
-    drawn = draw_sweep_figures(directory) if (directory / "sweep.csv").is_file() else []
-    laws = SweepResults(directory).finite_size
-    manifest = read_manifest(directory)
-    verdict = figures_and_tables(
-        verdict_box(sweep_trend(points, laws)),
-        verdict_box(sweep_trust(points)),
-        points_table(points),
-        paragraphs(READING) if any(point.found for point in points) else None,
-    )
-    missing = None
-    if not drawn:
-        missing = notice("The figures of a sweep are drawn when its points are gathered.")
-    sections = {
-        "verdict": ("Verdict", verdict),
-        "comparison": ("Along the sweep", figures_and_tables(missing, *_figures(SWEEP, drawn))),
-        **_common(directory, manifest),
+    sweep = ShownSweep(directory)
+    drawn = draw_figures(directory, sweep) if (directory / SWEEP_FILE).is_file() else []
+    return drawn, {
+        "subtitle": f"{_subtitle(recipe)}; {len(points)} points over {', '.join(recipe.sweep)}",
+        "titles": {"verdict": "Verdict", "comparison": "Along the sweep"},
+        "trend": sweep_trend(points, sweep.finite_size),
+        "trust": sweep_trust(points),
+        "points": points_table(points),
+        "reading": READING if any(point.found for point in points) else None,
+        "shown": _pictures(drawn),
     }
-    swept = f"{_subtitle(recipe)}; {len(points)} points over {', '.join(recipe.sweep)}"
-    notices = notice_of_state(_state(directory, manifest, ended))
-    return drawn, page(recipe.name, swept, notices, sections)
 
 
-def _common(directory: Path, manifest: Manifest) -> dict[str, tuple[str, Html]]:
-    """Sections that every page ends with."""
-    recipe = (directory / RECIPE_FILE).read_text(encoding="utf-8")
-    return {
-        "recipe": ("Recipe", recipe_text(recipe)),
-        "provenance": ("Provenance", provenance_tables(manifest)),
-        "data": ("Data", data_section(directory)),
-        "cite": ("How to cite", citation()),
-    }
+def _there(*tables: Table | None) -> list[Table]:
+    """Those that have something to show."""
+    return [table for table in tables if table is not None]
+
+
+def _pictures(drawn: list[Path]) -> dict[str, list[Picture]]:
+    """The figures that were drawn, by the section they stand in, in the order of their table."""
+    found = {path.stem: path for path in drawn if path.suffix == ".png"}
+    shown: dict[str, list[Picture]] = {"comparison": [], "diagnostics": []}
+    for name, entry in FIGURES.items():
+        if name in found:
+            shown[entry.section].append(Picture(found[name], entry))
+    return shown
 
 
 def _state(directory: Path, manifest: Manifest, ended: ExitCode | None) -> str | None:
@@ -247,20 +177,6 @@ def _state(directory: Path, manifest: Manifest, ended: ExitCode | None) -> str |
         return f"Not finished: {said}." if manifest.command else None
     unfinished = f"It ended with exit code {code}: not everything came to its end."
     return ENDINGS.get(ExitCode(code), unfinished) if code else None
-
-
-def notice_of_state(state: str | None) -> Html:
-    return Html("") if state is None else notice(state)
-
-
-def _figures(captions: dict[str, Caption], drawn: list[Path]) -> list[Html]:
-    """The figures that were drawn, in the order of their captions."""
-    pictures = {path.stem: path for path in drawn if path.suffix == ".png"}
-    return [
-        figure(pictures[name], caption.alternative, caption.text)
-        for name, caption in captions.items()
-        if name in pictures
-    ]
 
 
 def _subtitle(recipe: Recipe) -> str:

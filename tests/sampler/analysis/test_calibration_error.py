@@ -43,10 +43,10 @@ def test_bins_and_error_are_those_of_a_loop(rng):
         row = next(rows)
         mean = math.fsum(p for p, _ in members) / len(members)
         share = sum(y for _, y in members) / len(members)
-        assert (row["low"], row["high"]) == (place / BINS, (place + 1) / BINS)
-        assert row["count"] == len(members)
-        assert row["fraction"] == share
-        assert_equal_to_rounding(row["mean_probability"], mean, operations=len(members))
+        assert (row.low, row.high) == (place / BINS, (place + 1) / BINS)
+        assert row.count == len(members)
+        assert row.fraction == share
+        assert_equal_to_rounding(row.mean_probability, mean, operations=len(members))
         expected += len(members) / len(probability) * abs(mean - share)
     assert not list(rows)
     received = float(calibration_error(probability, positive))
@@ -63,7 +63,7 @@ def test_several_outputs_are_pooled(rng):
     expected = calibration_error(probability.reshape(-1, 1), positive.reshape(-1, 1))
     received = calibration_error(probability, positive)
     assert_equal_to_rounding(received, expected, operations=150, scale=1.0)
-    assert sum(row["count"] for row in reliability(probability, positive)) == 150
+    assert sum(row.count for row in reliability(probability, positive)) == 150
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -71,8 +71,8 @@ def test_a_calibrated_predictor_is_as_far_off_as_chance_makes_it(seed):
     rng = np.random.default_rng(seed)
     probability = probabilities(rng, 1000)
     found = calibration(probability, rng.random(probability.shape) < probability)
-    assert found["value"] > 0  # the bias
-    assert abs(found["value"] - found["if_calibrated"]) <= 4 * found["if_calibrated_deviation"]
+    assert found.value > 0  # the bias
+    assert abs(found.value - found.if_calibrated) <= 4 * found.if_calibrated_deviation
 
 
 def test_an_overconfident_predictor_is_further_off_than_chance(rng):
@@ -80,12 +80,12 @@ def test_an_overconfident_predictor_is_further_off_than_chance(rng):
     truth = probabilities(rng, 4000)
     claimed = expit(2 * np.log(truth / (1 - truth)))
     found = calibration(claimed, rng.random(truth.shape) < truth)
-    assert found["value"] > found["if_calibrated"] + 4 * found["if_calibrated_deviation"]
+    assert found.value > found.if_calibrated + 4 * found.if_calibrated_deviation
     # ∫ |p_claimed − p| over the normal log odds: no bin holds both signs, which change at ½
     grid = np.linspace(-12.0, 12.0, 200_001)
     weight = np.exp(-0.5 * (grid / 2.0) ** 2) / (2.0 * np.sqrt(2 * np.pi))
     expected = np.trapezoid(np.abs(expit(2 * grid) - expit(grid)) * weight, grid)
-    assert abs(found["value"] - expected) <= 4 * found["error"], (found, expected)
+    assert abs(found.value - expected) <= 4 * found.error, (found, expected)
 
 
 def test_the_error_of_the_calibration_error_is_its_spread_over_test_sets(rng):
@@ -95,21 +95,26 @@ def test_the_error_of_the_calibration_error_is_its_spread_over_test_sets(rng):
         truth = probabilities(rng, 200)
         claimed = expit(3 * np.log(truth / (1 - truth)))
         found = calibration(claimed, rng.random(truth.shape) < truth)
-        values.append(found["value"])
-        errors.append(found["error"])
+        values.append(found.value)
+        errors.append(found.error)
     reported = np.sqrt(np.mean(np.square(errors)))
     # a standard deviation of 40 values has a relative error of 1/√(2·39)
     assert abs(np.std(values, ddof=1) / reported - 1) <= 4 / np.sqrt(2 * 39)
 
 
 def test_wilson_interval_holds_the_share_where_its_score_is_one_deviation():
-    count = np.array([1, 7, 30, 400])
-    fraction = np.array([1.0, 3 / 7, 0.0, 0.25])
+    positive, count = np.array([1, 3, 0, 100]), np.array([1, 7, 30, 400])
+    fraction = positive / count
+
+    def intervals(deviations):
+        pairs = zip(positive.tolist(), count.tolist(), strict=True)
+        return np.array([wilson_interval(*pair, deviations) for pair in pairs]).T
+
     for deviations in (1.0, 2.0):
-        for end in wilson_interval(fraction, count, deviations):
+        for end in intervals(deviations):
             received, expected = (fraction - end) ** 2 * count, deviations**2 * end * (1 - end)
             assert_equal_to_rounding(received, expected, operations=20, scale=count.max())
-    low, high = wilson_interval(fraction, count)
+    low, high = intervals(1.0)
     assert np.all(high - low > 0)
     assert np.all(low > -1e-15)
     assert np.all(high < 1 + 1e-15)

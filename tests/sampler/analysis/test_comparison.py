@@ -2,13 +2,16 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.analysis.comparison import Compared, compare_draws
-from sampler.analysis.draws_table import draws_tree, stored_draws, stored_labels, stored_moments
+from sampler.analysis.as_json import to_json
+from sampler.analysis.compared import Compared
+from sampler.analysis.comparison import TheoryAndDraws, compare_quantities
+from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.estimate import Estimate, mean_of, variance_of
 from sampler.storage.run_directory import read_json, write_json
 from tests.assertions import assert_equal_to_rounding
@@ -34,24 +37,29 @@ def theory_beside(draws, *, accuracy=0.8) -> xr.Dataset:
     axes = ["test_example", "output"][: predictor.ndim - 2]
     columns["predictor_mean"] = (axes, predictor.mean(axis=(0, 1)) + 0.5)
     columns["predictor_variance"] = (axes, predictor.var(axis=(0, 1), ddof=1) + 0.5)
+    columns |= {f"gp_{m}": columns[f"predictor_{m}"] for m in ("mean", "variance")}
     columns |= {"accuracy_theory": ((), accuracy), "accuracy_gp": ((), 0.6)}
     return xr.Dataset(columns)
 
 
-def stored(rng, outputs=1, labelled=True, **settings):
-    """Draws, moments and labels as they come back from `draws.nc`."""
+def stored(rng, outputs=1, labelled=True, **settings) -> TheoryAndDraws:
+    """Draws, moments and labels as they come back from `draws.nc`, without a theory."""
     labels = signs(rng, outputs) if labelled else None
     problem = small_problem(rng, outputs=outputs, labels_test=labels)
     collected = collect(random_observables(problem, rng), healthy_statistics(rng), **settings)
-    tree = draws_tree(problem, collected, {})
-    return stored_draws(tree), stored_moments(tree), stored_labels(tree)
+    return TheoryAndDraws.of(None, draws_tree(problem, collected, {}))
+
+
+def compare_draws(theory, given: TheoryAndDraws) -> dict:
+    """The quantities of `comparison.json`."""
+    return to_json(compare_quantities(replace(given, theory=theory)))
 
 
 def test_difference_is_sampled_minus_theory_in_both_units():
     compared = Compared(
         np.array([2.0, -3.0]), Estimate(np.array([1.0, -4.0]), np.array([0.5, 0.25]))
     )
-    received = compared.as_dict()
+    received = compared.to_json()
     np.testing.assert_array_equal(received["theory"], [2.0, -3.0])
     np.testing.assert_array_equal(received["sampled"], [1.0, -4.0])
     np.testing.assert_array_equal(received["mcse"], [0.5, 0.25])
@@ -61,10 +69,12 @@ def test_difference_is_sampled_minus_theory_in_both_units():
 
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_every_quantity_is_compared_with_its_own_error(outputs, rng):
-    draws, moments, labels = stored(rng, outputs)
-    received = compare_draws(theory_beside(draws), draws, moments, labels)
+    given = stored(rng, outputs)
+    draws, labels = given.draws, given.labels_test
+    received = compare_draws(theory_beside(draws), given)
     names = {"order_parameter", "order_parameter_layer_2", "readout_order_parameter"}
-    assert set(received) == names | {"predictor_mean", "predictor_variance", "accuracy"}
+    others = {"accuracy", "predictive_quality", "log_evidence", "hyper_parameters"}
+    assert set(received) == names | {"predictor_mean", "predictor_variance"} | others
     expected = {name: mean_of(draws[name]) for name in names}
     expected["predictor_mean"] = mean_of(draws["predictor"])
     expected["predictor_variance"] = variance_of(draws["predictor"])
@@ -85,10 +95,9 @@ def test_every_quantity_is_compared_with_its_own_error(outputs, rng):
 
 
 def test_no_labels_no_sampled_accuracy(rng, tmp_path):
-    draws, moments, labels = stored(rng, labelled=False)
-    assert labels is None
-    theory = theory_beside(draws, accuracy=math.nan)
-    received = compare_draws(theory, draws, moments, labels)
+    given = stored(rng, labelled=False)
+    assert given.labels_test is None
+    received = compare_draws(theory_beside(given.draws, accuracy=math.nan), given)
     assert received["accuracy"]["sampled"] is None
     write_json(tmp_path / "comparison.json", received)
     assert read_json(tmp_path / "comparison.json")["accuracy"]["theory"] is None
@@ -96,13 +105,14 @@ def test_no_labels_no_sampled_accuracy(rng, tmp_path):
 
 def test_a_predictor_kept_as_moments_gives_the_same_numbers(rng):
     state = rng.bit_generator.state
-    draws, moments, labels = stored(rng)
-    assert not moments
-    expected = compare_draws(theory_beside(draws), draws, moments, labels)
+    given = stored(rng)
+    draws = given.draws
+    assert not given.moments
+    expected = compare_draws(theory_beside(draws), given)
     rng.bit_generator.state = state
-    reduced, moments, labels = stored(rng, kept_bytes=0)
-    assert "predictor" not in reduced
-    received = compare_draws(theory_beside(draws), reduced, moments, labels)
+    reduced = stored(rng, kept_bytes=0)
+    assert "predictor" not in reduced.draws
+    received = compare_draws(theory_beside(draws), reduced)
     assert set(received) == set(expected)
     for name in ("predictor_mean", "predictor_variance"):
         rounding = {"operations": 200, "scale": (draws["predictor"] ** 2).max()}
@@ -116,10 +126,10 @@ def test_a_predictor_kept_as_moments_gives_the_same_numbers(rng):
 
 
 def test_the_theory_that_did_not_converge_is_null_in_strict_json(rng, tmp_path):
-    draws, moments, labels = stored(rng)
-    theory = theory_beside(draws) * np.nan
+    given = stored(rng)
+    theory = theory_beside(given.draws) * np.nan
     path = tmp_path / "comparison.json"
-    write_json(path, compare_draws(theory, draws, moments, labels))
+    write_json(path, compare_draws(theory, given))
 
     def refuse(constant):
         raise AssertionError(f"{constant} is not JSON")
@@ -133,7 +143,7 @@ def test_the_theory_that_did_not_converge_is_null_in_strict_json(rng, tmp_path):
 
 def test_a_number_without_error_has_no_difference_in_units_of_it(tmp_path):
     compared = Compared(np.array([1.0, 0.0]), Estimate(np.zeros(2), np.zeros(2)))
-    write_json(tmp_path / "a.json", compared.as_dict())
+    write_json(tmp_path / "a.json", compared.to_json())
     received = read_json(tmp_path / "a.json")
     assert received["difference_in_mcse"] == [None, None]
     assert received["relative_difference"] == [None, None]

@@ -112,8 +112,8 @@ def test_error_of_the_accuracy_is_that_of_repeated_sampling(rng):
     for _ in range(repetitions):
         sample = means + rng.standard_normal((2, draws, tests))
         received = sampled_accuracy(batch_means(sample, draws), labels)
-        values.append(received["value"])
-        variances.append(received["mcse"] ** 2)
+        values.append(received.value)
+        variances.append(received.mcse**2)
     # a resampled mean of n batches varies by (n − 1)/n of what a new one does
     expected = np.var(values, ddof=1) * (2 * draws - 1) / (2 * draws)
     error = np.hypot(
@@ -127,6 +127,6 @@ def test_binomial_error_is_that_of_the_size_of_the_test_set(rng):
     labels = np.ones((100, 1))
     batches = np.where(np.arange(100) < 80, 1.0, -1.0)[None] + 0.01 * rng.standard_normal((20, 100))
     received = sampled_accuracy(batches, labels)
-    assert received["value"] == 0.8
-    assert received["mcse"] == 0.0
-    assert_equal_to_rounding(received["binomial_error"], 0.04, operations=8)
+    assert received.value == 0.8
+    assert received.mcse == 0.0
+    assert_equal_to_rounding(received.binomial_error, 0.04, operations=8)

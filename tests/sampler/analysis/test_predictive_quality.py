@@ -8,10 +8,12 @@ import pytest
 import xarray as xr
 from scipy.stats import norm
 
+from sampler.analysis.as_json import from_json, to_json
 from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.estimate import batch_means
 from sampler.analysis.labels import predictor_dimensions, squeeze_output
 from sampler.analysis.predictive_quality import (
+    PredictiveQuality,
     gaussian,
     log_densities,
     mixture,
@@ -76,8 +78,8 @@ def plain_quality(density, labels):
 
 
 def mean_probability(found) -> float:
-    rows = found["reliability"]
-    return sum(r["count"] * r["mean_probability"] for r in rows) / sum(r["count"] for r in rows)
+    rows = found.reliability
+    return sum(r.count * r.mean_probability for r in rows) / sum(r.count for r in rows)
 
 
 def test_probability_of_one_gaussian_is_a_logistic_function(rng):
@@ -126,18 +128,18 @@ def test_all_three_are_those_of_a_loop(outputs, rao_blackwell, rng):
         densities["sampled"] = lambda i, c, y: norm.pdf(
             y, drawn[:, i, c].mean(), math.sqrt(drawn[:, i, c].var(ddof=1) + TEMPERATURE)
         )
-    assert received["sampled"]["predictive"] == ("mixture" if rao_blackwell else "gaussian")
+    assert received.sampled.predictive == ("mixture" if rao_blackwell else "gaussian")
     for who, density in densities.items():
         expected, probabilities = plain_quality(density, labels)
-        found = received[who]
+        found = getattr(received, who)
         assert_equal_to_rounding(
-            found["log_predictive_density"]["value"], expected, operations=1000, scale=10.0
+            found.log_predictive_density.value, expected, operations=1000, scale=10.0
         )
         assert_equal_to_rounding(
             mean_probability(found), probabilities.mean(), operations=1000, scale=1.0
         )
-        assert sum(row["count"] for row in found["reliability"]) == labels.size
-        assert 0 <= found["expected_calibration_error"]["value"] <= 1
+        assert sum(row.count for row in found.reliability) == labels.size
+        assert 0 <= found.expected_calibration_error.value <= 1
 
 
 def test_moments_give_what_the_draws_give(rng):
@@ -148,11 +150,11 @@ def test_moments_give_what_the_draws_give(rng):
     theory = theory_of(rng)
     reduced = stored_tree(rng, labels, rao_blackwell=False, kept_bytes=0)
     assert "predictor_moments" in reduced.children
-    received = predictive_quality(theory, reduced)["sampled"]
-    assert received["predictive"] == "gaussian"
+    received = predictive_quality(theory, reduced).sampled
+    assert received.predictive == "gaussian"
     assert_equal_to_rounding(
-        received["log_predictive_density"]["value"],
-        expected["sampled"]["log_predictive_density"]["value"],
+        received.log_predictive_density.value,
+        expected.sampled.log_predictive_density.value,
         operations=1000,
         scale=10.0,
     )
@@ -193,9 +195,9 @@ def test_the_monte_carlo_error_is_the_spread_over_repetitions(rng):
     for _ in range(40):
         mean = centres + normal(rng, (4, 60, 12))
         drawn = {"predictor_mean": mean, "predictor_variance": np.full_like(mean, 0.3)}
-        found = sampled_quality(drawn, {}, labels, TEMPERATURE)["log_predictive_density"]
-        values.append(found["value"])
-        errors.append(found["mcse"])
+        found = sampled_quality(drawn, {}, labels, TEMPERATURE).log_predictive_density
+        values.append(found.value)
+        errors.append(found.mcse)
     reported = np.sqrt(np.mean(np.square(errors)))
     # 40 values and, in each error, 40 batches: relative errors of their deviations
     error = np.hypot(1 / np.sqrt(2 * 39), 1 / np.sqrt(40 * 2 * 39))
@@ -212,7 +214,7 @@ def test_without_labels_of_two_classes_nothing_is_said(labels, rng, tmp_path):
     tree = stored_tree(rng, given, rao_blackwell=True)
     outputs = 1 if given is None else given.shape[1]
     received = predictive_quality(theory_of(rng, outputs), tree)
-    assert received == {"theory": None, "gp": None, "sampled": None}
+    assert to_json(received) == {"theory": None, "gp": None, "sampled": None}
 
 
 def test_a_theory_that_did_not_converge_is_null_in_strict_json(rng, tmp_path):
@@ -221,11 +223,13 @@ def test_a_theory_that_did_not_converge_is_null_in_strict_json(rng, tmp_path):
     theory["predictor_mean"] = theory["predictor_mean"] * np.nan
     theory["predictor_variance"] = theory["predictor_variance"] * np.nan
     found = predictive_quality(theory, tree)
-    write_json(tmp_path / "quality.json", found)
+    content = to_json(found)
+    write_json(tmp_path / "quality.json", content)
     assert "NaN" not in (tmp_path / "quality.json").read_text()
-    assert read_json(tmp_path / "quality.json") == json.loads(json.dumps(found, allow_nan=False))
-    assert found["theory"] is None
-    assert found["gp"] is not None
-    assert found["sampled"] is not None
+    assert read_json(tmp_path / "quality.json") == json.loads(json.dumps(content, allow_nan=False))
+    assert from_json(PredictiveQuality, content) == found
+    assert found.theory is None
+    assert found.gp is not None
+    assert found.sampled is not None
     alone = predictive_quality(None, tree)
-    assert alone == {"theory": None, "gp": None, "sampled": found["sampled"]}
+    assert alone == PredictiveQuality(None, None, found.sampled)

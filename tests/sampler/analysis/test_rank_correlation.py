@@ -3,6 +3,7 @@
 import numpy as np
 import scipy.stats
 
+from sampler.analysis.as_json import to_json
 from sampler.analysis.estimate import rank_correlation, spearman
 from tests.assertions import assert_equal_to_rounding
 
@@ -15,17 +16,17 @@ def test_the_value_is_scipys_with_ties(rng):
     assert np.isnan(spearman(np.ones(4), np.arange(4.0)))
 
 
-def test_certain_drops_leave_no_doubt_over_examples():
+def test_certain_drops_leave_no_doubt_interval_over_examples():
     """Head k loses the first k of a thousand examples: resampling them reorders nothing."""
     scores = np.arange(1.0, 9.0)
     lost = np.arange(1000) < 100 * scores[:, None]
     found = rank_correlation(scores, lost)
     assert found.value == 1.0
-    assert found.over_examples == (1.0, 1.0)
-    assert found.over_pairs[1] == 1.0
+    assert found.interval_over_examples == (1.0, 1.0)
+    assert found.interval_over_heads[1] == 1.0
     backwards = rank_correlation(-scores, lost)
     assert backwards.value == -1.0
-    assert set(backwards.as_dict()) == {
+    assert set(to_json(backwards)) == {
         "value",
         "interval_over_heads",
         "interval_over_examples",
@@ -38,7 +39,7 @@ def test_intervals_hold_the_value_and_narrow_with_examples(rng):
     for examples in (20, 2000):
         lost = rng.random((8, examples)) < 0.1 + 0.02 * scipy.stats.rankdata(scores)[:, None]
         found = rank_correlation(scores, lost)
-        low, high = found.over_examples
+        low, high = found.interval_over_examples
         assert low <= found.value <= high
         widths.append(high - low)
     assert widths[1] < widths[0]
@@ -47,5 +48,5 @@ def test_intervals_hold_the_value_and_narrow_with_examples(rng):
 def test_heads_that_all_cost_the_same_have_no_correlation():
     found = rank_correlation(np.arange(3.0), np.zeros((3, 10)))
     assert np.isnan(found.value)
-    assert np.isnan(found.over_pairs).all()
-    assert np.isnan(found.over_examples).all()
+    assert np.isnan(found.interval_over_heads).all()
+    assert np.isnan(found.interval_over_examples).all()

@@ -172,4 +172,4 @@ def test_accuracy_of_the_published_problem(published_run, full_reference):
     # two runs of three differ by the spread of the published ones: four times its half, each side
     middle = np.mean(PUBLISHED_ACCURACIES)
     spread = (PUBLISHED_ACCURACIES[1] - PUBLISHED_ACCURACIES[0]) / 2
-    assert abs(received["value"] - middle) <= 4 * spread
+    assert abs(received.value - middle) <= 4 * spread

@@ -13,9 +13,8 @@ from sampler.presentation.figures.chains import (
     draw_energy,
     draw_series_ranks,
     ess_evolution,
-    read_function_space,
-    slowest_element,
 )
+from sampler.presentation.results import ShownRun, slowest_element
 
 CHAINS, DRAWS = 3, 200
 
@@ -70,17 +69,17 @@ def test_elements_that_do_not_move_are_passed_over(rng):
 
 
 def test_chains_of_a_file_are_read_as_far_as_they_are_there(rng, tmp_path):
-    assert read_function_space(tmp_path) is None
+    assert ShownRun(tmp_path).slowest_series == {}
     statistics = {name: (("chain", "draw"), autoregressive(rng, 0.2)) for name in ("lp", "energy")}
-    tree = xr.DataTree.from_dict({"sample_stats": xr.Dataset(statistics)})
-    tree.to_netcdf(tmp_path / "draws.nc", engine="h5netcdf")
-    found = read_function_space(tmp_path)
-    assert list(found.series) == ["log posterior"]
-    np.testing.assert_array_equal(found.series["log posterior"], statistics["lp"][1])
-    np.testing.assert_array_equal(found.energy, statistics["energy"][1])
+    groups = {"sample_stats": xr.Dataset(statistics), "posterior": xr.Dataset()}
+    xr.DataTree.from_dict(groups).to_netcdf(tmp_path / "draws.nc", engine="h5netcdf")
+    found = ShownRun(tmp_path)
+    assert list(found.slowest_series) == ["log posterior"]
+    np.testing.assert_array_equal(found.slowest_series["log posterior"], statistics["lp"][1])
+    np.testing.assert_array_equal(found.drawn("energy", "sample_stats"), statistics["energy"][1])
     (tmp_path / "draws.nc").write_bytes(b"no such thing")
     with pytest.raises(InputError, match=r"draws\.nc"):
-        read_function_space(tmp_path)
+        _ = ShownRun(tmp_path).slowest_series
 
 
 def test_the_figures_show_every_chain_and_the_bfmi(rng):

@@ -4,6 +4,7 @@ import csv
 import itertools
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from sampler.analysis.as_json import to_json
 from sampler.analysis.predictive_quality import (
+    PredictiveQuality,
     log_densities,
     probability_of_positive,
     quality,
@@ -24,10 +27,11 @@ from sampler.presentation.figures.accuracy import (
     draw_accuracy_against_width,
 )
 from sampler.presentation.figures.chains import draw_ranks, rank_histogram
-from sampler.presentation.figures.draw import draw_run_figures, draw_sweep_figures
+from sampler.presentation.figures.draw import draw_figures
 from sampler.presentation.figures.order_parameter import draw_order_parameter
 from sampler.presentation.figures.predictor import ComparedPredictor, draw_predictor
 from sampler.presentation.figures.reliability import draw_reliability
+from sampler.presentation.results import ShownSweep, open_shown
 
 FOUR_PATHS = ("good", "adversarial 1", "denoising", "adversarial 2")
 SUBNETWORKS = {"good": 0.93, "good + denoising": 0.95}
@@ -78,14 +82,14 @@ def order_parameter_tables(paths: tuple[str, ...], width: int) -> tuple[np.ndarr
     return mean, mcse, theory
 
 
-def quality_of(mean: np.ndarray, variance: np.ndarray, labelled: bool) -> dict:
+def quality_of(mean: np.ndarray, variance: np.ndarray, labelled: bool) -> PredictiveQuality:
     """Theory, samples and GP limit with the same predictor, on labels drawn from it."""
     if not labelled:
-        return dict.fromkeys(("theory", "sampled", "gp"))
+        return PredictiveQuality(None, None, None)
     densities = log_densities(mean[:, None], variance[:, None], 0.01)
     chosen = np.random.default_rng(5).random(mean.shape) < probability_of_positive(densities)[:, 0]
     found = quality(densities, np.where(chosen, 1.0, -1.0)[:, None])
-    return dict.fromkeys(("theory", "sampled", "gp"), found)
+    return PredictiveQuality(found, found, found)
 
 
 def write_run(
@@ -155,7 +159,7 @@ def write_run(
             "order_parameter": table(theory, mean, mcse),
             "predictor_mean": table(predictor, noisy, error),
             "predictor_variance": table(variance, noisy_variance, 0.1 * error),
-            "predictive_quality": quality_of(predictor, variance, labelled),
+            "predictive_quality": to_json(quality_of(predictor, variance, labelled)),
             "diagnostics": {"verdict": verdict},
             "cost": {"seconds": 1.0},
         }
@@ -214,6 +218,14 @@ def write_sweep(directory: Path, rows: list[tuple[str, int]], sampled_up_to: int
         writer.writeheader()
         writer.writerows(table)
     return directory
+
+
+def draw_run_figures(directory: Path) -> list[Path]:
+    return draw_figures(directory, open_shown(directory))
+
+
+def draw_sweep_figures(directory: Path) -> list[Path]:
+    return draw_figures(directory, ShownSweep(directory))
 
 
 def figure_names(written: list[Path]) -> set[str]:
@@ -319,17 +331,17 @@ def test_predictor_error_bars_span_one_mcse():
 def test_reliability_shows_every_bin_with_its_wilson_interval():
     rng = np.random.default_rng(2)
     found = quality_of(rng.standard_normal(200), rng.random(200), labelled=True)
-    found["theory"] = None
+    found = replace(found, theory=None)
     figure = draw_reliability(found, "sampled", "")
     assert len(figure.axes) == 4  # samples and GP limit, above and below
     (bars,) = figure.axes[0].collections
-    for segment, row in zip(bars.get_segments(), found["gp"]["reliability"], strict=True):
-        low, high = wilson_interval(np.array([row["fraction"]]), np.array([row["count"]]))
-        expected = [[row["mean_probability"], low[0]], [row["mean_probability"], high[0]]]
+    for segment, row in zip(bars.get_segments(), found.gp.reliability, strict=True):
+        low, high = wilson_interval(round(row.fraction * row.count), row.count)
+        expected = [[row.mean_probability, low], [row.mean_probability, high]]
         np.testing.assert_allclose(segment, expected, rtol=0, atol=1e-15)
     heights = [patch.get_height() for patch in figure.axes[2].patches]
-    assert heights == [row["count"] for row in found["gp"]["reliability"]]
-    assert draw_reliability(dict.fromkeys(found), "sampled", "") is None
+    assert heights == [row.count for row in found.gp.reliability]
+    assert draw_reliability(PredictiveQuality(None, None, None), "sampled", "") is None
 
 
 def test_rank_histogram_counts_every_draw_once():

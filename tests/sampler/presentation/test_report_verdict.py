@@ -7,15 +7,20 @@ import numpy as np
 import pytest
 
 from sampler import __version__
-from sampler.presentation.report.elements import NO_BREAK, Html, Number, count, element, percent
+from sampler.analysis.compared import Compared, Difference, largest_by_chance
+from sampler.analysis.comparison import read_diagnostics
+from sampler.presentation.report.elements import (
+    NO_BREAK,
+    Link,
+    Number,
+    Table,
+    count,
+    percent,
+    templates,
+)
 from sampler.presentation.report.provenance import PAPERS, SOFTWARE
 from sampler.presentation.report.sweep import ReportedPoint, points_table, state_in_short
-from sampler.presentation.report.verdict import (
-    difference,
-    largest_by_chance,
-    theory_verdict,
-    trust_verdict,
-)
+from sampler.presentation.report.verdict import theory_verdict, trust_verdict
 from tests import ROOT
 
 
@@ -42,9 +47,18 @@ def test_a_number_has_the_digits_that_its_error_leaves(number, expected):
 
 
 def test_text_is_escaped_and_elements_are_not():
-    received = element("p", "<b> & ", element("b", 'x"'), title='"<&')
-    assert received == '<p title="&quot;&lt;&amp;">&lt;b&gt; &amp; <b>x"</b></p>'
-    assert isinstance(received, Html)
+    macros = templates().get_template("macros.html").module
+    cells = ["<b> & ", Link('x"', "a&b.html"), Number(2.0, 0.5)]
+    received = macros.table(Table('"<&', ("<", "y", "z"), [cells]))
+    assert "<table>\n<caption>&#34;&lt;&amp;</caption>" in received
+    assert '<th scope="row">&lt;b&gt; &amp; </th>' in received
+    assert '<td><a href="a&amp;b.html">x&#34;</a></td>' in received
+    assert '<td class="number"><data value="2.0">2.00 ± 0.50</data></td>' in received
+
+
+def difference(key: str, entry: dict, names: list[str]) -> Difference | None:
+    """Of an entry as `comparison.json` has it."""
+    return Compared.from_json(entry).difference(key, names)
 
 
 def test_differences_are_those_of_their_definition(rng):
@@ -133,11 +147,12 @@ def test_the_reasons_for_trust_are_its_numbers_beside_their_limits():
         "draws": 500,
         "divergences": 1,
     }
-    received = trust_verdict(diagnostics)
+    received = trust_verdict(read_diagnostics(diagnostics))
     assert received.tone == "good"
     for number in ("1.0042", "812", "655", "0.87", "1 of 1000 draws", "1.01", "400", "0.3"):
         assert number in received.reasons[0]
-    assert trust_verdict(diagnostics | {"verdict": "fail", "reasons": ["why"]}).reasons[1] == "why"
+    failed = read_diagnostics(diagnostics | {"verdict": "fail", "reasons": ["why"]})
+    assert trust_verdict(failed).reasons[1] == "why"
 
 
 def test_what_to_cite_is_what_the_citation_file_says():
@@ -182,6 +197,6 @@ def test_table_of_a_sweep_that_was_not_sampled_has_no_empty_columns():
         ReportedPoint(label, Path("somewhere"), "`solve` finished with exit code 0", None, {}, None)
         for label in ("task.seed=0", "task.seed=1")
     ]
-    table = points_table(points)
+    table = templates().get_template("macros.html").module.table(points_table(points))
     assert all(word in table for word in ("task.seed=1", "not sampled", "finished"))
     assert not any(word in table for word in ("MCSE", "R-hat", "–"))

@@ -1,6 +1,7 @@
 """The figure of a sweep over widths and temperatures, from the tables it is drawn from."""
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from sampler.presentation.figures.temperature_choice import (
     WIDTH,
     draw_temperature_choice,
 )
+from sampler.presentation.results import ShownSweep
 
 
 def choice(temperature, accuracy):
@@ -46,9 +48,22 @@ def directory(tmp_path):
     return tmp_path
 
 
+@dataclass(frozen=True)
+class Solved:
+    """A point that has a theory."""
+
+    theory: xr.Dataset
+
+
+@dataclass(frozen=True)
+class SweepWithTheory(ShownSweep):
+    """A sweep whose points lie elsewhere."""
+
+    solved = Solved(xr.Dataset({"accuracy_trained": 0.9}))
+
+
 def test_samples_that_failed_are_shown_as_such(directory):
-    theory = xr.Dataset({"accuracy_trained": 0.9})
-    figure = draw_temperature_choice(directory, theory)
+    figure = draw_temperature_choice(SweepWithTheory(directory))
     accuracies, grid = figure.axes[:2]
     labels = [text.get_text() for text in accuracies.get_legend().get_texts()]
     assert "exact posterior, sampled" in labels
@@ -60,6 +75,6 @@ def test_samples_that_failed_are_shown_as_such(directory):
 
 def test_other_sweeps_have_no_such_figure(directory):
     (directory / "selection.json").write_text(json.dumps({"theory": {}}))
-    assert draw_temperature_choice(directory, None) is None
+    assert draw_temperature_choice(SweepWithTheory(directory)) is None
     (directory / "selection.json").unlink()
-    assert draw_temperature_choice(directory, None) is None
+    assert draw_temperature_choice(SweepWithTheory(directory)) is None

@@ -1,11 +1,12 @@
-"""The figure of forms of attention: what is drawn is what the table says."""
+"""The figure of attention variants: what is drawn is what the table says."""
 
 import csv
 
 import numpy as np
 import pytest
 
-from sampler.presentation.figures.variant_comparison import draw_form_comparison, form_name
+from sampler.presentation.figures.variant_comparison import draw_variant_comparison, variant_name
+from sampler.presentation.results import ShownSweep
 from sampler.presentation.style import figure_style
 from sampler.storage.sweeps import SEED_AVERAGES_FILE as TABLE
 
@@ -26,8 +27,8 @@ COLUMNS = ("path_alignment", "off_diagonal_share", "accuracy_theory", "accuracy_
         ("not toml", None),
     ],
 )
-def test_a_form_has_a_short_name(text, expected):
-    assert form_name(text) == expected
+def test_a_variant_has_a_short_name(text, expected):
+    assert variant_name(text) == expected
 
 
 def write(directory, settings):
@@ -40,10 +41,10 @@ def write(directory, settings):
             table.writerow({"settings": text, "points": 3} | numbers)
 
 
-def test_every_form_has_its_means_and_errors(tmp_path):
+def test_every_variant_has_its_means_and_errors(tmp_path):
     write(tmp_path, ['attention.form={kind = "softmax"}', 'attention.form={kind = "linear"}'])
     with figure_style():
-        figure = draw_form_comparison(tmp_path)
+        figure = draw_variant_comparison(ShownSweep(tmp_path))
     alignment, share, accuracy = figure.axes
     assert [label.get_text() for label in alignment.get_yticklabels()] == ["softmax", "linear"]
     for ax, expected in ((alignment, [0.1, 0.2]), (share, [0.11, 0.21]), (accuracy, [0.12, 0.22])):
@@ -63,6 +64,6 @@ def test_every_form_has_its_means_and_errors(tmp_path):
     ],
 )
 def test_other_sweeps_have_no_such_figure(tmp_path, settings):
-    assert draw_form_comparison(tmp_path) is None
+    assert draw_variant_comparison(ShownSweep(tmp_path)) is None
     write(tmp_path, settings)
-    assert draw_form_comparison(tmp_path) is None
+    assert draw_variant_comparison(ShownSweep(tmp_path)) is None

@@ -1,0 +1,126 @@
+"""Stored results of a run and of a sweep, as figures and pages show them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from arviz_stats.base import array_stats
+
+from sampler.analysis.as_json import from_json
+from sampler.analysis.compared import Difference
+from sampler.analysis.comparison import ComparedRun
+from sampler.analysis.pruning_table import PruningTable
+from sampler.mcmc.diagnostics import AXES, Diagnostics
+from sampler.storage.results import RunResults, has_results, open_run
+from sampler.storage.run_directory import read_json
+from sampler.storage.sweeps import SweepResults
+
+PRUNING_FILE = "pruning.json"
+# So many test values and elements of U_1, evenly spread, are searched for the slowest.
+MOST_SEARCHED = 20
+# Of less than this, neither an autocorrelation nor an effective sample size means anything.
+FEWEST_DRAWS = 20
+
+
+@dataclass(frozen=True)
+class ShownRun(RunResults):
+    """What a run directory holds, the comparison as values and not as text."""
+
+    @cached_property
+    def results(self) -> ComparedRun | None:
+        """The content of `comparison.json`."""
+        return None if self.comparison is None else ComparedRun.from_json(self.comparison)
+
+    def compared_as(self, key: str) -> Any:
+        """What is compared under a key of `comparison.json`; None where there is nothing."""
+        return None if self.results is None else self.results.get(key)
+
+    @property
+    def diagnostics(self) -> Diagnostics | None:
+        """The verdict on the draws; None where nothing was sampled or judged."""
+        return None if self.results is None else self.results.diagnostics
+
+    @property
+    def differences(self) -> dict[str, Difference]:
+        """Key of `comparison.json` → theory against samples as a whole."""
+        return {} if self.results is None else self.results.differences(self.path_names)
+
+    @cached_property
+    def pruning(self) -> PruningTable | None:
+        """The content of `pruning.json`."""
+        file = self.directory / PRUNING_FILE
+        return from_json(PruningTable, read_json(file, "prune")) if file.is_file() else None
+
+    @cached_property
+    def slowest_series(self) -> dict[str, np.ndarray]:
+        """Label → [chain, draw] of numbers that mean the same in every space that is sampled.
+
+        The log posterior, and of predictor and U_1 the element with the smallest bulk effective
+        sample size, as far as they were kept and can be judged.
+        """
+        found = {}
+        density = self.drawn("lp", "sample_stats")
+        if density is not None:
+            found["log posterior"] = np.asarray(density.values, np.float64)
+        mean = self.drawn("predictor_mean")
+        of_predictor = self.predictor_draws if mean is None else mean
+        for label, draws in (("predictor", of_predictor), ("$U_1$", self.order_parameter_draws)):
+            if draws is not None:
+                found |= slowest_element(label, draws)
+        return {label: values for label, values in found.items() if usable(values)}
+
+
+def open_shown(directory: Path) -> ShownRun:
+    """The results in a directory; InputError if it holds neither theory nor draws."""
+    return ShownRun(open_run(directory).directory)
+
+
+def usable(values: np.ndarray) -> bool:
+    """Whether every chain is long enough, finite and moving."""
+    moves = np.isfinite(values).all() and (values.std(axis=1) > 0).all()
+    return bool(values.shape[1] >= FEWEST_DRAWS and moves)
+
+
+def slowest_element(name: str, draws: xr.DataArray) -> dict[str, np.ndarray]:
+    """Label → [chain, draw] of the element with the smallest bulk ESS; empty if none can be judged.
+
+    draws: [chain, draw, …], of which an even selection of elements is searched.
+    """
+    shape = draws.shape[2:]
+    elements = int(np.prod(shape))
+    searched = np.unique(np.linspace(0, elements - 1, min(elements, MOST_SEARCHED)).astype(int))
+    found: dict[str, np.ndarray] = {}
+    smallest = np.inf
+    for place in searched:
+        at = np.unravel_index(place, shape)
+        values = np.asarray(draws.values[(..., *at)], np.float64)
+        if not usable(values):
+            continue
+        ess = float(array_stats.ess(values, method="bulk", **AXES))
+        if ess < smallest:
+            smallest = ess
+            found = {f"{name} [{', '.join(str(int(i)) for i in at)}]": values}
+    return found
+
+
+@dataclass(frozen=True)
+class ShownSweep(SweepResults):
+    """What the directory of a sweep holds, and its runs."""
+
+    @cached_property
+    def runs(self) -> list[ShownRun | None]:
+        """The results of every row of the table; None where nothing is stored."""
+        return [ShownRun(p) if has_results(p) else None for p in self.table.directories]
+
+    @property
+    def solved(self) -> ShownRun | None:
+        """The first run that has a theory."""
+        return next((run for run in self.runs if run is not None and run.theory is not None), None)
+
+
+def temperature_text(temperature: float | None) -> str:
+    """A temperature for a title; empty where there is none."""
+    return "" if temperature is None else rf"$\mathcal{{T}}$ = {temperature:g}"
