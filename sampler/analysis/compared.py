@@ -101,7 +101,7 @@ class Compared:
     parts    further estimates by name, such as the two parts of a variance
     """
 
-    theory: Float[np.ndarray, "*element"] | None
+    theory: Float[np.ndarray, "*element"] | np.floating | float | None
     sampled: Estimate
     parts: Mapping[str, Estimate] | None = None
 

@@ -170,6 +170,6 @@ def test_of_many_numbers_an_even_selection_is_diagnosed(rng):
 
 
 def test_plain_numbers_for_json(rng):
-    received = diagnose(*healthy(rng), NUTS).as_dict()
+    received = diagnose(*healthy(rng), NUTS).to_json()
     assert received["verdict"] == "pass"
     assert set(received["quantities"]["predictor"]) == {"r_hat", "ess_bulk", "ess_tail", "at"}

@@ -1,0 +1,74 @@
+"""A figure and a compared quantity from outside: one function, registered, and they are shown."""
+
+import json
+
+import numpy as np
+import pytest
+
+from sampler.analysis.compared import Compared
+from sampler.analysis.comparison import QUANTITIES, register_quantity
+from sampler.analysis.estimate import mean_of
+from sampler.jobs.stages import compare_stage
+from sampler.presentation.figures.draw import FIGURES, draw_figures, register_figure
+from sampler.presentation.results import open_shown
+from sampler.presentation.style import new_figure
+from sampler.presentation.summary import comparison_text
+from tests.sampler.presentation.test_report import page_of, stored_run
+
+
+@pytest.fixture
+def added():
+    """What is registered here is known in this test alone."""
+    known = [(table, list(table)) for table in (FIGURES, QUANTITIES)]
+    yield
+    for table, names in known:
+        for name in set(table) - set(names):
+            del table._entries[name]
+
+
+@pytest.mark.usefixtures("added")
+def test_a_figure_is_one_function_and_one_call(tmp_path):
+    def draw(run):
+        if run.theory is None:
+            return None
+        figure = new_figure(4.0, 3.0)
+        figure.subplots().plot(run.theory["kernel_alignment"])
+        return figure
+
+    words = {"caption": "What I look at.", "alternative": "A line that says what I look at."}
+    register_figure("mine", draw, **words)
+    with pytest.raises(ValueError, match="figure 'mine' is registered already"):
+        register_figure("mine", draw, **words)
+    directory = stored_run(tmp_path / "run", "recipe.toml", "theory.nc")
+    drawn = {path.name for path in draw_figures(directory, open_shown(directory))}
+    assert {"mine.png", "mine.svg"} <= drawn
+    page = page_of(directory)
+    assert "What I look at." in page.text
+    assert "A line that says what I look at." in [entry["alt"] for entry in page.named("img")]
+
+
+@pytest.mark.usefixtures("added")
+def test_a_compared_quantity_is_one_function_and_one_call(tmp_path, monkeypatch):
+    monkeypatch.setattr("sampler.presentation.report.write.draw_figures", lambda *_: [])
+
+    def trace(given):
+        draws = given.draws["order_parameter"]
+        theory = np.trace(given.theory["order_parameter"].values)
+        return Compared(theory, mean_of(np.trace(draws, axis1=-2, axis2=-1)))
+
+    register_quantity("trace", trace)
+    directory = stored_run(tmp_path / "run")
+    compared = compare_stage(directory)
+    stored = json.loads((directory / "comparison.json").read_text())
+    matrix = stored["order_parameter"]
+    assert stored["trace"]["sampled"] == pytest.approx(np.trace(matrix["sampled"]), rel=1e-12)
+    assert stored["trace"]["theory"] == pytest.approx(np.trace(matrix["theory"]), rel=1e-12)
+    assert stored["trace"]["mcse"] > 0
+    (row,) = compared.rows(["a", "b", "c", "d"][: len(matrix["theory"])])["trace"]
+    assert row.difference_in_mcse == stored["trace"]["difference_in_mcse"]
+    (line,) = [text for text in comparison_text(directory).splitlines() if text[:5] == "trace"]
+    assert f"{stored['trace']['sampled']:.4f}" in line
+    page = page_of(directory)
+    values = page.table("Further quantities").values[1]
+    assert [float(value) for value in values[1:3]] == [row.theory, row.sampled]
+    assert page.table("Sampled minus theory").row("trace")[1] == "1"
