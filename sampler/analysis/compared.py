@@ -48,15 +48,9 @@ class Row:
     def of(cls, name: str, theory: float, sampled: float, mcse: float, **rest: object) -> "Row":
         """A line of single numbers, with the differences between them."""
         difference = sampled - theory
-        return cls(
-            name,
-            float(theory),
-            float(sampled),
-            float(mcse),
-            float(difference / mcse) if mcse else NAN,
-            float(difference / abs(sampled)) if sampled else NAN,
-            **rest,
-        )
+        in_mcse = difference / mcse if mcse else NAN
+        relative = difference / abs(sampled) if sampled else NAN
+        return cls(name, theory, sampled, mcse, in_mcse, relative, **rest)
 
 
 @dataclass(frozen=True)
@@ -108,9 +102,11 @@ class Compared:
     @property
     def differences(self) -> tuple[np.ndarray, np.ndarray]:
         """(sampled − theory)/MCSE and (sampled − theory)/|sampled|, element by element."""
-        difference = self.sampled.value - self.theory
+        sampled = np.asarray(self.sampled.value)
+        difference = sampled - self.theory
         with np.errstate(divide="ignore", invalid="ignore"):
-            return difference / self.sampled.mcse, difference / np.abs(self.sampled.value)
+            in_mcse, relative = difference / self.sampled.mcse, difference / np.abs(sampled)
+        return np.asarray(in_mcse), np.asarray(relative)
 
     def to_json(self) -> dict:
         in_mcse, relative = (None, None) if self.theory is None else self.differences
@@ -142,8 +138,8 @@ class Compared:
         if key == "order_parameter":
             return self.element_rows(key, path_names)
         if np.ndim(self.sampled.value) == 0:
-            value, mcse = self.sampled.value, self.sampled.mcse
-            return [Row.of(quantity_name(key), self.theory, value, mcse)]
+            numbers = (self.theory, self.sampled.value, self.sampled.mcse)
+            return [Row.of(quantity_name(key), *map(float, numbers))]
         in_mcse, _ = self.differences
         theory, sampled = np.asarray(self.theory), np.asarray(self.sampled.value)
         size = np.sqrt(np.mean(sampled**2))

@@ -64,7 +64,9 @@ def stored_tree(rng, labels, *, rao_blackwell, **settings) -> xr.DataTree:
         observables |= {
             "predictor_mean": normal(rng, shape), "predictor_variance": positive(rng, shape)
         }  # fmt: skip
-    return draws_tree(problem, collect(observables, healthy_statistics(rng), **settings), {})
+    return draws_tree(
+        problem, collect(observables, healthy_statistics(rng), **settings), {"algorithm": "nuts"}
+    )
 
 
 def plain_quality(density, labels):
