@@ -295,7 +295,7 @@ def _sample(job: Job) -> ExitCode:
             sample_stage(job.problem, job.point.recipe, job.directory, job.keeper())
     diagnostics = compare_stage(job.directory).diagnostics
     print(diagnostics_text(diagnostics), flush=True)
-    return _verdict(diagnostics["verdict"])
+    return _verdict(diagnostics.verdict)
 
 
 COMMANDS: dict[str, Callable[[Job], ExitCode]] = {"run": _run, "solve": _solve, "sample": _sample}
