@@ -1,7 +1,7 @@
 """Diagnostics of chains: ranks, autocorrelation, energy, effective draws.
 
-Drawn here and not by ArviZ: its plots come from two packages (arviz 0.23 on Python 3.11,
-arviz-plots on 3.12) that differ in arguments and appearance, and want a tree for every panel.
+Drawn here and not by ArviZ, whose plots of 0.23 give a panel to every chain and to both halves of a
+symmetric matrix, show no range of independent draws for ranks, and have another interface from 1.0.
 """
 
 from collections.abc import Mapping
