@@ -1,6 +1,7 @@
 """Going on, extending, refusing and reproducing, in one process on a run of a few draws."""
 
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -226,17 +227,31 @@ def test_lock_of_another_host_is_refused(copy):
     assert (copy / LOCK_FILE).is_file()
 
 
-def test_reproduction_has_the_same_bits(copy, capsys):
-    assert command("reproduce", copy) == ExitCode.OK
-    out = capsys.readouterr().out
+@pytest.fixture(scope="module")
+def reproduced(finished, tmp_path_factory) -> tuple[Path, int, str]:
+    """A copy of the finished run with its reproduction; exit code and what was printed."""
+    directory = tmp_path_factory.mktemp("reproduced") / "run"
+    shutil.copytree(finished, directory)
+    printed = io.StringIO()
+    with without_drawing(), contextlib.redirect_stdout(printed):
+        code = command("reproduce", directory)
+    return directory, code, printed.getvalue()
+
+
+def test_reproduction_has_the_same_bits(reproduced):
+    directory, code, out = reproduced
+    assert code == ExitCode.OK
     assert "draws: order_parameter " in out
     assert "differs" not in out
-    assert_same_bits(copy / "reproduction", copy)
+    assert_same_bits(directory / "reproduction", directory)
 
 
-def test_results_that_differ_are_named(copy, capsys):
+def test_results_that_differ_are_named(reproduced, tmp_path, capsys):
+    """The reproduction is there: it is compared again, not computed again."""
     from sampler.storage.results import write_theory
 
+    copy = tmp_path / "copy"
+    shutil.copytree(reproduced[0], copy)
     table = read_theory(copy)
     table["predictor_mean"] = table["predictor_mean"] * (1 + 1e-4)
     write_theory(copy, table)

@@ -261,12 +261,14 @@ def test_same_tables_give_the_same_bytes(tmp_path):
         assert expected.read_bytes() == received.read_bytes(), expected.name
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_caller_settings_are_left_alone(tmp_path):
     expected = dict(matplotlib.rcParams)
     draw_run_figures(write_run(tmp_path / "run"))
     assert dict(matplotlib.rcParams) == expected
 
 
+@pytest.mark.usefixtures("unpainted")
 @pytest.mark.parametrize(
     ("missing", "left_out"),
     [
@@ -285,12 +287,14 @@ def test_missing_table_leaves_out_its_figure_only(tmp_path, missing, left_out):
         assert "sampled" not in svg_text(directory, "order_parameter")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_draws_alone_give_the_figures_of_the_chains(tmp_path):
     directory = write_run(tmp_path / "run", compared=False)
     (directory / "theory.nc").unlink()
     assert figure_names(draw_run_figures(directory)) == CHAIN_FIGURES
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_failed_diagnostics_are_written_into_the_figure(tmp_path):
     directory = write_run(tmp_path / "run", verdict="fail")
     draw_run_figures(directory)
@@ -298,6 +302,7 @@ def test_failed_diagnostics_are_written_into_the_figure(tmp_path):
         assert "diagnostics failed" in svg_text(directory, name)
 
 
+@pytest.mark.usefixtures("unpainted")
 @pytest.mark.parametrize("paths", [("good",), tuple(f"{h}·{k}" for h in "0123" for k in "0123")])
 def test_any_number_of_paths(tmp_path, paths):
     directory = write_run(tmp_path / "run", paths=paths)
@@ -386,6 +391,7 @@ def test_sweep_has_every_figure_and_line(tmp_path):
     assert shown_widths(svg_text(directory, "kernel_alignment")) == {10}
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_sweep_over_something_else_stands_side_by_side(tmp_path):
     rows = [
         (f"network.widths={w}, task.seed={s}", w) for w, s in itertools.product((10, 30), (0, 1))
@@ -396,6 +402,7 @@ def test_sweep_over_something_else_stands_side_by_side(tmp_path):
     assert all(point in received for point, _ in rows)
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_sweep_leaves_out_a_run_that_is_not_there(tmp_path):
     directory = write_sweep(tmp_path / "sweep", [("a", 10), ("b", 30), ("c", 100)])
     (directory / "point-0" / "theory.nc").unlink()
@@ -403,6 +410,7 @@ def test_sweep_leaves_out_a_run_that_is_not_there(tmp_path):
     assert shown_widths(svg_text(directory, "order_parameter_against_width")) == {30, 100}
 
 
+@pytest.mark.usefixtures("unpainted")
 def test_sweep_without_any_theory_that_converged(tmp_path):
     directory = write_sweep(tmp_path / "sweep", [("a", 10), ("b", 30)])
     for path in directory.glob("*/theory.nc"):

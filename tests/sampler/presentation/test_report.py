@@ -157,6 +157,7 @@ def test_theory_alone_claims_nothing_about_samples(tmp_path):
     assert 'xarray.open_dataset("theory.nc")' in page.text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_samples_alone_claim_nothing_about_the_theory(tmp_path):
     page = page_of(stored_run(tmp_path / "run", "recipe.toml", "draws.nc"))
     assert "no theory in this directory" in page.text
