@@ -75,9 +75,9 @@ class Algorithm:
     """A sampling algorithm. To add one, derive from this class and put it into `ALGORITHMS`.
 
     Its fields are its settings: one that has the name of a key of the recipe's section [sampler]
-    takes the value given there, any other keeps its own. A Markov chain has to define `init` and
-    `step`; everything else has a default. All chains are compiled together, so both are written in
-    JAX for one chain, without side effects. The state is any tree of arrays and random keys: what
+    takes the value given there, any other keeps its own. A Markov chain has to define `step`;
+    everything else has a default. All chains are compiled together, so it is written in JAX for
+    one chain, without side effects. The state is any tree of arrays and random keys: what
     it holds is what a checkpoint holds, so chains go on from one bit for bit.
     """
 
@@ -120,13 +120,13 @@ class Algorithm:
         return self
 
     def init(self, key, position, density):
-        """State of one chain before its first step.
+        """State of one chain before its first step: its key, position and log density by default.
 
         key       random key of this chain
         position  a first position, around the mode where it is known, else from the priors
         density   `sampler.posterior.density.Density` that is sampled
         """
-        raise NotImplementedError(f"{type(self).__name__} has no chains")
+        return {"key": key, "position": position, "lp": density.log_density(position)}
 
     def step(self, state, density):
         """One transition of one chain → (state, statistics by name, each one number).

@@ -116,29 +116,6 @@ def test_an_attention_variant_is_a_class_and_a_row(tmp_path):
     assert np.abs(omega - make_task(load_recipe(path)).train.attention[0]).max() > 0.01
 
 
-def example(heading: str) -> str:
-    """The Python code below a heading of CONTRIBUTING.md."""
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    return text.split(f"## {heading}\n")[1].split("```python\n")[1].split("```")[0]
-
-
-@pytest.mark.usefixtures("open_tables")
-def test_the_examples_of_contributing_work_as_they_stand():
-    from sampler.attention import variants
-    from sampler.recipes import task_section
-
-    names = {**vars(variants), **vars(task_section), "np": np, "Task": Task, "Split": Split}
-    for heading in ("How to add an attention variant", "How to add a task"):
-        exec(example(heading), names)
-    settings = {"name": "a", "task": {"kind": "coin"}, "network": {"widths": 3}}
-    task = make_task(make_recipe(settings))
-    assert (task.train.examples, task.heads, task.path_names) == (8, (2,), ("0", "1"))
-    settings["task"] = {"kind": "digits"}
-    settings["attention"] = {"form": {"kind": "squared"}}
-    omega = make_task(make_recipe(settings)).test.attention[0]
-    np.testing.assert_allclose(omega.sum(axis=2), 1.0, rtol=1e-12)
-
-
 def package(folder: Path, module: str, body: str) -> None:
     """An installed package with a module that it names under the entry point."""
     (folder / f"{module}.py").write_text(body)
