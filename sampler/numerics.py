@@ -49,7 +49,7 @@ def use_float64() -> None:
 
 
 def warn_of_deadlock() -> None:
-    """Warn where the installed jaxlib can wait for itself for ever.
+    """Warn where the installed jaxlib can wait for itself without end.
 
     In these releases as many batched factorisations or triangular solves as there are threads, run
     at once by one compiled function, each wait for a thread that none of them gives back.
@@ -57,7 +57,7 @@ def warn_of_deadlock() -> None:
     installed = version("jaxlib")
     if installed.startswith(DEADLOCKING_JAXLIB):
         warnings.warn(
-            f"jaxlib {installed} can hang for ever on processors: "
+            f"jaxlib {installed} can hang on processors: "
             "pip install 'jax!=0.10.*,!=0.11.0' 'jaxlib!=0.10.*,!=0.11.0'",
             RuntimeWarning,
             stacklevel=2,

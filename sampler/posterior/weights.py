@@ -49,7 +49,7 @@ def orthonormal_rows(matrix: Float[Array, "row width"]) -> Float[Array, "row wid
     the condition of the matrix. Rows of a Gaussian matrix give a uniform (Haar) Q: each points in a
     uniform direction of what the rows before it leave. Needs linearly independent rows, so
     row ≤ width. Plain products rather than a library's QR: several large batches of QR at a time
-    can block XLA for ever on few cores.
+    can block XLA on few cores.
     """
 
     def add_row(index, basis):

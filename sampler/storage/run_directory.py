@@ -24,7 +24,7 @@ LOG_FILE = "run.log"
 
 
 class _LogFile(logging.FileHandler):
-    """A log that cannot be written is said once, and stops nothing."""
+    """A log that cannot be written is reported once and stops nothing."""
 
     said = False
 
