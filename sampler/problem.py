@@ -1,14 +1,15 @@
 """From a recipe and its task to the numbers that theory and samplers work on."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from sampler.posterior.density import Density
-from sampler.posterior.spaces import make_density, token_density
+from sampler.posterior.spaces import make_density, observe_tokens, token_model
+from sampler.posterior.weights import weight_priors
 from sampler.recipes.recipe import Recipe
 from sampler.tasks.task import HeadDistances, Split, Task
 from sampler.token_network import TokenNetwork, TokenSplit
@@ -46,22 +47,24 @@ class TokenProblem:
         """There are no attended inputs."""
 
     def density(self, space: str, precision: str, keep_weights: bool) -> Density:
-        """The posterior of all weights in this precision.
+        """The posterior of all weights in this precision; per draw f(x), and weights if kept.
 
-        Raises ValueError for another space than "weights".
+        The values are not linear, or normalised between layers: there is no product of weights
+        along a path, so no overlap U_l is observed. Raises ValueError for another space.
         """
         if space != "weights":
             raise ValueError(f'space {space!r}: a network outside the theory has only "weights"')
         problem = self.astype(precision)
-        return token_density(
-            problem.network,
-            problem.train,
-            problem.labels,
-            problem.temperature,
-            problem.test,
-            problem.validation,
-            problem.hyper_priors,
-            keep_weights,
+        labels, network = problem.labels, problem.network
+        variance = jnp.asarray(problem.temperature, labels.dtype)
+        sets = [problem.test] if problem.validation is None else [problem.test, problem.validation]
+        return Density(
+            name="weights",
+            model=partial(token_model, network=network, hyper_priors=problem.hyper_priors),
+            arguments=(*problem.train.arrays, labels, variance),
+            priors=weight_priors(network.architecture, labels.dtype, problem.hyper_priors),
+            observe=partial(observe_tokens, network=network, keep_weights=keep_weights),
+            observed=(variance, *(one.arrays for one in sets)),
         )
 
     def astype(self, dtype) -> "TokenProblem":
@@ -98,11 +101,7 @@ def make_token_problem(recipe: Recipe, task: Task, architecture: Architecture) -
 
 def hyper_priors_of(recipe: Recipe) -> HyperPriors:
     """How far the recipe's temperature and variances are known."""
-    posterior = recipe.posterior
-    return HyperPriors(posterior.temperature_spread, posterior.variance_spread)
-
-
-ATTEND_EXAMPLES = 256
+    return HyperPriors(recipe.posterior.temperature_spread, recipe.posterior.variance_spread)
 
 
 @dataclass(frozen=True)
@@ -190,13 +189,13 @@ def make_problem(recipe: Recipe, task: Task) -> AnyProblem:
 def attend_split(
     split: Split, readout, pairs: tuple[bool, ...]
 ) -> Float[Array, "example path channel"]:
-    """Attended inputs of a split, a few hundred examples at a time to bound memory.
+    """Attended inputs of a split, 256 examples at a time to bound memory.
 
     `pairs` says which layers of attention serve two layers of weights.
     """
-    pieces = []
-    for start in range(0, split.examples, ATTEND_EXAMPLES):
-        part = slice(start, start + ATTEND_EXAMPLES)
+    pieces, at_a_time = [], 256
+    for start in range(0, split.examples, at_a_time):
+        part = slice(start, start + at_a_time)
         attention = tuple(
             pair_matrices(jnp.asarray(omega[part])) if is_pair else jnp.asarray(omega[part])
             for omega, is_pair in zip(split.attention, pairs, strict=True)

@@ -27,14 +27,22 @@ def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> flo
     architecture = problem.architecture
     if not saddle.converged:
         raise ValueError(f"no log evidence without a minimum of the action: {saddle.explain()}")
-    check_regular(architecture)
+    for layer, (width, size, _) in enumerate(_layers(architecture), start=1):
+        if width < size:
+            raise ValueError(
+                f"width {layer} = {width}: the log evidence at the saddle point needs at least "
+                f"{size}, the size of that layer's order parameter; use importance draws instead"
+            )
     order_parameters = saddle.order_parameters
     lowest = float(action(order_parameters, architecture, problem.energy))
     hessian = max(architecture.widths) * hessian_of_action(problem, order_parameters)
     factor = np.linalg.cholesky(0.5 * (hessian + hessian.T))
     log_determinant = 2.0 * float(np.sum(np.log(np.diagonal(factor))))
     curvature = log_determinant - 2.0 * log_invariant_volume(order_parameters)
-    curvature -= _curvature_without_data(architecture)
+    curvature -= sum(
+        0.5 * size * (size + 1) * math.log(width) + 0.5 * size * (size - 1) * math.log(2.0)
+        for width, size, _ in _layers(architecture)
+    )
     without_data = action_without_data(architecture)
     constant = problem.labels.size * math.log(2.0 * math.pi)
     return -0.5 * (lowest - without_data + curvature + constant)
@@ -42,19 +50,7 @@ def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> flo
 
 def is_regular(architecture: Architecture) -> bool:
     """Whether every layer is at least as wide as its order parameter is large."""
-    sizes = zip(architecture.widths, architecture.order_parameter_sizes, strict=True)
-    return all(width >= size for width, size in sizes)
-
-
-def check_regular(architecture: Architecture) -> None:
-    """Raise ValueError where a layer is narrower than its order parameter."""
-    sizes = architecture.order_parameter_sizes
-    for layer, (width, size) in enumerate(zip(architecture.widths, sizes, strict=True), start=1):
-        if width < size:
-            raise ValueError(
-                f"width {layer} = {width}: the log evidence at the saddle point needs at least "
-                f"{size}, the size of that layer's order parameter; use importance draws instead"
-            )
+    return all(width >= size for width, size, _ in _layers(architecture))
 
 
 def action_without_data(architecture: Architecture) -> float:
@@ -64,14 +60,6 @@ def action_without_data(architecture: Architecture) -> float:
     """
     return sum(
         width * size * (1.0 - math.log(variance)) for width, size, variance in _layers(architecture)
-    )
-
-
-def _curvature_without_data(architecture: Architecture) -> float:
-    """h_0 = ln det H − 2 ln J at the minimum of the entropy terms."""
-    return sum(
-        0.5 * size * (size + 1) * math.log(width) + 0.5 * size * (size - 1) * math.log(2.0)
-        for width, size, _ in _layers(architecture)
     )
 
 

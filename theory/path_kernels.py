@@ -20,9 +20,20 @@ from theory.attended_inputs import path_features
 PullBack = Callable[[Float[Array, "_left _right"]], Float[Array, "_row _rank"]]
 
 
+class DifferentiatedByJax:
+    """A form of the path kernels whose `kernel` is left to automatic differentiation."""
+
+    def kernel_and_pull_back(
+        self, factor: Float[Array, "row rank"]
+    ) -> tuple[Float[Array, "_left _right"], PullBack]:
+        """K(F Fᵀ), and the function from ∂/∂K to ∂/∂F there."""
+        kernel, pull_back = jax.vjp(self.kernel, factor)
+        return kernel, lambda slope: pull_back(slope)[0]
+
+
 @partial(jax.tree_util.register_dataclass, data_fields=["left", "right"], meta_fields=[])
 @dataclass(frozen=True)
-class FeatureForm:
+class FeatureForm(DifferentiatedByJax):
     """Features φ^π of two sets of examples; K = (φ_left F)(φ_right F)ᵀ is assembled from a factor.
 
     `right = None` stands for the left set itself, so that its features are renormalised once.
@@ -45,12 +56,6 @@ class FeatureForm:
         right = left if self.right is None else renormalised_features(self.right, factor)
         return left @ right.T
 
-    def kernel_and_pull_back(
-        self, factor: Float[Array, "row rank"]
-    ) -> tuple[Float[Array, "_left _right"], PullBack]:
-        """K(F Fᵀ), and the function from ∂/∂K to ∂/∂F there."""
-        return _differentiated(self.kernel, factor)
-
     def path_kernels(self) -> Float[Array, "path path example other"]:
         """C_{ππ'}(x, x') = φ^π(x)·φ^π'(x'), all of them: Π² kernels."""
         right = self.left if self.right is None else self.right
@@ -63,7 +68,7 @@ class FeatureForm:
     meta_fields=["paths", "examples", "others", "symmetric"],
 )
 @dataclass(frozen=True)
-class KernelForm:
+class KernelForm(DifferentiatedByJax):
     """Stored path kernels, so that K is one matrix–vector product per draw of U_1.
 
     `packed` is [pair, example · other]. With one output the pairs are π ≤ π' and each row holds
@@ -93,17 +98,6 @@ class KernelForm:
         blocks = blocks.transpose(1, 3, 0, 2).reshape(outputs**2, self.paths**2)
         kernel = (blocks @ self.packed).reshape(outputs, outputs, self.examples, self.others)
         return kernel.transpose(2, 0, 3, 1).reshape(self.examples * outputs, self.others * outputs)
-
-    def kernel_and_pull_back(
-        self, factor: Float[Array, "row rank"]
-    ) -> tuple[Float[Array, "_left _right"], PullBack]:
-        """As in `FeatureForm.kernel_and_pull_back`."""
-        return _differentiated(self.kernel, factor)
-
-
-def _differentiated(kernel_of: Callable, factor: Array) -> tuple[Array, PullBack]:
-    kernel, pull_back = jax.vjp(kernel_of, factor)
-    return kernel, lambda slope: pull_back(slope)[0]
 
 
 # Rows of K that are stored together, up to the longest of them; fewer rows, less is stored twice.

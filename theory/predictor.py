@@ -57,13 +57,7 @@ class Predictor:
         m(x) = k(x)ᵀ (K + 𝒯)⁻¹ y,   v(x) = K(x, x) − k(x)ᵀ (K + 𝒯)⁻¹ k(x); a new label varies by
         v + 𝒯. Source: arXiv 2405.15926, predictor statistics.
         """
-        return self.given(self.energy.noisy_kernel(factor), factor)
-
-    def given(
-        self, noisy: NoisyKernel, factor: Float[Array, "row rank"]
-    ) -> tuple[Float[Array, "test output"], Float[Array, "test output"]]:
-        """The same with K + 𝒯 1 of the training examples at hand."""
-        return self._mean_and_variance(noisy, self.cross.kernel(factor), factor)
+        return self.given(self.energy.noisy_kernel(factor), self.cross.kernel(factor), factor)
 
     def part(self, examples: slice) -> "Predictor":
         """The predictor of some of the test examples, where `cross` has their features."""
@@ -86,7 +80,7 @@ class Predictor:
         """
         noisy = self.energy.noisy_kernel(factor)
         to_train = self.cross.kernel(factor)
-        mean, variance = self._mean_and_variance(noisy, to_train, factor)
+        mean, variance = self.given(noisy, to_train, factor)
         weight_key, noise_key = jax.random.split(key)
         _, paths, channels = features_train.shape
         normal = jax.random.normal(weight_key, (factor.shape[1], channels), factor.dtype)
@@ -100,7 +94,13 @@ class Predictor:
         correction = to_train @ noisy.solve((self.energy.labels - noisy_prior).reshape(-1))
         return mean, variance, on_test + correction.reshape(on_test.shape)
 
-    def _mean_and_variance(self, noisy: NoisyKernel, to_train, factor):
+    def given(
+        self,
+        noisy: NoisyKernel,
+        to_train: Float[Array, "_test_output _example_output"],
+        factor: Float[Array, "row rank"],
+    ) -> tuple[Float[Array, "test output"], Float[Array, "test output"]]:
+        """The same with K + 𝒯 1 and K from test to training examples at hand."""
         whitened = noisy.whiten(to_train.T)
         mean = (noisy.whiten(self.energy.flat_labels) @ whitened).reshape(self._shape)
         explained = jnp.sum(whitened**2, axis=0).reshape(self._shape)
@@ -149,5 +149,7 @@ def examples_at_a_time(predictor: Predictor, factor: Float[Array, "row rank"]) -
 
 
 _predict = jax.jit(lambda predictor, factor: predictor(factor))
-_predict_given = jax.jit(lambda predictor, noisy, factor: predictor.given(noisy, factor))
+_predict_given = jax.jit(
+    lambda predictor, noisy, factor: predictor.given(noisy, predictor.cross.kernel(factor), factor)
+)
 _noisy_kernel = jax.jit(lambda energy, factor: energy.noisy_kernel(factor))

@@ -25,17 +25,46 @@ SUFFICIENT_DECREASE = 1e-4
 HALVINGS = 40
 # How well values are known relative to their size: mostly, and where K + 𝒯 1 is ill-conditioned.
 ROUNDING, POOR_ROUNDING = 1e-13, 1e-9
+# Up to this many coordinates the Hessian is formed and factorised; above, only its products.
+DENSE_COORDINATES = 500
+# The explicit second derivative of the energy holds (p_1 D)² numbers, with about four copies at its
+# peak (2.2 GB at this limit); above it, products only.
+DENSE_HESSIAN_NUMBERS = 2**26
+RANDOM_START_SPREAD = 0.5
+
+
+class SaddlePointStatus(Enum):
+    """How a search ended; only `CONVERGED` may be shown as the theory's prediction."""
+
+    CONVERGED = "converged"
+    STEP_LIMIT = "step limit reached before the gradient met the tolerance"
+    STALLED = "no step lowers the action although the gradient exceeds the tolerance"
+    NOT_A_MINIMUM = "gradient met the tolerance at a point that is not a minimum"
+    NOT_FINITE = "the action is not finite"
+
+
+REMEDY = {
+    SaddlePointStatus.STEP_LIMIT: "raise theory.max_steps",
+    SaddlePointStatus.STALLED: "rounding decides here: raise theory.tolerance, or the temperature",
+    SaddlePointStatus.NOT_A_MINIMUM: "raise theory.starts",
+    SaddlePointStatus.NOT_FINITE: "rescale inputs and labels, or raise the temperature",
+}
 
 
 @dataclass(frozen=True)
 class Descent:
-    """Where a descent ended: point, value, gradient norm, steps taken, and why it stopped."""
+    """Where a descent ended: point, value, gradient norm, steps taken, and how."""
 
     point: np.ndarray
     value: float
     gradient_norm: float
     steps: int
-    stopped: str  # "converged", "step limit", "stalled" or "not finite"
+    status: SaddlePointStatus
+
+    @property
+    def converged(self) -> bool:
+        """Whether the gradient met the tolerance."""
+        return self.status is SaddlePointStatus.CONVERGED
 
 
 def descend(
@@ -56,11 +85,11 @@ def descend(
     point = np.asarray(start, dtype=float)
     value, gradient = value_and_gradient(point)
     if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
-        return Descent(point, float(value), float("nan"), 0, "not finite")
+        return Descent(point, float(value), float("nan"), 0, SaddlePointStatus.NOT_FINITE)
     for step in range(max_steps):
         norm = float(np.linalg.norm(gradient))
         if norm <= tolerance:
-            return Descent(point, float(value), norm, step, "converged")
+            return Descent(point, float(value), norm, step, SaddlePointStatus.CONVERGED)
         direction = newton_direction(point, gradient)
         furthest = np.max(np.abs(direction) / coordinate_scales(point))
         direction *= min(1.0, LARGEST_MOVE / max(furthest, 1e-300))
@@ -79,11 +108,12 @@ def descend(
                 break
             length /= 2.0
         else:
-            return Descent(point, float(value), norm, step, "stalled")
+            return Descent(point, float(value), norm, step, SaddlePointStatus.STALLED)
         point, value, gradient = trial, trial_value, trial_gradient
     norm = float(np.linalg.norm(gradient))
-    stopped = "converged" if norm <= tolerance else "step limit"
-    return Descent(point, float(value), norm, max_steps, stopped)
+    met = norm <= tolerance
+    status = SaddlePointStatus.CONVERGED if met else SaddlePointStatus.STEP_LIMIT
+    return Descent(point, float(value), norm, max_steps, status)
 
 
 def dense_direction(hessian: Callable[[np.ndarray], np.ndarray]):
@@ -135,39 +165,6 @@ def smallest_eigenvalue(product: Callable[[np.ndarray], np.ndarray], size: int) 
     return float(values[0])
 
 
-# Up to this many coordinates the Hessian is formed and factorised; above, only its products.
-DENSE_COORDINATES = 500
-# The explicit second derivative of the energy holds (p_1 D)² numbers, with about four copies at its
-# peak (2.2 GB at this limit); above it, products only.
-DENSE_HESSIAN_NUMBERS = 2**26
-RANDOM_START_SPREAD = 0.5
-
-
-class SaddlePointStatus(Enum):
-    """How a search ended; only `CONVERGED` may be shown as the theory's prediction."""
-
-    CONVERGED = "converged"
-    STEP_LIMIT = "step limit reached before the gradient met the tolerance"
-    STALLED = "no step lowers the action although the gradient exceeds the tolerance"
-    NOT_A_MINIMUM = "gradient met the tolerance at a point that is not a minimum"
-    NOT_FINITE = "the action is not finite"
-
-
-REMEDY = {
-    SaddlePointStatus.STEP_LIMIT: "raise theory.max_steps",
-    SaddlePointStatus.STALLED: "rounding decides here: raise theory.tolerance, or the temperature",
-    SaddlePointStatus.NOT_A_MINIMUM: "raise theory.starts",
-    SaddlePointStatus.NOT_FINITE: "rescale inputs and labels, or raise the temperature",
-}
-
-STATUS_OF_DESCENT = {
-    "converged": SaddlePointStatus.CONVERGED,
-    "step limit": SaddlePointStatus.STEP_LIMIT,
-    "stalled": SaddlePointStatus.STALLED,
-    "not finite": SaddlePointStatus.NOT_FINITE,
-}
-
-
 @dataclass(frozen=True)
 class SaddlePoint:
     """The minimum of the action and how well it was found.
@@ -205,11 +202,6 @@ class SaddlePoint:
         return text if self.converged else f"{text}; {REMEDY[self.status]}"
 
 
-def default_tolerance(coordinates: int) -> float:
-    """Limit on |∂(A / max width)|: 1e-10 up to 500 coordinates, 1e-8 above."""
-    return 1e-10 if coordinates <= DENSE_COORDINATES else 1e-8
-
-
 def is_dense(architecture: Architecture) -> bool:
     """Whether the Hessian of the action is small enough to be formed and factorised."""
     numbers = (architecture.order_parameter_sizes[0] * architecture.channels) ** 2
@@ -234,9 +226,10 @@ def solve_saddle_point(
     """Minimise the action by damped Newton steps on log-Cholesky coordinates, in float64.
 
     The first start is `initial` or the GP limit, `starts − 1` more are random around it; the lowest
-    converged minimum is kept. Newton equations use the exact Hessian up to 500 coordinates and
-    conjugate gradients on exact Hessian products above. Never raises for a search that fails:
-    `status` says what happened.
+    converged minimum is kept. Up to 500 coordinates Newton equations use the exact Hessian, and
+    `tolerance`, the limit on |∂(A / max width)|, is 1e-10 by default; above, conjugate gradients on
+    exact Hessian products, and 1e-8. Never raises for a search that fails: `status` says what
+    happened.
     """
     if problem.attended.dtype != jnp.float64:
         raise ValueError(
@@ -247,12 +240,13 @@ def solve_saddle_point(
         raise ValueError(f"starts = {starts}: must be at least 1")
     architecture = problem.architecture
     count = architecture.coordinate_count
-    limit = default_tolerance(count) if tolerance is None else tolerance
-    dense = is_dense(architecture)
-    function = DenseAction(problem) if dense else ActionByProducts(problem)
-    if dense:
+    if tolerance is None:
+        tolerance = 1e-10 if count <= DENSE_COORDINATES else 1e-8
+    if dense := is_dense(architecture):
+        function = DenseAction(problem)
         direction = dense_direction(function.hessian)
     else:
+        function = ActionByProducts(problem)
         direction = truncated_direction(function.hessian_product)
     begin = _first_start(initial, architecture)
     noise = np.random.default_rng(seed)
@@ -263,18 +257,19 @@ def solve_saddle_point(
             direction,
             partial(coordinate_scales, sizes=architecture.order_parameter_sizes),
             start,
-            limit,
+            tolerance,
             max_steps,
         )
         for start in [begin, *(begin + kick for kick in kicks)]
     ]
     best = min(descents, key=_rank)
-    curvature = float("nan")
-    if best.stopped != "not finite" and dense:
+    status = best.status
+    if status is SaddlePointStatus.NOT_FINITE:
+        curvature = float("nan")
+    elif dense:
         curvature = float(np.linalg.eigvalsh(function.hessian(best.point))[0])
-    elif best.stopped != "not finite":
+    else:
         curvature = smallest_eigenvalue(partial(function.hessian_product, best.point), count)
-    status = STATUS_OF_DESCENT[best.stopped]
     if status is SaddlePointStatus.CONVERGED and not curvature > 0:
         status = SaddlePointStatus.NOT_A_MINIMUM
     return SaddlePoint(
@@ -284,7 +279,7 @@ def solve_saddle_point(
         action=best.value,
         gradient_norm=best.gradient_norm,
         smallest_hessian_eigenvalue=curvature,
-        tolerance=limit,
+        tolerance=tolerance,
         steps=best.steps,
         start_disagreement=_disagreement(descents),
         status=status,
@@ -303,11 +298,11 @@ def _first_start(initial: OrderParameters | None, architecture: Architecture) ->
 
 def _rank(descent: Descent) -> tuple[bool, bool, float]:
     """Converged starts first, then finite ones, lowest action first."""
-    return descent.stopped != "converged", descent.stopped == "not finite", descent.value
+    return not descent.converged, descent.status is SaddlePointStatus.NOT_FINITE, descent.value
 
 
 def _disagreement(descents: list[Descent]) -> float:
-    points = [descent.point for descent in descents if descent.stopped == "converged"]
+    points = [descent.point for descent in descents if descent.converged]
     if len(points) < 2:
         return float("nan")
     return float(max(np.abs(point - points[0]).max() for point in points[1:]))

@@ -46,70 +46,6 @@ class Stored:
     fingerprint: dict
 
 
-@dataclass
-class ChainStore:
-    """Saves chunks of one run; `fingerprint` is what a later run must agree with to go on."""
-
-    directory: Path
-    fingerprint: dict
-    segments: list[dict] = field(default_factory=list)
-    sequence: int = 0
-    _waiting: list[Chunk] = field(default_factory=list)
-
-    def add(self, chunk: Chunk) -> None:
-        """Take a chunk that the next segment will hold."""
-        self._waiting.append(chunk)
-
-    @property
-    def seconds_waiting(self) -> float:
-        """Computing time that is lost if the run is killed now."""
-        return sum(chunk.seconds for chunk in self._waiting)
-
-    def save(self, collected: DrawCollector) -> None:
-        """Write what is waiting as one segment, then a checkpoint of its last state."""
-        if not self._waiting:
-            return
-        last = self._waiting[-1]
-        name = f"segment-{len(self.segments):06d}.bin"
-        header = {
-            "phase": last.phase,
-            "done": last.done,
-            "total": last.total,
-            "seconds": sum(chunk.seconds for chunk in self._waiting),
-        }
-        arrays = segment_arrays(self._waiting, collected.reduced)
-        try:
-            self.directory.mkdir(exist_ok=True)
-            checksum = write_sealed(self.directory / name, header, arrays)
-            segments = [*self.segments, {"file": name, "checksum": checksum, **header}]
-            self._write_checkpoint(segments, last, collected)
-        except OSError as problem:
-            reason = problem.strerror or str(problem)
-            raise InputError(
-                name,
-                str(self.directory),
-                f"{reason}; free space or make the directory writable, then use `resume`",
-            ) from None
-        self.segments = segments
-        self.sequence += 1
-        self._waiting = []
-
-    def _write_checkpoint(self, segments: list[dict], last: Chunk, collected) -> None:
-        snapshot = last.snapshot
-        arrays = {f"{STATE}/{name}": values for name, values in snapshot.arrays.items()}
-        for name, sums in collected.partial_moments.items():
-            arrays |= {f"{MOMENTS}/{name}/{part}": values for part, values in sums.items()}
-        header = {
-            "sequence": self.sequence,
-            "phase": snapshot.phase,
-            "done": snapshot.done,
-            "total": last.total,
-            "segments": segments,
-            "fingerprint": self.fingerprint,
-        }
-        write_sealed(self.directory / CHECKPOINT_SLOTS[self.sequence % 2], header, arrays)
-
-
 def segment_arrays(chunks: list[Chunk], reduced: frozenset[str]) -> dict[str, np.ndarray]:
     """Draws and statistics of consecutive chunks of one phase, [chain, draw, …]."""
     arrays = {}
@@ -208,7 +144,9 @@ class ChainKeeper:
     fingerprint: dict
     interruption: Interruption
     seconds_before: float = 0.0
-    _store: ChainStore = field(init=False)
+    _segments: list[dict] = field(default_factory=list)
+    _sequence: int = 0
+    _waiting: list[Chunk] = field(default_factory=list)
     _collected: DrawCollector = field(init=False)
     _every: float = field(init=False)
 
@@ -219,7 +157,6 @@ class ChainKeeper:
         naming what differs, for a checkpoint of another run.
         """
         self._collected, self._every = collected, every
-        self._store = ChainStore(self.folder, self.fingerprint)
         stored = load_chains(self.folder)
         if stored is None:
             return None
@@ -233,8 +170,7 @@ class ChainKeeper:
             }
             collected(replace(chunk, observables=kept))
             self.seconds_before += chunk.seconds
-        self._store.segments = list(stored.segments)
-        self._store.sequence = stored.sequence + 1
+        self._segments, self._sequence = list(stored.segments), stored.sequence + 1
         LOG.info(
             "going on after %s of %s steps (%s)",
             stored.snapshot.done,
@@ -244,8 +180,46 @@ class ChainKeeper:
         return stored.snapshot
 
     def __call__(self, chunk: Chunk) -> None:
-        self._store.add(chunk)
+        self._waiting.append(chunk)
         asked = self.interruption.received is not None
-        if asked or chunk.done == chunk.total or self._store.seconds_waiting >= self._every:
-            self._store.save(self._collected)
+        unsaved = sum(one.seconds for one in self._waiting)
+        if asked or chunk.done == chunk.total or unsaved >= self._every:
+            self._save(unsaved)
         self.interruption.leave_if_asked(f"{chunk.phase} {chunk.done} of {chunk.total}")
+
+    def _save(self, seconds: float) -> None:
+        """Write the chunks that are waiting as one segment, then a checkpoint of the last state."""
+        last = self._waiting[-1]
+        name = f"segment-{len(self._segments):06d}.bin"
+        header = {"phase": last.phase, "done": last.done, "total": last.total, "seconds": seconds}
+        arrays = segment_arrays(self._waiting, self._collected.reduced)
+        try:
+            self.folder.mkdir(exist_ok=True)
+            checksum = write_sealed(self.folder / name, header, arrays)
+            segments = [*self._segments, {"file": name, "checksum": checksum, **header}]
+            self._write_checkpoint(segments, last)
+        except OSError as problem:
+            reason = problem.strerror or str(problem)
+            raise InputError(
+                name,
+                str(self.folder),
+                f"{reason}; free space or make the directory writable, then use `resume`",
+            ) from None
+        self._segments = segments
+        self._sequence += 1
+        self._waiting = []
+
+    def _write_checkpoint(self, segments: list[dict], last: Chunk) -> None:
+        snapshot = last.snapshot
+        arrays = {f"{STATE}/{name}": values for name, values in snapshot.arrays.items()}
+        for name, sums in self._collected.partial_moments.items():
+            arrays |= {f"{MOMENTS}/{name}/{part}": values for part, values in sums.items()}
+        header = {
+            "sequence": self._sequence,
+            "phase": snapshot.phase,
+            "done": snapshot.done,
+            "total": last.total,
+            "segments": segments,
+            "fingerprint": self.fingerprint,
+        }
+        write_sealed(self.folder / CHECKPOINT_SLOTS[self._sequence % 2], header, arrays)

@@ -26,7 +26,7 @@ from sampler.posterior.bridge import BridgeEvidence, bridge_evidence
 from sampler.posterior.density import Density
 from sampler.posterior.hyper_parameters import hyper_positions
 from sampler.posterior.order_parameters import OrderParameterPosterior
-from sampler.posterior.weight_draws import WeightDraws, refuse_unusable_count, weight_draws
+from sampler.posterior.weight_draws import refuse_unusable_count, weight_draws
 from sampler.problem import AnyProblem, Problem
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import SamplerSection
@@ -91,21 +91,30 @@ def draw_posterior(
             evidence = dict(independent.attributes)
             if show:
                 print(independent.text)
-        if independent is not None and independent.observables is not None:
+            if independent.observables is None:
+                name, independent = algorithm.fallback, None
+                algorithm = algorithm_named(name, dict(settings))
+        if independent is None:
+            run_chains(density, algorithm, settings, collected, keeper, show)
+        else:
             count, observables = chains.draws, independent.observables
             collected(Chunk("draws", count, count, observables, independent.statistics, 0.0))
-        else:
-            if independent is not None:
-                name = algorithm.fallback
-                algorithm = algorithm_named(name, dict(settings))
-            run_chains(density, algorithm, settings, collected, keeper, show)
-            independent = None
         if settings.weight_draws:
             learning = problem.learning.astype(settings.precision)
-            weights = draw_weights_back(learning, collected.draws, settings)
+            weights = weight_draws(
+                OrderParameterPosterior.of(learning),
+                stored_positions(collected.draws, learning),
+                settings.weight_draws,
+                settings.seed,
+            )
     if settings.evidence and independent is None:
         found = evidence_of_draws(problem, density, collected.draws, settings)
-        evidence |= evidence_attributes(found)
+        evidence |= {
+            "log_evidence": found.log_evidence,
+            "log_evidence_error": found.error,
+            "log_evidence_method": "bridge",
+            "log_evidence_trusted": int(found.trusted),
+        }
         LOG.info(found.explain())
         if show:
             print(found.explain())
@@ -156,13 +165,6 @@ def refuse_impossible_weights(problem: AnyProblem, recipe: Recipe) -> None:
         )
 
 
-def draw_weights_back(learning: LearningProblem, draws: dict, settings) -> WeightDraws:
-    """Exact weights for `settings.weight_draws` draws of every chain."""
-    positions = stored_positions(draws, learning)
-    posterior = OrderParameterPosterior.of(learning)
-    return weight_draws(posterior, positions, settings.weight_draws, settings.seed)
-
-
 def evidence_of_draws(
     problem: Problem, density: Density, draws: dict, settings: SamplerSection
 ) -> BridgeEvidence:
@@ -172,16 +174,6 @@ def evidence_of_draws(
             density = problem.density(settings.space, "float64", False)
         positions = stored_positions(draws, problem.learning)
         return bridge_evidence(density, positions, settings.seed)
-
-
-def evidence_attributes(found: BridgeEvidence) -> dict:
-    """What `draws.nc` says of it, as of that of importance draws."""
-    return {
-        "log_evidence": found.log_evidence,
-        "log_evidence_error": found.error,
-        "log_evidence_method": "bridge",
-        "log_evidence_trusted": int(found.trusted),
-    }
 
 
 def stored_positions(draws: dict, learning: LearningProblem) -> dict:

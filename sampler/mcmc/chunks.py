@@ -20,6 +20,11 @@ from jax.sharding import PartitionSpec as Axes
 from sampler.mcmc.algorithm import Algorithm, ChainSettings
 from sampler.posterior.density import Density
 
+# A chunk holds at most this many draws per chain and bytes in all, and lasts about this long.
+CHUNK_DRAWS = 64
+CHUNK_BYTES = 128 * 2**20
+CHUNK_SECONDS = 4.0
+OBSERVATION_STREAM = 1
 BY_CHAIN, IN_BUFFERS, EVERYWHERE = Axes("chain"), Axes(None, "chain"), Axes()
 
 
@@ -157,13 +162,6 @@ def _restored(name: str, values: np.ndarray, leaf):
     return jax.numpy.asarray(values)
 
 
-# A chunk holds at most this many draws per chain and bytes in all, and lasts about this long.
-CHUNK_DRAWS = 64
-CHUNK_BYTES = 128 * 2**20
-CHUNK_SECONDS = 4.0
-OBSERVATION_STREAM = 1
-
-
 @dataclass(frozen=True)
 class Chunk:
     """What one chunk of steps produced.
@@ -174,7 +172,7 @@ class Chunk:
     statistics    ArviZ name → [chain, draw] of every step
     seconds       wall time of this chunk
     compiled      whether the chunk's time includes compilation
-    state       state of all chains after this chunk; None where no chains ran
+    state         state of all chains after this chunk; None where no chains ran
     """
 
     phase: str

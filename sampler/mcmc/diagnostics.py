@@ -45,11 +45,6 @@ class Diagnostics:
     def passed(self) -> bool:
         return self.verdict == "pass"
 
-    @property
-    def worst_ess(self) -> float:
-        """Smallest bulk or tail effective sample size of any diagnosed element."""
-        return min(min(q.ess_bulk, q.ess_tail) for q in self.quantities.values())
-
     def to_json(self) -> dict[str, Any]:
         """Plain numbers and text, for `comparison.json`."""
         table = asdict(self)

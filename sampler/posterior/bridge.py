@@ -18,7 +18,7 @@ from jaxtyping import Float
 from scipy.optimize import brentq
 from scipy.special import expit, log_expit, logsumexp
 
-from sampler.posterior.density import Coordinates, Density
+from sampler.posterior.density import Density
 from sampler.posterior.importance import Proposal, refit, single
 from sampler.recipes.validation import refuse_without_hessian
 
@@ -75,7 +75,8 @@ def bridge_evidence(
     fitted apart from what is averaged. Raises ValueError for fewer than 8 draws per chain.
     """
     refuse_without_hessian("sampler.evidence", True, density.coordinates.size)
-    points = flattened(density.coordinates, positions)
+    sites = density.coordinates.of_draws(positions).values()
+    points = np.concatenate(list(sites), axis=2).astype(np.float64)
     draws = points.shape[1]
     if draws < FEWEST_DRAWS:
         raise ValueError(f"{draws} draws per chain: bridge sampling needs at least {FEWEST_DRAWS}")
@@ -95,17 +96,6 @@ def bridge_evidence(
         halves=(one, other),
         apart=abs(one - other) / spread if np.isfinite(spread) else float("nan"),
     )
-
-
-def flattened(
-    coordinates: Coordinates, positions: Mapping[str, np.ndarray]
-) -> Float[np.ndarray, "chain draw coordinate"]:
-    """Draws of all sites side by side; sites without entries may be missing."""
-    chains, draws = positions["chi_1"].shape[:2]
-    sites = zip(coordinates.names, coordinates.sizes, strict=True)
-    empty = np.empty((chains, draws, 0))
-    pieces = [positions[name] if size else empty for name, size in sites]
-    return np.concatenate(pieces, axis=2).astype(np.float64)
 
 
 def _bridge(proposal: Proposal, log_density, bridged, rng) -> tuple[float, float]:

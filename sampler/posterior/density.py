@@ -56,6 +56,14 @@ class Coordinates:
         sites = zip(self.names, self.shapes, strict=True)
         return {name: flat[self.part(name)].reshape(shape) for name, shape in sites}
 
+    def of_draws(
+        self, draws: Mapping[str, np.ndarray]
+    ) -> dict[str, Float[np.ndarray, "chain draw _entry"]]:
+        """All sites of stored draws; those without entries need not have been stored."""
+        leading = next(iter(draws.values())).shape[:2]
+        sites = zip(self.names, self.sizes, strict=True)
+        return {n: np.asarray(draws[n]) if size else np.empty((*leading, 0)) for n, size in sites}
+
     def flatten(self, position: Position) -> Float[Array, " coordinate"]:
         """The coordinates of a position."""
         return jnp.concatenate([position[name].reshape(-1) for name in self.names])

@@ -28,6 +28,11 @@ DRAWS_PER_COMPONENT = 2
 BROAD_SHARE = 0.05
 BROAD_STRETCH = 1.5
 FIT_STEPS = 25
+# Above this shape of the weights' tail the variance of estimates is practically infinite
+# (Vehtari et al., Pareto smoothed importance sampling).
+LARGEST_PARETO_K = 0.7
+# The tail is fitted to the √n largest weights; fewer draws leave too few of them to fit.
+FEWEST_DRAWS = 400
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,13 @@ def refit(
     mixture = Proposal(np.full(count, 1.0 / count), centres, scales, degrees)
     for _ in range(FIT_STEPS):
         mixture = _improved(mixture, points, weights, previous.centre, prior)
-    return _with_broad_component(mixture)
+    broad = BROAD_STRETCH * np.linalg.cholesky(mixture.spread)
+    return Proposal(
+        np.append((1 - BROAD_SHARE) * mixture.shares, BROAD_SHARE),
+        np.concatenate([mixture.centres, mixture.centre[None]]),
+        np.concatenate([mixture.scales, broad[None]]),
+        mixture.degrees,
+    )
 
 
 def _improved(mixture: Proposal, points, weights, prior_centre, prior_spread) -> Proposal:
@@ -145,23 +156,6 @@ def _improved(mixture: Proposal, points, weights, prior_centre, prior_spread) ->
     return Proposal(masses / masses.sum(), np.stack(centres), np.stack(scales), nu)
 
 
-def _with_broad_component(mixture: Proposal) -> Proposal:
-    broad = BROAD_STRETCH * np.linalg.cholesky(mixture.spread)
-    return Proposal(
-        np.append((1 - BROAD_SHARE) * mixture.shares, BROAD_SHARE),
-        np.concatenate([mixture.centres, mixture.centre[None]]),
-        np.concatenate([mixture.scales, broad[None]]),
-        mixture.degrees,
-    )
-
-
-# Above this shape of the weights' tail the variance of estimates is practically infinite
-# (Vehtari et al., Pareto smoothed importance sampling).
-LARGEST_PARETO_K = 0.7
-# The tail is fitted to the √n largest weights; fewer draws leave too few of them to fit.
-FEWEST_DRAWS = 400
-
-
 @dataclass(frozen=True)
 class ImportanceDraws:
     """Draws x from a proposal q with weights p(x, y)/q(x); no draw depends on another.
@@ -172,7 +166,7 @@ class ImportanceDraws:
     pareto_k               shape of the tail of the weights
     not_finite             draws at which the density was not a number (their weight is zero)
     adaptation_seconds     pilot rounds and compilation
-    seconds                drawing and weighing, after compilation
+    seconds                drawing and weighing, after compilation and adaptation
     proposal               q
     """
 
@@ -208,16 +202,6 @@ class ImportanceDraws:
         return self.effective_sample_size / len(self.log_weights)
 
     @property
-    def evaluations_per_second(self) -> float:
-        """Densities evaluated per second, after compilation."""
-        return len(self.log_weights) / self.seconds
-
-    @property
-    def effective_draws_per_second(self) -> float:
-        """Effective draws per second, after compilation and adaptation."""
-        return self.effective_sample_size / self.seconds
-
-    @property
     def log_evidence(self) -> float:
         """ln p(y), from the mean weight."""
         return float(logsumexp(self.log_weights) - np.log(len(self.log_weights)))
@@ -232,14 +216,6 @@ class ImportanceDraws:
     def trusted(self) -> bool:
         """Whether these weights may be used: Pareto k ≤ 0.7 and every density a number."""
         return bool(self.pareto_k <= LARGEST_PARETO_K and self.not_finite == 0)
-
-    def mean_and_error(
-        self, values: Float[np.ndarray, "draw ..."]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Posterior mean of a function of the draws and its Monte Carlo standard error."""
-        mean = np.tensordot(self.weights, values, axes=1)
-        error = np.sqrt(np.tensordot(self.weights**2, (values - mean) ** 2, axes=1))
-        return np.asarray(mean), np.asarray(error)
 
     def explain(self) -> str:
         """One line: efficiency, tail shape, limit, and the remedy where they are not trusted."""

@@ -53,7 +53,7 @@ def find_mode(posterior: OrderParameterPosterior) -> Mode:
         MODE_TOLERANCE if few else ROUGH_TOLERANCE * size**0.5,
         MODE_STEPS,
     )
-    point, converged = jnp.asarray(ended.point, dtype), ended.stopped == "converged"
+    point, converged = jnp.asarray(ended.point, dtype), ended.converged
     if not few:
         scale = prior_scales(coordinates, posterior.hyper_priors, dtype)
         return Mode(point, scale**2, scale, coordinates, converged)

@@ -72,11 +72,6 @@ class BartlettShape:
         """Number of standard normal entries."""
         return self.rows * self.rank - self.rank * (self.rank + 1) // 2
 
-    @property
-    def dimension(self) -> int:
-        """Free numbers: rows · rank − rank (rank − 1)/2."""
-        return self.rank + self.below_diagonal
-
 
 def bartlett_shapes(architecture: Architecture) -> tuple[BartlettShape, ...]:
     """Shapes of B_1 … B_{L+1}."""
@@ -117,22 +112,19 @@ class StandardisedLogChi(dist.Distribution):
         return constant - half * (jnp.expm1(u) - u)
 
 
-def bartlett_diagonal(
-    standardised: Float[Array, " rank"], shape: BartlettShape
-) -> Float[Array, " rank"]:
-    """c_i = √ν exp(t_i/√(2ν)), ν = N_l − i."""
-    degrees = jnp.asarray(shape.degrees, standardised.dtype)
-    return jnp.sqrt(degrees) * jnp.exp(standardised / jnp.sqrt(2.0 * degrees))
-
-
 def bartlett_matrix(
     standardised: Float[Array, " rank"], lower: Float[Array, " entry"], shape: BartlettShape
 ) -> Float[Array, "row rank"]:
-    """The lower trapezoidal B_l from its standardised diagonal and its entries below."""
+    """The lower trapezoidal B_l from its standardised diagonal t and its entries below.
+
+    c_i = √ν exp(t_i/√(2ν)), ν = N_l − i
+    """
     rows, columns = np.tril_indices(shape.rows, -1, shape.rank)
     diagonal = np.arange(shape.rank)
     rows, columns = np.concatenate([diagonal, rows]), np.concatenate([diagonal, columns])
-    values = jnp.concatenate([bartlett_diagonal(standardised, shape), lower])
+    degrees = jnp.asarray(shape.degrees, standardised.dtype)
+    chi = jnp.sqrt(degrees) * jnp.exp(standardised / jnp.sqrt(2.0 * degrees))
+    values = jnp.concatenate([chi, lower])
     empty = jnp.zeros((shape.rows, shape.rank), values.dtype)
     return empty.at[rows, columns].set(values, unique_indices=True)
 

@@ -34,7 +34,7 @@ from sampler.posterior.weights import (
     weight_priors,
 )
 from sampler.recipes.validation import LARGEST_DENSE
-from sampler.token_network import TokenNetwork, TokenSplit, predict_tokens
+from sampler.token_network import TokenNetwork, predict_tokens
 from theory.architecture import KNOWN, Architecture, HyperPriors
 from theory.attended_inputs import path_features
 from theory.energy import LearningProblem
@@ -123,7 +123,7 @@ def observe_upper_weights(
     architecture: Architecture,
     keep_weights: bool,
 ) -> dict[str, Array]:
-    """What one draw of the upper weights says, completed by a draw of V_0."""
+    """Observables of one draw of the upper weights, completed by a draw of V_0."""
     temperature = predictor.energy.temperature
     predictor = replace(predictor, energy=energy_at(predictor.energy, position))
     lowest = path_weights(position, architecture)[0]
@@ -188,7 +188,7 @@ def observe_order_parameters(
     *,
     architecture: Architecture,
 ) -> dict[str, Array]:
-    """What one draw of the order parameters says."""
+    """Observables of one draw of the order parameters."""
     factors = factors_at(position, architecture)
     observables = named_order_parameters(tuple(factor @ factor.T for factor in factors))
     here = replace(predictor, energy=energy_at(predictor.energy, position))
@@ -204,32 +204,6 @@ def observe_order_parameters(
     # Coordinates without entries (the lower triangle of a 1 × 1 factor) are not worth storing.
     sites = {n: position[n] for n in bartlett_prior(architecture, mean.dtype) if position[n].size}
     return observables | {f"bartlett_{name}": values for name, values in sites.items()}
-
-
-def token_density(
-    network: TokenNetwork,
-    train: TokenSplit,
-    labels: Float[Array, "example output"],
-    temperature: float,
-    test: TokenSplit,
-    validation: TokenSplit | None = None,
-    hyper_priors: HyperPriors = KNOWN,
-    keep_weights: bool = False,
-) -> Density:
-    """All weights by NUTS or HMC; per draw the predictor f(x), and the weights themselves if kept.
-
-    The values are not linear, or normalised between layers: there is no product of weights along a
-    path, so no overlap U_l is observed.
-    """
-    variance = jnp.asarray(temperature, labels.dtype)
-    return Density(
-        name="weights",
-        model=partial(token_model, network=network, hyper_priors=hyper_priors),
-        arguments=(*train.arrays, labels, variance),
-        priors=weight_priors(network.architecture, labels.dtype, hyper_priors),
-        observe=partial(observe_tokens, network=network, keep_weights=keep_weights),
-        observed=(variance, test.arrays, *(() if validation is None else (validation.arrays,))),
-    )
 
 
 def token_model(

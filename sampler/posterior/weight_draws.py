@@ -16,8 +16,6 @@ from jaxtyping import Array, Float
 
 from sampler.errors import InputError
 from sampler.posterior.hyper_parameters import (
-    TEMPERATURE,
-    VARIANCES,
     energy_at,
     network_scale,
     weights_at,
@@ -31,15 +29,6 @@ from sampler.posterior.order_parameters import (
 from sampler.posterior.weights import draw_input_weights, orthonormal_rows, standard_normals
 from theory.architecture import Architecture
 from theory.energy import LabelEnergy
-
-
-def side_by_side(most: int) -> int | None:
-    """`most` where batches pay; None, one after the other, on a processor.
-
-    There a batch of factorisations or triangular solves gains nothing over one after the other.
-    """
-    return None if jax.default_backend() == "cpu" else most
-
 
 MEMORY_LIMIT = 2 * 2**30
 # Draws are made side by side while their arrays fit into this many bytes.
@@ -76,7 +65,7 @@ def weight_draws(
     `memory_limit` bytes.
     """
     architecture, dtype = posterior.architecture, posterior.features.dtype
-    positions = complete_positions(positions, architecture)
+    positions = posterior.coordinates.of_draws(positions)
     chains, draws = positions["chi_1"].shape[:2]
     refuse_unusable_count(count, chains, draws, architecture, dtype.itemsize, memory_limit)
     kept = np.arange(1, count + 1) * draws // count - 1
@@ -96,20 +85,6 @@ def weight_draws(
         },
         kept,
     )
-
-
-def complete_positions(
-    positions: Mapping[str, np.ndarray], architecture: Architecture
-) -> dict[str, np.ndarray]:
-    """The Bartlett coordinates of all layers; those without entries need not have been stored."""
-    leading = positions["chi_1"].shape[:2]
-    complete = {n: np.asarray(positions[n]) for n in (TEMPERATURE, VARIANCES) if n in positions}
-    for layer, shape in enumerate(bartlett_shapes(architecture), start=1):
-        complete[f"chi_{layer}"] = np.asarray(positions[f"chi_{layer}"])
-        empty = np.zeros((*leading, 0))
-        below = positions[f"lower_{layer}"] if shape.below_diagonal else empty
-        complete[f"lower_{layer}"] = np.asarray(below)
-    return complete
 
 
 def refuse_unusable_count(
@@ -135,6 +110,14 @@ def refuse_unusable_count(
             f"{architecture.weight_count:,} weights × {count} draws × {chains} chains need "
             f"{count * per_count / 2**30:.3g} GiB (limit {memory_limit / 2**30:.3g} GiB); {remedy}",
         )
+
+
+def side_by_side(most: int) -> int | None:
+    """`most`, or on a processor None, one after the other.
+
+    There a batch of factorisations or triangular solves gains nothing.
+    """
+    return None if jax.default_backend() == "cpu" else most
 
 
 def batch_size(posterior: OrderParameterPosterior, total: int) -> int | None:

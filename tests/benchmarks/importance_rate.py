@@ -22,7 +22,9 @@ def measure_importance(widths: list[int], repetitions: int) -> str:
                 importance_draws(order_parameters_of(problem), DRAWS, seed)
                 for seed in range(repetitions)
             ]
-            rates = ", ".join(f"{draws.effective_draws_per_second:,.0f}" for draws in found)
+            rates = ", ".join(
+                f"{draws.effective_sample_size / draws.seconds:,.0f}" for draws in found
+            )
             last = found[-1]
             lines.append(
                 f"| {width} | {last.efficiency:.2f} | {last.pareto_k:.2f} | {rates} | "

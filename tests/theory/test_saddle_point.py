@@ -11,6 +11,7 @@ import scipy.optimize
 from tests.problems import (
     ARCHITECTURES,
     exact_scalar_posterior,
+    order_parameters_from,
     random_order_parameters,
     random_problem,
     scalar_problem,
@@ -239,7 +240,7 @@ def test_the_hessian_is_made_of_its_products(name, rng):
     problem = random_problem(ARCHITECTURES[name], rng)
     free = ActionByProducts(problem)
     matrices = random_order_parameters(problem.architecture, rng)
-    point = np.asarray(to_log_cholesky(OrderParameters.from_matrices(matrices)))
+    point = np.asarray(to_log_cholesky(order_parameters_from(matrices)))
     hessian = DenseAction(problem).hessian(point)
     columns = [free.hessian_product(point, column) for column in np.eye(len(point))]
     size = np.abs(hessian).max()
@@ -311,14 +312,14 @@ def test_descent_leaves_a_saddle_of_the_function_for_its_minimum():
         saddle_point_module.truncated_direction(lambda point, vector: hessian(point) @ vector),
     ):
         end = descend(value_and_gradient, direction, np.ones_like, np.array([0.1, 1.0]), 1e-10, 50)
-        assert end.stopped == "converged"
+        assert end.status is SaddlePointStatus.CONVERGED
         np.testing.assert_allclose(end.point, [1, 0], rtol=0, atol=1e-10)
 
 
 def test_coordinate_scales_are_row_norms_of_the_factors(rng):
     architecture = ARCHITECTURES["one layer, two outputs"]
     matrices = random_order_parameters(architecture, rng)
-    point = np.asarray(to_log_cholesky(OrderParameters.from_matrices(matrices)))
+    point = np.asarray(to_log_cholesky(order_parameters_from(matrices)))
     received = coordinate_scales(point, architecture.order_parameter_sizes)
     expected = []
     for matrix in matrices:

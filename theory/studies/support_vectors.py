@@ -234,12 +234,6 @@ class SupportVectorAttention:
         """The keys with β_j ≠ 0 in any channel."""
         return tuple(int(key) for key in np.flatnonzero(self.coefficients.any(axis=1)))
 
-    @property
-    def inside_tube(self) -> Bool[np.ndarray, "key value_channel"]:
-        """Where |y − f(k)| < ε by more than residual and rounding can explain."""
-        errors = self.labels - self.regressor(self.keys)
-        return np.abs(errors) < self.tube - self.residual - self.rounding
-
     def regressor(
         self, queries: Float[np.ndarray, "query channel"]
     ) -> Float[np.ndarray, "query value_channel"]:

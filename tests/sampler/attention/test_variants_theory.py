@@ -15,7 +15,7 @@ from sampler.problem import Problem, make_problem
 from sampler.recipes.recipe import make_recipe
 from sampler.tasks.make import make_task
 from sampler.tasks.task import Task
-from tests.problems import order_parameters_of, random_weights
+from tests.problems import order_parameters_of, random_weights, weighted_mean_and_error
 from theory import solve_saddle_point
 
 TWO_LAYERS = [["good", "random"], ["uniform", "random"]]
@@ -113,7 +113,7 @@ def sampled_overlap(kind: str, width: int) -> tuple[np.ndarray, np.ndarray]:
         return factor @ factor.T
 
     positions = {name: jnp.asarray(values) for name, values in draws.position.items()}
-    return draws.mean_and_error(np.asarray(jax.jit(jax.vmap(overlap))(positions)))
+    return weighted_mean_and_error(draws.weights, np.asarray(jax.jit(jax.vmap(overlap))(positions)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,7 +12,7 @@ from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import NUTS
-from sampler.posterior.bridge import bridge_evidence, flattened
+from sampler.posterior.bridge import bridge_evidence
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.order_parameters import OrderParameterPosterior
 from tests.assertions import assert_within_mcse
@@ -113,7 +113,8 @@ def test_draws_are_put_in_the_order_of_the_coordinates(rng):
     point = rng.standard_normal(coordinates.size)
     sites = coordinates.unflatten(jnp.asarray(point))
     position = {name: np.asarray(v)[None, None] for name, v in sites.items() if v.size}
-    np.testing.assert_array_equal(flattened(coordinates, position)[0, 0], point)
+    received = np.concatenate(list(coordinates.of_draws(position).values()), axis=2)
+    np.testing.assert_array_equal(received[0, 0], point)
 
 
 @pytest.mark.parametrize("asked", ["sampler.evidence=true", "sampler.algorithm=importance"])

@@ -45,6 +45,7 @@ from tests.problems import (
     order_parameters_of,
     random_problem,
     scalar_problem,
+    weighted_mean_and_error,
 )
 from theory import LearningProblem, Predictor
 from theory import predict as predict_labels
@@ -209,7 +210,9 @@ def test_one_head_by_quadrature(rng):
         (found.position[TEMPERATURE][:, 0], temperature),
         (found.position[VARIANCES].sum(axis=1), variances),
     ):
-        assert_within_mcse(*_in_order(found.mean_and_error(values), expected), ess=ess)
+        assert_within_mcse(
+            *_in_order(weighted_mean_and_error(found.weights, values), expected), ess=ess
+        )
     positions = stored_positions(chains_of(problem, "order_parameters"), problem)
     bridged = bridge_evidence(order_parameters_of(problem), positions, seed=3)
     assert bridged.trusted, bridged.explain()

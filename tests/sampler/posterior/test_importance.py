@@ -34,6 +34,7 @@ from tests.problems import (
     problem_of_many_paths,
     random_problem,
     scalar_problem,
+    weighted_mean_and_error,
 )
 from tests.reference_data import reference_problem
 from theory import LearningProblem, solve_saddle_point
@@ -60,9 +61,9 @@ def test_one_head_by_quadrature(rng):
     assert draws.trusted, draws.explain()
     overlap, readout = (values[:, 0, 0] for values in overlaps_of(problem, draws))
     for values, (mean, deviation) in ((overlap, exact.order_parameter), (readout, exact.readout)):
-        received, error = draws.mean_and_error(values)
+        received, error = weighted_mean_and_error(draws.weights, values)
         assert_within_mcse(received, mean, error, ess=draws.effective_sample_size)
-        square, error = draws.mean_and_error((values - mean) ** 2)
+        square, error = weighted_mean_and_error(draws.weights, (values - mean) ** 2)
         assert_within_mcse(square, deviation**2, error)
     assert_within_mcse(draws.log_evidence, exact.log_evidence, draws.log_evidence_error)
 
@@ -253,7 +254,9 @@ def test_reference_problem(width, expected, error, reference):
     plain = importance_draws(order_parameters_of(problem), 4_000, seed=5, rounds=0)
     assert draws.efficiency > plain.efficiency
     if expected is not None:
-        received, own_error = draws.mean_and_error(overlaps_of(problem, draws)[0][:, 0, 0])
+        received, own_error = weighted_mean_and_error(
+            draws.weights, overlaps_of(problem, draws)[0][:, 0, 0]
+        )
         assert_within_mcse(
             received, expected, np.hypot(own_error, error), ess=draws.effective_sample_size
         )
@@ -293,7 +296,7 @@ def test_agrees_with_chains(name, rng):
         axes = {"chain_axis": 0, "draw_axis": 1}
         mcse = array_stats.mcse(chain, method="mean", **axes)
         ess = array_stats.ess(chain, method="bulk", **axes)
-        received, error = draws.mean_and_error(values[:, rows, columns])
+        received, error = weighted_mean_and_error(draws.weights, values[:, rows, columns])
         assert_within_mcse(
             received, chain.mean((0, 1)), np.hypot(mcse, error), ess=ess, what=matrix
         )

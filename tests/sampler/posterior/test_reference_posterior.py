@@ -16,7 +16,7 @@ from sampler.posterior.importance import importance_draws
 from sampler.posterior.order_parameters import factors_at
 from sampler.posterior.spaces import order_parameter_density
 from tests.assertions import assert_within_mcse
-from tests.problems import order_parameters_of
+from tests.problems import order_parameters_of, weighted_mean_and_error
 from tests.reference_data import (
     PUBLISHED_OVERLAP,
     TRIAL_OVERLAP,
@@ -80,13 +80,14 @@ def test_importance_draws_agree_with_chains(width):
     problem = reference_problem(load_reduced_reference(), width)
     draws = importance_draws(order_parameters_of(problem), 40_000, seed=5)
     assert draws.trusted, draws.explain()
-    print(f"\nN = {width}: {draws.explain()}; {draws.effective_draws_per_second:.0f} a second")
+    rate = draws.effective_sample_size / draws.seconds
+    print(f"\nN = {width}: {draws.explain()}; {rate:.0f} a second")
     factors = jax.jit(jax.vmap(lambda position: factors_at(position, problem.architecture)))(
         {name: jnp.asarray(values) for name, values in draws.position.items()}
     )
     for name, factor in zip(MATRICES, factors, strict=True):
         rows, columns = np.tril_indices(factor.shape[1])
         overlap = np.asarray(factor @ factor.swapaxes(1, 2))[:, rows, columns]
-        received, error = draws.mean_and_error(overlap)
+        received, error = weighted_mean_and_error(draws.weights, overlap)
         expected, mcse, ess = mean_and_error(collected[name][..., rows, columns])
         assert_within_mcse(received, expected, np.hypot(mcse, error), ess=ess, what=name)
