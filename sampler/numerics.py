@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
-# These lay a factorisation out over the threads that run the program, and wait for it there.
+# Here a factorisation takes threads that run the program, and waits for them: `warn_of_deadlock`.
 DEADLOCKING_JAXLIB = ("0.10.", "0.11.0")
 # These call every function that they read from a cache of compiled functions compiled for another
 # machine, because two preferences of the compiler are no features of any processor.
@@ -33,7 +33,7 @@ def silence_compiled_cache() -> None:
     XLA really fails at is raised as well. It reads this when JAX is imported, so it is set before.
     """
     cached = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    # "1" is nobody's choice: JAX sets it when it is imported, for all processes started after.
+    # Not "1", which JAX itself sets when it is imported, for all processes started after.
     chosen = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") != "1"
     if cached and not chosen and version("jaxlib").startswith(COMPLAINING_JAXLIB):
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -44,7 +44,6 @@ def use_float64() -> None:
     import jax
 
     warn_of_deadlock()
-
     jax.config.update("jax_enable_x64", True)
 
 

@@ -1,16 +1,16 @@
 """Tasks made from the settings that a test names; the rest are defaults."""
 
 from sampler.recipes.task_section import AttentionSection
-from sampler.tasks.markov_chain import MarkovChainSection, make_markov_chain
-from sampler.tasks.time_series import TimeSeriesSection, make_time_series
+from sampler.tasks.markov_chain import MarkovChainSection
+from sampler.tasks.time_series import TimeSeriesSection
 
 
 def markov_chain(heads=(("good",), ("uniform",)), beta=10.0, **settings):
     section = MarkovChainSection(kind="markov_chain", **settings)
-    return make_markov_chain(section, AttentionSection(heads=heads, inverse_temperature=beta))
+    return section.make(AttentionSection(heads=heads, inverse_temperature=beta))
 
 
 def time_series(heads=(("lag",), ("uniform",)), look_back=2, beta=10.0, form=None, **settings):
     section = TimeSeriesSection(kind="time_series", **settings)
     attention = AttentionSection(heads=heads, lag=look_back, inverse_temperature=beta, form=form)
-    return make_time_series(section, attention)
+    return section.make(attention)

@@ -1,9 +1,8 @@
 """Omniglot: archives, characters, download, and the ready-made one-shot runs.
 
 The official archives hold `<archive>/<alphabet>/characterNN/NNNN_NN.png`, 105 × 105 pixels, black
-ink on white.
-
-Each run has one drawing of each of 20 characters of one alphabet, and 20 drawings to classify.
+ink on white. Each one-shot run has one drawing of each of 20 characters of one alphabet, and 20
+drawings to classify.
 """
 
 import io
@@ -15,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import get_args
 
 import numpy as np
 from jaxtyping import Bool
@@ -22,7 +22,7 @@ from jaxtyping import Bool
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.images.drawings import Drawings, resize, sort_drawings
 from sampler.images.episodes import CLASSES, Episodes, make_episodes
-from sampler.recipes.training_recipe import SIDE
+from sampler.recipes.training_recipe import SIDE, OmniglotFile
 
 UNREADABLE = (
     OSError, EOFError, ValueError, SyntaxError, NotImplementedError, RuntimeError, struct.error,
@@ -47,7 +47,7 @@ def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
     try:
         return archive.read(name)
     except KeyError:
-        raise missing(archive, name) from None
+        raise InputError(member(archive, name), ABSENT, "fetch the file again") from None
     except UNREADABLE as problem:
         raise unusable(archive, name, problem) from None
 
@@ -79,22 +79,13 @@ def member(archive: zipfile.ZipFile, name: str) -> str:
     return f"{Path(str(archive.filename)).name}/{name}"
 
 
-def missing(archive: zipfile.ZipFile, name: str) -> InputError:
-    return InputError(member(archive, name), ABSENT, "fetch the file again")
-
-
 def unusable(archive: zipfile.ZipFile, name: str, problem: Exception) -> InputError:
     return InputError(
         member(archive, name), Verbatim("(unreadable)"), f"{problem}; fetch the file again"
     )
 
 
-ARCHIVES = (
-    "images_background.zip",
-    "images_evaluation.zip",
-    "images_background_small1.zip",
-    "images_background_small2.zip",
-)
+ARCHIVES: tuple[str, ...] = get_args(OmniglotFile)
 SOURCE_SIDE = 105
 MEMBER = re.compile(r"[^/]+/(?P<character>[^/]+/character\d+)/(?P<drawing>\d+_\d+)\.png")
 
@@ -115,15 +106,12 @@ def read_omniglot(folder: Path, wanted: tuple[str, ...] = ()) -> Drawings:
                     path.name, str(path.parent), "holds no drawings; fetch the official file"
                 )
     keys = sorted(found)
-    ink = np.stack([found[key] for key in keys])
-    images = np.concatenate(
-        # A few at a time: as floating-point numbers all of them would take gigabytes.
-        [
-            resize(ink[start : start + 1000].astype(np.float64), SIDE)
-            for start in range(0, len(keys), 1000)
-        ]
-    )
-    return sort_drawings(images, [character for character, _ in keys])
+    # A few at a time: as floating-point numbers all of them would take gigabytes.
+    pieces = []
+    for start in range(0, len(keys), 1000):
+        ink = np.stack([found[key] for key in keys[start : start + 1000]])
+        pieces.append(resize(ink.astype(np.float64), SIDE))
+    return sort_drawings(np.concatenate(pieces), [character for character, _ in keys])
 
 
 def add_drawings(archive: zipfile.ZipFile, found: dict[tuple[str, str], np.ndarray]) -> None:
@@ -179,10 +167,7 @@ CHECKSUMS: Mapping[str, str] = MappingProxyType(
 
 
 def download_omniglot(
-    folder: Path,
-    names: tuple[str, ...],
-    url: str = URL,
-    checksums: Mapping[str, str] = CHECKSUMS,
+    folder: Path, names: tuple[str, ...], url: str = URL, checksums: Mapping[str, str] = CHECKSUMS
 ) -> None:
     """Put these files into a folder; those that are there and intact are left alone.
 

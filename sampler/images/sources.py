@@ -22,7 +22,7 @@ from sampler.recipes.training_recipe import ImageSection
 SPLITS = ("train", "validation", "test")
 # An episode takes two characters, and two drawings of the one that is asked for.
 FEWEST_CHARACTERS, FEWEST_DRAWINGS = 2, 2
-# First entries of the spawn keys: what is drawn for one purpose is independent of the others.
+# First entry of the spawn key.
 SPLIT_STREAM = 0
 
 
@@ -81,11 +81,9 @@ def choose_characters(names: Sequence[str], settings: ImageSection) -> dict[str,
     taken = set().union(*listed.values())
     free = [c for c in range(len(names)) if c not in taken]
     free = [free[i] for i in stream(settings.seed, SPLIT_STREAM).permutation(len(free))]
-    for split, fraction in (
-        ("test", settings.fraction_test),
-        ("validation", settings.fraction_validation),
-    ):
+    for split in ("test", "validation"):
         if not listed[split]:
+            fraction = getattr(settings, f"fraction_{split}")
             count = max(FEWEST_CHARACTERS, round(fraction * len(names)))
             listed[split], free = sorted(free[:count]), free[count:]
     if not listed["train"]:
@@ -98,9 +96,7 @@ def find_listed(names: Sequence[str], settings: ImageSection, split: str) -> lis
     field = f"characters_{split}"
     found = set()
     for wanted in getattr(settings, field):
-        matches = [
-            c for c, name in enumerate(names) if name == wanted or name.startswith(f"{wanted}/")
-        ]
+        matches = [c for c, name in enumerate(names) if f"{name}/".startswith(f"{wanted}/")]
         if not matches:
             groups = sorted({name.split("/")[0] for name in names})
             raise InputError(f"task.{field}", wanted, f"is not among {', '.join(groups)}")
@@ -121,9 +117,6 @@ def refuse_shared_drawings(one: Drawings, other: Drawings, field: str, value: st
         )
 
 
-SMALL_SETS = ("images_background_small1.zip", "images_background_small2.zip")
-
-
 def read_drawings(settings: ImageSection) -> Drawings:
     """The drawings a recipe asks for. Raises InputError where they cannot be had."""
     if settings.images == "digits":
@@ -133,7 +126,8 @@ def read_drawings(settings: ImageSection) -> Drawings:
     folder = omniglot_folder(settings)
     if settings.download:
         there = tuple(name for name in ARCHIVES if (folder / name).is_file())
-        names = (*(settings.archives or there or SMALL_SETS), ARCHIVE)
+        small_sets = ARCHIVES[2:]
+        names = (*(settings.archives or there or small_sets), ARCHIVE)
         download_omniglot(folder, names, settings.url or URL)
     return read_omniglot(folder, settings.archives)
 

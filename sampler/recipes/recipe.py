@@ -254,25 +254,13 @@ def make_recipe(settings: dict[str, Any]) -> Recipe:
     try:
         recipe = Recipe.model_validate(settings)
     except ValidationError as problem:
-        raise recipe_error(problem, settings, known_keys(settings)) from None
+        task = section_of(settings.get("task")) or TaskSection
+        raise recipe_error(
+            problem, settings, Recipe, task=task, attention=AttentionSection
+        ) from None
     check_attention(recipe)
     check_sampler_fits(recipe.network, recipe.sampler)
     return recipe
-
-
-def known_keys(settings: Mapping[str, Any]) -> list[str]:
-    """The dotted keys that a recipe with this kind of task may have."""
-    sections = {
-        **{name: field.annotation for name, field in Recipe.model_fields.items()},
-        "task": section_of(settings.get("task")) or TaskSection,
-        "attention": AttentionSection,
-    }
-    return list(Recipe.model_fields) + [
-        f"{name}.{field}"
-        for name, section in sections.items()
-        if isinstance(section, type) and issubclass(section, Section)
-        for field in section.model_fields
-    ]
 
 
 def check_attention(recipe: Recipe) -> None:

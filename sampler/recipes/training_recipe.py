@@ -156,19 +156,14 @@ class TrainingRecipe(NamedRecipe):
 
 
 def load_training_recipe(path: str | Path, overrides: Sequence[str] = ()) -> TrainingRecipe:
-    """Read and validate a training recipe; overrides as in `load_recipe`.
-
-    Raises InputError for a file that cannot be read, an unknown key, or a value that cannot be
-    used.
-    """
+    """Read and validate a training recipe; overrides and errors as of `load_recipe`."""
     path = Path(path)
     settings = read_toml(path)
     for override in overrides:
         place(settings, *parse_override(override))
     if "training" not in settings:
-        raise InputError(
-            "training", ABSENT, "this section is required; a recipe without it is for `run`"
-        )
+        remedy = "this section is required; a recipe without it is for `run`"
+        raise InputError("training", ABSENT, remedy)
     resolve_data_path(settings, path.parent, ImageSection)
     return make_training_recipe(settings)
 
@@ -179,7 +174,7 @@ def make_training_recipe(settings: dict[str, Any]) -> TrainingRecipe:
     try:
         recipe = TrainingRecipe.model_validate(settings)
     except ValidationError as problem:
-        raise recipe_error(problem, settings, known_training_keys()) from None
+        raise recipe_error(problem, settings, TrainingRecipe) from None
     _ = recipe.training.layer_widths  # refused here if they do not fit the layers
     refuse_unfit_variants(recipe.training)
     return recipe
@@ -207,11 +202,3 @@ def load_any_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe | Train
     if "training" in read_toml(path):
         return load_training_recipe(path, overrides)
     return load_recipe(path, overrides)
-
-
-def known_training_keys() -> list[str]:
-    """The dotted keys that a training recipe may have."""
-    keys = list(TrainingRecipe.model_fields)
-    for name, section in (("task", ImageSection), ("training", TrainingSection)):
-        keys += [f"{name}.{field}" for field in section.model_fields]
-    return keys

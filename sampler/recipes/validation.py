@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from sampler.errors import ABSENT, InputError
 from sampler.recipes.sections import NetworkSection, SamplerSection
@@ -37,17 +37,20 @@ REMEDIES = {
 
 
 def recipe_error(
-    problem: ValidationError, settings: Mapping[str, Any], known_keys: list[str]
+    problem: ValidationError,
+    settings: Mapping[str, Any],
+    recipe: type[BaseModel],
+    **sections: type[BaseModel],
 ) -> InputError:
     """The InputError of the first problem that pydantic found in these settings.
 
-    known_keys are the dotted keys a recipe may have, for the suggestion at an unknown key.
+    `sections` names those of the recipe whose class its field does not say.
     """
     error = problem.errors()[0]
     kind, context = error["type"], error.get("ctx", {})
     field, value = locate(error["loc"], settings, kind)
     if kind == "extra_forbidden":
-        remedy = f"this key is unknown; {suggestion(field, known_keys)}"
+        remedy = f"this key is unknown; {suggestion(field, known_keys(recipe, sections))}"
     elif kind == "value_error":
         remedy = str(context["error"])
     elif kind in REMEDIES:
@@ -55,6 +58,17 @@ def recipe_error(
     else:
         remedy = error["msg"]
     return InputError(field or "recipe", value, remedy)
+
+
+def known_keys(recipe: type[BaseModel], sections: Mapping[str, type[BaseModel]]) -> list[str]:
+    """The dotted keys that a recipe may have."""
+    classes = {name: field.annotation for name, field in recipe.model_fields.items()} | sections
+    return list(classes) + [
+        f"{name}.{key}"
+        for name, section in classes.items()
+        if isinstance(section, type) and issubclass(section, BaseModel)
+        for key in section.model_fields
+    ]
 
 
 def locate(

@@ -51,7 +51,7 @@ def arrays_task(arrays: Mapping[str, np.ndarray]) -> Task:
     """
     check_keys(list(arrays))
     arrays = {key: as_float64(key, array) for key, array in arrays.items()}
-    layers = count_layers(arrays)
+    layers = sum(key.startswith("attention_train_") for key in arrays)
     names = tuple(
         tuple(str(head) for head in range(head_count(arrays[f"attention_train_{layer}"])))
         for layer in range(1, layers + 1)
@@ -107,10 +107,6 @@ def check_keys(keys: list[str]) -> None:
     for key in required:
         if key not in keys:
             raise InputError(key, ABSENT, "this array is required; add it to the .npz file")
-
-
-def count_layers(arrays: Mapping[str, np.ndarray]) -> int:
-    return sum(key.startswith("attention_train_") for key in arrays)
 
 
 def head_count(attention: np.ndarray) -> int:

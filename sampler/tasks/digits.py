@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, field_validator
 
-from sampler.attention.heads import factored_attention
 from sampler.errors import InputError
 from sampler.numerics import stream
 from sampler.recipes.sections import Seed, ValidationCount
@@ -19,15 +18,17 @@ from sampler.recipes.task_section import AttentionSection, TaskSection
 from sampler.tasks.task import (
     Split,
     Task,
-    chosen_variants,
+    attended,
     draw_layers,
     name_heads,
     name_paths,
     refuse_unfit_variants,
 )
 
-# Of scikit-learn's handwritten digits.
-DRAWINGS = 1797
+# Scikit-learn's handwritten digits: how many there are, and pixels a side.
+DRAWINGS, SIDE = 1797, 8
+# First entry of the spawn key.
+SPLIT_STREAM = 0
 Digit = Annotated[int, Field(strict=True, ge=0, le=9)]
 
 
@@ -60,8 +61,40 @@ class DigitsSection(TaskSection):
         return classes
 
     def make(self, attention: AttentionSection) -> Task:
-        """Cut the drawings into patches and attend them."""
-        return make_digits(self, attention)
+        """Cut the drawings into patches and let the heads of the recipe attend them.
+
+        Raises InputError if the drawings of these classes do not suffice for the splits.
+        """
+        images, digits = read_images(self.classes)
+        sizes = (self.examples_train, self.examples_validation, self.examples_test)
+        wanted = sum(sizes)
+        others = wanted - self.examples_test
+        if wanted > len(images):
+            raise InputError(
+                "task.examples_test",
+                self.examples_test,
+                f"there are {len(images)} drawings of these classes: with {others} in the other "
+                f"splits use at most {max(0, len(images) - others)}",
+            )
+        refuse_unfit_variants(attention, (SIDE // self.patch) ** 2)
+
+        def weights_of(kind: str, generator: np.random.Generator):
+            beta = attention.inverse_temperature
+            return query_and_key_weights(kind, SIDE, self.patch, beta, generator)
+
+        weights = draw_layers(attention, weights_of, self.head_seed)
+        order = stream(self.seed, SPLIT_STREAM).permutation(len(images))
+
+        def split_of(drawings: np.ndarray) -> Split:
+            inputs = patches_with_positions(images[drawings], self.patch)
+            return attended(inputs, one_hot(digits[drawings], self.classes), weights, attention)
+
+        train, validation, test = (
+            split_of(chosen) if chosen.size else None
+            for chosen in np.split(order[:wanted], np.cumsum(sizes)[:-1])
+        )
+        names = name_heads(attention)
+        return Task(train, test, names, name_paths(names), validation)
 
 
 def query_and_key_weights(
@@ -107,58 +140,13 @@ def squared_distances(side: int, patch: int) -> Float[np.ndarray, "position posi
     return np.sum((centres[:, None] - centres[None]) ** 2, axis=-1)
 
 
-SIDE = 8
-BRIGHTEST = 16.0
-# First entries of the spawn keys.
-SPLIT_STREAM, HEAD_STREAM = 0, 2
-
-
-def make_digits(settings: DigitsSection, attention: AttentionSection) -> Task:
-    """Cut the drawings into patches and let the heads of the recipe attend them.
-
-    Raises InputError if the drawings of these classes do not suffice for the splits.
-    """
-    images, digits = read_images(settings.classes)
-    sizes = {
-        "examples_train": settings.examples_train,
-        "examples_validation": settings.examples_validation,
-        "examples_test": settings.examples_test,
-    }
-    wanted = sum(sizes.values())
-    if wanted > len(images):
-        raise InputError(
-            "task.examples_test",
-            settings.examples_test,
-            f"there are {len(images)} drawings of these classes: with "
-            f"{wanted - settings.examples_test} in the other splits use at most "
-            f"{max(0, len(images) - wanted + settings.examples_test)}",
-        )
-    tokens = (SIDE // settings.patch) ** 2
-    refuse_unfit_variants(attention, tokens)
-    weights = draw_heads(settings, attention)
-    order = stream(settings.seed, SPLIT_STREAM).permutation(len(images))
-    chosen = np.split(order[:wanted], np.cumsum(list(sizes.values()))[:-1])
-
-    def split_of(drawings: np.ndarray) -> Split:
-        inputs = patches_with_positions(images[drawings], settings.patch)
-        matrices = tuple(
-            factored_attention(inputs, *of_layer, variants)
-            for of_layer, variants in zip(weights, chosen_variants(attention), strict=True)
-        )
-        return Split(inputs, one_hot(digits[drawings], settings.classes), matrices)
-
-    train, validation, test = (split_of(one) if one.size else None for one in chosen)
-    names = name_heads(attention)
-    return Task(train, test, names, name_paths(names), validation)
-
-
 def read_images(classes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Drawings of these classes [drawing, row, column] from 0 to 1, and their digits."""
     from sklearn.datasets import load_digits  # only here: it takes a second
 
     stored = load_digits()
     kept = np.isin(stored.target, classes)
-    return stored.images[kept] / BRIGHTEST, stored.target[kept]
+    return stored.images[kept] / 16.0, stored.target[kept]
 
 
 def patches_with_positions(images: np.ndarray, patch: int) -> np.ndarray:
@@ -174,13 +162,3 @@ def patches_with_positions(images: np.ndarray, patch: int) -> np.ndarray:
 def one_hot(digits: np.ndarray, classes: tuple[int, ...]) -> np.ndarray:
     """1 for the class and 0 for the others, less 1/classes: [example, output]."""
     return (digits[:, None] == np.array(classes)).astype(np.float64) - 1.0 / len(classes)
-
-
-def draw_heads(settings: DigitsSection, attention: AttentionSection):
-    """W_Q and W_K, [head, key channel, channel] each, of every layer."""
-
-    def weights_of(kind: str, generator: np.random.Generator):
-        beta = attention.inverse_temperature
-        return query_and_key_weights(kind, SIDE, settings.patch, beta, generator)
-
-    return draw_layers(attention, weights_of, settings.head_seed, HEAD_STREAM)

@@ -11,7 +11,6 @@ import numpy as np
 from pydantic import Field
 
 from sampler.attention.heads import bilinear_attention
-from sampler.numerics import stream
 from sampler.recipes.sections import (
     Count,
     NotNegative,
@@ -25,10 +24,22 @@ from sampler.tasks.task import (
     Split,
     Task,
     chosen_variants,
+    draw_layers,
+    draw_splits,
     name_heads,
     name_paths,
     refuse_unfit_variants,
     with_positions,
+)
+
+# What four paths are called, by the heads they go through.
+NAMED_PATHS = MappingProxyType(
+    {
+        ("good", "uniform"): "good",
+        ("good", "random"): "adversarial 1",
+        ("random", "uniform"): "denoising",
+        ("random", "random"): "adversarial 2",
+    }
 )
 
 
@@ -51,8 +62,32 @@ class MarkovChainSection(TaskSection):
     head_seed: Seed = 0
 
     def make(self, attention: AttentionSection) -> Task:
-        """Draw the sequences and the heads."""
-        return make_markov_chain(self, attention)
+        """Draw the sequences, first class + then class −, as evenly as possible, and the heads."""
+        positions = self.tokens + 1
+        refuse_unfit_variants(attention, positions)
+
+        def weights_of(kind: str, generator: np.random.Generator) -> tuple[np.ndarray]:
+            beta = attention.inverse_temperature
+            return (head_weights(kind, self.features, positions, beta, generator),)
+
+        weights = draw_layers(attention, weights_of, self.head_seed)
+        # Without variants all heads are softmax, in less memory.
+        variants = ((),) * len(weights) if attention.form is None else chosen_variants(attention)
+
+        def draw(examples: int, generator: np.random.Generator) -> Split:
+            labels = np.where(np.arange(examples) < (examples + 1) // 2, 1.0, -1.0)
+            stay = np.where(labels > 0, self.stay_positive, self.stay_negative)
+            states = draw_states(stay, self.tokens, generator)
+            inputs = with_positions(draw_features(states, self, generator))
+            matrices = tuple(
+                bilinear_attention(inputs, *of_layer, those)
+                for of_layer, those in zip(weights, variants, strict=True)
+            )
+            return Split(inputs, labels[:, None], matrices)
+
+        train, test, validation = draw_splits(self, draw)
+        names = name_heads(attention)
+        return Task(train, test, names, name_paths(names, NAMED_PATHS), validation)
 
 
 def state_difference(features: int) -> np.ndarray:
@@ -114,89 +149,6 @@ def random_weights(features: int, positions: int, generator: np.random.Generator
     # A standard Gaussian entry times the scales of its row and its column: 1/features within
     # the features, 1 within the positions, 1/√features across.
     return generator.standard_normal((scale.size, scale.size)) * np.outer(scale, scale)
-
-
-# First entries of the spawn keys: the random streams of a task never share numbers.
-TRAIN_STREAM, TEST_STREAM, HEAD_STREAM, VALIDATION_STREAM = 0, 1, 2, 3
-# What four paths are called, by the heads they go through.
-NAMED_PATHS = MappingProxyType(
-    {
-        ("good", "uniform"): "good",
-        ("good", "random"): "adversarial 1",
-        ("random", "uniform"): "denoising",
-        ("random", "random"): "adversarial 2",
-    }
-)
-
-
-def make_markov_chain(settings: MarkovChainSection, attention: AttentionSection) -> Task:
-    """Draw the sequences and the heads of the hidden Markov task.
-
-    Channels are `features` token features and `tokens` + 1 one-hot positions; token 0 is the
-    beginning-of-sequence token (BOS), whose features are 0.
-    """
-    weights = draw_heads(settings, attention)
-    refuse_unfit_variants(attention, settings.tokens + 1)
-
-    def draw(examples: int, key: int) -> Split:
-        return draw_split(settings, examples, key, weights, attention)
-
-    train = draw(settings.examples_train, TRAIN_STREAM)
-    test = draw(settings.examples_test, TEST_STREAM)
-    validation = None
-    if settings.examples_validation:
-        validation = draw(settings.examples_validation, VALIDATION_STREAM)
-    names = name_heads(attention)
-    return Task(train, test, names, name_paths(names, NAMED_PATHS), validation)
-
-
-def draw_heads(settings: MarkovChainSection, attention: AttentionSection) -> tuple[np.ndarray, ...]:
-    """Logit weights, one array [head, channel, channel] per layer."""
-    positions = settings.tokens + 1
-    return tuple(
-        np.stack(
-            [
-                head_weights(
-                    kind,
-                    settings.features,
-                    positions,
-                    attention.inverse_temperature,
-                    stream(settings.head_seed, HEAD_STREAM, layer, head),
-                )
-                for head, kind in enumerate(kinds)
-            ]
-        )
-        for layer, kinds in enumerate(attention.heads)
-    )
-
-
-def draw_split(
-    settings: MarkovChainSection,
-    examples: int,
-    stream_key: int,
-    logit_weights: tuple[np.ndarray, ...],
-    attention: AttentionSection,
-) -> Split:
-    """Sequences of both classes, first class + then class −, as evenly as `examples` allows."""
-    generator = stream(settings.seed, stream_key)
-    labels = np.where(np.arange(examples) < (examples + 1) // 2, 1.0, -1.0)
-    stay = np.where(labels > 0, settings.stay_positive, settings.stay_negative)
-    states = draw_states(stay, settings.tokens, generator)
-    features = draw_features(states, settings, generator)
-    inputs = with_positions(features)
-    return Split(inputs, labels[:, None], attend(inputs, logit_weights, attention))
-
-
-def attend(
-    inputs: np.ndarray, logit_weights: tuple[np.ndarray, ...], attention: AttentionSection
-) -> tuple[np.ndarray, ...]:
-    """Attention matrices [example, head, key, query] of every layer."""
-    if attention.form is None:
-        return tuple(bilinear_attention(inputs, weights) for weights in logit_weights)
-    return tuple(
-        bilinear_attention(inputs, weights, of_layer)
-        for weights, of_layer in zip(logit_weights, chosen_variants(attention), strict=True)
-    )
 
 
 def draw_states(stay: np.ndarray, tokens: int, generator: np.random.Generator) -> np.ndarray:

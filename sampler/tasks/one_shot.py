@@ -31,7 +31,7 @@ from sampler.recipes.sections import CountFromZero, Seed, Several, Text, Validat
 from sampler.recipes.task_section import TaskSection
 from sampler.recipes.training_recipe import ImageSection
 from sampler.tasks.task import Split, Task, name_paths
-from sampler.transformer.frozen import frozen_attention, frozen_network
+from sampler.transformer.frozen import FrozenNetwork, frozen_attention, theory_weights
 from sampler.transformer.model_file import TrainedModel, draw_parameters, read_model
 
 # First entries of the spawn keys: changing the size of one split leaves the others as they are.
@@ -69,50 +69,46 @@ class OneShotSection(TaskSection):
         return test
 
     def make(self, attention: None) -> Task:
-        """Draw the episodes; their attention is that of the model."""
-        return make_one_shot(self)
+        """Draw episodes of the characters that a model was trained, chosen and to be tested on.
 
+        The inputs are the trained network's, the attention matrices those of its W_Q and W_K.
+        Raises InputError where model or images cannot be used, or the images are not the model's.
+        """
+        model = read_model(Path(self.model))
+        model = with_random_heads(model, self.random_heads, self.seed)
+        images = model.recipe.task
+        if self.folder is not None:
+            images = images.model_copy(update={"folder": self.folder})
+        splits = split_characters(read_drawings(images), images)
+        if images_checksum(splits) != model.images:
+            raise InputError(
+                "task.model",
+                self.model,
+                "was trained on other images than those that its recipe names; restore them, or "
+                "set task.folder",
+            )
 
-def make_one_shot(settings: OneShotSection) -> Task:
-    """Episodes of the characters a model was trained, chosen and to be tested on.
+        def draw(drawings: Drawings, examples: int, key: int) -> Split:
+            episodes = draw_episodes(drawings, examples, stream(self.seed, key))
+            return make_split(model, drawings, episodes)
 
-    The inputs are the trained network's, the attention matrices those of its W_Q and W_K. Raises
-    InputError where model or images cannot be used, or where the images are not the model's.
-    """
-    model = read_model(Path(settings.model))
-    model = with_random_heads(model, settings.random_heads, settings.seed)
-    images = model.recipe.task
-    if settings.folder is not None:
-        images = images.model_copy(update={"folder": settings.folder})
-    splits = split_characters(read_drawings(images), images)
-    if images_checksum(splits) != model.images:
-        raise InputError(
-            "task.model",
-            settings.model,
-            "was trained on other images than those that its recipe names; restore them, or set "
-            "task.folder",
-        )
+        validation = None
+        if self.examples_validation:
+            validation = draw(splits.validation, self.examples_validation, VALIDATION_STREAM)
 
-    def draw(drawings: Drawings, examples: int, key: int) -> Split:
-        return make_split(
-            model, drawings, draw_episodes(drawings, examples, stream(settings.seed, key))
-        )
-
-    validation = None
-    if settings.examples_validation:
-        validation = draw(splits.validation, settings.examples_validation, VALIDATION_STREAM)
-    test = draw_test_set(settings, images, splits)
-    names = name_heads(model.recipe.training.heads, settings.random_heads)
-    return Task(
-        draw(splits.train, settings.examples_train, TRAIN_STREAM),
-        make_split(model, *test),
-        names,
-        name_paths(names),
-        validation,
+        test = draw_test_set(self, images, splits)
         # Random heads have no trained values.
-        None if settings.random_heads else frozen_network(model.parameters, model.shape),
-        nearest_neighbour(*test),
-    )
+        weights = None if self.random_heads else theory_weights(model.parameters, model.shape)
+        names = name_heads(model.recipe.training.heads, self.random_heads)
+        return Task(
+            draw(splits.train, self.examples_train, TRAIN_STREAM),
+            make_split(model, *test),
+            names,
+            name_paths(names),
+            validation,
+            None if weights is None else FrozenNetwork(weights),
+            nearest_neighbour(*test),
+        )
 
 
 def name_heads(heads: tuple[int, ...], random_heads: int) -> tuple[tuple[str, ...], ...]:
@@ -157,9 +153,8 @@ def make_split(model: TrainedModel, drawings: Drawings, episodes: Episodes) -> S
     """Inputs, targets and attention of episodes, float64."""
     # Only what the episodes show: patches of all drawings would take gigabytes.
     shown, places = np.unique(episodes.drawings, return_inverse=True)
-    patches = normalised_patches(drawings.images[shown], model.recipe.task.channels)
-    embedding = model.embedding.astype(np.float64)
     places = places.reshape(episodes.drawings.shape)
-    inputs = episode_inputs(patches, places, episodes.labels, embedding)
+    patches = normalised_patches(drawings.images[shown], model.recipe.task.channels)
+    inputs = episode_inputs(patches, places, episodes.labels, model.embedding.astype(np.float64))
     attention = frozen_attention(model.parameters, inputs, model.recipe.variants)
     return Split(inputs, episodes.targets[:, None], attention)

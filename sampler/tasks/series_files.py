@@ -1,12 +1,11 @@
-"""Files of labelled time series: .ts and .arff.
+r"""Files of labelled time series, with one series a line after a header that ends in `@data`.
 
-Lines `@key value` up to `@data`; then one series a line, its dimensions separated by colons, their
-values by commas, and its class after the last colon. Lines that begin with # are comments.
+.ts    header of lines `@key value`; dimensions separated by colons, values by commas, the class
+       after the last colon; comments begin with #
+.arff  header with a relational attribute of one numeric attribute per time step, then a nominal one
+       of classes; `'1,2,3\n4,5,6',class`, dimensions separated by \n; comments begin with %
 
-A relational attribute with one numeric attribute per time step, then a nominal one of classes;
-after @data one series a line, `'1,2,3\n4,5,6',class`, its dimensions separated by \n in quotation
-marks. Lines that begin with % are comments. scipy.io.arff reads such files, but takes a dimension
-with too many values for one without them, and names no lines.
+scipy.io.arff does not refuse a dimension with too many values, and names no lines.
 """
 
 import math
@@ -149,7 +148,7 @@ def read_ts(path: Path) -> SeriesFile:
 
 
 def read_ts_header(path: Path, lines: list[str]) -> Header:
-    """Classes, and dimensions and length where the header has them; its keys know no case."""
+    """Classes, and dimensions and length where the header has them; keys in upper or lower case."""
     classes: tuple[str, ...] = ()
     sizes: dict[str, int | None] = {"@dimensions": None, "@serieslength": None}
     for number, line in enumerate(lines, start=1):

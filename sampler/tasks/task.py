@@ -6,15 +6,15 @@ layer, from 0: "0", "1", … A path is called by its heads, from the first layer
 """
 
 import hashlib
-import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
 from types import MappingProxyType
+from typing import Any, TypeVar
 
 import numpy as np
 
-from sampler.attention.heads import variants_by_head
+from sampler.attention.heads import factored_attention, variants_by_head
 from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.errors import InputError
 from sampler.numerics import stream
@@ -64,10 +64,10 @@ class Task:
 
     head_names has one tuple of names per layer; path_names follows the flat path order, the head
     of layer 1 varying slowest. Layers are those of value weights: an attention whose entry of
-    `hypernetworks` is true serves two of them, which so have the same heads (none is without it).
-    Settings are chosen on `validation`, which has labels (None: there
-    is no such split). `trained` is the network that the attention comes from, where there is one,
-    and `nearest_neighbour` ±1 as the nearest support of each test episode says, 0 for a tie.
+    `hypernetworks` is true serves two of them, with the same heads; None stands for none of them.
+    Settings are chosen on `validation`, which has labels. `trained` is the network that the
+    attention comes from, and `nearest_neighbour` [test episode] the ±1 of the nearest support, 0
+    for a tie.
     Raises InputError, naming the array, if anything does not fit.
     """
 
@@ -178,31 +178,22 @@ def check_split(split: Split, name: str) -> None:
 
 def check_agreement(train: Split, other: Split, name: str) -> None:
     """Raise InputError unless another split describes the same network and labels as training."""
-    if other.channels != train.channels:
-        raise InputError(
-            f"inputs_{name}",
-            other.inputs.shape,
-            f"use {train.channels} channels, as in inputs_train",
-        )
-    if other.labels is not None and other.labels.shape[1] != train.labels.shape[1]:
-        raise InputError(
-            f"labels_{name}",
-            other.labels.shape,
-            f"use {train.labels.shape[1]} outputs, as in labels_train",
-        )
-    if len(other.attention) != len(train.attention):
-        raise InputError(
-            f"attention_{name}",
-            f"{len(other.attention)} layers",
-            f"give {len(train.attention)} layers, as in attention_train",
-        )
+
+    def same(array: str, received: object, fits: bool, remedy: str) -> None:
+        if not fits:
+            remedy = f"{remedy}, as in {array.format('train')}"
+            raise InputError(array.format(name), received, remedy)
+
+    fits = other.channels == train.channels
+    same("inputs_{}", other.inputs.shape, fits, f"use {train.channels} channels")
+    if other.labels is not None:
+        outputs, shape = train.labels.shape[1], other.labels.shape
+        same("labels_{}", shape, shape[1] == outputs, f"use {outputs} outputs")
+    layers, received = len(train.attention), len(other.attention)
+    same("attention_{}", f"{received} layers", received == layers, f"give {layers} layers")
     for layer, (ours, theirs) in enumerate(zip(train.attention, other.attention, strict=True)):
-        if theirs.shape[1] != ours.shape[1]:
-            raise InputError(
-                f"attention_{name}_{layer + 1}",
-                theirs.shape,
-                f"use {ours.shape[1]} heads, as in attention_train_{layer + 1}",
-            )
+        heads, shape = ours.shape[1], theirs.shape
+        same(f"attention_{{}}_{layer + 1}", shape, shape[1] == heads, f"use {heads} heads")
 
 
 def check_array(field: str, array: np.ndarray, axes: tuple[str, ...]) -> None:
@@ -249,7 +240,7 @@ class HeadDistances:
         """Distances on the examples of a split; the output of a head is that for values X."""
         matrices, outputs = [], []
         for attention in split.attention:
-            for one, other in itertools.combinations(range(attention.shape[1]), 2):
+            for one, other in combinations(range(attention.shape[1]), 2):
                 difference = attention[:, one] - attention[:, other]
                 matrices.append(np.sqrt((difference**2).sum(axis=(1, 2))).mean())
                 outputs.append(output_distance(difference, split.inputs))
@@ -278,24 +269,55 @@ def chosen_variants(attention: AttentionSection) -> tuple[tuple[AttentionVariant
     return variants_by_head(attention.form or Softmax(), tuple(map(len, attention.heads)))
 
 
+# First entries of the spawn keys: the random streams of a task never share numbers.
+TRAIN_STREAM, TEST_STREAM, HEAD_STREAM, VALIDATION_STREAM = 0, 1, 2, 3
+Drawn = TypeVar("Drawn")
+LayerWeights = tuple[np.ndarray, ...]
+
+
+def draw_splits(
+    settings: Any, draw: Callable[[int, np.random.Generator], Drawn]
+) -> tuple[Drawn, Drawn, Drawn | None]:
+    """Training, test and, unless it has no examples, validation split, with a generator each."""
+    sizes = (
+        (settings.examples_train, TRAIN_STREAM),
+        (settings.examples_test, TEST_STREAM),
+        (settings.examples_validation, VALIDATION_STREAM),
+    )
+    return tuple(draw(size, stream(settings.seed, key)) if size else None for size, key in sizes)
+
+
 def draw_layers(
     attention: AttentionSection,
-    weights_of: Callable[[str, np.random.Generator], tuple[np.ndarray, np.ndarray]],
+    weights_of: Callable[[str, np.random.Generator], LayerWeights],
     seed: int,
-    stream_key: int,
-) -> tuple[tuple[np.ndarray, ...], ...]:
-    """W_Q and W_K, [head, key channel, channel] each, of every layer.
+) -> tuple[LayerWeights, ...]:
+    """The weights of the heads of every layer, [head, …] each.
 
     `weights_of` makes those of one head from its kind and a random generator of its own.
     """
     layers = []
     for layer, kinds in enumerate(attention.heads):
         of_heads = [
-            weights_of(kind, stream(seed, stream_key, layer, head))
+            weights_of(kind, stream(seed, HEAD_STREAM, layer, head))
             for head, kind in enumerate(kinds)
         ]
         layers.append(tuple(np.stack(matrices) for matrices in zip(*of_heads, strict=True)))
     return tuple(layers)
+
+
+def attended(
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    weights: tuple[LayerWeights, ...],
+    attention: AttentionSection,
+) -> Split:
+    """The split of these inputs and of heads with W_Q and W_K, [head, key channel, channel]."""
+    matrices = tuple(
+        factored_attention(inputs, *of_layer, variants)
+        for of_layer, variants in zip(weights, chosen_variants(attention), strict=True)
+    )
+    return Split(inputs, labels, matrices)
 
 
 def refuse_unfit_variants(attention: AttentionSection, tokens: int) -> None:

@@ -12,6 +12,7 @@ in any mean over time steps.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -19,17 +20,17 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, field_validator
 
-from sampler.attention.heads import factored_attention
 from sampler.errors import ABSENT, InputError, Verbatim
-from sampler.numerics import stream
 from sampler.recipes.sections import Count, NotNegative, Seed, Several, Text, ValidationCount
 from sampler.recipes.task_section import AttentionSection, TaskSection
 from sampler.tasks.series_files import SeriesFile, read_arff, read_ts
 from sampler.tasks.task import (
+    LayerWeights,
     Split,
     Task,
-    chosen_variants,
+    attended,
     draw_layers,
+    draw_splits,
     name_heads,
     name_paths,
     refuse_unfit_variants,
@@ -83,7 +84,8 @@ class TimeSeriesSection(TaskSection):
 
     def make(self, attention: AttentionSection) -> Task:
         """Draw the series and the heads."""
-        return make_time_series(self, attention)
+        series = draw_splits(self, partial(draw_series, self))
+        return series_task(*series, attention, self.head_seed)
 
 
 class SeriesArchiveSection(TaskSection):
@@ -113,8 +115,21 @@ class SeriesArchiveSection(TaskSection):
         return classes
 
     def make(self, attention: AttentionSection) -> Task:
-        """Read the series and draw the heads."""
-        return read_series_archive(self, attention)
+        """Read the series of two classes, averaged over `stride` steps, and draw the heads.
+
+        Every channel has mean 0 and variance 1 on the training series; a constant one is 0 there.
+        Raises InputError for a file that cannot be used, or where the classes to separate are open.
+        """
+        folder = Path(self.folder)
+        if not folder.is_dir():
+            raise InputError("task.folder", self.folder, "is no folder; name one with series")
+        problem = self.problem or folder.name
+        train, test = (read_series(folder, problem, split) for split in ("TRAIN", "TEST"))
+        check_agreement(train, test)
+        chosen = chosen_classes(self.classes, train)
+        stride = self.stride or -(-train.values.shape[1] // self.max_tokens)
+        series = [of_classes(file, chosen, stride) for file in (train, test)]
+        return series_task(*standardised(*series), None, attention, self.head_seed)
 
 
 def query_and_key_weights(
@@ -166,12 +181,6 @@ def lag_weights(features: int, positions: int, lag: int) -> np.ndarray:
     return weights
 
 
-# First entry of the spawn keys of heads; those of the data are others.
-HEAD_STREAM = 2
-
-LayerWeights = tuple[np.ndarray, np.ndarray]
-
-
 @dataclass(frozen=True)
 class LabelledSeries:
     """Series with a class, ±1, each."""
@@ -199,22 +208,13 @@ def series_task(
     refuse_unfit_variants(attention, tokens + 1)
     weights = draw_heads(channels, tokens + 1, lag, attention, head_seed)
 
-    def attended(series: LabelledSeries) -> Split:
+    def split_of(series: LabelledSeries) -> Split:
         inputs = with_positions(series.values)
-        matrices = tuple(
-            factored_attention(inputs, *of_layer, variants)
-            for of_layer, variants in zip(weights, chosen_variants(attention), strict=True)
-        )
-        return Split(inputs, series.labels[:, None], matrices)
+        return attended(inputs, series.labels[:, None], weights, attention)
 
+    later = None if validation is None else split_of(validation)
     names = name_heads(attention)
-    return Task(
-        attended(train),
-        attended(test),
-        names,
-        name_paths(names),
-        None if validation is None else attended(validation),
-    )
+    return Task(split_of(train), split_of(test), names, name_paths(names), later)
 
 
 def draw_heads(
@@ -226,29 +226,7 @@ def draw_heads(
         beta = attention.inverse_temperature
         return query_and_key_weights(kind, channels, positions, lag, beta, generator)
 
-    return draw_layers(attention, weights_of, seed, HEAD_STREAM)
-
-
-# First entries of the spawn keys; 2 belongs to the heads (`series_task`).
-TRAIN_STREAM, TEST_STREAM, VALIDATION_STREAM = 0, 1, 3
-
-
-def make_time_series(settings: TimeSeriesSection, attention: AttentionSection) -> Task:
-    """Draw the series and the heads of the time-series task."""
-
-    def draw(examples: int, key: int) -> LabelledSeries:
-        return draw_series(settings, examples, stream(settings.seed, key))
-
-    validation = None
-    if settings.examples_validation:
-        validation = draw(settings.examples_validation, VALIDATION_STREAM)
-    return series_task(
-        draw(settings.examples_train, TRAIN_STREAM),
-        draw(settings.examples_test, TEST_STREAM),
-        validation,
-        attention,
-        settings.head_seed,
-    )
+    return draw_layers(attention, weights_of, seed)
 
 
 def draw_series(
@@ -280,24 +258,6 @@ def draw_oscillation(
 
 
 READERS: dict[str, Callable[[Path], SeriesFile]] = {".ts": read_ts, ".arff": read_arff}
-
-
-def read_series_archive(settings: SeriesArchiveSection, attention: AttentionSection) -> Task:
-    """Training and test series of two classes, averaged over `stride` steps, and their heads.
-
-    Every channel has mean 0 and variance 1 on the training series; a constant one is 0 there.
-    Raises InputError for a file that cannot be used, or where the classes to separate are open.
-    """
-    folder = Path(settings.folder)
-    if not folder.is_dir():
-        raise InputError("task.folder", settings.folder, "is no folder; name one with series")
-    problem = settings.problem or folder.name
-    train, test = (read_series(folder, problem, split) for split in ("TRAIN", "TEST"))
-    check_agreement(train, test)
-    chosen = chosen_classes(settings.classes, train)
-    stride = settings.stride or -(-train.values.shape[1] // settings.max_tokens)
-    series = [of_classes(file, chosen, stride) for file in (train, test)]
-    return series_task(*standardised(*series), None, attention, settings.head_seed)
 
 
 def read_series(folder: Path, problem: str, split: str) -> SeriesFile:

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,7 @@ def torch_module() -> Any:
 
 def as_numpy(tensor: Any) -> np.ndarray:
     """A tensor of any device and precision as a float32 array of its own."""
-    torch = torch_module()
-    return tensor.detach().to("cpu", torch.float32, copy=True).numpy()
+    return tensor.detach().to("cpu", torch_module().float32, copy=True).numpy()
 
 
 ONE_LENGTH = "all sequences must be of one length, without padding; choose examples of one length"
@@ -62,15 +62,8 @@ def values_of(tensors: Any) -> list[Any]:
     return list(tensors.values()) if isinstance(tensors, dict) else [tensors]
 
 
-def example_count(tensors: Any) -> int:
-    return len(values_of(tensors)[0])
-
-
 def slices(examples: int, batch_size: int) -> Iterator[slice]:
-    """The first example alone, then batches.
-
-    With one example alone a model that wants the tokens on the first axis gives itself away.
-    """
+    """The first example alone, which shows whether a model takes the tokens first; then batches."""
     yield slice(0, 1)
     for start in range(1, examples, batch_size):
         yield slice(start, min(start + batch_size, examples))
@@ -79,7 +72,7 @@ def slices(examples: int, batch_size: int) -> Iterator[slice]:
 def taken(tensors: Any, batch: slice, device: Any) -> Any:
     """The examples of one batch, on the device of the model."""
     if isinstance(tensors, dict):
-        return {name: tensor[batch].to(device) for name, tensor in tensors.items()}
+        return {name: taken(tensor, batch, device) for name, tensor in tensors.items()}
     return tensors[batch].to(device)
 
 
@@ -219,10 +212,6 @@ class RecordedAttention:
         attention = tuple(np.concatenate([m, identity], axis=1) for m in self.attention)
         return RecordedAttention(self.inputs, attention)
 
-    def with_labels(self, labels: np.ndarray | None) -> Split:
-        """The split of a task that these examples make, with labels [example, output]."""
-        return Split(self.inputs, labels, self.attention)
-
 
 def refuse_infinite(field: str, array: np.ndarray) -> None:
     """Raise InputError, with the first place, if an entry is infinite or not a number."""
@@ -258,7 +247,7 @@ def record_attention(
     if type(batch_size) is not int or batch_size < 1:
         raise InputError("batch_size", batch_size, "must be a whole number from 1")
     tensors = as_tensors(inputs)
-    examples = example_count(tensors)
+    examples = len(values_of(tensors)[0])
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     kept: list[np.ndarray] = []
     # Not inference mode: what the model caches meanwhile must stay usable in training.
@@ -279,7 +268,7 @@ def run_batch(model: Any, batch: Any, forward: Forward | None) -> list[np.ndarra
     modules = attention_layers(model)
     if modules:
         with hooked(modules) as found:
-            (forward or plainly)(model, batch)
+            (forward or call)(model, batch)
         if not found:
             remedy = "its attention layers are not used in this forward pass; check `forward`"
             raise InputError("model", Verbatim(type(model).__name__), remedy)
@@ -291,18 +280,14 @@ def run_batch(model: Any, batch: Any, forward: Forward | None) -> list[np.ndarra
                 "and output_hidden_states; give it one of the two"
             )
             raise InputError("model", Verbatim(type(model).__name__), remedy)
+        asking = partial(call, **dict.fromkeys(FLAGS, True))
         inputs, *matrices = read_returned((forward or asking)(model, batch))
     return [inputs, *(weights.swapaxes(-1, -2) for weights in matrices)]
 
 
-def plainly(model: Any, batch: Any, **flags: bool) -> Any:
+def call(model: Any, batch: Any, **flags: bool) -> Any:
     """The model called on a batch: a tensor as its argument, or tensors by name."""
     return model(**batch, **flags) if isinstance(batch, dict) else model(batch, **flags)
-
-
-def asking(model: Any, batch: Any) -> Any:
-    """The same, asking for attention and hidden states."""
-    return plainly(model, batch, **dict.fromkeys(FLAGS, True))
 
 
 @contextmanager
@@ -376,10 +361,10 @@ def export_attention(
         recorded = record_attention(model, inputs, forward=forward, batch_size=batch_size)
         if residual:
             recorded = recorded.with_identity_heads()
-        count = len(recorded.inputs)
-        splits[name] = recorded.with_labels(read_labels(f"labels_{name}", labels, count))
+        labels = read_labels(f"labels_{name}", labels, len(recorded.inputs))
+        splits[name] = Split(recorded.inputs, labels, recorded.attention)
         check_agreement(splits["train"], splits[name], name)
-    arrays = {key: array for name, split in splits.items() for key, array in named(name, split)}
+    arrays = {k: array for name, split in splits.items() for k, array in named(name, split).items()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         fill_whole(path, lambda temporary: np.savez(temporary, **arrays))
@@ -389,15 +374,14 @@ def export_attention(
     return path
 
 
-def named(name: str, split: Split) -> list[tuple[str, np.ndarray]]:
+def named(name: str, split: Split) -> dict[str, np.ndarray]:
     """The arrays of a split by their keys in the file."""
-    pairs = [(f"inputs_{name}", split.inputs)]
+    arrays = {f"inputs_{name}": split.inputs}
     if split.labels is not None:
-        pairs.append((f"labels_{name}", split.labels))
-    return pairs + [
-        (f"attention_{name}_{layer}", matrices)
-        for layer, matrices in enumerate(split.attention, start=1)
-    ]
+        arrays[f"labels_{name}"] = split.labels
+    for layer, matrices in enumerate(split.attention, start=1):
+        arrays[f"attention_{name}_{layer}"] = matrices
+    return arrays
 
 
 def read_labels(field: str, labels: Any, examples: int) -> np.ndarray | None:

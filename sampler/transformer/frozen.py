@@ -119,11 +119,5 @@ def theory_weights(parameters: Parameters, shape: TransformerShape) -> dict[str,
     for layer in range(1, shape.layers + 1):
         values = parameters[f"W_V_{layer}"].astype(np.float64)
         weights[f"V_{layer}"] = np.sqrt(shape.widths[layer - 1]) * values
-    readout = parameters["readout"].astype(np.float64)[None, :]
-    weights["a"] = np.sqrt(shape.widths[-1]) * readout
+    weights["a"] = np.sqrt(shape.widths[-1]) * parameters["readout"].astype(np.float64)[None, :]
     return weights
-
-
-def frozen_network(parameters: Parameters, shape: TransformerShape) -> FrozenNetwork:
-    """The trained network as the posterior sees it."""
-    return FrozenNetwork(theory_weights(parameters, shape))

@@ -22,7 +22,7 @@ from sampler.recipes.recipe import load_recipe
 from sampler.recipes.task_section import AttentionSection
 from sampler.storage.results import read_draws
 from sampler.storage.sweeps import swept_points
-from sampler.tasks.markov_chain import MarkovChainSection, make_markov_chain
+from sampler.tasks.markov_chain import MarkovChainSection
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import in_process as command
 from tests.commands import without_drawing
@@ -118,7 +118,7 @@ def arrays() -> dict[str, np.ndarray]:
         kind="markov_chain", examples_train=8, examples_test=40, examples_validation=20,
         tokens=4, features=6,
     )  # fmt: skip
-    task = make_markov_chain(section, AttentionSection(heads=(("good", "uniform"), ("uniform",))))
+    task = section.make(AttentionSection(heads=(("good", "uniform"), ("uniform",))))
     stored = {}
     for name, split in (
         ("train", task.train),

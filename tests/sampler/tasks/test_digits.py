@@ -7,7 +7,6 @@ from sklearn.datasets import load_digits
 from sampler.errors import InputError
 from sampler.recipes.recipe import make_recipe
 from sampler.tasks.digits import (
-    make_digits,
     patches_with_positions,
     query_and_key_weights,
     read_images,
@@ -108,4 +107,4 @@ def test_the_default_network_averages_its_tokens():
     recipe = make_recipe(sections)
     assert recipe.network.readout == "mean"
     assert recipe.attention.heads == (("similar", "near"),)
-    assert make_digits(recipe.task, recipe.attention).path_names == ("similar", "near")
+    assert recipe.task.make(recipe.attention).path_names == ("similar", "near")

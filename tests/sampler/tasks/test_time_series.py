@@ -15,7 +15,6 @@ from sampler.recipes.task_section import AttentionSection
 from sampler.tasks.time_series import (
     TimeSeriesSection,
     lag_weights,
-    make_time_series,
     query_and_key_weights,
 )
 from tests.commands import FEW_DRAWS, in_process, settings
@@ -47,7 +46,7 @@ def many():
     settings = {"examples_train": 4000, "examples_test": 1000, "tokens": 20, "channels": 4}
     section = TimeSeriesSection(kind="time_series", **settings)
     heads = (("uniform",), ("uniform",))
-    return make_time_series(section, AttentionSection(heads=heads)), section
+    return section.make(AttentionSection(heads=heads)), section
 
 
 def test_sizes_names_and_classes():

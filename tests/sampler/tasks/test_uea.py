@@ -16,7 +16,6 @@ from sampler.tasks.time_series import (
     SeriesArchiveSection,
     averaged,
     draw_heads,
-    read_series_archive,
 )
 
 CLASSES = ("walk", "run")
@@ -76,7 +75,7 @@ def folder(tmp_path):
 
 def read(folder, heads=(("lag", "random"), ("uniform",)), **settings):
     section = SeriesArchiveSection(kind="time_series", folder=str(folder), **settings)
-    return read_series_archive(section, AttentionSection(heads=heads, lag=2))
+    return section.make(AttentionSection(heads=heads, lag=2))
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
