@@ -25,6 +25,7 @@ from sampler.recipes.recipe import Recipe, check_layers, make_recipe, resolve_da
 from sampler.recipes.sections import PosteriorSection
 from sampler.recipes.task_section import section_of
 from sampler.recipes.validation import refuse_without_theory
+from sampler.storage.run_directory import SCHEMA_VERSION
 from sampler.tasks.arrays import arrays_task
 from sampler.tasks.make import fit_task
 from sampler.tasks.task import Task
@@ -35,9 +36,7 @@ if TYPE_CHECKING:
     from sampler.presentation.summary import Comparison
 
 Settings = Mapping[str, Any]
-RECIPE_NAME = "python"
 ARRAY_PREFIXES = ("inputs_", "labels_", "attention_")
-IN_MEMORY = "(arrays in memory)"
 # Those that no section `task` has too.
 KEYS_OF_ATTENTION = ("heads", "inverse_temperature", "form")
 
@@ -97,7 +96,7 @@ def make_task(kind: str, **settings: Any) -> ChosenTask:
         arrays = {k: np.asarray(given.pop(k)) for k in settings if k.startswith(ARRAY_PREFIXES)}
         if "path" in given:
             raise InputError("task.path", given["path"], "give the path or the arrays, not both")
-        sections = {"task": {"kind": kind, "path": IN_MEMORY, **given}}
+        sections = {"task": {"kind": kind, "path": "(arrays in memory)", **given}}
         recipe_of(sections)
         return ChosenTask(sections, arrays_task(arrays))
     sections = {"task": {"kind": kind, **given}}
@@ -143,7 +142,6 @@ def solve(task: ChosenTask, network: ChosenNetwork, **settings: Any) -> "xr.Data
 
     from sampler.jobs.stages import solve_problem
     from sampler.problem import make_problem
-    from sampler.storage.run_directory import SCHEMA_VERSION
 
     with jax.enable_x64(True):
         table = solve_problem(make_problem(recipe, data), recipe)
@@ -167,7 +165,6 @@ def sample(
 
     from sampler.jobs.stages import draw_posterior
     from sampler.problem import make_problem
-    from sampler.storage.run_directory import SCHEMA_VERSION
 
     with jax.enable_x64(True):
         draws = draw_posterior(make_problem(recipe, data), recipe, show=progress)
@@ -199,7 +196,7 @@ def plain_setting(value: Any) -> Any:
 def recipe_of(sections: Settings) -> Recipe:
     """A validated recipe; what is not given yet is a placeholder that refuses nothing."""
     placeholders = {
-        "name": RECIPE_NAME,
+        "name": "python",
         "task": {"kind": "markov_chain"},
         "network": {"widths": 2},
         "sampler": {"space": "weights"},

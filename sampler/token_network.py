@@ -129,9 +129,7 @@ def predict_example(
     return weights["a"] @ hidden.mean(axis=0) / arch.widths[-1] ** 0.5
 
 
-def scaled(
-    values: Float[Array, "head above below"],
-) -> Float[Array, "head above below"]:
+def scaled(values: Float[Array, "head above below"]) -> Float[Array, "head above below"]:
     """V_l/√(H_l N_l)."""
     heads, _, below = values.shape
     return values / (heads * below) ** 0.5

@@ -194,6 +194,8 @@ def download_omniglot(
 
 ARCHIVE = "all_runs.zip"
 RUNS, CHARACTERS = 20, 20
+# All pairs of a drawing to classify and a character of its run that is not its own.
+RUN_EPISODES = RUNS * CHARACTERS * (CHARACTERS - 1)
 
 
 def read_all_runs(

@@ -243,7 +243,7 @@ def describe_training(recipe: TrainingRecipe, splits: CharacterSplits) -> str:
     sizes = [
         *drawings,
         ("heads per layer", ", ".join(map(str, shape.heads))),
-        ("attention", variants_text(recipe.variants)),
+        ("attention", variants_text(recipe.training.variants)),
         ("widths N_1 … N_L, N_a", ", ".join(map(str, shape.widths))),
         ("key channels G, input channels D", f"{shape.key_size}, {shape.channels}"),
         ("parameters", f"{shape.parameter_count:,}"),

@@ -40,9 +40,8 @@ def toml_text(settings: Mapping[str, Any]) -> str:
     its line, where tomli-w would give each number a line of its own. Keys whose value is None are
     left out: TOML has no such value. Raises TypeError for any other type.
     """
-    kept = {key: value for key, value in settings.items() if value is not None}
-    tables = {key: value for key, value in kept.items() if isinstance(value, Mapping)}
-    lines = toml_lines({key: value for key, value in kept.items() if key not in tables})
+    tables = {key: value for key, value in settings.items() if isinstance(value, Mapping)}
+    lines = toml_lines({key: value for key, value in settings.items() if key not in tables})
     for key, table in tables.items():
         lines += ["", f"[{toml_key(key)}]", *toml_lines(table)]
     return "\n".join(lines).lstrip("\n") + "\n"

@@ -145,11 +145,6 @@ class TrainingRecipe(NamedRecipe):
         return {"training": "float32"}
 
     @property
-    def variants(self) -> tuple[tuple[AttentionVariant, ...], ...]:
-        """The attention variant of every head, layer by layer."""
-        return self.training.variants
-
-    @property
     def channels(self) -> int:
         """D, the channels of a token: the pixels of a patch, in every colour."""
         return self.task.channels * PATCH**2
@@ -192,13 +187,11 @@ def refuse_unfit_variants(settings: TrainingSection) -> None:
             except ValueError as problem:
                 remedy = f"{problem} (tokens of an episode: {IMAGES} images of {GRID} × {GRID})"
             if remedy is not None:
-                raise InputError(
-                    "training.form", variant.kind, f"layer {layer}, head {head}: {remedy}"
-                )
+                remedy = f"layer {layer}, head {head}: {remedy}"
+                raise InputError("training.form", variant.kind, remedy)
 
 
 def load_any_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe | TrainingRecipe:
     """A recipe of either kind: one with a section [training] is for `train`."""
-    if "training" in read_toml(path):
-        return load_training_recipe(path, overrides)
-    return load_recipe(path, overrides)
+    load = load_training_recipe if "training" in read_toml(path) else load_recipe
+    return load(path, overrides)

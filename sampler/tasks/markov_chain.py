@@ -11,14 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from sampler.attention.heads import bilinear_attention
-from sampler.recipes.sections import (
-    Count,
-    NotNegative,
-    Probability,
-    Seed,
-    Several,
-    ValidationCount,
-)
+from sampler.recipes.sections import Count, NotNegative, Probability, Seed, Several, ValidationCount
 from sampler.recipes.task_section import AttentionSection, TaskSection
 from sampler.tasks.task import (
     Split,

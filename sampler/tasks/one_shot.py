@@ -156,5 +156,5 @@ def make_split(model: TrainedModel, drawings: Drawings, episodes: Episodes) -> S
     places = places.reshape(episodes.drawings.shape)
     patches = normalised_patches(drawings.images[shown], model.recipe.task.channels)
     inputs = episode_inputs(patches, places, episodes.labels, model.embedding.astype(np.float64))
-    attention = frozen_attention(model.parameters, inputs, model.recipe.variants)
+    attention = frozen_attention(model.parameters, inputs, model.recipe.training.variants)
     return Split(inputs, episodes.targets[:, None], attention)

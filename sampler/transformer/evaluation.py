@@ -21,7 +21,7 @@ from sampler.images.episodes import (
     normalised_patches,
     position_table,
 )
-from sampler.images.omniglot import ARCHIVE, read_all_runs
+from sampler.images.omniglot import ARCHIVE, RUN_EPISODES, read_all_runs
 from sampler.images.sources import CharacterSplits, omniglot_folder, refuse_shared_drawings
 from sampler.numerics import stream
 from sampler.recipes.training_recipe import TOKENS, TrainingRecipe
@@ -33,7 +33,8 @@ from theory.observables import binomial_error
 PARAMETERS, EMBEDDING, EPISODES, CHOICE, EVALUATION = range(5)
 # Steps whose episodes are drawn at once.
 BLOCK = 100
-PIECE = 1000
+# Drawings, and episodes, in one piece, to bound memory.
+PIECE, EXAMPLES_AT_ONCE = 1000, 500
 
 
 def draw_embedding(recipe: TrainingRecipe) -> np.ndarray:
@@ -53,7 +54,7 @@ class PatchTable:
 
 
 def patch_table(drawings: Drawings, embedding: np.ndarray, copies: int) -> PatchTable:
-    """The patches of all drawings, a thousand drawings at a time to bound memory."""
+    """The patches of all drawings."""
     pieces = [
         normalised_patches(drawings.images[start : start + PIECE], copies).astype(np.float32)
         for start in range(0, len(drawings.images), PIECE)
@@ -78,9 +79,6 @@ def part(episodes: Episodes, start: int, end: int) -> Episodes:
     )
 
 
-EXAMPLES_AT_ONCE = 500
-
-
 @partial(jax.jit, static_argnames="variants")
 def _predict(parameters, patches, positions, embedding, drawings, labels, variants):
     inputs = gather_inputs(patches, positions, embedding, drawings, labels)
@@ -93,7 +91,7 @@ def predict_episodes(
     episodes: Episodes,
     variants: tuple[tuple[AttentionVariant, ...], ...] = (),
 ) -> Float[np.ndarray, " example"]:
-    """f of every episode, a few hundred at a time to bound memory."""
+    """f of every episode."""
     pieces = []
     for start in range(0, episodes.examples, EXAMPLES_AT_ONCE):
         some = part(episodes, start, start + EXAMPLES_AT_ONCE)
@@ -109,9 +107,6 @@ def accuracy(predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
     """The fraction of right signs, 0 counting half, and its binomial error √(p(1 − p)/n)."""
     right = float(np.mean(0.5 + 0.5 * np.sign(predictions) * targets))
     return {"accuracy": right, "error": binomial_error(right, targets.size)}
-
-
-MOST_RUN_EPISODES = 7600
 
 
 def training_summary(model: TrainedModel, splits: CharacterSplits) -> dict:
@@ -130,7 +125,7 @@ def training_summary(model: TrainedModel, splits: CharacterSplits) -> dict:
     return {
         "step": model.step,
         "parameters": model.shape.parameter_count,
-        "form": [[variant.kind for variant in of_layer] for of_layer in model.recipe.variants],
+        "form": [[variant.kind for variant in of_layer] for of_layer in settings.variants],
         "splits": judged | one_shot_runs(model, splits),
     }
 
@@ -138,7 +133,9 @@ def training_summary(model: TrainedModel, splits: CharacterSplits) -> dict:
 def judge(model: TrainedModel, drawings: Drawings, episodes: Episodes) -> dict:
     """Accuracy of the network and of the nearest neighbour on the same episodes."""
     table = patch_table(drawings, model.embedding, model.recipe.task.channels)
-    predictions = predict_episodes(model.parameters, table, episodes, model.recipe.variants)
+    predictions = predict_episodes(
+        model.parameters, table, episodes, model.recipe.training.variants
+    )
     return {
         "characters": drawings.characters,
         "episodes": episodes.examples,
@@ -155,7 +152,7 @@ def one_shot_runs(model: TrainedModel, splits: CharacterSplits) -> dict:
     try:
         drawings, episodes = read_all_runs(
             omniglot_folder(task),
-            min(settings.evaluation_examples, MOST_RUN_EPISODES),
+            min(settings.evaluation_examples, RUN_EPISODES),
             stream(settings.seed, EVALUATION, 3),
         )
         refuse_shared_drawings(splits.train, drawings, "task.folder", ARCHIVE)

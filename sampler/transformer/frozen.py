@@ -72,9 +72,7 @@ def frozen_attention(
     layers = sum(name.startswith("W_V_") for name in parameters)
     return tuple(
         layer_attention(
-            inputs,
-            *(parameters[f"W_{kind}_{layer}"].astype(np.float64) for kind in "QK"),
-            of_layer,
+            inputs, *(parameters[f"W_{kind}_{layer}"].astype(np.float64) for kind in "QK"), of_layer
         )
         for layer, of_layer in zip(range(1, layers + 1), variants or ((),) * layers, strict=True)
     )

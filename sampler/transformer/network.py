@@ -108,8 +108,7 @@ def attend(
 
 
 def project(
-    inputs: Float[Array, "example token channel"],
-    weights: Float[Array, "head key_channel channel"],
+    inputs: Float[Array, "example token channel"], weights: Float[Array, "head key_channel channel"]
 ) -> Float[Array, "example head token key_channel"]:
     """Queries or keys of every head."""
     heads, size, channels = weights.shape

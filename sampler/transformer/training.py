@@ -111,7 +111,7 @@ def train(
     choice = draw_episodes(
         splits.validation, settings.validation_examples, stream(settings.seed, CHOICE)
     )
-    advance = make_step(make_optimiser(settings), table, recipe.variants)
+    advance = make_step(make_optimiser(settings), table, recipe.training.variants)
     block, episodes = -1, None
     while state.step < settings.steps:
         if state.step // BLOCK != block:
@@ -121,15 +121,14 @@ def train(
         state = take_steps(advance, state, episodes, end, settings.batch)
         refuse_divergence(state, settings.learning_rate)
         if end % settings.validation_every == 0 or end == settings.steps:
-            state = validated(state, validation, choice, recipe.variants)
+            state = validated(state, validation, choice, recipe.training.variants)
         on_chunk(state)
     return state
 
 
 def next_stop(step: int, validation_every: int, steps: int) -> int:
     """The step at which episodes are drawn, the network is judged, or the training ends."""
-    stops = [(step // period + 1) * period for period in (BLOCK, validation_every)]
-    return min(*stops, steps)
+    return min(steps, *((step // period + 1) * period for period in (BLOCK, validation_every)))
 
 
 def make_step(
@@ -182,11 +181,8 @@ def take_steps(
 
 def refuse_divergence(state: TrainingState, learning_rate: float) -> None:
     if not np.isfinite(state.losses[-1]):
-        raise InputError(
-            "training.learning_rate",
-            learning_rate,
-            f"the loss is not finite any more at step {state.step}; use a smaller one",
-        )
+        remedy = f"the loss is not finite any more at step {state.step}; use a smaller one"
+        raise InputError("training.learning_rate", learning_rate, remedy)
 
 
 def validated(
@@ -224,12 +220,7 @@ class SavedTraining:
 
 
 def save_training(
-    folder: Path,
-    state: TrainingState,
-    total: int,
-    sequence: int,
-    seconds: float,
-    fingerprint: dict,
+    folder: Path, state: TrainingState, total: int, sequence: int, seconds: float, fingerprint: dict
 ) -> None:
     """Write the checkpoint of this sequence number. Raises InputError if it cannot be written."""
     header = {
@@ -254,11 +245,8 @@ def save_training(
         write_sealed(folder / name, header, arrays)
     except OSError as problem:
         reason = problem.strerror or str(problem)
-        raise InputError(
-            name,
-            str(folder),
-            f"{reason}; free space or make the directory writable, then use `resume`",
-        ) from None
+        remedy = f"{reason}; free space or make the directory writable, then use `resume`"
+        raise InputError(name, str(folder), remedy) from None
 
 
 def load_training(folder: Path, initial: TrainingState, fingerprint: dict) -> SavedTraining | None:
@@ -284,19 +272,13 @@ def restored(sealed: Sealed, initial: TrainingState) -> SavedTraining:
     for key, values in sealed.arrays.items():
         kind, _, name = key.partition("/")
         tables[kind][name] = values
+    leaves = list(map(jnp.asarray, tables[OPTIMISER].values()))
     state = TrainingState(
         header["done"],
-        on_device(tables[PARAMETER]),
-        jax.tree.unflatten(
-            jax.tree.structure(initial.optimiser),
-            list(on_device(tables[OPTIMISER]).values()),
-        ),
+        {name: jnp.asarray(values) for name, values in tables[PARAMETER].items()},
+        jax.tree.unflatten(jax.tree.structure(initial.optimiser), leaves),
         tables[BEST],
         tuple(header["curve"]),
         tuple(header["losses"]),
     )
     return SavedTraining(state, header["sequence"], header["seconds"])
-
-
-def on_device(arrays: Mapping[str, np.ndarray]) -> dict[str, jax.Array]:
-    return {name: jnp.asarray(values) for name, values in arrays.items()}

@@ -236,7 +236,7 @@ def folder(tmp_path_factory) -> Path:
 
 def test_the_model_keeps_its_form_and_every_command_takes_it(folder, capsys):
     model = read_model(folder / "model")
-    assert model.recipe.variants == variants_by_head(
+    assert model.recipe.training.variants == variants_by_head(
         read_variants(
             [
                 [
@@ -252,7 +252,7 @@ def test_the_model_keeps_its_form_and_every_command_takes_it(folder, capsys):
     task = make_task(recipe)
     problem = make_problem(recipe, task)
     parameters = on_device(model.parameters)
-    expected = compiled(parameters, jnp.asarray(task.test.inputs), model.recipe.variants)
+    expected = compiled(parameters, jnp.asarray(task.test.inputs), model.recipe.training.variants)
     weights = on_device(theory_weights(model.parameters, model.shape))
     received = predict_from_paths(weights, problem.attended_test, problem.architecture)[:, 0]
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
@@ -288,10 +288,11 @@ def test_the_summary_names_the_forms_and_is_of_them(folder):
         jnp.asarray(episodes.labels),
     )
     expected = accuracy(
-        np.asarray(compiled(dict(model.parameters), inputs, recipe.variants)), episodes.targets
+        np.asarray(compiled(dict(model.parameters), inputs, recipe.training.variants)),
+        episodes.targets,
     )
     assert summary["splits"]["test"]["network"] == expected
-    received = predict_episodes(model.parameters, table, episodes, recipe.variants)
+    received = predict_episodes(model.parameters, table, episodes, recipe.training.variants)
     as_softmax = predict_episodes(model.parameters, table, episodes)
     assert np.abs(received - as_softmax).max() > 1e-3 * np.abs(received).max()
 
@@ -304,7 +305,7 @@ def test_models_of_before_are_plain_softmax(folder, tmp_path):
     header["recipe"] = header["recipe"] | {"training": training}
     write_sealed(tmp_path / MODEL_FILE, header, dict(sealed.arrays))
     model = read_model(tmp_path)
-    assert model.recipe.variants == ((Softmax(),) * 2,) * 2
+    assert model.recipe.training.variants == ((Softmax(),) * 2,) * 2
 
 
 def test_named_or_not_softmax_is_the_same_network(rng):
