@@ -7,20 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from sampler.presentation import style
 from sampler.presentation.figures.temperature_choice import is_temperature_choice
 from sampler.presentation.results import ShownRun, ShownSweep, temperature_text
-from sampler.presentation.style import (
-    ERRORS,
-    GAUSSIAN_PROCESS,
-    GREY,
-    PURPLE,
-    SAMPLED,
-    SUBNETWORKS,
-    THEORY,
-    FigureEntry,
-    new_figure,
-    title_of,
-)
 
 DIAGONAL_ONLY = "theory, $U_1$ diagonal only"
 EQUAL_DIAGONAL = "theory, $U_1$ equal diagonal"
@@ -62,46 +51,38 @@ class AccuracyCurves:
 
 def subnetwork_colour(place: int) -> str:
     """Colour of the sub-network at a place of the list, the same in every figure."""
-    return SUBNETWORKS[place % len(SUBNETWORKS)]
+    return style.SUBNETWORKS[place % len(style.SUBNETWORKS)]
 
 
 def draw_accuracy(rows: list[AccuracyRow], setting: str) -> Figure:
     """Draw the accuracies of one run as labelled points, error bars on the sampled one."""
-    figure = new_figure(7.2, 0.36 * len(rows) + 1.6)
-    figure.suptitle(title_of("Accuracy on the test set", setting))
+    figure = style.new_figure(7.2, 0.36 * len(rows) + 1.6)
+    figure.suptitle(style.title_of("Accuracy on the test set", setting))
     ax = figure.subplots()
+    beside = {"xycoords": ax.get_yaxis_transform(), "va": "center", "fontsize": 9.0}
     for place, row in enumerate(rows):
         if not np.isfinite(row.accuracy):
             note = "undefined ($U_1$ not positive definite)"
-            ax.annotate(
-                note,
-                (0.02, place),
-                xycoords=ax.get_yaxis_transform(),
-                va="center",
-                color=GREY,
-                backgroundcolor="white",
-                fontsize=9.0,
-            )
+            marks = {"color": style.GREY, "backgroundcolor": "white"}
+            ax.annotate(note, (0.02, place), **beside, **marks)
             continue
         number = f"{100 * row.accuracy:.1f}"
-        if row.mcse is not None or row.binomial_error is not None:
-            errors = (row.mcse, row.binomial_error)
-            for error, thick in zip(errors, (3.0, 1.0), strict=True):
-                if error is not None and np.isfinite(error):
-                    _horizontal_error(ax, row, place, error, thick)
-            if row.mcse is not None and np.isfinite(row.mcse):
-                number = f"{100 * row.accuracy:.2f} ± {100 * row.mcse:.2f}"
+        for error, thickness, cap in ((row.mcse, 3.0, 0.0), (row.binomial_error, 1.0, 3.0)):
+            if error is not None and np.isfinite(error):
+                bars = {"fmt": "none", "ecolor": row.colour, "capsize": cap}
+                x, half = 100 * row.accuracy, 100 * error
+                ax.errorbar(x, place, xerr=half, elinewidth=thickness, **bars)
+        if row.mcse is not None and np.isfinite(row.mcse):
+            number = f"{100 * row.accuracy:.2f} ± {100 * row.mcse:.2f}"
         ax.plot(100 * row.accuracy, place, "o", color=row.colour, markersize=6.0)
-        ax.annotate(
-            number, (1.01, place), xycoords=ax.get_yaxis_transform(), va="center", fontsize=9.0
-        )
+        ax.annotate(number, (1.01, place), **beside)
     ax.set_yticks(range(len(rows)), [row.label for row in rows])
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.grid(axis="y", color="#E5E5E5", linewidth=0.8)
     ax.tick_params(axis="y", length=0)
     ax.margins(x=0.08)
     sampled = any(row.mcse is not None or row.binomial_error is not None for row in rows)
-    ax.set_xlabel("accuracy (%)" + (f"\n{ERRORS}" if sampled else ""))
+    ax.set_xlabel("accuracy (%)" + (f"\n{style.ERRORS}" if sampled else ""))
     return figure
 
 
@@ -113,8 +94,8 @@ def draw_accuracy_against_width(
     widths: [row] ascending, or None if something else was swept: then the rows stand side by
     side under their labels `points`.
     """
-    figure = new_figure(8.4, 4.6 if widths is not None else 5.4)
-    figure.suptitle(title_of("Accuracy on the test set", setting))
+    figure = style.new_figure(8.4, 4.6 if widths is not None else 5.4)
+    figure.suptitle(style.title_of("Accuracy on the test set", setting))
     ax = figure.subplots()
     position = np.arange(len(points), dtype=float) if widths is None else widths
     _draw_lines(ax, position, curves, connected=widths is not None)
@@ -133,7 +114,7 @@ def draw_accuracy_against_width(
         ax.set_xlabel("width $N$")
     ax.set_ylabel("accuracy (%)")
     if curves.sampled:
-        ax.set_xlabel(f"{ax.get_xlabel()}\n{ERRORS}".lstrip("\n"))
+        ax.set_xlabel(f"{ax.get_xlabel()}\n{style.ERRORS}".lstrip("\n"))
     handles, labels = ax.get_legend_handles_labels()
     # Samples directly under the theory they are compared with.
     order = sorted(range(len(labels)), key=lambda place: not _compared(labels[place]))
@@ -148,22 +129,22 @@ def _compared(label: str) -> bool:
 
 
 def _draw_lines(ax: Axes, position: np.ndarray, curves: AccuracyCurves, *, connected: bool) -> None:
-    def line(accuracy: np.ndarray, marker: str, dashes: str, colour: str, label: str, **style):
+    def line(accuracy: np.ndarray, marker: str, dashes: str, colour: str, label: str, **marks):
         if not np.isfinite(accuracy).any():
             return
         # Neighbours in a list of settings are no curve: they get marks and no line.
         shape = {"marker": marker, "linestyle": dashes if connected else "none"}
-        ax.plot(position, 100 * accuracy, color=colour, label=label, **(style | shape))
+        ax.plot(position, 100 * accuracy, color=colour, label=label, **(marks | shape))
 
     level = "" if connected else "_"
     wide = {"markersize": 16.0, "markeredgewidth": 2.0}
     thin = {"linewidth": 0.8, "markersize": 4.0}
-    line(curves.theory, "o", "-", THEORY, "theory", markersize=5.0, zorder=3)
-    line(curves.gaussian_process, level, "--", GAUSSIAN_PROCESS, "GP, all paths", **wide)
+    line(curves.theory, "o", "-", style.THEORY, "theory", markersize=5.0, zorder=3)
+    line(curves.gaussian_process, level, "--", style.GAUSSIAN_PROCESS, "GP, all paths", **wide)
     for place, (label, accuracy) in enumerate(curves.subnetworks.items()):
         line(accuracy, level, "-.", subnetwork_colour(place), f"GP, {label}", **wide)
-    line(curves.diagonal_only, "x", "-", GREY, DIAGONAL_ONLY, **thin)
-    line(curves.equal_diagonal, "+", ":", PURPLE, EQUAL_DIAGONAL, **thin)
+    line(curves.diagonal_only, "x", "-", style.GREY, DIAGONAL_ONLY, **thin)
+    line(curves.equal_diagonal, "+", ":", style.PURPLE, EQUAL_DIAGONAL, **thin)
 
 
 def _draw_sampled(ax: Axes, position: np.ndarray, sampled: SampledAccuracy, marker: str) -> None:
@@ -172,36 +153,17 @@ def _draw_sampled(ax: Axes, position: np.ndarray, sampled: SampledAccuracy, mark
         if not shown.any():
             continue
         centre = 100 * sampled.accuracy[shown]
-        bars = {"fmt": "none", "ecolor": SAMPLED, "zorder": 4}
-        thin, thick = sampled.binomial_error[shown], sampled.mcse[shown]
-        ax.errorbar(position[shown], centre, 100 * np.nan_to_num(thin), elinewidth=1.0, **bars)
-        ax.errorbar(
-            position[shown], centre, 100 * np.nan_to_num(thick), elinewidth=3.0, capsize=0.0, **bars
+        bars = {"fmt": "none", "ecolor": style.SAMPLED, "zorder": 4}
+        x = position[shown]
+        thin, thick = (
+            100 * np.nan_to_num(e[shown]) for e in (sampled.binomial_error, sampled.mcse)
         )
-        ax.plot(
-            position[shown],
-            centre,
-            marker,
-            color=SAMPLED,
-            markerfacecolor=SAMPLED if passed else "white",
-            markersize=6.0,
-            zorder=5,
-            label=sampled.label if passed else f"{sampled.label}\n(diagnostics failed)",
-        )
-
-
-def _horizontal_error(
-    ax: Axes, row: AccuracyRow, place: int, error: float, thickness: float
-) -> None:
-    ax.errorbar(
-        100 * row.accuracy,
-        place,
-        xerr=100 * error,
-        fmt="none",
-        ecolor=row.colour,
-        elinewidth=thickness,
-        capsize=3.0 if thickness == 1.0 else 0.0,
-    )
+        ax.errorbar(x, centre, thin, elinewidth=1.0, **bars)
+        ax.errorbar(x, centre, thick, elinewidth=3.0, capsize=0.0, **bars)
+        label = sampled.label if passed else f"{sampled.label}\n(diagnostics failed)"
+        marks = {"color": style.SAMPLED, "markersize": 6.0, "zorder": 5}
+        face = style.SAMPLED if passed else "white"
+        ax.plot(x, centre, marker, markerfacecolor=face, label=label, **marks)
 
 
 def accuracy_of_run(run: ShownRun) -> Figure | None:
@@ -209,15 +171,15 @@ def accuracy_of_run(run: ShownRun) -> Figure | None:
     theory = run.theory_values("accuracy_theory")
     if run.theory is not None and theory is None:
         return None
-    rows = [] if theory is None else [AccuracyRow("theory", float(theory), THEORY)]
+    rows = [] if theory is None else [AccuracyRow("theory", float(theory), style.THEORY)]
     accuracies = run.compared_as("accuracy")
     if accuracies is not None and accuracies.sampled is not None:
         sampled = accuracies.sampled
         errors = (sampled.mcse, sampled.binomial_error)
-        rows.append(AccuracyRow(run.sampled_label, sampled.value, SAMPLED, *errors))
+        rows.append(AccuracyRow(run.sampled_label, sampled.value, style.SAMPLED, *errors))
     gaussian_process = run.theory_values("accuracy_gp")
     if gaussian_process is not None:
-        rows.append(AccuracyRow("GP, all paths", float(gaussian_process), GAUSSIAN_PROCESS))
+        rows.append(AccuracyRow("GP, all paths", float(gaussian_process), style.GAUSSIAN_PROCESS))
     if run.theory is None:
         return draw_accuracy(rows, run.setting) if rows else None
     if "accuracy_gp_subnetwork" in run.theory:
@@ -226,8 +188,8 @@ def accuracy_of_run(run: ShownRun) -> Figure | None:
             value, colour = float(limits.values[place]), subnetwork_colour(place)
             rows.append(AccuracyRow(f"GP, {label}", value, colour))
     variants = {
-        "accuracy_diagonal_only": (DIAGONAL_ONLY, GREY),
-        "accuracy_equal_diagonal": (EQUAL_DIAGONAL, PURPLE),
+        "accuracy_diagonal_only": (DIAGONAL_ONLY, style.GREY),
+        "accuracy_equal_diagonal": (EQUAL_DIAGONAL, style.PURPLE),
     }
     for name, (label, colour) in variants.items():
         if name in run.theory:
@@ -272,14 +234,14 @@ def _sampled_accuracies(sweep: ShownSweep) -> list[SampledAccuracy]:
     ]
 
 
-ACCURACY = FigureEntry(
+ACCURACY = style.FigureEntry(
     accuracy_of_run,
     "Accuracy on the test set. Theory and exact posterior should agree; their distance from "
     "infinite width (GP) is what finite width changes.",
     "Points with error bars: accuracy of the theory, of the sampled exact posterior and of the "
     "network of infinite width, one per row.",
 )
-ACCURACY_AGAINST_WIDTH = FigureEntry(
+ACCURACY_AGAINST_WIDTH = style.FigureEntry(
     accuracy_of_sweep,
     "Accuracy on the test set along the sweep: theory, exact posterior, infinite width (GP).",
     "Accuracy at every point of the sweep: theory, sampled exact posterior with error bars, "

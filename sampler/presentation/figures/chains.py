@@ -14,18 +14,9 @@ from scipy.stats import binom, rankdata
 
 from sampler.mcmc.diagnostics import AXES, ESS_LIMIT
 from sampler.mcmc.hamiltonian import BFMI_LIMIT
+from sampler.presentation import style
 from sampler.presentation.figures.order_parameter import LARGEST_NUMBERED
 from sampler.presentation.results import ShownRun
-from sampler.presentation.style import (
-    CHAINS,
-    GREY,
-    ORANGE,
-    SERIES,
-    SKY_BLUE,
-    FigureEntry,
-    new_figure,
-    title_of,
-)
 
 RANKED_EXAMPLES = 6  # whose ranks are shown where no order parameter is sampled
 RANK_BINS = 20
@@ -51,17 +42,15 @@ def draw_ranks(draws: np.ndarray, path_names: list[str], setting: str) -> Figure
     every_element = paths <= LARGEST_NUMBERED
     columns = paths if every_element else int(np.ceil(np.sqrt(paths)))
     rows = paths if every_element else -(-paths // columns)
-    figure = new_figure(max(1.75 * columns, 5.2) + 1.4, 1.45 * rows + 1.3)
     shown = "$U_1$" if every_element else "the diagonal of $U_1$"
-    figure.suptitle(title_of(f"Ranks of {shown} by chain", setting))
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    figure, grid = _rank_panels(rows, columns, f"Ranks of {shown} by chain", setting)
     for place, ax in enumerate(grid.flat):
         row, column = divmod(place, columns) if every_element else (place, place)
         if row >= paths or column > row:
             ax.set_axis_off()
             continue
-        _draw_element(ax, draws[:, :, row, column])
-        _name_element(ax, path_names[row], path_names[column])
+        one, other = path_names[row], path_names[column]
+        _draw_element(ax, draws[:, :, row, column], one if one == other else f"{one},\n{other}")
     # With three paths or more the corner of the matrix has no panels.
     _explain(figure, grid[0, 0], grid[0, -1] if every_element and paths >= 3 else None)
     return figure
@@ -71,17 +60,20 @@ def draw_predictor_ranks(draws: np.ndarray, names: list[str], setting: str) -> F
     """Draw the rank histograms of f at some test examples: draws [chain, draw, example]."""
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
-    figure = new_figure(max(1.75 * columns, 5.2) + 1.4, 1.45 * rows + 1.3)
-    figure.suptitle(title_of("Ranks of $f(x)$ by chain", setting))
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    for place, ax in enumerate(grid.flat):
-        if place >= len(names):
-            ax.set_axis_off()
-            continue
-        _draw_element(ax, draws[:, :, place])
-        ax.set_title(names[place], fontsize=8.0)
+    figure, grid = _rank_panels(rows, columns, "Ranks of $f(x)$ by chain", setting)
+    for place, name in enumerate(names):
+        _draw_element(grid.flat[place], draws[:, :, place], name)
+    for ax in grid.flat[len(names) :]:
+        ax.set_axis_off()
     _explain(figure, grid[0, 0])
     return figure
+
+
+def _rank_panels(rows: int, columns: int, title: str, setting: str) -> tuple[Figure, np.ndarray]:
+    """A figure and its panels [row, column]."""
+    figure = style.new_figure(max(1.75 * columns, 5.2) + 1.4, 1.45 * rows + 1.3)
+    figure.suptitle(style.title_of(title, setting))
+    return figure, figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
 
 
 def _explain(figure: Figure, first: Axes, corner: Axes | None = None) -> None:
@@ -96,7 +88,7 @@ def _explain(figure: Figure, first: Axes, corner: Axes | None = None) -> None:
     figure.supylabel("draws in bin / expected", fontsize=10.0)
 
 
-def _draw_element(ax: Axes, draws: np.ndarray) -> None:
+def _draw_element(ax: Axes, draws: np.ndarray, name: str, size: float = 8.0) -> None:
     chains, length = draws.shape
     # At least ten draws expected in a bin, so that bins are not all noise.
     bins = int(np.clip(length // 10, 1, RANK_BINS))
@@ -107,26 +99,21 @@ def _draw_element(ax: Axes, draws: np.ndarray) -> None:
     ax.axhspan(low, high, color="#DDDDDD", zorder=0, label="95 % range of\nindependent draws")
     for chain in range(chains):
         heights = counts[chain] / expected
-        colour = CHAINS[chain % len(CHAINS)]
+        colour = style.CHAINS[chain % len(style.CHAINS)]
         ax.stairs(
             heights, edges, baseline=None, color=colour, linewidth=1.0, label=f"chain {chain}"
         )
     ax.set(xlim=(0.0, 1.0), xticks=(0.0, 0.5, 1.0))
-
-
-def _name_element(ax: Axes, row_name: str, column_name: str) -> None:
-    name = row_name if row_name == column_name else f"{row_name},\n{column_name}"
-    ax.set_title(name, fontsize=8.0)
+    ax.set_title(name, fontsize=size)
 
 
 def draw_series_ranks(series: Mapping[str, np.ndarray], setting: str) -> Figure:
     """Draw the rank histograms of single numbers, label → [chain, draw], side by side."""
-    figure = new_figure(2.4 * len(series) + 1.8, 3.0)
-    figure.suptitle(title_of("Ranks in function space by chain", setting))
+    figure = style.new_figure(2.4 * len(series) + 1.8, 3.0)
+    figure.suptitle(style.title_of("Ranks in function space by chain", setting))
     axes = figure.subplots(1, len(series), squeeze=False, sharex=True, sharey=True)[0]
     for ax, (label, values) in zip(axes, series.items(), strict=True):
-        _draw_element(ax, values)
-        ax.set_title(label, fontsize=9.0)
+        _draw_element(ax, values, label, 9.0)
     axes[0].set_ylim(bottom=0.0)
     axes[0].set_ylabel("draws in bin / expected")
     figure.supxlabel("rank among all draws (fraction)", fontsize=10.0)
@@ -147,8 +134,8 @@ def autocorrelation(values: np.ndarray) -> np.ndarray:
 
 def draw_autocorrelation(series: Mapping[str, np.ndarray], setting: str) -> Figure:
     """Draw the autocorrelation of each series, label → [chain, draw], against the lag."""
-    figure = new_figure(7.2, 3.8)
-    figure.suptitle(title_of("Autocorrelation", setting))
+    figure = style.new_figure(7.2, 3.8)
+    figure.suptitle(style.title_of("Autocorrelation", setting))
     ax = figure.subplots()
     chains, draws = next(iter(series.values())).shape
     lags = min(MOST_LAGS, draws // 4)
@@ -158,7 +145,7 @@ def draw_autocorrelation(series: Mapping[str, np.ndarray], setting: str) -> Figu
         shown = autocorrelation(values)[: lags + 1]
         ax.plot(
             range(len(shown)), shown, marker="o", markersize=2.5, linewidth=1.0,
-            color=SERIES[place % len(SERIES)], label=label,
+            color=style.SERIES[place % len(style.SERIES)], label=label,
         )  # fmt: skip
     ax.set(xlabel="lag (draws)", ylabel="autocorrelation, mean of chains")
     figure.legend(loc="outside right upper")
@@ -177,13 +164,13 @@ def draw_energy(energy: np.ndarray, setting: str) -> Figure:
     centred = (energy - energy.mean(axis=1, keepdims=True)).ravel()
     changes = np.diff(energy, axis=1).ravel()
     bfmi = np.atleast_1d(array_stats.bfmi(energy, **AXES))
-    figure = new_figure(8.4, 3.8)
-    figure.suptitle(title_of("Energy of the sampler", setting))
+    figure = style.new_figure(8.4, 3.8)
+    figure.suptitle(style.title_of("Energy of the sampler", setting))
     left, right = figure.subplots(1, 2, width_ratios=(1.6, 1.0))
     edges = np.histogram_bin_edges(np.concatenate([centred, changes]), ENERGY_BINS)
     for values, colour, dashes, label in (
-        (centred, SKY_BLUE, "-", r"marginal, $E - \bar E$"),
-        (changes, ORANGE, "--", r"transitions, $E_t - E_{t-1}$"),
+        (centred, style.SKY_BLUE, "-", r"marginal, $E - \bar E$"),
+        (changes, style.ORANGE, "--", r"transitions, $E_t - E_{t-1}$"),
     ):
         heights, _ = np.histogram(values, edges, density=True)
         left.stairs(heights, edges, fill=True, color=colour, alpha=0.35)
@@ -191,8 +178,8 @@ def draw_energy(energy: np.ndarray, setting: str) -> Figure:
     left.set(xlabel="energy", ylabel="density")
     left.legend(loc="upper center", bbox_to_anchor=(0.5, 1.14), ncols=2)
     for chain, value in enumerate(bfmi):
-        right.plot(value, chain, "o", color=CHAINS[chain % len(CHAINS)])
-    right.axvline(BFMI_LIMIT, color=GREY, linestyle=":", label=f"limit {BFMI_LIMIT:g}")
+        right.plot(value, chain, "o", color=style.CHAINS[chain % len(style.CHAINS)])
+    right.axvline(BFMI_LIMIT, color=style.GREY, linestyle=":", label=f"limit {BFMI_LIMIT:g}")
     right.set_yticks(range(len(bfmi)), [f"chain {chain}" for chain in range(len(bfmi))])
     right.set(xlabel="E-BFMI", xlim=(0.0, None), ylim=(len(bfmi) - 0.5, -0.5))
     right.legend(loc="upper center", bbox_to_anchor=(0.5, 1.14))
@@ -220,18 +207,18 @@ def draw_ess_evolution(series: Mapping[str, np.ndarray], setting: str) -> Figure
 
     series: label → [chain, draw].
     """
-    figure = new_figure(7.2, 4.0)
-    figure.suptitle(title_of("Effective sample size", setting))
+    figure = style.new_figure(7.2, 4.0)
+    figure.suptitle(style.title_of("Effective sample size", setting))
     ax = figure.subplots()
     for place, (label, values) in enumerate(series.items()):
-        colour = SERIES[place % len(SERIES)]
+        colour = style.SERIES[place % len(style.SERIES)]
         for method, dashes, marker in (("bulk", "-", "o"), ("tail", "--", "s")):
             used, sizes = ess_evolution(values, method)
             ax.plot(
                 used, sizes, dashes, marker=marker, markersize=4.0, color=colour,
                 label=f"{label}, {method}",
             )  # fmt: skip
-    ax.axhline(ESS_LIMIT, color=GREY, linestyle=":", label=f"limit {ESS_LIMIT:.0f}")
+    ax.axhline(ESS_LIMIT, color=style.GREY, linestyle=":", label=f"limit {ESS_LIMIT:.0f}")
     ax.set(xlabel="draws of all chains", ylabel="effective sample size", ylim=(0.0, None))
     figure.legend(loc="outside right upper")
     return figure
@@ -273,7 +260,7 @@ def energy_of_run(run: ShownRun) -> Figure | None:
     return draw_energy(energy.values, run.setting)
 
 
-FUNCTION_SPACE_RANKS = FigureEntry(
+FUNCTION_SPACE_RANKS = style.FigureEntry(
     of_series(draw_series_ranks),
     "Ranks of the slowest elements among all draws, chain by chain. Chains that agree are flat "
     "and stay within the grey band for the most part.",
@@ -281,20 +268,20 @@ FUNCTION_SPACE_RANKS = FigureEntry(
     "where the chains agree.",
     section="diagnostics",
 )
-ORDER_PARAMETER_RANKS = FigureEntry(
+ORDER_PARAMETER_RANKS = style.FigureEntry(
     order_parameter_ranks,
     "Ranks of the elements of U₁ among all draws, chain by chain.",
     "Rank histograms, one line per chain, of the elements of U₁; flat where the chains agree.",
     section="diagnostics",
 )
-PREDICTOR_RANKS = FigureEntry(
+PREDICTOR_RANKS = style.FigureEntry(
     predictor_ranks,
     "Ranks of the predictor at a few test examples among all draws, chain by chain.",
     "Rank histograms, one line per chain, of the predictor at a few test examples; flat where "
     "the chains agree.",
     section="diagnostics",
 )
-ESS_EVOLUTION = FigureEntry(
+ESS_EVOLUTION = style.FigureEntry(
     of_series(draw_ess_evolution),
     "Effective sample size as the draws come in. It grows in proportion where the chains mix; "
     "a curve that flattens has not seen everything.",
@@ -302,7 +289,7 @@ ESS_EVOLUTION = FigureEntry(
     "posterior, predictor and U₁, with the limit.",
     section="diagnostics",
 )
-AUTOCORRELATION = FigureEntry(
+AUTOCORRELATION = style.FigureEntry(
     of_series(draw_autocorrelation),
     "Autocorrelation of the slowest elements. The sooner it falls into the grey band, the more "
     "a draw is worth.",
@@ -310,7 +297,7 @@ AUTOCORRELATION = FigureEntry(
     "expected of independent draws.",
     section="diagnostics",
 )
-ENERGY = FigureEntry(
+ENERGY = style.FigureEntry(
     energy_of_run,
     "Energies of the sampler against their changes from draw to draw. Where changes are much "
     "narrower, the tails are explored slowly, and E-BFMI falls below its limit.",

@@ -6,23 +6,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from sampler.analysis.estimate import RESOLVED_MCSE
+from sampler.presentation import style
 from sampler.presentation.results import ShownSweep, temperature_text
-from sampler.presentation.style import (
-    BLACK,
-    GREEN,
-    GREY,
-    ORANGE,
-    THEORY,
-    VERMILLION,
-    FigureEntry,
-    new_figure,
-    title_of,
-)
 
 SPACES = {
-    "order_parameters": ("exact posterior", VERMILLION, "o"),
-    "upper_weights": ("weight samples, $V_0$ integrated out", GREEN, "s"),
-    "weights": ("weight samples, all weights", ORANGE, "D"),
+    "order_parameters": ("exact posterior", style.VERMILLION, "o"),
+    "upper_weights": ("weight samples, $V_0$ integrated out", style.GREEN, "s"),
+    "weights": ("weight samples, all weights", style.ORANGE, "D"),
 }
 MOST_PATHS = 4
 
@@ -33,9 +23,9 @@ def draw_finite_size(table: dict, setting: str) -> Figure:
     `table` is the content of `finite_size.json`.
     """
     names = table["paths"][:MOST_PATHS]
-    figure = new_figure(3.1 * len(names) + 0.8, 6.2)
+    figure = style.new_figure(3.1 * len(names) + 0.8, 6.2)
     title = "Order parameter $U_1$: theory against exact posterior"
-    figure.suptitle(title_of(title, setting))
+    figure.suptitle(style.title_of(title, setting))
     axes = figure.subplots(2, len(names), sharex=True, squeeze=False)
     for path, name in enumerate(names):
         _values(axes[0, path], table, path, name)
@@ -61,7 +51,7 @@ def draw_finite_size(table: dict, setting: str) -> Figure:
 
 def _values(ax: Axes, table: dict, path: int, name: str) -> None:
     theory = np.array(table["theory"]["order_parameter"], dtype=float)[:, path, path]
-    ax.plot(table["theory"]["widths"], theory, color=THEORY, label="theory (saddle point)")
+    ax.plot(table["theory"]["widths"], theory, color=style.THEORY, label="theory (saddle point)")
     for space, (label, colour, marker) in SPACES.items():
         found = table["sampled"].get(space)
         if found:
@@ -89,22 +79,22 @@ def _differences(ax: Axes, table: dict, path: int) -> None:
     size = np.abs(difference)
     resolved = size > RESOLVED_MCSE * mcse
     ax.errorbar(
-        widths[resolved], size[resolved], mcse[resolved], color=BLACK, marker="o", markersize=4,
-        linestyle="none", label="|theory − exact| (± MCSE)",
+        widths[resolved], size[resolved], mcse[resolved], color=style.BLACK, marker="o",
+        markersize=4, linestyle="none", label="|theory − exact| (± MCSE)",
     )  # fmt: skip
     ax.plot(
-        widths[~resolved], RESOLVED_MCSE * mcse[~resolved], color=GREY, marker="v", markersize=5,
-        linestyle="none", label="below 3 MCSE (upper bound)",
+        widths[~resolved], RESOLVED_MCSE * mcse[~resolved], color=style.GREY, marker="v",
+        markersize=5, linestyle="none", label="below 3 MCSE (upper bound)",
     )  # fmt: skip
     law = (table.get("power_laws") or [{}] * (path + 1))[path]
     if law.get("slope") is not None:
         fitted = np.array(law["widths"], dtype=float)
         ax.plot(
-            fitted, law["prefactor"] * fitted ** law["slope"], color=THEORY, linestyle="--",
+            fitted, law["prefactor"] * fitted ** law["slope"], color=style.THEORY, linestyle="--",
             label="fitted power law",
         )  # fmt: skip
         text = f"slope {law['slope']:.2f} ± {law['slope_error']:.2f}".replace("-", "−")
-        ax.set_title(text, fontsize=10.0, color=THEORY)
+        ax.set_title(text, fontsize=10.0, color=style.THEORY)
 
 
 def finite_size_of(sweep: ShownSweep) -> Figure | None:
@@ -115,7 +105,7 @@ def finite_size_of(sweep: ShownSweep) -> Figure | None:
     return draw_finite_size(sweep.finite_size, temperature_text(temperature))
 
 
-FINITE_SIZE = FigureEntry(
+FINITE_SIZE = style.FigureEntry(
     finite_size_of,
     "Theory and exact posterior approach each other as the width grows: above the diagonal of "
     "U₁, below the difference with a fitted power law.",

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from sampler.analysis.compared import Compared, Cosine
+from sampler.analysis.compared import Cosine
 from sampler.analysis.comparison import off_diagonal_cosine
 from sampler.presentation.results import ShownRun, ShownSweep
 from sampler.presentation.style import UNDEFINED_CELL, FigureEntry, new_figure, title_of
@@ -117,15 +117,8 @@ def _draw_matrix(
             red, green, blue, _ = image.cmap(image.norm(value))
             # Relative luminance decides whether black or white is easier to read.
             dark = np.isfinite(value) and 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.45
-            ax.text(
-                column,
-                row,
-                _cell_text(value, error, limit, signed),
-                ha="center",
-                va="center",
-                fontsize=8.5,
-                color="white" if dark else "black",
-            )
+            text, colour = _cell_text(value, error, limit, signed), "white" if dark else "black"
+            ax.text(column, row, text, ha="center", va="center", fontsize=8.5, color=colour)
     return image
 
 
@@ -176,16 +169,10 @@ def _panel_side(paths: int) -> float:
     return 2.6 if paths <= 2 else 3.1 if paths <= 4 else 4.2
 
 
-def sampled_matrix(run: ShownRun) -> Compared | None:
-    """U_1 of theory and samples, where both are known."""
-    compared = run.compared_as("order_parameter")
-    return None if compared is None or compared.theory is None else compared
-
-
 def sampled_panel(run: ShownRun, name: str = "") -> MatrixPanel | None:
-    """The posterior mean of U_1 with its errors; None where there is none."""
-    compared = sampled_matrix(run)
-    if compared is None:
+    """The posterior mean of U_1 with its errors; None without samples or without a theory."""
+    compared = run.compared_as("order_parameter")
+    if compared is None or compared.theory is None:
         return None
     return MatrixPanel(f"{run.sampled_label}{name}", compared.sampled.value, compared.sampled.mcse)
 
@@ -240,7 +227,7 @@ def order_parameters_of_sweep(sweep: ShownSweep) -> Figure | None:
     names = runs[shown[0]].path_names
     # A sweep may change the heads; only matrices over the same paths can share a grid.
     shown = [row for row in shown if runs[row].path_names == names]
-    sampled = any(sampled_matrix(runs[row]) is not None for row in shown)
+    sampled = any(sampled_panel(runs[row]) is not None for row in shown)
     columns = [_matrix_column(sweep, row)[: 2 if sampled else 1] for row in shown]
     if not any(panel is not None for column in columns for panel in column):
         return None

@@ -4,21 +4,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
+from sampler.presentation import style
 from sampler.presentation.results import ShownRun
-from sampler.presentation.style import (
-    BLUE,
-    GREY,
-    SAMPLED,
-    VERMILLION,
-    FigureEntry,
-    new_figure,
-    title_of,
-)
 from theory.observables import labels_are_classes
 
 LARGEST_VECTOR_DRAWING = 5000  # points; beyond this the SVG holds them as one picture
+POINTS = {"fmt": "o", "markersize": 2.5, "capsize": 0.0, "markeredgewidth": 0.0}
 
 
 @dataclass(frozen=True)
@@ -33,8 +27,8 @@ class ComparedPredictor:
 
 def draw_predictor(quantities: list[ComparedPredictor], sampled_label: str, setting: str) -> Figure:
     """Draw each quantity sampled against theory, one panel each, with the line of equality."""
-    figure = new_figure(4.4 * len(quantities) + 0.4, 4.4)
-    figure.suptitle(title_of("Predictor on the test set", setting))
+    figure = style.new_figure(4.4 * len(quantities) + 0.4, 4.4)
+    figure.suptitle(style.title_of("Predictor on the test set", setting))
     for ax, quantity in zip(
         figure.subplots(1, len(quantities), squeeze=False)[0], quantities, strict=True
     ):
@@ -46,23 +40,13 @@ def _draw_scatter(ax: Axes, quantity: ComparedPredictor, sampled_label: str) -> 
     theory, sampled, mcse = (
         np.ravel(values) for values in (quantity.theory, quantity.sampled, quantity.mcse)
     )
-    container = ax.errorbar(
-        theory,
-        sampled,
-        yerr=np.nan_to_num(mcse),
-        fmt="o",
-        markersize=2.5,
-        color=SAMPLED,
-        alpha=0.45,
-        elinewidth=0.8,
-        capsize=0.0,
-        markeredgewidth=0.0,
-        label=f"{theory.size} test values, bars ±1 MCSE",
+    marks = {"color": style.SAMPLED, "alpha": 0.45, "elinewidth": 0.8}
+    label = f"{theory.size} test values, bars ±1 MCSE"
+    container = ax.errorbar(theory, sampled, np.nan_to_num(mcse), label=label, **POINTS, **marks)
+    _rasterize_large(container, theory.size)
+    ax.axline(
+        (0.0, 0.0), slope=1.0, color=style.GREY, linewidth=1.0, zorder=0, label="sampled = theory"
     )
-    if theory.size > LARGEST_VECTOR_DRAWING:
-        for artist in container.get_children():
-            artist.set_rasterized(True)
-    ax.axline((0.0, 0.0), slope=1.0, color=GREY, linewidth=1.0, zorder=0, label="sampled = theory")
     ax.set_xlabel(f"theory, {quantity.symbol}")
     # A warning in brackets on a line of its own: both do not fit beside one axis.
     ax.set_ylabel(f"{sampled_label}, {quantity.symbol}".replace(" (", "\n("))
@@ -75,6 +59,12 @@ def _draw_scatter(ax: Axes, quantity: ComparedPredictor, sampled_label: str) -> 
         ax.set(ylim=ax.get_xlim())
     ax.set_aspect("equal")
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1.0)
+
+
+def _rasterize_large(container: ErrorbarContainer, size: int) -> None:
+    if size > LARGEST_VECTOR_DRAWING:
+        for artist in container.get_children():
+            artist.set_rasterized(True)
 
 
 def draw_sampled_predictor(
@@ -91,30 +81,16 @@ def draw_sampled_predictor(
     """
     flat, deviation = mean.ravel(), np.sqrt(variance.ravel())
     order = np.argsort(flat, kind="stable")
-    figure = new_figure(7.2, 4.2)
-    figure.suptitle(title_of("Predictor on the test set", setting))
+    figure = style.new_figure(7.2, 4.2)
+    figure.suptitle(style.title_of("Predictor on the test set", setting))
     ax = figure.subplots()
     rank = np.empty(flat.size)
     rank[order] = np.arange(flat.size)
     for shown, colour, name in _groups(flat.size, labels):
-        container = ax.errorbar(
-            rank[shown],
-            flat[shown],
-            yerr=deviation[shown],
-            fmt="o",
-            markersize=2.5,
-            color=colour,
-            ecolor=colour,
-            elinewidth=0.5,
-            alpha=0.6,
-            capsize=0.0,
-            markeredgewidth=0.0,
-            label=name,
-        )
-        if flat.size > LARGEST_VECTOR_DRAWING:
-            for artist in container.get_children():
-                artist.set_rasterized(True)
-    ax.axhline(0.0, color=GREY, linewidth=1.0, zorder=0)
+        marks = {"color": colour, "ecolor": colour, "alpha": 0.6, "elinewidth": 0.5}
+        points = (rank[shown], flat[shown], deviation[shown])
+        _rasterize_large(ax.errorbar(*points, label=name, **POINTS, **marks), flat.size)
+    ax.axhline(0.0, color=style.GREY, linewidth=1.0, zorder=0)
     ax.set_xlabel("test values in ascending order")
     ax.set_ylabel(f"{sampled_label}\nmean of $f(x)$, bars ±1 posterior deviation")
     ax.legend(loc="upper left")
@@ -124,13 +100,13 @@ def draw_sampled_predictor(
 def _groups(size: int, labels: np.ndarray | None) -> list[tuple[np.ndarray, str, str]]:
     """Which values belong together, their colour and their name."""
     if labels is None or labels.size != size or not labels_are_classes(labels):
-        return [(np.ones(size, bool), VERMILLION, f"{size} test values")]
+        return [(np.ones(size, bool), style.VERMILLION, f"{size} test values")]
     if labels.shape[1] == 1:
         positive, names = labels[:, 0] > 0, ("class +", "class −")
     else:
         positive = (labels == labels.max(axis=1, keepdims=True)).ravel()
         names = ("its class", "another class")
-    return [(positive, VERMILLION, names[0]), (~positive, BLUE, names[1])]
+    return [(positive, style.VERMILLION, names[0]), (~positive, style.BLUE, names[1])]
 
 
 def predictor_of_run(run: ShownRun) -> Figure | None:
@@ -154,13 +130,13 @@ def predictor_alone(run: ShownRun) -> Figure | None:
     return draw_sampled_predictor(mean, variance, run.labels_test, run.sampled_label, run.setting)
 
 
-PREDICTOR = FigureEntry(
+PREDICTOR = style.FigureEntry(
     predictor_of_run,
     "The predictor, a point per test example: samples against theory. On the line they agree.",
     "Scatter plots over the test set: sampled mean and variance of the predictor against those "
     "of the theory, with the line of equality.",
 )
-PREDICTOR_SAMPLED = FigureEntry(
+PREDICTOR_SAMPLED = style.FigureEntry(
     predictor_alone,
     "The predictor over the test set, by the samples alone.",
     "Sampled mean and deviation of the predictor over the test set, without a theory beside.",

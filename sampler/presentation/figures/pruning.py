@@ -5,16 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sampler.analysis.pruning_table import PrunedAccuracy, PruningTable
-from sampler.presentation.style import (
-    BLACK,
-    GREEN,
-    GREY,
-    ORANGE,
-    SAMPLED,
-    THEORY,
-    FigureEntry,
-    new_figure,
-)
+from sampler.presentation import style
 from sampler.presentation.summary import interval, two_digits
 
 
@@ -29,7 +20,7 @@ def draw_head_scores(table: PruningTable) -> Figure:
     """Score of every head beside the drop of the trained network without it, ascending score."""
     scores = np.array(table.scores["theory"])
     order = np.argsort(scores, kind="stable")
-    figure = new_figure(7.6, 0.36 * len(order) + 2.1)
+    figure = style.new_figure(7.6, 0.36 * len(order) + 2.1)
     rho = table.spearman["trained"]["theory"]
     figure.suptitle(
         f"Head scores and what removal costs, {setting(table)}\n"
@@ -37,10 +28,10 @@ def draw_head_scores(table: PruningTable) -> Figure:
     )
     left, right = figure.subplots(1, 2, sharey=True)
     places = np.arange(len(order))
-    left.barh(places, scores[order], color=THEORY, height=0.6, label="theory")
+    left.barh(places, scores[order], color=style.THEORY, height=0.6, label="theory")
     if "sampled" in table.scores:
         sampled = np.array(table.scores["sampled"])
-        left.plot(sampled[order], places, "D", color=SAMPLED, label="exact posterior")
+        left.plot(sampled[order], places, "D", color=style.SAMPLED, label="exact posterior")
         left.legend(loc="lower right")
     left.set_xlabel("head score")
     left.set_yticks(places, [table.heads[place].label for place in order])
@@ -50,30 +41,30 @@ def draw_head_scores(table: PruningTable) -> Figure:
         places,
         xerr=[100 * one.drop_error for one in drops],
         fmt="o",
-        color=BLACK,
+        color=style.BLACK,
     )
-    right.axvline(0.0, color=GREY, linewidth=0.8)
+    right.axvline(0.0, color=style.GREY, linewidth=0.8)
     right.set_xlabel("loss of accuracy without the head\n(trained network, points ± error)")
     return figure
 
 
 def draw_pruning(table: PruningTable) -> Figure:
     """Accuracy of trained network and theory after each removal, by order."""
-    figure = new_figure(9.2, 4.4)
+    figure = style.new_figure(9.2, 4.4)
     figure.suptitle(f"Accuracy while heads are removed, {setting(table)}")
     axes = figure.subplots(1, 2, sharex=True)
     orders, panels = table.orders, (("trained", "trained network"), ("theory_zeroed", "theory"))
     for ax, (which, title) in zip(axes, panels, strict=True):
         start = table.unpruned["trained" if which == "trained" else "theory"]
         for place, order in enumerate(orders.random):
-            _curve(ax, start, getattr(order, which), color=GREY, alpha=0.35, linewidth=0.8,
+            _curve(ax, start, getattr(order, which), color=style.GREY, alpha=0.35, linewidth=0.8,
                    marker="", label="random orders" if place == 0 else None)  # fmt: skip
-        _curve(ax, start, getattr(orders.magnitude, which), color=ORANGE, marker="s",
+        _curve(ax, start, getattr(orders.magnitude, which), color=style.ORANGE, marker="s",
                label="ascending magnitude")  # fmt: skip
-        _curve(ax, start, getattr(orders.score, which), color=THEORY, marker="o",
+        _curve(ax, start, getattr(orders.score, which), color=style.THEORY, marker="o",
                label="ascending score", errors=True)  # fmt: skip
         if which == "theory_zeroed":
-            _curve(ax, start, orders.score.theory_refitted, color=GREEN, marker="^",
+            _curve(ax, start, orders.score.theory_refitted, color=style.GREEN, marker="^",
                    label="ascending score, refitted")  # fmt: skip
         ax.set(title=title, xlabel="heads removed")
         ax.legend(loc="lower left")
@@ -82,24 +73,24 @@ def draw_pruning(table: PruningTable) -> Figure:
 
 
 def _curve(
-    ax: Axes, start: PrunedAccuracy, steps: tuple[PrunedAccuracy, ...], errors=False, **style
+    ax: Axes, start: PrunedAccuracy, steps: tuple[PrunedAccuracy, ...], errors=False, **marks
 ) -> None:
     points = [start, *steps]
     values = [100 * point.accuracy for point in points]
     if errors:
         bars = [100 * point.error for point in points]
-        ax.errorbar(range(len(points)), values, bars, markersize=4, **style)
+        ax.errorbar(range(len(points)), values, bars, markersize=4, **marks)
     else:
-        ax.plot(range(len(points)), values, markersize=4, **style)
+        ax.plot(range(len(points)), values, markersize=4, **marks)
 
 
-HEAD_SCORES = FigureEntry(
+HEAD_SCORES = style.FigureEntry(
     draw_head_scores,
     "Head scores against what removing a head costs.",
     "Scores of the attention heads against the accuracy that removing each of them costs.",
     of=("pruning",),
 )
-PRUNING = FigureEntry(
+PRUNING = style.FigureEntry(
     draw_pruning,
     "Accuracy while heads are removed one after the other.",
     "Accuracy against the number of heads removed, by score, by magnitude and at random.",

@@ -5,18 +5,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sampler.analysis.predictive_quality import PredictiveQuality, Quality, ReliabilityBin
+from sampler.presentation import style
 from sampler.presentation.results import ShownRun
-from sampler.presentation.style import (
-    GAUSSIAN_PROCESS,
-    GREY,
-    SAMPLED,
-    THEORY,
-    FigureEntry,
-    new_figure,
-    title_of,
-)
 
-COLOURS = {"theory": THEORY, "sampled": SAMPLED, "gp": GAUSSIAN_PROCESS}
+COLOURS = {"theory": style.THEORY, "sampled": style.SAMPLED, "gp": style.GAUSSIAN_PROCESS}
 
 
 def draw_reliability(quality: PredictiveQuality, sampled_label: str, setting: str) -> Figure | None:
@@ -29,8 +21,8 @@ def draw_reliability(quality: PredictiveQuality, sampled_label: str, setting: st
     shown = {name: found for name in names if (found := getattr(quality, name)) is not None}
     if not shown:
         return None
-    figure = new_figure(3.4 * len(shown) + 0.6, 5.0)
-    figure.suptitle(title_of("Calibration on the test set", setting))
+    figure = style.new_figure(3.4 * len(shown) + 0.6, 5.0)
+    figure.suptitle(style.title_of("Calibration on the test set", setting))
     axes = figure.subplots(
         2, len(shown), sharex=True, sharey="row", squeeze=False, height_ratios=[3.0, 1.0]
     )
@@ -52,7 +44,9 @@ def _draw_bins(above: Axes, below: Axes, bins: tuple[ReliabilityBin, ...], colou
     ends = np.array([row.interval() for row in bins]).T
     # Rounding may put the end of an interval that reaches 0 or 1 on the wrong side of its share.
     bars = np.maximum([fraction - ends[0], ends[1] - fraction], 0.0)
-    above.plot([0.0, 1.0], [0.0, 1.0], color=GREY, linewidth=1.0, zorder=0, label="calibrated")
+    above.plot(
+        [0.0, 1.0], [0.0, 1.0], color=style.GREY, linewidth=1.0, zorder=0, label="calibrated"
+    )
     above.errorbar(
         predicted, fraction, bars, fmt="o-", markersize=4.0, color=colour, label="bins, ±1 SE"
     )
@@ -75,7 +69,7 @@ def reliability_of_run(run: ShownRun) -> Figure | None:
     return None if quality is None else draw_reliability(quality, run.sampled_label, run.setting)
 
 
-RELIABILITY = FigureEntry(
+RELIABILITY = style.FigureEntry(
     reliability_of_run,
     "Calibration on the test set: where a probability is predicted, that share of labels "
     "should be +1, as on the diagonal.",

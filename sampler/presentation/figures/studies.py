@@ -7,20 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from sampler.presentation.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    SKY_BLUE,
-    VERMILLION,
-    new_figure,
-    title_of,
-)
+from sampler.presentation import style
 from theory.studies.support_vectors import SupportVectorAttention
 
-COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY_BLUE)
+COLOURS = (style.BLUE, style.VERMILLION, style.GREEN, style.ORANGE, style.PURPLE, style.SKY_BLUE)
 MARKERS = "os^Dv*"
 # Lower values leave the axis: with LayerNorm they are close to what rounding leaves of equal
 # tokens, and without it they fall by more orders of magnitude than can be shown beside the others.
@@ -41,18 +31,18 @@ def draw_rank_collapse(curves: list[CollapseCurve], setting: str = "") -> Figure
 
     Lines are geometric means over seeds, bands one standard deviation of the logarithm.
     """
-    figure = new_figure(8.4, 4.6)
+    figure = style.new_figure(8.4, 4.6)
     title = "Rank collapse: distance of the tokens from their mean"
-    figure.suptitle(title_of(title, setting))
+    figure.suptitle(style.title_of(title, setting))
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
     for ax, title in zip(panels, ("attention only", "LayerNorm after each layer"), strict=True):
         ax.set(title=title, xlabel="layers $l$", yscale="log")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.grid(axis="y", color="#E5E5E5", linewidth=0.8)
     for place, curve in enumerate(curves):
-        style = {"color": COLOURS[place % 6], "marker": MARKERS[place % 6]}
-        _draw_curve(panels[0], curve.plain, curve.label, style)
-        _draw_curve(panels[1], curve.normalised, None, style)
+        marks = {"color": COLOURS[place % 6], "marker": MARKERS[place % 6]}
+        _draw_curve(panels[0], curve.plain, curve.label, marks)
+        _draw_curve(panels[1], curve.normalised, None, marks)
     panels[0].set_ylim(LOWEST, 10.0)
     seeds = len(curves[0].plain)
     panels[0].set_ylabel(r"$\mu(X_l)\,/\,\mu(X_0)$,  $\mu = \| X - 1\bar{x}^T \|_F$")
@@ -65,15 +55,15 @@ def draw_rank_collapse(curves: list[CollapseCurve], setting: str = "") -> Figure
     return figure
 
 
-def _draw_curve(ax: Axes, distances: np.ndarray, label: str | None, style: dict) -> None:
+def _draw_curve(ax: Axes, distances: np.ndarray, label: str | None, marks: dict) -> None:
     # A distance of exactly 0 has no logarithm; anything that far below the axis will do.
     share = distances / distances[:, :1]
     logarithms = np.log(np.maximum(share, np.finfo(float).tiny))
     centre, spread = logarithms.mean(axis=0), logarithms.std(axis=0)
     depth = np.arange(len(centre))
     low, high = np.exp(np.maximum(centre - spread, -700.0)), np.exp(centre + spread)
-    ax.fill_between(depth, low, high, color=style["color"], alpha=0.2, linewidth=0.0)
-    ax.plot(depth, np.exp(centre), markersize=4.0, label=label, **style)
+    ax.fill_between(depth, low, high, color=marks["color"], alpha=0.2, linewidth=0.0)
+    ax.plot(depth, np.exp(centre), markersize=4.0, label=label, **marks)
 
 
 # How far beyond the keys the regressor is drawn, as a share of their range.
@@ -96,30 +86,30 @@ def draw_support_vectors(attention: SupportVectorAttention, setting: str = "") -
     fit = attention.attend(line[:, None])[:, 0]
     support = attention.coefficients[:, 0] != 0.0
 
-    figure = new_figure(7.6, 5.2)
+    figure = style.new_figure(7.6, 5.2)
     kind = f"{str(attention.similarity).capitalize()} attention"
-    figure.suptitle(title_of(f"{kind} is a support-vector regressor", setting))
+    figure.suptitle(style.title_of(f"{kind} is a support-vector regressor", setting))
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2.0, 1.0])
     above.fill_between(
         line,
         fit - attention.tube,
         fit + attention.tube,
-        color=BLUE,
+        color=style.BLUE,
         alpha=0.15,
         linewidth=0.0,
         label=rf"tube $f(x) \pm \varepsilon$, $\varepsilon$ = {attention.tube:g}",
     )
-    above.plot(line, fit, color=BLUE, label=r"attention $f(x) = \sum_j A(x, k_j)\, v_j$")
+    above.plot(line, fit, color=style.BLUE, label=r"attention $f(x) = \sum_j A(x, k_j)\, v_j$")
     for shown, colour, face, label in (
-        (~support, GREY, "white", "key inside the tube ($v_j = 0$)"),
-        (support, VERMILLION, VERMILLION, r"support vector ($v_j \neq 0$)"),
+        (~support, style.GREY, "white", "key inside the tube ($v_j = 0$)"),
+        (support, style.VERMILLION, style.VERMILLION, r"support vector ($v_j \neq 0$)"),
     ):
         marks = {"color": colour, "markerfacecolor": face, "markersize": 6.0, "linestyle": "none"}
         above.plot(keys[shown], labels[shown], marker="o", label=label, **marks)
         below.vlines(keys[shown], 0.0, values[shown], color=colour)
         below.plot(keys[shown], values[shown], marker="o", **marks)
     above.set_ylabel("label $y_j$ at key $k_j$")
-    below.axhline(0.0, color=GREY, linewidth=0.8, zorder=0)
+    below.axhline(0.0, color=style.GREY, linewidth=0.8, zorder=0)
     if support.any():
         _scale_by_decades(below, np.abs(values[support]))
     below.set_ylabel("value $v_j$")

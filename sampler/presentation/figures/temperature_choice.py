@@ -6,17 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from sampler.presentation import style
 from sampler.presentation.results import ShownSweep
-from sampler.presentation.style import (
-    ERRORS,
-    GAUSSIAN_PROCESS,
-    GREEN,
-    GREY,
-    SAMPLED,
-    THEORY,
-    FigureEntry,
-    new_figure,
-)
 
 WIDTH, TEMPERATURE = "network.widths", "posterior.temperature"
 CRITERION = "accuracy"
@@ -33,7 +24,7 @@ def draw_temperature_choice(sweep: ShownSweep) -> Figure | None:
     if not is_temperature_choice(sweep):
         return None
     selection, grid = chosen_by_width(sweep), sweep.dataset
-    figure = new_figure(10.4, 4.6)
+    figure = style.new_figure(10.4, 4.6)
     figure.suptitle("Temperatures chosen on the validation split for each width")
     left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
     _accuracies(left, selection, grid, None if sweep.solved is None else sweep.solved.theory)
@@ -71,17 +62,22 @@ def _accuracies(ax: Axes, groups: list[dict], grid: xr.Dataset, theory: xr.Datas
         chosen = [_chosen(group, who) for group in groups]
         return np.array([np.nan if c is None else c["test_accuracy"]["value"] for c in chosen])
 
-    ax.plot(widths, 100 * curve("theory"), "o-", color=THEORY, label="theory", markersize=5)
-    ax.plot(widths, 100 * curve("gp"), "--", color=GAUSSIAN_PROCESS, label=r"GP ($N \to \infty$)")
+    ax.plot(widths, 100 * curve("theory"), "o-", color=style.THEORY, label="theory", markersize=5)
+    ax.plot(
+        widths, 100 * curve("gp"), "--", color=style.GAUSSIAN_PROCESS, label=r"GP ($N \to \infty$)"
+    )
     labelled = _sampled(ax, groups, grid)
-    others = {"trained": ("trained network", GREEN), "nearest_neighbour": ("pixels alone", GREY)}
+    others = {
+        "trained": ("trained network", style.GREEN),
+        "nearest_neighbour": ("pixels alone", style.GREY),
+    }
     for name, (label, colour) in others.items():
         if theory is not None and f"accuracy_{name}" in theory:
             value = 100 * float(theory[f"accuracy_{name}"])
             ax.axhline(value, color=colour, linestyle=":", label=label)
     ax.set(xscale="log", xlabel="width $N$", ylabel="accuracy on the test set (%)")
     if labelled:
-        ax.set_xlabel(f"width $N$\n{ERRORS}")
+        ax.set_xlabel(f"width $N$\n{style.ERRORS}")
     ax.xaxis.set_major_formatter(FuncFormatter(lambda width, _: f"{width:g}"))
     ax.legend(loc="best", frameon=True, framealpha=1.0, edgecolor="none")
 
@@ -105,7 +101,7 @@ def _sampled(ax: Axes, groups: list[dict], grid: xr.Dataset) -> set[str]:
                 100 * float(found[f"accuracy_sampled_{error}"]),
                 fmt="D" if thick == 1.0 else "none",
                 fillstyle="full" if passed else "none",
-                color=SAMPLED,
+                color=style.SAMPLED,
                 elinewidth=thick,
                 markersize=6,
                 label=label if thick == 1.0 and label not in labelled else None,
@@ -136,7 +132,7 @@ def _colour_bar(figure: Figure, ax: Axes) -> None:
     bar.outline.set_visible(False)
 
 
-ACCURACY_AT_CHOSEN_TEMPERATURES = FigureEntry(
+ACCURACY_AT_CHOSEN_TEMPERATURES = style.FigureEntry(
     draw_temperature_choice,
     "Accuracy at the temperatures chosen on the validation split, and the grid of choices.",
     "Accuracy against width at the temperature chosen on the validation split: theory, "

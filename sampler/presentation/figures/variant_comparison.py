@@ -5,25 +5,18 @@ import tomllib
 import numpy as np
 from matplotlib.figure import Figure
 
+from sampler.presentation import style
 from sampler.presentation.results import ShownSweep
-from sampler.presentation.style import (
-    GAUSSIAN_PROCESS,
-    GREY,
-    SAMPLED,
-    THEORY,
-    FigureEntry,
-    new_figure,
-)
 
 KEY = "attention.form="
 # Column of the table, label, colour and marker of what a panel shows.
 PANELS = {
-    "alignment of path kernels": [("path_alignment", None, GREY, "o")],
-    "off-diagonal share of $U_1$": [("off_diagonal_share", None, GREY, "o")],
+    "alignment of path kernels": [("path_alignment", None, style.GREY, "o")],
+    "off-diagonal share of $U_1$": [("off_diagonal_share", None, style.GREY, "o")],
     "accuracy": [
-        ("accuracy_theory", "theory", THEORY, "o"),
-        ("accuracy_sampled", "exact posterior", SAMPLED, "D"),
-        ("accuracy_gp", "infinite width (GP)", GAUSSIAN_PROCESS, "s"),
+        ("accuracy_theory", "theory", style.THEORY, "o"),
+        ("accuracy_sampled", "exact posterior", style.SAMPLED, "D"),
+        ("accuracy_gp", "infinite width (GP)", style.GAUSSIAN_PROCESS, "s"),
     ],
 }
 
@@ -39,7 +32,7 @@ def draw_variant_comparison(sweep: ShownSweep) -> Figure | None:
     names = [variant_name(row["settings"].removeprefix(KEY)) for row in rows]
     if None in names:
         return None
-    figure = new_figure(10.0, 1.9 + 0.34 * len(rows))
+    figure = style.new_figure(10.0, 1.9 + 0.34 * len(rows))
     seeds = "/".join(sorted({row["points"] for row in rows}))
     figure.suptitle(f"Attention variants: mean ± standard error over {seeds} seeds")
     panels = figure.subplots(1, len(PANELS), sharey=True)
@@ -51,8 +44,8 @@ def draw_variant_comparison(sweep: ShownSweep) -> Figure | None:
                 for name in (column, f"{column}_error")
             )
             if np.isfinite(mean).any():
-                style = {"fmt": marker, "color": colour, "markersize": 5.0, "capsize": 2.5}
-                ax.errorbar(mean, places, xerr=np.nan_to_num(error), label=label, **style)
+                marks = {"fmt": marker, "color": colour, "markersize": 5.0, "capsize": 2.5}
+                ax.errorbar(mean, places, xerr=np.nan_to_num(error), label=label, **marks)
         ax.set_xlabel(title)
         ax.grid(axis="both", color="#E5E5E5", linewidth=0.8)
     panels[0].set_yticks(places, names)
@@ -89,7 +82,7 @@ def flattened(variants) -> list:
     return [variants]
 
 
-VARIANT_COMPARISON = FigureEntry(
+VARIANT_COMPARISON = style.FigureEntry(
     draw_variant_comparison,
     "Attention variants, means over seeds with their standard errors. On the left how alike "
     "their paths are (smaller: less redundant), on the right how well they predict.",
