@@ -162,26 +162,23 @@ def sampled_accuracy(batches: np.ndarray, labels_test: np.ndarray | None) -> Sam
 
 
 def compare_head_scores(given: TheoryAndDraws) -> dict[str, Compared]:
-    """Head scores of U_1; nothing without a theory, or where its saddle point did not converge."""
+    """Head scores of the theory and of the posterior mean of U_1, errors by bootstrap.
+
+    Nothing without a theory, or where its saddle point did not converge.
+    """
     theory = given.theory
     if theory is None or "order_parameter" not in given.draws or "head_score" not in theory:
         return {}
-    scores = sampled_head_scores(theory, given.draws["order_parameter"])
-    return {} if scores is None else {"head_score": Compared(theory["head_score"].values, scores)}
-
-
-def sampled_head_scores(theory: xr.Dataset, draws: np.ndarray) -> Estimate | None:
-    """Head scores of the posterior mean of U_1 [chain, draw, path, path], errors by bootstrap.
-
-    None if the theory has none: its saddle point did not converge.
-    """
-    heads = tuple(int(np.isfinite(row).sum()) for row in theory["head_score"].values)
+    predicted = theory["head_score"].values
+    heads = tuple(int(np.isfinite(row).sum()) for row in predicted)
     if not all(heads):
-        return None
-    paths = AttentionPaths(heads)
-    return bootstrap(
-        lambda means: np.stack([head_scores(mean, paths) for mean in means]), batch_means(draws)
-    )
+        return {}
+
+    def scores(means: np.ndarray) -> np.ndarray:
+        return np.stack([head_scores(mean, AttentionPaths(heads)) for mean in means])
+
+    batches = batch_means(given.draws["order_parameter"])
+    return {"head_score": Compared(predicted, bootstrap(scores, batches))}
 
 
 def compare_cosines(given: TheoryAndDraws) -> dict[str, dict[str, Cosine]]:

@@ -41,7 +41,10 @@ def draws_tree(
     drawn = collected.draws
     validated = drawn.pop("predictor_validation", None)
     posterior = {
-        name: (("chain", "draw", *quantity_dimensions(name, arch)), stored_values(name, values))
+        name: (
+            ("chain", "draw", *quantity_dimensions(name, arch)),
+            squeeze_output(values) if name in PER_TEST_EXAMPLE else values,
+        )
         for name, values in drawn.items()
     }
     groups = {
@@ -106,22 +109,6 @@ def weights_table(problem: AnyProblem, drawn: WeightDraws) -> xr.Dataset:
         name: (("chain", "draw", *axes[name]), values) for name, values in drawn.weights.items()
     }
     return label(xr.Dataset(columns), problem).assign_coords(draw=drawn.draws)
-
-
-def stored_weights(tree: xr.DataTree) -> xr.Dataset | None:
-    """Weight draws, sampled or drawn back, [chain, draw, …]; None where none were kept."""
-    if "posterior_weights" in tree.children:
-        return tree["posterior_weights"].to_dataset()
-    posterior = tree["posterior"].to_dataset()
-    return posterior[[n for n in posterior if is_weight(n)]] if "V_0" in posterior else None
-
-
-def is_weight(name: str) -> bool:
-    return name == "a" or name.startswith("V_")
-
-
-def stored_values(name: str, values: np.ndarray) -> np.ndarray:
-    return squeeze_output(values) if name in PER_TEST_EXAMPLE else values
 
 
 def statistics_table(statistics: Mapping[str, np.ndarray], attributes: Mapping) -> xr.Dataset:

@@ -82,7 +82,7 @@ KNOWN = {
     r"head_score_trained": ("head score of the trained network", PURE_NUMBER),
     r"accuracy_(\w+)": ("share of test examples classified correctly: {0}", PURE_NUMBER),
     r"action": ("action at the saddle point", PURE_NUMBER),
-    r"log_evidence": ("ln p(y), Laplace's form at the saddle point", PURE_NUMBER),
+    r"log_evidence": ("ln p(y), Laplace's approximation at the saddle point", PURE_NUMBER),
     r"log_evidence_gp": ("ln p(y) at infinite width", PURE_NUMBER),
     r"gradient_norm": ("norm of the gradient of the action", PURE_NUMBER),
     r"smallest_hessian_eigenvalue": ("smallest eigenvalue of the action's Hessian", PURE_NUMBER),

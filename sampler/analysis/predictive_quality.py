@@ -304,12 +304,8 @@ def sampled_quality(
 
     found = quality(densities(batches.mean(axis=0)), labels)
     scores = {
-        "log_predictive_density": replace(
-            found.log_predictive_density, mcse=float(bootstrap(log_density, batches).mcse)
-        ),
-        "expected_calibration_error": replace(
-            found.expected_calibration_error, mcse=float(bootstrap(error, batches).mcse)
-        ),
+        key: replace(getattr(found, key), mcse=float(bootstrap(statistic, batches).mcse))
+        for key, statistic in zip(SCORES, (log_density, error), strict=True)
     }
     return replace(found, predictive=kind, **scores)
 

@@ -57,8 +57,8 @@ def trained_columns(problem: Problem) -> dict:
 def evidence_columns(problem: Problem, saddle_point: SaddlePoint) -> dict:
     """Columns `log_evidence` and `log_evidence_gp` of the table of the theory.
 
-    Laplace's form is NaN where it does not exist: without a minimum of the action, in layers
-    narrower than their order parameter, and for a Hessian too large to be factorised.
+    Laplace's approximation is NaN where it does not exist: without a minimum of the action, in
+    layers narrower than their order parameter, and for a Hessian too large to be factorised.
     """
     learning = problem.learning
     exists = saddle_point.converged and is_regular(learning.architecture)
@@ -129,15 +129,11 @@ def saddle_point_columns(problem: Problem, saddle_point: SaddlePoint, predictor)
     matrices = [np.asarray(matrix) for matrix in saddle_point.order_parameters.matrices]
     equal = equal_diagonal(factors[0])
     variants = {"diagonal_only": diagonal_only(factors[0]), "equal_diagonal": equal}
-    columns = {
-        f"accuracy_{name}": (
-            (),
-            float("nan")
-            if factor is None
-            else accuracy(np.asarray(predict(predictor, factor)[0]), problem.labels_test),
-        )
-        for name, factor in variants.items()
-    }
+    columns: dict = {}
+    for name, factor in variants.items():
+        found = None if factor is None else np.asarray(predict(predictor, factor)[0])
+        share = float("nan") if found is None else accuracy(found, problem.labels_test)
+        columns[f"accuracy_{name}"] = ((), share)
     columns |= {
         name: (dims, matrix)
         for (name, dims), matrix in zip(

@@ -64,7 +64,7 @@ def draw_accuracy(rows: list[AccuracyRow], setting: str) -> Figure:
         if not np.isfinite(row.accuracy):
             note = "undefined ($U_1$ not positive definite)"
             marks = {"color": style.GREY, "backgroundcolor": "white"}
-            ax.annotate(note, (0.02, place), **beside, **marks)
+            ax.annotate(note, (0.02, place), **marks, **beside)
             continue
         number = f"{100 * row.accuracy:.1f}"
         for error, thickness, cap in ((row.mcse, 3.0, 0.0), (row.binomial_error, 1.0, 3.0)):

@@ -36,13 +36,8 @@ def draw_head_scores(table: PruningTable) -> Figure:
     left.set_xlabel("head score")
     left.set_yticks(places, [table.heads[place].label for place in order])
     drops = [table.alone["trained"][place] for place in order]
-    right.errorbar(
-        [100 * one.drop for one in drops],
-        places,
-        xerr=[100 * one.drop_error for one in drops],
-        fmt="o",
-        color=style.BLACK,
-    )
+    values, errors = zip(*((100 * one.drop, 100 * one.drop_error) for one in drops), strict=True)
+    right.errorbar(values, places, xerr=errors, fmt="o", color=style.BLACK)
     right.axvline(0.0, color=style.GREY, linewidth=0.8)
     right.set_xlabel("loss of accuracy without the head\n(trained network, points ± error)")
     return figure

@@ -90,15 +90,9 @@ def draw_support_vectors(attention: SupportVectorAttention, setting: str = "") -
     kind = f"{str(attention.similarity).capitalize()} attention"
     figure.suptitle(style.title_of(f"{kind} is a support-vector regressor", setting))
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2.0, 1.0])
-    above.fill_between(
-        line,
-        fit - attention.tube,
-        fit + attention.tube,
-        color=style.BLUE,
-        alpha=0.15,
-        linewidth=0.0,
-        label=rf"tube $f(x) \pm \varepsilon$, $\varepsilon$ = {attention.tube:g}",
-    )
+    tube = rf"tube $f(x) \pm \varepsilon$, $\varepsilon$ = {attention.tube:g}"
+    marks = {"color": style.BLUE, "alpha": 0.15, "linewidth": 0.0}
+    above.fill_between(line, fit - attention.tube, fit + attention.tube, label=tube, **marks)
     above.plot(line, fit, color=style.BLUE, label=r"attention $f(x) = \sum_j A(x, k_j)\, v_j$")
     for shown, colour, face, label in (
         (~support, style.GREY, "white", "key inside the tube ($v_j = 0$)"),

@@ -29,7 +29,8 @@ def draw_temperature_choice(sweep: ShownSweep) -> Figure | None:
     left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
     _accuracies(left, selection, grid, None if sweep.solved is None else sweep.solved.theory)
     _choices(right, grid[VALIDATED].transpose(TEMPERATURE, WIDTH), selection)
-    _colour_bar(figure, right)
+    bar = figure.colorbar(right.images[0], ax=right, label="accuracy (%)")
+    bar.outline.set_visible(False)
     return figure
 
 
@@ -94,18 +95,12 @@ def _sampled(ax: Axes, groups: list[dict], grid: xr.Dataset) -> set[str]:
             continue
         passed = _chosen(group, "sampled") is not None
         label = "exact posterior, sampled" + ("" if passed else " (diagnostics failed)")
-        for error, thick in (("mcse", 3.0), ("binomial", 1.0)):
-            ax.errorbar(
-                group["settings"][WIDTH],
-                100 * float(found["accuracy_sampled"]),
-                100 * float(found[f"accuracy_sampled_{error}"]),
-                fmt="D" if thick == 1.0 else "none",
-                fillstyle="full" if passed else "none",
-                color=style.SAMPLED,
-                elinewidth=thick,
-                markersize=6,
-                label=label if thick == 1.0 and label not in labelled else None,
-            )
+        point = (group["settings"][WIDTH], 100 * float(found["accuracy_sampled"]))
+        fill = {"fillstyle": "full" if passed else "none", "color": style.SAMPLED, "markersize": 6}
+        new = None if label in labelled else label
+        for of, thick, mark, name in (("mcse", 3.0, "none", None), ("binomial", 1.0, "D", new)):
+            error = 100 * float(found[f"accuracy_sampled_{of}"])
+            ax.errorbar(*point, error, fmt=mark, elinewidth=thick, label=name, **fill)
         labelled.add(label)
     return labelled
 
@@ -125,11 +120,6 @@ def _choices(ax: Axes, accuracy: xr.DataArray, groups: list[dict]) -> None:
         ax.plot(*zip(*places, strict=True), "o", color="white", markeredgecolor="black")
     ax.set(xlabel="width $N$", ylabel=r"temperature $\mathcal{T}$")
     ax.set_title("theory on the validation split (○ chosen)")
-
-
-def _colour_bar(figure: Figure, ax: Axes) -> None:
-    bar = figure.colorbar(ax.images[0], ax=ax, label="accuracy (%)")
-    bar.outline.set_visible(False)
 
 
 ACCURACY_AT_CHOSEN_TEMPERATURES = style.FigureEntry(

@@ -138,16 +138,8 @@ class Picture:
         return f"data:image/png;base64,{base64.b64encode(self.png.read_bytes()).decode('ascii')}"
 
     @property
-    def width(self) -> int:
-        """In pixels of the page."""
-        return self._size()[0]
-
-    @property
-    def height(self) -> int:
-        """In pixels of the page."""
-        return self._size()[1]
-
-    def _size(self) -> tuple[int, int]:
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels of the page."""
         with self.png.open("rb") as file:
             width, height = struct.unpack(">II", file.read(24)[16:])  # the header of a PNG
         return round(SHOWN * width), round(SHOWN * height)

@@ -9,33 +9,8 @@ from markupsafe import Markup
 from sampler import __version__
 from sampler.errors import ExitCode, InputError
 from sampler.presentation.figures.draw import FIGURES, draw_figures
+from sampler.presentation.report import provenance, sweep, tables
 from sampler.presentation.report.elements import Picture, Table, templates
-from sampler.presentation.report.provenance import (
-    PAPERS,
-    SOFTWARE,
-    files_table,
-    opening_lines,
-    provenance_tables,
-)
-from sampler.presentation.report.sweep import (
-    points_table,
-    reported_points,
-    sweep_trend,
-    sweep_trust,
-)
-from sampler.presentation.report.tables import (
-    accuracy_sentence,
-    accuracy_table,
-    diagnostics_table,
-    differences_table,
-    evidence_table,
-    further_table,
-    head_score_table,
-    order_parameter_table,
-    quality_tables,
-    sampled_settings_table,
-    sampler_table,
-)
 from sampler.presentation.report.verdict import READING, theory_verdict, trust_verdict
 from sampler.presentation.results import ShownRun, ShownSweep, open_shown
 from sampler.recipes.recipe import Recipe, load_recipe
@@ -75,12 +50,12 @@ def write_report(directory: Path, ended: ExitCode | None = None) -> list[Path]:
         notice=_state(directory, manifest, ended),
         style=Markup(style),
         recipe_text=(directory / RECIPE_FILE).read_text(encoding="utf-8"),
-        provenance=provenance_tables(manifest),
+        provenance=provenance.provenance_tables(manifest),
         directory=directory,
-        files=files_table(directory),
-        opening=opening_lines(directory),
-        software=SOFTWARE,
-        papers=PAPERS,
+        files=provenance.files_table(directory),
+        opening=provenance.opening_lines(directory),
+        software=provenance.SOFTWARE,
+        papers=provenance.PAPERS,
         version=__version__,
     )
     file = directory / REPORT_FILE
@@ -104,18 +79,18 @@ def _run_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, An
         "titles": titles | {"diagnostics": "Diagnostics of the samples" if sampled else ""},
         "theory_verdict": theory_verdict(trusted, converged, found, width, sampled_settings),
         "trust_verdict": trust_verdict(diagnostics),
-        "sentence": accuracy_sentence(run),
-        "main_tables": _there(accuracy_table(run), differences_table(found)),
+        "sentence": tables.accuracy_sentence(run),
+        "main_tables": _there(tables.accuracy_table(run), tables.differences_table(found)),
         "reading": READING if found else None,
         "explanation": None if run.theory is None else run.theory.attrs.get("explanation"),
         "shown": _pictures(drawn),
         "comparison_tables": _there(
-            order_parameter_table(run),
-            further_table(run),
-            head_score_table(run),
-            *quality_tables(run.compared_as("predictive_quality")),
-            evidence_table(run),
-            sampled_settings_table(run),
+            tables.order_parameter_table(run),
+            tables.further_table(run),
+            tables.head_score_table(run),
+            *tables.quality_tables(run.compared_as("predictive_quality")),
+            tables.evidence_table(run),
+            tables.sampled_settings_table(run),
         ),
         **_diagnostics(run),
     }
@@ -129,33 +104,33 @@ def _diagnostics(run: ShownRun) -> dict[str, Any]:
     return {
         "remarks": [f"Failed: {reason}." for reason in found.reasons]
         + [f"Note: {remark}." for remark in found.remarks],
-        "diagnostics_tables": _there(diagnostics_table(found)),
-        "cost_tables": _there(sampler_table(found, run.results.cost)),
+        "diagnostics_tables": _there(tables.diagnostics_table(found)),
+        "cost_tables": _there(tables.sampler_table(found, run.results.cost)),
     }
 
 
 def _sweep_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, Any]]:
     """The figures that were drawn, and what the template of a sweep needs."""
-    points = reported_points(directory, recipe)
+    points = sweep.reported_points(directory, recipe)
     if all(point.run is None for point in points):
         remedy = "no point of this sweep has results yet; first use `run` or `sweep`"
         raise InputError("DIR", str(directory), remedy)
-    sweep = ShownSweep(directory)
-    drawn = draw_figures(directory, sweep) if (directory / SWEEP_FILE).is_file() else []
+    shown = ShownSweep(directory)
+    drawn = draw_figures(directory, shown) if (directory / SWEEP_FILE).is_file() else []
     return drawn, {
         "subtitle": f"{_subtitle(recipe)}; {len(points)} points over {', '.join(recipe.sweep)}",
         "titles": {"verdict": "Verdict", "comparison": "Along the sweep"},
-        "trend": sweep_trend(points, sweep.finite_size),
-        "trust": sweep_trust(points),
-        "points": points_table(points),
+        "trend": sweep.sweep_trend(points, shown.finite_size),
+        "trust": sweep.sweep_trust(points),
+        "points": sweep.points_table(points),
         "reading": READING if any(point.found for point in points) else None,
         "shown": _pictures(drawn),
     }
 
 
-def _there(*tables: Table | None) -> list[Table]:
+def _there(*found: Table | None) -> list[Table]:
     """Those that have something to show."""
-    return [table for table in tables if table is not None]
+    return [table for table in found if table is not None]
 
 
 def _pictures(drawn: list[Path]) -> dict[str, list[Picture]]:

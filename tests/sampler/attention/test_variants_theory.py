@@ -1,4 +1,4 @@
-"""Every form of attention that fits the theory is described by it, up to finite width."""
+"""Every attention variant that fits the theory is described by it, up to finite width."""
 
 from functools import cache
 from itertools import product
@@ -40,7 +40,7 @@ DRAWS = 40_000
 
 @cache
 def problem_of(kind: str, width: int) -> tuple[Problem, Task]:
-    """Twenty sequences of the hidden Markov task, seen through one form of attention.
+    """Twenty sequences of the hidden Markov task, seen through one attention variant.
 
     Fewer than channels: labels that could not be fitted would make U_1 large, and 1/N begin late.
     """
