@@ -170,14 +170,15 @@ def random_orders(pruned: PrunedNetworks, count: int, seed: int) -> list[list[He
 
 def removals(pruned: PrunedNetworks, order: Sequence[Head], *, refitted: bool = False) -> Removals:
     """Accuracy of trained network and theory after each removal of an order."""
-    steps = [order[: count + 1] for count in range(len(order))]
+
+    def after_each(right: Callable) -> tuple[PrunedAccuracy, ...]:
+        return tuple(with_error(right(order[: count + 1])) for count in range(len(order)))
+
     return Removals(
         removed=tuple((layer + 1, head) for layer, head in order),
-        trained=tuple(with_error(pruned.trained(removed)) for removed in steps),
-        theory_zeroed=tuple(with_error(pruned.zeroed(removed)) for removed in steps),
-        theory_refitted=tuple(with_error(pruned.refitted(removed)) for removed in steps)
-        if refitted
-        else None,
+        trained=after_each(pruned.trained),
+        theory_zeroed=after_each(pruned.zeroed),
+        theory_refitted=after_each(pruned.refitted) if refitted else None,
     )
 
 

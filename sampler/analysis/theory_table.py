@@ -134,12 +134,9 @@ def saddle_point_columns(problem: Problem, saddle_point: SaddlePoint, predictor)
         found = None if factor is None else np.asarray(predict(predictor, factor)[0])
         share = float("nan") if found is None else accuracy(found, problem.labels_test)
         columns[f"accuracy_{name}"] = ((), share)
-    columns |= {
-        name: (dims, matrix)
-        for (name, dims), matrix in zip(
-            order_parameter_dimensions(problem.architecture.layers), matrices, strict=True
-        )
-    }
+    named = order_parameter_dimensions(problem.architecture.layers)
+    for (name, dims), matrix in zip(named, matrices, strict=True):
+        columns[name] = (dims, matrix)
     columns |= {
         "predictor_mean": per_test_example(mean),
         "predictor_variance": per_test_example(variance),

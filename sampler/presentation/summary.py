@@ -86,10 +86,8 @@ def comparison_lines(comparison: ComparedRun, path_names: Sequence[str] | None) 
     if path_names is None:
         lines = ["comparison: no theory stored in this directory"]
     else:
-        lines = [
-            "",
-            f"{'':30}{'theory':>10}{'sampled':>11}{'± MCSE':>9}{'diff/MCSE':>11}{'diff':>9}",
-        ]
+        columns = f"{'theory':>10}{'sampled':>11}{'± MCSE':>9}{'diff/MCSE':>11}{'diff':>9}"
+        lines = ["", f"{'':30}{columns}"]
     for of_quantity in rows.values():
         shown, left_out = shown_rows(of_quantity)
         texts = [row_text(row, alone=path_names is None) for row in shown]
@@ -251,11 +249,8 @@ def refuse_unrelated(theory: xr.Dataset, draws: xr.DataTree) -> None:
         )
         if received is not None and received != expected:
             raise InputError("draws", received, f"these are not the {axis}s of the theory")
-    expected, received = (
-        theory.attrs["temperature"],
-        float(draws["constant_data"]["temperature"]),
-    )
+    expected = theory.attrs["temperature"]
+    received = float(draws["constant_data"]["temperature"])
     if received != expected:
-        raise InputError(
-            "draws.temperature", received, f"compare with a theory at it, not at {expected}"
-        )
+        remedy = f"compare with a theory at it, not at {expected}"
+        raise InputError("draws.temperature", received, remedy)

@@ -14,8 +14,8 @@ COLOURS = {"theory": style.THEORY, "sampled": style.SAMPLED, "gp": style.GAUSSIA
 def draw_reliability(quality: PredictiveQuality, sampled_label: str, setting: str) -> Figure | None:
     """Draw each predictor's reliability bins in a panel of its own, and how full the bins are.
 
-    None if nothing of the quality is known. Bars are
-    Wilson intervals of one standard deviation, by the finite number of test examples in each bin.
+    None if nothing of the quality is known. Bars are Wilson intervals of one standard deviation,
+    by the finite number of test examples in each bin.
     """
     names = {"theory": "theory", "sampled": sampled_label, "gp": "GP, infinite width"}
     shown = {name: found for name in names if (found := getattr(quality, name)) is not None}

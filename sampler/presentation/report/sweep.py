@@ -107,10 +107,8 @@ def sweep_trend(points: Sequence[ReportedPoint], finite_size: Mapping | None) ->
     if any(change > 0 for change in changes):
         tone, headline = "caution", "Theory and exact posterior part as the width grows."
     elif any(change < 0 for change in changes):
-        tone, headline = (
-            "good",
-            "Theory and exact posterior approach each other as the width grows.",
-        )
+        tone = "good"
+        headline = "Theory and exact posterior approach each other as the width grows."
     else:
         tone, headline = "neutral", "The samples do not resolve a trend with width."
     return Verdict(tone, headline, (*reasons, *_accuracy_reasons(points)))

@@ -13,10 +13,6 @@ from sampler.presentation.results import ShownRun
 from sampler.presentation.summary import shown_rows
 from theory.observables import binomial_error
 
-ACCURACY_CAPTION = (
-    "Accuracy on the test set. Monte Carlo error: of the samples. Test set: binomial error of so "
-    "many examples, common to all rows, so that differences between rows are known better."
-)
 VARIANTS = {
     "accuracy_diagonal_only": "theory, U₁ diagonal only",
     "accuracy_equal_diagonal": "theory, U₁ with equal diagonal",
@@ -60,9 +56,12 @@ def accuracy_table(run: ShownRun) -> Table | None:
         monte_carlo = "" if mcse is None else percent(mcse, digits=2)
         shown = percent(value, mcse if mcse is not None else on_test_set)
         cells.append([name, shown, monte_carlo, percent(on_test_set, digits=2)])
-    return Table(
-        ACCURACY_CAPTION, ("predictor", "accuracy", "Monte Carlo error", "test set error"), cells
+    caption = (
+        "Accuracy on the test set. Monte Carlo error: of the samples. Test set: binomial error of "
+        "so many examples, common to all rows, so that differences between rows are known better."
     )
+    header = ("predictor", "accuracy", "Monte Carlo error", "test set error")
+    return Table(caption, header, cells)
 
 
 def accuracy_sentence(run: ShownRun) -> str | None:
@@ -244,12 +243,6 @@ def sampler_table(diagnostics: Diagnostics, cost: Mapping[str, float]) -> Table 
     return Table("The sampler, and what it cost.", ("what", "value", "limit"), rows)
 
 
-EVIDENCE_CAPTION = (
-    "Log evidence ln p(y) of the training labels, with its Monte Carlo error. Between two networks "
-    "or temperatures on the same data the larger one is supported, without any test example."
-)
-
-
 def evidence_table(run: ShownRun) -> Table | None:
     """ln p(y) of theory, samples and infinite width; None where samples do not know it."""
     evidence = run.compared_as("log_evidence")
@@ -262,13 +255,12 @@ def evidence_table(run: ShownRun) -> Table | None:
         ["theory: Laplace's approximation at the saddle point", Number(evidence.theory)],
         ["infinite width (GP)", Number(evidence.gp)],
     ]
-    return Table(EVIDENCE_CAPTION, ("log evidence of", "ln p(y)"), rows)
-
-
-HYPER_PARAMETER_CAPTION = (
-    "What is listed here was sampled, its prior log-normal about the median, at which the theory "
-    "is solved."
-)
+    caption = (
+        "Log evidence ln p(y) of the training labels, with its Monte Carlo error. Between two "
+        "networks or temperatures on the same data the larger one is supported, without any test "
+        "example."
+    )
+    return Table(caption, ("log evidence of", "ln p(y)"), rows)
 
 
 def sampled_settings_table(run: ShownRun) -> Table | None:
@@ -279,19 +271,17 @@ def sampled_settings_table(run: ShownRun) -> Table | None:
         for r in ([] if found is None else found.rows("hyper_parameters", ()))
     ]
     header = ("what", "prior median", "sampled ± MCSE", "posterior standard deviation")
-    return Table(HYPER_PARAMETER_CAPTION, header, rows) if rows else None
-
-
-PREDICTORS = {
-    "theory": "theory",
-    "sampled": "exact posterior, sampled",
-    "gp": "infinite width (GP)",
-}
+    caption = (
+        "What is listed here was sampled, its prior log-normal about the median, at which the "
+        "theory is solved."
+    )
+    return Table(caption, header, rows) if rows else None
 
 
 def quality_tables(quality: PredictiveQuality | None) -> list[Table]:
     """Scores of theory, samples and GP limit side by side, and the reliability of each."""
-    known = {label: getattr(quality, who, None) for who, label in PREDICTORS.items()}
+    names = {"theory": "theory", "sampled": "exact posterior, sampled", "gp": "infinite width (GP)"}
+    known = {label: getattr(quality, who, None) for who, label in names.items()}
     found = {label: one for label, one in known.items() if one is not None}
     rows = []
     for name in dict.fromkeys(name for one in found.values() for name in one.scores):

@@ -80,13 +80,11 @@ def theory_verdict(
     whether temperature or prior variances were sampled with the rest.
     """
     if converged is None:
-        return Verdict(
-            "neutral", "There is no theory in this directory to hold the samples against."
-        )
+        headline = "There is no theory in this directory to hold the samples against."
+        return Verdict("neutral", headline)
     if not converged:
-        return Verdict(
-            "bad", "The saddle point did not converge: the theory predicts nothing here."
-        )
+        headline = "The saddle point did not converge: the theory predicts nothing here."
+        return Verdict("bad", headline)
     if trusted is None:
         return Verdict("neutral", "Theory only: nothing was sampled to hold it against.")
     decisive = [found[key] for key in DECISIVE if key in found]
