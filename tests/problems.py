@@ -8,7 +8,7 @@ import scipy.special
 
 from sampler.posterior.density import Density
 from sampler.posterior.spaces import order_parameter_density
-from theory import Architecture, LearningProblem, OrderParameters, attended_inputs
+from theory import Architecture, LearningProblem, attended_inputs
 
 # No two sizes of one network agree by accident, so that a swapped axis cannot go unnoticed.
 ARCHITECTURES = {
@@ -114,11 +114,6 @@ def random_order_parameters(
         rows = rng.standard_normal((size, 2 * size + 3))
         matrices.append(rows @ rows.T / rows.shape[1] + 0.2 * np.eye(size))
     return tuple(matrices)
-
-
-def order_parameters_from(matrices: tuple[np.ndarray, ...]) -> OrderParameters:
-    """Order parameters from positive definite matrices U_1 … U_L, U_a."""
-    return OrderParameters(tuple(jnp.asarray(np.linalg.cholesky(matrix)) for matrix in matrices))
 
 
 def weighted_mean_and_error(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from numbers import Integral
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 
 
 @dataclass(frozen=True)
@@ -191,6 +191,18 @@ class AttentionPaths:
         `kept` lists head indices per layer. Raises IndexError for a head that does not exist.
         """
         return np.array([self.flat(path) for path in itertools.product(*kept)], dtype=int)
+
+    def unfold(
+        self, per_path: Shaped[np.ndarray, "..."], axis: int = 0
+    ) -> Shaped[np.ndarray, "..."]:
+        """Split a flat path axis, the one numbered `axis`, into one axis per layer."""
+        shape = per_path.shape
+        return per_path.reshape(*shape[:axis], *self.heads, *shape[axis + 1 :])
+
+    def fold(self, per_head: Shaped[np.ndarray, "..."], axis: int = 0) -> Shaped[np.ndarray, "..."]:
+        """Join one axis per layer, starting at `axis`, into the flat path axis."""
+        shape = per_head.shape
+        return per_head.reshape(*shape[:axis], self.count, *shape[axis + len(self.heads) :])
 
 
 @dataclass(frozen=True)

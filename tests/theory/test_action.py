@@ -12,7 +12,6 @@ import scipy.stats
 from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding
 from tests.problems import (
     ARCHITECTURES,
-    order_parameters_from,
     random_order_parameters,
     random_problem,
 )
@@ -70,7 +69,7 @@ def rounding_of(problem, matrices):
 def test_action_is_the_formula(name, rng):
     problem = random_problem(ARCHITECTURES[name], rng)
     matrices = random_order_parameters(problem.architecture, rng)
-    order_parameters = order_parameters_from(matrices)
+    order_parameters = OrderParameters.from_matrices(matrices)
     received = action(order_parameters, problem.architecture, problem.energy)
     expected = literal_action(problem, matrices)
     assert_equal_to_rounding(received, expected, **rounding_of(problem, matrices))
@@ -81,7 +80,7 @@ def test_gradient_is_that_of_finite_differences(name, rng):
     problem = random_problem(ARCHITECTURES[name], rng)
     arch = problem.architecture
     matrices = random_order_parameters(arch, rng)
-    point = to_log_cholesky(order_parameters_from(matrices))
+    point = to_log_cholesky(OrderParameters.from_matrices(matrices))
     direction = rng.standard_normal(point.shape)
     direction = jnp.asarray(direction / np.linalg.norm(direction))
 
@@ -160,7 +159,7 @@ def test_action_is_the_exact_log_posterior_but_for_the_invariant_measure(name, r
     labels = np.asarray(problem.labels).reshape(-1)
     for _ in range(3):
         matrices = random_order_parameters(arch, rng)
-        order_parameters = order_parameters_from(matrices)
+        order_parameters = OrderParameters.from_matrices(matrices)
         noisy = literal_noisy_kernel(problem, matrices[0])
         log_joint = wishart_chain_log_density(arch, matrices)
         log_joint += scipy.stats.multivariate_normal(np.zeros(len(noisy)), noisy).logpdf(labels)

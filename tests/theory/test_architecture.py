@@ -79,12 +79,14 @@ def test_flat_order_counts_like_an_odometer(heads):
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("heads", HEADS)
-def test_a_path_axis_reshapes_to_one_axis_per_layer(heads, axis, rng):
+def test_fold_undoes_unfold(heads, axis, rng):
     paths = AttentionPaths(heads)
     shape = [5, 4]
     shape.insert(axis, paths.count)
     values = rng.standard_normal(shape)
-    unfolded = values.reshape(*shape[:axis], *heads, *shape[axis + 1 :])
+    unfolded = paths.unfold(values, axis)
+    assert unfolded.shape == (*shape[:axis], *heads, *shape[axis + 1 :])
+    np.testing.assert_array_equal(paths.fold(unfolded, axis), values)
     for position, path in enumerate(paths.indices):
         received = unfolded[(slice(None),) * axis + tuple(path)]
         np.testing.assert_array_equal(received, np.take(values, position, axis))

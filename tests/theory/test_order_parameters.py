@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.assertions import assert_equal_to_rounding
-from tests.problems import ARCHITECTURES, order_parameters_from, random_order_parameters
+from tests.problems import ARCHITECTURES, random_order_parameters
 from theory import OrderParameters
 from theory.order_parameters import (
     cholesky_factors,
@@ -24,7 +24,7 @@ from theory.order_parameters import (
 def test_matrices_and_coordinates_come_back(name, rng):
     architecture = ARCHITECTURES[name]
     matrices = random_order_parameters(architecture, rng)
-    order_parameters = order_parameters_from(matrices)
+    order_parameters = OrderParameters.from_matrices(matrices)
     point = to_log_cholesky(order_parameters)
     assert point.shape == (architecture.coordinate_count,)
     again = from_log_cholesky(point, architecture.order_parameter_sizes)
@@ -97,3 +97,18 @@ def test_derivatives_of_the_overlap_are_those_of_jax(size, rng):
     expected = jax.jit(jax.hessian(lambda x: jnp.vdot(gradient, overlap(x))))(point)
     received = overlap_curvature(factor, gradient)
     np.testing.assert_allclose(received, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (np.array([[1.0, 2.0], [2.0, 1.0]]), r"order parameter 1: smallest eigenvalue -1"),
+        (np.array([[1.0, 0.5], [0.4, 1.0]]), r"differ from their transpose by up to 0\.1"),
+        (np.ones((2, 3)), r"must be a square matrix of finite numbers, got shape \(2, 3\)"),
+        (np.array(2.0), r"must be a square matrix of finite numbers, got shape \(\)"),
+        (np.array([[np.nan]]), r"must be a square matrix of finite numbers"),
+    ],
+)
+def test_a_matrix_that_is_no_overlap_is_refused(matrix, message):
+    with pytest.raises(ValueError, match=message):
+        OrderParameters.from_matrices([matrix])

@@ -11,7 +11,6 @@ import scipy.optimize
 from tests.problems import (
     ARCHITECTURES,
     exact_scalar_posterior,
-    order_parameters_from,
     random_order_parameters,
     random_problem,
     scalar_problem,
@@ -240,7 +239,7 @@ def test_the_hessian_is_made_of_its_products(name, rng):
     problem = random_problem(ARCHITECTURES[name], rng)
     free = ActionByProducts(problem)
     matrices = random_order_parameters(problem.architecture, rng)
-    point = np.asarray(to_log_cholesky(order_parameters_from(matrices)))
+    point = np.asarray(to_log_cholesky(OrderParameters.from_matrices(matrices)))
     hessian = DenseAction(problem).hessian(point)
     columns = [free.hessian_product(point, column) for column in np.eye(len(point))]
     size = np.abs(hessian).max()
@@ -319,7 +318,7 @@ def test_descent_leaves_a_saddle_of_the_function_for_its_minimum():
 def test_coordinate_scales_are_row_norms_of_the_factors(rng):
     architecture = ARCHITECTURES["one layer, two outputs"]
     matrices = random_order_parameters(architecture, rng)
-    point = np.asarray(to_log_cholesky(order_parameters_from(matrices)))
+    point = np.asarray(to_log_cholesky(OrderParameters.from_matrices(matrices)))
     received = coordinate_scales(point, architecture.order_parameter_sizes)
     expected = []
     for matrix in matrices:
