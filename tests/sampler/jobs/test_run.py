@@ -150,7 +150,7 @@ def test_stages_again_from_stored_results(finished, capsys):
     assert "the samples can be trusted" in capsys.readouterr().out
     assert command("figures", directory) == ExitCode.OK
     out = capsys.readouterr().out
-    assert f"figures in {directory / 'figures'}: order_parameter, " in out
+    assert f"figures in {directory / 'figures'}: accuracy, order_parameter, " in out
     (directory / "report.html").unlink()
     assert command("report", directory) == ExitCode.OK
     assert "The samples can be trusted" in (directory / "report.html").read_text(encoding="utf-8")

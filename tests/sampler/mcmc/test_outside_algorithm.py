@@ -133,7 +133,7 @@ def test_interrupted_chains_go_on_bit_for_bit(chunks, recipe_file, finished, tmp
     task = make_task(recipe)
     directory = claim_directory(tmp_path / "run", recipe, "run", fingerprint(recipe, task.checksum))
     with pytest.raises(RequeueError):
-        jobs.work("run", recipe, task, directory, AfterChunks(chunks))
+        jobs.work("run", jobs.Job(jobs.Point(recipe, directory), task, AfterChunks(chunks)))
     assert not (directory / "draws.nc").exists()
     assert command("resume", directory) == ExitCode.DIAGNOSTICS_FAILED
     assert_same_bits(directory, finished)
