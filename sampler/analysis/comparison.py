@@ -239,9 +239,7 @@ def compare_settings(given: TheoryAndDraws) -> SampledSettings | None:
             estimate = mean_of(draws)
             found[name] = SampledSetting(
                 np.asarray(constants[name].values, dtype=np.float64),
-                estimate.value,
-                estimate.mcse,
-                draws.std(axis=(0, 1), ddof=1),
+                *map(np.asarray, (estimate.value, estimate.mcse, draws.std(axis=(0, 1), ddof=1))),
                 tuple(map(str, variable["weights"].values)) if "weights" in variable.dims else None,
             )
     return SampledSettings(**found) if found else None
