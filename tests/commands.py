@@ -14,6 +14,8 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from sampler.cli import main
+from sampler.errors import RequeueError
+from sampler.jobs.interruption import Interruption
 from tests import ROOT
 
 # A network of a few weights; sections may be appended.
@@ -93,6 +95,19 @@ def without_drawing(suffixes: tuple[str, ...] = tuple(POINTS)) -> Iterator[None]
 def settings(*overrides) -> list[str]:
     """Overrides as the command line takes them."""
     return [word for override in overrides for word in ("--set", override)]
+
+
+class AfterChunks(Interruption):
+    """A signal that arrives while the n-th chunk of chains, or of a training, is computed."""
+
+    def __init__(self, chunks: int) -> None:
+        super().__init__()
+        self._left = chunks
+
+    def leave_if_asked(self, where: str) -> None:
+        self._left -= where.startswith(("warmup", "draws", "training"))
+        if self._left == 0:
+            raise RequeueError(where)
 
 
 def environment(cache: Path | None) -> dict[str, str]:

@@ -72,9 +72,7 @@ class Point:
     @property
     def sampled(self) -> bool:
         """Whether this point is sampled, or left to theory by its width or by its sweep."""
-        widths = self.recipe.network.widths
-        widest = widths if isinstance(widths, int) else max(widths)
-        return self.sampling and self.recipe.sampler.samples_at(widest)
+        return self.sampling and self.recipe.sampler.samples_at(self.recipe.network.widest)
 
     def finished(self, command: str) -> ExitCode | None:
         """Exit code of a command that came to its end here, its files still there; else None."""

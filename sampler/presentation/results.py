@@ -48,6 +48,23 @@ class ShownRun(RunResults):
         """Key of `comparison.json` → theory against samples as a whole."""
         return {} if self.results is None else self.results.differences(self.path_names)
 
+    @property
+    def setting(self) -> str:
+        """Width and temperature for a title, such as `N = 10, T = 0.01`; empty if not stored."""
+        parts = []
+        if self.widths:
+            same = len(set(self.widths)) == 1
+            parts.append(f"$N$ = {self.widths[0] if same else self.widths}")
+        if self.temperature is not None:
+            parts.append(temperature_text(self.temperature))
+        return ", ".join(parts)
+
+    @property
+    def sampled_label(self) -> str:
+        """How the samples are named in a figure: their space, and a warning if they are unsound."""
+        label = "sampled" if self.space is None else f"sampled {self.space.replace('_', ' ')}"
+        return label if self.diagnostics_passed else f"{label} (diagnostics failed)"
+
     @cached_property
     def pruning(self) -> PruningTable | None:
         """The content of `pruning.json`."""

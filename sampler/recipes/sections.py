@@ -129,6 +129,11 @@ class NetworkSection(Section):
         """L, the layers of value weights: two for each hypernetwork."""
         return attention_layers + sum(self.hypernetworks(attention_layers))
 
+    @property
+    def widest(self) -> int:
+        """The largest width of any layer."""
+        return self.widths if isinstance(self.widths, int) else max(self.widths)
+
     def layer_widths(self, layers: int) -> tuple[int, ...]:
         """Hidden widths (N_1, …, N_L, N_a); InputError if the list does not fit the layers."""
         return expanded("network.widths", self.widths, layers + 1, "[N_1, …, N_L, N_a]", layers)

@@ -231,20 +231,3 @@ class RunResults:
         """False only if the stored verdict says that sampling failed its diagnostics."""
         diagnostics = (self.comparison or {}).get("diagnostics") or {}
         return diagnostics.get("verdict") != "fail"
-
-    @property
-    def setting(self) -> str:
-        """Width and temperature for a title, such as `N = 10, T = 0.01`; empty if not stored."""
-        parts = []
-        if self.widths:
-            same = len(set(self.widths)) == 1
-            parts.append(f"$N$ = {self.widths[0] if same else self.widths}")
-        if self.temperature is not None:
-            parts.append(rf"$\mathcal{{T}}$ = {self.temperature:g}")
-        return ", ".join(parts)
-
-    @property
-    def sampled_label(self) -> str:
-        """How the samples are named in a figure: their space, and a warning if they are unsound."""
-        label = "sampled" if self.space is None else f"sampled {self.space.replace('_', ' ')}"
-        return label if self.diagnostics_passed else f"{label} (diagnostics failed)"

@@ -72,8 +72,7 @@ class SweptPoint:
     @property
     def width(self) -> int:
         """The width, the largest where layers differ."""
-        widths = self.recipe.network.widths
-        return widths if isinstance(widths, int) else max(widths)
+        return self.recipe.network.widest
 
 
 def swept_points(directory: Path, recipe: Recipe) -> list[SweptPoint]:

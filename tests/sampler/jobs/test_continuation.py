@@ -17,14 +17,14 @@ import pytest
 
 from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.jobs import run as jobs
-from sampler.jobs.interruption import Interruption, listening
+from sampler.jobs.interruption import listening
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.lock import LOCK_FILE, Holder, living_holder, locked
 from sampler.storage.manifest import claim_directory, differences, fingerprint
 from sampler.storage.results import read_draws, read_theory
 from sampler.tasks.make import make_task
 from tests import FIXTURES, ROOT
-from tests.commands import FEW_DRAWS, TINY, assert_same_bits, settings, without_drawing
+from tests.commands import FEW_DRAWS, TINY, AfterChunks, assert_same_bits, settings, without_drawing
 from tests.commands import in_process as command
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -53,26 +53,13 @@ def copy(finished, tmp_path) -> Path:
     return directory
 
 
-class AfterSteps(Interruption):
-    """A signal that arrives while the n-th chunk is computed."""
-
-    def __init__(self, chunks: int) -> None:
-        super().__init__()
-        self._left = chunks
-
-    def leave_if_asked(self, where: str) -> None:
-        self._left -= where.startswith(("warmup", "draws"))
-        if self._left == 0:
-            raise RequeueError(where)
-
-
 @pytest.mark.parametrize("chunks", [1, 2, 4])
 def test_interrupted_chains_go_on_bit_for_bit(chunks, recipe_file, finished, tmp_path, capsys):
     recipe = load_recipe(recipe_file, FEW_DRAWS)
     task = make_task(recipe)
     directory = claim_directory(tmp_path / "run", recipe, "run", fingerprint(recipe, task.checksum))
     with pytest.raises(RequeueError) as stopped:
-        jobs.work("run", jobs.Job(jobs.Point(recipe, directory), task, AfterSteps(chunks)))
+        jobs.work("run", jobs.Job(jobs.Point(recipe, directory), task, AfterChunks(chunks)))
     assert "interrupted after" in status(directory, capsys)
     assert not (directory / "draws.nc").exists()
     code = command("resume", directory)

@@ -14,7 +14,6 @@ from arviz_stats.base import array_stats
 
 from sampler.errors import ExitCode, RequeueError
 from sampler.jobs import run as jobs
-from sampler.jobs.interruption import Interruption
 from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
@@ -23,7 +22,7 @@ from sampler.storage.manifest import claim_directory, fingerprint
 from sampler.storage.results import read_draws
 from sampler.tasks.make import make_task
 from tests.assertions import assert_within_mcse
-from tests.commands import TINY, assert_same_bits, settings
+from tests.commands import TINY, AfterChunks, assert_same_bits, settings
 from tests.commands import in_process as command
 from tests.problems import exact_scalar_posterior, order_parameters_of, scalar_problem
 
@@ -37,9 +36,6 @@ class Metropolis(Algorithm):
         **Algorithm.statistics,
         "acceptance_rate": "accepted",
     }
-
-    def init(self, key, position, density):
-        return {"key": key, "position": position, "lp": density.log_density(position)}
 
     def step(self, state, density):
         key, jump, toss = jax.random.split(state["key"], 3)
@@ -112,19 +108,6 @@ def test_check_knows_no_cost_of_it(recipe_file, capsys):
     printed = capsys.readouterr().out
     assert 'algorithm = "metropolis"' in printed
     assert "leapfrog steps per draw" not in printed
-
-
-class AfterChunks(Interruption):
-    """A signal that arrives while the n-th chunk is computed."""
-
-    def __init__(self, chunks: int) -> None:
-        super().__init__()
-        self._left = chunks
-
-    def leave_if_asked(self, where: str) -> None:
-        self._left -= where.startswith(("warmup", "draws"))
-        if self._left == 0:
-            raise RequeueError(where)
 
 
 @pytest.mark.parametrize("chunks", [1, 4])

@@ -13,7 +13,6 @@ import pytest
 
 from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.images.episodes import nearest_neighbour
-from sampler.jobs.interruption import Interruption
 from sampler.jobs.train import read_splits, start_training
 from sampler.recipes.training_recipe import load_training_recipe
 from sampler.storage.checkpoint import read_sealed
@@ -21,6 +20,7 @@ from sampler.transformer.evaluation import accuracy
 from sampler.transformer.model_file import MODEL_FILE, TransformerShape, read_model
 from sampler.transformer.training import initial_state, next_stop, train
 from tests import commands
+from tests.commands import AfterChunks
 from tests.commands import in_process as command
 from tests.pictures import random_drawings
 from tests.training_recipes import write_training
@@ -70,19 +70,6 @@ def test_loss_falls_and_unseen_characters_are_told_apart(recipe_file):
     assert losses[-1] < 0.6 * losses[0]
     best = state.best_point
     assert best["validation_accuracy"] == max(p["validation_accuracy"] for p in state.curve)
-
-
-class AfterChunks(Interruption):
-    """A signal that arrives while the n-th chunk is computed."""
-
-    def __init__(self, chunks: int) -> None:
-        super().__init__()
-        self._left = chunks
-
-    def leave_if_asked(self, where: str) -> None:
-        self._left -= 1
-        if self._left == 0:
-            raise RequeueError(where)
 
 
 @pytest.mark.parametrize("chunks", [1, 3, 4])
