@@ -1,24 +1,20 @@
 """Test-wide settings: 64-bit numbers, checked annotations, and the published reference problem."""
 
-import atexit
 import importlib
 import os
-import shutil
 import signal
 import sys
-import tempfile
 
 # One BLAS thread, as the command line sets it: before anything numerical is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Most of the time is compilation: what one test has compiled serves all others, in the other
-# workers and in the commands they start, too.
+# workers, in the commands they start, and in the next run of the tests. `make clean` removes it.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    _COMPILED = tempfile.mkdtemp(prefix="compiled-")
-    atexit.register(shutil.rmtree, _COMPILED, ignore_errors=True)
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = _COMPILED
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+    _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(_ROOT, ".pytest_cache", "compiled")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 import jaxtyping
 import numpy as np
