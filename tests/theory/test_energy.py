@@ -25,7 +25,12 @@ from theory.energy import (
     feature_columns,
     whitened_products,
 )
-from theory.path_kernels import store_path_kernels
+from theory.path_kernels import (
+    FeatureForm,
+    KernelForm,
+    SymmetricKernelForm,
+    store_path_kernels,
+)
 
 
 def problem_and_factor(name, rng):
@@ -37,7 +42,9 @@ def problem_and_factor(name, rng):
 def both_forms(problem):
     """The energy with path kernels kept as features and stored as kernels."""
     energy = problem.energy
+    assert isinstance(energy.kernels, FeatureForm), "tiny problems take the feature form"
     stored = store_path_kernels(energy.kernels, problem.architecture)
+    assert isinstance(stored, KernelForm | SymmetricKernelForm)
     return energy, LabelEnergy(stored, energy.labels, energy.temperature)
 
 

@@ -1,5 +1,7 @@
 """Predictor mean and variance."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,7 +13,8 @@ from tests.problems import (
     random_order_parameters,
     random_problem,
 )
-from theory import FeatureForm, Predictor, path_features, predict
+from theory import Architecture, FeatureForm, Predictor, path_features, predict
+from theory.path_kernels import KernelForm, SymmetricKernelForm, store_path_kernels
 from theory.predictor import examples_at_a_time
 
 
@@ -92,10 +95,7 @@ def test_chunks_of_test_examples_change_nothing(name, rng, monkeypatch):
     problem = random_problem(ARCHITECTURES[name], rng)
     attended = jnp.asarray(rng.standard_normal((11, *problem.attended.shape[1:])))
     factor = jnp.asarray(np.linalg.cholesky(random_order_parameters(problem.architecture, rng)[0]))
-    stored = Predictor.for_examples(problem, attended)
-    variance = problem.architecture.variances[0]
-    features = [path_features(one, variance) for one in (attended, problem.attended)]
-    predictor = Predictor(problem.energy, FeatureForm(*features), None)
+    predictor, stored = both_forms(problem, attended)
     one_by_one = [
         np.concatenate(parts)
         for parts in zip(*(predictor.part(slice(i, i + 1))(factor) for i in range(11)), strict=True)
@@ -107,6 +107,46 @@ def test_chunks_of_test_examples_change_nothing(name, rng, monkeypatch):
     for received in (whole, predict(predictor, factor), predict(stored, factor)):
         for moment, expected in zip(received, one_by_one, strict=True):
             assert_equal_to_rounding(moment, expected, operations=1e4, condition=1e2)
+
+
+def both_forms(problem, attended) -> tuple[Predictor, Predictor]:
+    """A predictor whose path kernels are all features, and one whose are all stored."""
+    architecture = problem.architecture
+    test, train = (
+        path_features(one, architecture.variances[0]) for one in (attended, problem.attended)
+    )
+    own, cross = FeatureForm(train, None), FeatureForm(test, train)
+    plain = replace(problem.energy, kernels=own)
+    stored = replace(problem.energy, kernels=store_path_kernels(own, architecture))
+    assert isinstance(stored.kernels, KernelForm | SymmetricKernelForm)
+    gram = jnp.einsum("xpi,xqi->xpq", test, test)
+    return (
+        Predictor(plain, cross, None),
+        Predictor(stored, store_path_kernels(cross, architecture), gram),
+    )
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_stored_path_kernels_predict_what_features_predict(outputs, rng):
+    """Where they are stored of their own accord; every output has a prior variance of its own."""
+    architecture = Architecture((2,), (9, 8), (0.9, 1.3, 0.8), channels=150, outputs=outputs)
+    problem = random_problem(architecture, rng)
+    attended = jnp.asarray(rng.standard_normal((4, 2, 150)))
+    stored = Predictor.for_examples(problem, attended)
+    assert isinstance(stored.cross, KernelForm)
+    assert isinstance(stored.energy.kernels, SymmetricKernelForm if outputs == 1 else KernelForm)
+    plain, _ = both_forms(problem, attended)
+    assert isinstance(plain.cross, FeatureForm)
+    assert isinstance(plain.energy.kernels, FeatureForm)
+    overlap = random_order_parameters(architecture, rng)[0]
+    factor = jnp.asarray(np.linalg.cholesky(overlap))
+    expected = np.diagonal(kernel_of(attended, attended, overlap, architecture)).reshape(4, outputs)
+    if outputs > 1:
+        assert np.ptp(expected, axis=1).min() > 0.01, "outputs must differ"
+    for one in (plain, stored):
+        assert_equal_to_rounding(one.prior_variance(factor), expected, operations=1e4)
+    for received, moment in zip(predict(stored, factor), predict(plain, factor), strict=True):
+        assert_equal_to_rounding(received, moment, operations=1e4, condition=1e2)
 
 
 def bytes_of_one(predictor, factor) -> int:

@@ -326,3 +326,54 @@ def test_coordinate_scales_are_row_norms_of_the_factors(rng):
         expected += [1.0] * size
         expected += [np.sqrt(matrix[i, i]) for i in range(size) for _ in range(i)]
     np.testing.assert_allclose(received, expected, rtol=1e-13)
+
+
+def problem_with_two_minima() -> LearningProblem:
+    """One path, C = diag(1, 1, 1, 0.01): labels 0 draw U_1 down, a faint large label draws it up.
+
+    Along U_a = √U_1 the action has minima near ln U_1 = −7.3 and −0.2, and a saddle near −5.5.
+    """
+    architecture = Architecture((1,), (1, 1), (1.0, 1.0, 1.0), channels=4)
+    attended = 2.0 * np.diag([1.0, 1.0, 1.0, 0.1])[:, None, :]
+    labels = np.array([[0.0], [0.0], [0.0], [0.2]])
+    return LearningProblem(architecture, jnp.asarray(attended), jnp.asarray(labels), 1e-3)
+
+
+def one_path(log_overlap: float) -> OrderParameters:
+    """U_1 and U_a = √U_1."""
+    logs = (log_overlap, log_overlap / 2)
+    return OrderParameters.from_matrices(np.full((1, 1), np.exp(value)) for value in logs)
+
+
+def test_a_saddle_of_the_action_is_no_minimum():
+    problem = problem_with_two_minima()
+    function = DenseAction(problem)
+
+    def slope(log_overlap):
+        return function.value_and_gradient(np.array([log_overlap / 2, log_overlap / 4]))[1][0]
+
+    place = scipy.optimize.brentq(slope, -6.0, -5.0, xtol=1e-14)
+    found = solve_saddle_point(problem, initial=one_path(place), tolerance=1e-9)
+    assert found.gradient_norm <= found.tolerance
+    assert found.smallest_hessian_eigenvalue < -0.1
+    assert found.status is SaddlePointStatus.NOT_A_MINIMUM
+    assert not found.converged
+    assert found.explain().endswith("raise theory.starts")
+
+
+def test_of_several_starts_the_lowest_minimum_is_kept():
+    """Also where the first start leads to the higher one."""
+    problem = problem_with_two_minima()
+    higher = solve_saddle_point(problem, initial=one_path(-6.0))
+    lower = solve_saddle_point(problem, initial=one_path(-1.0))
+    assert higher.converged
+    assert lower.converged
+    assert higher.action > lower.action + 10.0
+    both = solve_saddle_point(problem, initial=one_path(-6.0), starts=8)
+    assert both.converged, both.explain()
+    assert both.action == pytest.approx(lower.action, rel=1e-12)
+    # ln F = ln U / 2, and the two minima lie seven units of ln U_1 apart.
+    assert 3.0 < both.start_disagreement < 4.0
+    np.testing.assert_allclose(
+        both.order_parameters.matrices[0], lower.order_parameters.matrices[0], rtol=1e-8
+    )

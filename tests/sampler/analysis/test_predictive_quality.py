@@ -190,6 +190,51 @@ def test_densities_that_underflow_still_have_logarithms():
     assert_equal_to_rounding(received, np.full((3, 1), expected), operations=20)
 
 
+def test_every_draw_has_its_own_temperature(rng):
+    """p(y) = ⟨N(y; m_d, v_d + 𝒯_d)⟩ with temperatures over three orders of magnitude."""
+    labels, shape = signs(rng), (2, 20, TEST, 1)
+    drawn = {
+        "predictor_mean": normal(rng, shape),
+        "predictor_variance": positive(rng, shape),
+        "temperature": 10.0 ** rng.uniform(-2.0, 1.0, shape[:2]),
+    }
+    received = sampled_quality(drawn, {}, labels, TEMPERATURE)
+    assert received.predictive == "mixture"
+    means, variances = (
+        drawn[f"predictor_{moment}"].reshape(-1, TEST, 1) for moment in ("mean", "variance")
+    )
+    temperatures = drawn["temperature"].reshape(-1)
+
+    def density(i, c, y):
+        deviations = np.sqrt(variances[:, i, c] + temperatures)
+        return math.fsum(norm.pdf(y, means[:, i, c], deviations)) / temperatures.size
+
+    expected, probabilities = plain_quality(density, labels)
+    assert_equal_to_rounding(
+        received.log_predictive_density.value, expected, operations=1000, scale=10.0
+    )
+    assert_equal_to_rounding(
+        mean_probability(received), probabilities.mean(), operations=1000, scale=1.0
+    )
+
+
+def test_one_gaussian_has_the_mean_temperature(rng):
+    """Draws of all weights: the variance of a label is Var[f] and the mean temperature."""
+    labels, shape = signs(rng), (2, 20, TEST, 1)
+    drawn = {
+        "predictor": normal(rng, shape),
+        "temperature": 10.0 ** rng.uniform(-2.0, 1.0, shape[:2]),
+    }
+    received = sampled_quality(drawn, {}, labels, TEMPERATURE)
+    assert received.predictive == "gaussian"
+    flat = drawn["predictor"].reshape(-1, TEST, 1)
+    deviation = np.sqrt(flat.var(axis=0, ddof=1) + drawn["temperature"].mean())
+    expected = norm.logpdf(labels, flat.mean(axis=0), deviation).mean()
+    assert_equal_to_rounding(
+        received.log_predictive_density.value, expected, operations=1000, scale=10.0
+    )
+
+
 def test_the_monte_carlo_error_is_the_spread_over_repetitions(rng):
     labels = rng.choice([-1.0, 1.0], (12, 1))
     centres = normal(rng, (12,))

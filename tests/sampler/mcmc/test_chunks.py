@@ -6,6 +6,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from numpyro.infer import HMC, MCMC, NUTS, init_to_sample
 from pydantic import ValidationError
@@ -15,6 +17,7 @@ from sampler.mcmc import chunks
 from sampler.mcmc.algorithm import ChainSettings, algorithm_named
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.hamiltonian import Nuts, StaticHmc
+from sampler.posterior.density import Density
 from sampler.posterior.spaces import weight_density
 from sampler.recipes.sections import SamplerSection
 from tests.problems import random_problem
@@ -174,6 +177,43 @@ def test_thinning_keeps_every_kth_draw_and_counts_every_step(space, default_run)
     np.testing.assert_array_equal(run.statistics["diverging"], diverging)
     last = every["n_steps"][:, thinning - 1 :: thinning]
     np.testing.assert_array_equal(run.statistics["trajectory_steps"], last)
+
+
+@dataclass(frozen=True)
+class UnstableSteps(StaticHmc):
+    """Leapfrog steps above 2, where those of a standard Gaussian are unstable.
+
+    Five of 2.1 multiply the energy by some 500: the fresh momentum decides which ones diverge.
+    """
+
+    def kernel(self, model, common, whitened):
+        return HMC(model, step_size=2.1, adapt_step_size=False, num_steps=5, trajectory_length=None)
+
+
+def standard_gaussian() -> Density:
+    prior = dist.Normal(jnp.zeros(2), jnp.ones(2)).to_event(1)
+    return Density(
+        name="gaussian",
+        model=lambda: numpyro.sample("x", prior),
+        arguments=(),
+        priors={"x": prior},
+        observe=lambda key, position: {"x": position["x"]},
+        observed=(),
+    )
+
+
+def test_divergences_between_kept_draws_are_counted():
+    density, algorithm = standard_gaussian(), UnstableSteps()
+    settings, thinning, kept = replace(SETTINGS, warmup=0, draws=120), 4, 30
+    every = sampled(density, settings, algorithm).statistics["diverging"]
+    groups = every.reshape(settings.chains, kept, thinning)
+    last, earlier = groups[..., -1], groups[..., :-1].any(axis=2)
+    assert np.any(earlier & ~last), "no divergence is left between kept draws"
+    assert not np.all(earlier | last), "some draws must have no divergence"
+    run = sampled(density, replace(settings, draws=kept, thinning=thinning), algorithm)
+    np.testing.assert_array_equal(run.statistics["diverging"], earlier | last)
+    judged = algorithm.judge(run.statistics)
+    assert judged.numbers["divergences"] == np.sum(earlier | last)
 
 
 def test_one_chain_in_single_precision_without_warmup(rng):

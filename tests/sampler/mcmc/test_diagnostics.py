@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from sampler.mcmc.diagnostics import MOST_DIAGNOSED, diagnose
 from sampler.mcmc.hamiltonian import HMC, NUTS, Nuts, bfmi_of
@@ -119,6 +120,47 @@ def test_correlated_draws_fail_by_effective_sample_size(rng):
     assert any("predictor: bulk ESS" in reason for reason in received.reasons)
     assert not any("order_parameter" in reason for reason in received.reasons)
     assert worst_ess(received) < 100
+
+
+def split_r_hat(values):
+    """√((n − 1)/n + B/W) of normal scores of the ranks in half chains, also of the spread."""
+    halves = values.reshape(2 * len(values), -1)
+    found = []
+    for of_half in (halves, np.abs(halves - np.median(halves))):
+        ranks = scipy.stats.rankdata(of_half).reshape(of_half.shape)
+        scores = scipy.stats.norm.ppf((ranks - 0.375) / (ranks.size + 0.25))
+        count = scores.shape[1]
+        within = scores.var(axis=1, ddof=1).mean()
+        between = scores.mean(axis=1).var(ddof=1)
+        found.append(np.sqrt((count - 1) / count + between / within))
+    return max(found)
+
+
+def test_chains_that_drift_together_fail_by_r_hat(rng):
+    """They agree with each other as whole chains; their halves do not."""
+    draws, statistics = healthy(rng)
+    drifting = draws["predictor"][..., 4]
+    drifting += np.linspace(0.0, 2.0, LONG[1])
+    received = diagnose(draws, statistics, NUTS)
+    assert any("predictor: R-hat" in reason for reason in received.reasons)
+    found = received.quantities["predictor"]
+    assert found.at == (4,)
+    assert found.r_hat == pytest.approx(split_r_hat(drifting), rel=1e-12)
+    whole = drifting.mean(axis=1).var(ddof=1) / drifting.var(axis=1, ddof=1).mean()
+    assert np.sqrt(1.0 + whole) < 1.01 < 1.1 < found.r_hat
+
+
+def test_a_quantity_that_is_slow_in_its_tails_alone_fails_there(rng):
+    """Signs are independent, sizes move slowly: one element of six, and its tails only."""
+    draws, statistics = healthy(rng)
+    draws["predictor"][..., 3] *= np.exp(autoregressive(rng, 0.99))
+    received = diagnose(draws, statistics, NUTS)
+    found = received.quantities["predictor"]
+    text = " ".join(received.reasons)
+    assert f"predictor: tail ESS {found.ess_tail:.0f} is below 400" in text
+    assert "bulk" not in text
+    assert "order_parameter" not in text
+    assert found.ess_tail < 400 < 1000 < found.ess_bulk
 
 
 def test_slow_energies_fail_by_bfmi(rng):

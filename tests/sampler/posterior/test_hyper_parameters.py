@@ -170,6 +170,42 @@ def test_the_hessian_at_the_mode_is_that_of_repeated_differentiation(name, rng):
     assert_equal_to_rounding(received, np.eye(len(hessian)), condition=condition, **ROUNDING)
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("space", ["order_parameters", "upper_weights", "weights"])
+def test_what_is_observed_of_a_draw_is_that_at_its_temperature_and_variances(space, name, rng):
+    problem = problem_of(name, rng)
+    architecture = problem.architecture
+    attended = jnp.asarray(rng.standard_normal((5, *problem.attended.shape[1:])))
+    density = make_density(space, problem, attended, keep_weights=True)
+    flat = jnp.asarray(0.5 * rng.standard_normal(density.coordinates.size))
+    position = density.coordinates.unflatten(flat)
+    known = known_problem(problem, position)
+    seen = jax.jit(density.observe)(jax.random.key(1), position, *density.observed)
+    assert_equal_to_rounding(seen["temperature"], known.temperature, **ROUNDING)
+    assert_equal_to_rounding(seen["prior_variances"], known.architecture.variances, **ROUNDING)
+    condition = 1.0 / known.temperature
+    if space != "weights":
+        # F of U_1, which carries all variances but that of the inputs, as the kernel of `known`.
+        values, vectors = np.linalg.eigh(seen["order_parameter"])
+        factor = jnp.asarray(vectors * np.sqrt(np.clip(values, 0.0, None)))
+        expected = predict_labels(Predictor.for_examples(known, attended), factor)
+        for moment, one in zip(("mean", "variance"), expected, strict=True):
+            assert_equal_to_rounding(
+                seen[f"predictor_{moment}"], one, condition=condition, scale=10.0, operations=1e6
+            )
+    if space == "order_parameters":
+        expected = factors_at(position, architecture)
+    else:
+        weights = {name: seen[name] for name in architecture.weight_shapes}
+        expected_outputs = predict(weights, attended, architecture)
+        assert_equal_to_rounding(seen["predictor"], expected_outputs, **ROUNDING)
+        scaled = weights_at(position, architecture)
+        for array, values in scaled.items():
+            assert_equal_to_rounding(weights[array], values, **ROUNDING)
+        lowest = overlaps(weights, architecture)[0]
+        assert_equal_to_rounding(seen["order_parameter"], lowest, **ROUNDING)
+
+
 def quadrature(problem: LearningProblem, test, nodes: int = 32):
     """Evidence, E[ln 𝒯/𝒯_0] and E[Σ ln σ²/σ_0²] of a scalar problem by Gauss and Hermite.
 

@@ -185,6 +185,35 @@ def test_weights_from_too_few_finite_densities_are_not_trusted():
     assert pareto_k(log_weights) == np.inf
 
 
+@pytest.mark.parametrize(("value", "counted"), [(np.nan, True), (np.inf, True), (-np.inf, False)])
+def test_densities_that_are_no_numbers_are_counted_and_not_trusted(value, counted, rng):
+    """A few draws only, so that the weights alone would be good; no density is a number, too."""
+    problem, _ = scalar_problem(rng)
+    density = order_parameters_of(problem)
+    plain = importance_draws(density, 2000, seed=3)
+    limit = np.sort(plain.points[:, 0])[-4]
+
+    def spoiled(points, batch_size):
+        return np.where(points[:, 0] >= limit, value, density.log_densities(points, batch_size))
+
+    # The refits of other pilot weights would give other draws.
+    rest = {"seed": 3, "rounds": 0}
+    good = importance_draws(density, 2000, **rest)
+    bad = importance_draws(replace(density, batched=spoiled), 2000, **rest)
+    np.testing.assert_array_equal(bad.points, good.points)
+    outside = bad.points[:, 0] >= limit
+    assert 0 < outside.sum() < 40
+    assert bad.not_finite == (outside.sum() if counted else 0)
+    assert good.not_finite == 0
+    assert not bad.weights[outside].any()
+    np.testing.assert_array_equal(bad.log_weights[~outside], good.log_weights[~outside])
+    assert bad.pareto_k <= 0.7
+    assert good.trusted
+    assert bad.trusted is not counted
+    said = f"{outside.sum()} densities not finite (limit 0)"
+    assert (said in bad.explain()) is counted
+
+
 def test_systematic_resampling_is_unbiased(rng):
     weights = rng.dirichlet(np.full(40, 0.3))
     count, seeds = 25, 2000
