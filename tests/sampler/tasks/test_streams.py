@@ -1,21 +1,112 @@
-"""Training, test and validation data are drawn from random streams of their own."""
+"""Training, test and validation data share nothing, whatever the task and its source."""
 
 import itertools
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.tasks import markov_chain, time_series
+from sampler.images.episodes import UNKNOWN, position_table
+from sampler.images.sources import images_checksum, read_drawings, split_characters
+from sampler.recipes.recipe import make_recipe
+from sampler.recipes.task_section import TASKS
+from sampler.recipes.training_recipe import PATCHES, make_training_recipe
+from sampler.tasks.make import make_task
+from sampler.transformer.evaluation import draw_embedding
+from sampler.transformer.model_file import (
+    TrainedModel,
+    TransformerShape,
+    draw_parameters,
+    read_model,
+    write_model,
+)
+from tests.pictures import write_all_runs, write_labelled
+from tests.sampler.tasks.test_arrays import arrays
+from tests.sampler.tasks.test_uea import make_series, ts_text
+from tests.training_recipes import TINY
 
-SIZES = {"examples_train": 4, "examples_test": 4, "examples_validation": 4}
+EXAMPLES = 6
+SIZES = {"examples_train": EXAMPLES, "examples_test": EXAMPLES, "examples_validation": EXAMPLES}
 
 
-@pytest.mark.parametrize("make", [markov_chain, time_series])
-def test_splits_of_equal_size_share_no_example(make):
+def archive_of_series(folder: Path) -> dict:
+    """Files with as many test series as training series."""
+    labels = ("walk", "run") * (EXAMPLES // 2)
+    for seed, split in enumerate(("TRAIN", "TEST")):
+        text = ts_text(make_series(EXAMPLES, seed), labels)
+        (folder / f"{folder.name}_{split}.ts").write_text(text)
+    return {"folder": str(folder)}
+
+
+def file_of_arrays(folder: Path) -> dict:
+    np.savez(folder / "own.npz", **arrays(sizes=dict.fromkeys(("train", "test", "validation"), 6)))
+    return {"path": str(folder / "own.npz")}
+
+
+def untrained_model(folder: Path) -> dict:
+    """A model as it is before training, with the characters that it would be trained on."""
+    settings = tomllib.loads(TINY)
+    settings["task"]["images"] = str(
+        write_labelled(folder / "pictures.npz", np.random.default_rng(5))
+    )
+    recipe = make_training_recipe(settings)
+    splits = split_characters(read_drawings(recipe.task), recipe.task)
+    parameters = draw_parameters(TransformerShape.of(recipe), 0, 0)
+    embedding = np.asarray(draw_embedding(recipe), np.float32)
+    write_model(folder, TrainedModel(recipe, parameters, embedding, 0, images_checksum(splits)))
+    return {"model": str(folder), **SIZES}
+
+
+def other_pictures(folder: Path) -> dict:
+    other = write_labelled(folder / "other.npz", np.random.default_rng(6), characters=2)
+    return {**untrained_model(folder), "test": str(other)}
+
+
+def one_shot_runs(folder: Path) -> dict:
+    write_all_runs(folder / "all_runs.zip")
+    return {**untrained_model(folder), "test": "all_runs", "folder": str(folder)}
+
+
+# Kind and source → the settings of a task with splits of equal sizes.
+SOURCES = {
+    ("markov_chain", "drawn"): lambda folder: SIZES,
+    ("time_series", "drawn"): lambda folder: SIZES,
+    ("time_series", "archive"): archive_of_series,
+    ("digits", "drawings"): lambda folder: SIZES,
+    ("arrays", "file"): file_of_arrays,
+    ("one_shot", "characters"): untrained_model,
+    ("one_shot", "other pictures"): other_pictures,
+    ("one_shot", "all runs"): one_shot_runs,
+}
+KINDS = set(TASKS)
+
+
+def test_every_task_is_here():
+    assert {kind for kind, _ in SOURCES} == KINDS
+
+
+def queries_of(split, embedding) -> set[bytes]:
+    """The drawings that the episodes of a split ask for, without positions and labels."""
+    inputs = split.inputs - position_table(*split.inputs.shape[1:])
+    patches = inputs[:, -PATCHES:] - embedding[UNKNOWN].astype(np.float64)
+    return {drawing.tobytes() for drawing in np.round(patches, 9) + 0.0}
+
+
+@pytest.mark.parametrize(("kind", "source"), SOURCES)
+def test_splits_of_equal_size_share_no_example(kind, source, tmp_path):
     """With equal sizes, two splits of one stream would be equal to the bit."""
-    splits = make(**SIZES).splits
-    assert len(splits) == 3
-    for one, other in itertools.combinations(splits, 2):
+    settings = {"kind": kind, **SOURCES[kind, source](tmp_path)}
+    task = make_task(make_recipe({"name": "x", "task": settings, "network": {"widths": 10}}))
+    assert len(task.splits) == (2 if source == "archive" else 3)
+    for one, other in itertools.combinations(task.splits, 2):
         assert one.inputs.shape == other.inputs.shape
+        assert one.examples == EXAMPLES
         for example in one.inputs:
             assert not np.any(np.all(example == other.inputs, axis=(1, 2)))
+    if kind == "one_shot":
+        embedding = read_model(tmp_path).embedding
+        queries = [queries_of(split, embedding) for split in task.splits]
+        assert all(len(drawings) > 1 for drawings in queries)
+        for one, other in itertools.combinations(queries, 2):
+            assert not one & other, "a drawing is in two splits"
