@@ -91,12 +91,20 @@ def load_chains(directory: Path) -> Stored | None:
 
 def _with_segments(directory: Path, sealed: Sealed) -> Stored:
     header = sealed.header
-    chunks = []
+    chunks, done = [], {"warmup": 0, "draws": 0}
     for entry in header["segments"]:
         segment = read_sealed(directory / entry["file"])
         if segment.checksum != entry["checksum"]:
             raise DamagedFile(f"{entry['file']} is not the segment that was counted")
-        chunks.append(_chunk(segment))
+        chunk = _chunk(segment)
+        steps, held = chunk.done - done[chunk.phase], {v.shape[1] for v in segment.arrays.values()}
+        if held != {steps}:
+            raise DamagedFile(f"{entry['file']} holds {sorted(held)} steps instead of {steps}")
+        done[chunk.phase] = chunk.done
+        chunks.append(chunk)
+    phase = header["phase"]
+    if done[phase] != header["done"]:
+        raise DamagedFile(f"segments hold {done[phase]} of {header['done']} steps ({phase})")
     state, moments = {}, {}
     for key, values in sealed.arrays.items():
         kind, _, name = key.partition("/")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.jobs.sweep_tables import COLUMNS, write_sweep_table
+from sampler.jobs.sweep_tables import COLUMNS, by_width, write_finite_size, write_sweep_table
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import write_theory
-from sampler.storage.run_directory import point_directory, write_json
-from sampler.storage.sweeps import SWEEP_FILE, swept_points
+from sampler.storage.run_directory import point_directory, read_json, write_json
+from sampler.storage.sweeps import FINITE_SIZE_FILE, SWEEP_FILE, swept_points
 
 RECIPE = """
 name = "sweep"
@@ -102,3 +102,46 @@ def test_sampling_alone_has_no_comparison_with_a_theory(recipe, tmp_path):
 
 def test_a_label_with_a_slash_is_one_folder(tmp_path):
     assert point_directory(tmp_path, "task.path=a/b.npz") == tmp_path / "task.path=a_b.npz"
+
+
+def compared(rng) -> dict:
+    """What a comparison has of U_1."""
+    return {part: rng.uniform(1.0, 2.0, (2, 2)).tolist() for part in ("theory", "sampled", "mcse")}
+
+
+def test_by_width_has_theory_less_sampled_in_the_order_of_the_widths(rng):
+    found = {width: compared(rng) for width in (100, 5, 20)}
+    received = by_width(found)
+    assert received["widths"] == [5, 20, 100]
+    for place, width in enumerate(received["widths"]):
+        one = {part: np.array(values) for part, values in found[width].items()}
+        np.testing.assert_array_equal(received["order_parameter"][place], one["sampled"])
+        np.testing.assert_array_equal(received["mcse"][place], one["mcse"])
+        np.testing.assert_array_equal(received["difference"][place], one["theory"] - one["sampled"])
+    assert np.all(received["difference"] != 0.0)
+
+
+def test_the_finite_size_table_follows_the_widths(tmp_path, rng):
+    path = tmp_path / "recipe.toml"
+    path.write_text(RECIPE.replace("[10, [20, 30, 40], 50]", "[50, 10]"))
+    recipe = load_recipe(path)
+    found = {}
+    for label, point in recipe.points():
+        directory = point_directory(tmp_path, label)
+        directory.mkdir()
+        solved = theory(0.9, 0.8, np.nan)
+        width = point.network.widths
+        solved["order_parameter"] = (("path", "path_"), width * np.eye(2))
+        solved = solved.assign_coords(path=["good", "other"], path_=["good", "other"])
+        write_theory(directory, solved)
+        found[width] = compared(rng)
+        write_json(directory / "comparison.json", {"order_parameter": found[width]})
+    assert write_finite_size(tmp_path, recipe, swept_points(tmp_path, recipe))
+    content = read_json(tmp_path / FINITE_SIZE_FILE)
+    assert content["paths"] == ["good", "other"]
+    assert content["theory"]["widths"] == [10, 50]
+    assert [one[0][0] for one in content["theory"]["order_parameter"]] == [10.0, 50.0]
+    (table,) = content["sampled"].values()
+    for place, width in enumerate((10, 50)):
+        theory_values, sampled = (np.array(found[width][part]) for part in ("theory", "sampled"))
+        np.testing.assert_array_equal(table["difference"][place], theory_values - sampled)

@@ -1,0 +1,69 @@
+"""The table of the theory: evidences, what a failed search leaves, and trained columns."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from sampler.analysis.theory_table import evidence_columns, theory_table, trained_columns
+from tests.small import TEST, signs, small_problem
+from theory import solve_saddle_point
+from theory.evidence import log_evidence_at_saddle
+
+
+def gp_kernel(problem) -> np.ndarray:
+    """Π σ² Σ_π ξ^π(x)·ξ^π(x')/(D Π) of training examples, for one output."""
+    learning = problem.learning
+    arch, attended = learning.architecture, np.asarray(learning.attended)
+    kernel = np.einsum("xpi,ypi->xy", attended, attended) / (arch.channels * arch.path_count)
+    return np.prod(arch.variances) * kernel
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_the_evidence_of_the_gp_is_the_density_of_a_gaussian(outputs, rng):
+    problem = small_problem(rng, outputs=outputs)
+    saddle = solve_saddle_point(problem.learning)
+    columns = evidence_columns(problem, saddle)
+    kernel = gp_kernel(problem)
+    covariance = kernel + problem.learning.temperature * np.eye(len(kernel))
+    # Outputs are independent of each other at infinite width.
+    normal = scipy.stats.multivariate_normal(np.zeros(len(kernel)), covariance)
+    expected = np.sum(normal.logpdf(np.asarray(problem.learning.labels).T))
+    axes, received = columns["log_evidence_gp"]
+    assert axes == ()
+    assert received == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_evidence_of_the_theory_is_there_where_layers_are_wide_enough(rng):
+    problem = small_problem(rng)
+    narrow = evidence_columns(problem, solve_saddle_point(problem.learning))
+    assert np.isnan(narrow["log_evidence"][1])
+    architecture = replace(problem.learning.architecture, widths=(4, 4, 5))
+    learning = replace(problem.learning, architecture=architecture)
+    saddle = solve_saddle_point(learning)
+    received = evidence_columns(replace(problem, learning=learning), saddle)["log_evidence"][1]
+    assert received == log_evidence_at_saddle(learning, saddle)
+    assert np.isfinite(received)
+
+
+def test_a_search_that_failed_leaves_no_prediction(rng):
+    problem = small_problem(rng, labels_test=signs(rng))
+    failed = solve_saddle_point(problem.learning, max_steps=1)
+    assert not failed.converged
+    table = theory_table(problem, failed, ())
+    assert table.attrs["converged"] == 0
+    for name in ("order_parameter", "predictor_mean", "predictor_variance", "accuracy_theory",
+                 "head_score", "log_evidence"):  # fmt: skip
+        assert np.isnan(table[name].values).all(), name
+    for name in ("gp_mean", "gp_variance", "accuracy_gp", "log_evidence_gp"):
+        assert np.isfinite(table[name].values).all(), name
+
+
+def test_the_nearest_neighbour_is_right_where_it_has_the_label(rng):
+    labels = np.array([1.0, 1.0, -1.0, -1.0, 1.0])[:, None]
+    assert len(labels) == TEST
+    # right, wrong, right, a tie, a tie
+    nearest = np.array([1.0, -1.0, -1.0, 0.0, 0.0])
+    problem = replace(small_problem(rng, labels_test=labels), nearest_neighbour=nearest)
+    assert trained_columns(problem)["accuracy_nearest_neighbour"] == ((), (2 + 2 / 2) / 5)

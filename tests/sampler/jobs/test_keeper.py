@@ -1,0 +1,112 @@
+"""Chains on disk: only segments that hold what a checkpoint counts are used."""
+
+import logging
+
+import numpy as np
+import pytest
+
+from sampler.errors import InputError
+from sampler.jobs.interruption import Interruption
+from sampler.jobs.keeper import ChainKeeper, load_chains
+from sampler.mcmc.chunks import Chunk
+from sampler.mcmc.draws import DrawCollector
+from sampler.storage.checkpoint import read_sealed, write_sealed
+from sampler.storage.run_directory import CHECKPOINT_SLOTS
+
+CHAINS, WARMUP, DRAWS, STEPS = 2, 4, 12, 4
+
+
+@pytest.fixture
+def folder(tmp_path, rng):
+    """Four segments of four steps, and the two newest checkpoints."""
+    collected, folder = DrawCollector(DRAWS), tmp_path / "checkpoint"
+    keeper = ChainKeeper(folder, {"settings": {}}, Interruption())
+    assert keeper.go_on(collected, every=0.0) is None
+    for phase, total in (("warmup", WARMUP), ("draws", DRAWS)):
+        for done in range(STEPS, total + 1, STEPS):
+            values = {"lp": rng.standard_normal((CHAINS, STEPS))}
+            drawn = {"predictor": rng.standard_normal((CHAINS, STEPS, 3))}
+            state = {"position": np.array([done])}
+            chunk = Chunk(phase, done, total, drawn if phase == "draws" else {}, values, 1.0,
+                          state=state)  # fmt: skip
+            collected(chunk)
+            keeper(chunk)
+    return folder
+
+
+def cut(folder, name: str, keys: str = "") -> str:
+    """Leave out the last step of a segment; its seal is right. Returns the new checksum."""
+    sealed = read_sealed(folder / name)
+    shorter = {
+        key: values[:, :-1] if key.startswith(keys) else values
+        for key, values in sealed.arrays.items()
+    }
+    return write_sealed(folder / name, sealed.header, shorter)
+
+
+def counted_again(folder, slot: str, name: str, checksum: str) -> None:
+    """Let a checkpoint count the segment as it is now."""
+    sealed = read_sealed(folder / slot)
+    for entry in sealed.header["segments"]:
+        if entry["file"] == name:
+            entry["checksum"] = checksum
+    write_sealed(folder / slot, sealed.header, sealed.arrays)
+
+
+def newest_slot(folder) -> str:
+    return max(CHECKPOINT_SLOTS, key=lambda name: read_sealed(folder / name).header["sequence"])
+
+
+def loaded(folder, caplog):
+    """What is found, and what the log says."""
+    logger = logging.getLogger("attention_posterior")
+    with caplog.at_level(logging.WARNING, logger="attention_posterior"):
+        logger.addHandler(caplog.handler)
+        try:
+            return load_chains(folder)
+        finally:
+            logger.removeHandler(caplog.handler)
+
+
+def test_everything_is_found_where_nothing_is_damaged(folder, caplog):
+    found = loaded(folder, caplog)
+    assert found.snapshot.done == DRAWS
+    assert [(chunk.phase, chunk.done, chunk.draws) for chunk in found.chunks] == [
+        ("warmup", 4, 4), ("draws", 4, 4), ("draws", 8, 4), ("draws", 12, 4)
+    ]  # fmt: skip
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("counted", [False, True], ids=["another seal", "counted with its seal"])
+@pytest.mark.parametrize("keys", ["", "observable"], ids=["all arrays", "draws alone"])
+def test_a_sealed_segment_with_too_few_draws_is_not_used(keys, counted, folder, caplog):
+    name = "segment-000003.bin"
+    checksum = cut(folder, name, keys)
+    if counted:
+        counted_again(folder, newest_slot(folder), name, checksum)
+    found = loaded(folder, caplog)
+    assert found.snapshot.done == DRAWS - STEPS
+    assert sum(chunk.draws for chunk in found.chunks if chunk.phase == "draws") == DRAWS - STEPS
+    assert name in caplog.text
+    assert ("steps instead of 4" if counted else "is not the segment that was counted") in (
+        caplog.text
+    )
+    assert "going on from the checkpoint before it: draws, 8 of 12" in caplog.text
+
+
+def test_a_checkpoint_that_lacks_a_segment_is_not_used(folder, caplog):
+    slot = newest_slot(folder)
+    sealed = read_sealed(folder / slot)
+    header = {**sealed.header, "segments": sealed.header["segments"][:-1]}
+    write_sealed(folder / slot, header, sealed.arrays)
+    assert loaded(folder, caplog).snapshot.done == DRAWS - STEPS
+    assert "segments hold 8 of 12 steps (draws)" in caplog.text
+
+
+def test_a_segment_that_both_checkpoints_need_ends_the_run(folder, caplog):
+    name = "segment-000001.bin"
+    checksum = cut(folder, name)
+    for slot in CHECKPOINT_SLOTS:
+        counted_again(folder, slot, name, checksum)
+    with pytest.raises(InputError, match=r"no checkpoint can be used \(.*segment-000001\.bin"):
+        loaded(folder, caplog)
