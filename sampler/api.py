@@ -26,7 +26,7 @@ from sampler.recipes.sections import PosteriorSection
 from sampler.recipes.task_section import section_of
 from sampler.recipes.validation import refuse_without_theory
 from sampler.storage.run_directory import SCHEMA_VERSION
-from sampler.tasks.arrays import arrays_task
+from sampler.tasks.arrays import arrays_task, is_array_name
 from sampler.tasks.make import fit_task
 from sampler.tasks.task import Task
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from sampler.presentation.summary import Comparison
 
 Settings = Mapping[str, Any]
-ARRAY_PREFIXES = ("inputs_", "labels_", "attention_")
 # Those that no section `task` has too.
 KEYS_OF_ATTENTION = ("heads", "inverse_temperature", "form")
 
@@ -87,13 +86,14 @@ def make_task(kind: str, **settings: Any) -> ChosenTask:
     name. Paths are relative to the current directory. Instead of the `path` of an .npz file,
     "arrays" takes the arrays themselves under their names there:
     `inputs_train` [example, token, channel], `labels_train` [example] or [example, output],
-    `attention_train_1` … `_L` [example, head, key, query], and the same with `_test`.
+    `attention_train_1` … `_L` [example, head, key, query], and the same with `_test`; or
+    `attended_train` [example, path, channel], `labels_train`, `heads` [layer] and `attended_test`.
 
     Raises InputError, naming key or array, for anything that cannot be used.
     """
     given = {key: plain_setting(value) for key, value in settings.items()}
-    if kind == "arrays" and any(key.startswith(ARRAY_PREFIXES) for key in given):
-        arrays = {k: np.asarray(given.pop(k)) for k in settings if k.startswith(ARRAY_PREFIXES)}
+    if kind == "arrays" and any(map(is_array_name, given)):
+        arrays = {key: as_array(key, given.pop(key)) for key in settings if is_array_name(key)}
         if "path" in given:
             raise InputError("task.path", given["path"], "give the path or the arrays, not both")
         sections = {"task": {"kind": kind, "path": "(arrays in memory)", **given}}
@@ -184,6 +184,13 @@ def compare(theory: "xr.Dataset", draws: "xr.DataTree") -> "Comparison":
     refuse_unrelated(theory, draws)
     names = tuple(str(name) for name in theory["path"].values)
     return Comparison(compare_tables(theory, draws), theory, names)
+
+
+def as_array(key: str, value: Any) -> np.ndarray:
+    try:
+        return np.asarray(value)
+    except ValueError:  # lists of different lengths
+        raise InputError(key, value, "give an array: lists in a list have one length") from None
 
 
 def plain_setting(value: Any) -> Any:

@@ -11,7 +11,7 @@ from sampler.posterior.density import Density
 from sampler.posterior.spaces import make_density, observe_tokens, token_model
 from sampler.posterior.weights import weight_priors
 from sampler.recipes.recipe import Recipe
-from sampler.tasks.task import HeadDistances, Split, Task
+from sampler.tasks.task import AnySplit, AttendedSplit, HeadDistances, Split, Task
 from sampler.token_network import TokenNetwork, TokenSplit
 from sampler.transformer.frozen import FrozenNetwork
 from theory import LearningProblem, attended_inputs, pair_matrices
@@ -109,7 +109,8 @@ class Problem:
     """One network with its data: the learning problem, the test set, and the names of its paths.
 
     The validation set, on which settings are chosen, is None where the task has none; so is the
-    trained network, where there is none or tokens are not read as it reads them.
+    trained network, where there is none or tokens are not read as it reads them, and the training
+    split, where it has attended inputs instead of tokens.
     """
 
     learning: LearningProblem
@@ -182,17 +183,19 @@ def make_problem(recipe: Recipe, task: Task) -> AnyProblem:
         None if validation is None else validation.labels,
         task.trained if readout == "mean" else None,
         task.nearest_neighbour,
-        task.train,
+        None if isinstance(task.train, AttendedSplit) else task.train,
     )
 
 
 def attend_split(
-    split: Split, readout, pairs: tuple[bool, ...]
+    split: AnySplit, readout, pairs: tuple[bool, ...]
 ) -> Float[Array, "example path channel"]:
     """Attended inputs of a split, 256 examples at a time to bound memory.
 
     `pairs` says which layers of attention serve two layers of weights.
     """
+    if isinstance(split, AttendedSplit):
+        return jnp.asarray(split.attended)
     pieces, at_a_time = [], 256
     for start in range(0, split.examples, at_a_time):
         part = slice(start, start + at_a_time)

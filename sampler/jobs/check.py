@@ -6,7 +6,7 @@ from sampler.mcmc.algorithm import algorithm_named
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import paired
 from sampler.recipes.training_recipe import PATCHES, TOKENS, TrainingRecipe
-from sampler.tasks.task import Split, Task
+from sampler.tasks.task import AttendedSplit, Task
 from sampler.transformer.model_file import TransformerShape
 from theory.architecture import order_parameter_sizes, weight_count
 
@@ -94,7 +94,7 @@ def sizes(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
         ("training examples P", f"{task.train.examples}"),
         ("test examples", f"{task.test.examples}{labels}"),
         ("validation examples", validation_text(task)),
-        ("tokens", " and ".join(map(str, sorted({split.tokens for split in task.splits})))),
+        ("tokens", tokens_text(task)),
         ("channels D", f"{task.channels}"),
         ("outputs O", f"{task.outputs}"),
         ("attention layers L", f"{task.layers}"),
@@ -105,6 +105,13 @@ def sizes(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
         ("parameters of U_1 … U_L, U_a", f"{sum(p * (p + 1) // 2 for p in rows)}"),
         ("weights", f"{weights:,}"),
     ]
+
+
+def tokens_text(task: Task) -> str:
+    """The number of tokens, or what follows from there being none."""
+    if isinstance(task.train, AttendedSplit):
+        return "none: attended inputs are given (no distances between heads)"
+    return " and ".join(map(str, sorted({split.tokens for split in task.splits})))
 
 
 def paths_text(recipe: Recipe, task: Task) -> str:
@@ -144,7 +151,7 @@ def memory(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
         ("kernel K", byte_text((examples * outputs) ** 2)),
     ]
     return [
-        ("inputs and attention", byte_text(sum(map(numbers_of, task.splits)))),
+        ("data", byte_text(sum(array.size for split in task.splits for array in split.arrays))),
         *(of_theory if recipe.network.fits_theory else []),
         ("stored draws", byte_text(settings.chains * settings.draws_per_chain * per_draw)),
     ]
@@ -181,7 +188,7 @@ def sweep_points(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     lines = []
     for label, point in recipe.points():
         # A sweep may make hypernetworks of the same layers of attention.
-        of_attention = tuple(omega.shape[1] for omega in task.train.attention)
+        of_attention = task.train.heads
         heads = paired(of_attention, point.network.hypernetworks(len(of_attention)))
         widths = point.network.layer_widths(len(heads))
         settings = point.sampler
@@ -198,11 +205,6 @@ def sweep_points(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
             what = "theory, and sampling if its temperature is chosen"
         lines.append((label, f"{weights:,} weights; {what}"))
     return lines
-
-
-def numbers_of(split: Split) -> int:
-    labels = 0 if split.labels is None else split.labels.size
-    return split.inputs.size + labels + sum(matrices.size for matrices in split.attention)
 
 
 def byte_text(numbers: int) -> str:

@@ -24,8 +24,8 @@ PREDICTORS = ("theory", "gp", "sampled")
 TEMPERATURE = "posterior.temperature"
 NO_VALIDATION = (
     "nothing selected on a validation split, which no point has; set "
-    "task.examples_validation, or add inputs_validation, labels_validation and "
-    "attention_validation_1, … to the arrays"
+    "task.examples_validation, or add labels_validation to the arrays with inputs_validation and "
+    "attention_validation_1, …, or with attended_validation"
 )
 
 

@@ -1,9 +1,9 @@
-"""Arrays brought by the user: inputs, labels and attention matrices from an .npz file."""
+"""Arrays brought by the user in an .npz file: with tokens and attention, or attended inputs."""
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 import numpy as np
 
@@ -11,11 +11,13 @@ from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.recipes.sections import Text
 from sampler.recipes.task_section import TaskSection
 from sampler.storage.run_directory import open_npz, read_array
-from sampler.tasks.task import Split, Task, name_paths
+from sampler.tasks.task import AttendedSplit, Split, Task, check_split, name_paths
 
 ATTENTION_KEY = re.compile(r"attention_(train|test|validation)_([1-9][0-9]*)")
 REQUIRED_KEYS = ("inputs_train", "labels_train", "inputs_test")
 OPTIONAL_KEYS = ("labels_test", "inputs_validation", "labels_validation")
+REQUIRED_ATTENDED = ("attended_train", "labels_train", "heads", "attended_test")
+OPTIONAL_ATTENDED = ("labels_test", "attended_validation", "labels_validation")
 
 
 class ArraysSection(TaskSection):
@@ -37,7 +39,12 @@ def read_arrays(path: str | Path) -> Task:
     labels_train       [example] or [example, output]
     attention_train_l  [example, head, key, query], for every layer l = 1..L
     and the same with _test, where the labels are optional, and with _validation, where all of it
-    is optional together.
+    is optional together. The other layout, without tokens, has
+
+    attended_train     [example, path, channel], ξ^π of every path in flat order, h_1 slowest
+    labels_train       [example] or [example, output]
+    heads              [layer], integers: heads of each layer, whose product is the number of paths
+    and `attended_` and `labels_` with _test and _validation as above.
 
     Raises InputError, naming the array, for a file or an array that cannot be used.
     """
@@ -50,6 +57,8 @@ def arrays_task(arrays: Mapping[str, np.ndarray]) -> Task:
     Raises InputError, naming the array, for one that cannot be used.
     """
     check_keys(list(arrays))
+    if "heads" in arrays:
+        return attended_task(arrays)
     arrays = {key: as_float64(key, array) for key, array in arrays.items()}
     layers = sum(key.startswith("attention_train_") for key in arrays)
     names = tuple(
@@ -63,6 +72,31 @@ def arrays_task(arrays: Mapping[str, np.ndarray]) -> Task:
         name_paths(names),
         make_split(arrays, "validation", layers) if "inputs_validation" in arrays else None,
     )
+
+
+def attended_task(arrays: Mapping[str, np.ndarray]) -> Task:
+    """A task from attended inputs, labels and the number of heads of each layer."""
+    heads = read_heads(arrays["heads"])
+    numbers = {key: as_float64(key, array) for key, array in arrays.items() if key != "heads"}
+    train, test, validation = (
+        AttendedSplit(numbers[f"attended_{name}"], numbers.get(f"labels_{name}"), heads)
+        if f"attended_{name}" in numbers
+        else None
+        for name in ("train", "test", "validation")
+    )
+    check_split(train, "train")  # before heads are named: their number may be absurd
+    names = tuple(tuple(map(str, range(of_layer))) for of_layer in heads)
+    return Task(train, test, names, name_paths(names), validation)
+
+
+def read_heads(heads: np.ndarray) -> tuple[int, ...]:
+    """The number of heads of each layer."""
+    remedy = "store integers, the number of heads of each layer, as in [2, 2]"
+    if heads.dtype.kind not in "iu":
+        raise InputError("heads", str(heads.dtype), remedy)
+    if heads.ndim != 1:
+        raise InputError("heads", heads.tolist(), remedy)
+    return tuple(map(int, heads))
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
@@ -85,7 +119,44 @@ def as_float64(key: str, array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array, dtype=np.float64)
 
 
+def is_array_name(key: str) -> bool:
+    """Whether an array, and no setting, has a name like this."""
+    return key.startswith(("inputs_", "labels_", "attention_")) or is_of_attended(key)
+
+
+def is_of_attended(key: str) -> bool:
+    """Whether only the layout without tokens has an array of such a name."""
+    return key == "heads" or key.startswith("attended_")
+
+
 def check_keys(keys: list[str]) -> None:
+    """Raise InputError for an unknown key, a missing one, a gap in the layers, or two layouts."""
+    attended = [key for key in keys if is_of_attended(key)]
+    tokens = [key for key in keys if key.startswith(("inputs_", "attention_"))]
+    if attended and tokens:
+        raise InputError(
+            attended[0],
+            Verbatim(f"(beside {tokens[0]})"),
+            "give attended inputs and heads, or inputs and attention matrices, not both",
+        )
+    if attended:
+        check_keys_of_attended(keys)
+    else:
+        check_keys_with_tokens(keys)
+
+
+def check_keys_of_attended(keys: list[str]) -> None:
+    """Raise InputError for an unknown key or a missing one."""
+    required = list(REQUIRED_ATTENDED)
+    if any(key.endswith("_validation") for key in keys):
+        required += ["attended_validation", "labels_validation"]
+    for key in keys:
+        if key not in REQUIRED_ATTENDED + OPTIONAL_ATTENDED:
+            refuse_key(key, (*REQUIRED_ATTENDED, *OPTIONAL_ATTENDED))
+    require(required, keys)
+
+
+def check_keys_with_tokens(keys: list[str]) -> None:
     """Raise InputError for an unknown key, a missing one, or a gap in the layers."""
     layers, splits = {1}, ["train", "test"]
     required = list(REQUIRED_KEYS)
@@ -97,13 +168,19 @@ def check_keys(keys: list[str]) -> None:
         if match:
             layers.add(int(match[2]))
         elif key not in REQUIRED_KEYS + OPTIONAL_KEYS:
-            names = (*REQUIRED_KEYS, *OPTIONAL_KEYS, "attention_train_1", "attention_test_1")
-            known = ", ".join(names)
-            raise InputError(
-                key, Verbatim("(unknown array)"), f"remove it or rename it; known: {known}, …"
-            )
+            attention = ("attention_train_1", "attention_test_1", "…")
+            refuse_key(key, (*REQUIRED_KEYS, *OPTIONAL_KEYS, *attention))
     for layer in range(1, max(layers) + 1):
         required += [f"attention_{split}_{layer}" for split in splits]
+    require(required, keys)
+
+
+def refuse_key(key: str, known: tuple[str, ...]) -> NoReturn:
+    remedy = f"remove it or rename it; known: {', '.join(known)}"
+    raise InputError(key, Verbatim("(unknown array)"), remedy)
+
+
+def require(required: list[str], keys: list[str]) -> None:
     for key in required:
         if key not in keys:
             raise InputError(key, ABSENT, "this array is required; add it to the .npz file")

@@ -3,13 +3,11 @@
 from dataclasses import replace
 from itertools import product
 
-import numpy as np
-
 from sampler.errors import InputError
 from sampler.recipes.recipe import Recipe
-from sampler.recipes.sections import paired
+from sampler.recipes.sections import NetworkSection, paired
 from sampler.recipes.validation import check_network
-from sampler.tasks.task import Split, Task
+from sampler.tasks.task import AttendedSplit, Task, kept_paths
 
 KeptHeads = tuple[tuple[int, ...], ...]
 
@@ -28,13 +26,30 @@ def fit_task(task: Task, recipe: Recipe) -> Task:
     if recipe.network.heads is not None:
         check_heads("network.heads", recipe.network.heads, task)
         task = keep_heads(task, recipe.network.heads)
-    attention_layers = len(task.train.attention)
+    attention_layers = len(task.train.heads)
     for _, point in recipe.points():
+        if isinstance(task.train, AttendedSplit):
+            refuse_without_tokens(point.network, attention_layers)
         check_network(point.network, attention_layers)
     task = with_hypernetworks(task, recipe.network.hypernetworks(attention_layers))
     for kept in recipe.theory.subnetworks:
         check_heads("theory.subnetworks", kept, task)
     return task
+
+
+def refuse_without_tokens(network: NetworkSection, layers: int) -> None:
+    """Raise InputError, naming the setting, for a network that attended inputs do not determine."""
+    paired_layers = any(network.hypernetworks(layers))
+    asked = (
+        ("readout", network.readout != "last", "attended inputs were read out already; remove it"),
+        ("hypernetwork", paired_layers, "attended inputs come with their paths; use false"),
+        ("values", network.values != "linear", 'needs tokens, not attended inputs; use "linear"'),
+        ("layer_norm", network.layer_norm, "needs tokens, not attended inputs; use false"),
+    )
+    for key, is_asked, remedy in asked:
+        if is_asked:
+            remedy = f"{remedy}, or give inputs and attention matrices"
+            raise InputError(f"network.{key}", getattr(network, key), remedy)
 
 
 def check_heads(field: str, kept: KeptHeads, task: Task) -> None:
@@ -59,23 +74,15 @@ def keep_heads(task: Task, kept: KeptHeads) -> Task:
         tuple(of_layer[head] for head in heads)
         for of_layer, heads in zip(task.head_names, kept, strict=True)
     )
-    path_names = np.array(task.path_names, dtype=object).reshape(task.heads)[np.ix_(*kept)]
     return replace(
         task,
-        train=select(task.train, kept),
-        test=select(task.test, kept),
+        train=task.train.keeping(kept),
+        test=task.test.keeping(kept),
         head_names=names,
-        path_names=tuple(path_names.ravel()),
-        validation=None if task.validation is None else select(task.validation, kept),
+        path_names=tuple(task.path_names[path] for path in kept_paths(task.heads, kept)),
+        validation=None if task.validation is None else task.validation.keeping(kept),
         trained=None if task.trained is None else task.trained.keeping(kept),
     )
-
-
-def select(split: Split, kept: KeptHeads) -> Split:
-    attention = tuple(
-        matrices[:, list(heads)] for matrices, heads in zip(split.attention, kept, strict=True)
-    )
-    return Split(split.inputs, split.labels, attention)
 
 
 def with_hypernetworks(task: Task, hypernetworks: tuple[bool, ...]) -> Task:

@@ -1,11 +1,15 @@
 """Inputs, labels and the attention matrices that they fix: what every task ends in.
 
+A task may have attended inputs in the place of inputs and attention matrices: all that a network
+inside the theory depends on.
+
 Heads are called by the names that the recipe gives them, their kinds, or by their number in the
 layer, from 0: "0", "1", … A path is called by its heads, from the first layer to the last, as in
 "good·uniform" or "0·1", unless the task has a name for it.
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import combinations, product
@@ -57,11 +61,74 @@ class Split:
     def channels(self) -> int:
         return self.inputs.shape[2]
 
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """The number of heads of each layer of attention."""
+        return tuple(matrices.shape[1] for matrices in self.attention)
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """Every number of the split."""
+        return self.inputs, *given(self.labels), *self.attention
+
+    def keeping(self, kept: tuple[tuple[int, ...], ...]) -> "Split":
+        """The split of the sub-network with these heads, layer by layer."""
+        attention = tuple(
+            matrices[:, list(heads)] for matrices, heads in zip(self.attention, kept, strict=True)
+        )
+        return Split(self.inputs, self.labels, attention)
+
+
+@dataclass(frozen=True)
+class AttendedSplit:
+    """The examples of one split as they are at the end of every attention path, without tokens.
+
+    attended  [example, path, channel], float64: ξ^π, paths in flat order, h_1 slowest
+    labels    [example, output], float64; None where a test split has no labels
+    heads     the number of heads of each layer
+    """
+
+    attended: np.ndarray
+    labels: np.ndarray | None
+    heads: tuple[int, ...]
+
+    @property
+    def examples(self) -> int:
+        return self.attended.shape[0]
+
+    @property
+    def channels(self) -> int:
+        return self.attended.shape[2]
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """Every number of the split."""
+        return self.attended, *given(self.labels), np.array(self.heads, dtype=np.int64)
+
+    def keeping(self, kept: tuple[tuple[int, ...], ...]) -> "AttendedSplit":
+        """The split of the sub-network with these heads, layer by layer."""
+        paths = list(kept_paths(self.heads, kept))
+        return AttendedSplit(self.attended[:, paths], self.labels, tuple(map(len, kept)))
+
+
+AnySplit = Split | AttendedSplit
+
+
+def given(labels: np.ndarray | None) -> tuple[np.ndarray, ...]:
+    return () if labels is None else (labels,)
+
+
+def kept_paths(heads: tuple[int, ...], kept: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+    """Flat numbers of the paths through the kept heads, h_1 slowest."""
+    paths = np.arange(math.prod(heads)).reshape(heads)[np.ix_(*kept)]
+    return tuple(int(path) for path in paths.ravel())
+
 
 @dataclass(frozen=True)
 class Task:
     """Training and test data with the attention matrices that the inputs fix.
 
+    All splits have inputs and attention matrices, or all have attended inputs.
     head_names has one tuple of names per layer; path_names follows the flat path order, the head
     of layer 1 varying slowest. Layers are those of value weights: an attention whose entry of
     `hypernetworks` is true serves two of them, with the same heads; None stands for none of them.
@@ -71,22 +138,22 @@ class Task:
     Raises InputError, naming the array, if anything does not fit.
     """
 
-    train: Split
-    test: Split
+    train: AnySplit
+    test: AnySplit
     head_names: tuple[tuple[str, ...], ...]
     path_names: tuple[str, ...]
-    validation: Split | None = None
+    validation: AnySplit | None = None
     trained: FrozenNetwork | None = None
     nearest_neighbour: np.ndarray | None = None
     hypernetworks: tuple[bool, ...] | None = None
 
     def __post_init__(self) -> None:
         check_split(self.train, "train")
-        if self.hypernetworks is not None and len(self.hypernetworks) != len(self.train.attention):
+        if self.hypernetworks is not None and len(self.hypernetworks) != len(self.train.heads):
             raise InputError(
                 "hypernetworks",
                 self.hypernetworks,
-                f"say it for each of the {len(self.train.attention)} layers of attention",
+                f"say it for each of the {len(self.train.heads)} layers of attention",
             )
         for name, split in (("test", self.test), ("validation", self.validation)):
             if split is not None:
@@ -96,14 +163,14 @@ class Task:
             raise InputError(
                 "head_names", self.head_names, f"name the heads of each layer, {self.heads} in all"
             )
-        paths = int(np.prod(self.heads))
+        paths = math.prod(self.heads)
         if len(self.path_names) != paths or len(set(self.path_names)) != paths:
             raise InputError("path_names", self.path_names, f"give {paths} different names")
 
     @property
     def pairs(self) -> tuple[bool, ...]:
         """Whether each layer of attention serves two layers of weights."""
-        return self.hypernetworks or (False,) * len(self.train.attention)
+        return self.hypernetworks or (False,) * len(self.train.heads)
 
     @property
     def layers(self) -> int:
@@ -112,8 +179,7 @@ class Task:
     @property
     def heads(self) -> tuple[int, ...]:
         """The number of heads of each layer."""
-        heads = tuple(matrices.shape[1] for matrices in self.train.attention)
-        return paired(heads, self.pairs)
+        return paired(self.train.heads, self.pairs)
 
     @property
     def outputs(self) -> int:
@@ -124,7 +190,7 @@ class Task:
         return self.train.channels
 
     @property
-    def splits(self) -> tuple[Split, ...]:
+    def splits(self) -> tuple[AnySplit, ...]:
         """Training, test and, where there is one, validation split."""
         return tuple(s for s in (self.train, self.test, self.validation) if s is not None)
 
@@ -133,10 +199,9 @@ class Task:
         """SHA-256 of every number."""
         checksum = hashlib.sha256()
         for split in self.splits:
-            for array in (split.inputs, split.labels, *split.attention):
-                if array is not None:
-                    checksum.update(repr((array.shape, array.dtype.str)).encode())
-                    checksum.update(np.ascontiguousarray(array).data)
+            for array in split.arrays:
+                checksum.update(repr((array.shape, array.dtype.str)).encode())
+                checksum.update(np.ascontiguousarray(array).data)
         return checksum.hexdigest()
 
 
@@ -148,19 +213,48 @@ def name_paths(
     return tuple(known.get(path, "·".join(path)) for path in product(*head_names))
 
 
-def check_split(split: Split, name: str) -> None:
+def check_split(split: AnySplit, name: str) -> None:
     """Raise InputError unless the arrays of a split are finite and their shapes fit together."""
-    check_array(f"inputs_{name}", split.inputs, ("example", "token", "channel"))
+    if isinstance(split, AttendedSplit):
+        check_array(f"attended_{name}", split.attended, ("example", "path", "channel"))
+        check_labels(split, name, f"attended_{name}")
+        check_heads_of_paths(split, name)
+    else:
+        check_array(f"inputs_{name}", split.inputs, ("example", "token", "channel"))
+        check_labels(split, name, f"inputs_{name}")
+        check_attention(split, name)
+
+
+def check_labels(split: AnySplit, name: str, examples_of: str) -> None:
+    """Raise InputError unless there is a label for every example of the array named last."""
     if split.labels is not None:
         check_array(f"labels_{name}", split.labels, ("example", "output"))
         if split.labels.shape[0] != split.examples:
             raise InputError(
                 f"labels_{name}",
                 split.labels.shape,
-                f"give one label for each of the {split.examples} examples of inputs_{name}",
+                f"give one label for each of the {split.examples} examples of {examples_of}",
             )
     elif name != "test":
         raise InputError(f"labels_{name}", None, "this split needs labels [example, output]")
+
+
+def check_heads_of_paths(split: AttendedSplit, name: str) -> None:
+    """Raise InputError unless the heads make as many paths as there are."""
+    if not split.heads or min(split.heads) < 1:
+        raise InputError("heads", list(split.heads), "give at least one head for each layer")
+    paths = math.prod(split.heads)
+    if split.attended.shape[1] != paths:
+        raise InputError(
+            f"attended_{name}",
+            split.attended.shape,
+            f"the shape must be [example, {paths}, channel]: the number of paths is the product of "
+            f"heads = {list(split.heads)}",
+        )
+
+
+def check_attention(split: Split, name: str) -> None:
+    """Raise InputError unless the attention matrices fit the inputs."""
     if not split.attention:
         raise InputError(f"attention_{name}", (), "give attention matrices for at least one layer")
     for layer, matrices in enumerate(split.attention, start=1):
@@ -176,7 +270,7 @@ def check_split(split: Split, name: str) -> None:
             )
 
 
-def check_agreement(train: Split, other: Split, name: str) -> None:
+def check_agreement(train: AnySplit, other: AnySplit, name: str) -> None:
     """Raise InputError unless another split describes the same network and labels as training."""
 
     def same(array: str, received: object, fits: bool, remedy: str) -> None:
@@ -184,11 +278,18 @@ def check_agreement(train: Split, other: Split, name: str) -> None:
             remedy = f"{remedy}, as in {array.format('train')}"
             raise InputError(array.format(name), received, remedy)
 
+    if type(other) is not type(train):
+        received = type(other).__name__
+        raise InputError(name, received, f"must be a {type(train).__name__}, as the training split")
     fits = other.channels == train.channels
-    same("inputs_{}", other.inputs.shape, fits, f"use {train.channels} channels")
+    data = "attended_{}" if isinstance(other, AttendedSplit) else "inputs_{}"
+    same(data, other.arrays[0].shape, fits, f"use {train.channels} channels")
     if other.labels is not None:
         outputs, shape = train.labels.shape[1], other.labels.shape
         same("labels_{}", shape, shape[1] == outputs, f"use {outputs} outputs")
+    if isinstance(other, AttendedSplit):
+        same("heads", list(other.heads), other.heads == train.heads, f"use {list(train.heads)}")
+        return
     layers, received = len(train.attention), len(other.attention)
     same("attention_{}", f"{received} layers", received == layers, f"give {layers} layers")
     for layer, (ours, theirs) in enumerate(zip(train.attention, other.attention, strict=True)):

@@ -1,0 +1,327 @@
+"""Attended inputs in the place of tokens and attention: the same problem, and what is refused."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import sampler
+from sampler.cli import main
+from sampler.errors import ExitCode, InputError
+from sampler.jobs.check import describe
+from sampler.problem import make_problem
+from sampler.recipes.recipe import load_recipe, make_recipe
+from sampler.tasks.arrays import arrays_task, read_arrays
+from sampler.tasks.make import make_task
+from sampler.tasks.task import Task, name_paths
+from tests import ROOT
+from tests.commands import assert_same_bits, environment
+
+HEADS = (2, 3)
+SPLITS = {"train": 6, "test": 5, "validation": 4}
+CHAINS = {
+    "order_parameters": {"weight_draws": 2},
+    "upper_weights": {"keep_weights": True},
+    "weights": {"keep_weights": True},
+}
+
+
+def with_tokens(outputs=None) -> dict[str, np.ndarray]:
+    """Two layers with 2 and 3 heads, 4 tokens, 5 channels."""
+    rng = np.random.default_rng(3)
+    arrays = {}
+    for name, examples in SPLITS.items():
+        shape = (examples,) if outputs is None else (examples, outputs)
+        arrays[f"inputs_{name}"] = rng.standard_normal((examples, 4, 5))
+        arrays[f"labels_{name}"] = rng.choice([-1.0, 1.0], shape)
+        for layer, heads in enumerate(HEADS, start=1):
+            arrays[f"attention_{name}_{layer}"] = rng.random((examples, heads, 4, 4)) / 2
+    return arrays
+
+
+def attended(tokens: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The same problem at the end of the paths, its last token read out."""
+    recipe = make_recipe(
+        {"name": "a", "task": {"kind": "arrays", "path": "-"}, "network": {"widths": 2}}
+    )
+    problem = make_problem(recipe, arrays_task(tokens))
+    ends = (problem.learning.attended, problem.attended_test, problem.attended_validation)
+    found = {f"attended_{name}": np.asarray(end) for name, end in zip(SPLITS, ends, strict=True)}
+    labels = {key: array for key, array in tokens.items() if key.startswith("labels_")}
+    return found | labels | {"heads": np.array(HEADS)}
+
+
+@pytest.mark.parametrize("kept", [None, ((1,), (2, 0))], ids=["whole", "sub_network"])
+def test_both_layouts_have_the_same_theory(kept):
+    network = sampler.make_network(widths=4, temperature=0.5, heads=kept)
+    tokens = with_tokens()
+    expected, received = (
+        sampler.solve(sampler.make_task("arrays", **arrays), network, starts=1)
+        for arrays in (tokens, attended(tokens))
+    )
+    needs_attention = [name for name in expected if str(name).startswith("head_distance")]
+    assert len(needs_attention) == 4
+    expected = expected.drop_vars(needs_attention)
+    if kept is None:
+        xr.testing.assert_identical(received, expected)
+    else:
+        # Attending with fewer heads rounds differently from keeping paths of all of them.
+        assert list(received["path"].values) == ["1·2", "1·0"]
+        noise = ["gradient_norm", "start_disagreement"]
+        one, other = received.drop_vars(noise), expected.drop_vars(noise)
+        xr.testing.assert_allclose(one, other, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "space",
+    ["order_parameters", "weights", pytest.param("upper_weights", marks=pytest.mark.slow)],
+)
+def test_both_layouts_have_the_same_draws(space):
+    network = sampler.make_network(widths=4, temperature=0.5)
+    tokens = with_tokens()
+    expected, received = (
+        sampler.sample(
+            sampler.make_task("arrays", **arrays), network, space=space, **CHAINS[space], chains=2,
+            warmup=4, draws=6, algorithm="hmc", leapfrog_steps=3, progress=False,
+        )
+        for arrays in (tokens, attended(tokens))
+    )  # fmt: skip
+    assert {"posterior", "validation"} <= set(expected.children) == set(received.children)
+    for group in expected.children:
+        one, other = received[group].to_dataset(), expected[group].to_dataset()
+        xr.testing.assert_identical(one.drop_attrs(), other.drop_attrs())
+
+
+@pytest.mark.slow
+def test_a_file_is_run_compared_reported_and_reproduced(tmp_path, undrawn, capsys):
+    np.savez_compressed(tmp_path / "mine.npz", **attended(with_tokens()))
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(
+        'name = "mine"\ntask = {kind = "arrays", path = "mine.npz"}\n'
+        "network = {widths = 4, heads = [[0, 1], [2, 0]]}\nposterior = {temperature = 0.5}\n"
+        'theory = {starts = 1, subnetworks = [[[0], [0]]]}\n[sampler]\nalgorithm = "hmc"\n'
+        "chains = 2\nwarmup = 4\ndraws = 6\nleapfrog_steps = 3\nweight_draws = 2\n"
+    )
+    out = tmp_path / "run"
+    assert main(["run", str(recipe), "--out", str(out)]) == ExitCode.DIAGNOSTICS_FAILED
+    assert (out / "report.html").is_file()
+    assert (out / "comparison.json").is_file()
+    assert "U₁ 0·2" in capsys.readouterr().out
+    assert main(["reproduce", str(out)]) == ExitCode.OK
+    assert_same_bits(out / "reproduction", out)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_arrays_come_back_as_float64(dtype, tmp_path):
+    arrays = attended(with_tokens(outputs=3))
+    stored = {key: a if key == "heads" else a.astype(dtype) for key, a in arrays.items()}
+    np.savez(tmp_path / "a.npz", **stored)
+    task = read_arrays(tmp_path / "a.npz")
+    for name, split in zip(SPLITS, (task.train, task.test, task.validation), strict=True):
+        assert split.attended.dtype == split.labels.dtype == np.float64
+        np.testing.assert_array_equal(split.attended, stored[f"attended_{name}"])
+        np.testing.assert_array_equal(split.labels, stored[f"labels_{name}"])
+    assert task.heads == HEADS
+    assert task.path_names == ("0·0", "0·1", "0·2", "1·0", "1·1", "1·2")
+    other = arrays_task(stored | {"heads": np.array([3, 2])})
+    assert other.checksum != task.checksum, "other heads are another problem"
+
+
+def test_test_labels_and_validation_may_be_absent():
+    arrays = attended(with_tokens())
+    for key in ("labels_test", "attended_validation", "labels_validation"):
+        del arrays[key]
+    task = arrays_task(arrays)
+    assert task.test.labels is None
+    assert task.validation is None
+
+
+def test_a_sub_network_keeps_the_paths_of_its_heads(tmp_path):
+    arrays = attended(with_tokens())
+    np.savez(tmp_path / "mine.npz", **arrays)
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(
+        'name = "mine"\ntask = {kind = "arrays", path = "mine.npz"}\n'
+        "network = {widths = [3, 4, 5], heads = [[1], [2, 0]]}\n"
+    )
+    task = make_task(load_recipe(recipe))
+    assert task.heads == (1, 2)
+    assert task.path_names == ("1·2", "1·0")
+    for name, split in zip(SPLITS, (task.train, task.test, task.validation), strict=True):
+        np.testing.assert_array_equal(split.attended, arrays[f"attended_{name}"][:, [5, 3]])
+
+
+def test_check_says_what_is_left_out(tmp_path):
+    np.savez(tmp_path / "mine.npz", **attended(with_tokens()))
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(
+        'name = "mine"\ntask = {kind = "arrays", path = "mine.npz"}\nnetwork = {widths = 3}\n'
+        'sweep = {"network.widths" = [3, 4]}\n'
+    )
+    recipe = load_recipe(recipe)
+    text = describe(recipe, make_task(recipe))
+    assert "none: attended inputs are given (no distances between heads)" in text
+    assert "6: 0·0, 0·1, 0·2, 1·0, 1·1, 1·2" in text
+    assert "network.widths=4" in text
+
+
+def test_reading_leaves_jax_alone(tmp_path):
+    np.savez(tmp_path / "mine.npz", **attended(with_tokens()))
+    program = (
+        "import sampler, sys\n"
+        f"print(sampler.make_task('arrays', path={str(tmp_path / 'mine.npz')!r}))\n"
+        "assert 'jax' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment(None), capture_output=True,
+        text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "6 training, 5 test, 4 validation examples, 5 channels" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        ('readout = "mean"', r"^network\.readout = 'mean': attended inputs were read out already"),
+        ('values = "relu"', r"^network\.values = 'relu': needs tokens, .*use \"linear\""),
+        ("layer_norm = true", r"^network\.layer_norm = True: needs tokens, .*use false"),
+        ("hypernetwork = true", r"^network\.hypernetwork = True: .*come with their paths; use fal"),
+        ("hypernetwork = [false, true]", r"^network\.hypernetwork = \(False, True\): "),
+        ("heads = [[0], [3]]", r"^network\.heads = \[\[0\], \[3\]\]: layer 2 has no head 3"),
+        ("heads = [[0]]", r"^network\.heads = \[\[0\]\]: list the heads of all 2 layers"),
+        ("widths = [3, 3]", r"^network\.widths = \[3, 3\]: .* for 2 layers of values"),
+    ],
+)
+def test_a_network_that_needs_tokens_is_refused(network, message, tmp_path):
+    np.savez(tmp_path / "mine.npz", **attended(with_tokens()))
+    recipe = tmp_path / "mine.toml"
+    widths = "" if network.startswith("widths") else "widths = 3\n"
+    recipe.write_text(
+        'name = "mine"\ntask = {kind = "arrays", path = "mine.npz"}\n'
+        f'[sampler]\nspace = "weights"\n[network]\n{widths}{network}\n'
+    )
+    with pytest.raises(InputError, match=message) as caught:
+        make_task(load_recipe(recipe))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_point_of_a_sweep_is_refused_like_any_recipe(tmp_path):
+    np.savez(tmp_path / "mine.npz", **attended(with_tokens()))
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(
+        'name = "mine"\ntask = {kind = "arrays", path = "mine.npz"}\nnetwork = {widths = 3}\n'
+        'sweep = {"network.readout" = ["last", "first"]}\n'
+    )
+    with pytest.raises(InputError, match=r"^network\.readout = 'first': "):
+        make_task(load_recipe(recipe))
+
+
+def changed(key, change):
+    return lambda arrays: arrays.update({key: change(arrays[key])})
+
+
+def absent(key):
+    return lambda arrays: arrays.pop(key)
+
+
+def spoilt(value, place):
+    def change(array):
+        array = array.copy()
+        array[place] = value
+        return array
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (absent("attended_train"), r"^attended_train = \(absent\): .*required"),
+        (absent("labels_train"), r"^labels_train = \(absent\): .*required"),
+        (absent("heads"), r"^heads = \(absent\): .*required"),
+        (absent("attended_test"), r"^attended_test = \(absent\): .*required"),
+        (absent("attended_validation"), r"^attended_validation = \(absent\): .*required"),
+        (absent("labels_validation"), r"^labels_validation = \(absent\): .*required"),
+        (
+            lambda arrays: arrays.update(inputs_train=np.ones((6, 4, 5))),
+            r"^attended_train = \(beside inputs_train\): .*not both",
+        ),
+        (
+            lambda arrays: arrays.update(attention_train_1=np.ones((6, 2, 4, 4))),
+            r"^attended_train = \(beside attention_train_1\): .*not both",
+        ),
+        (
+            lambda arrays: arrays.update(attended_tset=np.ones(3)),
+            r"^attended_tset = \(unknown array\): .*known: attended_train, ",
+        ),
+        (changed("heads", lambda a: a.astype(float)), r"^heads = 'float64': store integers"),
+        (changed("heads", lambda a: a[:, None]), r"^heads = \[\[2\], \[3\]\]: store integers"),
+        (changed("heads", lambda a: a[:0]), r"^heads = \[\]: give at least one head"),
+        (changed("heads", lambda a: a * 0), r"^heads = \[0, 0\]: give at least one head"),
+        (changed("heads", lambda a: -a), r"^heads = \[-2, -3\]: give at least one head"),
+        (
+            changed("heads", lambda a: a[:1]),
+            r"^attended_train = \(6, 6, 5\): the shape must be \[example, 2, channel\]: .*heads",
+        ),
+        (
+            changed("heads", lambda a: a * 10**9),
+            r"^attended_train = \(6, 6, 5\): .* heads = \[2000000000, 3000000000\]",
+        ),
+        (changed("attended_test", lambda a: a[:, :4]), r"^attended_test = \(5, 4, 5\): .*, 6, "),
+        (changed("attended_validation", lambda a: a[:, 1:]), r"^attended_validation = \(4, 5, 5"),
+        (
+            changed("attended_test", lambda a: a[..., :3]),
+            r"^attended_test = \(5, 6, 3\): use 5 channels, as in attended_train",
+        ),
+        (
+            changed("attended_validation", lambda a: a[..., :3]),
+            r"^attended_validation = \(4, 6, 3\): use 5 channels, as in attended_train",
+        ),
+        (changed("attended_train", lambda a: a[:, 0]), r"^attended_train = \(6, 5\): the shape"),
+        (changed("attended_test", lambda a: a[:0]), r"^attended_test = \(0, 6, 5\): the shape"),
+        (
+            changed("labels_train", lambda a: a[:3]),
+            r"^labels_train = \(3, 1\): give one label .* 6 examples of attended_train",
+        ),
+        (
+            changed("labels_test", lambda a: np.stack([a, a], 1)),
+            r"^labels_test = \(5, 2\): use 1 outputs, as in labels_train",
+        ),
+        (changed("attended_train", lambda a: a.astype(int)), r"^attended_train = 'int64': store"),
+        (
+            changed("attended_train", spoilt(np.nan, (1, 2, 3))),
+            r"^attended_train\[1, 2, 3\] = nan: every entry must be finite",
+        ),
+        (changed("attended_test", spoilt(np.inf, (4, 0, 0))), r"^attended_test\[4, 0, 0\] = inf"),
+        (changed("labels_validation", spoilt(np.nan, 2)), r"^labels_validation\[2, 0\] = nan"),
+    ],
+)
+def test_an_array_that_cannot_be_used_is_named(change, message, tmp_path):
+    arrays = attended(with_tokens())
+    change(arrays)
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(InputError, match=message) as caught:
+        read_arrays(tmp_path / "a.npz")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match=message):
+        sampler.make_task("arrays", **arrays)
+
+
+def test_lists_do_from_python_and_misfits_are_named():
+    arrays = attended(with_tokens())
+    assert sampler.make_task("arrays", **{**arrays, "heads": [2, 3]}).data.heads == (2, 3)
+    with pytest.raises(InputError, match=r"^heads = \[\[0\], \[0, 1\]\]: give an array"):
+        sampler.make_task("arrays", **{**arrays, "heads": [[0], [0, 1]]})
+    with pytest.raises(InputError, match=r"^task\.path = 'a\.npz': give the path or the arrays"):
+        sampler.make_task("arrays", path="a.npz", heads=[2, 3])
+
+
+def test_splits_of_one_task_have_one_layout():
+    tokens = with_tokens()
+    one, other = arrays_task(tokens), arrays_task(attended(tokens))
+    names = (("0", "1"), ("0", "1", "2"))
+    with pytest.raises(InputError, match=r"^test = 'AttendedSplit': must be a Split, as the train"):
+        Task(one.train, other.test, names, name_paths(names))
