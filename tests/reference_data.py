@@ -5,10 +5,11 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-from tests import SHARED
+from tests import ROOT, SHARED
 from theory import Architecture, LearningProblem
 
 REDUCED = Path(__file__).parent / "reference" / "markov_four_paths_100.npz"
+PUBLISHED_DATA = ROOT / "runs" / "markov_published.npz"
 FULL = SHARED / "reference" / "markov_four_paths.npz"
 
 # What the published weight-space sampler found at N = 10 in a long run of NUTS: means of U_1 and
@@ -38,9 +39,15 @@ PUBLISHED_ACCURACIES = (0.963, 0.968)  # lowest and highest of its three runs, 1
 
 
 def load_reduced_reference() -> dict[str, np.ndarray]:
-    """Arrays of tests/reference, described in its README.md."""
-    with np.load(REDUCED) as stored:
-        return dict(stored)
+    """Arrays of tests/reference, described in its README.md, with the data of `runs`."""
+    with np.load(REDUCED) as stored, np.load(PUBLISHED_DATA) as data:
+        chosen = stored["test_examples"]
+        return dict(stored) | {
+            "attended_inputs_train": data["attended_train"],
+            "y_train": data["labels_train"],
+            "attended_inputs_test": data["attended_test"][chosen],
+            "y_test": data["labels_test"][chosen],
+        }
 
 
 def load_full_reference() -> dict[str, np.ndarray] | None:
