@@ -104,6 +104,7 @@ def test_derivatives_of_the_overlap_are_those_of_jax(size, rng):
     [
         (np.array([[1.0, 2.0], [2.0, 1.0]]), r"order parameter 1: smallest eigenvalue -1"),
         (np.array([[1.0, 0.5], [0.4, 1.0]]), r"differ from their transpose by up to 0\.1"),
+        (np.array([[1.0, 0.5 + 1e-9], [0.5, 1.0]]), r"differ from their transpose by up to 1e-09"),
         (np.ones((2, 3)), r"must be a square matrix of finite numbers, got shape \(2, 3\)"),
         (np.array(2.0), r"must be a square matrix of finite numbers, got shape \(\)"),
         (np.array([[np.nan]]), r"must be a square matrix of finite numbers"),
@@ -112,3 +113,10 @@ def test_derivatives_of_the_overlap_are_those_of_jax(size, rng):
 def test_a_matrix_that_is_no_overlap_is_refused(matrix, message):
     with pytest.raises(ValueError, match=message):
         OrderParameters.from_matrices([matrix])
+
+
+def test_rounding_makes_no_matrix_asymmetric():
+    (received,) = OrderParameters.from_matrices(
+        [np.array([[1.0, 0.5 + 1e-12], [0.5, 1.0]])]
+    ).matrices
+    np.testing.assert_allclose(received, [[1.0, 0.5], [0.5, 1.0]], rtol=1e-11)

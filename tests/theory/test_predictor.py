@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.assertions import assert_equal_to_rounding
+from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
     random_network_data,
@@ -147,6 +148,37 @@ def test_stored_path_kernels_predict_what_features_predict(outputs, rng):
         assert_equal_to_rounding(one.prior_variance(factor), expected, operations=1e4)
     for received, moment in zip(predict(stored, factor), predict(plain, factor), strict=True):
         assert_equal_to_rounding(received, moment, operations=1e4, condition=1e2)
+
+
+@pytest.mark.parametrize("name", ["one layer", "one layer, two outputs"])
+def test_samples_of_f_have_its_mean_and_covariance(name, rng):
+    """Joint draws of all outputs on all test examples, conditioned by dense algebra."""
+    problem = random_problem(ARCHITECTURES[name], rng, temperature=0.5)
+    arch, draws = problem.architecture, 20_000
+    test = random_network_data(arch, rng, examples=3).attended
+    overlap = random_order_parameters(arch, rng)[0]
+    factor = jnp.asarray(np.linalg.cholesky(overlap))
+    predictor = Predictor.for_examples(problem, test)
+    features = path_features(test, arch.variances[0])
+    keys = jax.random.split(jax.random.key(3), draws)
+    mean, variance, samples = jax.jit(
+        jax.vmap(lambda key: predictor.with_sample(key, factor, problem.features, features))
+    )(keys)
+    noisy = kernel_of(problem.attended, problem.attended, overlap, arch)
+    noisy += problem.temperature * np.eye(len(noisy))
+    across = kernel_of(test, problem.attended, overlap, arch)
+    own = kernel_of(test, test, overlap, arch)
+    gain = across @ np.linalg.inv(noisy)
+    expected_mean, covariance = gain @ np.asarray(problem.labels).ravel(), own - gain @ across.T
+    flat = np.asarray(samples).reshape(draws, -1)
+    deviations = np.sqrt(np.diagonal(covariance))
+    assert_equal_to_rounding(mean[0].ravel(), expected_mean, operations=1e4)
+    assert_equal_to_rounding(variance[0].ravel(), deviations**2, operations=1e4, scale=1.0)
+    assert_within_mcse(flat.mean(axis=0), expected_mean, deviations / np.sqrt(draws))
+    # The error of a covariance of n Gaussian draws is √((C_ii C_jj + C_ij²)/n).
+    size = np.outer(deviations**2, deviations**2)
+    error = np.sqrt((size + covariance**2) / draws)
+    assert_within_mcse(np.cov(flat.T), covariance, error)
 
 
 def bytes_of_one(predictor, factor) -> int:

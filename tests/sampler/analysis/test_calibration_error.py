@@ -118,3 +118,14 @@ def test_wilson_interval_holds_the_share_where_its_score_is_one_deviation():
     assert np.all(high - low > 0)
     assert np.all(low > -1e-15)
     assert np.all(high < 1 + 1e-15)
+
+
+def test_the_error_of_a_bin_is_half_its_wilson_interval(rng):
+    claimed = probabilities(rng, 60)
+    for found in reliability(claimed, rng.random(claimed.shape) < claimed):
+        positive = round(found.fraction * found.count)
+        low, high = wilson_interval(positive, found.count)
+        assert found.interval() == (low, high)
+        assert found.error == (high - low) / 2
+        assert low < found.fraction + 1e-12
+        assert high > found.fraction - 1e-12

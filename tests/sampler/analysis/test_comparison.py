@@ -10,9 +10,15 @@ import xarray as xr
 
 from sampler.analysis.as_json import to_json
 from sampler.analysis.compared import Compared
-from sampler.analysis.comparison import TheoryAndDraws, compare_quantities
+from sampler.analysis.comparison import (
+    TheoryAndDraws,
+    compare_quantities,
+    off_diagonal_cosine,
+    predictor_estimates,
+)
 from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.estimate import Estimate, mean_of, variance_of
+from sampler.mcmc.draws import BatchMoments
 from sampler.storage.run_directory import read_json, write_json
 from tests.assertions import assert_equal_to_rounding
 from tests.small import (
@@ -123,6 +129,50 @@ def test_a_predictor_kept_as_moments_gives_the_same_numbers(rng):
         assert np.all(np.abs(ratio - 1) <= 4 * np.sqrt(2 / (2 * 39))), ratio
     values = [comparison["accuracy"]["sampled"]["value"] for comparison in (received, expected)]
     assert values[0] == values[1]
+
+
+def test_the_variance_of_the_predictor_is_that_within_and_between_draws(rng):
+    """E[v] + Var[m], and its error that of the mean of both together."""
+    shape = (2, 40, 5)
+    mean, variance = 2.0 * rng.standard_normal(shape), rng.uniform(0.1, 1.0, shape)
+    found = predictor_estimates({"predictor_mean": mean, "predictor_variance": variance}, {})
+    between = mean.var(axis=(0, 1), ddof=1)
+    np.testing.assert_allclose(found.mean.value, mean.mean(axis=(0, 1)), rtol=1e-13)
+    np.testing.assert_allclose(found.parts["within"].value, variance.mean(axis=(0, 1)), rtol=1e-13)
+    np.testing.assert_allclose(found.parts["between"].value, between, rtol=1e-13)
+    total = variance.mean(axis=(0, 1)) + between
+    np.testing.assert_allclose(found.variance.value, total, rtol=1e-13)
+    each = variance + (mean - mean.mean(axis=(0, 1))) ** 2 * 80 / 79
+    np.testing.assert_allclose(found.variance.mcse, mean_of(each).mcse, rtol=1e-12)
+
+
+def test_errors_of_both_parts_kept_as_moments_are_independent(rng):
+    shape = (2, 20, 5)
+    means, variances = rng.standard_normal(shape), rng.uniform(0.1, 1.0, shape)
+    squares = means**2 + rng.uniform(0.1, 1.0, shape)
+    kept = {
+        "predictor_mean": BatchMoments(means, squares, 3),
+        "predictor_variance": BatchMoments(variances, variances**2, 3),
+    }
+    found = predictor_estimates({}, kept)
+    within, between = (found.parts[part] for part in ("within", "between"))
+    np.testing.assert_allclose(within.value, variances.mean(axis=(0, 1)), rtol=1e-13)
+    expected = variances.std(axis=(0, 1), ddof=1) / np.sqrt(40)
+    np.testing.assert_allclose(within.mcse, expected, rtol=1e-12)
+    count = 3 * 40
+    spread = squares.mean(axis=(0, 1)) - means.mean(axis=(0, 1)) ** 2
+    np.testing.assert_allclose(between.value, spread * count / (count - 1), rtol=1e-12)
+    np.testing.assert_allclose(found.variance.value, within.value + between.value, rtol=1e-13)
+    expected = np.hypot(within.mcse, between.mcse)
+    np.testing.assert_allclose(found.variance.mcse, expected, rtol=1e-12)
+
+
+def test_cosines_are_those_of_the_elements_off_the_diagonal(rng):
+    one, other = rng.standard_normal((2, 3, 3))
+    pairs = [(one[i, j], other[i, j]) for i in range(3) for j in range(3) if i != j]
+    product = sum(a * b for a, b in pairs)
+    sizes = [np.sqrt(sum(pair[k] ** 2 for pair in pairs)) for k in (0, 1)]
+    assert off_diagonal_cosine(one, other) == pytest.approx(product / np.prod(sizes), rel=1e-13)
 
 
 def test_the_theory_that_did_not_converge_is_null_in_strict_json(rng, tmp_path):

@@ -19,6 +19,7 @@ from sampler.analysis.predictive_quality import (
     mixture,
     predictive_quality,
     probability_of_positive,
+    quality,
     sampled_quality,
 )
 from sampler.mcmc.draws import BatchMoments
@@ -175,6 +176,34 @@ def test_kept_moments_of_mean_and_variance_follow_the_law_of_total_variance(rng)
     total = variance.mean(axis=(0, 1)) + flat.var(axis=0, ddof=1)
     expected = log_densities(flat.mean(axis=0), total, TEMPERATURE)
     assert_equal_to_rounding(densities(means.mean(axis=0)), expected, operations=1000)
+
+
+@pytest.mark.parametrize("kind", ["draws", "moments"])
+def test_densities_of_some_batches_have_their_own_mean_and_variance(kind, rng):
+    """What a bootstrap asks for: means of batches that are not the mean over all draws."""
+    shape = (2, 30, TEST, 1)
+    values = normal(rng, shape)
+    if kind == "draws":
+        batches, densities = gaussian({"predictor": values}, {}, (TEST, 1), TEMPERATURE)
+    else:
+        parts = [batch_means(v, 10).reshape(2, 10, TEST, 1) for v in (values, values**2)]
+        kept = {"predictor": BatchMoments(*parts, 3)}
+        batches, densities = gaussian({}, kept, (TEST, 1), TEMPERATURE)
+    some = values.reshape(-1, 3, TEST, 1)[:4]
+    mean, square = some.mean(axis=(0, 1)), (some**2).mean(axis=(0, 1))
+    expected = log_densities(mean, (square - mean**2) * 60 / 59, TEMPERATURE)
+    assert_equal_to_rounding(densities(batches[:4].mean(axis=0)), expected, operations=1000)
+
+
+def test_the_error_of_a_density_is_that_of_a_mean_over_examples(rng):
+    labels = rng.choice([-1.0, 1.0], (TEST, 2))
+    mean, variance = normal(rng, (TEST, 2)), positive(rng, (TEST, 2))
+    found = quality(log_densities(mean, variance, TEMPERATURE), labels)
+    logs = norm.logpdf(labels, mean, np.sqrt(variance + TEMPERATURE)).mean(axis=1)
+    score = found.log_predictive_density
+    assert_equal_to_rounding(score.value, logs.mean(), operations=100, scale=10.0)
+    error = logs.std(ddof=1) / np.sqrt(TEST)
+    assert_equal_to_rounding(score.error, error, operations=100, scale=10.0)
 
 
 def test_densities_that_underflow_still_have_logarithms():

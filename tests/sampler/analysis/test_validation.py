@@ -6,6 +6,7 @@ import pytest
 import scipy.stats
 import xarray as xr
 
+from sampler.analysis.estimate import batch_means, bootstrap
 from sampler.analysis.theory_table import theory_table
 from sampler.analysis.validation import (
     MOST_DRAWS,
@@ -132,6 +133,29 @@ def test_sampled_scores_follow_the_law_of_total_variance(name, rng):
 
 def scores_of(problem, overlaps):
     return sampled_scores(validation_draws(problem, {"order_parameter": overlaps}))
+
+
+def test_the_error_of_a_sampled_score_is_that_of_its_bootstrap(rng):
+    """Var[m] = E[m²] − E[m]² of every resampled set of batches."""
+    problem = problem_of("one layer", rng)
+    table = validation_draws(
+        problem, {"order_parameter": random_overlaps(problem.architecture, rng, 2, 30)}
+    )
+    mean, variance = table["predictor_mean"].values, table["predictor_variance"].values
+    labels, count = problem.labels_validation, mean.shape[0] * mean.shape[1]
+
+    def scores(means):
+        first, second, within = np.moveaxis(means, -1, 0)
+        total = within + (second - first**2) * count / (count - 1) + TEMPERATURE
+        density = scipy.stats.norm.logpdf(labels, first, np.sqrt(total)).mean(axis=(-2, -1))
+        return np.stack([density, ((labels - first) ** 2).mean(axis=(-2, -1))], axis=-1)
+
+    batches = batch_means(np.stack([mean, mean**2, variance], axis=-1))
+    expected = bootstrap(scores, batches)
+    found = sampled_scores(table)
+    for place, score in enumerate(("log_predictive_density", "squared_error")):
+        np.testing.assert_allclose(found[score]["value"], expected.value[place], rtol=1e-10)
+        np.testing.assert_allclose(found[score]["mcse"], expected.mcse[place], rtol=1e-8)
 
 
 def test_the_error_of_a_sampled_score_is_its_spread_over_repetitions(rng):

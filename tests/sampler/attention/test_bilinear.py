@@ -3,7 +3,7 @@
 import numpy as np
 
 from sampler.attention.heads import bilinear_attention
-from sampler.attention.variants import softmax
+from sampler.attention.variants import Softmax, softmax
 
 EPSILON = np.finfo(float).eps
 
@@ -49,3 +49,12 @@ def test_huge_logits_neither_overflow_nor_lose_the_largest():
 def test_a_constant_added_to_a_column_changes_nothing():
     logits = np.random.default_rng(2).integers(-9, 9, (5, 4)).astype(float)
     assert np.array_equal(softmax(logits), softmax(logits + 1024.0))
+
+
+def test_a_variant_sees_the_same_logits():
+    """Weights that are not symmetric tell queries from keys."""
+    generator = np.random.default_rng(3)
+    inputs, weights = generator.standard_normal((3, 4, 5)), generator.standard_normal((2, 5, 5))
+    received = bilinear_attention(inputs, weights, (Softmax(), Softmax()))
+    expected = bilinear_attention(inputs, weights)
+    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-13)

@@ -348,10 +348,13 @@ def test_factors_are_those_of_the_matrix(queries_and_keys, rng):
         assert_equal_to_rounding(received, attended, operations=1000)
 
 
-def test_a_layer_takes_every_head_as_it_is(rng):
+@pytest.mark.parametrize("again", [2, 3])
+def test_a_layer_takes_every_head_as_it_is(again, rng):
+    """Heads of one variant stand apart, with one head or two between them."""
     shape = (2, EXAMPLES, 4, TOKENS, SIZE)
     queries, keys = rng.standard_normal(shape)
-    variants = (Softmax(), ScaledHeads(scale=2), Softmax(), HeadNormalised())
+    others = [ScaledHeads(scale=2), HeadNormalised()]
+    variants = (Softmax(), *others[: again - 1], Softmax(), *others[again - 1 :])
     found = layer_matrices(variants, queries, keys)
     assert found.shape == (EXAMPLES, 4, TOKENS, TOKENS)
     for head, variant in enumerate(variants):

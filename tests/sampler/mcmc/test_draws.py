@@ -77,3 +77,13 @@ def test_single_precision_draws_are_summed_in_double_precision(rng):
     expected = single["predictor"].astype(float).mean(axis=(0, 1))
     assert moments.mean.dtype == np.float64
     assert_equal_to_rounding(mean_of_batches(moments).value, expected, operations=120)
+
+
+def test_totals_are_those_of_warmup_and_draws(rng):
+    observables, statistics = some_draws(rng)
+    statistics["diverging"][0, :5] = True
+    collected = collect(observables, statistics, pieces=4)
+    # Warm-up has the same statistics as the draws here.
+    assert collected.total("n_steps") == 2 * statistics["n_steps"].sum()
+    assert collected.total("diverging") == 10
+    assert collected.total(None) == collected.total("absent") == 0

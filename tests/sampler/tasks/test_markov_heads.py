@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from sampler.recipes.task_section import AttentionSection
 from sampler.tasks.markov_chain import head_weights, state_difference
+from sampler.tasks.task import draw_layers
 
 BETA = 10.0
 
@@ -63,3 +65,17 @@ def test_only_a_random_head_depends_on_the_generator():
 def test_an_unknown_kind_is_refused():
     with pytest.raises(ValueError, match=r"'causal'.*good, uniform, random"):
         weights("causal")
+
+
+def test_a_random_head_is_that_of_its_layer_and_number():
+    """Its stream has the key (2, layer, head), so that the same heads come back in any version."""
+    settings = AttentionSection(heads=(("random", "good"), ("uniform", "random", "random")))
+    drawn = draw_layers(
+        settings, lambda kind, generator: (head_weights(kind, 6, 5, BETA, generator),), seed=7
+    )
+    for layer, kinds in enumerate(settings.heads):
+        (matrices,) = drawn[layer]
+        for head, kind in enumerate(kinds):
+            sequence = np.random.SeedSequence(7, spawn_key=(2, layer, head))
+            expected = head_weights(kind, 6, 5, BETA, np.random.default_rng(sequence))
+            assert np.array_equal(matrices[head], expected)
