@@ -1,10 +1,18 @@
 """A checkpoint is used for the run that wrote it, and for no other."""
 
+import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.storage.checkpoint import read_slots, refuse_another_checkpoint, write_sealed
-from sampler.storage.run_directory import CHECKPOINT_SLOTS
+from sampler.storage.checkpoint import (
+    DamagedFile,
+    read_sealed,
+    read_slots,
+    refuse_another_checkpoint,
+    write_sealed,
+)
+from sampler.storage.run_directory import CHECKPOINT_FOLDER, CHECKPOINT_SLOTS
+from sampler.storage.status import newest_checkpoint
 
 STORED = {
     "settings": {"network.widths": 10, "sampler.seed": 0},
@@ -36,3 +44,26 @@ def test_the_newest_checkpoint_comes_first(sequences, tmp_path):
         write_sealed(tmp_path / name, {"sequence": sequence}, {})
     received = [sealed.header["sequence"] for _, sealed in read_slots(tmp_path).intact]
     assert received == sorted(sequences, reverse=True)
+
+
+def test_what_is_sealed_comes_back_and_every_changed_byte_is_noticed(tmp_path, rng):
+    path, values = tmp_path / "sealed.bin", rng.standard_normal((3, 2))
+    checksum = write_sealed(path, {"phase": "draws"}, {"statistic/lp": values})
+    sealed = read_sealed(path)
+    assert (sealed.header, sealed.checksum) == ({"phase": "draws"}, checksum)
+    np.testing.assert_array_equal(sealed.arrays["statistic/lp"], values)
+    content = path.read_bytes()
+    for place in range(0, len(content), 7):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(DamagedFile, match=r"sealed\.bin"):
+            read_sealed(path)
+
+
+@pytest.mark.parametrize("sequences", [(4, 3), (4, 5)])
+def test_status_tells_of_the_newest_checkpoint(sequences, tmp_path):
+    folder = tmp_path / CHECKPOINT_FOLDER
+    folder.mkdir()
+    assert newest_checkpoint(tmp_path) is None
+    for name, sequence in zip(CHECKPOINT_SLOTS, sequences, strict=True):
+        write_sealed(folder / name, {"sequence": sequence}, {})
+    assert newest_checkpoint(tmp_path)["sequence"] == max(sequences)

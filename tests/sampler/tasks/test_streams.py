@@ -12,6 +12,8 @@ from sampler.images.sources import images_checksum, read_drawings, split_charact
 from sampler.recipes.recipe import make_recipe
 from sampler.recipes.task_section import TASKS
 from sampler.recipes.training_recipe import PATCHES, make_training_recipe
+from sampler.tasks import one_shot as episodic
+from sampler.tasks import task as sampled
 from sampler.tasks.make import make_task
 from sampler.transformer.evaluation import draw_embedding
 from sampler.transformer.model_file import (
@@ -84,6 +86,12 @@ KINDS = set(TASKS)
 
 def test_every_task_is_here():
     assert {kind for kind, _ in SOURCES} == KINDS
+
+
+@pytest.mark.parametrize("module", [sampled, episodic])
+def test_every_use_of_a_seed_has_a_key_of_its_own(module):
+    names = ("TRAIN_STREAM", "TEST_STREAM", "VALIDATION_STREAM", "HEAD_STREAM")
+    assert len({getattr(module, name) for name in names}) == 4
 
 
 def queries_of(split, embedding) -> set[bytes]:
