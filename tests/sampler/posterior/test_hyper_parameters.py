@@ -170,7 +170,7 @@ def test_the_hessian_at_the_mode_is_that_of_repeated_differentiation(name, rng):
     assert_equal_to_rounding(received, np.eye(len(hessian)), condition=condition, **ROUNDING)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES[1:])
 @pytest.mark.parametrize("space", ["order_parameters", "upper_weights", "weights"])
 def test_what_is_observed_of_a_draw_is_that_at_its_temperature_and_variances(space, name, rng):
     problem = problem_of(name, rng)
@@ -193,14 +193,11 @@ def test_what_is_observed_of_a_draw_is_that_at_its_temperature_and_variances(spa
             assert_equal_to_rounding(
                 seen[f"predictor_{moment}"], one, condition=condition, scale=10.0, operations=1e6
             )
-    if space == "order_parameters":
-        expected = factors_at(position, architecture)
-    else:
-        weights = {name: seen[name] for name in architecture.weight_shapes}
-        expected_outputs = predict(weights, attended, architecture)
-        assert_equal_to_rounding(seen["predictor"], expected_outputs, **ROUNDING)
-        scaled = weights_at(position, architecture)
-        for array, values in scaled.items():
+    if space != "order_parameters":
+        weights = {array: seen[array] for array in architecture.weight_shapes}
+        outputs = predict(weights, attended, architecture)
+        assert_equal_to_rounding(seen["predictor"], outputs, **ROUNDING)
+        for array, values in weights_at(position, architecture).items():
             assert_equal_to_rounding(weights[array], values, **ROUNDING)
         lowest = overlaps(weights, architecture)[0]
         assert_equal_to_rounding(seen["order_parameter"], lowest, **ROUNDING)
