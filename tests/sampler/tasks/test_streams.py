@@ -28,7 +28,8 @@ from tests.sampler.tasks.test_arrays import arrays
 from tests.sampler.tasks.test_uea import make_series, ts_text
 from tests.training_recipes import TINY
 
-EXAMPLES = 6
+# So many that all drawings of a character are asked for: a shared one would be seen.
+EXAMPLES = 24
 SIZES = {"examples_train": EXAMPLES, "examples_test": EXAMPLES, "examples_validation": EXAMPLES}
 
 
@@ -42,7 +43,9 @@ def archive_of_series(folder: Path) -> dict:
 
 
 def file_of_arrays(folder: Path) -> dict:
-    np.savez(folder / "own.npz", **arrays(sizes=dict.fromkeys(("train", "test", "validation"), 6)))
+    np.savez(
+        folder / "own.npz", **arrays(sizes=dict.fromkeys(("train", "test", "validation"), EXAMPLES))
+    )
     return {"path": str(folder / "own.npz")}
 
 
