@@ -11,9 +11,11 @@ from tests import ROOT
 from tests.commands import environment
 
 SCRIPTS = sorted(path.name for path in (ROOT / "runs").glob("*.py"))
-# Tutorials sample; one of them trains as well. The study over seeds solves 80 saddle points.
+# Tutorials and the study of several outputs sample, one of them trains as well; the study over seeds
+# solves 80 saddle points.
 MARKS = {
     "four_paths_seeds.py": [pytest.mark.slow],
+    "several_outputs.py": [pytest.mark.slow],
     "tutorial.py": [pytest.mark.slow],
     "bring_your_own.py": [
         pytest.mark.slow,

@@ -18,6 +18,8 @@ REQUIRED_KEYS = ("inputs_train", "labels_train", "inputs_test")
 OPTIONAL_KEYS = ("labels_test", "inputs_validation", "labels_validation")
 REQUIRED_ATTENDED = ("attended_train", "labels_train", "heads", "attended_test")
 OPTIONAL_ATTENDED = ("labels_test", "attended_validation", "labels_validation")
+NUMBERS_REMEDY = "store a plain float32 or float64 array"
+HEADS_REMEDY = "store integers, the number of heads of each layer, as in [2, 2]"
 
 
 class ArraysSection(TaskSection):
@@ -91,11 +93,10 @@ def attended_task(arrays: Mapping[str, np.ndarray]) -> Task:
 
 def read_heads(heads: np.ndarray) -> tuple[int, ...]:
     """The number of heads of each layer."""
-    remedy = "store integers, the number of heads of each layer, as in [2, 2]"
     if heads.dtype.kind not in "iu":
-        raise InputError("heads", str(heads.dtype), remedy)
+        raise InputError("heads", str(heads.dtype), HEADS_REMEDY)
     if heads.ndim != 1:
-        raise InputError("heads", heads.tolist(), remedy)
+        raise InputError("heads", heads.tolist(), HEADS_REMEDY)
     return tuple(map(int, heads))
 
 
@@ -105,7 +106,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     with open_npz(path, "task.path", remedy) as stored:
         check_keys(stored.files)
         return {
-            key: read_array(stored, key, "store a plain float32 or float64 array")
+            key: read_array(stored, key, HEADS_REMEDY if key == "heads" else NUMBERS_REMEDY)
             for key in stored.files
         }
 

@@ -258,6 +258,7 @@ def spoilt(value, place):
             r"^attended_tset = \(unknown array\): .*known: attended_train, ",
         ),
         (changed("heads", lambda a: a.astype(float)), r"^heads = 'float64': store integers"),
+        (changed("heads", lambda a: a.astype(object)), r"^heads = .*store integers"),
         (changed("heads", lambda a: a[:, None]), r"^heads = \[\[2\], \[3\]\]: store integers"),
         (changed("heads", lambda a: a[:0]), r"^heads = \[\]: give at least one head"),
         (changed("heads", lambda a: a * 0), r"^heads = \[0, 0\]: give at least one head"),

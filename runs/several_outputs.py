@@ -1,0 +1,106 @@
+# %% [markdown]
+# # Several outputs: does the theory's 1/N hold?
+#
+# Theory against exact posterior while widths and examples are doubled together. The data are copies
+# of one small problem, each copy in channels of its own, so that nothing but the size changes. At a
+# fixed number of examples the difference falls faster than 1/N.
+#
+#     python runs/several_outputs.py [FOLDER] [DRAWS]
+#
+# by default into runs/results/several_outputs, with four chains of 1500 draws.
+
+# %%
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import sampler
+from sampler.analysis.estimate import mean_of
+from sampler.presentation.style import figure_style, new_figure, save_figure
+
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/several_outputs")
+DRAWS = int(sys.argv[2]) if len(sys.argv) > 2 else 1500
+TEMPERATURE = 0.1
+PATHS, CHANNELS = 2, 4
+
+
+# %%
+def base(examples: int, outputs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two paths, one of them weaker; outputs are signs of linear functions of the other one."""
+    rng = np.random.default_rng(1)
+    attended = rng.standard_normal((examples, PATHS, CHANNELS)) * np.array([1.0, 0.6])[:, None]
+    labels = np.sign(attended[:, 0] @ rng.standard_normal((CHANNELS, outputs)))
+    return attended, labels
+
+
+def copied(attended: np.ndarray, labels: np.ndarray, copies: int) -> tuple[np.ndarray, np.ndarray]:
+    """The data several times, each copy in channels of its own: the energy is multiplied."""
+    examples = len(attended)
+    found = np.zeros((copies, examples, PATHS, copies, CHANNELS))
+    for copy in range(copies):
+        found[copy, :, :, copy] = np.sqrt(copies) * attended
+    shape = (copies * examples, PATHS, copies * CHANNELS)
+    return found.reshape(shape), np.tile(labels, (copies, 1))
+
+
+def difference(attended: np.ndarray, labels: np.ndarray, width: int) -> tuple[float, float]:
+    """|U_exact − U_theory| over |U_theory|, all elements of U_1 together, and its error."""
+    task = sampler.make_task(
+        "arrays", attended_train=attended, labels_train=labels, heads=[PATHS],
+        attended_test=attended[:1],
+    )  # fmt: skip
+    network = sampler.make_network(widths=width, temperature=TEMPERATURE)
+    theory = sampler.solve(task, network)
+    if not theory.attrs["converged"]:
+        raise SystemExit(theory.attrs["explanation"])
+    draws = sampler.sample(task, network, draws=DRAWS, progress=False)
+    size = PATHS * labels.shape[1]
+    upper = np.triu_indices(size)
+    predicted = theory["order_parameter"].values.reshape(size, size)[upper]
+    sampled = draws["posterior"]["order_parameter"].values
+    exact = mean_of(sampled.reshape(*sampled.shape[:2], size, size))
+    gap, mcse = exact.value[upper] - predicted, exact.mcse[upper]
+    # The square of the noise is no difference.
+    squared = np.sum(gap**2) - np.sum(mcse**2)
+    found = np.sqrt(squared) if squared > 0 else np.nan
+    norm = np.linalg.norm(predicted)
+    return found / norm, np.sqrt(np.sum((gap * mcse) ** 2)) / found / norm
+
+
+def study(name: str, points: list[tuple[int, np.ndarray, np.ndarray]]) -> tuple[np.ndarray, ...]:
+    """Widths, differences and their errors, printed as they come."""
+    print(f"{name}: relative difference of U₁, theory against exact posterior", flush=True)
+    rows = []
+    for width, attended, labels in points:
+        found, error = difference(attended, labels, width)
+        rows.append((width, found, error))
+        print(f"  N = {width:3}, P = {len(labels):3}: {found:.4f} ± {error:.4f}", flush=True)
+    widths, sizes, errors = np.array(rows).T
+    resolved = sizes > 3 * errors
+    x, y, weights = np.log(widths)[resolved], np.log(sizes)[resolved], (sizes / errors)[resolved]
+    if len(x) > 2:
+        line, spread = np.polyfit(x, y, 1, w=weights, cov="unscaled")
+        print(f"  N^({line[0]:.2f} ± {np.sqrt(spread[0, 0]):.2f})", flush=True)
+    return widths, sizes, errors
+
+
+# %%
+two, ten = base(8, 2), base(6, 10)
+STUDIES = {
+    "two outputs, P = N": [(8 * c, *copied(*two, c)) for c in (1, 2, 4, 8, 16)],
+    "two outputs, P = 16": [(width, *copied(*two, 2)) for width in (16, 32, 64)],
+    "ten outputs, P = 3N/8": [(16 * c, *copied(*ten, c)) for c in (1, 2, 4)],
+}
+found = {name: study(name, points) for name, points in STUDIES.items()}
+
+# %%
+with figure_style():
+    figure = new_figure(4.0, 3.0)
+    axes = figure.subplots()
+    for name, (widths, sizes, errors) in found.items():
+        axes.errorbar(widths, sizes, errors, marker="o", capsize=2, label=name)
+    axes.set(xscale="log", yscale="log", xlabel="width N", ylabel="relative difference of $U_1$")
+    axes.legend()
+    written = save_figure(figure, folder, "several_outputs")
+print("figure:", *written)
