@@ -11,8 +11,8 @@ from tests import ROOT
 from tests.commands import environment
 
 SCRIPTS = sorted(path.name for path in (ROOT / "runs").glob("*.py"))
-# Tutorials and the study of several outputs sample, one of them trains as well; the study over seeds
-# solves 80 saddle points.
+# Tutorials and the study of several outputs sample, one of them trains as well; the study over
+# seeds solves 80 saddle points.
 MARKS = {
     "four_paths_seeds.py": [pytest.mark.slow],
     "several_outputs.py": [pytest.mark.slow],
