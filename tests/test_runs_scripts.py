@@ -25,13 +25,16 @@ MARKS = {
     ],
 }
 
+# Smaller than as shown, where that takes minutes: draws of a chain, data seeds.
+SIZES = {"several_outputs.py": ["200"], "four_paths_seeds.py": ["3"]}
+
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=MARKS.get(name, [])) for name in SCRIPTS]
 )
 def test_scripts_run_and_draw_their_figure(name, tmp_path):
     done = subprocess.run(
-        [sys.executable, ROOT / "runs" / name, tmp_path],
+        [sys.executable, ROOT / "runs" / name, tmp_path, *SIZES.get(name, [])],
         capture_output=True,
         text=True,
         env=environment(None) | {"PYTHONPATH": str(ROOT)},
