@@ -7,6 +7,11 @@ import pytest
 import scipy.stats
 
 from sampler.network import predict
+from sampler.posterior.order_parameters import (
+    BartlettShape,
+    StandardisedLogChi,
+    bartlett_matrix,
+)
 from sampler.posterior.spaces import make_density
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import ARCHITECTURES, random_problem
@@ -82,3 +87,23 @@ def test_density_of_all_weights_is_prior_times_likelihood(problem, rng):
     noise = scipy.stats.norm(outputs, problem.temperature**0.5)
     expected = prior + noise.logpdf(problem.labels).sum()
     assert float(density.log_density(position)) == pytest.approx(expected, rel=1e-10)
+
+
+def test_the_prior_of_a_bartlett_factor_is_that_of_a_wishart_matrix(rng):
+    """ln p(t, lower) = ln p(B Bᵀ) + ln |∂(B Bᵀ)/∂(t, lower)| with B Bᵀ ~ Wishart(N, 1)."""
+    shape = BartlettShape(rows=3, rank=3, width=7)
+    lower = np.tril_indices(3)
+    point = jnp.asarray(0.7 * rng.standard_normal(6))
+
+    def entries(x):
+        matrix = bartlett_matrix(x[:3], x[3:], shape)
+        return (matrix @ matrix.T)[lower]
+
+    matrix = np.zeros((3, 3))
+    matrix[lower] = entries(point)
+    matrix = matrix + np.tril(matrix, -1).T
+    volume = np.linalg.slogdet(np.asarray(jax.jit(jax.jacfwd(entries))(point)))[1]
+    expected = scipy.stats.wishart(7, np.eye(3)).logpdf(matrix) + volume
+    chi = StandardisedLogChi(jnp.asarray(shape.degrees, float)).log_prob(point[:3]).sum()
+    received = float(chi) + scipy.stats.norm.logpdf(np.asarray(point[3:])).sum()
+    assert received == pytest.approx(expected, rel=1e-10)

@@ -17,6 +17,7 @@ from sampler.mcmc.hamiltonian import NUTS
 from sampler.posterior.density import Coordinates
 from sampler.posterior.importance import (
     Proposal,
+    _improved,
     importance_draws,
     pareto_k,
     refit,
@@ -138,6 +139,46 @@ def test_proposal_density(rng):
     other = scipy.stats.multivariate_normal(proposal.centres[0], proposal.spread)
     ratio = np.exp(other.logpdf(points) - received)
     assert_within_mcse(ratio.mean(), 1.0, ratio.std() / np.sqrt(len(ratio)))
+
+
+def test_the_spread_of_a_mixture_is_that_within_and_between_its_components(rng):
+    proposal = two_component_proposal(rng)
+    mean = sum(s * c for s, c in zip(proposal.shares, proposal.centres, strict=True))
+    expected = sum(
+        share * (scale @ scale.T + np.outer(centre - mean, centre - mean))
+        for share, centre, scale in zip(
+            proposal.shares, proposal.centres, proposal.scales, strict=True
+        )
+    )
+    np.testing.assert_allclose(proposal.spread, expected, rtol=1e-12)
+
+
+def test_a_step_of_the_fit_stays_where_the_draws_come_from(rng):
+    """Draws of one t distribution: its scale is that of the likelihood's maximum, up to chance."""
+    centre, root = rng.standard_normal(3), rng.standard_normal((3, 8))
+    truth, count = single(centre, root @ root.T, 16.0), 40_000
+    points, weights = truth.draw(count, rng), np.full(count, 1.0 / count)
+    found = _improved(truth, points, weights, truth.centre, truth.spread)
+    whitened = np.linalg.solve(truth.scales[0], found.scales[0])
+    # The relative error of a variance is √(2/n), and little more for a t distribution.
+    assert np.abs(whitened @ whitened.T - np.eye(3)).max() < 6 * np.sqrt(2 / count)
+    assert found.shares == 1.0
+
+
+def test_a_refit_keeps_the_shares_of_components_far_apart(rng):
+    """Shares on either side are those of the sample, but for that of the broad component."""
+    target = Proposal(np.array([0.2, 0.8]), np.array([[-30.0], [30.0]]), np.ones((2, 1, 1)), 16.0)
+    points = target.draw(40, rng)
+    weights = np.full(40, 1.0 / 40)
+    refitted = refit(target, points, weights, rng)
+    sides = np.sign(refitted.centres[:-1, 0])
+    left = np.mean(points[:, 0] < 0)
+    if set(sides) == {-1.0, 1.0}:
+        received = refitted.shares[:-1][sides < 0].sum()
+        np.testing.assert_allclose(received, 0.95 * left, rtol=1e-6)
+    assert refitted.shares[-1] == 0.05
+    np.testing.assert_allclose(refitted.shares.sum(), 1.0, rtol=1e-12)
+    assert set(sides) == {-1.0, 1.0}, "no component began on the other side"
 
 
 def test_refitting_trusts_a_sample_as_far_as_it_is_large(rng):
