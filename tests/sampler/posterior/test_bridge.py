@@ -49,6 +49,9 @@ def test_one_head_by_quadrature(rng):
     assert_within_mcse(found.log_evidence, exact, found.error)
     for half in found.halves:
         assert_within_mcse(half, exact, 2 * found.error)
+    # The mean of two independent halves has half the error of their difference.
+    one, other = found.halves
+    assert abs(one - other) == pytest.approx(2.0 * found.apart * found.error, rel=1e-12)
     # Draws of another posterior are not those of this one: the estimate must depend on them.
     warmer = chains(replace(problem, temperature=8 * problem.temperature))
     wrong = bridge_evidence(order_parameters_of(problem), warmer, seed=1)
