@@ -18,7 +18,7 @@ from tests.problems import (
 from theory import OrderParameters, solve_saddle_point
 from theory import saddle_point as saddle_point_module
 from theory.action import entropy_terms
-from theory.evidence import action_without_data, log_evidence_at_saddle
+from theory.evidence import action_without_data, is_regular, log_evidence_at_saddle
 
 REGULAR = {name: a for name, a in ARCHITECTURES.items() if name != "narrow"}
 REGULAR_CASES = pytest.mark.parametrize("architecture", REGULAR.values(), ids=REGULAR.keys())
@@ -106,3 +106,10 @@ def test_a_saddle_point_that_is_not_converged_is_refused(rng):
     assert not saddle.converged
     with pytest.raises(ValueError, match=r"raise theory\.max_steps"):
         log_evidence_at_saddle(problem, saddle)
+
+
+def test_a_layer_as_wide_as_its_order_parameter_is_wide_enough():
+    architecture = ARCHITECTURES["one layer"]
+    sizes = architecture.order_parameter_sizes
+    assert is_regular(replace(architecture, widths=sizes))
+    assert not is_regular(replace(architecture, widths=(sizes[0] - 1, *sizes[1:])))
