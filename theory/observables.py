@@ -22,9 +22,14 @@ def accuracy(
 
 
 def binomial_error(share: float, examples: int) -> float:
-    """√(a(1 − a)/n), the standard error of an accuracy a by the finite number n of examples."""
+    """√(a(1 − a)/n + 1/4n²)/(1 + 1/n), the error of an accuracy a by a finite number n of examples.
+
+    Half of Wilson's interval of one standard deviation: unlike √(a(1 − a)/n) it is not 0 where all
+    examples agree (Wilson, 1927).
+    """
     # A mean of ones may exceed 1 by rounding.
-    return math.sqrt(max(0.0, share * (1.0 - share)) / examples)
+    variance = max(0.0, share * (1.0 - share)) / examples
+    return math.sqrt(variance + 0.25 / examples**2) / (1.0 + 1.0 / examples)
 
 
 def labels_are_classes(labels: Float[np.ndarray, "example output"] | None) -> bool:

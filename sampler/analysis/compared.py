@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import norm
 
-from sampler.analysis.estimate import RESOLVED_MCSE, Estimate
+from sampler.analysis.difference import Difference, difference_of
+from sampler.analysis.estimate import Estimate
 from sampler.analysis.labels import element_name, is_overlap, pair_name, quantity_name
 
 NAN = float("nan")
@@ -51,39 +51,6 @@ class Row:
         in_mcse = difference / mcse if mcse else NAN
         relative = difference / abs(sampled) if sampled else NAN
         return cls(name, theory, sampled, mcse, in_mcse, relative, **rest)
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Sampled − theory over the elements of one quantity.
-
-    whole            ‖sampled − theory‖ / ‖sampled‖
-    whole_error      ‖MCSE‖ / ‖sampled‖: no correlation between elements can make the error of
-                     `whole` larger
-    in_mcse, relative    median and largest absolute value over the elements
-    at               where the difference is largest in units of the MCSE
-    elements         how many are defined
-    """
-
-    name: str
-    elements: int
-    whole: float
-    whole_error: float
-    median_in_mcse: float
-    worst_in_mcse: float
-    at: str
-    median_relative: float
-    worst_relative: float
-
-    @property
-    def resolved(self) -> bool:
-        """Whether the largest difference is more than Monte Carlo noise in so many elements."""
-        return self.worst_in_mcse > largest_by_chance(self.elements)
-
-
-def largest_by_chance(elements: int) -> float:
-    """What the largest of n errors exceeds as rarely as one alone exceeds 3 MCSE (Bonferroni)."""
-    return float(norm.isf(norm.sf(RESOLVED_MCSE) / max(1, elements)))
 
 
 @dataclass(frozen=True)
@@ -132,21 +99,15 @@ class Compared:
         return cls(values["theory"], Estimate(values["sampled"], values["mcse"]), parts or None)
 
     def rows(self, key: str, path_names: Sequence[str]) -> list[Row]:
-        """Elements of U_1, a number by itself, the root mean square of any other array."""
+        """Elements of U_1, or a number by itself; of other arrays nothing but their difference."""
         if self.theory is None or key.startswith(UNLISTED):
             return []
         if key == "order_parameter":
             return self.element_rows(key, path_names)
-        if np.ndim(self.sampled.value) == 0:
-            numbers = (self.theory, self.sampled.value, self.sampled.mcse)
-            return [Row.of(quantity_name(key), *map(float, numbers))]
-        in_mcse, _ = self.differences
-        theory, sampled = np.asarray(self.theory), np.asarray(self.sampled.value)
-        size = np.sqrt(np.mean(sampled**2))
-        squares = (theory**2, sampled**2, self.sampled.mcse**2, in_mcse**2)
-        numbers = [float(np.sqrt(np.mean(square))) for square in squares]
-        off = float(np.sqrt(np.mean((sampled - theory) ** 2)) / size)
-        return [Row(f"{key.replace('_', ' ')}, rms", *numbers, off)]
+        if np.ndim(self.sampled.value):
+            return []
+        numbers = (self.theory, self.sampled.value, self.sampled.mcse)
+        return [Row.of(quantity_name(key), *map(float, numbers))]
 
     def element_rows(self, key: str, path_names: Sequence[str] = ()) -> list[Row]:
         """A line for every element that is defined; of a symmetric matrix, its upper triangle."""
@@ -166,40 +127,22 @@ class Compared:
         """All elements taken together; None if none of them is defined."""
         if self.theory is None:
             return None
-        theory, sampled, mcse = map(
-            np.asarray, (self.theory, self.sampled.value, self.sampled.mcse)
-        )
-        shown = np.isfinite(theory) & np.isfinite(sampled) & np.isfinite(mcse) & (mcse > 0.0)
-        if is_overlap(key):
-            shown &= np.triu(np.ones(shown.shape, dtype=bool))  # the matrices are symmetric
-        if not shown.any():
-            return None
-        gap = sampled - theory
-        with np.errstate(divide="ignore", invalid="ignore"):
-            in_mcse = np.where(shown, np.abs(gap / mcse), -np.inf)
-            relative = np.where(shown & (sampled != 0.0), np.abs(gap / sampled), -np.inf)
-        worst = tuple(int(i) for i in np.unravel_index(np.argmax(in_mcse), in_mcse.shape))
-        size = np.linalg.norm(sampled[shown])
-        return Difference(
-            name=quantity_name(key),
-            elements=int(shown.sum()),
-            whole=float(np.linalg.norm(gap[shown]) / size),
-            whole_error=float(np.linalg.norm(mcse[shown]) / size),
-            median_in_mcse=float(np.median(in_mcse[shown])),
-            worst_in_mcse=float(in_mcse[worst]),
-            at=element_name(key, worst, path_names),
-            median_relative=float(np.median(relative[shown])),
-            worst_relative=float(relative.max()),
-        )
+        return difference_of(key, self.theory, self.sampled, path_names)
 
 
 @dataclass(frozen=True)
 class SampledAccuracy:
-    """Accuracy of the posterior mean predictor, its MCSE and the error of a finite test set."""
+    """Accuracy of the posterior mean predictor, its MCSE and the error of a finite test set.
+
+    tests    number of test examples; None in a file of an earlier version
+    degrees  of freedom that the MCSE is known by
+    """
 
     value: float
     mcse: float
     binomial_error: float
+    tests: int | None = None
+    degrees: int | None = None
 
 
 @dataclass(frozen=True)
@@ -216,6 +159,18 @@ class Accuracy:
             return []
         errors = {"gp": self.gp, "test_error": found.binomial_error}
         return [Row.of(key, self.theory, found.value, found.mcse, **errors)]
+
+    def difference(self, key: str, _: Sequence[str]) -> Difference | None:
+        """Of the two accuracies on the same test set, in percentage points.
+
+        An accuracy moves in steps of one test example: its error is no less than half of one.
+        """
+        found = self.sampled
+        if found is None or not found.tests:
+            return None
+        mcse = max(found.mcse, 0.5 / found.tests)
+        estimate = Estimate(100 * found.value, 100 * mcse, None, found.degrees or 0)
+        return difference_of(key, 100 * self.theory, estimate, unit="points")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ table, which the terminal, the report and notebooks show.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +20,6 @@ from sampler.analysis.compared import (
     Accuracy,
     Compared,
     Cosine,
-    Difference,
     Evidence,
     Row,
     SampledAccuracy,
@@ -28,6 +27,7 @@ from sampler.analysis.compared import (
     SampledSetting,
     SampledSettings,
 )
+from sampler.analysis.difference import NOT_TRUSTED, Difference
 from sampler.analysis.draws_table import stored_draws, stored_labels, stored_moments
 from sampler.analysis.estimate import (
     Estimate,
@@ -41,6 +41,7 @@ from sampler.analysis.estimate import (
 )
 from sampler.analysis.predictive_quality import PredictiveQuality, predictive_quality
 from sampler.analysis.validation import validation_comparison
+from sampler.analysis.verdict import Verdict, theory_verdict
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.mcmc.draws import BatchMoments
 from sampler.posterior.hyper_parameters import OBSERVED
@@ -158,7 +159,8 @@ def sampled_accuracy(batches: np.ndarray, labels_test: np.ndarray | None) -> Sam
         batches = batches[..., None]
     estimate = bootstrap(lambda mean: correct(mean, labels_test).mean(axis=-1), batches)
     value = float(estimate.value)
-    return SampledAccuracy(value, float(estimate.mcse), binomial_error(value, len(labels_test)))
+    tests, mcse = len(labels_test), float(estimate.mcse)
+    return SampledAccuracy(value, mcse, binomial_error(value, tests), tests, estimate.degrees)
 
 
 def compare_head_scores(given: TheoryAndDraws) -> dict[str, Compared]:
@@ -245,6 +247,27 @@ def compare_settings(given: TheoryAndDraws) -> SampledSettings | None:
     return SampledSettings(**found) if found else None
 
 
+def compare_run(
+    given: TheoryAndDraws, diagnostics: Diagnostics, cost: Mapping[str, float]
+) -> "ComparedRun":
+    """Everything that is compared, how far it is apart, and what that says about the theory."""
+    quantities = compare_quantities(given)
+    names = () if given.theory is None else tuple(map(str, given.theory["path"].values))
+    found = {
+        key: value.difference(key, names)
+        for key, value in quantities.items()
+        if hasattr(value, "difference")
+    }
+    differences = {key: one for key, one in found.items() if one is not None}
+    if not diagnostics.passed:
+        differences = {k: replace(one, state=NOT_TRUSTED) for k, one in differences.items()}
+    converged = None if given.theory is None else bool(given.theory.attrs.get("converged", 1))
+    verdict = theory_verdict(
+        diagnostics.passed, converged, differences, quantities.get("hyper_parameters") is not None
+    )
+    return ComparedRun(diagnostics, cost, quantities, differences, verdict)
+
+
 @dataclass(frozen=True)
 class Quantity:
     """How one key of `comparison.json` is made, and of which type it is.
@@ -300,6 +323,10 @@ def compare_quantities(given: TheoryAndDraws) -> dict[str, Any]:
     return found
 
 
+# Keys of `comparison.json` that are about the run as a whole.
+NO_QUANTITY = ("diagnostics", "cost", "verdict", "differences", "schema_version")
+
+
 @dataclass(frozen=True)
 class ComparedRun:
     """All that `comparison.json` holds.
@@ -307,11 +334,15 @@ class ComparedRun:
     diagnostics  verdict on the draws, and its numbers; None where they were not judged
     cost         seconds, gradients, effective draws
     quantities   key → what is compared there
+    differences  key → difference of theory and samples as a whole, wherever there is one
+    verdict      on the theory; None in a file of an earlier version
     """
 
     diagnostics: Diagnostics | None
     cost: Mapping[str, float]
     quantities: Mapping[str, Any]
+    differences: Mapping[str, Difference]
+    verdict: Verdict | None
 
     def get(self, key: str) -> Any:
         """What is compared under a key; None where there is nothing."""
@@ -330,16 +361,16 @@ class ComparedRun:
             if hasattr(value, "rows")
         }
 
-    def differences(self, path_names: list[str]) -> dict[str, Difference]:
-        """Key → difference of theory and samples as a whole."""
-        found = {key: value.difference(key, path_names) for key, value in self.compared}
-        return {key: difference for key, difference in found.items() if difference is not None}
-
     def to_json(self) -> dict[str, Any]:
         """The content of `comparison.json`."""
         return {
             "diagnostics": to_json(self.diagnostics),
             "cost": dict(self.cost),
+            "verdict": to_json(self.verdict),
+            "differences": {
+                key: to_json(one) | {"statement": one.statement}
+                for key, one in self.differences.items()
+            },
         } | to_json(self.quantities)
 
     @classmethod
@@ -348,10 +379,14 @@ class ComparedRun:
         quantities = {
             key: from_json(QUANTITIES[key].kind if key in QUANTITIES else Compared, value)
             for key, value in content.items()
-            if key not in ("diagnostics", "cost", "schema_version")
+            if key not in NO_QUANTITY
         }
         return cls(
-            read_diagnostics(content.get("diagnostics")), content.get("cost") or {}, quantities
+            read_diagnostics(content.get("diagnostics")),
+            content.get("cost") or {},
+            quantities,
+            from_json(Mapping[str, Difference], content.get("differences") or {}),
+            from_json(Verdict | None, content.get("verdict")),
         )
 
 

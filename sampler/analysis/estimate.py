@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from arviz_stats.base import array_stats
 from jaxtyping import Bool, Float
-from scipy.stats import rankdata
+from scipy.optimize import minimize_scalar
+from scipy.stats import chi2, rankdata
 
 from sampler.mcmc.draws import BatchMoments
 
@@ -14,16 +15,44 @@ AXES = {"chain_axis": 0, "draw_axis": 1}
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number (or array of them) with its Monte Carlo standard error."""
+    """A number (or array of them) with its Monte Carlo standard error.
+
+    deviations  [row, …], whose products of elements sum to the covariance of their errors, if known
+    degrees     of freedom that errors and covariance are known by; 0 if that is not known
+    """
 
     value: np.ndarray | np.floating
     mcse: np.ndarray | np.floating
+    deviations: np.ndarray | None = None
+    degrees: int = 0
+
+    def rows(
+        self, chosen: Bool[np.ndarray, "*element"]
+    ) -> tuple[Float[np.ndarray, "row chosen"], int]:
+        """Deviations of chosen elements, and degrees of freedom.
+
+        Where no covariance is known the errors of all elements are taken to go up and down
+        together: nothing is then gained by the number of elements.
+        """
+        if self.deviations is None:
+            return np.asarray(self.mcse)[chosen][None], self.degrees
+        return self.deviations[:, chosen], self.degrees
 
 
 def mean_of(draws: np.ndarray) -> Estimate:
-    """Mean over chains and draws, MCSE from the effective sample size; draws [chain, draw, …]."""
+    """Mean over chains and draws, MCSE from the effective sample size; draws [chain, draw, …].
+
+    The covariance between elements is that of batch means.
+    """
     draws = np.asarray(draws, dtype=np.float64)
-    return Estimate(draws.mean(axis=(0, 1)), array_stats.mcse(draws, method="mean", **AXES))
+    mcse = array_stats.mcse(draws, method="mean", **AXES)
+    return Estimate(draws.mean(axis=(0, 1)), mcse, *_spread(batch_means(draws)))
+
+
+def _spread(batches: np.ndarray) -> tuple[np.ndarray, int]:
+    """Deviations of batch means, scaled to the error of their mean, and degrees of freedom."""
+    count = len(batches)
+    return (batches - batches.mean(axis=0)) / np.sqrt(max(count * (count - 1), 1)), count - 1
 
 
 def variance_of(draws: np.ndarray) -> Estimate:
@@ -47,15 +76,14 @@ def variance_of_batches(moments: BatchMoments) -> Estimate:
     """Variance over all draws; MCSE from the spread of batch means of squared deviations."""
     centre = moments.mean.mean(axis=(0, 1))
     deviations = moments.mean_square - 2 * centre * moments.mean + centre**2
-    variance = _over_batches(deviations)
     count = moments.batch_size * moments.mean.shape[0] * moments.mean.shape[1]
-    return Estimate(variance.value * (count / (count - 1)), variance.mcse)
+    return _over_batches(deviations * (count / (count - 1)))
 
 
 def _over_batches(values: np.ndarray) -> Estimate:
-    count = values.shape[0] * values.shape[1]
-    spread = values.std(axis=(0, 1), ddof=1)
-    return Estimate(values.mean(axis=(0, 1)), spread / np.sqrt(count))
+    deviations, degrees = _spread(values.reshape(-1, *values.shape[2:]))
+    mcse = np.sqrt(np.sum(deviations**2, axis=0))
+    return Estimate(values.mean(axis=(0, 1)), mcse, deviations, degrees)
 
 
 def batch_means(draws: np.ndarray, batches_per_chain: int = 10) -> np.ndarray:
@@ -77,8 +105,10 @@ def bootstrap(statistic, batches: np.ndarray, replicates: int = 400, seed: int =
     means = np.tensordot(chosen / count, batches, axes=1)
     values = np.asarray(statistic(means), dtype=np.float64)
     # About the first of them, so that values that are all the same have no error at all.
-    spread = (values - values[0]).std(axis=0, ddof=1)
-    return Estimate(np.asarray(statistic(batches.mean(axis=0)[None]))[0], spread)
+    values -= values[0]
+    deviations = (values - values.mean(axis=0)) / np.sqrt(replicates - 1)
+    found = np.asarray(statistic(batches.mean(axis=0)[None]))[0]
+    return Estimate(found, values.std(axis=0, ddof=1), deviations, count - 1)
 
 
 REPLICATES = 2000
@@ -139,16 +169,19 @@ def rank_correlation(
     return RankCorrelation(value, interval(over_heads), interval(over_examples))
 
 
-# A difference counts where it is this many Monte Carlo errors, and the layers are this wide.
+# One element differs by more than Monte Carlo noise where it differs by so many errors.
 RESOLVED_MCSE = 3.0
 SMALLEST_FITTED_WIDTH = 30
+FEWEST_FITTED = 3
+SLOPES = (-5.0, 3.0)
 
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """|difference| ≈ prefactor · N^slope, with the standard error of the slope.
+    """difference ≈ prefactor · N^slope, with the standard error of the slope.
 
-    `widths` are those that entered the fit; slope and error are NaN with fewer than three.
+    `widths` are those that entered the fit; slope, error and prefactor are NaN where there are
+    fewer than three, or no difference that can be told from Monte Carlo noise.
     """
 
     slope: float
@@ -158,25 +191,38 @@ class PowerLaw:
 
 
 def fit_power_law(widths: np.ndarray, difference: np.ndarray, mcse: np.ndarray) -> PowerLaw:
-    """Weighted straight line through ln |theory − exact| against ln N.
+    """Least squares of theory − exact, with its sign, against c N^slope: min Σ (d − c N^s)²/MCSE².
 
-    Points with N < 30 or |difference| < 3 MCSE are left out. Weights are the Monte Carlo errors of
-    ln |difference|; the error of the slope is inflated by √(χ²/degrees) where the points scatter
-    more than that, since a power law is only the leading term.
+    All points with N ≥ 30 enter, however small their difference: choosing the resolved ones would
+    keep those that noise has made large. The error of the slope is inflated by √(χ²/degrees) where
+    the points scatter more than their errors, since a power law is only the leading term.
     """
-    widths, size = np.asarray(widths, dtype=float), np.abs(np.asarray(difference, dtype=float))
-    mcse = np.asarray(mcse, dtype=float)
-    used = (widths >= SMALLEST_FITTED_WIDTH) & (size > RESOLVED_MCSE * mcse)
-    fitted = tuple(int(width) for width in widths[used])
-    if used.sum() < 3:
-        return PowerLaw(float("nan"), float("nan"), float("nan"), fitted)
-    x, y, error = np.log(widths[used]), np.log(size[used]), mcse[used] / size[used]
-    weights = 1.0 / error**2
-    centre = np.average(x, weights=weights)
-    spread = np.sum(weights * (x - centre) ** 2)
-    slope = np.sum(weights * (x - centre) * y) / spread
-    intercept = np.average(y, weights=weights) - slope * centre
-    chi_square = np.sum(weights * (y - intercept - slope * x) ** 2)
-    scatter = max(1.0, np.sqrt(chi_square / (used.sum() - 2)))
-    slope_error = scatter / np.sqrt(spread)
-    return PowerLaw(float(slope), float(slope_error), float(np.exp(intercept)), fitted)
+    used = np.asarray(widths) >= SMALLEST_FITTED_WIDTH
+    width, gap, error = (np.asarray(a, float)[used] for a in (widths, difference, mcse))
+    fitted = tuple(int(one) for one in width)
+    undefined = PowerLaw(float("nan"), float("nan"), float("nan"), fitted)
+    if len(fitted) < FEWEST_FITTED or not np.all(error > 0.0):
+        return undefined
+    centre = np.exp(np.log(width).mean())  # so that prefactor and slope are nearly independent
+    logs, target = np.log(width / centre), gap / error
+
+    def prefactor_of(slope: float) -> tuple[float, float]:
+        """Best prefactor at a slope, and χ² there."""
+        shape = np.exp(slope * logs) / error
+        best = float(shape @ target / (shape @ shape))
+        return best, float(np.sum((target - best * shape) ** 2))
+
+    slopes = np.linspace(*SLOPES, 161)
+    start = int(np.argmin([prefactor_of(slope)[1] for slope in slopes]))
+    around = slopes[max(0, start - 1)], slopes[min(start + 1, len(slopes) - 1)]
+    found = minimize_scalar(lambda slope: prefactor_of(slope)[1], bounds=around, method="bounded")
+    slope = float(found.x)
+    prefactor, chi_square = prefactor_of(slope)
+    # Two numbers were fitted: by chance alone they gain more than this in one case of a thousand.
+    if np.sum(target**2) - chi_square < chi2.isf(1e-3, 2):
+        return undefined
+    shape = np.exp(slope * logs) / error
+    jacobian = np.stack([shape, prefactor * logs * shape], axis=1)
+    scatter = max(1.0, chi_square / (len(fitted) - 2))
+    slope_error = np.sqrt(scatter * np.linalg.inv(jacobian.T @ jacobian)[1, 1])
+    return PowerLaw(slope, float(slope_error), prefactor * centre**-slope, fitted)

@@ -27,8 +27,9 @@ from scipy.special import expit
 from scipy.stats import binomtest, norm
 
 from sampler.analysis.compared import NAN, Row
+from sampler.analysis.difference import Difference, difference_of
 from sampler.analysis.draws_table import stored_draws, stored_labels, stored_moments
-from sampler.analysis.estimate import batch_means, bootstrap
+from sampler.analysis.estimate import Estimate, batch_means, bootstrap
 from sampler.analysis.validation import log_density
 from sampler.mcmc.draws import BatchMoments
 
@@ -40,11 +41,15 @@ DRAWN_TOGETHER = 10**6  # labels, to bound memory
 
 @dataclass(frozen=True)
 class Score:
-    """A score with its error by the finite test set, and its Monte Carlo error where sampled."""
+    """A score with its error by the finite test set, and its Monte Carlo error where sampled.
+
+    degrees  of freedom that the Monte Carlo error is known by
+    """
 
     value: float
     error: float
     mcse: float | None = None
+    degrees: int | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,7 @@ class CalibrationError:
     if_calibrated: float
     if_calibrated_deviation: float
     mcse: float | None = None
+    degrees: int | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +121,15 @@ class PredictiveQuality:
             mcse = NAN if found.mcse is None else found.mcse
             rows.append(Row.of(key.replace("_", " "), theory, found.value, mcse, **given))
         return rows
+
+    def difference(self, _: str, __: Sequence[str]) -> Difference | None:
+        """Of the log predictive density of theory and samples on the same labels, in nats each."""
+        key = "log_predictive_density"
+        one, other = (None if q is None else q.scores.get(key) for q in (self.theory, self.sampled))
+        if one is None or other is None or not other.mcse:
+            return None
+        estimate = Estimate(other.value, other.mcse, None, other.degrees or 0)
+        return difference_of(key, one.value, estimate, unit="nats")
 
 
 def wilson_interval(positive: int, count: int, deviations: float = 1.0) -> tuple[float, float]:
@@ -303,10 +318,11 @@ def sampled_quality(
         return calibration_error(probability, np.broadcast_to(positive, probability.shape))
 
     found = quality(densities(batches.mean(axis=0)), labels)
-    scores = {
-        key: replace(getattr(found, key), mcse=float(bootstrap(statistic, batches).mcse))
-        for key, statistic in zip(SCORES, (log_density, error), strict=True)
-    }
+    scores = {}
+    for key, statistic in zip(SCORES, (log_density, error), strict=True):
+        spread = bootstrap(statistic, batches)
+        mcse = float(spread.mcse)
+        scores[key] = replace(getattr(found, key), mcse=mcse, degrees=spread.degrees)
     return replace(found, predictive=kind, **scores)
 
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.comparison import ComparedRun, TheoryAndDraws, compare_quantities
+from sampler.analysis.comparison import ComparedRun, TheoryAndDraws, compare_run
 from sampler.analysis.draws_table import (
     comparison_table,
     draws_tree,
@@ -220,8 +220,7 @@ def compare_stage(directory: Path) -> ComparedRun:
 def compare_tables(theory: xr.Dataset | None, tree: xr.DataTree) -> ComparedRun:
     """What `comparison.json` says of theory and draws; without a theory, of the draws alone."""
     diagnostics = diagnose_stage(tree)
-    quantities = compare_quantities(TheoryAndDraws.of(theory, tree))
-    return ComparedRun(diagnostics, cost(tree, diagnostics), quantities)
+    return compare_run(TheoryAndDraws.of(theory, tree), diagnostics, cost(tree, diagnostics))
 
 
 def cost(tree: xr.DataTree, diagnostics: Diagnostics) -> dict:

@@ -128,7 +128,8 @@ def write_finite_size(directory: Path, recipe: Recipe, points: Sequence[SweptPoi
             names = run.path_names
         compared = (run.comparison or {}).get("order_parameter")
         if compared:
-            sampled.setdefault(point.recipe.sampler.space, {})[width] = compared
+            found = sampled.setdefault(point.recipe.sampler.space, {})
+            found[width] = compared | {"trusted": run.diagnostics_passed}
     if not theory:
         return False
     widths = sorted(theory)
@@ -144,11 +145,15 @@ def write_finite_size(directory: Path, recipe: Recipe, points: Sequence[SweptPoi
 
 
 def by_width(found: dict[int, dict]) -> dict:
-    """U_1 of one space at every width: mean, MCSE and theory − sampled."""
+    """U_1 of one space at every width: mean, MCSE and theory − sampled.
+
+    `trusted` says whether the samples of that width passed their diagnostics.
+    """
     widths = sorted(found)
     tables = [{k: np.array(found[w][k], dtype=float) for k in found[w]} for w in widths]
     return {
         "widths": widths,
+        "trusted": [bool(found[w]["trusted"]) for w in widths],
         "order_parameter": np.stack([table["sampled"] for table in tables]),
         "mcse": np.stack([table["mcse"] for table in tables]),
         "difference": np.stack([table["theory"] - table["sampled"] for table in tables]),
@@ -156,12 +161,12 @@ def by_width(found: dict[int, dict]) -> dict:
 
 
 def power_laws(exact: dict, names: list[str]) -> list[dict]:
-    """One power law for every diagonal element of U_1."""
+    """One power law for every diagonal element of U_1, of the points whose samples are trusted."""
+    trusted = np.array(exact["trusted"])
+    widths = np.array(exact["widths"])[trusted]
+    difference, mcse = (exact[key][trusted] for key in ("difference", "mcse"))
     return [
-        {"path": name}
-        | asdict(
-            fit_power_law(exact["widths"], exact["difference"][:, i, i], exact["mcse"][:, i, i])
-        )
+        {"path": name} | asdict(fit_power_law(widths, difference[:, i, i], mcse[:, i, i]))
         for i, name in enumerate(names)
     ]
 

@@ -1,5 +1,6 @@
 """Stored results of a run and of a sweep, as figures and pages show them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,15 +11,21 @@ import xarray as xr
 from arviz_stats.base import array_stats
 
 from sampler.analysis.as_json import from_json
-from sampler.analysis.compared import Difference
 from sampler.analysis.comparison import ComparedRun
+from sampler.analysis.difference import Difference
 from sampler.analysis.pruning_table import PruningTable
+from sampler.analysis.verdict import Verdict, theory_verdict
 from sampler.mcmc.diagnostics import AXES, Diagnostics
 from sampler.storage.results import RunResults, has_results, open_run
 from sampler.storage.run_directory import read_json
 from sampler.storage.sweeps import SweepResults
 
 PRUNING_FILE = "pruning.json"
+COMPARED_BEFORE = Verdict(
+    "neutral",
+    "Theory and samples were compared by an earlier version, which drew no such conclusion: "
+    "`compare` gives the verdict.",
+)
 # So many test values and elements of U_1, evenly spread, are searched for the slowest.
 MOST_SEARCHED = 20
 # Of less than this, neither an autocorrelation nor an effective sample size means anything.
@@ -44,9 +51,17 @@ class ShownRun(RunResults):
         return None if self.results is None else self.results.diagnostics
 
     @property
-    def differences(self) -> dict[str, Difference]:
+    def differences(self) -> Mapping[str, Difference]:
         """Key of `comparison.json` → theory against samples as a whole."""
-        return {} if self.results is None else self.results.differences(self.path_names)
+        return {} if self.results is None else self.results.differences
+
+    @property
+    def verdict(self) -> Verdict:
+        """On the theory: the stored one, or that nothing was sampled or compared."""
+        if self.results is not None:
+            return self.results.verdict or COMPARED_BEFORE
+        converged = None if self.theory is None else bool(self.theory.attrs.get("converged", 1))
+        return theory_verdict(None, converged, {})
 
     @property
     def setting(self) -> str:

@@ -1,6 +1,6 @@
 """What the terminal and notebooks show of a run: theory, diagnostics, and the comparison table."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import chain
@@ -12,8 +12,10 @@ import xarray as xr
 
 from sampler.analysis.compared import Row
 from sampler.analysis.comparison import ComparedRun
+from sampler.analysis.difference import Difference
 from sampler.analysis.draws_table import comparison_table
 from sampler.analysis.pruning_table import PruningTable
+from sampler.analysis.verdict import Verdict
 from sampler.errors import InputError
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.storage.results import RunResults, read_comparison
@@ -94,11 +96,11 @@ def comparison_lines(comparison: ComparedRun, path_names: Sequence[str] | None) 
         settings = any(row.spread is not None for row in shown)
         lines += ["", *texts] if settings else [text for text in texts if text]
         lines += ["  (more elements in comparison.json)"] if left_out else []
-    if path_names is not None:
-        lines.append(
-            "\nTheory and exact posterior differ by O(1/N) at finite width; samples converge to "
-            "the posterior, not to the theory."
-        )
+    if comparison.differences:
+        lines += ["", "as a whole, relative to the size of the quantity:"]
+        lines += [f"  {one.name:28}{one.statement}" for one in comparison.differences.values()]
+    if comparison.verdict is not None and path_names is not None:
+        lines += ["", comparison.verdict.headline]
     return "\n".join(lines)
 
 
@@ -205,6 +207,16 @@ class Comparison:
     def trusted(self) -> bool:
         """Whether the draws passed their diagnostics."""
         return self.result.diagnostics.passed
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the samples allow to say of the theory, in the words of the report."""
+        return self.result.verdict
+
+    @property
+    def differences(self) -> Mapping[str, Difference]:
+        """Key of `comparison.json` → size of the difference, its interval, and what may be said."""
+        return self.result.differences
 
     def to_dataset(self) -> xr.Dataset:
         """Theory, sampled, MCSE and differences of every compared quantity, with its axes."""

@@ -77,21 +77,27 @@ def _differences(ax: Axes, table: dict, path: int) -> None:
         np.array(exact[key], dtype=float)[:, path, path] for key in ("difference", "mcse")
     )
     size = np.abs(difference)
-    resolved = size > RESOLVED_MCSE * mcse
+    trusted = np.array(exact.get("trusted", [True] * len(widths)))
+    resolved = (size > RESOLVED_MCSE * mcse) & trusted
+    hidden = (size <= RESOLVED_MCSE * mcse) & trusted
     ax.errorbar(
         widths[resolved], size[resolved], mcse[resolved], color=style.BLACK, marker="o",
         markersize=4, linestyle="none", label="|theory − exact| (± MCSE)",
     )  # fmt: skip
     ax.plot(
-        widths[~resolved], RESOLVED_MCSE * mcse[~resolved], color=style.GREY, marker="v",
+        widths[hidden], size[hidden] + RESOLVED_MCSE * mcse[hidden], color=style.GREY, marker="v",
         markersize=5, linestyle="none", label="below 3 MCSE (upper bound)",
+    )  # fmt: skip
+    ax.plot(
+        widths[~trusted], size[~trusted], color=style.GREY, marker="x", markersize=5,
+        linestyle="none", label="diagnostics failed" if not trusted.all() else None,
     )  # fmt: skip
     law = (table.get("power_laws") or [{}] * (path + 1))[path]
     if law.get("slope") is not None:
         fitted = np.array(law["widths"], dtype=float)
         ax.plot(
-            fitted, law["prefactor"] * fitted ** law["slope"], color=style.THEORY, linestyle="--",
-            label="fitted power law",
+            fitted, abs(law["prefactor"]) * fitted ** law["slope"], color=style.THEORY,
+            linestyle="--", label="fitted power law",
         )  # fmt: skip
         text = f"slope {law['slope']:.2f} ± {law['slope_error']:.2f}".replace("-", "−")
         ax.set_title(text, fontsize=10.0, color=style.THEORY)

@@ -1,7 +1,6 @@
-"""What a page is made of: numbers with the digits that their errors leave, tables, pictures."""
+"""What a page is made of: tables, links, pictures."""
 
 import base64
-import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,84 +10,11 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from sampler.analysis.numbers import Number
 from sampler.presentation.style import FigureEntry
 
-MISSING = "–"
-NO_BREAK = "\N{NO-BREAK SPACE}"
-DIGITS = 4
 # Pixels on the page for a pixel of a figure: text as large as the page's, and sharp.
 SHOWN = 0.75
-
-
-@dataclass(frozen=True)
-class Number:
-    """A value, with its error where it has one; NaN or None stand for a number that is undefined.
-
-    scale: what it is multiplied by to be shown, 100 for a share in per cent. unit: after it.
-    digits: significant ones of a value without an error.
-    """
-
-    value: float | int | None
-    error: float | int | None = None
-    scale: float = 1.0
-    unit: str = ""
-    digits: int = DIGITS
-
-    @property
-    def defined(self) -> bool:
-        return self.value is not None and math.isfinite(self.value)
-
-    @property
-    def text(self) -> str:
-        """`14.96 ± 0.13`: the error to two digits, the value to as many decimals."""
-        if not self.defined:
-            return MISSING
-        value = self.value if self.scale == 1.0 else self.scale * float(self.value)
-        if self.error is None or not math.isfinite(self.error):
-            return _minus(significant(value, self.digits)) + self.unit
-        error = self.scale * float(self.error)
-        if error <= 0.0:
-            return _minus(significant(value, self.digits)) + f"{self.unit} (no spread)"
-        places = max(0, 1 - math.floor(math.log10(error)))
-        # 0.0996 is 0.10 to two digits, not 0.100.
-        if places and float(f"{error:.{places}f}") >= 10.0 ** (2 - places):
-            places -= 1
-        return _minus(f"{value:.{places}f} ± {error:.{places}f}") + self.unit
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __html__(self) -> Markup:
-        """The full value stands beside its rounded text, for programs that read the page."""
-        if not self.defined:
-            return Markup.escape(self.text)
-        value = self.value.item() if hasattr(self.value, "item") else self.value
-        return Markup('<data value="{}">{}</data>').format(repr(value), self.text)
-
-
-def percent(value: float | int | None, error: float | int | None = None, digits: int = 3) -> Number:
-    """A share in per cent."""
-    return Number(value, error, 100.0, f"{NO_BREAK}%", digits)
-
-
-def count(value: float | int | None) -> Number:
-    """A whole number; rounded down, as an effective sample size is."""
-    defined = value is not None and math.isfinite(value)
-    return Number(math.floor(value) if defined else None)
-
-
-def significant(value: float | int, digits: int) -> str:
-    """So many significant digits, with an exponent only where a number would be long."""
-    if isinstance(value, int) or value == 0.0:
-        return f"{int(value)}"
-    if not 1e-4 <= abs(value) < 1e6:
-        return f"{value:.{digits - 1}e}"
-    places = digits - 1 - math.floor(math.log10(abs(value)))
-    return f"{value:.{max(0, places)}f}"
-
-
-def _minus(text: str) -> str:
-    return text.replace("-", "−")
 
 
 @dataclass(frozen=True)

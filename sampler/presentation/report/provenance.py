@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sampler import __version__
-from sampler.presentation.report.elements import Link, Number, Table
+from sampler.analysis.numbers import Number
+from sampler.presentation.report.elements import Link, Table
 from sampler.storage.manifest import Manifest
 
 FILES = {

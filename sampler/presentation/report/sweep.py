@@ -1,17 +1,17 @@
 """Verdicts and tables of a sweep."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
 from urllib.parse import quote
 
-from sampler.analysis.compared import Difference
-from sampler.analysis.estimate import RESOLVED_MCSE
-from sampler.presentation.report.elements import Cell, Link, Number, Table, count, percent
+from sampler.analysis.difference import SAYING_NOTHING, Difference
+from sampler.analysis.numbers import Number, count, percent
+from sampler.analysis.verdict import HEADLINE, Verdict
+from sampler.presentation.report.elements import Cell, Link, Table
 from sampler.presentation.report.tables import sampled_accuracy, theory_accuracy
-from sampler.presentation.report.verdict import DECISIVE, Verdict, worst
+from sampler.presentation.report.verdict import worst
 from sampler.presentation.results import ShownRun
 from sampler.recipes.recipe import Recipe
 from sampler.storage.results import has_results
@@ -27,7 +27,7 @@ class ReportedPoint:
     directory: Path
     state: str
     run: ShownRun | None
-    found: dict[str, Difference]
+    found: Mapping[str, Difference]
     width: int | None
 
     @property
@@ -67,10 +67,19 @@ def sweep_trust(points: Sequence[ReportedPoint]) -> Verdict:
     return Verdict("good", headline, reasons)
 
 
+LAW = (
+    "All points have the same number of examples: the 1/N of the theory is that of examples in "
+    "proportion to N and does not apply here; at a fixed number theory and exact posterior share "
+    "their first correction to infinite width, and no power is predicted."
+)
+
+
 def sweep_trend(points: Sequence[ReportedPoint], finite_size: Mapping | None) -> Verdict:
     """Whether theory and exact posterior approach each other as the width grows.
 
-    Only points with trusted samples count. finite_size: the content of `finite_size.json`.
+    They do where the 95 % interval of the relative difference of U_1 at the largest width lies
+    below that at the smallest. Only points with trusted samples count, whatever their difference.
+    finite_size: the content of `finite_size.json`.
     """
     compared = [point for point in points if point.trusted and point.width and point.found]
     compared.sort(key=lambda point: point.width)
@@ -81,19 +90,14 @@ def sweep_trend(points: Sequence[ReportedPoint], finite_size: Mapping | None) ->
     if len(widths) < len(compared):
         headline = "Several points share a width: the table compares theory and samples at each."
         return Verdict("neutral", headline, _accuracy_reasons(points))
-    first, last = compared[0], compared[-1]
-    reasons, changes = [], []
-    for key in DECISIVE:
-        if key in first.found and key in last.found:
-            one, other = first.found[key], last.found[key]
-            changes.append(resolved_change(one, other))
-            reasons.append(
-                f"{one.name}: sampled and theory differ by "
-                f"{percent(one.whole, one.whole_error)} at N = {first.width} "
-                f"(1/N = {percent(1 / first.width)}) and by "
-                f"{percent(other.whole, other.whole_error)} at N = {last.width} "
-                f"(1/N = {percent(1 / last.width)})."
-            )
+    one, other = compared[0].found.get(HEADLINE), compared[-1].found.get(HEADLINE)
+    if one is None or other is None:
+        return Verdict("neutral", "No trend with width: U₁ was not compared.")
+    reasons = [
+        f"{one.name}, N = {point.width}: {point.found[HEADLINE].statement}."
+        for point in compared
+        if HEADLINE in point.found
+    ]
     slopes = [
         f"{law['path']} {Number(law['slope'], law['slope_error'])}"
         for law in (finite_size or {}).get("power_laws", ())
@@ -101,24 +105,20 @@ def sweep_trend(points: Sequence[ReportedPoint], finite_size: Mapping | None) ->
     ]
     if slopes:
         reasons.append(
-            f"Fitted powers of N of the difference, a correction of order 1/N having −1: "
-            f"{'; '.join(slopes)}."
+            "Fitted powers of N of the difference of U₁, from N = 30 on: "
+            f"{'; '.join(slopes)}. {LAW}"
         )
-    if any(change > 0 for change in changes):
-        tone, headline = "caution", "Theory and exact posterior part as the width grows."
-    elif any(change < 0 for change in changes):
-        tone = "good"
-        headline = "Theory and exact posterior approach each other as the width grows."
-    else:
-        tone, headline = "neutral", "The samples do not resolve a trend with width."
-    return Verdict(tone, headline, (*reasons, *_accuracy_reasons(points)))
-
-
-def resolved_change(one: Difference, other: Difference) -> float:
-    """How much larger the other difference is; 0 where that is within three standard errors."""
-    change = other.whole - one.whole
-    error = math.hypot(one.whole_error, other.whole_error)
-    return change if abs(change) > RESOLVED_MCSE * error else 0.0
+    reasons += _accuracy_reasons(points)
+    if other.interval[0] > one.interval[1]:
+        headline = f"Theory and exact posterior part as the width grows, by {one.name}."
+        return Verdict("caution", headline, tuple(reasons))
+    if other.interval[1] < one.interval[0]:
+        headline = (
+            f"Theory and exact posterior approach each other as the width grows, by {one.name}."
+        )
+        return Verdict("good", headline, tuple(reasons))
+    headline = f"The samples do not resolve a trend with width, by {one.name}."
+    return Verdict("neutral", headline, tuple(reasons))
 
 
 def _accuracy_reasons(points: Sequence[ReportedPoint]) -> tuple[str, ...]:
@@ -168,7 +168,7 @@ def _row(point: ReportedPoint) -> list[Cell]:
     there = (point.directory / "report.html").is_file()
     label: Cell = Link(point.label, page) if there else point.label
     sampled = None if run is None else sampled_accuracy(run)
-    overlap, mean = (point.found.get(key) for key in DECISIVE)
+    overlap, mean = (point.found.get(key) for key in (HEADLINE, "predictor_mean"))
     judged = [] if point.trusted is None else list(run.diagnostics.quantities.values())
     smallest = (
         min(worst(judged, "ess_bulk", min), worst(judged, "ess_tail", min)) if judged else None
@@ -179,14 +179,21 @@ def _row(point: ReportedPoint) -> list[Cell]:
         percent(None if run is None else theory_accuracy(run, "theory")),
         percent(sampled and sampled.value, sampled and sampled.mcse),
         percent(None if run is None else theory_accuracy(run, "gp")),
-        percent(overlap and overlap.whole, overlap and overlap.whole_error),
-        percent(mean and mean.whole, mean and mean.whole_error),
+        difference_cell(overlap),
+        difference_cell(mean),
         Number(overlap and overlap.worst_in_mcse, digits=3),
         Number(worst(judged, "r_hat", max) if judged else None, digits=5),
         count(smallest),
         said[point.trusted],
         state_in_short(point.state),
     ]
+
+
+def difference_cell(one: Difference | None) -> Cell:
+    """A resolved difference with its error, or what it is below."""
+    if one is None or one.state in SAYING_NOTHING:
+        return Number(None)
+    return one.shown(one.value, one.error) if one.resolved else f"< {one.shown(one.below)}"
 
 
 def state_in_short(state: str) -> str:

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from sampler.analysis.compared import Compared, Difference, Row, SampledAccuracy, largest_by_chance
+from sampler.analysis.compared import Compared, Row, SampledAccuracy
+from sampler.analysis.difference import SAYING_NOTHING, Difference, largest_by_chance
 from sampler.analysis.labels import element_name, quantity_name
+from sampler.analysis.numbers import Number, count, percent
 from sampler.analysis.predictive_quality import PredictiveQuality, ReliabilityBin
 from sampler.mcmc.diagnostics import ESS_LIMIT, R_HAT_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
-from sampler.presentation.report.elements import Number, Table, count, percent
+from sampler.presentation.report.elements import Table
 from sampler.presentation.results import ShownRun
 from sampler.presentation.summary import shown_rows
 from theory.observables import binomial_error
@@ -106,14 +108,15 @@ def test_set_error(run: ShownRun, accuracy: float) -> float | None:
 
 
 def differences_table(found: Mapping[str, Difference]) -> Table | None:
-    """Median and largest difference of every quantity, in both units."""
+    """What may be said of every quantity as a whole, and its median and largest element."""
     if not found:
         return None
     rows = [
         [
             one.name,
             count(one.elements),
-            percent(one.whole, one.whole_error),
+            one.statement,
+            interval_text(one),
             Number(one.median_in_mcse, digits=3),
             Number(one.worst_in_mcse, digits=3),
             Number(largest_by_chance(one.elements), digits=2),
@@ -124,15 +127,24 @@ def differences_table(found: Mapping[str, Difference]) -> Table | None:
         for one in found.values()
     ]
     header = (
-        "quantity", "elements", "as a whole", "median, MCSE", "largest, MCSE",
+        "quantity", "elements", "as a whole", "95 % interval", "median, MCSE", "largest, MCSE",
         "largest by chance, MCSE", "median, relative", "largest, relative", "largest in MCSE at",
     )  # fmt: skip
     caption = (
-        "Sampled minus theory. As a whole: norm of the difference over norm of the samples. By "
-        "element: absolute value, in Monte Carlo standard errors (MCSE) and relative to the "
-        "sampled element; an element close to zero has a large relative difference of no weight."
+        "Sampled minus theory. As a whole: size of the difference over size of the quantity (of "
+        "accuracy and log predictive density, the difference itself). By element: absolute value, "
+        "in Monte Carlo standard errors (MCSE) and relative to the sampled element; an element "
+        "close to zero has a large relative difference of no weight."
     )
     return Table(caption, header, rows)
+
+
+def interval_text(one: Difference) -> str:
+    """Both ends of the interval; empty where nothing can be said."""
+    if one.state in SAYING_NOTHING:
+        return ""
+    low, high = (one.shown(end) for end in one.interval)
+    return f"{low} to {high}"
 
 
 def order_parameter_table(run: ShownRun) -> Table | None:

@@ -11,7 +11,7 @@ from sampler.errors import ExitCode, InputError
 from sampler.presentation.figures.draw import FIGURES, draw_figures
 from sampler.presentation.report import provenance, sweep, tables
 from sampler.presentation.report.elements import Picture, Table, templates
-from sampler.presentation.report.verdict import READING, theory_verdict, trust_verdict
+from sampler.presentation.report.verdict import READING, trust_verdict
 from sampler.presentation.results import ShownRun, ShownSweep, open_shown
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.manifest import Manifest, read_manifest
@@ -68,16 +68,12 @@ def _run_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, An
     run = open_shown(directory)
     drawn = draw_figures(directory, run)
     diagnostics, found = run.diagnostics, run.differences
-    trusted = None if diagnostics is None else diagnostics.passed
-    converged = None if run.theory is None else bool(run.theory.attrs.get("converged", 1))
-    width = min(run.widths) if run.widths else None
-    sampled_settings = run.compared_as("hyper_parameters") is not None
     titles = {"verdict": "Verdict", "comparison": "Theory against exact posterior"}
     sampled = diagnostics is not None or run.order_parameter_draws is not None
     return drawn, {
         "subtitle": _subtitle(recipe),
         "titles": titles | {"diagnostics": "Diagnostics of the samples" if sampled else ""},
-        "theory_verdict": theory_verdict(trusted, converged, found, width, sampled_settings),
+        "theory_verdict": run.verdict,
         "trust_verdict": trust_verdict(diagnostics),
         "sentence": tables.accuracy_sentence(run),
         "main_tables": _there(tables.accuracy_table(run), tables.differences_table(found)),

@@ -1,0 +1,256 @@
+"""How far theory and samples are apart in one quantity, and what the draws allow to say of it.
+
+The samples estimate K numbers μ by x̄, with a Monte Carlo error of covariance Σ; the theory predicts
+t. The size of the difference, Δ² = |μ − t|², is estimated without bias by
+
+    D² = |x̄ − t|² − tr Σ,
+
+which may be negative. |x̄ − t|² is a sum of squares of Gaussian numbers with the cumulants
+
+    κ₁ = Δ² + tr Σ,   κ₂ = 2 tr Σ² + 4 q² Δ²,   κ₃ = 8 (tr Σ³ + 3 q⁴ Δ²),
+    q² = δᵀΣδ/Δ²,   δ = μ − t,
+
+and is close to the shifted and scaled χ² that has them (Hall, 1983; Buckley and Eagleson, 1988),
+with tr Σ³ ≈ (tr Σ²)²/tr Σ. The interval has the Δ at which what was found is in neither tail of 2.5 %,
+cut off at 0. Σ is known by batch means alone: tr Σ² is estimated without the bias of few batches
+(Bai and Saranadasa, 1996), so that correlated elements count as what they are.
+
+Differences are relative to |μ| = √(|x̄|² − tr Σ). Its own noise enters to first order: q² is taken
+along δ/Δ − ρ μ/|μ| with ρ = Δ/|μ|.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import brentq
+from scipy.stats import chi2, norm
+
+from sampler.analysis.estimate import RESOLVED_MCSE, Estimate
+from sampler.analysis.labels import element_name, is_overlap, quantity_name
+from sampler.analysis.numbers import NO_BREAK, Number, percent
+
+TAIL = 0.025
+# With fewer independent batches their covariance says nothing about a tail of 2.5 %.
+FEWEST_DEGREES = 7
+RESOLVED, NOT_RESOLVED = "resolved", "not resolved"
+TOO_FEW, NOT_TRUSTED = "not enough draws", "not trusted"
+SAYING_NOTHING = {
+    TOO_FEW: "not enough draws to say",
+    NOT_TRUSTED: "nothing can be said: the samples fail their diagnostics",
+}
+
+
+@dataclass(frozen=True)
+class SquaredDistance:
+    """|x̄ − t|² as it was found, and its law at any true Δ.
+
+    found            |x̄ − t|²
+    trace            tr Σ
+    trace_of_square  tr Σ²
+    along            q², the variance along the difference
+    degrees          of freedom that Σ is known by
+    """
+
+    found: float
+    trace: float
+    trace_of_square: float
+    along: float
+    degrees: int
+
+    @classmethod
+    def of(
+        cls,
+        gap: Float[np.ndarray, " element"],
+        direction: Float[np.ndarray, " element"],
+        deviations: Float[np.ndarray, "row element"],
+        trace: float,
+        degrees: int,
+    ) -> "SquaredDistance":
+        """Of x̄ − t and of rows whose products sum to Σ, scaled so that tr Σ is `trace`.
+
+        direction: what q² is taken along, x̄ − t or its part that changes a relative difference.
+        """
+        rows = deviations * np.sqrt(trace / np.sum(deviations**2))
+        found, gram = float(gap @ gap), rows @ rows.T
+        n = degrees
+        square = n**2 / ((n - 1) * (n + 2)) * (float(np.sum(gram**2)) - trace**2 / n)
+        # Between all elements alike and independent, and all of them the same number.
+        square = min(max(square, trace**2 / gap.size), trace**2)
+        # The noise of x̄ − t itself is along the large eigenvalues of Σ: taken away on average, and
+        # where little is left, the typical eigenvalue stands in its place.
+        share = float(direction @ direction) / found if found > 0.0 else 1.0
+        signal = max(float(np.sum((rows @ direction) ** 2)) - share * square, 0.0)
+        typical, noise = square / trace, np.sqrt(2.0 * square)
+        along = (signal + typical * noise) / (max(found - trace, 0.0) + noise)
+        return cls(found, trace, square, along, degrees)
+
+    @property
+    def excess(self) -> float:
+        """D²."""
+        return self.found - self.trace
+
+    def below(self, found: float, true: float) -> float:
+        """P(|x̄ − t|² ≤ found) where Δ² is `true`."""
+        first = true + self.trace
+        second = 2.0 * self.trace_of_square + 4.0 * self.along * true
+        third = 8.0 * (self.trace_of_square**2 / self.trace + 3.0 * self.along**2 * true)
+        shape = 8.0 * second**3 / third**2
+        wider = self.degrees / (self.degrees - 2.0)  # as Student's t is than a Gaussian
+        return chi2.cdf(
+            shape + np.sqrt(2.0 * shape) * (found - first) / np.sqrt(second * wider), shape
+        )
+
+    def limit(self, found: float, probability: float) -> float:
+        """The Δ at which |x̄ − t|² is at most `found` with this probability; 0 if there is none."""
+
+        def surplus(true: float) -> float:
+            return self.below(found, true) - probability
+
+        if surplus(0.0) <= 0.0:
+            return 0.0
+        high = max(found, self.trace)
+        while surplus(high) > 0.0:
+            high *= 2.0
+        return float(np.sqrt(brentq(surplus, 0.0, high, xtol=1e-14 * high)))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of Δ, cut off at 0."""
+        return self.limit(self.found, 1.0 - TAIL), self.limit(self.found, TAIL)
+
+    @property
+    def bound(self) -> float:
+        """Upper end of the interval, and never less than what such draws can exclude as a rule.
+
+        Where noise alone happens to make |x̄ − t|² small, the interval ends too soon, even at 0.
+        """
+        shape = self.trace**2 / self.trace_of_square
+        median = self.trace * chi2.median(shape) / shape
+        return self.limit(max(self.found, median), TAIL)
+
+    @property
+    def error(self) -> float:
+        """Standard error of D, where D² > 0."""
+        size = max(self.excess, 0.0)
+        spread = np.sqrt(2.0 * self.trace_of_square + 4.0 * self.along * size)
+        return float(spread / (2.0 * np.sqrt(size))) if size else float("nan")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Theory against samples over the elements of one quantity.
+
+    state            "resolved", "not resolved", "not enough draws" or "not trusted"
+    relative         whether `value` and what follows are shares of |μ|, the size of the quantity;
+                     if not, they are in `unit`
+    value, error     D with its standard error; 0 where D² < 0
+    square           D², without bias, negative where there is less difference than noise
+    interval, below  95 % interval of Δ; what Δ is below with 95 % confidence
+    elements         how many are defined; of a symmetric matrix its upper triangle
+    in_mcse, relative_difference   median and largest absolute value over the elements
+    at               where the difference is largest in units of the MCSE
+    """
+
+    name: str
+    state: str
+    relative: bool
+    value: float
+    error: float
+    square: float
+    interval: tuple[float, float]
+    below: float
+    elements: int
+    median_in_mcse: float
+    worst_in_mcse: float
+    median_relative: float
+    worst_relative: float
+    at: str = ""
+    unit: str = "%"
+
+    @property
+    def resolved(self) -> bool:
+        return self.state == RESOLVED
+
+    @property
+    def statement(self) -> str:
+        """What may be said, in one of four forms."""
+        if self.state == RESOLVED:
+            said = f"resolved at {self.shown(self.value, self.error)}"
+        elif self.state == NOT_RESOLVED:
+            said = f"not resolved: below {self.shown(self.below)} with 95 % confidence"
+        else:
+            said = SAYING_NOTHING[self.state]
+        return said.replace(NO_BREAK, " ")
+
+    def shown(self, value: float, error: float | None = None) -> Number:
+        """A size of this difference in its unit."""
+        if self.relative:
+            return percent(value, error, digits=2)
+        return Number(value, error, 1.0, f"{NO_BREAK}{self.unit}", digits=2)
+
+
+def largest_by_chance(elements: int) -> float:
+    """What the largest of n errors exceeds as rarely as one alone exceeds 3 MCSE (Bonferroni)."""
+    return float(norm.isf(norm.sf(RESOLVED_MCSE) / max(1, elements)))
+
+
+def difference_of(
+    key: str,
+    theory: Float[np.ndarray, "*element"] | np.floating | float,
+    sampled: Estimate,
+    path_names: Sequence[str] = (),
+    unit: str | None = None,
+) -> Difference | None:
+    """All elements of a quantity taken together; None if none of them is defined.
+
+    The norm of a matrix is Frobenius'. With a unit the difference is in that unit; without, it is
+    relative to the size of the quantity.
+    """
+    theory, value, mcse = map(np.asarray, (theory, sampled.value, sampled.mcse))
+    shown = np.isfinite(theory) & np.isfinite(value) & np.isfinite(mcse) & (mcse > 0.0)
+    if not shown.any():
+        return None
+    gap = (value - theory)[shown]
+    trace = float(np.sum(mcse[shown] ** 2))
+    deviations, degrees = sampled.rows(shown)
+    distance = SquaredDistance.of(gap, gap, deviations, trace, degrees)
+    size = 1.0
+    if unit is None:
+        mean = value[shown]
+        own = SquaredDistance.of(mean, mean, deviations, trace, degrees)
+        size = np.sqrt(own.excess) if own.interval[0] > 0.0 else float("nan")
+        if size > 0.0:
+            ratio = max(distance.excess, 0.0) / size**2
+            distance = SquaredDistance.of(gap, gap - ratio * mean, deviations, trace, degrees)
+    low, high = distance.interval
+    below = distance.bound / size
+    if degrees < FEWEST_DEGREES or not np.isfinite(size):
+        state = TOO_FEW
+    elif low > 0.0:
+        state = RESOLVED
+    else:
+        state = TOO_FEW if unit is None and below >= 1.0 else NOT_RESOLVED
+    each = shown & np.triu(np.ones(shown.shape, dtype=bool)) if is_overlap(key) else shown
+    with np.errstate(divide="ignore", invalid="ignore"):
+        in_mcse = np.where(each, np.abs((value - theory) / mcse), -np.inf)
+        relative = np.where(each & (value != 0.0), np.abs((value - theory) / value), -np.inf)
+    worst = tuple(int(i) for i in np.unravel_index(np.argmax(in_mcse), in_mcse.shape))
+    return Difference(
+        name=quantity_name(key),
+        state=state,
+        relative=unit is None,
+        value=float(np.sqrt(max(distance.excess, 0.0)) / size),
+        error=distance.error / size,
+        square=distance.excess / size**2,
+        interval=(low / size, high / size),
+        below=below,
+        elements=int(each.sum()),
+        median_in_mcse=float(np.median(in_mcse[each])),
+        worst_in_mcse=float(in_mcse[worst]),
+        median_relative=float(np.median(relative[each])),
+        worst_relative=float(relative.max()),
+        at=element_name(key, worst, path_names),
+        unit=unit or "%",
+    )

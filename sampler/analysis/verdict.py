@@ -1,0 +1,66 @@
+"""Verdict on the theory: what the samples allow to say of its difference from the exact posterior.
+
+The quantity of the headline is fixed in advance, whatever the numbers are. A sentence about the
+others follows in an order that is fixed as well. Each holds by itself at its 95 %: of twenty
+quantities without any difference one may well be resolved in the wrong place.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sampler.analysis.difference import NOT_RESOLVED, RESOLVED, Difference
+
+HEADLINE = "order_parameter"
+TONES = {RESOLVED: "caution", NOT_RESOLVED: "good"}
+SAMPLED_SETTINGS = (
+    "Temperature or prior variances were sampled; the theory is solved at their prior medians, and "
+    "part of its difference comes from there."
+)
+ORDER = (
+    "The theory is that of wide layers. At finite width its error is of order 1/N, with a factor "
+    "that it does not know: what is resolved here is that error, not a fault of the samples."
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A sentence in bold with the word that colours it, and the sentences that give the reasons."""
+
+    tone: str
+    headline: str
+    reasons: tuple[str, ...] = ()
+
+
+def theory_verdict(
+    trusted: bool | None,
+    converged: bool | None,
+    found: Mapping[str, Difference],
+    sampled_settings: bool = False,
+) -> Verdict:
+    """What the samples say of the theory.
+
+    trusted: whether the draws passed their diagnostics, None if nothing was sampled. converged:
+    None if there is no theory. sampled_settings: whether temperature or prior variances were
+    sampled, too.
+    """
+    if converged is None:
+        headline = "There is no theory in this directory to hold the samples against."
+        return Verdict("neutral", headline)
+    if not converged:
+        headline = "The saddle point did not converge: the theory predicts nothing here."
+        return Verdict("bad", headline)
+    if trusted is None:
+        return Verdict("neutral", "Theory only: nothing was sampled to hold it against.")
+    if not trusted:
+        headline = "No conclusion about the theory: the samples fail their diagnostics."
+        return Verdict("bad", headline)
+    decisive = found.get(HEADLINE)
+    if decisive is None:
+        return Verdict("neutral", "Theory and samples have nothing in common to compare.")
+    headline = f"Theory against exact posterior, {decisive.name}: {decisive.statement}."
+    reasons = [
+        f"{one.name}: {one.statement}." for key, one in found.items() if key != HEADLINE
+    ]  # fmt: skip
+    reasons += [ORDER] if any(one.resolved for one in found.values()) else []
+    reasons += [SAMPLED_SETTINGS] if sampled_settings else []
+    return Verdict(TONES.get(decisive.state, "neutral"), headline, tuple(reasons))
