@@ -11,8 +11,8 @@ which may be negative. |x̄ − t|² is a sum of squares of Gaussian numbers wit
     q² = δᵀΣδ/Δ²,   δ = μ − t,
 
 and is close to the shifted and scaled χ² that has them (Hall, 1983; Buckley and Eagleson, 1988),
-with tr Σ³ ≈ (tr Σ²)²/tr Σ. The interval has the Δ at which what was found is in neither tail of 2.5 %,
-cut off at 0. Σ is known by batch means alone: tr Σ² is estimated without the bias of few batches
+with tr Σ³ ≈ (tr Σ²)²/tr Σ. The interval has the Δ at which what was found is in neither tail of
+2.5 %, cut off at 0. Σ is known by batch means: tr Σ² is estimated without the bias of few batches
 (Bai and Saranadasa, 1996), so that correlated elements count as what they are.
 
 Differences are relative to |μ| = √(|x̄|² − tr Σ). Its own noise enters to first order: q² is taken

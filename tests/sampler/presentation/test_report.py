@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from sampler.analysis.numbers import NO_BREAK
 from sampler.errors import InputError
 from sampler.jobs.sweep_tables import write_sweep_table
-from sampler.presentation.report.elements import NO_BREAK
 from sampler.presentation.report.write import write_report
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.sweeps import swept_points

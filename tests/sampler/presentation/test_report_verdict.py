@@ -7,20 +7,15 @@ import numpy as np
 import pytest
 
 from sampler import __version__
-from sampler.analysis.compared import Compared, Difference, largest_by_chance
 from sampler.analysis.comparison import read_diagnostics
-from sampler.presentation.report.elements import (
-    NO_BREAK,
-    Link,
-    Number,
-    Table,
-    count,
-    percent,
-    templates,
-)
+from sampler.analysis.difference import Difference, difference_of
+from sampler.analysis.estimate import Estimate
+from sampler.analysis.numbers import NO_BREAK, Number, count, percent
+from sampler.analysis.verdict import theory_verdict
+from sampler.presentation.report.elements import Link, Table, templates
 from sampler.presentation.report.provenance import PAPERS, SOFTWARE
 from sampler.presentation.report.sweep import ReportedPoint, points_table, state_in_short
-from sampler.presentation.report.verdict import theory_verdict, trust_verdict
+from sampler.presentation.report.verdict import trust_verdict
 from tests import ROOT
 
 
@@ -56,73 +51,19 @@ def test_text_is_escaped_and_elements_are_not():
     assert '<td class="number"><data value="2.0">2.00 ± 0.50</data></td>' in received
 
 
-def difference(key: str, entry: dict, names: list[str]) -> Difference | None:
-    """Of an entry as `comparison.json` has it."""
-    return Compared.from_json(entry).difference(key, names)
-
-
-def test_differences_are_those_of_their_definition(rng):
-    theory = rng.normal(size=(3, 3))
-    theory = theory + theory.T
-    sampled = theory + 0.1 * np.ones((3, 3)) * np.arange(1, 4) * np.arange(1, 4)[:, None]
-    mcse = np.full((3, 3), 0.05)
-    entry = {"theory": theory.tolist(), "sampled": sampled.tolist(), "mcse": mcse.tolist()}
-    received = difference("order_parameter", entry, ["a", "b", "c"])
-
-    in_mcse, relative, gap, size, noise = [], [], 0.0, 0.0, 0.0
-    for i in range(3):
-        for j in range(i, 3):
-            in_mcse.append(abs(sampled[i, j] - theory[i, j]) / mcse[i, j])
-            relative.append(abs(sampled[i, j] - theory[i, j]) / abs(sampled[i, j]))
-            gap += (sampled[i, j] - theory[i, j]) ** 2
-            size += sampled[i, j] ** 2
-            noise += mcse[i, j] ** 2
-    expected = [
-        np.median(in_mcse), max(in_mcse), np.median(relative), max(relative),
-        math.sqrt(gap / size), math.sqrt(noise / size),
-    ]  # fmt: skip
-    np.testing.assert_allclose(
-        [
-            received.median_in_mcse, received.worst_in_mcse, received.median_relative,
-            received.worst_relative, received.whole, received.whole_error,
-        ],
-        expected,
-        rtol=1e-12,
-    )  # fmt: skip
-    assert received.elements == 6
-    assert received.at == "c"  # 0.1 · 3 · 3 in the last corner
-
-
-def test_elements_without_a_number_are_left_out():
-    entry = {"theory": [1.0, None, 2.0], "sampled": [1.5, 3.0, 2.0], "mcse": [0.1, 0.1, None]}
-    received = difference("predictor_mean", entry, [])
-    assert (received.elements, received.at) == (1, "test example 0")
-    assert difference("predictor_mean", {k: [None] for k in entry}, []) is None
-
-
-def test_many_errors_are_allowed_a_larger_worst_one(rng):
-    assert largest_by_chance(1) == pytest.approx(3.0, rel=1e-12)
-    limit = largest_by_chance(200)
-    largest = np.abs(rng.normal(size=(5000, 200))).max(axis=1)
-    # As rarely as one error exceeds 3 in size: 0.27 %; five standard errors of 5,000 trials.
-    chance = math.erfc(3.0 / math.sqrt(2.0))
-    assert abs((largest > limit).mean() - chance) < 5.0 * math.sqrt(chance / 5000)
-
-
-def compared(gap: float, mcse: float) -> dict:
-    """Two decisive quantities whose samples are by `gap` beside a theory of ones."""
-    entry = {"theory": [[1.0]], "sampled": [[1.0 + gap]], "mcse": [[mcse]]}
-    return {key: difference(key, entry, ["good"]) for key in ("order_parameter", "predictor_mean")}
+def compared(gap: float, mcse: float) -> dict[str, Difference]:
+    """Quantities whose samples are by `gap` beside a theory of ones."""
+    estimate = Estimate(np.array([[1.0 + gap]]), np.array([[mcse]]), None, 39)
+    keys = ("predictor_mean", "order_parameter")
+    return {key: difference_of(key, np.ones((1, 1)), estimate, ["good"]) for key in keys}
 
 
 @pytest.mark.parametrize(
     ("trusted", "converged", "gap", "mcse", "expected"),
     [
-        (True, True, 0.01, 0.01, ("good", "cannot be told apart")),
-        (True, True, 0.01, 0.20, ("neutral", "cannot be told apart")),
-        (True, True, 0.12, 0.02, ("neutral", "off by about 1/N")),
-        (True, True, 0.05, 0.01, ("good", "holds here to within 1/N")),
-        (True, True, 0.50, 0.01, ("caution", "off by more than 1/N")),
+        (True, True, 0.00, 0.01, ("good", "not resolved: below 2.4 % with 95 % confidence")),
+        (True, True, 0.25, 0.01, ("caution", "resolved at 20.0 ± 0.6 %")),
+        (True, True, 0.05, 0.90, ("neutral", "not enough draws to say")),
         (False, True, 0.05, 0.01, ("bad", "No conclusion")),
         (True, False, 0.05, 0.01, ("bad", "did not converge")),
         (None, True, 0.05, 0.01, ("neutral", "Theory only")),
@@ -130,9 +71,17 @@ def compared(gap: float, mcse: float) -> dict:
     ],
 )
 def test_the_verdict_follows_from_the_numbers(trusted, converged, gap, mcse, expected):
-    received = theory_verdict(trusted, converged, compared(gap, mcse), 10)
+    received = theory_verdict(trusted, converged, compared(gap, mcse))
     assert received.tone == expected[0]
     assert expected[1] in received.headline
+
+
+def test_the_headline_is_about_the_same_quantity_whatever_the_others_are():
+    found = compared(0.0, 0.01)
+    found["predictor_mean"] = compared(0.5, 0.01)["predictor_mean"]
+    received = theory_verdict(True, True, found)
+    assert received.headline.startswith("Theory against exact posterior, U₁: not resolved")
+    assert received.reasons[0].startswith("predictor mean m(x): resolved at 33.3")
 
 
 def test_the_reasons_for_trust_are_its_numbers_beside_their_limits():

@@ -1,0 +1,188 @@
+"""What is said of a difference between theory and samples is right as often as it claims."""
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import chi2, ncx2, norm
+
+from sampler.analysis.difference import (
+    FEWEST_DEGREES,
+    SquaredDistance,
+    difference_of,
+    largest_by_chance,
+)
+from sampler.analysis.estimate import Estimate, mean_of
+from tests.small import autoregressive
+
+CHAINS, DRAWS, RUNS = 4, 300, 400
+CORRELATION = 0.5
+# Eigenvalues of the covariance between elements.
+SPECTRA = {
+    "one number": np.ones(1),
+    "few of many directions": 1.0 / np.arange(1, 41) ** 2,
+    "independent elements": np.ones(60),
+}
+LENGTH = 2.0  # of the true values, in units of one standard deviation of a draw
+
+
+def rotation(rng: np.random.Generator, elements: int) -> np.ndarray:
+    """Mixes elements, so that their errors are correlated."""
+    return np.linalg.qr(rng.normal(size=(elements, elements)))[0]
+
+
+def estimates(
+    rng: np.random.Generator, spread: np.ndarray, truth: np.ndarray, runs: int
+) -> list[Estimate]:
+    """Means of autocorrelated draws of these true values; spread: [direction, element]."""
+    found = []
+    for _ in range(runs):
+        draws = autoregressive(rng, CORRELATION, (CHAINS * len(spread), DRAWS))
+        draws = np.moveaxis(draws.reshape(CHAINS, len(spread), DRAWS), 1, 2)
+        found.append(mean_of(draws @ spread + truth))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SPECTRA)
+def test_statements_are_right_as_often_as_they_claim(name, rng):
+    """True differences of 0 to 3 times what is resolved in 80 % of all cases."""
+    elements = len(SPECTRA[name])
+    spread = np.sqrt(SPECTRA[name])[:, None] * rotation(rng, elements)
+    # Predictions vary along the directions in which order parameters move them, and so does an
+    # error of the theory.
+    wrong = rng.normal(size=elements) @ spread
+    wrong /= np.linalg.norm(wrong)
+    truth = LENGTH * np.eye(elements)[0]
+
+    def said(size: float, found: list[Estimate]):
+        return [difference_of("quantity", truth - size * wrong, one) for one in found]
+
+    others = estimates(rng, spread, truth, 200)
+
+    def power(size: float) -> float:
+        return np.mean([one.resolved for one in said(size, others)]) - 0.8
+
+    resolvable = brentq(power, 0.0, LENGTH, xtol=1e-3)
+    found, report = estimates(rng, spread, truth, RUNS), []
+    for multiple in (0.0, 0.5, 1.0, 2.0, 3.0):
+        results, true = said(multiple * resolvable, found), multiple * resolvable / LENGTH
+        covered = np.mean([r.interval[0] <= true <= r.interval[1] for r in results])
+        wrong_bound = np.mean([r.state == "not resolved" and true > r.below for r in results])
+        resolved = np.mean([r.resolved for r in results])
+        report.append((multiple, covered, resolved, wrong_bound))
+    for multiple, covered, resolved, wrong_bound in report:
+        if multiple == 0.0:
+            assert covered >= 0.93, report
+            assert resolved <= 0.07, report
+        else:
+            assert 0.92 <= covered <= 0.98, report
+        assert wrong_bound <= 0.07, report
+        if multiple >= 2.0:
+            assert resolved >= 0.98, report
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("factor", [1 / 3, 3.0])
+def test_relative_differences_as_large_as_the_quantity_have_their_interval(factor, rng):
+    """The size of the quantity is noisy, too: a theory wrong by a factor of three, either way."""
+    results = [
+        difference_of("quantity", factor * LENGTH * np.ones(1), one)
+        for one in estimates(rng, np.ones((1, 1)), LENGTH * np.ones(1), RUNS)
+    ]
+    true = abs(1.0 - factor)
+    covered = np.mean([r.interval[0] <= true <= r.interval[1] for r in results])
+    assert all(one.resolved for one in results)
+    assert 0.92 <= covered <= 0.98
+
+
+def test_the_square_of_a_difference_has_no_bias(rng):
+    """Without a difference it is negative as often as its noise asks for, and 0 on average."""
+    elements, batches, runs = 50, 40, 2000
+    spread = rng.normal(size=(elements, elements)) / np.sqrt(elements)
+    squares = []
+    for _ in range(runs):
+        means = rng.normal(size=(batches, elements)) @ spread
+        deviations = (means - means.mean(axis=0)) / np.sqrt(batches * (batches - 1))
+        mcse = np.sqrt(np.sum(deviations**2, axis=0))
+        estimate = Estimate(means.mean(axis=0), mcse, deviations, batches - 1)
+        squares.append(difference_of("quantity", np.zeros(elements), estimate, unit="1").square)
+    noise = np.trace(spread.T @ spread) / batches
+    error = np.std(squares) / np.sqrt(runs)
+    assert abs(np.mean(squares)) < 4.0 * error
+    assert error < 0.01 * noise  # what would be added without the correction
+
+
+@pytest.mark.parametrize(("elements", "size"), [(1, 0.0), (1, 3.0), (6, 0.0), (6, 2.5), (80, 5.0)])
+def test_the_law_of_a_squared_distance_is_the_noncentral_chi_square(elements, size):
+    """Equal variances and many degrees of freedom, where the law is known exactly."""
+    distance = SquaredDistance(0.0, float(elements), float(elements), 1.0, 10**9)
+    for probability in (0.025, 0.25, 0.5, 0.75, 0.975):
+        exact = (
+            ncx2.ppf(probability, elements, size**2) if size else chi2.ppf(probability, elements)
+        )
+        # Three moments agree; without a difference it is the law itself.
+        tolerance = 0.012 if size else 1e-9
+        assert distance.below(exact, size**2) == pytest.approx(probability, abs=tolerance)
+
+
+def test_limits_are_where_the_law_has_these_tails():
+    distance = SquaredDistance(30.0, 8.0, 5.0, 0.7, 39)
+    low, high = distance.interval
+    assert distance.below(30.0, low**2) == pytest.approx(0.975, abs=1e-9)
+    assert distance.below(30.0, high**2) == pytest.approx(0.025, abs=1e-9)
+
+
+def test_what_noise_happens_to_hide_is_not_excluded():
+    """A mean that is closer to the theory than noise allows: no bound of 0 follows."""
+    estimate = Estimate(np.full(3, 1.0), np.full(3, 0.1), 0.1 * np.eye(3), 39)
+    received = difference_of("quantity", np.full(3, 1.0), estimate)
+    assert received.state == "not resolved"
+    assert received.value == 0.0
+    assert received.square < 0.0
+    assert 0.1 < received.below < 0.4
+    assert "below" in received.statement
+
+
+@pytest.mark.parametrize(
+    ("size", "mcse", "degrees", "expected"),
+    [
+        (1.0, 0.001, 39, "resolved at 50.00 ± 0.08 %"),
+        (1.0, 0.001, FEWEST_DEGREES - 1, "not enough draws to say"),
+        (1.0, 0.9, 39, "not enough draws to say"),  # the quantity itself is hardly there
+    ],
+)
+def test_three_forms_of_a_statement(size, mcse, degrees, expected):
+    estimate = Estimate(np.array([size]), np.array([mcse]), None, degrees)
+    received = difference_of("quantity", np.array([0.5 * size]), estimate)
+    assert received.statement == expected
+
+
+def test_a_symmetric_matrix_counts_whole_and_its_elements_once(rng):
+    theory = np.eye(3)
+    value = theory + np.array([[0.0, 0.2, 0.0], [0.2, 0.0, 0.0], [0.0, 0.0, 0.4]])
+    estimate = Estimate(value, np.full((3, 3), 1e-6), None, 39)
+    received = difference_of("order_parameter", theory, estimate, ["a", "b", "c"])
+    expected = np.linalg.norm(value - theory) / np.linalg.norm(value)
+    assert received.value == pytest.approx(expected, rel=1e-6)
+    assert received.elements == 6
+    assert received.at == "c"
+    assert received.worst_in_mcse == pytest.approx(0.4 / 1e-6, rel=1e-9)
+    assert received.worst_relative == pytest.approx(1.0, rel=1e-9)
+
+
+def test_elements_without_a_number_are_left_out():
+    values, mcse = np.array([1.5, 3.0, 2.0]), np.array([0.1, 0.1, np.nan])
+    theory = np.array([1.0, np.nan, 2.0])
+    received = difference_of("predictor_mean", theory, Estimate(values, mcse, None, 39))
+    assert (received.elements, received.at) == (1, "test example 0")
+    nothing = Estimate(values, np.full(3, np.nan), None, 39)
+    assert difference_of("predictor_mean", theory, nothing) is None
+
+
+def test_many_errors_are_allowed_a_larger_worst_one(rng):
+    assert largest_by_chance(1) == pytest.approx(3.0, rel=1e-12)
+    limit = largest_by_chance(200)
+    largest = np.abs(rng.normal(size=(5000, 200))).max(axis=1)
+    # As rarely as one error exceeds 3 in size: 0.27 %; five standard errors of 5,000 trials.
+    chance = 2.0 * norm.sf(3.0)
+    assert abs((largest > limit).mean() - chance) < 5.0 * np.sqrt(chance / 5000)
