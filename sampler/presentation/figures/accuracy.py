@@ -9,8 +9,10 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from sampler.presentation import style
 from sampler.presentation.figures.temperature_choice import is_temperature_choice
+from sampler.presentation.figures.variant_comparison import short_label
 from sampler.presentation.results import ShownRun, ShownSweep, temperature_text
 
+MOST_LABELS = 24
 DIAGONAL_ONLY = "theory, $U_1$ diagonal only"
 EQUAL_DIAGONAL = "theory, $U_1$ equal diagonal"
 
@@ -102,7 +104,10 @@ def draw_accuracy_against_width(
     for place, sampled in enumerate(curves.sampled):
         _draw_sampled(ax, position, sampled, "Dv^s"[place % 4])
     if widths is None:
-        ax.set_xticks(position, points, rotation=30, ha="right", rotation_mode="anchor")
+        # As many names as there is room for beside each other.
+        every = -(-len(points) // MOST_LABELS)
+        names = [short_label(point) for point in points[::every]]
+        ax.set_xticks(position[::every], names, rotation=30, ha="right", rotation_mode="anchor")
     else:
         ax.set_xscale("log")
         # Tick the widths that were computed, as long as their labels do not touch.

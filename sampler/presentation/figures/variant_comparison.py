@@ -75,6 +75,29 @@ def variant_name(text: str) -> str | None:
     return "; ".join([" and ".join(kinds), *words])
 
 
+LONGEST_LABEL = 40
+
+
+def short_label(point: str) -> str:
+    """The label of a point of a sweep for an axis: attention variants by name, cut where long.
+
+    A label is `key=value` with commas between; a value in TOML may have commas inside brackets.
+    """
+    settings, depth = [""], 0
+    for character in point:
+        depth += (character in "[{") - (character in "]}")
+        if character == "," and depth == 0:
+            settings.append("")
+        else:
+            settings[-1] += character
+    words = [
+        (setting.startswith(KEY) and variant_name(setting.removeprefix(KEY))) or setting
+        for setting in settings
+    ]
+    label = ", ".join(words)
+    return label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…"
+
+
 def flattened(variants) -> list:
     """Variants out of lists by layer and by head."""
     if isinstance(variants, list):
