@@ -1,7 +1,10 @@
 """From a solved theory and from draws to labelled tables and their comparison.
 
+numbers             numbers as text, with the digits that their errors leave
 labels              dimensions, coordinates, long names and names in words of stored quantities
 estimate            means and variances with Monte Carlo errors, rank correlation, power laws
+difference          how far theory and draws are apart in a quantity, and what may be said of it
+verdict             what the differences say of the theory
 theory_table        what the theory predicts (`theory.nc`)
 draws_table         draws in the layout of ArviZ (`draws.nc`)
 validation          scores on the validation split, for theory and draws

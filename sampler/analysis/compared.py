@@ -169,8 +169,9 @@ class Accuracy:
         if found is None or not found.tests:
             return None
         mcse = max(found.mcse, 0.5 / found.tests)
-        estimate = Estimate(100 * found.value, 100 * mcse, None, found.degrees or 0)
-        return difference_of(key, 100 * self.theory, estimate, unit="points")
+        points = (np.asarray(100.0 * number) for number in (found.value, mcse))
+        estimate = Estimate(*points, None, found.degrees or 0)
+        return difference_of(key, 100.0 * self.theory, estimate, unit="points")
 
 
 @dataclass(frozen=True)

@@ -209,7 +209,7 @@ def difference_of(
     relative to the size of the quantity.
     """
     theory, value, mcse = map(np.asarray, (theory, sampled.value, sampled.mcse))
-    shown = np.isfinite(theory) & np.isfinite(value) & np.isfinite(mcse) & (mcse > 0.0)
+    shown = np.asarray(np.isfinite(theory) & np.isfinite(value) & np.isfinite(mcse) & (mcse > 0.0))
     if not shown.any():
         return None
     gap = (value - theory)[shown]

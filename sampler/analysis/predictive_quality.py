@@ -128,7 +128,8 @@ class PredictiveQuality:
         one, other = (None if q is None else q.scores.get(key) for q in (self.theory, self.sampled))
         if one is None or other is None or not other.mcse:
             return None
-        estimate = Estimate(other.value, other.mcse, None, other.degrees or 0)
+        nats = (np.asarray(number) for number in (other.value, other.mcse))
+        estimate = Estimate(*nats, None, other.degrees or 0)
         return difference_of(key, one.value, estimate, unit="nats")
 
 

@@ -58,10 +58,11 @@ class ShownRun(RunResults):
     @property
     def verdict(self) -> Verdict:
         """On the theory: the stored one, or that nothing was sampled or compared."""
-        if self.results is not None:
-            return self.results.verdict or COMPARED_BEFORE
+        if self.results is not None and self.results.verdict is not None:
+            return self.results.verdict
         converged = None if self.theory is None else bool(self.theory.attrs.get("converged", 1))
-        return theory_verdict(None, converged, {})
+        trusted = None if self.diagnostics is None else self.diagnostics.passed
+        return COMPARED_BEFORE if trusted and converged else theory_verdict(trusted, converged, {})
 
     @property
     def setting(self) -> str:

@@ -92,7 +92,7 @@ def short_label(point: str) -> str:
             settings[-1] += character
     words = [
         (setting.startswith(KEY) and variant_name(setting.removeprefix(KEY))) or setting
-        for setting in settings
+        for setting in map(str.strip, settings)
     ]
     label = ", ".join(words)
     return label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…"

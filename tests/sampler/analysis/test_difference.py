@@ -70,12 +70,14 @@ def test_statements_are_right_as_often_as_they_claim(name, rng):
         wrong_bound = np.mean([r.state == "not resolved" and true > r.below for r in results])
         resolved = np.mean([r.resolved for r in results])
         report.append((multiple, covered, resolved, wrong_bound))
+    # Shares are known to their own error in so many runs.
+    error = 2.0 * np.sqrt(0.05 * 0.95 / RUNS)
     for multiple, covered, resolved, wrong_bound in report:
         if multiple == 0.0:
-            assert covered >= 0.93, report
+            assert covered >= 0.93 - error, report
             assert resolved <= 0.07, report
         else:
-            assert 0.92 <= covered <= 0.98, report
+            assert 0.92 - error <= covered <= 0.98 + error, report
         assert wrong_bound <= 0.07, report
         if multiple >= 2.0:
             assert resolved >= 0.98, report
@@ -115,13 +117,13 @@ def test_the_square_of_a_difference_has_no_bias(rng):
 @pytest.mark.parametrize(("elements", "size"), [(1, 0.0), (1, 3.0), (6, 0.0), (6, 2.5), (80, 5.0)])
 def test_the_law_of_a_squared_distance_is_the_noncentral_chi_square(elements, size):
     """Equal variances and many degrees of freedom, where the law is known exactly."""
-    distance = SquaredDistance(0.0, float(elements), float(elements), 1.0, 10**9)
+    distance = SquaredDistance(0.0, float(elements), float(elements), 1.0, 10**12)
     for probability in (0.025, 0.25, 0.5, 0.75, 0.975):
         exact = (
             ncx2.ppf(probability, elements, size**2) if size else chi2.ppf(probability, elements)
         )
         # Three moments agree; without a difference it is the law itself.
-        tolerance = 0.012 if size else 1e-9
+        tolerance = 0.012 if size else 1e-8
         assert distance.below(exact, size**2) == pytest.approx(probability, abs=tolerance)
 
 
@@ -146,7 +148,7 @@ def test_what_noise_happens_to_hide_is_not_excluded():
 @pytest.mark.parametrize(
     ("size", "mcse", "degrees", "expected"),
     [
-        (1.0, 0.001, 39, "resolved at 50.00 ± 0.08 %"),
+        (1.0, 0.001, 39, "resolved at 50.000 ± 0.050 %"),
         (1.0, 0.001, FEWEST_DEGREES - 1, "not enough draws to say"),
         (1.0, 0.9, 39, "not enough draws to say"),  # the quantity itself is hardly there
     ],

@@ -7,14 +7,17 @@ from sampler.analysis.comparison import sampled_accuracy
 from sampler.analysis.estimate import (
     batch_means,
     bootstrap,
+    fit_power_law,
     mean_of,
     mean_of_batches,
     variance_of,
     variance_of_batches,
 )
+from sampler.analysis.predictive_quality import wilson_interval
 from sampler.mcmc.draws import BATCHES_PER_CHAIN, BatchMoments
 from tests.assertions import assert_equal_to_rounding
 from tests.small import autoregressive
+from theory.observables import binomial_error
 
 CHAINS, DRAWS, REPETITIONS = 4, 500, 400
 
@@ -129,4 +132,44 @@ def test_binomial_error_is_that_of_the_size_of_the_test_set(rng):
     received = sampled_accuracy(batches, labels)
     assert received.value == 0.8
     assert received.mcse == 0.0
-    assert_equal_to_rounding(received.binomial_error, 0.04, operations=8)
+    expected = np.sqrt(0.8 * 0.2 / 100 + 1 / 200**2) / 1.01
+    assert_equal_to_rounding(received.binomial_error, expected, operations=8)
+    assert (received.tests, received.degrees) == (100, 19)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.03, 0.5, 1.0])
+def test_binomial_error_is_half_of_wilsons_interval(share):
+    """Where all test examples agree it is not 0."""
+    low, high = wilson_interval(round(200 * share), 200)
+    assert_equal_to_rounding(binomial_error(share, 200), (high - low) / 2, operations=256)
+
+
+def test_power_law_is_found_with_its_error_whatever_is_resolved(rng):
+    """Signed differences c/N in noise that hides the last ones: no bias by choosing the others."""
+    widths, repetitions = np.array([10, 30, 50, 100, 200, 300, 500, 1000]), 400
+    truth = -3.0 / widths
+    mcse = np.full(len(widths), 0.006)
+    laws = [
+        fit_power_law(widths, truth + mcse * rng.normal(size=len(widths)), mcse)
+        for _ in range(repetitions)
+    ]
+    slopes, errors = (np.array([getattr(o, key) for o in laws]) for key in ("slope", "slope_error"))
+    assert laws[0].widths == tuple(widths[1:].tolist())  # N = 10 is left out
+    assert all(one.prefactor < 0.0 for one in laws)
+    ratio = (slopes + 1.0) / errors
+    assert abs(np.median(ratio)) < 5.0 * 1.2533 / np.sqrt(repetitions)
+    # Inflated for scatter, and so no less than one in size.
+    assert 0.75 < np.mean(np.abs(ratio) < 2.0) / 0.954 <= 1.05
+
+
+def test_points_with_smaller_errors_weigh_more_in_a_power_law():
+    widths, mcse = np.array([30, 100, 300, 1000]), np.array([1e-6, 1e-6, 1e-6, 10.0])
+    difference = 1.0 / widths
+    difference[-1] = 5.0
+    assert fit_power_law(widths, difference, mcse).slope == pytest.approx(-1.0, abs=1e-3)
+
+
+def test_noise_alone_has_no_power_law(rng):
+    widths, mcse = np.array([30, 100, 300, 1000]), np.full(4, 0.01)
+    assert np.isnan(fit_power_law(widths, np.array([0.004, -0.007, 0.01, -0.002]), mcse).slope)
+    assert np.isnan(fit_power_law(widths[:2], np.array([1.0, 0.3]), mcse[:2]).slope)

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.jobs.sweep_tables import COLUMNS, by_width, write_finite_size, write_sweep_table
+from sampler.jobs.sweep_tables import (
+    COLUMNS,
+    by_width,
+    power_laws,
+    write_finite_size,
+    write_sweep_table,
+)
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import write_theory
 from sampler.storage.run_directory import point_directory, read_json, write_json
@@ -110,15 +116,34 @@ def compared(rng) -> dict:
 
 
 def test_by_width_has_theory_less_sampled_in_the_order_of_the_widths(rng):
-    found = {width: compared(rng) for width in (100, 5, 20)}
+    found = {width: compared(rng) | {"trusted": width != 20} for width in (100, 5, 20)}
     received = by_width(found)
     assert received["widths"] == [5, 20, 100]
+    assert received["trusted"] == [True, False, True]
     for place, width in enumerate(received["widths"]):
         one = {part: np.array(values) for part, values in found[width].items()}
         np.testing.assert_array_equal(received["order_parameter"][place], one["sampled"])
         np.testing.assert_array_equal(received["mcse"][place], one["mcse"])
         np.testing.assert_array_equal(received["difference"][place], one["theory"] - one["sampled"])
     assert np.all(received["difference"] != 0.0)
+
+
+def test_points_that_failed_have_no_part_in_a_power_law():
+    """Their differences would bend the fit."""
+    widths, mcse = (10, 30, 100, 300, 1000), np.full((1, 1), 1e-6)
+    found = {
+        width: {
+            "theory": np.full((1, 1), 1.0),
+            "sampled": np.full((1, 1), 1.0 - (1.0 / width if width != 300 else 7.0)),
+            "mcse": mcse,
+            "trusted": width != 300,
+        }
+        for width in widths
+    }
+    (law,) = power_laws(by_width(found), ["path"])
+    assert law["widths"] == (30, 100, 1000)
+    assert law["slope"] == pytest.approx(-1.0, abs=1e-4)
+    assert law["prefactor"] == pytest.approx(1.0, abs=1e-3)
 
 
 def test_the_finite_size_table_follows_the_widths(tmp_path, rng):

@@ -61,8 +61,8 @@ def compared(gap: float, mcse: float) -> dict[str, Difference]:
 @pytest.mark.parametrize(
     ("trusted", "converged", "gap", "mcse", "expected"),
     [
-        (True, True, 0.00, 0.01, ("good", "not resolved: below 2.4 % with 95 % confidence")),
-        (True, True, 0.25, 0.01, ("caution", "resolved at 20.0 ± 0.6 %")),
+        (True, True, 0.00, 0.01, ("good", "not resolved: below 2.9 % with 95 % confidence")),
+        (True, True, 0.25, 0.01, ("caution", "resolved at 19.98 ± 0.64 %")),
         (True, True, 0.05, 0.90, ("neutral", "not enough draws to say")),
         (False, True, 0.05, 0.01, ("bad", "No conclusion")),
         (True, False, 0.05, 0.01, ("bad", "did not converge")),
