@@ -1,12 +1,16 @@
 """Runs the program as its users do, here or in a process of its own, and compares results."""
 
 import contextlib
+import fcntl
+import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,6 +94,28 @@ def without_drawing(suffixes: tuple[str, ...] = tuple(POINTS)) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", save)
         yield
+
+
+def made_once(
+    tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Any]
+) -> tuple[Path, Any]:
+    """A folder that `make` fills once in a test session, and what it returned (as JSON).
+
+    The first worker that asks makes it, others wait for it. Each has a copy of its own: what tests
+    change there is seen by no other worker.
+    """
+    mine = tmp_path_factory.getbasetemp()
+    shared = mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine
+    folder, record = shared / f"{name}-made-once", shared / f"{name}.json"
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not record.is_file():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            record.write_text(json.dumps(make(folder)), encoding="utf-8")
+    copy = tmp_path_factory.mktemp(name) / "copy"
+    shutil.copytree(folder, copy)
+    return copy, json.loads(record.read_text(encoding="utf-8"))
 
 
 def settings(*overrides) -> list[str]:

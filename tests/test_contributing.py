@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from sampler.recipes.recipe import load_recipe
 from sampler.recipes.task_section import TASKS
 from sampler.tasks.make import make_task
 from tests import ROOT
-from tests.commands import SMALLEST, in_process
+from tests.commands import SMALLEST, in_process, made_once
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 EXAMPLES = dict(re.findall(r"### (.+)\n(?:(?!###)[\s\S])*?```python\n([\s\S]*?)```", TEXT))
@@ -56,9 +57,12 @@ def followed():
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A run of a task, an algorithm, a figure and a quantity that the package does not have."""
-    folder = tmp_path_factory.mktemp("outside")
-    (folder / "coin.toml").write_text(COIN)
-    code = in_process("run", folder / "coin.toml", "--out", folder / "run")
+
+    def make(folder: Path) -> int:
+        (folder / "coin.toml").write_text(COIN)
+        return in_process("run", folder / "coin.toml", "--out", folder / "run")
+
+    folder, code = made_once(tmp_path_factory, "run_of_the_examples", make)
     assert code == ExitCode.DIAGNOSTICS_FAILED, "twenty draws are too few"
     return folder / "run"
 

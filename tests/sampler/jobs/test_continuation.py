@@ -24,7 +24,15 @@ from sampler.storage.manifest import claim_directory, differences, fingerprint
 from sampler.storage.results import read_draws, read_theory
 from sampler.tasks.make import make_task
 from tests import FIXTURES, ROOT
-from tests.commands import FEW_DRAWS, TINY, AfterChunks, assert_same_bits, settings, without_drawing
+from tests.commands import (
+    FEW_DRAWS,
+    TINY,
+    AfterChunks,
+    assert_same_bits,
+    made_once,
+    settings,
+    without_drawing,
+)
 from tests.commands import in_process as command
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -40,10 +48,12 @@ def recipe_file(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def finished(recipe_file, tmp_path_factory) -> Path:
     """A finished run of six draws."""
-    directory = tmp_path_factory.mktemp("finished") / "run"
-    with without_drawing():
-        command("run", recipe_file, "--out", directory, *settings(*FEW_DRAWS))
-    return directory
+
+    def make(folder: Path) -> int:
+        with without_drawing():
+            return command("run", recipe_file, "--out", folder / "run", *settings(*FEW_DRAWS))
+
+    return made_once(tmp_path_factory, "run_of_six_draws", make)[0] / "run"
 
 
 @pytest.fixture
@@ -217,12 +227,16 @@ def test_lock_of_another_host_is_refused(copy):
 @pytest.fixture(scope="module")
 def reproduced(finished, tmp_path_factory) -> tuple[Path, int, str]:
     """A copy of the finished run with its reproduction; exit code and what was printed."""
-    directory = tmp_path_factory.mktemp("reproduced") / "run"
-    shutil.copytree(finished, directory)
-    printed = io.StringIO()
-    with without_drawing(), contextlib.redirect_stdout(printed):
-        code = command("reproduce", directory)
-    return directory, code, printed.getvalue()
+
+    def make(folder: Path) -> tuple[int, str]:
+        shutil.copytree(finished, folder / "run")
+        printed = io.StringIO()
+        with without_drawing(), contextlib.redirect_stdout(printed):
+            code = command("reproduce", folder / "run")
+        return code, printed.getvalue()
+
+    folder, (code, printed) = made_once(tmp_path_factory, "reproduced_run", make)
+    return folder / "run", code, printed
 
 
 def test_reproduction_has_the_same_bits(reproduced):

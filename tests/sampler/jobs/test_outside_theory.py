@@ -19,7 +19,7 @@ from sampler.mcmc.hamiltonian import Nuts
 from sampler.problem import TokenProblem
 from sampler.token_network import TokenNetwork, TokenSplit
 from tests.assertions import assert_within_mcse
-from tests.commands import FEW_DRAWS, SMALLEST, settings
+from tests.commands import FEW_DRAWS, SMALLEST, made_once, settings
 from tests.commands import in_process as command
 from theory import Architecture
 
@@ -41,10 +41,13 @@ def recipe(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def finished(recipe, tmp_path_factory):
     """A run of a few steps; its directory."""
-    directory = tmp_path_factory.mktemp("results") / "run"
-    code = command("run", recipe, "--out", directory, *settings(*OUTSIDE, *FEW_DRAWS))
+
+    def make(folder: Path) -> int:
+        return command("run", recipe, "--out", folder / "run", *settings(*OUTSIDE, *FEW_DRAWS))
+
+    folder, code = made_once(tmp_path_factory, "run_outside_the_theory", make)
     assert code == ExitCode.DIAGNOSTICS_FAILED  # six draws prove nothing
-    return directory
+    return folder / "run"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from sampler.transformer.model_file import read_model
 from sampler.transformer.network import predict as predict_trained
 from sampler.transformer.pruning import PrunedNetworks, trained_overlap, trained_predictor
 from tests.assertions import assert_equal_to_rounding
-from tests.commands import without_drawing
+from tests.commands import made_once, without_drawing
 from tests.training_recipes import TINY, train_in
 from theory import AttentionPaths, LearningProblem, Predictor, head_scores, predict
 from theory.observables import accuracy
@@ -44,12 +44,16 @@ HEADS = (2, 3)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """A trained model with 2 and 3 heads, and a solved directory."""
-    folder = tmp_path_factory.mktemp("pruning")
     text = TINY.replace("130", "40").replace("heads = [2, 2]", f"heads = {list(HEADS)}")
-    train_in(folder, text, ANALYSIS)
-    words = ["solve", str(folder / "analysis.toml"), "--out", str(folder / "solved")]
-    with without_drawing():
-        assert main(words) == ExitCode.OK
+
+    def make(folder: Path) -> int:
+        train_in(folder, text, ANALYSIS)
+        words = ["solve", str(folder / "analysis.toml"), "--out", str(folder / "solved")]
+        with without_drawing():
+            return main(words)
+
+    folder, code = made_once(tmp_path_factory, "trained_and_solved", make)
+    assert code == ExitCode.OK
     return folder
 
 

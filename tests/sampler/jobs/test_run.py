@@ -11,7 +11,7 @@ import xarray as xr
 
 from sampler.errors import ExitCode
 from sampler.recipes.recipe import load_recipe
-from tests.commands import FEW_DRAWS, SMALLEST, settings
+from tests.commands import FEW_DRAWS, SMALLEST, made_once, settings
 from tests.commands import in_process as command
 
 TINY = f"""{SMALLEST}
@@ -39,8 +39,12 @@ def recipe(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def finished(recipe, tmp_path_factory):
     """A run of everything; its exit code and directory."""
-    directory = tmp_path_factory.mktemp("results") / "run"
-    return command("run", recipe, "--out", directory), directory
+
+    def make(folder: Path) -> int:
+        return command("run", recipe, "--out", folder / "run")
+
+    folder, code = made_once(tmp_path_factory, "trusted_run", make)
+    return code, folder / "run"
 
 
 def strict_json(path):

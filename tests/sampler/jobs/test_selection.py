@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from sampler.storage.sweeps import swept_points
 from sampler.tasks.markov_chain import MarkovChainSection
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import in_process as command
-from tests.commands import without_drawing
+from tests.commands import made_once, without_drawing
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -145,7 +146,11 @@ def run_sweep(folder, arrays):
 
 @pytest.fixture(scope="module")
 def finished(arrays, tmp_path_factory):
-    return run_sweep(tmp_path_factory.mktemp("selection") / "run", arrays)
+    def make(folder: Path) -> str:
+        return run_sweep(folder / "run", arrays).name
+
+    folder, name = made_once(tmp_path_factory, "sweep_over_temperatures", make)
+    return folder / "run" / name
 
 
 def test_a_sweep_over_temperatures_chooses_one_for_every_predictor(finished):

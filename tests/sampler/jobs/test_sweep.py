@@ -13,7 +13,7 @@ from sampler.jobs.sweep import worst_code
 from sampler.jobs.sweep_tables import coordinate
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.settings import parse_override, sweep_override
-from tests.commands import TINY_SAMPLED, without_drawing
+from tests.commands import TINY_SAMPLED, made_once, without_drawing
 from tests.commands import in_process as command
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -33,9 +33,13 @@ def recipe(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def swept(recipe, tmp_path_factory):
     """A sweep over widths, and over the widest one that is sampled."""
-    directory = tmp_path_factory.mktemp("results") / "sweep"
-    with without_drawing():
-        return command("sweep", recipe, "--out", directory, "--over", *GRID), directory
+
+    def make(folder: Path) -> int:
+        with without_drawing():
+            return command("sweep", recipe, "--out", folder / "sweep", "--over", *GRID)
+
+    folder, code = made_once(tmp_path_factory, "sweep_of_four_points", make)
+    return code, folder / "sweep"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from sampler.storage.manifest import claim_directory, fingerprint
 from sampler.storage.results import read_draws
 from sampler.tasks.make import make_task
 from tests.assertions import assert_within_mcse
-from tests.commands import TINY, AfterChunks, assert_same_bits, settings
+from tests.commands import TINY, AfterChunks, assert_same_bits, made_once, settings
 from tests.commands import in_process as command
 from tests.problems import exact_scalar_posterior, order_parameters_of, scalar_problem
 
@@ -74,10 +74,12 @@ def recipe_file(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(recipe_file, tmp_path_factory) -> Path:
-    directory = tmp_path_factory.mktemp("metropolis") / "run"
-    code = command("run", recipe_file, "--out", directory, *settings(*OVERRIDES))
+    def make(folder: Path) -> int:
+        return command("run", recipe_file, "--out", folder / "run", *settings(*OVERRIDES))
+
+    folder, code = made_once(tmp_path_factory, "run_of_metropolis", make)
     assert code == ExitCode.DIAGNOSTICS_FAILED, "thirty draws are too few"
-    return directory
+    return folder / "run"
 
 
 def test_everything_is_stored_under_the_names_of_the_algorithm(finished):

@@ -20,7 +20,7 @@ from sampler.transformer.evaluation import accuracy
 from sampler.transformer.model_file import MODEL_FILE, TransformerShape, read_model
 from sampler.transformer.training import initial_state, next_stop, train
 from tests import commands
-from tests.commands import AfterChunks
+from tests.commands import AfterChunks, made_once
 from tests.commands import in_process as command
 from tests.pictures import random_drawings
 from tests.training_recipes import write_training
@@ -34,9 +34,13 @@ def recipe_file(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(recipe_file, tmp_path_factory) -> Path:
-    directory = tmp_path_factory.mktemp("finished") / "model"
-    assert command("train", recipe_file, "--out", directory) == ExitCode.OK
-    return directory
+
+    def make(folder: Path) -> int:
+        return command("train", recipe_file, "--out", folder / "model")
+
+    folder, code = made_once(tmp_path_factory, "finished_training", make)
+    assert code == ExitCode.OK
+    return folder / "model"
 
 
 @pytest.fixture
