@@ -23,6 +23,7 @@ HASHES = {
     "digits": ("2ecedac9", "4face9ee"),
     "finite_size": ("1d426cb7", "8a33e895"),
     "markov_four_paths": ("dca5a93a", "a7831e95"),
+    "markov_published": ("f843ba63", "f926049e"),
     "markov_two_paths": ("ba286402", "d163f78f"),
     "one_shot": ("087e0deb", "63c12b64"),
     "one_shot_out_of_distribution": ("e7e9be8f", "c6ede690"),

@@ -16,7 +16,6 @@ from sampler.tasks.make import make_task
 from sampler.transformer.frozen import theory_weights
 from sampler.transformer.model_file import read_model
 from sampler.transformer.network import predict
-from tests.commands import made_once
 from tests.pictures import write_all_runs, write_labelled, write_omniglot
 from tests.training_recipes import ANALYSIS, TINY, train_in
 
@@ -24,11 +23,9 @@ from tests.training_recipes import ANALYSIS, TINY, train_in
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """A trained model, and a recipe that takes it."""
-
-    def make(folder: Path) -> None:
-        train_in(folder, TINY.replace("130", "40"), ANALYSIS)
-
-    return made_once(tmp_path_factory, "trained_model", make)[0]
+    folder = tmp_path_factory.mktemp("analysis")
+    train_in(folder, TINY.replace("130", "40"), ANALYSIS)
+    return folder
 
 
 def load(folder, *overrides):

@@ -24,6 +24,7 @@ from tests.commands import AfterChunks, made_once
 from tests.commands import in_process as command
 from tests.pictures import random_drawings
 from tests.training_recipes import write_training
+from theory.observables import binomial_error
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +205,7 @@ def test_what_is_left_behind(finished, recipe_file):
     assert list(summary["splits"]) == ["train", "validation", "test"]
     for split in summary["splits"].values():
         right = split["network"]["accuracy"]
-        assert split["network"]["error"] == pytest.approx(np.sqrt(right * (1 - right) / 60))
+        assert split["network"]["error"] == pytest.approx(binomial_error(right, 60))
     manifest = json.loads((finished / "manifest.json").read_text())
     assert manifest["finished"] == {"train": 0}
     assert manifest["seeds"] == {"task": 0, "training": 0}
@@ -225,7 +226,8 @@ def test_nearest_neighbour_finds_the_character(rng):
     drawings = random_drawings(rng, characters=8, drawings=6)
     episodes = draw_episodes(drawings, 200, rng)
     found = nearest_neighbour(drawings, episodes)
-    assert accuracy(found, episodes.targets) == {"accuracy": 1.0, "error": 0.0}
+    error = binomial_error(1.0, episodes.targets.size)
+    assert accuracy(found, episodes.targets) == {"accuracy": 1.0, "error": error}
     assert accuracy(np.zeros(4), np.ones(4))["accuracy"] == 0.5
 
 
