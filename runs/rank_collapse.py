@@ -2,7 +2,9 @@
 # # Rank collapse: what a mask does to depth
 #
 # Attention replaces every token by an average of tokens. Layer upon layer makes all tokens the
-# same, μ(X) = ‖X − 1 x̄ᵀ‖_F → 0, unless a mask or LayerNorm holds them apart (arXiv 2405.18781).
+# same, μ(X) = ‖X − 1 x̄ᵀ‖_F → 0 (arXiv 2405.18781). How fast depends on the mask: once tokens are
+# nearly equal, so are the weights of all visible keys, and a layer is the uniform average over
+# them. The deviation then shrinks by that matrix's second eigenvalue λ in every layer.
 # Queries and keys are recomputed in each layer from the tokens of the layer below by new random
 # weights; values are the tokens themselves.
 #
@@ -18,7 +20,7 @@ from sampler.presentation.figures.studies import CollapseCurve, draw_rank_collap
 from sampler.presentation.style import figure_style, save_figure
 from theory import Mask, collapse_of_random_attention, mask_matrix
 
-TOKENS, CHANNELS, KEY_CHANNELS, LAYERS, SEEDS, WINDOW = 48, 16, 16, 12, 10, 4
+TOKENS, CHANNELS, KEY_CHANNELS, LAYERS, SEEDS, WINDOW = 48, 16, 16, 400, 10, 4
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/attention")
 MASKS = {
     "all": (Mask.COMPLETE, None),
@@ -36,8 +38,32 @@ def distances(mask: np.ndarray, seed: int, normalise: bool) -> np.ndarray:
     return collapse_of_random_attention(mask, tokens, LAYERS, KEY_CHANNELS, rng, normalise)
 
 
+# With LayerNorm tokens are known to rounding only; a deviation alone is known down to the smallest
+# number there is.
+SHALLOWEST, ROUNDING, SMALLEST = 30, 1e-12, 1e-290
+SHOWN = (12, 50, 200, LAYERS)
+
+
+def rate(share: np.ndarray, floor: float) -> tuple[float, float]:
+    """Loss of ln μ per layer, from layer 30 to where μ/μ₀ is below the floor: mean and error."""
+    deep = np.arange(share.shape[1])[None] >= SHALLOWEST
+    used = (deep & (share > floor)).all(axis=0)
+    if used.sum() < 5:
+        return np.nan, np.nan
+    depth = np.flatnonzero(used)
+    slopes = [-np.polyfit(depth, np.log(one[used]), 1)[0] for one in share]
+    return float(np.mean(slopes)), float(np.std(slopes, ddof=1) / np.sqrt(len(slopes)))
+
+
+def uniform_rate(mask: np.ndarray) -> float:
+    """−ln λ of the uniform average over visible keys; infinite where one layer makes all equal."""
+    sizes = np.sort(np.abs(np.linalg.eigvals(mask / mask.sum(axis=1, keepdims=True))))
+    return float(-np.log(sizes[-2])) if sizes[-2] > 1e-12 else np.inf
+
+
 curves = []
-print(f"μ after {LAYERS} layers: geometric mean over {SEEDS} seeds, times or over its deviation")
+print(f"μ/μ₀, geometric mean over {SEEDS} seeds, after {', '.join(map(str, SHOWN))} layers;")
+print(f"loss of ln μ per layer from layer {SHALLOWEST} on, beside that of uniform averages")
 for label, (kind, window) in MASKS.items():
     mask = mask_matrix(kind, TOKENS, window)
     plain, normalised = (
@@ -45,15 +71,17 @@ for label, (kind, window) in MASKS.items():
         for normalise in (False, True)
     )
     curves.append(CollapseCurve(label, plain, normalised))
-    texts = []
-    for found in (plain, normalised):
-        last = found[:, -1]
-        if (last == 0.0).any():
-            texts.append(f"0 in {np.mean(last == 0.0):.0%} of seeds")
-        else:
-            logs = np.log(last)
-            texts.append(f"{np.exp(logs.mean()):.2g} ×/÷ {np.exp(logs.std(ddof=1)):.2g}")
-    print(f"{kind:>17}: attention only {texts[0]:<22} LayerNorm {texts[1]}")
+    for name, found, floor in (
+        ("attention only", plain, SMALLEST),
+        ("LayerNorm", normalised, ROUNDING),
+    ):
+        share = found / found[:, :1]
+        with np.errstate(divide="ignore"):
+            logs = np.log(share[:, SHOWN]).mean(axis=0)
+        texts = "  ".join(f"{np.exp(value):8.2g}" for value in logs)
+        lost, error = rate(share, floor)
+        fitted = "too fast to fit" if np.isnan(lost) else f"{lost:.4f} ± {error:.4f}"
+        print(f"{kind:>17}, {name:14}: {texts}   {fitted}  ({uniform_rate(mask):.4f})")
 
 # %%
 with figure_style():

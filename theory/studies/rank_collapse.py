@@ -7,7 +7,8 @@ the deviation Y = X − 1 x̄ᵀ is carried from layer to layer by itself, as ro
 A (Y + 1 x̄ᵀ) = A Y + 1 x̄ᵀ: each μ is then known to the rounding of the μ before it. LayerNorm mixes
 the two, and μ is known to the rounding of X only.
 
-Masked attention whose queries and keys come from X loses a factor per layer; the complete mask
+Under a mask μ ends up losing a factor per layer: nearly equal tokens have nearly equal weights,
+and the factor is the second eigenvalue of the uniform average over visible keys. The complete mask
 loses ever larger factors, for equal queries give equal rows of A and leave no deviation at all.
 """
 

@@ -63,7 +63,8 @@ def _draw_curve(ax: Axes, distances: np.ndarray, label: str | None, marks: dict)
     depth = np.arange(len(centre))
     low, high = np.exp(np.maximum(centre - spread, -700.0)), np.exp(centre + spread)
     ax.fill_between(depth, low, high, color=marks["color"], alpha=0.2, linewidth=0.0)
-    ax.plot(depth, np.exp(centre), markersize=4.0, label=label, **marks)
+    every = max(1, len(depth) // 12)
+    ax.plot(depth, np.exp(centre), markersize=4.0, markevery=every, label=label, **marks)
 
 
 # How far beyond the keys the regressor is drawn, as a share of their range.

@@ -109,6 +109,19 @@ def test_the_more_a_query_sees_the_faster_the_collapse(normalise):
     assert np.all(10.0 * received[Mask.CAUSAL] < received[Mask.WINDOW])
 
 
+@pytest.mark.parametrize(
+    ("kind", "window"), [(Mask.CAUSAL, None), (Mask.WINDOW, 2), (Mask.ONE_SIDED_WINDOW, 3)]
+)
+def test_deep_down_a_layer_is_the_uniform_average_over_visible_keys(kind, window, rng):
+    """Tokens that are nearly equal lose the second eigenvalue of that matrix in every layer."""
+    mask = mask_matrix(kind, 10, window)
+    uniform = np.sort(np.abs(np.linalg.eigvals(mask / mask.sum(axis=1, keepdims=True))))
+    tokens = rng.standard_normal((10, 6))
+    received = collapse_of_random_attention(mask, tokens, 300, 6, rng)
+    lost = (np.log(received[250]) - np.log(received[300])) / 50
+    assert lost == pytest.approx(-np.log(uniform[-2]), abs=1e-6)
+
+
 def test_a_window_of_zero_never_collapses(rng):
     tokens = rng.standard_normal((TOKENS, CHANNELS))
     received = collapse_of_random_attention(
