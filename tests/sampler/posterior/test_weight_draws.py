@@ -306,9 +306,16 @@ def test_weights_of_a_draw_do_not_depend_on_how_many_are_asked_for(rng):
     for name, values in some.weights.items():
         np.testing.assert_array_equal(values, every.weights[name][:, some.draws])
         assert not np.any(values == other.weights[name])
-        # no two draws, chains included, share their random numbers
-        flat = every.weights[name].reshape(14, -1)
-        assert len(np.unique(flat[:, 0])) == 14
+
+
+def test_no_two_draws_share_their_random_numbers(rng):
+    """Draws at the same place, of one chain or of two, have weights of their own."""
+    arch = ARCHITECTURES["two layers"]
+    positions = prior_positions(rng, arch, 1, 1)
+    same = {name: np.tile(values, (2, 7, 1)) for name, values in positions.items()}
+    received = weights_of(random_problem(arch, rng), same, 7, seed=1)
+    for values in received.weights.values():
+        assert len(np.unique(values.reshape(14, -1)[:, 0])) == 14
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7])
