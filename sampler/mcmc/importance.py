@@ -17,9 +17,9 @@ from sampler.mcmc.algorithm import (
 from sampler.mcmc.hamiltonian import INDEPENDENT
 
 LOG = logging.getLogger("attention_posterior")
-# Resampling adds the noise of the kept draws to that of the weighted ones: with this many effective
-# draws for each kept one, the errors of the kept ones are short by a tenth at most.
-EFFECTIVE_PER_KEPT = 4
+# Resampling adds the noise of the kept draws to that of the weighted ones: with r effective draws
+# for each kept one their errors are √(1 + 1/r) of what they seem, a tenth more at most.
+EFFECTIVE_PER_KEPT = 5
 FIRST_EVALUATIONS = 20_000
 MOST_EVALUATIONS = 1_000_000
 OBSERVED_TOGETHER = 16
@@ -61,12 +61,15 @@ class Importance(Algorithm):
             "log_evidence": weighted.log_evidence,
             "log_evidence_error": weighted.log_evidence_error,
             "log_evidence_method": "importance",
-            "log_evidence_trusted": int(weighted.trusted),
+            "log_evidence_trusted": int(weighted.evidence_trusted),
         }
         if not weighted.trusted:
             return IndependentDraws(None, {}, f"{text} (done here)", attributes)
-        if weighted.effective_sample_size < kept:
-            text += ": fewer than the draws asked for; running NUTS instead"
+        if weighted.effective_sample_size < wanted:
+            text += (
+                f": fewer than {EFFECTIVE_PER_KEPT} for each of the {kept} draws asked for, whose "
+                "errors would be understated; running NUTS instead"
+            )
             return IndependentDraws(None, {}, text, attributes)
         chosen = systematic_resampling(weighted.weights, kept, settings.seed)
         points = weighted.points[chosen]

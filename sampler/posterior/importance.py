@@ -31,6 +31,9 @@ FIT_STEPS = 25
 # Above this shape of the weights' tail the variance of estimates is practically infinite
 # (Vehtari et al., Pareto smoothed importance sampling).
 LARGEST_PARETO_K = 0.7
+# Above this the variance of the weights is infinite: their mean still converges, more slowly than
+# its standard error says.
+LARGEST_K_WITH_VARIANCE = 0.5
 # The tail is fitted to the √n largest weights; fewer draws leave too few of them to fit.
 FEWEST_DRAWS = 400
 
@@ -217,6 +220,11 @@ class ImportanceDraws:
         """Whether these weights may be used: Pareto k ≤ 0.7 and every density a number."""
         return bool(self.pareto_k <= LARGEST_PARETO_K and self.not_finite == 0)
 
+    @property
+    def evidence_trusted(self) -> bool:
+        """Whether the standard error of ln p(y) is one: Pareto k ≤ 0.5, so that it has a variance."""
+        return self.trusted and bool(self.pareto_k <= LARGEST_K_WITH_VARIANCE)
+
     def explain(self) -> str:
         """One line: efficiency, tail shape, limit, and the remedy where they are not trusted."""
         text = (
@@ -342,8 +350,8 @@ def systematic_resampling(
 
     One uniform number places `count` evenly spaced marks on the cumulated weights: draw i is taken
     ⌊count · w_i⌋ or ⌈count · w_i⌉ times, count · w_i on average. Draws taken more than once make
-    the result worth fewer than `count` independent draws: take no more than there are effective
-    draws. Raises ValueError when weights are not finite, negative, or do not sum to one.
+    the result worth fewer than `count` independent draws: take a small share of the effective
+    ones. Raises ValueError when weights are not finite, negative, or do not sum to one.
     """
     if count < 1:
         raise ValueError(f"count = {count}: must be at least 1")

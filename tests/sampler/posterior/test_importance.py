@@ -14,6 +14,7 @@ from sampler.errors import InputError
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.hamiltonian import NUTS
+from sampler.mcmc.importance import EFFECTIVE_PER_KEPT
 from sampler.posterior.density import Coordinates
 from sampler.posterior.importance import (
     Proposal,
@@ -271,6 +272,33 @@ def test_systematic_resampling_is_unbiased(rng):
     excess = count * weights % 1.0
     error = np.sqrt(excess * (1 - excess) / seeds)
     assert_within_mcse(taken.mean(axis=0), count * weights, error)
+
+
+def error_of_resampled(rng, effective_per_kept: float) -> float:
+    """True error of a mean over resampled draws, in units of what independent ones would have."""
+    found = []
+    for seed in range(1500):
+        points = rng.standard_normal(600)
+        weights = np.exp(0.5 * points)  # from N(0, 1) to N(1/2, 1)
+        weights /= weights.sum()
+        kept = int(1.0 / np.sum(weights**2) / effective_per_kept)
+        chosen = systematic_resampling(weights, kept, seed)
+        found.append((points[chosen].mean() - 0.5) * np.sqrt(kept))
+    return float(np.sqrt(np.mean(np.square(found))))
+
+
+def test_errors_of_the_accepted_draws_are_short_by_a_tenth_at_most(rng):
+    """As many kept draws as effective ones would have errors short by far more."""
+    uncertain = 1.0 + 4.0 / np.sqrt(2.0 * 1500)
+    assert error_of_resampled(rng, EFFECTIVE_PER_KEPT) < 1.1 * uncertain
+    assert error_of_resampled(rng, 1.0) > 1.1 * uncertain
+
+
+@pytest.mark.parametrize(("shape", "expected"), [(0.3, True), (0.6, False), (0.8, False)])
+def test_evidence_is_trusted_where_its_error_has_a_variance(shape, expected, rng):
+    draws = importance_draws(order_parameters_of(scalar_problem(rng)[0]), 2_000, seed=1)
+    assert replace(draws, pareto_k=shape).evidence_trusted == expected
+    assert not replace(draws, pareto_k=shape, not_finite=1).evidence_trusted
 
 
 def test_systematic_resampling_mixes_the_order():
