@@ -222,7 +222,7 @@ class ImportanceDraws:
 
     @property
     def evidence_trusted(self) -> bool:
-        """Whether the standard error of ln p(y) is one: Pareto k ≤ 0.5, so that it has a variance."""
+        """Whether ln p(y) has a standard error: Pareto k ≤ 0.5, so that weights have a variance."""
         return self.trusted and bool(self.pareto_k <= LARGEST_K_WITH_VARIANCE)
 
     def explain(self) -> str:
