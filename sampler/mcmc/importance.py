@@ -61,7 +61,7 @@ class Importance(Algorithm):
             "log_evidence": weighted.log_evidence,
             "log_evidence_error": weighted.log_evidence_error,
             "log_evidence_method": "importance",
-            "log_evidence_trusted": int(weighted.evidence_trusted),
+            "log_evidence_trusted": int(weighted.trusted),
         }
         if not weighted.trusted:
             return IndependentDraws(None, {}, f"{text} (done here)", attributes)

@@ -31,8 +31,7 @@ FIT_STEPS = 25
 # Above this shape of the weights' tail the variance of estimates is practically infinite
 # (Vehtari et al., Pareto smoothed importance sampling).
 LARGEST_PARETO_K = 0.7
-# Above this the variance of the weights is infinite: their mean still converges, more slowly than
-# its standard error says.
+# Above this shape of their tail the weights have no variance.
 LARGEST_K_WITH_VARIANCE = 0.5
 # The tail is fitted to the √n largest weights; fewer draws leave too few of them to fit.
 FEWEST_DRAWS = 400
@@ -211,19 +210,19 @@ class ImportanceDraws:
 
     @property
     def log_evidence_error(self) -> float:
-        """Standard error of ln p(y): relative standard deviation of the weights over √n."""
+        """Error of ln p(y): relative deviation of the weights over √n, n^(k − ½) more above k = ½.
+
+        Weights with a tail of shape k > ½ have no variance: the error of their mean falls as
+        n^(−(1 − k)) alone, and the variance of a sample of them is too small by that factor.
+        """
         count = len(self.log_weights)
-        return float(np.sqrt(np.var(count * self.weights, ddof=1) / count))
+        slower = count ** max(0.0, self.pareto_k - LARGEST_K_WITH_VARIANCE)
+        return float(slower * np.sqrt(np.var(count * self.weights, ddof=1) / count))
 
     @property
     def trusted(self) -> bool:
         """Whether these weights may be used: Pareto k ≤ 0.7 and every density a number."""
         return bool(self.pareto_k <= LARGEST_PARETO_K and self.not_finite == 0)
-
-    @property
-    def evidence_trusted(self) -> bool:
-        """Whether ln p(y) has a standard error: Pareto k ≤ 0.5, so that weights have a variance."""
-        return self.trusted and bool(self.pareto_k <= LARGEST_K_WITH_VARIANCE)
 
     def explain(self) -> str:
         """One line: efficiency, tail shape, limit, and the remedy where they are not trusted."""
