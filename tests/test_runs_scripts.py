@@ -12,10 +12,10 @@ from tests.commands import environment
 
 SCRIPTS = sorted(path.name for path in (ROOT / "runs").glob("*.py"))
 # Tutorials and the study of several outputs sample, one of them trains as well; the study over
-# seeds solves 80 saddle points.
+# seeds solves 80 saddle points. Several outputs take many minutes even when made smaller.
 MARKS = {
     "four_paths_seeds.py": [pytest.mark.slow],
-    "several_outputs.py": [pytest.mark.slow],
+    "several_outputs.py": [pytest.mark.slow, pytest.mark.long],
     "tutorial.py": [pytest.mark.slow],
     "bring_your_own.py": [
         pytest.mark.slow,
