@@ -18,7 +18,7 @@ import numpy as np
 
 from sampler.presentation.figures.studies import CollapseCurve, draw_rank_collapse
 from sampler.presentation.style import figure_style, save_figure
-from theory import Mask, collapse_of_random_attention, mask_matrix
+from theory import Mask, collapse_of_random_attention, mask_matrix, rate_of_uniform_averages
 
 TOKENS, CHANNELS, KEY_CHANNELS, LAYERS, SEEDS, WINDOW = 48, 16, 16, 400, 10, 4
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/attention")
@@ -55,17 +55,12 @@ def rate(share: np.ndarray, floor: float) -> tuple[float, float]:
     return float(np.mean(slopes)), float(np.std(slopes, ddof=1) / np.sqrt(len(slopes)))
 
 
-def uniform_rate(mask: np.ndarray) -> float:
-    """−ln λ of the uniform average over visible keys; infinite where one layer makes all equal."""
-    sizes = np.sort(np.abs(np.linalg.eigvals(mask / mask.sum(axis=1, keepdims=True))))
-    return float(-np.log(sizes[-2])) if sizes[-2] > 1e-12 else np.inf
-
-
 curves = []
 print(f"μ/μ₀, geometric mean over {SEEDS} seeds, after {', '.join(map(str, SHOWN))} layers;")
 print(f"loss of ln μ per layer from layer {SHALLOWEST} on, beside that of uniform averages")
 for label, (kind, window) in MASKS.items():
     mask = mask_matrix(kind, TOKENS, window)
+    uniform = rate_of_uniform_averages(mask)
     plain, normalised = (
         np.stack([distances(mask, seed, normalise) for seed in range(SEEDS)])
         for normalise in (False, True)
@@ -81,7 +76,7 @@ for label, (kind, window) in MASKS.items():
         texts = "  ".join(f"{np.exp(value):8.2g}" for value in logs)
         lost, error = rate(share, floor)
         fitted = "too fast to fit" if np.isnan(lost) else f"{lost:.4f} ± {error:.4f}"
-        print(f"{kind:>17}, {name:14}: {texts}   {fitted}  ({uniform_rate(mask):.4f})")
+        print(f"{kind:>17}, {name:14}: {texts}   {fitted}  ({uniform:.4f})")
 
 # %%
 with figure_style():

@@ -80,6 +80,17 @@ def collapse_of_random_attention(
     return _distances((attend for _ in range(layers)), tokens, normalise)
 
 
+def rate_of_uniform_averages(mask: Bool[np.ndarray, "token token"]) -> float:
+    """Loss of ln μ per layer, −ln |λ₂|, where every query averages its visible keys uniformly.
+
+    λ₂ is the second largest eigenvalue of that average. Infinite where it is 0 to rounding: one
+    layer then makes all tokens equal. Raises ValueError where a query sees no key.
+    """
+    require_visible_keys(mask)
+    sizes = np.sort(np.abs(np.linalg.eigvals(mask / mask.sum(axis=1, keepdims=True))))
+    return float(-np.log(sizes[-2])) if sizes[-2] > 1e-12 else np.inf
+
+
 def _distances(
     attentions: Iterable[Callable[[np.ndarray], np.ndarray]], tokens: np.ndarray, normalise: bool
 ) -> np.ndarray:

@@ -10,6 +10,7 @@ from theory.studies.rank_collapse import (
     collapse_of_random_attention,
     distance_from_collapse,
     layer_norm,
+    rate_of_uniform_averages,
 )
 
 TOKENS, CHANNELS, LAYERS = 8, 5, 6
@@ -115,11 +116,18 @@ def test_the_more_a_query_sees_the_faster_the_collapse(normalise):
 def test_deep_down_a_layer_is_the_uniform_average_over_visible_keys(kind, window, rng):
     """Tokens that are nearly equal lose the second eigenvalue of that matrix in every layer."""
     mask = mask_matrix(kind, 10, window)
-    uniform = np.sort(np.abs(np.linalg.eigvals(mask / mask.sum(axis=1, keepdims=True))))
     tokens = rng.standard_normal((10, 6))
     received = collapse_of_random_attention(mask, tokens, 300, 6, rng)
     lost = (np.log(received[250]) - np.log(received[300])) / 50
-    assert lost == pytest.approx(-np.log(uniform[-2]), abs=1e-6)
+    assert lost == pytest.approx(rate_of_uniform_averages(mask), abs=1e-6)
+
+
+def test_rates_of_uniform_averages_that_are_known():
+    """Query i of a causal mask sees i keys: eigenvalues 1/i. Complete: one layer is enough."""
+    causal = rate_of_uniform_averages(mask_matrix(Mask.CAUSAL, TOKENS))
+    assert_equal_to_rounding(causal, np.log(2.0), operations=TOKENS**2)
+    assert rate_of_uniform_averages(mask_matrix(Mask.COMPLETE, TOKENS)) == np.inf
+    assert rate_of_uniform_averages(mask_matrix(Mask.WINDOW, TOKENS, 0)) == 0.0
 
 
 def test_a_window_of_zero_never_collapses(rng):
@@ -140,3 +148,5 @@ def test_refused(rng):
         layer_norm(np.stack([tokens[0], np.ones(CHANNELS)]))
     with pytest.raises(ValueError, match=r"query 1 sees 0 of 2 keys"):
         collapse_of_random_attention(np.array([[True, True], [False, False]]), tokens, 1, 2, rng)
+    with pytest.raises(ValueError, match=r"query 1 sees 0 of 2 keys"):
+        rate_of_uniform_averages(np.array([[True, True], [False, False]]))
