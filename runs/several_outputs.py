@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 import sampler
-from sampler.analysis.estimate import mean_of
+from sampler.analysis.difference import NOT_TRUSTED, Difference
+from sampler.analysis.estimate import fit_power_law
 from sampler.presentation.style import figure_style, new_figure, save_figure
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/several_outputs")
@@ -44,8 +45,8 @@ def copied(attended: np.ndarray, labels: np.ndarray, copies: int) -> tuple[np.nd
     return found.reshape(shape), np.tile(labels, (copies, 1))
 
 
-def difference(attended: np.ndarray, labels: np.ndarray, width: int) -> tuple[float, float]:
-    """|U_exact − U_theory| over |U_theory|, all elements of U_1 together, and its error."""
+def difference(attended: np.ndarray, labels: np.ndarray, width: int) -> Difference:
+    """Of U_1, all elements together, relative to that of the exact posterior."""
     task = sampler.make_task(
         "arrays", attended_train=attended, labels_train=labels, heads=[PATHS],
         attended_test=attended[:1],
@@ -55,17 +56,7 @@ def difference(attended: np.ndarray, labels: np.ndarray, width: int) -> tuple[fl
     if not theory.attrs["converged"]:
         raise SystemExit(theory.attrs["explanation"])
     draws = sampler.sample(task, network, draws=DRAWS, progress=False)
-    size = PATHS * labels.shape[1]
-    upper = np.triu_indices(size)
-    predicted = theory["order_parameter"].values.reshape(size, size)[upper]
-    sampled = draws["posterior"]["order_parameter"].values
-    exact = mean_of(sampled.reshape(*sampled.shape[:2], size, size))
-    gap, mcse = exact.value[upper] - predicted, exact.mcse[upper]
-    # The square of the noise is no difference.
-    squared = np.sum(gap**2) - np.sum(mcse**2)
-    found = np.sqrt(squared) if squared > 0 else np.nan
-    norm = np.linalg.norm(predicted)
-    return found / norm, np.sqrt(np.sum((gap * mcse) ** 2)) / found / norm
+    return sampler.compare(theory, draws).differences["order_parameter"]
 
 
 def study(name: str, points: list[tuple[int, np.ndarray, np.ndarray]]) -> tuple[np.ndarray, ...]:
@@ -73,15 +64,15 @@ def study(name: str, points: list[tuple[int, np.ndarray, np.ndarray]]) -> tuple[
     print(f"{name}: relative difference of U₁, theory against exact posterior", flush=True)
     rows = []
     for width, attended, labels in points:
-        found, error = difference(attended, labels, width)
-        rows.append((width, found, error))
-        print(f"  N = {width:3}, P = {len(labels):3}: {found:.4f} ± {error:.4f}", flush=True)
-    widths, sizes, errors = np.array(rows).T
-    resolved = sizes > 3 * errors
-    x, y, weights = np.log(widths)[resolved], np.log(sizes)[resolved], (sizes / errors)[resolved]
-    if len(x) > 2:
-        line, spread = np.polyfit(x, y, 1, w=weights, cov="unscaled")
-        print(f"  N^({line[0]:.2f} ± {np.sqrt(spread[0, 0]):.2f})", flush=True)
+        found = difference(attended, labels, width)
+        rows.append((width, found.value, found.error, found.state != NOT_TRUSTED))
+        size = f"{found.value:.4f} ± {found.error:.4f}, {found.state}"
+        print(f"  N = {width:3}, P = {len(labels):3}: {size}", flush=True)
+    widths, sizes, errors, trusted = np.array(rows).T
+    used = trusted == 1.0
+    law = fit_power_law(widths[used], sizes[used], errors[used], smallest_width=0)
+    if np.isfinite(law.slope):
+        print(f"  N^({law.slope:.2f} ± {law.slope_error:.2f})", flush=True)
     return widths, sizes, errors
 
 

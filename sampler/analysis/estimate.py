@@ -190,14 +190,20 @@ class PowerLaw:
     widths: tuple[int, ...]
 
 
-def fit_power_law(widths: np.ndarray, difference: np.ndarray, mcse: np.ndarray) -> PowerLaw:
+def fit_power_law(
+    widths: np.ndarray,
+    difference: np.ndarray,
+    mcse: np.ndarray,
+    smallest_width: int = SMALLEST_FITTED_WIDTH,
+) -> PowerLaw:
     """Least squares of theory − exact, with its sign, against c N^slope: min Σ (d − c N^s)²/MCSE².
 
-    All points with N ≥ 30 enter, however small their difference: choosing the resolved ones would
-    keep those that noise has made large. The error of the slope is inflated by √(χ²/degrees) where
-    the points scatter more than their errors, since a power law is only the leading term.
+    All points from `smallest_width` on enter, however small their difference: choosing the resolved
+    ones would keep those that noise has made large. The error of the slope is inflated by
+    √(χ²/degrees) where the points scatter more than their errors, since a power law is only the
+    leading term.
     """
-    used = np.asarray(widths) >= SMALLEST_FITTED_WIDTH
+    used = np.asarray(widths) >= smallest_width
     width, gap, error = (np.asarray(a, float)[used] for a in (widths, difference, mcse))
     fitted = tuple(int(one) for one in width)
     undefined = PowerLaw(float("nan"), float("nan"), float("nan"), fitted)

@@ -162,6 +162,14 @@ def test_power_law_is_found_with_its_error_whatever_is_resolved(rng):
     assert 0.75 < np.mean(np.abs(ratio) < 2.0) / 0.954 <= 1.05
 
 
+def test_the_smallest_width_of_a_power_law_can_be_named():
+    widths = np.array([8, 16, 32, 64])
+    law = fit_power_law(widths, 2.0 / widths, 0.01 / widths, smallest_width=16)
+    assert law.widths == (16, 32, 64)
+    assert law.slope == pytest.approx(-1.0, abs=1e-3)
+    assert np.isnan(fit_power_law(widths, 2.0 / widths, 0.01 / widths).slope)
+
+
 def test_points_with_smaller_errors_weigh_more_in_a_power_law():
     widths, mcse = np.array([30, 100, 300, 1000]), np.array([1e-6, 1e-6, 1e-6, 10.0])
     difference = 1.0 / widths
