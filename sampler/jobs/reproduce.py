@@ -1,6 +1,6 @@
 """Redo a run in a directory of its own, and compare it with the stored one number by number."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +13,9 @@ from sampler.jobs.interruption import Interruption
 from sampler.jobs.run import Job, Point, work
 from sampler.recipes.recipe import Recipe
 from sampler.storage.lock import locked
-from sampler.storage.manifest import claim_directory, fingerprint
+from sampler.storage.manifest import claim_directory, fingerprint, read_manifest
 from sampler.storage.results import RunResults
-from sampler.storage.run_directory import write_json
+from sampler.storage.run_directory import DRAWS_FILE, THEORY_FILE, write_json
 from sampler.tasks.task import Task
 
 REPRODUCTION_FOLDER = "reproduction"
@@ -53,13 +53,17 @@ def reproduce_run(
         raise InputError(
             "DIR", str(directory), "this is a sweep; name the directory of one of its points"
         )
-    where = directory / REPRODUCTION_FOLDER
-    claim_directory(where, recipe, command, fingerprint(recipe, task.checksum))
-    with locked(where):
-        work(command, Job(Point(recipe, where), task, interruption))
-    found = agreements(directory, where)
-    if not found:
-        raise InputError("DIR", str(directory), "holds no results to compare with")
+    # Theory may have chosen, in a sweep, that this point is not sampled.
+    left_out = (
+        recipe.sampler.points == "selected" and "sample" not in read_manifest(directory).seconds
+    )
+    stored = Point(recipe, directory, sampling=not left_out)
+    refuse_missing(stored, command)
+    redone = replace(stored, directory=directory / REPRODUCTION_FOLDER)
+    claim_directory(redone.directory, recipe, command, fingerprint(recipe, task.checksum))
+    with locked(redone.directory):
+        work(command, Job(redone, task, interruption))
+    found = agreements(directory, redone.directory)
     write_json(
         directory / REPRODUCTION_FILE,
         {
@@ -74,6 +78,17 @@ def reproduce_run(
     print("\n" + agreement_text(found))
     agree = all(entry.agrees for entry in found)
     return ExitCode.OK if agree else ExitCode.NOT_REPRODUCED
+
+
+def refuse_missing(point: Point, command: str) -> None:
+    """Raise InputError, before anything is computed, unless all that is compared is stored."""
+    files = [file for file in point.files(command) if file in (THEORY_FILE, DRAWS_FILE)]
+    if not files:
+        raise InputError("DIR", str(point.directory), "has no results to compare with")
+    missing = [file for file in files if not (point.directory / file).is_file()]
+    if missing:
+        remedy = f"holds no {' and no '.join(missing)} to compare with; first use `resume`"
+        raise InputError("DIR", str(point.directory), remedy)
 
 
 def agreements(one: Path, other: Path) -> list[Agreement]:

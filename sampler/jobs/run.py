@@ -74,16 +74,19 @@ class Point:
         """Whether this point is sampled, or left to theory by its width or by its sweep."""
         return self.sampling and self.recipe.sampler.samples_at(self.recipe.network.widest)
 
-    def finished(self, command: str) -> ExitCode | None:
-        """Exit code of a command that came to its end here, its files still there; else None."""
+    def files(self, command: str) -> list[str]:
+        """The files of results that a command makes here."""
         solved = [THEORY_FILE] if self.solved else []
         sampled = [DRAWS_FILE, COMPARISON_FILE] if self.sampled else []
-        files = {
+        return {
             "solve": [THEORY_FILE],
             "sample": [DRAWS_FILE, COMPARISON_FILE],
             "run": [*solved, *sampled],
         }[command]
-        return finished_code(self.directory, command, files)
+
+    def finished(self, command: str) -> ExitCode | None:
+        """Exit code of a command that came to its end here, its files still there; else None."""
+        return finished_code(self.directory, command, self.files(command))
 
 
 @dataclass(frozen=True)

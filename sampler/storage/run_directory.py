@@ -69,9 +69,13 @@ def open_npz(path: Path, field: str, remedy: str = "name an .npz file") -> Itera
     try:
         # Opened here: NumPy leaves a file open when it turns out not to be an archive.
         with path.open("rb") as file:
+            # Without the first bytes of an archive NumPy takes anything for one array or a pickle.
+            beginning = file.read(6)
+            if beginning[:2] != b"PK":
+                kind = "not one array" if beginning == b"\x93NUMPY" else "as numpy.savez writes it"
+                raise InputError(field, str(path), f"must be an .npz file, {kind}")
+            file.seek(0)
             stored = np.load(file, allow_pickle=False)
-            if not isinstance(stored, NpzFile):
-                raise InputError(field, str(path), "must be an .npz file, not one array")
             yield stored
     except OSError as problem:
         reason = problem.strerror or str(problem)
@@ -85,9 +89,16 @@ def open_npz(path: Path, field: str, remedy: str = "name an .npz file") -> Itera
 def read_array(stored: NpzFile, key: str, remedy: str) -> np.ndarray:
     """One array of the file; InputError with this remedy if it cannot be read."""
     try:
-        return stored[key]
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zipfile.zlib.error) as problem:
-        raise InputError(key, Verbatim("(unreadable)"), f"{problem}; {remedy}") from None
+        array = stored[key]
+        # A member that does not begin as an array does comes as bytes.
+        reason = None if isinstance(array, np.ndarray) else "is no array"
+    except ValueError:
+        reason = "is damaged, or holds Python objects"
+    except (EOFError, OSError, zipfile.BadZipFile, zipfile.zlib.error) as problem:
+        reason = str(problem)
+    if reason:
+        raise InputError(key, Verbatim("(unreadable)"), f"{reason}; {remedy}")
+    return array
 
 
 # 1: theory.nc, draws.nc, comparison.json and manifest.json, without a version in the NetCDF files.

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.recipes.sections import Count, NotNegative, Seed, Several, Text, ValidationCount
@@ -66,16 +66,19 @@ class TimeSeriesSection(TaskSection):
     seed: Seed = 0
     head_seed: Seed = 0
 
-    @field_validator("period")
-    @classmethod
-    def lets_the_classes_differ(cls, period, others):
-        lag = others.data.get("lag")
-        if lag is not None and 2 * lag % period == 0:
-            raise ValueError(
-                f"with lag = {lag} both classes are the same: twice the lag must not be a multiple "
-                "of the period"
+    @model_validator(mode="after")
+    def classes_differ(self) -> "TimeSeriesSection":
+        """z_{t−lag} and z_{t+lag} are 2 lag steps apart: whole periods make them the same."""
+        if 2 * self.lag % self.period == 0:
+            fields = ("period", "lag") if "period" in self.model_fields_set else ("lag", "period")
+            (field, value), (other, beside) = ((name, getattr(self, name)) for name in fields)
+            remedy = "twice the lag must not be a multiple of the period"
+            raise InputError(
+                f"task.{field}",
+                value,
+                f"with {other} = {beside} both classes are the same: {remedy}",
             )
-        return period
+        return self
 
     @classmethod
     def section_for(cls, settings: Mapping[str, Any]) -> type[TaskSection]:

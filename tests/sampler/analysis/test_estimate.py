@@ -1,8 +1,10 @@
-"""Means, variances and accuracies with Monte Carlo errors that are as large as the errors."""
+"""Means, variances, accuracies and rank correlations, with errors of the size that they have."""
 
 import numpy as np
 import pytest
+import scipy.stats
 
+from sampler.analysis.as_json import to_json
 from sampler.analysis.comparison import sampled_accuracy
 from sampler.analysis.estimate import (
     batch_means,
@@ -10,6 +12,8 @@ from sampler.analysis.estimate import (
     fit_power_law,
     mean_of,
     mean_of_batches,
+    rank_correlation,
+    spearman,
     variance_of,
     variance_of_batches,
 )
@@ -181,3 +185,47 @@ def test_noise_alone_has_no_power_law(rng):
     widths, mcse = np.array([30, 100, 300, 1000]), np.full(4, 0.01)
     assert np.isnan(fit_power_law(widths, np.array([0.004, -0.007, 0.01, -0.002]), mcse).slope)
     assert np.isnan(fit_power_law(widths[:2], np.array([1.0, 0.3]), mcse[:2]).slope)
+
+
+def test_the_rank_correlation_is_scipys_with_ties(rng):
+    for _ in range(5):
+        one, other = rng.integers(0, 4, 9).astype(float), rng.standard_normal(9)
+        expected = scipy.stats.spearmanr(one, other).statistic
+        assert_equal_to_rounding(spearman(one, other), expected, operations=100)
+    assert np.isnan(spearman(np.ones(4), np.arange(4.0)))
+
+
+def test_certain_drops_leave_no_doubt_interval_over_examples():
+    """Head k loses the first k of a thousand examples: resampling them reorders nothing."""
+    scores = np.arange(1.0, 9.0)
+    lost = np.arange(1000) < 100 * scores[:, None]
+    found = rank_correlation(scores, lost)
+    assert found.value == 1.0
+    assert found.interval_over_examples == (1.0, 1.0)
+    assert found.interval_over_heads[1] == 1.0
+    backwards = rank_correlation(-scores, lost)
+    assert backwards.value == -1.0
+    assert set(to_json(backwards)) == {
+        "value",
+        "interval_over_heads",
+        "interval_over_examples",
+    }
+
+
+def test_intervals_hold_the_value_and_narrow_with_examples(rng):
+    scores = rng.standard_normal(8)
+    widths = []
+    for examples in (20, 2000):
+        lost = rng.random((8, examples)) < 0.1 + 0.02 * scipy.stats.rankdata(scores)[:, None]
+        found = rank_correlation(scores, lost)
+        low, high = found.interval_over_examples
+        assert low <= found.value <= high
+        widths.append(high - low)
+    assert widths[1] < widths[0]
+
+
+def test_heads_that_all_cost_the_same_have_no_correlation():
+    found = rank_correlation(np.arange(3.0), np.zeros((3, 10)))
+    assert np.isnan(found.value)
+    assert np.isnan(found.interval_over_heads).all()
+    assert np.isnan(found.interval_over_examples).all()

@@ -261,6 +261,15 @@ def test_results_that_differ_are_named(reproduced, tmp_path, capsys):
     assert [line.split()[1] for line in lines if "NOT REPRODUCED" in line] == ["predictor_mean"]
 
 
+@pytest.mark.parametrize("missing", [["theory.nc"], ["draws.nc"], ["theory.nc", "draws.nc"]])
+def test_a_reproduction_needs_all_that_it_is_compared_with(missing, copy, capsys):
+    for name in missing:
+        (copy / name).unlink()
+    expected = f"holds no {' and no '.join(missing)} to compare with; first use `resume`"
+    assert expected in refusal(capsys, "reproduce", copy)
+    assert not (copy / "reproduction").exists()
+
+
 def test_results_of_the_first_schema_load(tmp_path, capsys):
     directory = tmp_path / "old"
     shutil.copytree(FIXTURES / "schema_1", directory)

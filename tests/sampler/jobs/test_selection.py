@@ -318,6 +318,10 @@ def test_only_the_chosen_temperature_of_each_width_is_sampled(arrays, tmp_path, 
     assert "6 points, 5 finished earlier" in capsys.readouterr().out
     assert sampled == {path.parent.name for path in out.glob("*/draws.nc")}
     assert read_draws(out / max(sampled)).identical(expected)
+    # A point that was not chosen is reproduced by its theory alone.
+    not_chosen = {path.parent.name for path in out.glob("*widths=3/theory.nc")} - sampled
+    assert command("reproduce", out / min(not_chosen)) == ExitCode.OK
+    assert not (out / min(not_chosen) / "reproduction" / "draws.nc").exists()
     assert command("sample", recipe, "--out", tmp_path / "other") == ExitCode.BAD_INPUT
     assert "theory chooses what is sampled" in capsys.readouterr().err
 

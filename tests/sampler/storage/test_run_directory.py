@@ -1,11 +1,27 @@
-"""The directory of a run: claimed once for one recipe, whole or not at all."""
+"""The directory of a run, claimed once for one recipe; files whole or not at all; strict JSON."""
 
+import json
+import pickle
+import zipfile
+
+import numpy as np
 import pytest
 
 from sampler.errors import InputError
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.manifest import claim_directory, fingerprint
-from sampler.storage.run_directory import default_directory, find_directory, write_whole
+from sampler.storage.results import read_draws, read_theory
+from sampler.storage.run_directory import (
+    default_directory,
+    find_directory,
+    open_npz,
+    plain,
+    read_array,
+    read_json,
+    write_atomically,
+    write_json,
+    write_whole,
+)
 from sampler.tasks.make import make_task
 
 
@@ -58,3 +74,118 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
         write_whole(path, "after")
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_everything_becomes_strict_json(tmp_path):
+    content = {
+        "array": np.array([[1.5, np.nan], [np.inf, -2.0]]),
+        "scalar": np.float32(0.25),
+        "zero_dimensional": np.array(3.0),
+        "count": np.int64(7),
+        "flag": np.bool_(True),
+        "tuple": (1, None, "text"),
+        "nested": {3: float("-inf")},
+    }
+    path = tmp_path / "content.json"
+    write_json(path, content)
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    expected = {
+        "array": [[1.5, None], [None, -2.0]],
+        "scalar": 0.25,
+        "zero_dimensional": 3.0,
+        "count": 7,
+        "flag": True,
+        "tuple": [1, None, "text"],
+        "nested": {"3": None},
+    }
+    assert json.loads(path.read_text(), parse_constant=refuse) == expected == read_json(path)
+
+
+def test_plain_numbers_keep_every_digit():
+    value = np.float64(0.1) + 0.2
+    assert json.loads(json.dumps(plain(value))) == value
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "result.json"
+    write_json(path, {"old": 1})
+
+    def fail(temporary):
+        temporary.write_text("half of")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(InputError, match=r"result\.json.*No space left on device"):
+        write_atomically(path, fail)
+    assert read_json(path) == {"old": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_interrupted_write_leaves_nothing_behind(tmp_path):
+    def interrupt(temporary):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "result.json", interrupt)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError, match="No such file"):
+        write_json(tmp_path / "absent" / "a.json", {})
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "command"),
+    [(read_theory, "theory.nc", "solve"), (read_draws, "draws.nc", "sample")],
+)
+def test_a_missing_or_damaged_file_is_named_with_its_remedy(read, name, command, tmp_path):
+    with pytest.raises(InputError, match=rf"holds no {name}; first use `{command}`"):
+        read(tmp_path)
+    (tmp_path / name).write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    with pytest.raises(InputError, match=rf"{name}.*make it anew with `{command}`"):
+        read(tmp_path)
+
+
+def test_damaged_json_is_named(tmp_path):
+    (tmp_path / "comparison.json").write_text('{"accuracy": ')
+    with pytest.raises(InputError, match=r"comparison\.json.*cannot be read"):
+        read_json(tmp_path / "comparison.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "remedy"),
+    [
+        (b"", "must be an .npz file, as numpy.savez writes it"),
+        (b"anything at all", "must be an .npz file, as numpy.savez writes it"),
+        (pickle.dumps([1.0]), "must be an .npz file, as numpy.savez writes it"),
+        (b"\x93NUMPY and so on", "must be an .npz file, not one array"),
+        (b"PK\x03\x04 truncated", "is not a readable .npz file (File is not a zip file); store it"),
+    ],
+)
+def test_what_is_no_npz_is_refused_in_the_words_of_the_program(content, remedy, tmp_path):
+    path = tmp_path / "a.npz"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as refused, open_npz(path, "task.path"):
+        pass
+    assert refused.value.field == "task.path"
+    assert refused.value.remedy.startswith(remedy)
+    assert "pickle" not in str(refused.value)
+
+
+def test_members_of_an_npz_that_are_no_arrays_are_named(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, objects=np.array([None, "text"]), numbers=np.ones(3))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("words.npy", "no array")
+    with open_npz(path, "task.path") as stored:
+        assert read_array(stored, "numbers", "").tolist() == [1.0] * 3
+        for key, reason in (
+            ("objects", "is damaged, or holds Python objects"),
+            ("words", "is no array"),
+        ):
+            with pytest.raises(InputError) as refused:
+                read_array(stored, key, "store floats")
+            assert str(refused.value) == f"{key} = (unreadable): {reason}; store floats"

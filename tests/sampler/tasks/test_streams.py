@@ -25,7 +25,7 @@ from sampler.transformer.model_file import (
 )
 from tests.pictures import write_all_runs, write_labelled
 from tests.sampler.tasks.test_arrays import arrays
-from tests.sampler.tasks.test_uea import make_series, ts_text
+from tests.sampler.tasks.test_series_files import make_series, ts_text
 from tests.training_recipes import TINY
 
 # So many that all drawings of a character are asked for: a shared one would be seen.

@@ -282,6 +282,7 @@ def test_a_run_goes_from_end_to_end(recipe, tmp_path):
     ("setting", "start"),
     [
         ("task.period=10", "task.period = 10: with lag = 5 both classes are the same"),
+        ("task.lag=10", "task.lag = 10: with period = 20 both classes are the same"),
         ("task.channels=5", "task.channels = 5: must be a multiple of 2"),
         ("task.stride=2", "task.stride = 2: this key is unknown"),
         ('attention.heads=[["lag"], ["good"]]', "attention.heads[1][0] = 'good': "),

@@ -1,15 +1,18 @@
-"""`sweep.csv`: one row per point, empty cells where a number does not exist."""
+"""Tables of a sweep: one row per point, means and errors over seeds, power laws."""
 
 import csv
+import math
 
 import numpy as np
 import pytest
 import xarray as xr
 
+from sampler.errors import ExitCode
 from sampler.jobs.sweep_tables import (
     COLUMNS,
     by_width,
     power_laws,
+    seed_averages,
     write_finite_size,
     write_sweep_table,
 )
@@ -17,6 +20,7 @@ from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import write_theory
 from sampler.storage.run_directory import point_directory, read_json, write_json
 from sampler.storage.sweeps import FINITE_SIZE_FILE, SWEEP_FILE, swept_points
+from tests.commands import TINY, in_process, settings
 
 RECIPE = """
 name = "sweep"
@@ -170,3 +174,42 @@ def test_the_finite_size_table_follows_the_widths(tmp_path, rng):
     for place, width in enumerate((10, 50)):
         theory_values, sampled = (np.array(found[width][part]) for part in ("theory", "sampled"))
         np.testing.assert_array_equal(table["difference"][place], theory_values - sampled)
+
+
+def test_rows_are_means_over_seeds_with_their_errors():
+    points = [
+        {"network.widths": width, "task.seed": seed, "sampler.seed": other}
+        for width in (3, 4)
+        for seed in (0, 1)
+        for other in (0, 1)
+    ]
+    values = np.array([1.0, 2.0, 3.0, np.nan, 5.0, 5.0, 5.0, 5.0])
+    rows = seed_averages(points, {"accuracy": values, "absent": np.full(8, np.nan)})
+    assert [row["settings"] for row in rows] == ["network.widths=3", "network.widths=4"]
+    assert [row["points"] for row in rows] == [4, 4]
+    assert rows[0]["accuracy"] == 2.0
+    assert math.isclose(rows[0]["accuracy_error"], 1 / math.sqrt(3))
+    assert rows[1]["accuracy_error"] == 0.0
+    assert rows[0]["absent"] == rows[0]["absent_error"] == ""
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_sweep_over_seeds_and_forms_leaves_the_table(tmp_path):
+    recipe = tmp_path / "tiny.toml"
+    forms = '[{kind = "softmax"}, {kind = "scaled_heads", scale = 2, beta = 0.5}]'
+    recipe.write_text(f'{TINY}[sweep]\n"attention.form" = {forms}\n"task.seed" = [0, 1]\n')
+    out = tmp_path / "results"
+    assert in_process("solve", recipe, "--out", out) == ExitCode.OK
+    with (out / "seed_averages.csv").open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 2
+    for row in rows:
+        assert row["settings"].startswith("attention.form={kind = ")
+        assert row["points"] == "2"
+        for name in ("participation_ratio", "off_diagonal_share", "path_alignment"):
+            assert 0.0 <= float(row[name]) <= 2.0
+        assert float(row["head_distance_matrices"]) > 0.0
+    without = tmp_path / "without"
+    words = settings("task.seed=0")
+    assert in_process("solve", recipe, "--out", without, *words) == ExitCode.OK
+    assert not (without / "seed_averages.csv").exists()

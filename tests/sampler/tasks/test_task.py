@@ -1,4 +1,6 @@
-"""Hypernetworks in recipes: layers, heads, names, lists per layer, and heads that are left out."""
+"""Distances between heads, and hypernetworks: layers, heads, names, heads that are left out."""
+
+import itertools
 
 import numpy as np
 import pytest
@@ -6,8 +8,44 @@ import pytest
 from sampler.errors import InputError
 from sampler.problem import make_problem
 from sampler.recipes.recipe import make_recipe
+from sampler.tasks import task as task_module
 from sampler.tasks.make import make_task
+from sampler.tasks.task import HeadDistances, Split
+from tests.assertions import assert_equal_to_rounding
 from theory.attended_inputs import token_readout
+
+
+def random_split(rng, heads, examples=5, tokens=4, channels=3):
+    attention = tuple(rng.random((examples, count, tokens, tokens)) for count in heads)
+    inputs = rng.standard_normal((examples, tokens, channels))
+    return Split(inputs, rng.standard_normal((examples, 1)), attention)
+
+
+def test_distances_equal_a_loop_over_pairs_examples_and_layers(rng, monkeypatch):
+    monkeypatch.setattr(task_module, "PIECE", 2)
+    split = random_split(rng, (2, 3, 1))
+    matrices, outputs = [], []
+    for layer in split.attention:
+        for one, other in itertools.combinations(range(layer.shape[1]), 2):
+            of_matrices, of_outputs = [], []
+            for x, of_example in zip(split.inputs, layer, strict=True):
+                # rows of A = Ωᵀ are queries
+                first, second = of_example[one].T, of_example[other].T
+                of_matrices.append(np.linalg.norm(first - second))
+                of_outputs.append(np.linalg.norm(first @ x - second @ x))
+            matrices.append(np.mean(of_matrices))
+            outputs.append(np.mean(of_outputs))
+    found = HeadDistances.of(split)
+    for received, values in ((found.matrices, matrices), (found.outputs, outputs)):
+        expected = [np.mean(values), np.std(values, ddof=1)]
+        assert_equal_to_rounding(np.array(received), expected, operations=1000)
+
+
+def test_equal_heads_are_at_no_distance_and_single_heads_have_none(rng):
+    one = random_split(rng, (1,))
+    same = Split(one.inputs, one.labels, (np.repeat(one.attention[0], 2, axis=1),))
+    assert HeadDistances.of(same) == HeadDistances((0.0, 0.0), (0.0, 0.0))
+    assert np.isnan(HeadDistances.of(one).matrices).all()
 
 
 def recipe_of(**network):

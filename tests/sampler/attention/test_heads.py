@@ -1,0 +1,176 @@
+"""Attention of heads: bilinear logits, keys and queries, and the published four-path arrays."""
+
+import numpy as np
+import pytest
+
+from sampler.attention.heads import bilinear_attention, softmax_attention
+from sampler.attention.variants import Softmax, softmax
+from sampler.recipes.recipe import load_recipe
+from sampler.tasks.make import make_task
+from sampler.tasks.markov_chain import head_weights
+from tests import SHARED
+from tests.assertions import assert_equal_to_rounding
+from tests.commands import TINY
+
+EPSILON = np.finfo(float).eps
+REFERENCE = SHARED / "reference" / "markov_four_paths.npz"
+
+
+def test_bilinear_attention_equals_a_loop_over_keys_and_queries():
+    generator = np.random.default_rng(0)
+    inputs = generator.standard_normal((3, 4, 5))
+    weights = generator.standard_normal((2, 5, 5))
+    received = bilinear_attention(inputs, weights)
+    logit_bound = 0.0
+    expected = np.empty((3, 2, 4, 4))
+    for example in range(3):
+        for head in range(2):
+            for query in range(4):
+                logits = [
+                    inputs[example, key] @ weights[head] @ inputs[example, query]
+                    for key in range(4)
+                ]
+                expected[example, head, :, query] = np.exp(logits) / np.sum(np.exp(logits))
+                sizes = np.abs(inputs[example]) @ np.abs(weights[head])
+                logit_bound = max(logit_bound, (sizes @ np.abs(inputs[example, query])).max())
+    # A rounding error of 2 D ε times the sum of sizes in a logit is one of that size, relatively,
+    # in its exponential, and twice that in the quotient.
+    assert np.all(np.abs(received - expected) <= 2 * (2 * 5 + 4) * EPSILON * logit_bound)
+
+
+def test_bilinear_columns_sum_to_one_over_keys():
+    generator = np.random.default_rng(1)
+    received = bilinear_attention(
+        generator.standard_normal((2, 6, 3)), generator.standard_normal((2, 3, 3))
+    )
+    assert np.all(np.abs(received.sum(axis=2) - 1) <= 6 * EPSILON)
+
+
+def test_huge_logits_neither_overflow_nor_lose_the_largest():
+    logits = np.array([[1e308, -1e308], [1e308, 700.0], [-1e308, 701.0]])
+    expected = np.array([[0.5, 0.0], [0.5, 1 / (1 + np.e)], [0.0, np.e / (1 + np.e)]])
+    with np.errstate(over="ignore"):  # −1e308 − 1e308 is −inf, whose exponential is 0
+        received = softmax(logits)
+    assert np.all(np.abs(received - expected) <= 4 * EPSILON)
+
+
+def test_a_constant_added_to_a_column_changes_nothing():
+    logits = np.random.default_rng(2).integers(-9, 9, (5, 4)).astype(float)
+    assert np.array_equal(softmax(logits), softmax(logits + 1024.0))
+
+
+def test_a_variant_sees_the_same_logits():
+    """Weights that are not symmetric tell queries from keys."""
+    generator = np.random.default_rng(3)
+    inputs, weights = generator.standard_normal((3, 4, 5)), generator.standard_normal((2, 5, 5))
+    received = bilinear_attention(inputs, weights, (Softmax(), Softmax()))
+    expected = bilinear_attention(inputs, weights)
+    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-13)
+
+
+def arrays(heads=3, size=4, tokens=5, channels=6, scale=1.0):
+    generator = np.random.default_rng(0)
+    inputs = generator.standard_normal((2, tokens, channels))
+    query, key = scale * generator.standard_normal((2, heads, size, channels))
+    return inputs, query, key
+
+
+def test_attention_of_keys_and_queries_equals_a_loop():
+    inputs, query, key = arrays()
+    received = softmax_attention(inputs, query, key)
+    expected = np.empty((2, 3, 5, 5))
+    for example in range(2):
+        for head in range(3):
+            for t in range(5):
+                q = query[head] @ inputs[example, t]
+                logits = [q @ (key[head] @ inputs[example, s]) / np.sqrt(4) for s in range(5)]
+                expected[example, head, :, t] = np.exp(logits) / np.sum(np.exp(logits))
+    # A logit is a sum of 4·6·6 products, each up to that size; its rounding is the relative one
+    # of the exponential.
+    size = np.abs(query).max() * np.abs(key).max() * np.abs(inputs).max() ** 2
+    assert_equal_to_rounding(received, expected, operations=4 * 4 * 36, condition=size)
+
+
+def test_columns_sum_to_one_over_keys_and_rows_do_not():
+    received = softmax_attention(*arrays())
+    assert_equal_to_rounding(received.sum(axis=2), np.ones((2, 3, 5)), operations=10)
+    assert np.abs(received.sum(axis=3) - 1).max() > 0.1
+
+
+def test_without_weights_attention_is_uniform():
+    inputs, query, key = arrays()
+    received = softmax_attention(inputs, 0 * query, key)
+    assert_equal_to_rounding(received, np.full((2, 3, 5, 5), 0.2), operations=4)
+
+
+def test_huge_logits_choose_the_largest():
+    inputs, query, key = arrays(scale=1e8)
+    received = softmax_attention(inputs, query, key)
+    assert set(np.unique(received)) == {0.0, 1.0}
+    assert np.array_equal(received.sum(axis=2), np.ones((2, 3, 5)))
+
+
+def test_plain_softmax_is_the_softmax_form(tmp_path):
+    """The default, computed as ever, and the same as a form."""
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(TINY)
+    plain = make_task(load_recipe(recipe))
+    form = make_task(load_recipe(recipe, ['attention.form={kind="softmax"}']))
+    for one, other in zip(plain.train.attention, form.train.attention, strict=True):
+        np.testing.assert_allclose(other, one, rtol=0, atol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def published():
+    """Inputs, logit weights and attended inputs of the published four-path problem."""
+    if not REFERENCE.is_file():
+        pytest.skip("the published arrays are not beside this checkout")
+    with np.load(REFERENCE, allow_pickle=False) as stored:
+        names = ("x_train", "W_layer1", "W_layer2", "attended_inputs_train")
+        return {name: stored[name] for name in names}
+
+
+def test_the_good_head_has_the_published_weights(published):
+    expected = published["W_layer1"][0]
+    received = head_weights("good", 200, 31, 10.0, np.random.default_rng(0))
+    assert np.all(np.abs(received - expected) <= 8 * EPSILON * np.abs(expected))
+
+
+def test_the_uniform_head_has_the_published_attention(published):
+    generator = np.random.default_rng(0)
+    received = head_weights("uniform", 200, 31, 10.0, generator)
+    inputs = published["x_train"][:10]
+    attention = bilinear_attention(inputs, np.stack([received, published["W_layer2"][0]]))
+    assert np.array_equal(attention[:, 0], attention[:, 1])
+
+
+def test_random_heads_have_the_published_scales(published):
+    for layer in ("W_layer1", "W_layer2"):
+        expected = published[layer][1]
+        received = head_weights("random", 200, 31, 10.0, np.random.default_rng(0))
+        for rows in (slice(0, 200), slice(200, 231)):
+            for columns in (slice(0, 200), slice(200, 231)):
+                ratio = received[rows, columns].std() / expected[rows, columns].std()
+                # Relative standard error of a standard deviation: 1/√(2n), here for two of them.
+                error = np.sqrt(2 / (2 * expected[rows, columns].size))
+                assert abs(ratio - 1) < 5 * error
+
+
+def test_attended_inputs_are_the_published_ones(published):
+    inputs = published["x_train"]
+    first = bilinear_attention(inputs, published["W_layer1"])
+    second = bilinear_attention(inputs, published["W_layer2"])
+    read_out = second[..., -1]  # last-token readout, [example, head, key]
+    received = np.einsum("xsd,xhst,xkt->xhkd", inputs, first, read_out, optimize=True)
+    received = received.reshape(100, 4, 231)
+    # A logit is a sum of about 231² products. Rounding moves it by at most 2·231 ε times the sum
+    # of their sizes, and the attention, relatively, by twice that, in each of the two layers.
+    size = np.abs(inputs)
+    largest = max(
+        np.max((size @ np.abs(weights)) @ np.swapaxes(size, 1, 2))
+        for layer in ("W_layer1", "W_layer2")
+        for weights in published[layer]
+    )
+    bound = 2 * 2 * 2 * 231 * EPSILON * largest * np.max(size)
+    difference = np.max(np.abs(received - published["attended_inputs_train"]))
+    assert difference <= min(bound, 1e-10)
