@@ -137,7 +137,12 @@ def predictor_estimates(
     if "predictor_variance" not in moments:
         return PredictorEstimates(mean_of_batches(kept), between, flat, {})
     within = mean_of_batches(moments["predictor_variance"])
-    total = Estimate(within.value + between.value, np.sqrt(within.mcse**2 + between.mcse**2))
+    total = Estimate(
+        within.value + between.value,
+        np.sqrt(within.mcse**2 + between.mcse**2),
+        within.deviations + between.deviations,
+        within.degrees,
+    )
     parts = {"within": within, "between": between}
     return PredictorEstimates(mean_of_batches(kept), total, flat, parts)
 

@@ -43,6 +43,35 @@ SAYING_NOTHING = {
 
 
 @dataclass(frozen=True)
+class Noise:
+    """Of x̄, by rows whose products sum to Σ.
+
+    trace            tr Σ
+    trace_of_square  tr Σ²
+    degrees          of freedom that Σ is known by, 3 where there are fewer: their law has no
+                     variance, and nothing is said of them
+    """
+
+    rows: Float[np.ndarray, "row element"]
+    trace: float
+    trace_of_square: float
+    degrees: int
+
+    @classmethod
+    def of(
+        cls, deviations: Float[np.ndarray, "row element"], trace: float, degrees: int
+    ) -> "Noise":
+        """Of deviations, scaled so that tr Σ is `trace`."""
+        n = max(degrees, 3)
+        rows = deviations * np.sqrt(trace / np.sum(deviations**2))
+        gram = rows @ rows.T
+        square = n**2 / ((n - 1) * (n + 2)) * (float(np.sum(gram**2)) - trace**2 / n)
+        # Between all elements alike and independent, and all of them the same number.
+        square = min(max(square, trace**2 / rows.shape[1]), trace**2)
+        return cls(rows, trace, square, n)
+
+
+@dataclass(frozen=True)
 class SquaredDistance:
     """|x̄ − t|² as it was found, and its law at any true Δ.
 
@@ -64,27 +93,20 @@ class SquaredDistance:
         cls,
         gap: Float[np.ndarray, " element"],
         direction: Float[np.ndarray, " element"],
-        deviations: Float[np.ndarray, "row element"],
-        trace: float,
-        degrees: int,
+        noise: Noise,
     ) -> "SquaredDistance":
-        """Of x̄ − t and of rows whose products sum to Σ, scaled so that tr Σ is `trace`.
+        """Of x̄ − t.
 
         direction: what q² is taken along, x̄ − t or its part that changes a relative difference.
         """
-        rows = deviations * np.sqrt(trace / np.sum(deviations**2))
-        found, gram = float(gap @ gap), rows @ rows.T
-        n = degrees
-        square = n**2 / ((n - 1) * (n + 2)) * (float(np.sum(gram**2)) - trace**2 / n)
-        # Between all elements alike and independent, and all of them the same number.
-        square = min(max(square, trace**2 / gap.size), trace**2)
+        found, trace, square = float(gap @ gap), noise.trace, noise.trace_of_square
         # The noise of x̄ − t itself is along the large eigenvalues of Σ: taken away on average, and
         # where little is left, the typical eigenvalue stands in its place.
         share = float(direction @ direction) / found if found > 0.0 else 1.0
-        signal = max(float(np.sum((rows @ direction) ** 2)) - share * square, 0.0)
-        typical, noise = square / trace, np.sqrt(2.0 * square)
-        along = (signal + typical * noise) / (max(found - trace, 0.0) + noise)
-        return cls(found, trace, square, along, degrees)
+        signal = max(float(np.sum((noise.rows @ direction) ** 2)) - share * square, 0.0)
+        typical, spread = square / trace, np.sqrt(2.0 * square)
+        along = (signal + typical * spread) / (max(found - trace, 0.0) + spread)
+        return cls(found, trace, square, along, noise.degrees)
 
     @property
     def excess(self) -> float:
@@ -215,15 +237,16 @@ def difference_of(
     gap = (value - theory)[shown]
     trace = float(np.sum(mcse[shown] ** 2))
     deviations, degrees = sampled.rows(shown)
-    distance = SquaredDistance.of(gap, gap, deviations, trace, degrees)
+    noise = Noise.of(deviations, trace, degrees)
+    distance = SquaredDistance.of(gap, gap, noise)
     size = 1.0
     if unit is None:
         mean = value[shown]
-        own = SquaredDistance.of(mean, mean, deviations, trace, degrees)
+        own = SquaredDistance.of(mean, mean, noise)
         size = np.sqrt(own.excess) if own.interval[0] > 0.0 else float("nan")
         if size > 0.0:
             ratio = max(distance.excess, 0.0) / size**2
-            distance = SquaredDistance.of(gap, gap - ratio * mean, deviations, trace, degrees)
+            distance = SquaredDistance.of(gap, gap - ratio * mean, noise)
     low, high = distance.interval
     below = distance.bound / size
     if degrees < FEWEST_DEGREES or not np.isfinite(size):

@@ -16,6 +16,7 @@ from sampler.analysis.comparison import (
     off_diagonal_cosine,
     predictor_estimates,
 )
+from sampler.analysis.difference import difference_of
 from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.estimate import Estimate, mean_of, variance_of
 from sampler.mcmc.draws import BatchMoments
@@ -165,6 +166,9 @@ def test_errors_of_both_parts_kept_as_moments_are_independent(rng):
     np.testing.assert_allclose(found.variance.value, within.value + between.value, rtol=1e-13)
     expected = np.hypot(within.mcse, between.mcse)
     np.testing.assert_allclose(found.variance.mcse, expected, rtol=1e-12)
+    # Wrong by a factor of two: many times the errors, which 40 batches know well enough.
+    theory = 2.0 * found.variance.value
+    assert difference_of("predictor_variance", theory, found.variance).resolved
 
 
 def test_cosines_are_those_of_the_elements_off_the_diagonal(rng):

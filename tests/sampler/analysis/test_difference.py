@@ -159,6 +159,17 @@ def test_three_forms_of_a_statement(size, mcse, degrees, expected):
     assert received.statement == expected
 
 
+@pytest.mark.parametrize("degrees", [0, 1, 2])
+def test_of_errors_known_by_almost_nothing_nothing_is_said(degrees):
+    value = np.array([1.0, 2.0])
+    for deviations in (None, 0.01 * np.ones((degrees + 1, 2))):
+        estimate = Estimate(value, np.full(2, 0.01), deviations, degrees)
+        received = difference_of("quantity", 2.0 * value, estimate)
+        assert received.state == "not enough draws"
+        assert received.value == pytest.approx(1.0, abs=1e-3)
+        assert received.statement == "not enough draws to say"
+
+
 def test_a_symmetric_matrix_counts_whole_and_its_elements_once(rng):
     theory = np.eye(3)
     value = theory + np.array([[0.0, 0.2, 0.0], [0.2, 0.0, 0.0], [0.0, 0.0, 0.4]])
