@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from sampler.analysis.difference import Difference, difference_of
+from sampler.analysis.difference import Difference, difference_of, difference_of_numbers
 from sampler.analysis.estimate import Estimate
 from sampler.analysis.labels import element_name, is_overlap, pair_name, quantity_name
 
@@ -169,9 +169,8 @@ class Accuracy:
         if found is None or not found.tests:
             return None
         mcse = max(found.mcse, 0.5 / found.tests)
-        points = (np.asarray(100.0 * number) for number in (found.value, mcse))
-        estimate = Estimate(*points, None, found.degrees or 0)
-        return difference_of(key, 100.0 * self.theory, estimate, unit="points")
+        points = (100.0 * number for number in (self.theory, found.value, mcse))
+        return difference_of_numbers(key, *points, found.degrees, unit="points")
 
 
 @dataclass(frozen=True)

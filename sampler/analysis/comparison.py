@@ -373,7 +373,7 @@ class ComparedRun:
             "cost": dict(self.cost),
             "verdict": to_json(self.verdict),
             "differences": {
-                key: to_json(one) | {"statement": one.statement}
+                key: to_json(one) | {"relative": one.relative, "statement": one.statement}
                 for key, one in self.differences.items()
             },
         } | to_json(self.quantities)

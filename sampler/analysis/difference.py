@@ -34,6 +34,7 @@ from sampler.analysis.numbers import NO_BREAK, Number, percent
 TAIL = 0.025
 # With fewer independent batches their covariance says nothing about a tail of 2.5 %.
 FEWEST_DEGREES = 7
+RELATIVE = "%"
 RESOLVED, NOT_RESOLVED = "resolved", "not resolved"
 TOO_FEW, NOT_TRUSTED = "not enough draws", "not trusted"
 SAYING_NOTHING = {
@@ -165,19 +166,17 @@ class Difference:
     """Theory against samples over the elements of one quantity.
 
     state            "resolved", "not resolved", "not enough draws" or "not trusted"
-    relative         whether `value` and what follows are shares of |μ|, the size of the quantity;
-                     if not, they are in `unit`
     value, error     D with its standard error; 0 where D² < 0
     square           D², without bias, negative where there is less difference than noise
     interval, below  95 % interval of Δ; what Δ is below with 95 % confidence
     elements         how many are defined; of a symmetric matrix its upper triangle
     in_mcse, relative_difference   median and largest absolute value over the elements
     at               where the difference is largest in units of the MCSE
+    unit             of `value` and what follows; "%" for shares of |μ|, the size of the quantity
     """
 
     name: str
     state: str
-    relative: bool
     value: float
     error: float
     square: float
@@ -189,7 +188,12 @@ class Difference:
     median_relative: float
     worst_relative: float
     at: str = ""
-    unit: str = "%"
+    unit: str = RELATIVE
+
+    @property
+    def relative(self) -> bool:
+        """Whether `value` and what follows are shares of the size of the quantity."""
+        return self.unit == RELATIVE
 
     @property
     def resolved(self) -> bool:
@@ -223,12 +227,12 @@ def difference_of(
     theory: Float[np.ndarray, "*element"] | np.floating | float,
     sampled: Estimate,
     path_names: Sequence[str] = (),
-    unit: str | None = None,
+    unit: str = RELATIVE,
 ) -> Difference | None:
     """All elements of a quantity taken together; None if none of them is defined.
 
-    The norm of a matrix is Frobenius'. With a unit the difference is in that unit; without, it is
-    relative to the size of the quantity.
+    The norm of a matrix is Frobenius'. The difference is relative to the size of the quantity, or
+    in the unit of the numbers where that is named.
     """
     theory, value, mcse = map(np.asarray, (theory, sampled.value, sampled.mcse))
     shown = np.asarray(np.isfinite(theory) & np.isfinite(value) & np.isfinite(mcse) & (mcse > 0.0))
@@ -240,7 +244,7 @@ def difference_of(
     noise = Noise.of(deviations, trace, degrees)
     distance = SquaredDistance.of(gap, gap, noise)
     size = 1.0
-    if unit is None:
+    if unit == RELATIVE:
         mean = value[shown]
         own = SquaredDistance.of(mean, mean, noise)
         size = np.sqrt(own.excess) if own.interval[0] > 0.0 else float("nan")
@@ -254,7 +258,7 @@ def difference_of(
     elif low > 0.0:
         state = RESOLVED
     else:
-        state = TOO_FEW if unit is None and below >= 1.0 else NOT_RESOLVED
+        state = TOO_FEW if unit == RELATIVE and below >= 1.0 else NOT_RESOLVED
     each = shown & np.triu(np.ones(shown.shape, dtype=bool)) if is_overlap(key) else shown
     with np.errstate(divide="ignore", invalid="ignore"):
         in_mcse = np.where(each, np.abs((value - theory) / mcse), -np.inf)
@@ -263,7 +267,6 @@ def difference_of(
     return Difference(
         name=quantity_name(key),
         state=state,
-        relative=unit is None,
         value=float(np.sqrt(max(distance.excess, 0.0)) / size),
         error=distance.error / size,
         square=distance.excess / size**2,
@@ -275,5 +278,13 @@ def difference_of(
         median_relative=float(np.median(relative[each])),
         worst_relative=float(relative.max()),
         at=element_name(key, worst, path_names),
-        unit=unit or "%",
+        unit=unit,
     )
+
+
+def difference_of_numbers(
+    key: str, theory: float, sampled: float, mcse: float, degrees: int | None, unit: str
+) -> Difference | None:
+    """The same for two single numbers in a unit; `degrees` is None where it is not known."""
+    estimate = Estimate(np.asarray(sampled), np.asarray(mcse), None, degrees or 0)
+    return difference_of(key, theory, estimate, unit=unit)

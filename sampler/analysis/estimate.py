@@ -105,10 +105,10 @@ def bootstrap(statistic, batches: np.ndarray, replicates: int = 400, seed: int =
     means = np.tensordot(chosen / count, batches, axes=1)
     values = np.asarray(statistic(means), dtype=np.float64)
     # About the first of them, so that values that are all the same have no error at all.
-    values -= values[0]
-    deviations = (values - values.mean(axis=0)) / np.sqrt(replicates - 1)
+    shifts = values - values[0]
+    deviations = (shifts - shifts.mean(axis=0)) / np.sqrt(replicates - 1)
     found = np.asarray(statistic(batches.mean(axis=0)[None]))[0]
-    return Estimate(found, values.std(axis=0, ddof=1), deviations, count - 1)
+    return Estimate(found, shifts.std(axis=0, ddof=1), deviations, count - 1)
 
 
 REPLICATES = 2000

@@ -27,9 +27,9 @@ from scipy.special import expit
 from scipy.stats import binomtest, norm
 
 from sampler.analysis.compared import NAN, Row
-from sampler.analysis.difference import Difference, difference_of
+from sampler.analysis.difference import Difference, difference_of_numbers
 from sampler.analysis.draws_table import stored_draws, stored_labels, stored_moments
-from sampler.analysis.estimate import Estimate, batch_means, bootstrap
+from sampler.analysis.estimate import batch_means, bootstrap
 from sampler.analysis.validation import log_density
 from sampler.mcmc.draws import BatchMoments
 
@@ -128,9 +128,8 @@ class PredictiveQuality:
         one, other = (None if q is None else q.scores.get(key) for q in (self.theory, self.sampled))
         if one is None or other is None or not other.mcse:
             return None
-        nats = (np.asarray(number) for number in (other.value, other.mcse))
-        estimate = Estimate(*nats, None, other.degrees or 0)
-        return difference_of(key, one.value, estimate, unit="nats")
+        numbers = (one.value, other.value, other.mcse, other.degrees)
+        return difference_of_numbers(key, *numbers, unit="nats")
 
 
 def wilson_interval(positive: int, count: int, deviations: float = 1.0) -> tuple[float, float]:

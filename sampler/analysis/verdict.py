@@ -58,9 +58,7 @@ def theory_verdict(
     if decisive is None:
         return Verdict("neutral", "Theory and samples have nothing in common to compare.")
     headline = f"Theory against exact posterior, {decisive.name}: {decisive.statement}."
-    reasons = [
-        f"{one.name}: {one.statement}." for key, one in found.items() if key != HEADLINE
-    ]  # fmt: skip
+    reasons = [f"{one.name}: {one.statement}." for key, one in found.items() if key != HEADLINE]
     reasons += [ORDER] if any(one.resolved for one in found.values()) else []
     reasons += [SAMPLED_SETTINGS] if sampled_settings else []
     return Verdict(TONES.get(decisive.state, "neutral"), headline, tuple(reasons))
