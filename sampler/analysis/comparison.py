@@ -41,7 +41,7 @@ from sampler.analysis.estimate import (
 )
 from sampler.analysis.predictive_quality import PredictiveQuality, predictive_quality
 from sampler.analysis.validation import validation_comparison
-from sampler.analysis.verdict import Verdict, theory_verdict
+from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_verdict
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.mcmc.draws import BatchMoments
 from sampler.posterior.hyper_parameters import OBSERVED
@@ -266,9 +266,11 @@ def compare_run(
     differences = {key: one for key, one in found.items() if one is not None}
     if not diagnostics.passed:
         differences = {k: replace(one, state=NOT_TRUSTED) for k, one in differences.items()}
-    converged = None if given.theory is None else bool(given.theory.attrs.get("converged", 1))
     verdict = theory_verdict(
-        diagnostics.passed, converged, differences, quantities.get("hyper_parameters") is not None
+        diagnostics.passed,
+        saddle_point_converged(given.theory),
+        differences,
+        quantities.get("hyper_parameters") is not None,
     )
     return ComparedRun(diagnostics, cost, quantities, differences, verdict)
 

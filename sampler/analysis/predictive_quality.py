@@ -54,7 +54,10 @@ class Score:
 
 @dataclass(frozen=True)
 class CalibrationError:
-    """ECE, and its mean and standard deviation over labels drawn from the probabilities."""
+    """ECE, and its mean and standard deviation over labels drawn from the probabilities.
+
+    degrees  of freedom that the Monte Carlo error is known by
+    """
 
     value: float
     error: float

@@ -8,6 +8,8 @@ quantities without any difference one may well be resolved in the wrong place.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import xarray as xr
+
 from sampler.analysis.difference import NOT_RESOLVED, RESOLVED, Difference
 
 HEADLINE = "order_parameter"
@@ -29,6 +31,11 @@ class Verdict:
     tone: str
     headline: str
     reasons: tuple[str, ...] = ()
+
+
+def saddle_point_converged(theory: xr.Dataset | None) -> bool | None:
+    """What the table of the theory says, True where it does not say; None without a table."""
+    return None if theory is None else bool(theory.attrs.get("converged", 1))
 
 
 def theory_verdict(

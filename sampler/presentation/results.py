@@ -14,7 +14,7 @@ from sampler.analysis.as_json import from_json
 from sampler.analysis.comparison import ComparedRun
 from sampler.analysis.difference import Difference
 from sampler.analysis.pruning_table import PruningTable
-from sampler.analysis.verdict import Verdict, theory_verdict
+from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_verdict
 from sampler.mcmc.diagnostics import AXES, Diagnostics
 from sampler.storage.results import RunResults, has_results, open_run
 from sampler.storage.run_directory import read_json
@@ -60,7 +60,7 @@ class ShownRun(RunResults):
         """On the theory: the stored one, or that nothing was sampled or compared."""
         if self.results is not None and self.results.verdict is not None:
             return self.results.verdict
-        converged = None if self.theory is None else bool(self.theory.attrs.get("converged", 1))
+        converged = saddle_point_converged(self.theory)
         trusted = None if self.diagnostics is None else self.diagnostics.passed
         return COMPARED_BEFORE if trusted and converged else theory_verdict(trusted, converged, {})
 

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from sampler import __version__
 from sampler.analysis.comparison import read_diagnostics
 from sampler.analysis.difference import Difference, difference_of
 from sampler.analysis.estimate import Estimate
 from sampler.analysis.numbers import NO_BREAK, Number, count, percent
-from sampler.analysis.verdict import theory_verdict
+from sampler.analysis.verdict import saddle_point_converged, theory_verdict
 from sampler.presentation.report.elements import Link, Table, templates
 from sampler.presentation.report.provenance import PAPERS, SOFTWARE
 from sampler.presentation.report.sweep import ReportedPoint, points_table, state_in_short
@@ -49,6 +50,15 @@ def test_text_is_escaped_and_elements_are_not():
     assert '<th scope="row">&lt;b&gt; &amp; </th>' in received
     assert '<td><a href="a&amp;b.html">x&#34;</a></td>' in received
     assert '<td class="number"><data value="2.0">2.00 ± 0.50</data></td>' in received
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [(None, None), ({"converged": 0}, False), ({"converged": 1}, True), ({}, True)],
+)
+def test_a_table_of_the_theory_says_whether_it_converged(table, expected):
+    theory = None if table is None else xr.Dataset(attrs=table)
+    assert saddle_point_converged(theory) is expected
 
 
 def compared(gap: float, mcse: float) -> dict[str, Difference]:
