@@ -16,9 +16,10 @@ from sampler.analysis.difference import Difference
 from sampler.analysis.pruning_table import PruningTable
 from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_verdict
 from sampler.mcmc.diagnostics import AXES, Diagnostics
+from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import RunResults, has_results, open_run
-from sampler.storage.run_directory import read_json
-from sampler.storage.sweeps import SweepResults
+from sampler.storage.run_directory import RECIPE_FILE, read_json
+from sampler.storage.sweeps import SweepResults, swept_points
 
 PRUNING_FILE = "pruning.json"
 COMPARED_BEFORE = Verdict(
@@ -147,6 +148,13 @@ class ShownSweep(SweepResults):
     def runs(self) -> list[ShownRun | None]:
         """The results of every row of the table; None where nothing is stored."""
         return [ShownRun(p) if has_results(p) else None for p in self.table.directories]
+
+    @cached_property
+    def settings(self) -> Mapping[str, Mapping[str, Any]]:
+        """Label of a point → the swept keys and their values there; empty without a recipe."""
+        path = self.directory / RECIPE_FILE
+        points = swept_points(self.directory, load_recipe(path)) if path.is_file() else []
+        return {point.label: point.settings for point in points}
 
     @property
     def solved(self) -> ShownRun | None:

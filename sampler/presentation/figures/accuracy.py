@@ -94,7 +94,7 @@ def draw_accuracy_against_width(
     """Draw every accuracy of a sweep against the width N (logarithmic axis).
 
     widths: [row] ascending, or None if something else was swept: then the rows stand side by
-    side under their labels `points`.
+    side under their names `points`.
     """
     figure = style.new_figure(8.4, 4.6 if widths is not None else 5.4)
     figure.suptitle(style.title_of("Accuracy on the test set", setting))
@@ -106,7 +106,7 @@ def draw_accuracy_against_width(
     if widths is None:
         # As many names as there is room for beside each other.
         every = -(-len(points) // MOST_LABELS)
-        names = [short_label(point) for point in points[::every]]
+        names = points[::every]
         ax.set_xticks(position[::every], names, rotation=30, ha="right", rotation_mode="anchor")
     else:
         ax.set_xscale("log")
@@ -219,7 +219,11 @@ def accuracy_of_sweep(sweep: ShownSweep) -> Figure | None:
     )
     temperatures = {run.temperature for run in sweep.runs if run is not None}
     setting = temperature_text(temperatures.pop() if len(temperatures) == 1 else None)
-    return draw_accuracy_against_width(curves, table.widths, table.points, setting)
+    names = tuple(
+        short_label(sweep.settings[point]) if point in sweep.settings else point
+        for point in table.points
+    )
+    return draw_accuracy_against_width(curves, table.widths, names, setting)
 
 
 def _sampled_accuracies(sweep: ShownSweep) -> list[SampledAccuracy]:

@@ -1,14 +1,17 @@
 """Attention variants beside each other."""
 
 import tomllib
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from sampler.presentation import style
 from sampler.presentation.results import ShownSweep
+from sampler.recipes.settings import setting_text
 
-KEY = "attention.form="
+FORM = "attention.form"
 # Column of the table, label, colour and marker of what a panel shows.
 PANELS = {
     "alignment of path kernels": [("path_alignment", None, style.GREY, "o")],
@@ -27,9 +30,10 @@ def draw_variant_comparison(sweep: ShownSweep) -> Figure | None:
     None unless a sweep over seeds leaves several attention variants and nothing else.
     """
     rows = sweep.seed_averages or []
-    if len(rows) < 2 or not all(row["settings"].startswith(KEY) for row in rows):
+    key = f"{FORM}="
+    if len(rows) < 2 or not all(row["settings"].startswith(key) for row in rows):
         return None
-    names = [variant_name(row["settings"].removeprefix(KEY)) for row in rows]
+    names = [variant_name(row["settings"].removeprefix(key)) for row in rows]
     if None in names:
         return None
     figure = style.new_figure(10.0, 1.9 + 0.34 * len(rows))
@@ -55,14 +59,16 @@ def draw_variant_comparison(sweep: ShownSweep) -> Figure | None:
 
 
 def variant_name(text: str) -> str | None:
-    """A short name of an attention variant as a recipe writes it: its kind, and its settings.
-
-    None for what is no attention variant.
-    """
+    """A short name of an attention variant as a recipe writes it; None for what is none."""
     try:
-        variants = flattened(tomllib.loads(f"form = {text}")["form"])
+        return name_of_form(tomllib.loads(f"form = {text}")["form"])
     except tomllib.TOMLDecodeError:
         return None
+
+
+def name_of_form(form: Any) -> str | None:
+    """The same for the value of that setting: kinds of its variants, and their settings."""
+    variants = flattened(form)
     if not variants or not all(isinstance(one, dict) and "kind" in one for one in variants):
         return None
     kinds = dict.fromkeys(one["kind"].replace("_", " ") for one in variants)
@@ -75,32 +81,29 @@ def variant_name(text: str) -> str | None:
     return "; ".join([" and ".join(kinds), *words])
 
 
-LONGEST_LABEL = 40
+LONGEST_LABEL, SHORTEST_WORD = 44, 8
 
 
-def short_label(point: str) -> str:
-    """The label of a point of a sweep for an axis: attention variants by name, cut where long.
+def short_label(settings: Mapping[str, Any]) -> str:
+    """Swept keys and their values at one point, for an axis: variants by name, keys by their end.
 
-    A label is `key=value` with commas between; a value in TOML may have commas inside brackets.
+    Where that is too long it is the longest of them that is cut: points still differ by the others.
     """
-    settings, depth = [""], 0
-    for character in point:
-        depth += (character in "[{") - (character in "]}")
-        if character == "," and depth == 0:
-            settings.append("")
-        else:
-            settings[-1] += character
     words = [
-        (setting.startswith(KEY) and variant_name(setting.removeprefix(KEY))) or setting
-        for setting in map(str.strip, settings)
+        (key == FORM and name_of_form(value)) or setting_text(key.rpartition(".")[2], value)
+        for key, value in settings.items()
     ]
-    label = ", ".join(words)
-    return label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…"
+    excess = len(", ".join(words)) - LONGEST_LABEL
+    if excess > 0:
+        longest = max(words, key=len)
+        kept = max(len(longest) - excess - 1, SHORTEST_WORD)
+        words[words.index(longest)] = longest[:kept].rstrip(" ,;") + "…"
+    return ", ".join(words)
 
 
-def flattened(variants) -> list:
+def flattened(variants: Any) -> list:
     """Variants out of lists by layer and by head."""
-    if isinstance(variants, list):
+    if isinstance(variants, list | tuple):
         return [one for inner in variants for one in flattened(inner)]
     return [variants]
 

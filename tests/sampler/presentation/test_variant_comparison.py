@@ -5,9 +5,15 @@ import csv
 import numpy as np
 import pytest
 
-from sampler.presentation.figures.variant_comparison import draw_variant_comparison, variant_name
+from sampler.presentation.figures.accuracy import accuracy_of_sweep
+from sampler.presentation.figures.variant_comparison import (
+    draw_variant_comparison,
+    short_label,
+    variant_name,
+)
 from sampler.presentation.results import ShownSweep
 from sampler.presentation.style import figure_style
+from sampler.recipes.recipe import load_recipe
 from sampler.storage.sweeps import SEED_AVERAGES_FILE as TABLE
 
 COLUMNS = ("path_alignment", "off_diagonal_share", "accuracy_theory", "accuracy_gp")
@@ -29,6 +35,53 @@ COLUMNS = ("path_alignment", "off_diagonal_share", "accuracy_theory", "accuracy_
 )
 def test_a_variant_has_a_short_name(text, expected):
     assert variant_name(text) == expected
+
+
+HEADS = [{"kind": "scaled_heads", "scale": 1, "beta": 1.0}, {"kind": "scaled_heads", "scale": 2}]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"network.widths": 10, "task.seed": 3}, "widths=10, seed=3"),
+        ({"network.widths": (3, 4)}, "widths=[3, 4]"),
+        ({"sampler.space": "weights"}, "space=weights"),
+        ({"attention.form": {"kind": "softmax"}, "task.seed": 0}, "softmax, seed=0"),
+        (
+            {"attention.form": [HEADS, HEADS], "task.seed": 0},
+            "scaled heads; scale 1, 2; beta 1.0, seed=0",
+        ),
+        (
+            {"attention.form": [HEADS, [{"kind": "linear"}]], "task.seed": 12},
+            "scaled heads and linear; scale 1…, seed=12",
+        ),
+    ],
+)
+def test_a_point_has_a_label_that_fits_an_axis(settings, expected):
+    assert short_label(settings) == expected
+
+
+def test_points_of_a_sweep_over_variants_have_their_labels(tmp_path):
+    """Taken from the recipe, whatever is written in the labels; without one, the labels."""
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        'name = "a"\ntask = {kind = "markov_chain"}\nnetwork = {widths = 3}\n'
+        '[sweep]\n"attention.form" = [{kind = "softmax", mask = "causal"}, {kind = "linear"}]\n'
+    )
+    points = [label for label, _ in load_recipe(recipe).points()]
+    with (tmp_path / "sweep.csv").open("w", encoding="utf-8", newline="") as stream:
+        table = csv.writer(stream)
+        table.writerow(["point", "directory", "width", "accuracy_theory"])
+        table.writerows([point, point, 3, 0.5] for point in points)
+
+    def labels() -> list[str]:
+        with figure_style():
+            figure = accuracy_of_sweep(ShownSweep(tmp_path))
+        return [label.get_text() for label in figure.axes[0].get_xticklabels()]
+
+    assert labels() == ["softmax; mask causal", "linear"]
+    recipe.unlink()
+    assert labels() == points
 
 
 def write(directory, settings):
