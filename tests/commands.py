@@ -201,6 +201,16 @@ def command(*arguments, cache: Path | None = None, **options) -> tuple[int, str]
     return finish(start(*arguments, cache=cache, **options))
 
 
+def printed_without_jax(program: str) -> str:
+    """What Python statements print in a process of their own, which may not import JAX."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}\nimport sys\nassert 'jax' not in sys.modules"],
+        cwd=ROOT, env=environment(None), capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def stored_arrays(directory: Path) -> dict[str, np.ndarray]:
     """Every number of the theory and of the draws in a run directory."""
     found = {}

@@ -9,6 +9,7 @@ from sampler.recipes.recipe import load_recipe
 from sampler.tasks.arrays import read_arrays
 from sampler.tasks.make import make_task
 from tests import ROOT
+from tests.tasks import KEPT_HEADS, remove, replace, spoil, write_arrays
 
 SIZES = {"train": 5, "test": 4}
 
@@ -56,14 +57,9 @@ def test_test_labels_may_be_absent(path):
     assert read_arrays(path).test.labels is None
 
 
-def test_kept_heads_select_attention_names_and_paths(path, tmp_path):
+def test_kept_heads_select_attention_names_and_paths(tmp_path):
     stored = arrays()
-    np.savez(path, **stored)
-    recipe = tmp_path / "recipe.toml"
-    recipe.write_text(
-        'name = "mine"\ntask = {kind = "arrays", path = "arrays.npz"}\n'
-        "network = {widths = [3, 4, 5], heads = [[1], [2, 0]]}\n"
-    )
+    recipe = write_arrays(tmp_path, stored, KEPT_HEADS)
     task = make_task(load_recipe(recipe))
     assert task.path_names == ("1·2", "1·0")
     assert np.array_equal(task.train.attention[0], stored["attention_train_1"][:, [1]])
@@ -74,14 +70,9 @@ def with_validation(**settings):
     return arrays(sizes=SIZES | {"validation": 3}, **settings)
 
 
-def test_a_validation_split_is_read_and_its_heads_kept(path, tmp_path):
+def test_a_validation_split_is_read_and_its_heads_kept(tmp_path):
     stored = with_validation(outputs=2)
-    np.savez(path, **stored)
-    recipe = tmp_path / "recipe.toml"
-    recipe.write_text(
-        'name = "mine"\ntask = {kind = "arrays", path = "arrays.npz"}\n'
-        "network = {widths = [3, 4, 5], heads = [[1], [2, 0]]}\n"
-    )
+    recipe = write_arrays(tmp_path, stored, KEPT_HEADS)
     validation = make_task(load_recipe(recipe)).validation
     assert np.array_equal(validation.inputs, stored["inputs_validation"])
     assert np.array_equal(validation.labels, stored["labels_validation"])
@@ -100,26 +91,6 @@ def test_a_file_that_is_not_there_yet(capsys):
     error = capsys.readouterr().err
     assert "task.path = " in error
     assert "No such file or directory; name an .npz file, or write one (README" in error
-
-
-def replace(key, change):
-    def replaced(stored):
-        stored[key] = change(stored[key])
-
-    return replaced
-
-
-def remove(key):
-    return lambda stored: stored.pop(key)
-
-
-def spoil(value, place):
-    def spoiled(array):
-        array = array.copy()
-        array[place] = value
-        return array
-
-    return spoiled
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,5 @@
 """Attended inputs in the place of tokens and attention: the same problem, and what is refused."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import xarray as xr
@@ -16,8 +13,8 @@ from sampler.recipes.recipe import load_recipe, make_recipe
 from sampler.tasks.arrays import arrays_task, read_arrays
 from sampler.tasks.make import make_task
 from sampler.tasks.task import Task, name_paths
-from tests import ROOT
-from tests.commands import assert_same_bits, environment
+from tests.commands import assert_same_bits, printed_without_jax
+from tests.tasks import KEPT_HEADS, remove, replace, spoil, write_arrays
 
 HEADS = (2, 3)
 SPLITS = {"train": 6, "test": 5, "validation": 4}
@@ -96,13 +93,12 @@ def test_both_layouts_have_the_same_draws(space):
 
 @pytest.mark.slow
 def test_a_file_is_run_compared_reported_and_reproduced(tmp_path, undrawn, capsys):
-    np.savez_compressed(tmp_path / "mine.npz", **attended(with_tokens()))
-    recipe = tmp_path / "mine.toml"
-    recipe.write_text(
-        'name = "mine"\ntask = {kind = "arrays", path = "mine.npz"}\n'
+    recipe = write_arrays(
+        tmp_path,
+        attended(with_tokens()),
         "network = {widths = 4, heads = [[0, 1], [2, 0]]}\nposterior = {temperature = 0.5}\n"
         'theory = {starts = 1, subnetworks = [[[0], [0]]]}\n[sampler]\nalgorithm = "hmc"\n'
-        "chains = 2\nwarmup = 4\ndraws = 6\nleapfrog_steps = 3\nweight_draws = 2\n"
+        "chains = 2\nwarmup = 4\ndraws = 6\nleapfrog_steps = 3\nweight_draws = 2\n",
     )
     out = tmp_path / "run"
     assert main(["run", str(recipe), "--out", str(out)]) == ExitCode.DIAGNOSTICS_FAILED
@@ -140,12 +136,7 @@ def test_test_labels_and_validation_may_be_absent():
 
 def test_a_sub_network_keeps_the_paths_of_its_heads(tmp_path):
     arrays = attended(with_tokens())
-    np.savez(tmp_path / "mine.npz", **arrays)
-    recipe = tmp_path / "mine.toml"
-    recipe.write_text(
-        'name = "mine"\ntask = {kind = "arrays", path = "mine.npz"}\n'
-        "network = {widths = [3, 4, 5], heads = [[1], [2, 0]]}\n"
-    )
+    recipe = write_arrays(tmp_path, arrays, KEPT_HEADS)
     task = make_task(load_recipe(recipe))
     assert task.heads == (1, 2)
     assert task.path_names == ("1·2", "1·0")
@@ -154,13 +145,8 @@ def test_a_sub_network_keeps_the_paths_of_its_heads(tmp_path):
 
 
 def test_check_says_what_is_left_out(tmp_path):
-    np.savez(tmp_path / "mine.npz", **attended(with_tokens()))
-    recipe = tmp_path / "mine.toml"
-    recipe.write_text(
-        'name = "mine"\ntask = {kind = "arrays", path = "mine.npz"}\nnetwork = {widths = 3}\n'
-        'sweep = {"network.widths" = [3, 4]}\n'
-    )
-    recipe = load_recipe(recipe)
+    settings = 'network = {widths = 3}\nsweep = {"network.widths" = [3, 4]}\n'
+    recipe = load_recipe(write_arrays(tmp_path, attended(with_tokens()), settings))
     text = describe(recipe, make_task(recipe))
     assert "none: attended inputs are given (no distances between heads)" in text
     assert "6: 0·0, 0·1, 0·2, 1·0, 1·1, 1·2" in text
@@ -168,18 +154,11 @@ def test_check_says_what_is_left_out(tmp_path):
 
 
 def test_reading_leaves_jax_alone(tmp_path):
-    np.savez(tmp_path / "mine.npz", **attended(with_tokens()))
-    program = (
-        "import sampler, sys\n"
-        f"print(sampler.make_task('arrays', path={str(tmp_path / 'mine.npz')!r}))\n"
-        "assert 'jax' not in sys.modules\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env=environment(None), capture_output=True,
-        text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "6 training, 5 test, 4 validation examples, 5 channels" in done.stdout
+    path = tmp_path / "mine.npz"
+    np.savez(path, **attended(with_tokens()))
+    program = f"import sampler; print(sampler.make_task('arrays', path={str(path)!r}))"
+    printed = printed_without_jax(program)
+    assert "6 training, 5 test, 4 validation examples, 5 channels" in printed
 
 
 @pytest.mark.parametrize(
@@ -196,55 +175,30 @@ def test_reading_leaves_jax_alone(tmp_path):
     ],
 )
 def test_a_network_that_needs_tokens_is_refused(network, message, tmp_path):
-    np.savez(tmp_path / "mine.npz", **attended(with_tokens()))
-    recipe = tmp_path / "mine.toml"
     widths = "" if network.startswith("widths") else "widths = 3\n"
-    recipe.write_text(
-        'name = "mine"\ntask = {kind = "arrays", path = "mine.npz"}\n'
-        f'[sampler]\nspace = "weights"\n[network]\n{widths}{network}\n'
-    )
+    settings = f'[sampler]\nspace = "weights"\n[network]\n{widths}{network}\n'
+    recipe = write_arrays(tmp_path, attended(with_tokens()), settings)
     with pytest.raises(InputError, match=message) as caught:
         make_task(load_recipe(recipe))
     assert "\n" not in str(caught.value)
 
 
 def test_a_point_of_a_sweep_is_refused_like_any_recipe(tmp_path):
-    np.savez(tmp_path / "mine.npz", **attended(with_tokens()))
-    recipe = tmp_path / "mine.toml"
-    recipe.write_text(
-        'name = "mine"\ntask = {kind = "arrays", path = "mine.npz"}\nnetwork = {widths = 3}\n'
-        'sweep = {"network.readout" = ["last", "first"]}\n'
-    )
+    settings = 'network = {widths = 3}\nsweep = {"network.readout" = ["last", "first"]}\n'
+    recipe = write_arrays(tmp_path, attended(with_tokens()), settings)
     with pytest.raises(InputError, match=r"^network\.readout = 'first': "):
         make_task(load_recipe(recipe))
-
-
-def changed(key, change):
-    return lambda arrays: arrays.update({key: change(arrays[key])})
-
-
-def absent(key):
-    return lambda arrays: arrays.pop(key)
-
-
-def spoilt(value, place):
-    def change(array):
-        array = array.copy()
-        array[place] = value
-        return array
-
-    return change
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (absent("attended_train"), r"^attended_train = \(absent\): .*required"),
-        (absent("labels_train"), r"^labels_train = \(absent\): .*required"),
-        (absent("heads"), r"^heads = \(absent\): .*required"),
-        (absent("attended_test"), r"^attended_test = \(absent\): .*required"),
-        (absent("attended_validation"), r"^attended_validation = \(absent\): .*required"),
-        (absent("labels_validation"), r"^labels_validation = \(absent\): .*required"),
+        (remove("attended_train"), r"^attended_train = \(absent\): .*required"),
+        (remove("labels_train"), r"^labels_train = \(absent\): .*required"),
+        (remove("heads"), r"^heads = \(absent\): .*required"),
+        (remove("attended_test"), r"^attended_test = \(absent\): .*required"),
+        (remove("attended_validation"), r"^attended_validation = \(absent\): .*required"),
+        (remove("labels_validation"), r"^labels_validation = \(absent\): .*required"),
         (
             lambda arrays: arrays.update(inputs_train=np.ones((6, 4, 5))),
             r"^attended_train = \(beside inputs_train\): .*not both",
@@ -257,47 +211,47 @@ def spoilt(value, place):
             lambda arrays: arrays.update(attended_tset=np.ones(3)),
             r"^attended_tset = \(unknown array\): .*known: attended_train, ",
         ),
-        (changed("heads", lambda a: a.astype(float)), r"^heads = 'float64': store integers"),
-        (changed("heads", lambda a: a.astype(object)), r"^heads = .*store integers"),
-        (changed("heads", lambda a: a[:, None]), r"^heads = \[\[2\], \[3\]\]: store integers"),
-        (changed("heads", lambda a: a[:0]), r"^heads = \[\]: give at least one head"),
-        (changed("heads", lambda a: a * 0), r"^heads = \[0, 0\]: give at least one head"),
-        (changed("heads", lambda a: -a), r"^heads = \[-2, -3\]: give at least one head"),
+        (replace("heads", lambda a: a.astype(float)), r"^heads = 'float64': store integers"),
+        (replace("heads", lambda a: a.astype(object)), r"^heads = .*store integers"),
+        (replace("heads", lambda a: a[:, None]), r"^heads = \[\[2\], \[3\]\]: store integers"),
+        (replace("heads", lambda a: a[:0]), r"^heads = \[\]: give at least one head"),
+        (replace("heads", lambda a: a * 0), r"^heads = \[0, 0\]: give at least one head"),
+        (replace("heads", lambda a: -a), r"^heads = \[-2, -3\]: give at least one head"),
         (
-            changed("heads", lambda a: a[:1]),
+            replace("heads", lambda a: a[:1]),
             r"^attended_train = \(6, 6, 5\): the shape must be \[example, 2, channel\]: .*heads",
         ),
         (
-            changed("heads", lambda a: a * 10**9),
+            replace("heads", lambda a: a * 10**9),
             r"^attended_train = \(6, 6, 5\): .* heads = \[2000000000, 3000000000\]",
         ),
-        (changed("attended_test", lambda a: a[:, :4]), r"^attended_test = \(5, 4, 5\): .*, 6, "),
-        (changed("attended_validation", lambda a: a[:, 1:]), r"^attended_validation = \(4, 5, 5"),
+        (replace("attended_test", lambda a: a[:, :4]), r"^attended_test = \(5, 4, 5\): .*, 6, "),
+        (replace("attended_validation", lambda a: a[:, 1:]), r"^attended_validation = \(4, 5, 5"),
         (
-            changed("attended_test", lambda a: a[..., :3]),
+            replace("attended_test", lambda a: a[..., :3]),
             r"^attended_test = \(5, 6, 3\): use 5 channels, as in attended_train",
         ),
         (
-            changed("attended_validation", lambda a: a[..., :3]),
+            replace("attended_validation", lambda a: a[..., :3]),
             r"^attended_validation = \(4, 6, 3\): use 5 channels, as in attended_train",
         ),
-        (changed("attended_train", lambda a: a[:, 0]), r"^attended_train = \(6, 5\): the shape"),
-        (changed("attended_test", lambda a: a[:0]), r"^attended_test = \(0, 6, 5\): the shape"),
+        (replace("attended_train", lambda a: a[:, 0]), r"^attended_train = \(6, 5\): the shape"),
+        (replace("attended_test", lambda a: a[:0]), r"^attended_test = \(0, 6, 5\): the shape"),
         (
-            changed("labels_train", lambda a: a[:3]),
+            replace("labels_train", lambda a: a[:3]),
             r"^labels_train = \(3, 1\): give one label .* 6 examples of attended_train",
         ),
         (
-            changed("labels_test", lambda a: np.stack([a, a], 1)),
+            replace("labels_test", lambda a: np.stack([a, a], 1)),
             r"^labels_test = \(5, 2\): use 1 outputs, as in labels_train",
         ),
-        (changed("attended_train", lambda a: a.astype(int)), r"^attended_train = 'int64': store"),
+        (replace("attended_train", lambda a: a.astype(int)), r"^attended_train = 'int64': store"),
         (
-            changed("attended_train", spoilt(np.nan, (1, 2, 3))),
+            replace("attended_train", spoil(np.nan, (1, 2, 3))),
             r"^attended_train\[1, 2, 3\] = nan: every entry must be finite",
         ),
-        (changed("attended_test", spoilt(np.inf, (4, 0, 0))), r"^attended_test\[4, 0, 0\] = inf"),
-        (changed("labels_validation", spoilt(np.nan, 2)), r"^labels_validation\[2, 0\] = nan"),
+        (replace("attended_test", spoil(np.inf, (4, 0, 0))), r"^attended_test\[4, 0, 0\] = inf"),
+        (replace("labels_validation", spoil(np.nan, 2)), r"^labels_validation\[2, 0\] = nan"),
     ],
 )
 def test_an_array_that_cannot_be_used_is_named(change, message, tmp_path):
