@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,3 +70,24 @@ def test_every_module_is_in_the_table_of_contents(contents):
     text = contents.read_text(encoding="utf-8")
     files = {path.stem for path in contents.parent.glob("*.py") if path.stem[0] != "_"}
     assert {name for name in files if not re.search(rf"\b{name}\b", text)} == set()
+
+
+def test_parts_of_numpyro_are_imported_from_it():
+    """ArviZ leaves an unloaded NumPyro behind: `import numpyro.x` then loads x twice, and fails."""
+    for path in sorted(ROOT.glob("sampler/**/*.py")):
+        assert not [name for name in imported(path) if name.startswith("numpyro.")], path
+
+
+UNLOADED = """
+import importlib.util, sys
+spec = importlib.util.find_spec("numpyro")
+unloaded = sys.modules["numpyro"] = importlib.util.module_from_spec(spec)
+importlib.util.LazyLoader(spec.loader).exec_module(unloaded)
+import sampler.posterior.spaces
+import numpyro
+numpyro.distributions.distribution.Unit, numpyro.infer.util.log_density
+"""
+
+
+def test_the_densities_are_made_beside_an_unloaded_numpyro():
+    subprocess.run([sys.executable, "-c", UNLOADED], cwd=ROOT, check=True)

@@ -57,11 +57,11 @@ class Hamiltonian(Algorithm):
 
     def prepared(self, density, settings: ChainSettings) -> "NumPyroChain":
         """The kernel for this density, with the masses of its mode where that is known."""
-        from numpyro.infer import init_to_sample
+        from numpyro import infer
 
         common: dict[str, Any] = {
             "target_accept_prob": self.target_acceptance,
-            "init_strategy": init_to_sample(),
+            "init_strategy": infer.init_to_sample(),
         }
         whitened = density.mode is not None
         if whitened:

@@ -12,8 +12,8 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import numpyro.distributions as dist
 from jaxtyping import Array, Float
+from numpyro import distributions as dist
 
 from sampler.posterior.density import Position
 from theory.architecture import Architecture, HyperPriors

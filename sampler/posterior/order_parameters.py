@@ -25,9 +25,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import numpyro.distributions as dist
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float
+from numpyro import distributions as dist
 
 from sampler.posterior.density import Coordinates, Position, in_blocks
 from sampler.posterior.hyper_parameters import (

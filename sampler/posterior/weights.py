@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import numpyro.distributions as dist
 from jaxtyping import Array, Float
+from numpyro import distributions as dist
 
 from sampler.network import path_weights, predict
 from sampler.posterior.density import Position
