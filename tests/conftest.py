@@ -26,7 +26,8 @@ _HOOK = jaxtyping.install_import_hook(["theory", "sampler"], "beartype.beartype"
 
 # The hook looks for compiled files under names of its own, also for the libraries that a module of
 # ours imports first: it would compile all of pandas and SciPy anew. So they are imported before.
-LIBRARIES = ("arviz_stats", "hypothesis", "jax", "matplotlib.figure", "numpyro.infer", "optax",
+# JAX and NumPyro come before ArviZ, which would leave them behind unloaded.
+LIBRARIES = ("jax", "numpyro.infer", "arviz_stats", "hypothesis", "matplotlib.figure", "optax",
              "pydantic", "rich.progress", "scipy.optimize", "scipy.stats", "xarray")  # fmt: skip
 
 

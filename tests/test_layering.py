@@ -75,7 +75,7 @@ def test_every_module_is_in_the_table_of_contents(contents):
 def test_parts_of_numpyro_are_imported_from_it():
     """ArviZ leaves an unloaded NumPyro behind: `import numpyro.x` then loads x twice, and fails."""
     for path in sorted(ROOT.glob("sampler/**/*.py")):
-        assert not [name for name in imported(path) if name.startswith("numpyro.")], path
+        assert not re.search(r"^ *import numpyro\.", path.read_text("utf-8"), re.MULTILINE), path
 
 
 UNLOADED = """

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
-from numpyro import infer
+from numpyro.infer.util import log_density
 
 Position = Mapping[str, Array]
 
@@ -138,7 +138,7 @@ class Density:
 
     def log_density(self, position: Position) -> Float[Array, ""]:
         """ln p(x, y), normalised over x and y."""
-        return infer.util.log_density(self.model, self.arguments, {}, position)[0]
+        return log_density(self.model, self.arguments, {}, position)[0]
 
     def value_and_gradient(self, position: Position) -> tuple[Float[Array, ""], dict[str, Array]]:
         """ln p(x, y) and its gradient, site by site."""
@@ -167,7 +167,7 @@ class Density:
 @partial(jax.jit, static_argnames=("model", "coordinates", "batch"))
 def _log_densities(points, arguments, model, coordinates: Coordinates, batch: int):
     def at(point):
-        return infer.util.log_density(model, arguments, {}, coordinates.unflatten(point))[0]
+        return log_density(model, arguments, {}, coordinates.unflatten(point))[0]
 
     return jax.lax.map(at, points, batch_size=batch)
 
