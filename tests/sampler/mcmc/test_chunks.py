@@ -155,6 +155,27 @@ def test_results_do_not_depend_on_the_length_of_chunks(space, default_run, monke
         assert_same(getattr(hurried, part), getattr(default_run, part))
 
 
+@pytest.mark.parametrize(("phase", "done"), [("warmup", 5), ("draws", 5)])
+def test_a_run_goes_on_from_any_chunk_with_the_steps_that_are_missing(
+    phase, done, space, default_run, monkeypatch
+):
+    """Five draws are fewer than the warm-up has steps, which must not be made again."""
+    monkeypatch.setattr(chunks, "CHUNK_DRAWS", 5)
+    monkeypatch.setattr(chunks, "CHUNK_SECONDS", 1e3)
+    received = []
+    sample_in_chunks(space, STATIC, SETTINGS, received.append)
+    place = max(i for i, one in enumerate(received) if one.phase == phase and one.done <= done)
+    snapshot, rest = received[place].snapshot, []
+    assert 0 < snapshot.done < SETTINGS.warmup
+    sample_in_chunks(space, STATIC, SETTINGS, rest.append, snapshot)
+    for name in ("warmup", "draws"):
+        steps = sum(chunk.draws for chunk in rest if chunk.phase == name)
+        expected = sum(chunk.draws for chunk in received[place + 1 :] if chunk.phase == name)
+        assert steps == expected
+    last = np.concatenate([c.observables["noise"] for c in rest if c.phase == "draws"], axis=1)
+    np.testing.assert_array_equal(last, default_run.draws["noise"][:, -last.shape[1] :])
+
+
 def check_phases(received):
     """Chunks count up to the end of each phase, and only the first one compiles."""
     for phase, total in (("warmup", SETTINGS.warmup), ("draws", SETTINGS.draws)):

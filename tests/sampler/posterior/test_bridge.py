@@ -12,8 +12,8 @@ from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import NUTS
-from sampler.posterior.bridge import bridge_evidence
-from sampler.posterior.importance import importance_draws
+from sampler.posterior.bridge import _bridge, bridge_evidence
+from sampler.posterior.importance import importance_draws, single
 from sampler.posterior.order_parameters import OrderParameterPosterior
 from tests.assertions import assert_within_mcse
 from tests.commands import SMALLEST, in_process, settings
@@ -97,6 +97,21 @@ def test_errors_are_those_of_repetitions(rng):
     score = sum(((one.log_evidence - exact) / one.error) ** 2 for one in found)
     low, high = scipy.stats.chi2.ppf([1e-4, 1 - 1e-4], len(found))
     assert low < score < high
+
+
+def test_the_error_has_a_part_of_each_of_both_samples(rng):
+    """Independent draws of N(0, 1), and a t beside it: estimates spread as their errors say."""
+    proposal = single(np.array([1.0]), np.array([[0.7]]))
+
+    def log_density(points):
+        return -0.5 * points[:, 0] ** 2
+
+    scores = []
+    for _ in range(300):
+        found, error = _bridge(proposal, log_density, rng.standard_normal((4, 100, 1)), rng)
+        scores.append(((found - 0.5 * np.log(2.0 * np.pi)) / error) ** 2)
+    low, high = scipy.stats.chi2.ppf([1e-4, 1 - 1e-4], len(scores))
+    assert low < np.sum(scores) < high
 
 
 def test_chains_that_never_move_are_not_trusted(rng):
