@@ -6,19 +6,30 @@
 # nearly equal, so are the weights of all visible keys, and a layer is the uniform average over
 # them. The deviation then shrinks by that matrix's second eigenvalue λ in every layer.
 # Queries and keys are recomputed in each layer from the tokens of the layer below by new random
-# weights; values are the tokens themselves.
+# weights; values are the tokens themselves, or the tokens times a random orthogonal matrix.
+# With LayerNorm and a suitable value matrix there are tokens of every rank that a layer leaves as
+# they are: they are made here, and kept through as many layers, under the causal mask.
 #
-#     python runs/rank_collapse.py [FOLDER]      (seconds; default runs/results/attention)
+#     python runs/rank_collapse.py [FOLDER]      (half a minute; default runs/results/attention)
 
 # %%
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from sampler.presentation.figures.studies import CollapseCurve, draw_rank_collapse
 from sampler.presentation.style import figure_style, save_figure
-from theory import Mask, collapse_of_random_attention, mask_matrix, rate_of_uniform_averages
+from theory import (
+    Mask,
+    collapse_of_random_attention,
+    distance_from_collapse,
+    equilibrium,
+    mask_matrix,
+    rate_of_uniform_averages,
+)
+from theory.studies.rank_collapse import random_orthogonal_matrix, rank_of
 
 TOKENS, CHANNELS, KEY_CHANNELS, LAYERS, SEEDS, WINDOW = 48, 16, 16, 400, 10, 4
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/attention")
@@ -31,11 +42,15 @@ MASKS = {
 
 
 # %%
-def distances(mask: np.ndarray, seed: int, normalise: bool) -> np.ndarray:
+def distances(
+    mask: np.ndarray, seed: int, normalise: bool, orthogonal_values: bool = False
+) -> np.ndarray:
     """μ(X_0) … μ(X_L); every mask sees the same tokens and the same random weights."""
     rng = np.random.default_rng(seed)
     tokens = rng.standard_normal((TOKENS, CHANNELS))
-    return collapse_of_random_attention(mask, tokens, LAYERS, KEY_CHANNELS, rng, normalise)
+    return collapse_of_random_attention(
+        mask, tokens, LAYERS, KEY_CHANNELS, rng, normalise, orthogonal_values
+    )
 
 
 # With LayerNorm tokens are known to rounding only; a deviation alone is known down to the smallest
@@ -61,14 +76,15 @@ print(f"loss of ln μ per layer from layer {SHALLOWEST} on, beside that of unifo
 for label, (kind, window) in MASKS.items():
     mask = mask_matrix(kind, TOKENS, window)
     uniform = rate_of_uniform_averages(mask)
-    plain, normalised = (
-        np.stack([distances(mask, seed, normalise) for seed in range(SEEDS)])
-        for normalise in (False, True)
+    plain, normalised, turned = (
+        np.stack([distances(mask, seed, *choice) for seed in range(SEEDS)])
+        for choice in ((False,), (True,), (True, True))
     )
     curves.append(CollapseCurve(label, plain, normalised))
     for name, found, floor in (
         ("attention only", plain, SMALLEST),
         ("LayerNorm", normalised, ROUNDING),
+        ("and orthogonal values", turned, ROUNDING),
     ):
         share = found / found[:, :1]
         with np.errstate(divide="ignore"):
@@ -76,7 +92,46 @@ for label, (kind, window) in MASKS.items():
         texts = "  ".join(f"{np.exp(value):8.2g}" for value in logs)
         lost, error = rate(share, floor)
         fitted = "too fast to fit" if np.isnan(lost) else f"{lost:.4f} ± {error:.4f}"
-        print(f"{kind:>17}, {name:14}: {texts}   {fitted}  ({uniform:.4f})")
+        print(f"{kind:>17}, {name:21}: {texts}   {fitted}  ({uniform:.4f})")
+
+# %%
+# Steps of the tokens after the first, by rank: −1 and 1 add a direction, 0 (all others) does not.
+STEPS = {1: (), 2: (-1,), 3: (-1, 0, 1), 4: (-1, 0, 1, 0, -1)}
+NOISES, STARTS = (1e-8, 1e-6, 1e-4, 1e-3), 100
+AVERAGES = np.tril(1.0 / np.arange(1, TOKENS + 1)[:, None] * np.ones(TOKENS))
+
+
+def row(steps: tuple[int, ...], directions: int) -> str:
+    """Rank, how exact and how stable an equilibrium is, and what becomes of tokens beside it."""
+    found = equilibrium(AVERAGES, steps + (0,) * (TOKENS - 1 - len(steps)), directions)
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal((STARTS, *found.tokens.shape))
+    after = [[found.after(found.tokens + s * one, LAYERS) for one in noise] for s in NOISES]
+    back = [sum(np.abs(one - found.tokens).max() < 1e-9 for one in ends) for ends in after]
+    ranks = [min(map(rank_of, ends)) for ends in after]
+    smallest = np.linalg.svd(found.tokens, compute_uv=False)[found.rank - 1]
+    return f"{found.rank:>5} {found.error:10.1e} {smallest:10.1e} {found.growth:8.3f}   " + "".join(
+        f"{count:>6} (rank {rank})" for count, rank in zip(back, ranks, strict=True)
+    )
+
+
+print(f"\nequilibria under the causal mask, {TOKENS} tokens: rank, error, smallest singular value,")
+print(f"spectral radius; of {STARTS} starts with noise of {NOISES} those that are back after")
+print(f"{LAYERS} layers (and the lowest rank of any)")
+for directions, all_steps in (
+    (4, STEPS.values()),
+    (8, [*STEPS.values(), *(tuple((-1) ** i for i in range(1, rank)) for rank in range(5, 9))]),
+):
+    print(f"{directions + 1} channels, of which LayerNorm leaves {directions} directions")
+    for steps in all_steps:
+        print(row(steps, directions))
+
+start = equilibrium(AVERAGES, STEPS[4] + (0,) * (TOKENS - 6), 4)
+turn = random_orthogonal_matrix(5, np.random.default_rng(0))
+for label, values in (("identity", np.eye(5)), ("orthogonal", turn)):
+    end = replace(start, values=values).after(start.tokens, LAYERS)
+    left = distance_from_collapse(end) / distance_from_collapse(start.tokens)
+    print(f"{label} values from the tokens of rank 4: rank {rank_of(end)}, μ/μ₀ {left:.1e}")
 
 # %%
 with figure_style():

@@ -46,7 +46,7 @@ CONTENTS = {
     "studies.support_vectors": "SupportVectorAttention support_vector_attention "
     "regression_of_attention masked_regressions is_one_regression",
     "studies.rank_collapse": "distance_from_collapse collapse_of_fixed_attention "
-    "collapse_of_random_attention rate_of_uniform_averages",
+    "collapse_of_random_attention rate_of_uniform_averages Equilibrium equilibrium",
 }
 _MODULE_OF = {name: module for module, names in CONTENTS.items() for name in names.split()}
 __all__ = list(_MODULE_OF)

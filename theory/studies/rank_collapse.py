@@ -10,12 +10,17 @@ the two, and μ is known to the rounding of X only.
 Under a mask μ ends up losing a factor per layer: nearly equal tokens have nearly equal weights,
 and the factor is the second eigenvalue of the uniform average over visible keys. The complete mask
 loses ever larger factors, for equal queries give equal rows of A and leave no deviation at all.
+
+With LayerNorm and a value matrix W, X_l = LayerNorm(A X_{l−1} W), there are tokens of every rank
+that a layer leaves as they are (`equilibrium`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy.optimize import brentq
 
 from theory.studies.attention_kernel import attention_matrix, require_visible_keys
 
@@ -63,11 +68,13 @@ def collapse_of_random_attention(
     key_channels: int,
     rng: np.random.Generator,
     normalise: bool = False,
+    orthogonal_values: bool = False,
 ) -> Float[np.ndarray, " depth"]:
     """The same with A_l = softmax(Q Kᵀ/√G, masked), computed from X_{l−1} by random weights.
 
-    Q = X W_Q and K = X W_K with independent Gaussian entries of variance 1/D, new in every layer;
-    values are the tokens themselves. Raises ValueError where a query sees no key.
+    Q = X W_Q and K = X W_K with independent Gaussian entries of variance 1/D, new in every layer.
+    Values are the tokens themselves, or X W_l with a random orthogonal matrix W_l, new in every
+    layer. Raises ValueError where a query sees no key.
     """
     require_visible_keys(mask)
     channels = tokens.shape[1]
@@ -77,7 +84,20 @@ def collapse_of_random_attention(
         query_weights, key_weights = rng.standard_normal(shape) / np.sqrt(channels)
         return attention_matrix(current @ query_weights, current @ key_weights, mask=mask)
 
-    return _distances((attend for _ in range(layers)), tokens, normalise)
+    values = (
+        (random_orthogonal_matrix(channels, rng) for _ in range(layers))
+        if orthogonal_values
+        else None
+    )
+    return _distances((attend for _ in range(layers)), tokens, normalise, values)
+
+
+def random_orthogonal_matrix(
+    channels: int, rng: np.random.Generator
+) -> Float[np.ndarray, "channel channel"]:
+    """A uniformly distributed orthogonal matrix."""
+    orthogonal, triangular = np.linalg.qr(rng.standard_normal((channels, channels)))
+    return orthogonal * np.sign(np.diagonal(triangular))
 
 
 def rate_of_uniform_averages(mask: Bool[np.ndarray, "token token"]) -> float:
@@ -92,14 +112,21 @@ def rate_of_uniform_averages(mask: Bool[np.ndarray, "token token"]) -> float:
 
 
 def _distances(
-    attentions: Iterable[Callable[[np.ndarray], np.ndarray]], tokens: np.ndarray, normalise: bool
+    attentions: Iterable[Callable[[np.ndarray], np.ndarray]],
+    tokens: np.ndarray,
+    normalise: bool,
+    values: Iterable[np.ndarray] | None = None,
 ) -> np.ndarray:
     mean = tokens.mean(axis=0)
     deviation = tokens - mean
     distances = [np.linalg.norm(deviation)]
+    following = None if values is None else iter(values)
     for attention in attentions:
         matrix = attention(deviation + mean)
         deviation = matrix @ deviation
+        if following is not None:
+            one = next(following)
+            deviation, mean = deviation @ one, mean @ one
         if normalise:
             deviation, mean = layer_norm(deviation + mean), np.zeros_like(mean)
         shift = deviation.mean(axis=0)
@@ -122,3 +149,167 @@ def _require_row_stochastic(matrices: np.ndarray) -> None:
             f"matrices: a row sums to 1 only within {off:.3g}; must be within {limit:.3g}: rows "
             "are queries; divide each by its sum in float64"
         )
+
+
+@dataclass(frozen=True)
+class Equilibrium:
+    """Tokens that a layer leaves as they are, X = LayerNorm(A X W).
+
+    tokens   X
+    matrix   A, lower triangular: no token sees a later one
+    values   W
+    """
+
+    tokens: Float[np.ndarray, "token channel"]
+    matrix: Float[np.ndarray, "token token"]
+    values: Float[np.ndarray, "channel channel"]
+
+    @property
+    def rank(self) -> int:
+        """The number of singular values of X above 10⁻¹⁰ of the largest."""
+        return rank_of(self.tokens)
+
+    @property
+    def error(self) -> float:
+        """The largest element of LayerNorm(A X W) − X."""
+        return float(np.abs(self.after(self.tokens, 1) - self.tokens).max())
+
+    def after(
+        self, tokens: Float[np.ndarray, "token channel"], layers: int
+    ) -> Float[np.ndarray, "token channel"]:
+        """Any tokens after so many of these layers."""
+        for _ in range(layers):
+            tokens = layer_norm(self.matrix @ tokens @ self.values)
+        return tokens
+
+    @property
+    def growth(self) -> float:
+        """Spectral radius of the derivative of a layer at X: below 1 all small changes die out.
+
+        No token sees a later one, so the derivative is block triangular with the blocks
+        (a_ii/σ_i) W (1 − 11ᵀ/D − x_i x_iᵀ/D), σ_i the standard deviation of token i of A X W.
+        """
+        channels = self.tokens.shape[1]
+        deviations = (self.matrix @ self.tokens @ self.values).std(axis=1)
+        centre = np.eye(channels) - 1.0 / channels
+        radii = [
+            own / deviation * np.abs(np.linalg.eigvals(block)).max()
+            for own, deviation, block in zip(
+                np.diagonal(self.matrix),
+                deviations,
+                (self.values @ (centre - np.outer(x, x) / channels) for x in self.tokens),
+                strict=True,
+            )
+        ]
+        return float(max(radii))
+
+
+def rank_of(tokens: Float[np.ndarray, "token channel"]) -> int:
+    """The number of singular values above 10⁻¹⁰ of the largest."""
+    sizes = np.linalg.svd(tokens, compute_uv=False)
+    return int(np.sum(sizes > 1e-10 * sizes[0]))
+
+
+def equilibrium(
+    matrix: Float[np.ndarray, "token token"],
+    steps: Sequence[int],
+    directions: int,
+    shear: float = 2.5,
+    ratio: float = 0.85,
+) -> Equilibrium:
+    """Tokens X = LayerNorm(A X W) of rank 1 + (number of steps that are not 0), for one W.
+
+    matrix      A, row-stochastic and lower triangular with a positive diagonal
+    steps       of tokens 2 … T: 0, or the sign +1 or −1 of the root that a new direction takes
+    directions  n ≥ rank; there are n + 1 channels, as LayerNorm takes one away
+
+    W is, in an orthonormal basis e_0, e_1 … e_{n−1} of the channels with mean zero,
+    e_c W = ρ^c e_c + γ e_{c−1}: a shear γ with eigenvalues ρ^c. It depends on n, γ and ρ alone, so
+    one network has equilibria of all ranks. With unit tokens the condition on token i is
+
+        x_i (d_i − a_ii W) = s_i W,    s_i = Σ_{j<i} a_ij x_j,    d_i > 0.
+
+    Let the tokens before it lie in the span of e_0 … e_{c−1}, which W maps to itself. With
+    d_i = a_ii ρ^c the equation leaves a line of solutions, which reaches into e_c unless s_i has
+    no part along e_{c−1}; |x_i| = 1 picks two points of it (step ±1). Or d_i > a_ii, and x_i lies
+    in that span: |x_i| falls with d_i and is 1 at one of them (step 0).
+
+    Raises ValueError for another matrix, for steps or sizes out of range, and where a token has
+    no solution.
+    """
+    _require_row_stochastic(matrix[None])
+    tokens, new = len(matrix), sum(step != 0 for step in steps)
+    if np.any(np.triu(matrix, 1)) or not np.all(np.diagonal(matrix) > 0):
+        raise ValueError(
+            "matrix: a token sees a later one, or not itself; must be lower triangular with a "
+            "positive diagonal, as under a causal mask"
+        )
+    if len(steps) != tokens - 1 or not set(steps) <= {-1, 0, 1}:
+        raise ValueError(f"steps = {steps}: must be {tokens - 1} numbers of −1, 0 and 1")
+    if not 1 + new <= directions or not shear > 0 or not 0 < ratio < 1:
+        raise ValueError(
+            f"directions = {directions}, shear = {shear}, ratio = {ratio}: must be at least "
+            f"{1 + new} (the rank), positive, and between 0 and 1"
+        )
+    powers = ratio ** np.arange(directions)
+    values = np.diag(powers) + shear * np.eye(directions, k=-1)
+    found, rank = [np.eye(directions)[0]], 1
+    for token, step in enumerate(steps, start=1):
+        own = matrix[token, token]
+        pulled = (matrix[token, :token] / own) @ np.stack(found) @ values
+        if step:
+            one = _in_a_new_direction(pulled, powers, shear, rank, step)
+            rank += 1
+        else:
+            one = _in_the_span(pulled, values, rank)
+        if one is None:
+            raise ValueError(
+                f"steps: token {token} has no solution with step {step}; change an earlier step, "
+                "or raise the shear"
+            )
+        found.append(one)
+    basis = _mean_zero_basis(directions + 1)
+    scaled = np.sqrt(directions + 1) * np.stack(found) @ basis
+    return Equilibrium(scaled, matrix, basis.T @ values @ basis)
+
+
+def _in_a_new_direction(
+    pulled: np.ndarray, powers: np.ndarray, shear: float, rank: int, sign: int
+) -> np.ndarray | None:
+    """x (ρ^c − W) = y with |x| = 1 and c the rank so far, from e_0 upwards: x = p + h q."""
+    here = powers[rank]
+    fixed, line = np.zeros((2, len(powers)))
+    line[0] = 1.0
+    for c in range(rank):
+        gap = here - powers[c]
+        fixed[c + 1] = (fixed[c] * gap - pulled[c]) / shear
+        line[c + 1] = line[c] * gap / shear
+    square, half, rest = line @ line, fixed @ line, fixed @ fixed - 1.0
+    inside = half**2 - square * rest
+    if inside < 0:
+        return None
+    found = fixed + (-half + sign * np.sqrt(inside)) / square * line
+    return found if abs(found[rank]) > 1e-10 else None
+
+
+def _in_the_span(pulled: np.ndarray, values: np.ndarray, rank: int) -> np.ndarray | None:
+    """x (d − W) = y with |x| = 1 and d above the largest eigenvalue 1 of W."""
+    inner, one = values[:rank, :rank], np.zeros(len(values))
+
+    def solution(d: float) -> np.ndarray:
+        return np.linalg.solve((d * np.eye(rank) - inner).T, pulled[:rank])
+
+    low = 1.0 + 1e-12
+    high = 1.0 + float(np.linalg.norm(values, 2) + np.linalg.norm(pulled))
+    if np.linalg.norm(solution(low)) <= 1.0:
+        return None
+    d = brentq(lambda d: np.linalg.norm(solution(d)) - 1.0, low, high, xtol=1e-15)
+    one[:rank] = solution(d)
+    return one / np.linalg.norm(one)
+
+
+def _mean_zero_basis(channels: int) -> np.ndarray:
+    """Orthonormal rows of mean zero (Helmert), [channel − 1, channel]."""
+    rows = np.tril(np.ones((channels - 1, channels)))
+    np.fill_diagonal(rows[:, 1:], -np.arange(1, channels))
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)

@@ -7,9 +7,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from sampler.errors import InputError
+from sampler.errors import ExitCode, InputError
 from sampler.recipes.recipe import load_recipe
-from sampler.storage.manifest import claim_directory, fingerprint
+from sampler.storage.manifest import claim_directory, fingerprint, finish_command, read_manifest
 from sampler.storage.results import read_draws, read_theory
 from sampler.storage.run_directory import (
     default_directory,
@@ -45,6 +45,17 @@ def test_a_claimed_directory_holds_the_resolved_recipe_and_may_be_claimed_again(
         assert {path.name for path in directory.iterdir()} == {"recipe.toml", "manifest.json"}
         assert load_recipe(directory / "recipe.toml") == recipe
     assert find_directory(directory) == directory
+
+
+def test_commands_that_came_to_their_end_are_all_remembered(recipe, tmp_path):
+    directory = claim(tmp_path / "run", recipe)
+    assert read_manifest(directory).finished == {}
+    finish_command(directory, "solve", ExitCode.OK)
+    finish_command(directory, "sample", ExitCode.DIAGNOSTICS_FAILED)
+    expected = {"solve": 0, "sample": int(ExitCode.DIAGNOSTICS_FAILED)}
+    assert read_manifest(directory).finished == expected
+    finish_command(directory, "sample", ExitCode.OK)
+    assert read_manifest(directory).finished == {"solve": 0, "sample": 0}
 
 
 def test_the_default_directory_carries_name_and_hash(recipe):

@@ -1,5 +1,7 @@
 """Rank collapse at its limits, against matrices whose decay is known, and the order of masks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,10 @@ from theory.studies.rank_collapse import (
     collapse_of_fixed_attention,
     collapse_of_random_attention,
     distance_from_collapse,
+    equilibrium,
     layer_norm,
+    random_orthogonal_matrix,
+    rank_of,
     rate_of_uniform_averages,
 )
 
@@ -128,6 +133,125 @@ def test_rates_of_uniform_averages_that_are_known():
     assert_equal_to_rounding(causal, np.log(2.0), operations=TOKENS**2)
     assert rate_of_uniform_averages(mask_matrix(Mask.COMPLETE, TOKENS)) == np.inf
     assert rate_of_uniform_averages(mask_matrix(Mask.WINDOW, TOKENS, 0)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "window"), [(Mask.CAUSAL, None), (Mask.WINDOW, 2), (Mask.ONE_SIDED_WINDOW, 3)]
+)
+def test_orthogonal_values_change_no_rate(kind, window, rng):
+    """Without LayerNorm a rotation of all tokens leaves every deviation as long as it was."""
+    mask = mask_matrix(kind, 10, window)
+    tokens = rng.standard_normal((10, 6))
+    received = collapse_of_random_attention(mask, tokens, 300, 6, rng, orthogonal_values=True)
+    plain = collapse_of_random_attention(mask, tokens, 300, 6, rng)
+    assert not np.array_equal(received, plain)
+    lost = (np.log(received[250]) - np.log(received[300])) / 50
+    assert lost == pytest.approx(rate_of_uniform_averages(mask), abs=1e-6)
+    matrix = random_orthogonal_matrix(6, rng)
+    assert_equal_to_rounding(matrix @ matrix.T, np.eye(6), operations=36)
+    rotated = distance_from_collapse(tokens @ matrix)
+    assert_equal_to_rounding(rotated, distance_from_collapse(tokens), operations=tokens.size * 6)
+
+
+def averages(kind: Mask, window: int | None = None) -> np.ndarray:
+    mask = mask_matrix(kind, TOKENS, window)
+    return mask / mask.sum(axis=1, keepdims=True)
+
+
+def softmax_under_a_mask(rng) -> np.ndarray:
+    queries, keys = 0.3 * rng.standard_normal((2, TOKENS, 3))
+    return attention_matrix(queries, keys, mask=mask_matrix(Mask.CAUSAL, TOKENS))
+
+
+# Steps of tokens 2 to 8 at whose equilibrium small changes die out, by rank.
+STABLE = {
+    1: (0, 0, 0, 0, 0, 0, 0),
+    2: (-1, 0, 0, 0, 0, 0, 0),
+    3: (-1, 0, 1, 0, 0, 0, 0),
+    4: (-1, 0, 1, 0, -1, 0, 0),
+}
+
+
+def alternating(rank: int) -> tuple[int, ...]:
+    return tuple((-1) ** token if token < rank else 0 for token in range(1, TOKENS))
+
+
+@pytest.mark.parametrize("rank", range(1, TOKENS + 1))
+@pytest.mark.parametrize("attention", ["causal", "one-sided window", "softmax"])
+def test_one_value_matrix_has_equilibria_of_every_rank(attention, rank, rng):
+    matrix = {
+        "causal": averages(Mask.CAUSAL),
+        "one-sided window": averages(Mask.ONE_SIDED_WINDOW, 4),
+        "softmax": softmax_under_a_mask(rng),
+    }[attention]
+    found = equilibrium(matrix, alternating(rank), TOKENS)
+    assert found.rank == rank == np.linalg.matrix_rank(found.tokens)
+    after = layer_norm(matrix @ found.tokens @ found.values)
+    # Dividing by a standard deviation magnifies rounding by the size of W over it.
+    deviation = (matrix @ found.tokens @ found.values).std(axis=1).min()
+    condition = np.linalg.norm(found.values, 2) / deviation
+    operations = TOKENS * found.tokens.shape[1]
+    assert_equal_to_rounding(after, found.tokens, operations=operations, condition=condition)
+    assert found.error == np.abs(after - found.tokens).max()
+    np.testing.assert_array_equal(found.values, equilibrium(matrix, STABLE[1], TOKENS).values)
+
+
+@pytest.mark.parametrize("rank", STABLE)
+def test_every_rank_up_to_full_is_kept_through_400_layers(rank, rng):
+    """Four directions: what is added to tokens dies out, at the rate of the spectral radius."""
+    found = equilibrium(averages(Mask.CAUSAL), STABLE[rank], 4)
+    assert found.growth < 0.9
+    noise = 1e-6 * rng.standard_normal(found.tokens.shape)
+    received = found.after(found.tokens + noise, 400)
+    assert rank_of(layer_norm(found.tokens + noise)) == 4
+    assert rank_of(received) == rank
+    np.testing.assert_allclose(received, found.tokens, atol=1e-12)
+    # Identity or rotations in place of W: all tokens become the same.
+    for values in (np.eye(5), random_orthogonal_matrix(5, rng)):
+        other = replace(found, values=values)
+        collapsed = other.after(found.tokens + noise, 400)
+        assert distance_from_collapse(collapsed) < 1e-12
+        assert rank_of(collapsed) == 1
+
+
+def test_noise_leaves_an_equilibrium_that_is_not_stable(rng):
+    found = equilibrium(averages(Mask.CAUSAL), alternating(TOKENS), TOKENS)
+    assert found.growth > 1.5
+    noise = 1e-9 * rng.standard_normal(found.tokens.shape)
+    assert np.abs(found.after(found.tokens + noise, 400) - found.tokens).max() > 1.0
+
+
+@pytest.mark.parametrize("steps", [STABLE[2], STABLE[4], alternating(3)])
+def test_growth_is_the_spectral_radius_of_the_derivative(steps):
+    """Central differences of one layer in every element; eigenvalues lose about half the digits."""
+    found = equilibrium(averages(Mask.CAUSAL), steps, 4)
+    size, step = found.tokens.size, 1e-5
+    columns = []
+    for change in step * np.eye(size):
+        by = change.reshape(found.tokens.shape)
+        difference = found.after(found.tokens + by, 1) - found.after(found.tokens - by, 1)
+        columns.append(difference.ravel() / (2.0 * step))
+    expected = np.abs(np.linalg.eigvals(np.stack(columns, axis=1))).max()
+    assert found.growth == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"matrix": np.full((2, 2), 0.5)}, "a token sees a later one"),
+        ({"matrix": np.array([[1.0, 0.0], [1.0, 0.0]])}, "or not itself"),
+        ({"steps": (1, 0)}, r"must be 1 numbers of −1, 0 and 1"),
+        ({"steps": (2,)}, r"must be 1 numbers of −1, 0 and 1"),
+        ({"directions": 1}, r"directions = 1, .* must be at least 2 \(the rank\)"),
+        ({"ratio": 1.0}, "ratio = 1.0: .* between 0 and 1"),
+        ({"shear": 0.5}, "token 1 has no solution with step -1; .* raise the shear"),
+    ],
+)
+def test_equilibria_that_do_not_exist_are_refused(change, message):
+    given = {"matrix": np.array([[1.0, 0.0], [0.5, 0.5]]), "steps": (-1,), "directions": 2}
+    assert equilibrium(**given).rank == 2
+    with pytest.raises(ValueError, match=message):
+        equilibrium(**(given | change))
 
 
 def test_a_window_of_zero_never_collapses(rng):
