@@ -230,9 +230,9 @@ def equilibrium(
         x_i (d_i − a_ii W) = s_i W,    s_i = Σ_{j<i} a_ij x_j,    d_i > 0.
 
     Let the tokens before it lie in the span of e_0 … e_{c−1}, which W maps to itself. With
-    d_i = a_ii ρ^c the equation leaves a line of solutions, which reaches into e_c unless s_i has
-    no part along e_{c−1}; |x_i| = 1 picks two points of it (step ±1). Or d_i > a_ii, and x_i lies
-    in that span: |x_i| falls with d_i and is 1 at one of them (step 0).
+    d_i = a_ii ρ^c the equation leaves a line of solutions that reaches into e_c, of which |x_i| = 1
+    picks two (step ±1). Or d_i > a_ii, and x_i lies in that span: |x_i| falls from ∞ to 0 as d_i
+    grows, and is 1 at one d_i (step 0).
 
     Raises ValueError for another matrix, for steps or sizes out of range, and where a token has
     no solution.
@@ -288,8 +288,7 @@ def _in_a_new_direction(
     inside = half**2 - square * rest
     if inside < 0:
         return None
-    found = fixed + (-half + sign * np.sqrt(inside)) / square * line
-    return found if abs(found[rank]) > 1e-10 else None
+    return fixed + (-half + sign * np.sqrt(inside)) / square * line
 
 
 def _in_the_span(pulled: np.ndarray, values: np.ndarray, rank: int) -> np.ndarray | None:

@@ -153,6 +153,35 @@ def test_orthogonal_values_change_no_rate(kind, window, rng):
     assert_equal_to_rounding(rotated, distance_from_collapse(tokens), operations=tokens.size * 6)
 
 
+@pytest.mark.parametrize("normalise", [False, True])
+def test_values_turn_the_tokens_of_every_layer(normalise):
+    mask = mask_matrix(Mask.CAUSAL, TOKENS)
+    tokens = np.random.default_rng(1).standard_normal((TOKENS, CHANNELS)) + 1.0
+    received = collapse_of_random_attention(
+        mask, tokens, LAYERS, 3, np.random.default_rng(2), normalise, orthogonal_values=True
+    )
+    rng, expected, current = np.random.default_rng(2), [distance_from_collapse(tokens)], tokens
+    for _ in range(LAYERS):
+        queries, keys = current @ (rng.standard_normal((2, CHANNELS, 3)) / np.sqrt(CHANNELS))
+        matrix = attention_matrix(queries, keys, mask=mask)
+        current = matrix @ current @ random_orthogonal_matrix(CHANNELS, rng)
+        current = layer_norm(current) if normalise else current
+        expected.append(distance_from_collapse(current))
+    assert_equal_to_rounding(
+        received, expected, operations=LAYERS * tokens.size, condition=TOKENS**2
+    )
+
+
+def test_random_orthogonal_matrices_prefer_no_direction(rng):
+    """Every element is as often positive as negative, with mean square 1/D."""
+    count = 400
+    elements = np.stack([random_orthogonal_matrix(4, rng) for _ in range(count)])
+    assert np.abs(elements.mean(axis=0)).max() < 5 / np.sqrt(4 * count)
+    # The variance of the square is 2 (D − 1)/(D² (D + 2)).
+    error = np.sqrt(2 * 3 / (16 * 6) / count)
+    assert np.abs((elements**2).mean(axis=0) - 0.25).max() < 5 * error
+
+
 def averages(kind: Mask, window: int | None = None) -> np.ndarray:
     mask = mask_matrix(kind, TOKENS, window)
     return mask / mask.sum(axis=1, keepdims=True)
@@ -244,6 +273,7 @@ def test_growth_is_the_spectral_radius_of_the_derivative(steps):
         ({"steps": (2,)}, r"must be 1 numbers of −1, 0 and 1"),
         ({"directions": 1}, r"directions = 1, .* must be at least 2 \(the rank\)"),
         ({"ratio": 1.0}, "ratio = 1.0: .* between 0 and 1"),
+        ({"matrix": np.eye(2), "steps": (0,)}, "token 1 has no solution with step 0"),
         ({"shear": 0.5}, "token 1 has no solution with step -1; .* raise the shear"),
     ],
 )
