@@ -122,3 +122,10 @@ def test_the_prior_of_a_bartlett_factor_is_that_of_a_wishart_matrix(rng):
     chi = StandardisedLogChi(jnp.asarray(shape.degrees, float)).log_prob(point[:3]).sum()
     received = float(chi) + scipy.stats.norm.logpdf(np.asarray(point[3:])).sum()
     assert received == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("degrees", [1.0, 7.0, 1000.0])
+def test_draws_of_a_standardised_log_chi_are_those_of_chi(degrees):
+    t = np.asarray(StandardisedLogChi(degrees).sample(jax.random.key(5), (4000,)))
+    squares = degrees * np.exp(np.sqrt(2.0 / degrees) * t)
+    assert scipy.stats.kstest(squares, scipy.stats.chi2(degrees).cdf).pvalue > 1e-4
