@@ -38,7 +38,11 @@ CONTENTS = {
     "order_parameters": "OrderParameters",
     "action": "action entropy_terms",
     "saddle_point": "solve_saddle_point SaddlePoint SaddlePointStatus",
-    "evidence": "log_evidence_at_saddle",
+    "evidence": "log_evidence_at_saddle log_evidence_at_next_order",
+    "bartlett": "BartlettCoordinates",
+    "energy_expansion": "DenseEnergy",
+    "fluctuations": "LogPosterior Fluctuations",
+    "next_order": "solve_next_order NextOrder NextOrderStatus",
     "predictor": "Predictor predict",
     "observables": "head_scores kernel_alignment path_alignment participation_ratio "
     "off_diagonal_share diagonal_only equal_diagonal",

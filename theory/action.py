@@ -17,16 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Num
-from scipy.linalg import solve_triangular as solve_lower
 
 from theory.architecture import Architecture, order_parameter_sizes
 from theory.energy import (
     LabelEnergy,
     LearningProblem,
-    energy_curvature,
-    feature_columns,
-    whitened_products,
 )
+from theory.energy_expansion import DenseEnergy
 from theory.order_parameters import (
     OrderParameters,
     cholesky_factors,
@@ -34,7 +31,6 @@ from theory.order_parameters import (
     overlap_curvature,
     overlap_jacobian,
 )
-from theory.path_kernels import with_noise
 
 
 def entropy_terms(
@@ -108,11 +104,7 @@ class DenseAction:
     def __init__(self, problem: LearningProblem) -> None:
         self._architecture = problem.architecture
         self._scale = float(max(problem.architecture.widths))
-        self._labels = np.asarray(problem.labels, float).reshape(-1)
-        self._temperature = float(problem.temperature)
-        self._columns = feature_columns(
-            np.asarray(problem.features, float), problem.architecture.outputs
-        )
+        self._energy = DenseEnergy(problem)
 
     def value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         """A / max width and its gradient; infinite where K + 𝒯 is not positive definite."""
@@ -165,35 +157,15 @@ class DenseAction:
                 self._architecture.order_parameter_variances,
             )
             try:
-                value, slope, curved = self._energy(factors[0], second)
+                energy = self._energy.at(factors[0])
             except np.linalg.LinAlgError:
                 return None
-        gradients = [entropy.gradients[0] + slope, *entropy.gradients[1:]]
-        hessians = dict(entropy.hessians)
-        if second:
-            hessians[0, 0] = hessians[0, 0] + curved
-        return Derivatives(entropy.value + value, gradients, hessians)
-
-    def _energy(self, factor: np.ndarray, second: bool):
-        """E, ∂E/∂U_1 and, if asked for, ∂²E/∂U_1², named as in `theory.energy`."""
-        examples, rows, channels = self._columns.shape
-        renormalised = np.einsum("xai,ar->xri", self._columns, factor).reshape(examples, -1)
-        kernel = renormalised @ renormalised.T
-        lower = np.linalg.cholesky(with_noise(kernel, self._temperature))
-        if not np.all(np.isfinite(lower)):
-            raise np.linalg.LinAlgError
-        columns = self._columns.reshape(examples, rows * channels)
-        whitened = solve_lower(lower, columns, lower=True, check_finite=False)
-        labels = solve_lower(lower, self._labels, lower=True, check_finite=False)
-        projected = (labels @ whitened).reshape(rows, channels)  # s_a
-        value = 2.0 * np.sum(np.log(np.diagonal(lower))) + labels @ labels
-        by_row = whitened.reshape(examples, rows, channels)
-        flat = by_row.transpose(1, 0, 2).reshape(rows, -1)
-        slope = flat @ flat.T - projected @ projected.T
-        if not second:
-            return value, slope, None
-        products = whitened_products(whitened, rows)
-        return value, slope, energy_curvature(products, projected)
+            gradients = [entropy.gradients[0] + energy.slope, *entropy.gradients[1:]]
+            hessians = dict(entropy.hessians)
+            if second:
+                hessians[0, 0] = hessians[0, 0] + energy.curvature
+            value = entropy.value + energy.value
+        return Derivatives(value, gradients, hessians)
 
 
 def entropy_derivatives(

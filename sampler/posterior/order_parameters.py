@@ -1,18 +1,8 @@
 """The posterior of order parameters in Bartlett coordinates.
 
-    U_a           ~ Wishart_O(N_a, σ_a² 1/N_a)
-    U_l | U_{l+1} ~ Wishart_{p_l}(N_l, σ_l² (1_{H_l} ⊗ U_{l+1})/N_l),   l = L … 1
-
-Each weight array that is integrated out adds one link; every step is Gaussian, nothing is
-approximated. In Bartlett form, with r_l = min(N_l, H_l r_{l+1}) and U_l = F_l F_lᵀ,
-
-    F_{L+1} = σ_a B_{L+1}/√N_a,    F_l = σ_l (1_{H_l} ⊗ F_{l+1}) B_l/√N_l,
-
-B_l lower trapezoidal [H_l r_{l+1}, r_l]: diagonal c_i ~ χ_{N_l − i}, entries below it N(0, 1). A
-layer narrower than its order parameter (singular Wishart) needs no other formula.
-
-With every weight integrated out, p(U_a, U_L … U_1, y) is a Wishart chain times the Gaussian
-N(y; 0, K(U_1) + 𝒯 1). Its dimension does not depend on width, channels, tokens or examples.
+With every weight integrated out, p(U_a, U_L … U_1, y) is the Wishart chain of `theory.bartlett`
+times the Gaussian N(y; 0, K(U_1) + 𝒯 1). Its dimension does not depend on width, channels, tokens
+or examples.
 Nothing here is derived from the action of the theory, which it is compared with.
 """
 
@@ -39,6 +29,7 @@ from sampler.posterior.hyper_parameters import (
     scaled_factors,
 )
 from theory.architecture import KNOWN, Architecture, HyperPriors
+from theory.bartlett import bartlett_matrix, bartlett_shapes, chain_factors, link_scales
 from theory.energy import LabelEnergy, LearningProblem, hessian_with_energy
 from theory.path_kernels import FeatureForm, store_path_kernels, stored_numbers
 
@@ -52,37 +43,6 @@ BATCH_BYTES_ELSEWHERE = 2**30
 STORED_BYTES = 2**30
 # Fewer would leave cores idle, more would gain nothing.
 SMALLEST_BATCH, LARGEST_BATCH = 8, 4096
-
-
-@dataclass(frozen=True)
-class BartlettShape:
-    """Shape of one Bartlett factor: `rows` × `rank`, from a layer of `width` units."""
-
-    rows: int
-    rank: int
-    width: int
-
-    @property
-    def degrees(self) -> np.ndarray:
-        """Degrees of freedom N_l − i of the χ variables on the diagonal."""
-        return self.width - np.arange(self.rank)
-
-    @property
-    def below_diagonal(self) -> int:
-        """Number of standard normal entries."""
-        return self.rows * self.rank - self.rank * (self.rank + 1) // 2
-
-
-def bartlett_shapes(architecture: Architecture) -> tuple[BartlettShape, ...]:
-    """Shapes of B_1 … B_{L+1}."""
-    width = architecture.widths[-1]
-    shape = BartlettShape(architecture.outputs, min(width, architecture.outputs), width)
-    shapes = [shape]
-    for layer in reversed(range(architecture.layers)):
-        rows, width = architecture.heads[layer] * shape.rank, architecture.widths[layer]
-        shape = BartlettShape(rows, min(width, rows), width)
-        shapes.append(shape)
-    return tuple(reversed(shapes))
 
 
 class StandardisedLogChi(dist.Distribution):
@@ -110,41 +70,6 @@ class StandardisedLogChi(dist.Distribution):
         u = value / jnp.sqrt(half)
         constant = half * jnp.log(half) - half - gammaln(half) - 0.5 * jnp.log(half)
         return constant - half * (jnp.expm1(u) - u)
-
-
-def bartlett_matrix(
-    standardised: Float[Array, " rank"], lower: Float[Array, " entry"], shape: BartlettShape
-) -> Float[Array, "row rank"]:
-    """The lower trapezoidal B_l from its standardised diagonal t and its entries below.
-
-    c_i = √ν exp(t_i/√(2ν)), ν = N_l − i
-    """
-    rows, columns = np.tril_indices(shape.rows, -1, shape.rank)
-    diagonal = np.arange(shape.rank)
-    rows, columns = np.concatenate([diagonal, rows]), np.concatenate([diagonal, columns])
-    degrees = jnp.asarray(shape.degrees, standardised.dtype)
-    chi = jnp.sqrt(degrees) * jnp.exp(standardised / jnp.sqrt(2.0 * degrees))
-    values = jnp.concatenate([chi, lower])
-    empty = jnp.zeros((shape.rows, shape.rank), values.dtype)
-    return empty.at[rows, columns].set(values, unique_indices=True)
-
-
-def chain_factors(
-    matrices: tuple[Float[Array, "_rows _rank"], ...], architecture: Architecture
-) -> tuple[Float[Array, "_size _rank"], ...]:
-    """F_1 … F_{L+1} from the Bartlett matrices B_1 … B_{L+1}; F_l is [p_l, r_l]."""
-    deviations = [variance**0.5 for variance in architecture.order_parameter_variances]
-    *layers, readout = matrices
-    factor = readout * (deviations[-1] / architecture.widths[-1] ** 0.5)
-    factors = [factor]
-    for layer in reversed(range(architecture.layers)):
-        heads, bartlett = architecture.heads[layer], layers[layer]
-        by_head = bartlett.reshape(heads, factor.shape[1], bartlett.shape[1])
-        scale = deviations[layer] / architecture.widths[layer] ** 0.5
-        factor = scale * jnp.einsum("pr,hrk->hpk", factor, by_head)
-        factor = factor.reshape(-1, bartlett.shape[1])
-        factors.append(factor)
-    return tuple(reversed(factors))
 
 
 def order_parameter_model(
@@ -190,18 +115,27 @@ def bartlett_matrices_at(
     position: Position, architecture: Architecture
 ) -> tuple[Float[Array, "_rows _rank"], ...]:
     """B_1 … B_{L+1} at a position of the sampler."""
-    return tuple(
-        bartlett_matrix(position[f"chi_{layer}"], position[f"lower_{layer}"], shape)
-        for layer, shape in enumerate(bartlett_shapes(architecture), start=1)
-    )
+    matrices = []
+    for layer, shape in enumerate(bartlett_shapes(architecture), start=1):
+        diagonal, below = position[f"chi_{layer}"], position[f"lower_{layer}"]
+        degrees = jnp.asarray(shape.degrees, diagonal.dtype)
+        matrices.append(bartlett_matrix(diagonal, below, shape.rows, degrees))
+    return tuple(matrices)
+
+
+def known_factors_at(
+    position: Position, architecture: Architecture
+) -> tuple[Float[Array, "_size _rank"], ...]:
+    """F_1 … F_{L+1} at a position of the sampler and the known variances."""
+    matrices = bartlett_matrices_at(position, architecture)
+    return chain_factors(matrices, architecture.heads, link_scales(architecture))
 
 
 def factors_at(
     position: Position, architecture: Architecture
 ) -> tuple[Float[Array, "_size _rank"], ...]:
     """F_1 … F_{L+1} with U_l = F_l F_lᵀ at a position of the sampler."""
-    factors = chain_factors(bartlett_matrices_at(position, architecture), architecture)
-    return scaled_factors(factors, position)
+    return scaled_factors(known_factors_at(position, architecture), position)
 
 
 def kernel_factor(factor: Float[Array, "row rank"], position: Position) -> Float[Array, "row rank"]:
@@ -215,8 +149,7 @@ def kernel_factor(factor: Float[Array, "row rank"], position: Position) -> Float
 
 def likelihood_factor(position: Position, architecture: Architecture) -> Float[Array, "row rank"]:
     """F with K(F Fᵀ) the kernel of the labels at a position of the sampler."""
-    matrices = bartlett_matrices_at(position, architecture)
-    return kernel_factor(chain_factors(matrices, architecture)[0], position)
+    return kernel_factor(known_factors_at(position, architecture)[0], position)
 
 
 def log_likelihood_at(

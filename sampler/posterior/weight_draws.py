@@ -23,11 +23,10 @@ from sampler.posterior.hyper_parameters import (
 from sampler.posterior.order_parameters import (
     OrderParameterPosterior,
     bartlett_matrices_at,
-    bartlett_shapes,
-    chain_factors,
 )
 from sampler.posterior.weights import draw_input_weights, orthonormal_rows, standard_normals
 from theory.architecture import Architecture
+from theory.bartlett import bartlett_shapes, chain_factors, link_scales
 from theory.energy import LabelEnergy
 
 MEMORY_LIMIT = 2 * 2**30
@@ -160,7 +159,7 @@ def draw_weights(
     `scale` multiplies the output of the network: by it weights at known variances become those at
     sampled ones.
     """
-    factors = chain_factors(matrices, architecture)
+    factors = chain_factors(matrices, architecture.heads, link_scales(architecture))
     shapes = {k: shape for k, shape in architecture.weight_shapes.items() if k not in ("V_0", "a")}
     for layer, matrix in enumerate(matrices, start=1):
         shapes[f"Q_{layer}"] = (matrix.shape[1], architecture.widths[layer - 1])

@@ -8,13 +8,12 @@ import scipy.stats
 
 from sampler.network import predict
 from sampler.posterior.order_parameters import (
-    BartlettShape,
     StandardisedLogChi,
-    bartlett_matrix,
 )
 from sampler.posterior.spaces import make_density
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import ARCHITECTURES, order_parameters_of, random_problem
+from theory.bartlett import BartlettShape, bartlett_matrix
 
 SPACES = ("order_parameters", "upper_weights", "weights")
 
@@ -111,7 +110,7 @@ def test_the_prior_of_a_bartlett_factor_is_that_of_a_wishart_matrix(rng):
     point = jnp.asarray(0.7 * rng.standard_normal(6))
 
     def entries(x):
-        matrix = bartlett_matrix(x[:3], x[3:], shape)
+        matrix = bartlett_matrix(x[:3], x[3:], shape.rows, jnp.asarray(shape.degrees, float))
         return (matrix @ matrix.T)[lower]
 
     matrix = np.zeros((3, 3))

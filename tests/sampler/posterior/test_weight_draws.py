@@ -20,7 +20,6 @@ from sampler.network import overlaps, path_weights, predict, predict_from_path_w
 from sampler.posterior.order_parameters import (
     OrderParameterPosterior,
     bartlett_matrices_at,
-    bartlett_shapes,
     factors_at,
 )
 from sampler.posterior.spaces import order_parameter_density
@@ -31,6 +30,7 @@ from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.commands import environment
 from tests.problems import ARCHITECTURES, random_problem, random_weights
 from theory import Architecture
+from theory.bartlett import bartlett_shapes
 from theory.predictor import Predictor
 
 # Small enough for every pair of weights to be compared; p_l > N_l in the narrow ones.

@@ -1,0 +1,302 @@
+"""The exact law of the order parameters at any finite width, in Bartlett coordinates.
+
+    U_a           ~ Wishart_O(N_a, σ_a² 1/N_a)
+    U_l | U_{l+1} ~ Wishart_{p_l}(N_l, σ_l² (1_{H_l} ⊗ U_{l+1})/N_l),   l = L … 1
+
+Each weight array that is integrated out adds one link; every step is Gaussian, nothing is
+approximated. In Bartlett form, with r_l = min(N_l, H_l r_{l+1}) and U_l = F_l F_lᵀ,
+
+    F_{L+1} = σ_a B_{L+1}/√N_a,    F_l = σ_l (1_{H_l} ⊗ F_{l+1}) B_l/√N_l,
+
+B_l lower trapezoidal [H_l r_{l+1}, r_l]: diagonal c_i ~ χ_{N_l − i}, entries below it N(0, 1). A
+layer narrower than its order parameter (singular Wishart) needs no other formula. The coordinates
+of B_l are its standardised diagonal t, ln c_i = ½ ln ν + t_i/√(2ν), ν = N_l − i, and the entries
+below it.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+from jaxtyping import Array, Float
+
+from theory.architecture import Architecture
+
+
+@dataclass(frozen=True)
+class BartlettShape:
+    """Shape of one Bartlett factor: `rows` × `rank`, from a layer of `width` units."""
+
+    rows: int
+    rank: int
+    width: int
+
+    @property
+    def degrees(self) -> np.ndarray:
+        """Degrees of freedom N_l − i of the χ variables on the diagonal."""
+        return self.width - np.arange(self.rank)
+
+    @property
+    def below_diagonal(self) -> int:
+        """Number of standard normal entries."""
+        return self.rows * self.rank - self.rank * (self.rank + 1) // 2
+
+    @cached_property
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Row and column of every entry: the diagonal first, then the entries below it."""
+        return entry_places(self.rows, self.rank)
+
+
+def bartlett_shapes(architecture: Architecture) -> tuple[BartlettShape, ...]:
+    """Shapes of B_1 … B_{L+1}."""
+    width = architecture.widths[-1]
+    shape = BartlettShape(architecture.outputs, min(width, architecture.outputs), width)
+    shapes = [shape]
+    for layer in reversed(range(architecture.layers)):
+        rows, width = architecture.heads[layer] * shape.rank, architecture.widths[layer]
+        shape = BartlettShape(rows, min(width, rows), width)
+        shapes.append(shape)
+    return tuple(reversed(shapes))
+
+
+def entry_places(rows: int, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column of every entry of B: the diagonal first, then the entries below it."""
+    below = np.tril_indices(rows, -1, rank)
+    return tuple(np.concatenate([np.arange(rank), index]) for index in below)
+
+
+def link_scales(architecture: Architecture) -> tuple[float, ...]:
+    """σ_l/√N_l of every link, l = 1 … L + 1."""
+    links = zip(architecture.order_parameter_variances, architecture.widths, strict=True)
+    return tuple(variance**0.5 / width**0.5 for variance, width in links)
+
+
+def bartlett_matrix(
+    standardised: Float[Array, " rank"],
+    lower: Float[Array, " entry"],
+    rows: int,
+    degrees: Float[Array, " rank"],
+) -> Float[Array, "row rank"]:
+    """The lower trapezoidal B_l from its standardised diagonal t and its entries below.
+
+    c_i = √ν exp(t_i/√(2ν)), ν = N_l − i (`degrees`)
+    """
+    rank = len(standardised)
+    chi = jnp.sqrt(degrees) * jnp.exp(standardised / jnp.sqrt(2.0 * degrees))
+    values = jnp.concatenate([chi, lower])
+    empty = jnp.zeros((rows, rank), values.dtype)
+    return empty.at[entry_places(rows, rank)].set(values, unique_indices=True)
+
+
+def chain_factors(
+    matrices: Sequence[Float[Array, "_rows _rank"]],
+    heads: Sequence[int],
+    scales: Sequence[float],
+) -> tuple[Float[Array, "_size _rank"], ...]:
+    """F_1 … F_{L+1} from the Bartlett matrices B_1 … B_{L+1}; F_l is [p_l, r_l].
+
+    heads H_1 … H_L, scales σ_l/√N_l of every link.
+    """
+    *layers, readout = matrices
+    factor = readout * scales[-1]
+    factors = [factor]
+    for bartlett, count, scale in zip(layers[::-1], heads[::-1], scales[-2::-1], strict=True):
+        by_head = bartlett.reshape(count, factor.shape[1], bartlett.shape[1])
+        factor = scale * jnp.einsum("pr,hrk->hpk", factor, by_head)
+        factor = factor.reshape(-1, bartlett.shape[1])
+        factors.append(factor)
+    return tuple(reversed(factors))
+
+
+@dataclass(frozen=True)
+class BartlettCoordinates:
+    """Flat coordinates x of all B_l, layer by layer: standardised diagonal, then entries below.
+
+    Everything about x that does not depend on data.
+    """
+
+    architecture: Architecture
+
+    @cached_property
+    def shapes(self) -> tuple[BartlettShape, ...]:
+        """Shapes of B_1 … B_{L+1}."""
+        return bartlett_shapes(self.architecture)
+
+    @property
+    def regular(self) -> bool:
+        """Whether every layer is at least as wide as its order parameter is large."""
+        return all(shape.rows == shape.rank for shape in self.shapes)
+
+    @property
+    def size(self) -> int:
+        """Number of coordinates."""
+        return sum(shape.rank + shape.below_diagonal for shape in self.shapes)
+
+    @cached_property
+    def degrees(self) -> Float[np.ndarray, " coordinate"]:
+        """N_l − i of each standardised χ, 0 for each normal entry."""
+        parts = [
+            np.concatenate([shape.degrees, np.zeros(shape.below_diagonal)]) for shape in self.shapes
+        ]
+        return np.concatenate(parts).astype(float)
+
+    @cached_property
+    def layers(self) -> tuple[slice, ...]:
+        """Which coordinates belong to B_1 … B_{L+1}."""
+        ends = np.cumsum([shape.rank + shape.below_diagonal for shape in self.shapes]).tolist()
+        return tuple(slice(*pair) for pair in itertools.pairwise([0, *ends]))
+
+    def factors(self, point: Float[np.ndarray, " coordinate"]) -> tuple[np.ndarray, ...]:
+        """F_1 … F_{L+1} at x."""
+        return tuple(factor[0] for (factor,) in self.series(point, point[None], 0).factors)
+
+    def point_of(
+        self, factors: Sequence[Float[np.ndarray, "_ _"]]
+    ) -> Float[np.ndarray, " coordinate"]:
+        """Coordinates of given Cholesky factors F_1 … F_{L+1}, where no layer is narrow.
+
+        Raises ValueError where a layer is narrower than its order parameter.
+        """
+        if not self.regular:
+            raise ValueError("factors of a narrow layer have no Bartlett coordinates of their own")
+        scales, pieces = link_scales(self.architecture), []
+        for link, (factor, shape) in enumerate(zip(factors, self.shapes, strict=True)):
+            matrix = np.asarray(factor, float) / scales[link]
+            if link < self.architecture.layers:
+                above = np.asarray(factors[link + 1], float)
+                by_head = matrix.reshape(self.architecture.heads[link], len(above), -1)
+                matrix = np.linalg.solve(above, by_head).reshape(matrix.shape)
+            logs = np.log(np.diagonal(matrix)) - 0.5 * np.log(shape.degrees)
+            pieces.append(np.sqrt(2.0 * shape.degrees) * logs)
+            pieces.append(matrix[np.tril_indices(shape.rows, -1)])
+        return np.concatenate(pieces)
+
+    def prior_derivatives(
+        self, point: Float[np.ndarray, " coordinate"]
+    ) -> Float[np.ndarray, "order coordinate"]:
+        """π(x) = −ln p(x) of every coordinate by itself and its first four derivatives.
+
+        χ: π = (ν/2)(e^u − 1 − u) + const, u = t √(2/ν);  entries below: π = x²/2 + const.
+        """
+        x, half = np.asarray(point, float), 0.5 * self.degrees
+        derivatives = np.stack([0.5 * x**2, x, np.ones_like(x), 0.0 * x, 0.0 * x])
+        derivatives[0] += 0.5 * math.log(2.0 * math.pi)
+        chi = half > 0
+        half = half[chi]
+        root = np.sqrt(half)
+        u = x[chi] / root
+        with np.errstate(over="ignore"):
+            growth, power = np.expm1(u), np.exp(u)
+            constant = half * np.log(half) - half - scipy.special.gammaln(half) - 0.5 * np.log(half)
+            derivatives[:, chi] = np.stack(
+                [half * (growth - u) - constant, root * growth, power, power / root, power / half]
+            )
+        return derivatives
+
+    def series(
+        self,
+        point: Float[np.ndarray, " coordinate"],
+        directions: Float[np.ndarray, "direction coordinate"],
+        order: int,
+    ) -> "FactorSeries":
+        """F_1 … F_{L+1} along the lines x + ε v, v a row of `directions`, up to ε^order."""
+        matrices = [[] for _ in self.shapes]
+        for shape, layer, into in zip(self.shapes, self.layers, matrices, strict=True):
+            degrees = shape.degrees.astype(float)
+            middle, rates = layer.start + shape.rank, 1.0 / np.sqrt(2.0 * degrees)
+            chi = np.sqrt(degrees) * np.exp(rates * point[layer.start : middle])
+            below = point[middle : layer.stop]
+            entries = np.concatenate([chi, below])[None]
+            moves = directions[:, layer]
+            for power in range(order + 1):
+                matrix = np.zeros((len(entries), shape.rows, shape.rank))
+                matrix[:, *shape.places] = entries
+                into.append(matrix)
+                grown = entries[:, : shape.rank] * rates * moves[:, : shape.rank] / (power + 1)
+                straight = moves[:, shape.rank :] if power == 0 else 0.0 * moves[:, shape.rank :]
+                entries = np.concatenate([grown, straight], axis=1)
+        scales = link_scales(self.architecture)
+        factors = [[scales[-1] * matrix for matrix in matrices[-1]]]
+        for link in reversed(range(self.architecture.layers)):
+            above, heads = factors[0], self.architecture.heads[link]
+            rows, rank = heads * above[0].shape[1], self.shapes[link].rank
+            by_head = [_by_head(matrix, heads) for matrix in matrices[link]]
+            products = [
+                scales[link] * sum(above[i][:, None] @ by_head[k - i] for i in range(k + 1))
+                for k in range(order + 1)
+            ]
+            factors.insert(0, [product.reshape(-1, rows, rank) for product in products])
+        return FactorSeries(self, matrices, factors)
+
+
+@dataclass(frozen=True)
+class FactorSeries:
+    """Coefficients of ε^k, k = 0 …, of B_l and F_l along several lines; k = 0 has one line only.
+
+    matrices  of B_1 … B_{L+1}: [link][k] → [line, rows, rank]
+    factors   of F_1 … F_{L+1}
+    """
+
+    coordinates: BartlettCoordinates
+    matrices: list[list[Float[np.ndarray, "_line _rows _rank"]]]
+    factors: list[list[Float[np.ndarray, "_line _rows _rank"]]]
+
+    def overlap(self, link: int, power: int) -> Float[np.ndarray, "_line _rows _rows"]:
+        """Derivative ∂^k U_l/∂ε^k of one link, counted from 0, along every line."""
+        factor = self.factors[link]
+        terms = (factor[i] @ factor[power - i].swapaxes(1, 2) for i in range(power + 1))
+        return math.factorial(power) * sum(terms)
+
+    def pull_back(
+        self, weights: list[Float[np.ndarray, "_line _rows _rank"]]
+    ) -> Float[np.ndarray, "line coordinate"]:
+        """Gradient at x of Σ_k ⟨weights_k, coefficient k of F_1⟩, for every line by itself."""
+        coordinates = self.coordinates
+        scales, order = link_scales(coordinates.architecture), len(weights) - 1
+        pieces = []
+        for link, shape in enumerate(coordinates.shapes):
+            if link < coordinates.architecture.layers:
+                heads = coordinates.architecture.heads[link]
+                above = self.factors[link + 1]
+                passed = [scales[link] * _by_head(weight, heads) for weight in weights]
+                on_matrix = [
+                    sum(
+                        above[k - j].swapaxes(1, 2)[:, None] @ passed[k]
+                        for k in range(j, order + 1)
+                    )
+                    for j in range(order + 1)
+                ]
+                on_matrix = [each.reshape(len(each), shape.rows, shape.rank) for each in on_matrix]
+                matrices = [_by_head(matrix, heads) for matrix in self.matrices[link]]
+                weights = [
+                    sum(
+                        (passed[k] @ matrices[k - i].swapaxes(2, 3)).sum(axis=1)
+                        for k in range(i, order + 1)
+                    )
+                    for i in range(order + 1)
+                ]
+            else:
+                on_matrix = [scales[link] * weight for weight in weights]
+            # Coefficients of a χ grow as exp(x/√(2ν)); of the other entries only the first moves.
+            chi = sum(
+                weight[:, *shape.places][:, : shape.rank]
+                * matrix[:, *shape.places][:, : shape.rank]
+                for weight, matrix in zip(on_matrix, self.matrices[link], strict=False)
+            )
+            below = on_matrix[0][:, *shape.places][:, shape.rank :]
+            lines = max(len(chi), len(below))
+            pieces.append(np.broadcast_to(chi / np.sqrt(2.0 * shape.degrees), (lines, shape.rank)))
+            pieces.append(np.broadcast_to(below, (lines, below.shape[1])))
+        lines = max(len(piece) for piece in pieces)
+        spread = [np.broadcast_to(piece, (lines, piece.shape[1])) for piece in pieces]
+        return np.concatenate(spread, axis=1)
+
+
+def _by_head(matrices: np.ndarray, heads: int) -> Float[np.ndarray, "_line head _rows _rank"]:
+    lines, rows, rank = matrices.shape
+    return matrices.reshape(lines, heads, rows // heads, rank)

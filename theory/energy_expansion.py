@@ -1,0 +1,204 @@
+"""The energy of the labels around one order parameter, to fourth order in U_1, in NumPy.
+
+With A = K + 𝒯 1, R = A⁻¹ and α = R y everything is a contraction of two blocks,
+
+    S_ab = Φ_aᵀ R Φ_b [channel, channel],    s_a = Φ_aᵀ α [channel],
+
+Φ_a the features that belong to row a of U_1 (K = Σ U_ab Φ_a Φ_bᵀ). Averages over small Gaussian
+deviations of U_1 with covariance T_{ab,cd} need two more,
+
+    V_ad = Σ_bc T_{ab,cd} S_bc,    N_bc = Σ_ad T_{ab,cd} s_a s_dᵀ,
+
+each of the size of S: nothing with an axis for the examples is formed twice.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float
+from scipy.linalg import solve_triangular
+
+from theory.energy import (
+    LearningProblem,
+    energy_curvature,
+    feature_columns,
+    whitened_products,
+)
+from theory.path_kernels import with_noise
+
+CHUNK_NUMBERS = 2**24
+
+Blocks = Float[np.ndarray, "row row channel channel"]
+
+
+@dataclass(frozen=True)
+class EnergyAt:
+    """E(U_1) and its derivatives at one U_1 = F Fᵀ, all entries of U_1 free.
+
+    lower     L with L Lᵀ = K + 𝒯 1
+    whitened  L⁻¹ Φ [example_output, row, channel]
+    labels    L⁻¹ y
+    """
+
+    lower: Float[np.ndarray, "example_output example_output"]
+    whitened: Float[np.ndarray, "example_output row channel"]
+    labels: Float[np.ndarray, " example_output"]
+
+    @property
+    def value(self) -> float:
+        """E = ln det(K + 𝒯 1) + yᵀ (K + 𝒯 1)⁻¹ y."""
+        return float(2.0 * np.sum(np.log(np.diagonal(self.lower))) + self.labels @ self.labels)
+
+    @cached_property
+    def projected(self) -> Float[np.ndarray, "row channel"]:
+        """s_a = Φ_aᵀ (K + 𝒯)⁻¹ y."""
+        flat = self.whitened.reshape(len(self.labels), -1)
+        return (self.labels @ flat).reshape(self.whitened.shape[1:])
+
+    @cached_property
+    def slope(self) -> Float[np.ndarray, "row row"]:
+        """M_ab = ∂E/∂U_ab = tr S_ab − s_a·s_b."""
+        flat = self.whitened.transpose(1, 0, 2).reshape(self.whitened.shape[1], -1)
+        return flat @ flat.T - self.projected @ self.projected.T
+
+    @cached_property
+    def products(self) -> Blocks:
+        """S_ab = Φ_aᵀ (K + 𝒯)⁻¹ Φ_b."""
+        return whitened_products(self.whitened.reshape(len(self.lower), -1), len(self.projected))
+
+    @cached_property
+    def curvature(self) -> Float[np.ndarray, "row row row row"]:
+        """∂²E/∂U_ab ∂U_cd."""
+        return energy_curvature(self.products, self.projected)
+
+
+class DenseEnergy:
+    """E of one learning problem as a function of a factor of U_1."""
+
+    def __init__(self, problem: LearningProblem) -> None:
+        self._labels = np.asarray(problem.labels, float).reshape(-1)
+        self._temperature = float(problem.temperature)
+        self._columns = feature_columns(
+            np.asarray(problem.features, float), problem.architecture.outputs
+        )
+
+    def at(self, factor: Float[np.ndarray, "row rank"]) -> EnergyAt:
+        """The energy around U_1 = F Fᵀ.
+
+        Raises numpy.linalg.LinAlgError where K + 𝒯 1 is not finite or not positive definite.
+        """
+        examples, rows, channels = self._columns.shape
+        renormalised = np.einsum("xai,ar->xri", self._columns, factor).reshape(examples, -1)
+        kernel = renormalised @ renormalised.T
+        lower = np.linalg.cholesky(with_noise(kernel, self._temperature))
+        if not np.all(np.isfinite(lower)):
+            raise np.linalg.LinAlgError("K + 𝒯 1 is not finite")
+        columns = self._columns.reshape(examples, rows * channels)
+        whitened = solve_triangular(lower, columns, lower=True, check_finite=False)
+        labels = solve_triangular(lower, self._labels, lower=True, check_finite=False)
+        return EnergyAt(lower, whitened.reshape(self._columns.shape), labels)
+
+
+@dataclass(frozen=True)
+class EnergyAverages:
+    """What E does on average over small deviations of U_1 with covariance T.
+
+    energy      E at the centre
+    covariance  T_{ab,cd} = ⟨δU_ab δU_cd⟩, symmetric under a ↔ b, c ↔ d and ab ↔ cd
+    """
+
+    energy: EnergyAt
+    covariance: Float[np.ndarray, "row row row row"]
+
+    @cached_property
+    def kernel_part(self) -> Blocks:
+        """V_ad = Σ_bc T_{ab,cd} S_bc."""
+        rows, _, channels, _ = self.energy.products.shape
+        pairs = self.covariance.transpose(0, 3, 1, 2).reshape(rows**2, rows**2)
+        flat = self.energy.products.reshape(rows**2, channels**2)
+        return (pairs @ flat).reshape(rows, rows, channels, channels)
+
+    @cached_property
+    def label_part(self) -> Blocks:
+        """N_bc = Σ_ad T_{ab,cd} s_a s_dᵀ."""
+        s = self.energy.projected
+        half = np.einsum("abcd,dj->abcj", self.covariance, s, optimize=True)
+        return np.einsum("abcj,ai->bcij", half, s, optimize=True)
+
+    @cached_property
+    def response(self) -> Float[np.ndarray, "row channel"]:
+        """q_a = Σ_d V_ad s_d."""
+        return np.einsum("adij,dj->ai", self.kernel_part, self.energy.projected, optimize=True)
+
+    @property
+    def third(self) -> Float[np.ndarray, "row row"]:
+        """Σ T_{ab,cd} ∂³E/∂U_ab ∂U_cd ∂U_ef = 2 tr[(S (V − N) S)_ef] − 2 (r_e·s_f + s_e·r_f).
+
+        r = S q; the trace is over channels.
+        """
+        products = as_matrix(self.energy.products)
+        inner = products @ as_matrix(self.kernel_part - self.label_part)
+        rows, channels = self.response.shape
+        # Traces of the blocks of inner @ products, without the blocks.
+        left = inner.reshape(rows, channels, rows * channels).transpose(0, 1, 2).reshape(rows, -1)
+        right = products.reshape(rows * channels, rows, channels).transpose(1, 2, 0)
+        traces = left @ right.reshape(rows, -1).T
+        pulled = (products @ self.response.reshape(-1)).reshape(rows, channels)
+        across = pulled @ self.energy.projected.T
+        return traces + traces.T - 2.0 * (across + across.T)
+
+    @property
+    def fourth(self) -> float:
+        """Σ T_{ab,cd} T_{ef,gh} ∂⁴E/∂U_ab ∂U_cd ∂U_ef ∂U_gh.
+
+        Of the six cyclic orders of ln det, four have the members of a pair beside each other,
+        tr(S V S V), and two do not. Of the 24 orders of yᵀ R y, eight pair neighbours, eight the
+        ends and the middle, tr(S V S N), and eight alternate.
+        """
+        products = as_matrix(self.energy.products)
+        kernel = products @ as_matrix(self.kernel_part)
+        label = products @ as_matrix(self.label_part)
+        response = self.response.reshape(-1)
+        neighbours = -4.0 * np.vdot(kernel, kernel.T) + 8.0 * np.vdot(kernel, label.T)
+        neighbours += 8.0 * response @ products @ response
+        return float(neighbours + 8.0 * self._alternating_labels - 2.0 * self._alternating_traces)
+
+    @property
+    def _alternating_labels(self) -> float:
+        """Σ T_{ab,ef} T_{cd,gh} s_a S_bc S_de S_fg s_h."""
+        products, covariance = self.energy.products, self.covariance
+        ends = np.einsum("ai,bcij->abcj", self.energy.projected, products, optimize=True)
+        first = np.einsum("abef,abcj->cefj", covariance, ends, optimize=True)
+        last = np.einsum("cdgh,hgfk->cdfk", covariance, ends, optimize=True)
+        carried = np.einsum("cefj,dejk->cdfk", first, products, optimize=True)
+        return float(np.vdot(carried, last))
+
+    @property
+    def _alternating_traces(self) -> float:
+        """Σ T_{ab,cd} T_{ef,gh} tr(S_be S_fc S_dg S_ha) = Σ_ik tr(X_ikᵀ T′ X_ik T).
+
+        X_ik[bc, ef] = (S_be S_fc)_ik, T′_{bc,ad} = T_{ab,cd}: the other two factors of the trace
+        are the same X again.
+        """
+        rows, _, channels, _ = self.energy.products.shape
+        square = rows**2
+        outer = self.covariance.reshape(square, square)
+        crossed = self.covariance.transpose(1, 2, 0, 3).reshape(square, square)
+        by_channel = self.energy.products.transpose(2, 0, 1, 3)  # [i, b, e, j]
+        right = by_channel.reshape(channels, -1)
+        chunk, total = max(1, CHUNK_NUMBERS // (square**2 * channels)), 0.0
+        for start in range(0, channels, chunk):
+            some = by_channel[start : start + chunk]
+            chain = some.reshape(-1, channels) @ right
+            chain = chain.reshape(len(some), *(rows,) * 4, channels)  # [i, b, e, f, c, k]
+            chain = chain.transpose(1, 4, 0, 5, 2, 3).reshape(square, -1)
+            carried = (crossed.T @ chain).reshape(-1, square) @ outer
+            total += np.vdot(carried, chain)
+        return float(total)
+
+
+def as_matrix(blocks: Blocks) -> Float[np.ndarray, "row_channel row_channel"]:
+    """[row, row, channel, channel] as the square matrix of (row, channel)."""
+    rows, _, channels, _ = blocks.shape
+    return blocks.swapaxes(1, 2).reshape(rows * channels, rows * channels)

@@ -1,0 +1,183 @@
+"""The exact posterior around its mode: averages over its fluctuations to next order in 1/N.
+
+In the Bartlett coordinates x of `theory.bartlett` the exact posterior is exp(−Φ(x)) with
+
+    Φ(x) = ½ E(U_1(x)) + π(x) + const,
+
+E the energy of the labels and π the prior, which treats every coordinate by itself. With N and P
+grown together Φ is of order N. Around its minimum x̂, with S the inverse of its Hessian there,
+
+    ⟨x − x̂⟩ = −½ S t,    t_j = ∂_j tr(S ∇²Φ), S held fixed,
+    ⟨g(x)⟩  = g(x̂) − ½ ∇g·S t + ½ tr(S ∇²g) + O(N⁻²)
+
+(Tierney and Kadane 1986). What depends on U_1 alone needs its shift and its covariance only,
+
+    ΔU_l = −½ ∂U_l·S t + ½ W_l,    W_l = tr(S ∇²U_l),    T = ∂U_1 S ∂U_1ᵀ.
+
+Derivatives of E are those of `theory.energy_expansion`, derivatives of U are Taylor coefficients.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float
+
+from theory.bartlett import BartlettCoordinates, FactorSeries
+from theory.energy import LearningProblem
+from theory.energy_expansion import DenseEnergy, EnergyAt, EnergyAverages
+from theory.saddle_point import Descent, SaddlePoint, dense_direction, descend
+
+TOLERANCE = 1e-8  # of |∇Φ|, in coordinates of order one
+MAX_STEPS = 100
+
+
+@dataclass(frozen=True)
+class LogPosterior:
+    """Φ(x) = −ln p(x, y) in Bartlett coordinates, normalised, with its first two derivatives."""
+
+    problem: LearningProblem
+
+    @cached_property
+    def coordinates(self) -> BartlettCoordinates:
+        """The coordinates x and their prior."""
+        return BartlettCoordinates(self.problem.architecture)
+
+    @cached_property
+    def energy(self) -> DenseEnergy:
+        """E(U_1) of the labels."""
+        return DenseEnergy(self.problem)
+
+    def value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        """Φ and ∇Φ; infinite where K + 𝒯 1 is not positive definite."""
+        series = self.coordinates.series(point, point[None], 0)
+        factor = series.factors[0][0]
+        with np.errstate(all="ignore"):
+            prior = self.coordinates.prior_derivatives(point)
+            try:
+                energy = self.energy.at(factor[0])
+            except np.linalg.LinAlgError:
+                return float("inf"), np.full_like(point, np.nan)
+            slope = series.pull_back([energy.slope @ factor])[0]
+            constant = 0.5 * self.problem.labels.size * math.log(2.0 * math.pi)
+            return 0.5 * energy.value + prior[0].sum() + constant, slope + prior[1]
+
+    def hessian(self, point: np.ndarray) -> Float[np.ndarray, "coordinate coordinate"]:
+        """∇²Φ = ½ (∂Uᵀ ∂²E ∂U + Σ M_ab ∂²U_ab) + π″."""
+        series = self.coordinates.series(point, np.eye(point.size), 1)
+        factor, moved = series.factors[0]
+        energy = self.energy.at(factor[0])
+        jacobian = series.overlap(0, 1).reshape(point.size, -1)
+        square = jacobian.shape[1]
+        curved = jacobian @ energy.curvature.reshape(square, square) @ jacobian.T
+        bent = series.pull_back([energy.slope @ moved, energy.slope @ factor])
+        total = 0.5 * curved + bent
+        return 0.5 * (total + total.T) + np.diag(self.coordinates.prior_derivatives(point)[2])
+
+    def mode(self, saddle: SaddlePoint) -> Descent:
+        """Newton descent to x̂, from the saddle point or, where a layer is narrow, from x = 0."""
+        start = np.zeros(self.coordinates.size)
+        if self.coordinates.regular:
+            start = self.coordinates.point_of(
+                list(map(np.asarray, saddle.order_parameters.factors))
+            )
+        # At fixed P/N the mode lies a distance of order √N from the centre of the prior.
+        scales = np.full(start.size, max(self.problem.architecture.widths) ** 0.5)
+        return descend(
+            self.value_and_gradient,
+            dense_direction(self.hessian),
+            lambda point: scales,
+            start,
+            TOLERANCE,
+            MAX_STEPS,
+        )
+
+
+@dataclass(frozen=True)
+class Fluctuations:
+    """The posterior around its mode x̂, in directions v_a of unit variance, Σ v_a v_aᵀ = S.
+
+    point       x̂
+    value       Φ(x̂)
+    directions  v_a, one a row
+    series      F_1 … F_{L+1} along x̂ + ε v_a, to second order
+    """
+
+    posterior: LogPosterior
+    point: Float[np.ndarray, " coordinate"]
+    value: float
+    directions: Float[np.ndarray, "direction coordinate"]
+    series: FactorSeries
+
+    @classmethod
+    def around(cls, posterior: LogPosterior, point: np.ndarray, value: float) -> "Fluctuations":
+        """Around a mode. Raises numpy.linalg.LinAlgError where the Hessian is not positive."""
+        lower = np.linalg.cholesky(posterior.hessian(point))
+        directions = np.linalg.inv(lower)
+        return cls(
+            posterior, point, value, directions, posterior.coordinates.series(point, directions, 2)
+        )
+
+    @cached_property
+    def energy(self) -> EnergyAt:
+        """E around U_1(x̂)."""
+        return self.posterior.energy.at(self.series.factors[0][0][0])
+
+    @cached_property
+    def jacobian(self) -> Float[np.ndarray, "direction row row"]:
+        """∂U_1 along every direction."""
+        return self.series.overlap(0, 1)
+
+    @cached_property
+    def averages(self) -> EnergyAverages:
+        """Averages of E over T = Σ_a ∂_a U_1 ∂_a U_1ᵀ."""
+        rows = self.jacobian.shape[1]
+        flat = self.jacobian.reshape(len(self.jacobian), -1)
+        return EnergyAverages(self.energy, (flat.T @ flat).reshape((rows,) * 4))
+
+    @cached_property
+    def curved(self) -> list[Float[np.ndarray, "_row _row"]]:
+        """W_l = Σ_a ∂²U_l along direction a, of every layer."""
+        links = range(len(self.series.factors))
+        return [self.series.overlap(link, 2).sum(axis=0) for link in links]
+
+    @cached_property
+    def bound_curvature(self) -> Float[np.ndarray, "row_row row_row"]:
+        """∂²E as a matrix of pairs (a, b)."""
+        square = self.jacobian[0].size
+        return self.energy.curvature.reshape(square, square)
+
+    @cached_property
+    def drift(self) -> Float[np.ndarray, " direction"]:
+        """t along every direction: ½ (∂³E[T, ∂U] + 2 Σ_a ∂²E[∂_a∂U, ∂_aU] + ∂²E[W, ∂U]
+        + Σ M ∂W) + Σ_j S_jj π‴_j."""
+        (factor, first, second), slope = self.series.factors[0], self.energy.slope
+        rows = slope.shape[0]
+        flat = self.jacobian.reshape(len(self.jacobian), -1)
+        by_direction = (flat @ self.bound_curvature).reshape(-1, rows, rows)
+        steady = self.averages.third + (self.bound_curvature @ self.curved[0].reshape(-1)).reshape(
+            rows, rows
+        )
+        weights = [
+            2.0 * by_direction @ first + 2.0 * slope @ second,
+            2.0 * by_direction @ factor + 2.0 * slope @ first,
+            2.0 * slope @ factor,
+        ]
+        total = self.series.pull_back(weights).sum(axis=0)
+        total += self.series.pull_back([steady @ factor])[0]
+        prior = self.posterior.coordinates.prior_derivatives(self.point)[3]
+        return self.directions @ (total + np.sum(self.directions**2, axis=0) * prior)
+
+    @cached_property
+    def shifts(self) -> list[Float[np.ndarray, "_row _row"]]:
+        """ΔU_l = −½ ∂U_l·S t + ½ W_l, of every layer."""
+        return [
+            0.5 * (curved - np.tensordot(self.drift, self.series.overlap(link, 1), 1))
+            for link, curved in enumerate(self.curved)
+        ]
+
+    @property
+    def means(self) -> list[Float[np.ndarray, "_row _row"]]:
+        """E[U_l] to next order."""
+        return [self.series.overlap(link, 0)[0] + shift for link, shift in enumerate(self.shifts)]
