@@ -151,7 +151,9 @@ class BartlettCoordinates:
         ends = np.cumsum([shape.rank + shape.below_diagonal for shape in self.shapes]).tolist()
         return tuple(slice(*pair) for pair in itertools.pairwise([0, *ends]))
 
-    def factors(self, point: Float[np.ndarray, " coordinate"]) -> tuple[np.ndarray, ...]:
+    def factors(
+        self, point: Float[np.ndarray, " coordinate"]
+    ) -> tuple[Float[np.ndarray, "_rows _rank"], ...]:
         """F_1 … F_{L+1} at x."""
         return tuple(factor[0] for (factor,) in self.series(point, point[None], 0).factors)
 
@@ -179,7 +181,7 @@ class BartlettCoordinates:
     def prior_derivatives(
         self, point: Float[np.ndarray, " coordinate"]
     ) -> Float[np.ndarray, "order coordinate"]:
-        """π(x) = −ln p(x) of every coordinate by itself and its first four derivatives.
+        """The prior π(x) = −ln p(x) of each coordinate by itself, and its first four derivatives.
 
         χ: π = (ν/2)(e^u − 1 − u) + const, u = t √(2/ν);  entries below: π = x²/2 + const.
         """

@@ -49,7 +49,9 @@ class LogPosterior:
         """E(U_1) of the labels."""
         return DenseEnergy(self.problem)
 
-    def value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+    def value_and_gradient(
+        self, point: Float[np.ndarray, " coordinate"]
+    ) -> tuple[float, Float[np.ndarray, " coordinate"]]:
         """Φ and ∇Φ; infinite where K + 𝒯 1 is not positive definite."""
         series = self.coordinates.series(point, point[None], 0)
         factor = series.factors[0][0]
@@ -63,7 +65,9 @@ class LogPosterior:
             constant = 0.5 * self.problem.labels.size * math.log(2.0 * math.pi)
             return 0.5 * energy.value + prior[0].sum() + constant, slope + prior[1]
 
-    def hessian(self, point: np.ndarray) -> Float[np.ndarray, "coordinate coordinate"]:
+    def hessian(
+        self, point: Float[np.ndarray, " coordinate"]
+    ) -> Float[np.ndarray, "coordinate coordinate"]:
         """∇²Φ = ½ (∂Uᵀ ∂²E ∂U + Σ M_ab ∂²U_ab) + π″."""
         series = self.coordinates.series(point, np.eye(point.size), 1)
         factor, moved = series.factors[0]
@@ -111,7 +115,9 @@ class Fluctuations:
     series: FactorSeries
 
     @classmethod
-    def around(cls, posterior: LogPosterior, point: np.ndarray, value: float) -> "Fluctuations":
+    def around(
+        cls, posterior: LogPosterior, point: Float[np.ndarray, " coordinate"], value: float
+    ) -> "Fluctuations":
         """Around a mode. Raises numpy.linalg.LinAlgError where the Hessian is not positive."""
         lower = np.linalg.cholesky(posterior.hessian(point))
         directions = np.linalg.inv(lower)
@@ -150,8 +156,10 @@ class Fluctuations:
 
     @cached_property
     def drift(self) -> Float[np.ndarray, " direction"]:
-        """t along every direction: ½ (∂³E[T, ∂U] + 2 Σ_a ∂²E[∂_a∂U, ∂_aU] + ∂²E[W, ∂U]
-        + Σ M ∂W) + Σ_j S_jj π‴_j."""
+        """The vector t along every direction.
+
+        ½ (∂³E[T, ∂U] + 2 Σ_a ∂²E[∂_a∂U, ∂_aU] + ∂²E[W, ∂U] + Σ M ∂W) + Σ_j S_jj π‴_j
+        """
         (factor, first, second), slope = self.series.factors[0], self.energy.slope
         rows = slope.shape[0]
         flat = self.jacobian.reshape(len(self.jacobian), -1)
