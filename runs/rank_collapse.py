@@ -106,7 +106,7 @@ def row(steps: tuple[int, ...], directions: int) -> str:
     found = equilibrium(AVERAGES, steps + (0,) * (TOKENS - 1 - len(steps)), directions)
     rng = np.random.default_rng(0)
     noise = rng.standard_normal((STARTS, *found.tokens.shape))
-    after = [[found.after(found.tokens + s * one, LAYERS) for one in noise] for s in NOISES]
+    after = [found.after(found.tokens + scale * noise, LAYERS) for scale in NOISES]
     back = [sum(np.abs(one - found.tokens).max() < 1e-9 for one in ends) for ends in after]
     ranks = [min(map(rank_of, ends)) for ends in after]
     smallest = np.linalg.svd(found.tokens, compute_uv=False)[found.rank - 1]

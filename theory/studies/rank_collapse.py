@@ -31,18 +31,18 @@ def distance_from_collapse(tokens: Float[np.ndarray, "token channel"]) -> float:
 
 
 def layer_norm(
-    tokens: Float[np.ndarray, "token channel"],
-) -> Float[np.ndarray, "token channel"]:
+    tokens: Float[np.ndarray, "*start token channel"],
+) -> Float[np.ndarray, "*start token channel"]:
     """Every token less its mean over channels, divided by its standard deviation over channels.
 
     Raises ValueError for a token whose channels are all equal.
     """
-    centred = tokens - tokens.mean(axis=1, keepdims=True)
-    deviations = centred.std(axis=1, keepdims=True)
+    centred = tokens - tokens.mean(axis=-1, keepdims=True)
+    deviations = centred.std(axis=-1, keepdims=True)
     if not np.all(deviations > 0):
-        token = int(np.argmin(deviations[:, 0]))
+        token = int(np.argmin(deviations) % tokens.shape[-2])
         raise ValueError(
-            f"tokens: token {token} has standard deviation 0 over its {tokens.shape[1]} channels; "
+            f"tokens: token {token} has standard deviation 0 over its {tokens.shape[-1]} channels; "
             "LayerNorm needs more than 0: leave out LayerNorm, or give it 2 channels that differ"
         )
     return centred / deviations
@@ -175,9 +175,9 @@ class Equilibrium:
         return float(np.abs(self.after(self.tokens, 1) - self.tokens).max())
 
     def after(
-        self, tokens: Float[np.ndarray, "token channel"], layers: int
-    ) -> Float[np.ndarray, "token channel"]:
-        """Any tokens after so many of these layers."""
+        self, tokens: Float[np.ndarray, "*start token channel"], layers: int
+    ) -> Float[np.ndarray, "*start token channel"]:
+        """Any tokens after so many of these layers, from several starts if they are stacked."""
         for _ in range(layers):
             tokens = layer_norm(self.matrix @ tokens @ self.values)
         return tokens

@@ -250,6 +250,15 @@ def test_noise_leaves_an_equilibrium_that_is_not_stable(rng):
     assert np.abs(found.after(found.tokens + noise, 400) - found.tokens).max() > 1.0
 
 
+def test_stacked_starts_go_through_the_layers_one_by_one(rng):
+    found = equilibrium(averages(Mask.CAUSAL), STABLE[3], 4)
+    starts = rng.standard_normal((3, *found.tokens.shape))
+    expected = np.stack([found.after(start, 7) for start in starts])
+    condition = np.linalg.cond(found.values) ** 2
+    received = found.after(starts, 7)
+    assert_equal_to_rounding(received, expected, operations=7 * TOKENS, condition=condition)
+
+
 @pytest.mark.parametrize("steps", [STABLE[2], STABLE[4], alternating(3)])
 def test_growth_is_the_spectral_radius_of_the_derivative(steps):
     """Central differences of one layer in every element; eigenvalues lose about half the digits."""
