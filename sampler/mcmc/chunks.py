@@ -6,7 +6,8 @@ chunks loses nothing.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -94,7 +95,22 @@ def share_chains(advance: Callable, chains: int) -> Callable:
             )
         )
 
-    return lambda thinning, *arguments: compiled(thinning)(*arguments)
+    def call(thinning: int, *arguments):
+        with _without_shardy() if mesh.size > 1 else nullcontext():
+            return compiled(thinning)(*arguments)
+
+    return call
+
+
+@contextmanager
+def _without_shardy() -> Iterator[None]:
+    """Compile with JAX's older partitioner: in Shardy the compiler of jaxlib 0.11.2 crashes."""
+    before = jax.config.jax_use_shardy_partitioner
+    jax.config.update("jax_use_shardy_partitioner", False)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_use_shardy_partitioner", before)
 
 
 def _strongly_typed(leaf):
