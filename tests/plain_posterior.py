@@ -1,0 +1,88 @@
+"""The exact posterior in Bartlett coordinates as plain JAX functions, to be differentiated."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tests.problems import ARCHITECTURES
+from theory import Architecture, BartlettCoordinates, LearningProblem
+from theory.bartlett import bartlett_matrix, chain_factors, link_scales
+
+# Regular and narrow layers, one output and several.
+SMALL = {
+    name: ARCHITECTURES[name]
+    for name in ("one head", "one layer", "one layer, two outputs", "two layers", "narrow")
+}
+SMALL["narrow, two outputs"] = Architecture((2,), (3, 1), (1.1, 0.5, 0.7), 2, outputs=2)
+
+
+def chain(coordinates: BartlettCoordinates, point) -> tuple[jax.Array, ...]:
+    """F_1 … F_{L+1} by the functions that the sampler uses."""
+    matrices = []
+    for shape, layer in zip(coordinates.shapes, coordinates.layers, strict=True):
+        middle = layer.start + shape.rank
+        degrees = jnp.asarray(shape.degrees, float)
+        diagonal, below = point[layer.start : middle], point[middle : layer.stop]
+        matrices.append(bartlett_matrix(diagonal, below, shape.rows, degrees))
+    architecture = coordinates.architecture
+    return chain_factors(matrices, architecture.heads, link_scales(architecture))
+
+
+def plain_energy(problem: LearningProblem) -> Callable:
+    """E as a function of U_1, every entry free: K with all its indices written out."""
+    outputs, paths = problem.architecture.outputs, problem.architecture.path_count
+    features, labels = problem.features, problem.labels.reshape(-1)
+    noise = problem.temperature * jnp.eye(labels.size)
+
+    def energy(overlap):
+        blocks = overlap.reshape(paths, outputs, paths, outputs)
+        kernel = jnp.einsum("xpi,pcqd,yqi->xcyd", features, blocks, features)
+        kernel = kernel.reshape(noise.shape) + noise
+        # E of all entries by themselves: no factorisation that takes K to be symmetric.
+        return jnp.linalg.slogdet(kernel)[1] + labels @ jnp.linalg.solve(kernel, labels)
+
+    return energy
+
+
+def plain_log_posterior(problem: LearningProblem) -> Callable:
+    """Φ(x) = ½ E(U_1(x)) + π(x) + (P O/2) ln 2π, π from the densities of χ and normal variables."""
+    coordinates, energy = BartlettCoordinates(problem.architecture), plain_energy(problem)
+    chi = coordinates.degrees > 0
+    half = jnp.asarray(0.5 * coordinates.degrees[chi])
+
+    def phi(point):
+        factor = chain(coordinates, point)[0]
+        # ln c² has the density of a gamma variable times c²; du/dt = √(2/ν).
+        u = point[chi] / jnp.sqrt(half)
+        square = 2.0 * half * jnp.exp(u)
+        density = half * jnp.log(0.5 * square) - 0.5 * square - jax.lax.lgamma(half)
+        density = jnp.sum(density - 0.5 * jnp.log(half))
+        below = point[~chi]
+        density -= 0.5 * below @ below + 0.5 * below.size * jnp.log(2.0 * jnp.pi)
+        constant = 0.5 * problem.labels.size * jnp.log(2.0 * jnp.pi)
+        return 0.5 * energy(factor @ factor.T) - density + constant
+
+    return phi
+
+
+def plain_predictor(problem: LearningProblem, attended: np.ndarray) -> Callable:
+    """U_1 → m and v [test, output] of attended test inputs, from one joint kernel."""
+    architecture = problem.architecture
+    outputs, paths = architecture.outputs, architecture.path_count
+    scale = (architecture.variances[0] / (architecture.channels * paths)) ** 0.5
+    features = scale * jnp.concatenate([jnp.asarray(attended), problem.attended])
+    labels, tests = problem.labels.reshape(-1), len(attended) * outputs
+    noise = problem.temperature * jnp.eye(labels.size)
+
+    def predict(overlap):
+        blocks = overlap.reshape(paths, outputs, paths, outputs)
+        joint = jnp.einsum("xpi,pcqd,yqi->xcyd", features, blocks, features)
+        joint = joint.reshape(tests + labels.size, -1)
+        across, noisy = joint[:tests, tests:], joint[tests:, tests:] + noise
+        covariance = joint[:tests, :tests] - across @ jnp.linalg.solve(noisy, across.T)
+        mean = across @ jnp.linalg.solve(noisy, labels)
+        return mean.reshape(-1, outputs), jnp.diagonal(covariance).reshape(-1, outputs)
+
+    return predict

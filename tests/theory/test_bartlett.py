@@ -1,0 +1,193 @@
+"""Bartlett coordinates: their prior, and Taylor series of the factors along lines."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from tests.assertions import assert_equal_to_rounding
+from tests.plain_posterior import SMALL, chain
+from tests.problems import ARCHITECTURES, random_order_parameters
+from theory import BartlettCoordinates, OrderParameters
+from theory.architecture import bartlett_coordinate_count
+
+EVERY = ARCHITECTURES | SMALL
+EVERY_CASE = pytest.mark.parametrize("name", EVERY)
+CASES = pytest.mark.parametrize("architecture", SMALL.values(), ids=SMALL.keys())
+
+
+def factors_by_definition(architecture, coordinates):
+    """F_{L+1} = σ_a B/√N_a and F_l = σ_l (1 ⊗ F_{l+1}) B/√N_l, one entry of B at a time."""
+    widths, variances = architecture.widths[::-1], architecture.variances[:0:-1]
+    sizes = (architecture.outputs, *architecture.heads[::-1])
+    above, blocks = np.eye(1), []
+    for width, heads in zip(widths, sizes, strict=True):
+        rows = heads * above.shape[1]
+        rank = min(width, rows)
+        blocks.append((rows, rank, width))
+        above = np.eye(rank)
+    values, matrices = iter(coordinates), []
+    for rows, rank, width in reversed(blocks):
+        matrix = np.zeros((rows, rank))
+        for i in range(rank):
+            nu = width - i
+            matrix[i, i] = math.exp(0.5 * math.log(nu) + next(values) / math.sqrt(2 * nu))
+        for i, j in itertools.product(range(rows), range(rank)):
+            if i > j:
+                matrix[i, j] = next(values)
+        matrices.append(matrix)
+    assert next(values, None) is None
+    factor, factors = np.eye(1), []
+    for matrix, heads, width, variance in zip(
+        matrices[::-1], sizes, widths, variances, strict=True
+    ):
+        factor = math.sqrt(variance / width) * np.kron(np.eye(heads), factor) @ matrix
+        factors.append(factor)
+    return factors[::-1]
+
+
+@EVERY_CASE
+def test_factors(name, rng):
+    """By the definition, and by the compiled functions that the sampler uses."""
+    architecture = EVERY[name]
+    coordinates = BartlettCoordinates(architecture)
+    sizes = architecture.heads, architecture.widths, architecture.outputs
+    assert coordinates.size == bartlett_coordinate_count(*sizes)
+    assert coordinates.regular is ("narrow" not in name)
+    point = rng.standard_normal(coordinates.size)
+    received = coordinates.factors(point)
+    definition = factors_by_definition(architecture, point)
+    compiled = chain(coordinates, jnp.asarray(point))
+    for factor, *expected in zip(received, definition, compiled, strict=True):
+        for other in expected:
+            assert factor.shape == other.shape
+            assert_equal_to_rounding(factor, other, operations=10 * factor.shape[0])
+
+
+@EVERY_CASE
+def test_coordinates_of_given_factors(name, rng):
+    architecture = EVERY[name]
+    coordinates = BartlettCoordinates(architecture)
+    if not coordinates.regular:
+        with pytest.raises(ValueError, match="narrow layer"):
+            coordinates.point_of(coordinates.factors(np.zeros(coordinates.size)))
+        return
+    overlaps = random_order_parameters(architecture, rng)
+    factors = OrderParameters.from_matrices(overlaps).factors
+    point = coordinates.point_of([np.asarray(factor) for factor in factors])
+    for received, expected in zip(coordinates.factors(point), overlaps, strict=True):
+        condition = np.linalg.cond(expected)
+        assert_equal_to_rounding(
+            received @ received.T, expected, operations=50 * len(expected), condition=condition
+        )
+
+
+@EVERY_CASE
+def test_prior_of_the_coordinates(name, rng):
+    """Densities of χ_{N_l − i} and of normal variables by SciPy, with the Jacobian dc/dt."""
+    architecture = EVERY[name]
+    coordinates = BartlettCoordinates(architecture)
+    point = 1.5 * rng.standard_normal(coordinates.size)
+    received = coordinates.prior_derivatives(point)[0]
+    factors = iter(received)
+    for shape, layer in zip(coordinates.shapes, coordinates.layers, strict=True):
+        diagonal, below = np.split(point[layer], [shape.rank])
+        for i, t in enumerate(diagonal):
+            nu = shape.width - i
+            c = math.sqrt(nu) * math.exp(t / math.sqrt(2 * nu))
+            expected = -scipy.stats.chi.logpdf(c, nu) - math.log(c / math.sqrt(2 * nu))
+            assert next(factors) == pytest.approx(expected, abs=1e-12 * (1 + nu))
+        for value in below:
+            assert next(factors) == pytest.approx(-scipy.stats.norm.logpdf(value), abs=1e-14)
+    assert next(factors, None) is None
+
+
+def test_prior_of_a_wide_layer_keeps_its_digits():
+    """Constants of order ν ln ν cancel: at ν = 10⁶ the density is nearly that of a normal."""
+    coordinates = BartlettCoordinates(ARCHITECTURES["one head"].uniform((1,), 10**6, 3))
+    points = np.linspace(-3.0, 3.0, 7)
+    received = [coordinates.prior_derivatives(np.full(2, x))[:, 0] for x in points]
+    half = 0.5 * 10**6
+    expected = points**2 / 2 + points**3 / (6 * math.sqrt(half)) + points**4 / (24 * half)
+    expected += 0.5 * math.log(2 * math.pi) + 1 / (12 * half)  # Stirling's series of Γ(ν/2)
+    # The next term is x⁵/(120 (ν/2)^(3/2)) ≤ 6e-9; rounding of numbers of size 10⁷ leaves as much.
+    np.testing.assert_allclose(np.array(received)[:, 0], expected, rtol=0, atol=2e-8)
+
+
+@CASES
+def test_derivatives_of_the_prior(architecture, rng):
+    coordinates = BartlettCoordinates(architecture)
+    point = rng.standard_normal(coordinates.size)
+    half = 0.5 * coordinates.degrees
+    received = coordinates.prior_derivatives(point)
+
+    def prior(x, h):
+        u = x / jnp.sqrt(jnp.where(h > 0, h, 1.0))
+        return jnp.where(h > 0, h * (jnp.exp(u) - 1.0 - u), 0.5 * x**2)
+
+    derivative = prior
+    for order in range(1, 5):
+        derivative = jax.grad(derivative)
+        expected = jax.vmap(derivative)(jnp.asarray(point), jnp.asarray(half))
+        np.testing.assert_allclose(received[order], expected, rtol=1e-12, atol=1e-14)
+
+
+def test_a_point_far_outside_overflows_to_infinity():
+    coordinates = BartlettCoordinates(ARCHITECTURES["one head"])
+    value = coordinates.prior_derivatives(np.full(2, 1e6))[0]
+    assert np.all(value == np.inf)
+
+
+@CASES
+def test_series_of_overlaps(architecture, rng):
+    """∂^k U_l/∂ε^k, k = 0 … 4, along three lines, by repeated differentiation."""
+    coordinates = BartlettCoordinates(architecture)
+    point = rng.standard_normal(coordinates.size)
+    directions = rng.standard_normal((3, coordinates.size))
+    series = coordinates.series(point, directions, 4)
+
+    def overlaps(epsilon, direction):
+        return [factor @ factor.T for factor in chain(coordinates, point + epsilon * direction)]
+
+    derivative = overlaps
+    for power in range(5):
+        lines = jax.jit(jax.vmap(lambda v, function=derivative: function(0.0, v)))(directions)
+        for link, expected in enumerate(lines):
+            received = series.overlap(link, power)
+            assert len(received) == (1 if power == 0 else 3)
+            received = np.broadcast_to(received, expected.shape)
+            assert_equal_to_rounding(received, expected, operations=100 * 2**power)
+        derivative = jax.jacfwd(derivative)
+
+
+@CASES
+def test_gradients_of_a_series(architecture, rng):
+    """Of Σ_k ⟨weights_k, coefficient k of F_1⟩ at the point; weights of one line serve all."""
+    coordinates = BartlettCoordinates(architecture)
+    point = rng.standard_normal(coordinates.size)
+    directions = rng.standard_normal((3, coordinates.size))
+    series = coordinates.series(point, directions, 2)
+    shape = series.factors[0][0].shape[1:]
+    weights = [rng.standard_normal((lines, *shape)) for lines in (1, 3, 3)]
+
+    def total(x, direction, weights):
+        def factor(epsilon):
+            return chain(coordinates, x + epsilon * direction)[0]
+
+        first = jax.jacfwd(factor)
+        terms = factor(0.0), first(0.0), 0.5 * jax.jacfwd(first)(0.0)
+        return sum(jnp.vdot(w, term) for w, term in zip(weights, terms, strict=True))
+
+    spread = [np.broadcast_to(w, (3, *shape)) for w in weights]
+    expected = jax.jit(jax.vmap(jax.grad(total), (None, 0, 0)))(point, directions, spread)
+    received = series.pull_back(weights)
+    assert_equal_to_rounding(received, expected, operations=100 * coordinates.size)
+    # One weight alone: the gradient at the point itself, for every line of weights.
+    alone = series.pull_back([spread[1]])
+    for line, weight in zip(alone, weights[1], strict=True):
+        gradient = jax.grad(lambda x, w=weight: jnp.vdot(w, chain(coordinates, x)[0]))(point)
+        assert_equal_to_rounding(line, gradient, operations=100 * coordinates.size)

@@ -1,0 +1,129 @@
+"""The energy of the labels to fourth order in U_1 against repeated differentiation."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.plain_posterior import plain_energy
+from tests.problems import ARCHITECTURES, random_order_parameters, random_problem
+from theory import DenseEnergy
+from theory import energy_expansion as energy_expansion_module
+from theory.energy_expansion import EnergyAverages, as_matrix
+from theory.evidence import third_of_energy
+
+NAMES = ("one head", "one layer", "one layer, two outputs", "two layers")
+CASES = pytest.mark.parametrize("name", NAMES)
+# Brute-force derivatives of K + 𝒯 1 with a condition number below 1e3 keep ten digits and more.
+RELATIVE = 1e-8
+
+
+def energy_around(name, rng):
+    """A problem, U_1 and E around it; labels larger than usual, so that both parts of E count."""
+    problem = random_problem(ARCHITECTURES[name], rng, examples=5, temperature=0.3)
+    overlap = random_order_parameters(problem.architecture, rng)[0]
+    energy = DenseEnergy(problem).at(np.linalg.cholesky(overlap))
+    return problem, overlap, energy
+
+
+def random_covariance(rows, rng):
+    """T_{ab,cd} of random symmetric deviations: positive, of full rank, none of its own shape."""
+    count = rows * (rows + 1) // 2 + 2
+    deviations = rng.standard_normal((count, rows, rows))
+    deviations += deviations.swapaxes(1, 2)
+    return deviations, np.einsum("kab,kcd->abcd", deviations, deviations)
+
+
+def close(received, expected):
+    """Equal to RELATIVE of the largest entry."""
+    scale = float(np.max(np.abs(expected)))
+    assert scale > 1e-3, "nothing is compared"
+    np.testing.assert_allclose(received, expected, rtol=0, atol=RELATIVE * scale)
+
+
+@CASES
+def test_value_slope_and_curvature(name, rng):
+    problem, overlap, energy = energy_around(name, rng)
+    plain = plain_energy(problem)
+    close(energy.value, plain(overlap))
+    close(energy.slope, jax.grad(plain)(overlap))
+    # Entries are free: ∂²E is compared on symmetric deviations, the only ones that occur.
+    deviations, _ = random_covariance(len(overlap), rng)
+    received = np.einsum("abcd,kab,lcd->kl", energy.curvature, deviations, deviations)
+    second = jax.hessian(lambda e: plain(overlap + jnp.tensordot(e, jnp.asarray(deviations), 1)))
+    close(received, second(jnp.zeros(len(deviations))))
+
+
+@CASES
+def test_third_derivatives(name, rng):
+    problem, overlap, energy = energy_around(name, rng)
+    plain, deviations = plain_energy(problem), random_covariance(len(overlap), rng)[0][:5]
+
+    def along(e):
+        return plain(overlap + jnp.tensordot(e, jnp.asarray(deviations), 1))
+
+    expected = jax.jit(jax.jacfwd(jax.hessian(along)))(jnp.zeros(len(deviations)))
+    flat = deviations.reshape(len(deviations), -1)
+    received = np.einsum("xyz,kx,ly,mz->klm", third_of_energy(energy), *(flat,) * 3, optimize=True)
+    close(received, expected)
+
+
+@CASES
+def test_averages(name, rng):
+    """Σ T ∂³E and Σ T T ∂⁴E: T = Σ_k D_k D_k, so along every D_k and every pair of them."""
+    problem, overlap, energy = energy_around(name, rng)
+    plain, (deviations, covariance) = plain_energy(problem), random_covariance(len(overlap), rng)
+    averages = EnergyAverages(energy, covariance)
+
+    def laplacian(u):
+        def twice(d):
+            return jax.jvp(lambda v: jax.jvp(plain, (v,), (d,))[1], (u,), (d,))[1]
+
+        return jnp.sum(jax.vmap(twice)(jnp.asarray(deviations)))
+
+    gradient = np.asarray(jax.jit(jax.grad(laplacian))(jnp.asarray(overlap)))
+    close(averages.third, (gradient + gradient.T) / 2)
+
+    def twice_again(d):
+        def once(v):
+            return jax.jvp(laplacian, (v,), (d,))[1]
+
+        return jax.jvp(once, (jnp.asarray(overlap),), (d,))[1]
+
+    close(averages.fourth, jnp.sum(jax.jit(jax.vmap(twice_again))(jnp.asarray(deviations))))
+
+
+def test_blocks_of_the_averages_by_their_definition(rng):
+    """V_ad = Σ T_{ab,cd} S_bc, N_bc = Σ T_{ab,cd} s_a s_dᵀ, q_a = Σ V_ad s_d by loops."""
+    _, overlap, energy = energy_around("one layer, two outputs", rng)
+    _, covariance = random_covariance(len(overlap), rng)
+    averages = EnergyAverages(energy, covariance)
+    rows, channels = energy.projected.shape
+    s, products = energy.projected, energy.products
+    kernel_part, label_part = np.zeros((2, rows, rows, channels, channels))
+    for a, b, c, d in np.ndindex(covariance.shape):
+        kernel_part[a, d] += covariance[a, b, c, d] * products[b, c]
+        label_part[b, c] += covariance[a, b, c, d] * np.outer(s[a], s[d])
+    close(averages.kernel_part, kernel_part)
+    close(averages.label_part, label_part)
+    close(averages.response, sum(kernel_part[:, d] @ s[d] for d in range(rows)))
+    matrix = np.block([[kernel_part[a, d] for d in range(rows)] for a in range(rows)])
+    np.testing.assert_array_equal(as_matrix(kernel_part), matrix)
+
+
+@pytest.mark.parametrize("numbers", [1, 1000])
+def test_chunks_of_channels_change_nothing(numbers, rng, monkeypatch):
+    _, overlap, energy = energy_around("one layer", rng)
+    averages = EnergyAverages(energy, random_covariance(len(overlap), rng)[1])
+    expected = averages.fourth
+    monkeypatch.setattr(energy_expansion_module, "CHUNK_NUMBERS", numbers)
+    assert averages.fourth == pytest.approx(expected, rel=1e-13)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e200])
+def test_a_factor_that_is_not_finite_is_refused(value, rng):
+    problem = random_problem(ARCHITECTURES["one layer"], rng)
+    factor = np.eye(3)
+    factor[1, 0] = value
+    with np.errstate(all="ignore"), pytest.raises(np.linalg.LinAlgError):
+        DenseEnergy(problem).at(factor)
