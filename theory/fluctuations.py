@@ -53,9 +53,9 @@ class LogPosterior:
         self, point: Float[np.ndarray, " coordinate"]
     ) -> tuple[float, Float[np.ndarray, " coordinate"]]:
         """Φ and ∇Φ; infinite where K + 𝒯 1 is not positive definite."""
-        series = self.coordinates.series(point, point[None], 0)
-        factor = series.factors[0][0]
         with np.errstate(all="ignore"):
+            series = self.coordinates.series(point, point[None], 0)
+            factor = series.factors[0][0]
             prior = self.coordinates.prior_derivatives(point)
             try:
                 energy = self.energy.at(factor[0])

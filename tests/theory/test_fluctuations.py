@@ -1,0 +1,152 @@
+"""The exact posterior around its mode against repeated differentiation of a plain density."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.plain_posterior import SMALL, chain, plain_log_posterior
+from tests.problems import exact_scalar_posterior, random_problem, scalar_problem
+from theory import Fluctuations, LogPosterior, solve_saddle_point
+from theory.evidence import third_and_fourth
+from theory.saddle_point import SaddlePointStatus
+
+CASES = pytest.mark.parametrize("name", SMALL)
+RELATIVE = 1e-8
+
+
+def close(received, expected):
+    """Equal to RELATIVE of the largest entry."""
+    scale = float(np.max(np.abs(expected)))
+    assert scale > 1e-3, "nothing is compared"
+    np.testing.assert_allclose(received, expected, rtol=0, atol=RELATIVE * scale)
+
+
+def posterior_of(name, rng):
+    """A problem whose labels are large, so that its mode is far from the centre of the prior."""
+    problem = random_problem(SMALL[name], rng, temperature=0.3)
+    problem = replace(problem, labels=2.0 * problem.labels)
+    return problem, LogPosterior(problem)
+
+
+@CASES
+def test_density_and_its_first_two_derivatives(name, rng):
+    problem, posterior = posterior_of(name, rng)
+    phi = plain_log_posterior(problem)
+    point = 0.5 * rng.standard_normal(posterior.coordinates.size)
+    value, gradient = posterior.value_and_gradient(point)
+    close(value, phi(point))
+    close(gradient, jax.jit(jax.grad(phi))(point))
+    close(posterior.hessian(point), jax.jit(jax.hessian(phi))(point))
+
+
+@CASES
+def test_mode(name, rng):
+    """Of narrow layers, too; where the gradient vanishes and the Hessian is positive."""
+    problem, posterior = posterior_of(name, rng)
+    found = posterior.mode(solve_saddle_point(problem))
+    assert found.converged, found.status
+    assert np.linalg.norm(posterior.value_and_gradient(found.point)[1]) <= 1e-8
+    assert np.linalg.eigvalsh(posterior.hessian(found.point))[0] > 0
+    assert np.linalg.norm(found.point) > 0.1
+
+
+@CASES
+def test_third_and_fourth_derivatives(name, rng):
+    """All along the directions v_a of unit variance: drift t, Φ_abc and Σ_ac Φ_aacc."""
+    problem, posterior = posterior_of(name, rng)
+    found = posterior.mode(solve_saddle_point(problem))
+    around = Fluctuations.around(posterior, found.point, found.value)
+    directions = jnp.asarray(around.directions)
+    hessian = posterior.hessian(found.point)
+    np.testing.assert_allclose(directions @ hessian @ directions.T, np.eye(len(hessian)), atol=1e-9)
+    phi = plain_log_posterior(problem)
+
+    def along(e):
+        return phi(found.point + e @ directions)
+
+    origin = jnp.zeros(len(directions))
+    every_third = jax.jit(jax.jacfwd(jax.hessian(along)))(origin)
+    third, fourth = third_and_fourth(around)
+    close(third, every_third)
+    close(around.drift, jnp.einsum("aac->c", every_third))
+    basis = jnp.eye(len(directions))
+    twice = jax.jit(lambda e: laplacian(lambda d: laplacian(along, d, basis), e, basis))
+    close(fourth, twice(origin))
+
+
+def laplacian(function, point, basis):
+    """Sum of second derivatives along every row of `basis`."""
+
+    def second(direction):
+        def first(x):
+            return jax.jvp(function, (x,), (direction,))[1]
+
+        return jax.jvp(first, (point,), (direction,))[1]
+
+    return jnp.sum(jax.vmap(second)(basis))
+
+
+@CASES
+def test_moments_of_the_order_parameters(name, rng):
+    """ΔU_l = −½ ∂U_l·S t + ½ tr(S ∂²U_l), T = ∂U_1 S ∂U_1ᵀ with S from the plain Hessian."""
+    problem, posterior = posterior_of(name, rng)
+    found = posterior.mode(solve_saddle_point(problem))
+    around = Fluctuations.around(posterior, found.point, found.value)
+    phi, point = plain_log_posterior(problem), jnp.asarray(found.point)
+    covariance = jnp.linalg.inv(jax.jit(jax.hessian(phi))(point))
+    drift = jax.jit(jax.grad(lambda x: jnp.vdot(covariance, jax.hessian(phi)(x))))(point)
+
+    def overlaps(x):
+        return [factor @ factor.T for factor in chain(posterior.coordinates, x)]
+
+    jacobians = jax.jit(jax.jacfwd(overlaps))(point)
+    bends = jax.jit(jax.hessian(overlaps))(point)
+    for shift, mean, centre, jacobian, bend in zip(
+        around.shifts, around.means, overlaps(point), jacobians, bends, strict=True
+    ):
+        expected = 0.5 * jnp.einsum("abij,ij->ab", bend, covariance)
+        expected -= 0.5 * jacobian @ (covariance @ drift)
+        close(shift, expected)
+        close(mean, centre + expected)
+    expected = jnp.einsum("abi,ij,cdj->abcd", jacobians[0], covariance, jacobians[0])
+    close(around.averages.covariance, expected)
+
+
+def test_density_is_normalised(rng):
+    """∫ exp(−Φ) dx = p(y), by the trapezoidal rule in two coordinates."""
+    problem, test = scalar_problem(rng)
+    posterior = LogPosterior(problem)
+    grid = np.linspace(-8.0, 8.0, 81)
+    values = [posterior.value_and_gradient(np.array([a, b]))[0] for a in grid for b in grid]
+    received = np.log(np.sum(np.exp(-np.array(values)))) + 2.0 * np.log(grid[1] - grid[0])
+    expected = exact_scalar_posterior(problem, test).log_evidence
+    assert received == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_point_far_outside_has_an_infinite_value(rng):
+    _, posterior = posterior_of("one layer", rng)
+    value, gradient = posterior.value_and_gradient(np.full(posterior.coordinates.size, 1e4))
+    assert value == np.inf
+    assert not np.any(np.isfinite(gradient))
+
+
+def test_no_fluctuations_around_a_point_that_is_no_minimum(rng):
+    """Where U_1 is small beside 𝒯, large labels make the energy concave in ln U_1."""
+    problem, _ = scalar_problem(rng)
+    posterior = LogPosterior(replace(problem, labels=30.0 * problem.labels))
+    point = np.full(2, -6.0)
+    value, _ = posterior.value_and_gradient(point)
+    assert np.linalg.eigvalsh(posterior.hessian(point))[0] < -1.0
+    with pytest.raises(np.linalg.LinAlgError):
+        Fluctuations.around(posterior, point, value)
+
+
+def test_a_descent_that_cannot_start_says_so(rng):
+    problem, posterior = posterior_of("one layer", rng)
+    saddle = solve_saddle_point(problem)
+    far = replace(problem, attended=1e200 * problem.attended)
+    assert LogPosterior(far).mode(saddle).status is SaddlePointStatus.NOT_FINITE
+    assert posterior.mode(saddle).converged
