@@ -5,6 +5,7 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 Readout = Literal["last", "first", "mean"]
@@ -60,8 +61,8 @@ def attended_inputs(
 
 
 def path_features(
-    attended: Float[Array, "example path channel"], input_variance: float
-) -> Float[Array, "example path channel"]:
+    attended: Float[Array | np.ndarray, "example path channel"], input_variance: float
+) -> Float[Array | np.ndarray, "example path channel"]:
     """Features φ^π(x) = σ_0 ξ^π(x) / √(D Π), so that C_{ππ'}(x, x') = φ^π(x)·φ^π'(x')."""
     _, paths, channels = attended.shape
     return attended * (input_variance / (channels * paths)) ** 0.5

@@ -126,6 +126,12 @@ class Fluctuations:
         )
 
     @cached_property
+    def distance(self) -> float:
+        """√(∇Φ·S ∇Φ): how far the point still is from the mode, in standard deviations."""
+        gradient = self.posterior.value_and_gradient(self.point)[1]
+        return float(np.linalg.norm(self.directions @ gradient))
+
+    @cached_property
     def energy(self) -> EnergyAt:
         """E around U_1(x̂)."""
         return self.posterior.energy.at(self.series.factors[0][0][0])

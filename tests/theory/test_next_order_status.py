@@ -1,0 +1,158 @@
+"""When there is no theory at next order: a named status, and never a number."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.plain_posterior import SMALL
+from tests.problems import random_problem
+from theory import (
+    Architecture,
+    BartlettCoordinates,
+    LearningProblem,
+    LogPosterior,
+    NextOrderStatus,
+    solve_next_order,
+    solve_saddle_point,
+)
+from theory import next_order as next_order_module
+from theory.next_order import LARGEST_SHIFT, LARGEST_SPREAD, evidence_fits, fits, is_indefinite
+
+
+def refuses_to_predict(found):
+    """No number stands in a result that is not defined, and asking for one says why."""
+    assert not found.defined
+    assert found.order_parameters == ()
+    assert np.isnan(found.log_evidence)
+    assert np.isnan(found.spread)
+    assert found.status.value in found.explain()
+    with pytest.raises(ValueError, match="not defined"):
+        found.predict(np.zeros((1, 1, 1)))
+
+
+def test_a_saddle_point_that_is_not_converged(rng):
+    problem = random_problem(SMALL["one layer"], rng)
+    found = solve_next_order(problem, solve_saddle_point(problem, max_steps=1))
+    assert found.status is NextOrderStatus.NO_SADDLE_POINT
+    refuses_to_predict(found)
+
+
+def test_two_minima_with_a_ridge_between_them():
+    """A narrow layer with paths that never overlap: off-diagonal ±U_12 are equally likely.
+
+    The descent starts on the ridge between the two, where no gradient leads away.
+    """
+    rng = np.random.default_rng(0)
+    attended = np.zeros((6, 2, 4))
+    attended[:, 0, :2], attended[:, 1, 2:] = rng.standard_normal((2, 6, 2))
+    labels = 5.0 * attended[:, 1, 2:].sum(axis=1)[:, None]
+    architecture = Architecture((2,), (1, 3), (1.0, 1.0, 1.0), channels=4)
+    problem = LearningProblem(architecture, jnp.asarray(attended), jnp.asarray(labels), 0.1)
+    saddle = solve_saddle_point(problem)
+    assert saddle.converged
+    found = solve_next_order(problem, saddle)
+    assert found.status is NextOrderStatus.NOT_A_MINIMUM
+    refuses_to_predict(found)
+
+
+@pytest.mark.parametrize("what", ["attended", "labels"])
+def test_numbers_that_overflow(what, rng):
+    problem = random_problem(SMALL["one layer"], rng)
+    huge = replace(problem, **{what: 1e200 * getattr(problem, what)})
+    with np.errstate(over="ignore", invalid="ignore"):
+        saddle = solve_saddle_point(huge)
+    found = solve_next_order(huge, saddle)
+    assert found.status is NextOrderStatus.NO_SADDLE_POINT
+    refuses_to_predict(found)
+    found = solve_next_order(huge, solve_saddle_point(problem))
+    assert found.status is NextOrderStatus.NOT_FINITE
+    refuses_to_predict(found)
+
+
+def test_an_order_parameter_that_is_not_positive():
+    """Three heads over one readout unit, 𝒯 far below the labels: corrections exceed U_1 itself."""
+    architecture = Architecture((3,), (3, 1), (1.0, 1.0, 1.0), channels=3)
+    problem = random_problem(architecture, np.random.default_rng(81), examples=10, temperature=1e-3)
+    problem = replace(problem, labels=0.1 * problem.labels)
+    found = solve_next_order(problem, solve_saddle_point(problem))
+    assert found.status is NextOrderStatus.NOT_POSITIVE
+    assert found.correction > LARGEST_SHIFT
+    refuses_to_predict(found)
+
+
+def test_what_counts_as_indefinite():
+    regular, narrow = (1, 2, 2), (1, 2, 1)
+    assert is_indefinite(np.diag([1.0, -1e-3]), regular)
+    assert is_indefinite(np.diag([1.0, -1e-3]), narrow)
+    assert is_indefinite(np.diag([1.0, 0.0]), regular)
+    assert not is_indefinite(np.diag([1.0, 0.0]), narrow)
+    assert not is_indefinite(np.diag([1.0, 1e-3]), regular)
+
+
+def test_rounding_of_the_gradient_is_no_reason_to_refuse(monkeypatch):
+    """Labels of 100 standard deviations: |∇Φ| stays above its tolerance, the mode is found."""
+    architecture = Architecture((2,), (4, 2), (1.0, 1.0, 1.0), channels=3, outputs=2)
+    rng = np.random.default_rng(541)
+    problem = random_problem(architecture, rng, examples=40, temperature=1e-3)
+    problem = replace(problem, labels=10.0 * problem.labels, attended=0.3 * problem.attended)
+    saddle = solve_saddle_point(problem)
+    assert not LogPosterior(problem).mode(saddle).converged
+    found = solve_next_order(problem, saddle, evidence=False)
+    assert found.defined
+    assert 0.0 < found.around.distance < 1e-6
+    monkeypatch.setattr(next_order_module, "LARGEST_DISTANCE", 0.1 * found.around.distance)
+    found = solve_next_order(problem, saddle, evidence=False)
+    assert found.status is NextOrderStatus.NOT_A_MINIMUM
+    refuses_to_predict(found)
+
+
+def test_problems_too_large_are_not_begun(rng, monkeypatch):
+    problem = random_problem(SMALL["one layer"], rng)
+    saddle = solve_saddle_point(problem)
+    coordinates = LogPosterior(problem).coordinates.size
+    assert coordinates == 7
+    expected = solve_next_order(problem, saddle)
+    # p_1 = 3, D = 5: (p_1 D)² = 225 numbers are the most; for the evidence p_1⁶ = 729.
+    monkeypatch.setattr(next_order_module, "LARGEST_THIRD_DERIVATIVES", 728)
+    without = solve_next_order(problem, saddle)
+    assert without.status is expected.status
+    assert np.isnan(without.log_evidence)
+    assert np.isfinite(expected.log_evidence)
+    np.testing.assert_array_equal(without.order_parameters[0], expected.order_parameters[0])
+    monkeypatch.setattr(LogPosterior, "mode", None)
+    for name, number in (("LARGEST_BLOCKS", 224), ("MOST_COORDINATES", 6)):
+        with monkeypatch.context() as patched:
+            patched.setattr(next_order_module, name, number)
+            found = solve_next_order(problem, saddle)
+            assert found.status is NextOrderStatus.TOO_LARGE
+            refuses_to_predict(found)
+        assert fits(problem.architecture, coordinates)
+
+
+def test_what_fits():
+    """Sixteen paths of 64 channels with their evidence, 36 paths without it, 100 paths not."""
+    for heads, both in (((4, 4), (True, True)), ((6, 6), (True, False)), ((10, 10), (False,) * 2)):
+        architecture = Architecture.uniform(heads, 1000, channels=64)
+        count = BartlettCoordinates(architecture).size
+        assert (fits(architecture, count), evidence_fits(architecture, count)) == both
+
+
+def test_evidence_only_where_it_is_asked_for(rng):
+    problem = random_problem(SMALL["one layer"], rng)
+    saddle = solve_saddle_point(problem)
+    assert np.isnan(solve_next_order(problem, saddle, evidence=False).log_evidence)
+
+
+@pytest.mark.parametrize(("examples", "status"), [(16, "FINE"), (1, "LARGE")])
+def test_explanation_states_values_and_limits(examples, status, rng):
+    architecture = Architecture((1,), (8, 8), (1.0, 1.0, 1.0), channels=16)
+    labels = jnp.full((examples, 1), 1.5)
+    problem = LearningProblem(architecture, 4.0 * jnp.eye(16)[:examples, None], labels, 0.3)
+    found = solve_next_order(problem, solve_saddle_point(problem))
+    assert found.status is NextOrderStatus[status]
+    text = found.explain()
+    for number in (f"{found.correction:.2g}", f"{found.spread:.2g}", LARGEST_SHIFT, LARGEST_SPREAD):
+        assert str(number) in text
+    assert ("too large for an expansion" in text) is (status == "LARGE")
