@@ -291,9 +291,7 @@ class FactorSeries:
                 for weight, matrix in zip(on_matrix, self.matrices[link], strict=False)
             )
             below = on_matrix[0][:, *shape.places][:, shape.rank :]
-            lines = max(len(chi), len(below))
-            pieces.append(np.broadcast_to(chi / np.sqrt(2.0 * shape.degrees), (lines, shape.rank)))
-            pieces.append(np.broadcast_to(below, (lines, below.shape[1])))
+            pieces += [chi / np.sqrt(2.0 * shape.degrees), below]
         lines = max(len(piece) for piece in pieces)
         spread = [np.broadcast_to(piece, (lines, piece.shape[1])) for piece in pieces]
         return np.concatenate(spread, axis=1)

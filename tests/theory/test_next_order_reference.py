@@ -1,0 +1,112 @@
+"""Slow: the theory at next order against importance draws of the published four-path posterior."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sampler.posterior.importance import importance_draws
+from sampler.posterior.order_parameters import factors_at
+from tests.problems import order_parameters_of, weighted_mean_and_error
+from tests.reference_data import load_reduced_reference, reference_problem
+from theory import (
+    NextOrderStatus,
+    Predictor,
+    log_evidence_at_saddle,
+    predict,
+    solve_next_order,
+    solve_saddle_point,
+)
+
+pytestmark = pytest.mark.slow
+
+WIDTHS = pytest.mark.parametrize("width", [10, 30, 100])
+DRAWS, PREDICTED = 60_000, 20_000
+
+
+@cache
+def both(width):
+    """The problem, its saddle point, its next order, trusted draws and their U_1."""
+    problem = reference_problem(load_reduced_reference(), width)
+    saddle = solve_saddle_point(problem)
+    draws = importance_draws(order_parameters_of(problem), DRAWS, seed=width)
+    assert draws.trusted, draws.explain()
+    assert draws.effective_sample_size > 10_000
+    factors = jax.jit(jax.vmap(lambda position: factors_at(position, problem.architecture)[0]))(
+        {name: jnp.asarray(values) for name, values in draws.position.items()}
+    )
+    return problem, saddle, solve_next_order(problem, saddle), draws, np.asarray(factors)
+
+
+@WIDTHS
+def test_every_element_of_the_order_parameter(width):
+    """Within 1.5 % of itself on the diagonal, of √(U_aa U_bb) off it, and three standard errors.
+
+    Some elements off the diagonal are nearly zero, so that their own size is no scale for them.
+    """
+    _, saddle, found, draws, factors = both(width)
+    assert found.status is NextOrderStatus.FINE, found.explain()
+    mean, error = weighted_mean_and_error(draws.weights, factors @ factors.swapaxes(1, 2))
+    scale = np.sqrt(np.outer(np.diagonal(mean), np.diagonal(mean)))
+    received = (found.order_parameters[0] - mean) / scale
+    leading = (np.asarray(saddle.order_parameters.matrices[0]) - mean) / scale
+    print(
+        f"\nN = {width}: U_1 off by up to {np.abs(leading).max():.2%} at leading order, "
+        f"{np.abs(received).max():.2%} at next order, error up to {np.max(error / scale):.2%}"
+    )
+    assert np.max(error / scale) < 0.005
+    assert np.all(np.abs(received) <= 0.015 + 3.0 * error / scale), received
+    if width == 10:
+        assert np.abs(leading).max() > 0.09
+
+
+@WIDTHS
+def test_predictors(width, reference):
+    """Mean and variance on 50 test examples as wholes: within 1 %."""
+    problem, saddle, found, draws, factors = both(width)
+    test = jnp.asarray(reference["attended_inputs_test"][:50], float)
+    predictor = Predictor.for_examples(problem, test)
+    means, variances = (
+        np.asarray(values)[..., 0]
+        for values in jax.jit(lambda f: jax.lax.map(predictor, f, batch_size=100))(
+            jnp.asarray(factors[:PREDICTED])
+        )
+    )
+    weights = draws.weights[:PREDICTED] / draws.weights[:PREDICTED].sum()
+    mean, error = weighted_mean_and_error(weights, means)
+    variance, variance_error = weighted_mean_and_error(weights, variances + (means - mean) ** 2)
+    at_saddle = predict(predictor, saddle.order_parameters.factors[0])
+    received = found.predict(np.asarray(test))
+    for what, value, leading, expected, noise in zip(
+        ("mean", "variance"),
+        received,
+        at_saddle,
+        (mean, variance),
+        (error, variance_error),
+        strict=True,
+    ):
+        size = np.linalg.norm(expected)
+        off, leading_off = (
+            np.linalg.norm(np.asarray(v)[:, 0] - expected) / size for v in (value, leading)
+        )
+        noise = np.linalg.norm(noise) / size
+        print(
+            f"\nN = {width}: predictor {what} off by {leading_off:.2%} at leading order, "
+            f"{off:.2%} at next order, Monte Carlo error {noise:.2%}"
+        )
+        assert noise < 0.003
+        assert off < 0.01 < leading_off
+
+
+@WIDTHS
+def test_evidence(width):
+    problem, saddle, found, draws, _ = both(width)
+    exact, error = draws.log_evidence, draws.log_evidence_error
+    print(
+        f"\nN = {width}: ln p(y) {log_evidence_at_saddle(problem, saddle):.4f} at leading order, "
+        f"{found.log_evidence:.4f} at next order, {exact:.4f} ± {error:.4f} exact"
+    )
+    assert error < 0.006
+    assert abs(found.log_evidence - exact) <= 0.02 + 3.0 * error
