@@ -5,7 +5,7 @@ comparison table it gives; the table is the same in the terminal, the report and
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -23,6 +23,7 @@ UNLISTED = ("order_parameter_layer_", "readout_order_parameter", "head_score")
 class Row:
     """One line of the comparison table; NaN stands for a number that is not known.
 
+    theory               to leading order; `next_order` to next order in 1/N
     difference_in_mcse   (sampled − theory)/MCSE
     relative_difference  (sampled − theory)/|sampled|
     gp                   at infinite width; None where that says nothing
@@ -43,6 +44,7 @@ class Row:
     spread: float | None = None
     remark: str = ""
     element: tuple[int, ...] = ()
+    next_order: float = NAN
 
     @classmethod
     def of(cls, name: str, theory: float, sampled: float, mcse: float, **rest: object) -> "Row":
@@ -57,14 +59,21 @@ class Row:
 class Compared:
     """One quantity, a number or an array, from the theory and from the draws.
 
-    theory   of the same shape as the samples; None without a theory
-    sampled  posterior mean with its Monte Carlo standard error
-    parts    further estimates by name, such as the two parts of a variance
+    theory      of the same shape as the samples; None without a theory
+    sampled     posterior mean with its Monte Carlo standard error
+    parts       further estimates by name, such as the two parts of a variance
+    next_order  the theory to next order in 1/N; None where it is not known
     """
 
     theory: Float[np.ndarray, "*element"] | np.floating | float | None
     sampled: Estimate
     parts: Mapping[str, Estimate] | None = None
+    next_order: Float[np.ndarray, "*element"] | np.floating | float | None = None
+
+    @property
+    def at_next_order(self) -> "Compared | None":
+        """The same with the next order as the theory; None where it is not known."""
+        return None if self.next_order is None else replace(self, theory=self.next_order)
 
     @property
     def differences(self) -> tuple[np.ndarray, np.ndarray]:
@@ -79,6 +88,7 @@ class Compared:
         in_mcse, relative = (None, None) if self.theory is None else self.differences
         return {
             "theory": self.theory,
+            **({} if self.next_order is None else {"next_order": self.next_order}),
             "sampled": self.sampled.value,
             "mcse": self.sampled.mcse,
             "difference_in_mcse": in_mcse,
@@ -89,14 +99,15 @@ class Compared:
     def from_json(cls, content: Mapping) -> "Compared":
         values = {
             key: None if content.get(key) is None else np.asarray(content[key], dtype=np.float64)
-            for key in ("theory", "sampled", "mcse")
+            for key in ("theory", "next_order", "sampled", "mcse")
         }
         parts = {
             name: Estimate(*(np.asarray(part[key], np.float64) for key in ("value", "mcse")))
             for name, part in content.items()
             if isinstance(part, Mapping)
         }
-        return cls(values["theory"], Estimate(values["sampled"], values["mcse"]), parts or None)
+        sampled = Estimate(values["sampled"], values["mcse"])
+        return cls(values["theory"], sampled, parts or None, values["next_order"])
 
     def rows(self, key: str, path_names: Sequence[str]) -> list[Row]:
         """Elements of U_1, or a number by itself; of other arrays nothing but their difference."""
@@ -107,7 +118,8 @@ class Compared:
         if np.ndim(self.sampled.value):
             return []
         numbers = (self.theory, self.sampled.value, self.sampled.mcse)
-        return [Row.of(quantity_name(key), *map(float, numbers))]
+        next_order = NAN if self.next_order is None else float(self.next_order)
+        return [Row.of(quantity_name(key), *map(float, numbers), next_order=next_order)]
 
     def element_rows(self, key: str, path_names: Sequence[str] = ()) -> list[Row]:
         """A line for every element that is defined; of a symmetric matrix, its upper triangle."""
@@ -120,7 +132,9 @@ class Compared:
             name = element_name(key, place, path_names)
             if key == "order_parameter":
                 name = f"U₁ {pair_name(path_names, *place)}"
-            rows.append(Row(name, *(float(c[place]) for c in columns), element=place))
+            next_order = NAN if self.next_order is None else float(self.next_order[place])
+            numbers = (float(column[place]) for column in columns)
+            rows.append(Row(name, *numbers, element=place, next_order=next_order))
         return rows
 
     def difference(self, key: str, path_names: Sequence[str] = ()) -> Difference | None:
@@ -152,12 +166,18 @@ class Accuracy:
     theory: float
     gp: float
     sampled: SampledAccuracy | None
+    next_order: float = NAN
+
+    @property
+    def at_next_order(self) -> "Accuracy | None":
+        """The same with the next order as the theory; None where it is not known."""
+        return replace(self, theory=self.next_order) if np.isfinite(self.next_order) else None
 
     def rows(self, key: str, _: Sequence[str]) -> list[Row]:
         found = self.sampled
         if found is None:
             return []
-        errors = {"gp": self.gp, "test_error": found.binomial_error}
+        errors = {"gp": self.gp, "test_error": found.binomial_error, "next_order": self.next_order}
         return [Row.of(key, self.theory, found.value, found.mcse, **errors)]
 
     def difference(self, key: str, _: Sequence[str]) -> Difference | None:
@@ -193,18 +213,19 @@ class SampledEvidence:
 
 @dataclass(frozen=True)
 class Evidence:
-    """ln p(y): Laplace's approximation at the saddle point, at infinite width, by the samples."""
+    """ln p(y): Laplace's approximation, to next order, at infinite width, by the samples."""
 
     theory: float
     gp: float
     sampled: SampledEvidence | None
+    next_order: float = NAN
 
     def rows(self, _: str, __: Sequence[str]) -> list[Row]:
         found = self.sampled
         if found is None:
             return []
         remark = found.method if found.trusted else f"{found.method}, NOT to be trusted"
-        given = {"gp": self.gp, "remark": remark}
+        given = {"gp": self.gp, "remark": remark, "next_order": self.next_order}
         return [Row.of("log evidence", self.theory, found.value, found.mcse, **given)]
 
 

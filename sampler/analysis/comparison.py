@@ -39,9 +39,15 @@ from sampler.analysis.estimate import (
     variance_of,
     variance_of_batches,
 )
+from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.predictive_quality import PredictiveQuality, predictive_quality
 from sampler.analysis.validation import validation_comparison
-from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_verdict
+from sampler.analysis.verdict import (
+    Verdict,
+    doubt_of_next_order,
+    saddle_point_converged,
+    theory_verdict,
+)
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.mcmc.draws import BatchMoments
 from sampler.posterior.hyper_parameters import OBSERVED
@@ -81,6 +87,11 @@ class TheoryAndDraws:
         """A variable of the theory; None without a theory."""
         return None if self.theory is None else self.theory[name].values
 
+    def to_next_order(self, name: str) -> np.ndarray | None:
+        """A variable of the theory to next order; None where it is not known."""
+        known = self.theory is not None and f"{name}{NEXT_ORDER}" in self.theory
+        return self.predicted(f"{name}{NEXT_ORDER}") if known else None
+
     def number(self, name: str) -> float:
         """A number of the theory; NaN where there is none."""
         return float(self.theory[name]) if self.theory is not None and name in self.theory else NAN
@@ -89,7 +100,7 @@ class TheoryAndDraws:
 def compare_order_parameters(given: TheoryAndDraws) -> dict[str, Compared]:
     """U_1 … U_L and U_a, each under its own name."""
     return {
-        name: Compared(given.predicted(name), mean_of(values))
+        name: Compared(given.predicted(name), mean_of(values), next_order=given.to_next_order(name))
         for name, values in given.draws.items()
         if "order_parameter" in name and (given.theory is None or name in given.theory)
     }
@@ -98,10 +109,13 @@ def compare_order_parameters(given: TheoryAndDraws) -> dict[str, Compared]:
 def compare_predictors(given: TheoryAndDraws) -> dict[str, Compared]:
     """Posterior mean and variance of f, and the parts of the variance where they are known."""
     found = given.predictor
-    mean, variance = (given.predicted(f"predictor_{moment}") for moment in ("mean", "variance"))
+    sampled = {
+        "predictor_mean": (found.mean, None),
+        "predictor_variance": (found.variance, found.parts or None),
+    }
     return {
-        "predictor_mean": Compared(mean, found.mean),
-        "predictor_variance": Compared(variance, found.variance, found.parts or None),
+        name: Compared(given.predicted(name), *estimates, given.to_next_order(name))
+        for name, estimates in sampled.items()
     }
 
 
@@ -150,7 +164,9 @@ def predictor_estimates(
 def compare_accuracies(given: TheoryAndDraws) -> Accuracy:
     """Accuracies on the test set of theory, GP limit and samples."""
     sampled = sampled_accuracy(given.predictor.batches, given.labels_test)
-    return Accuracy(given.number("accuracy_theory"), given.number("accuracy_gp"), sampled)
+    names = ("accuracy_theory", "accuracy_gp", f"accuracy{NEXT_ORDER}")
+    theory, gp, next_order = map(given.number, names)
+    return Accuracy(theory, gp, sampled, next_order)
 
 
 def sampled_accuracy(batches: np.ndarray, labels_test: np.ndarray | None) -> SampledAccuracy | None:
@@ -185,7 +201,8 @@ def compare_head_scores(given: TheoryAndDraws) -> dict[str, Compared]:
         return np.stack([head_scores(mean, AttentionPaths(heads)) for mean in means])
 
     batches = batch_means(given.draws["order_parameter"])
-    return {"head_score": Compared(predicted, bootstrap(scores, batches))}
+    next_order = given.to_next_order("head_score")
+    return {"head_score": Compared(predicted, bootstrap(scores, batches), next_order=next_order)}
 
 
 def compare_cosines(given: TheoryAndDraws) -> dict[str, dict[str, Cosine]]:
@@ -234,7 +251,9 @@ def compare_evidence(given: TheoryAndDraws) -> Evidence:
     if any(name in given.draws for name in OBSERVED):
         # The samples' evidence is averaged over hyper-parameters, the theory's is at given ones.
         return Evidence(NAN, NAN, sampled)
-    return Evidence(given.number("log_evidence"), given.number("log_evidence_gp"), sampled)
+    names = ("log_evidence", "log_evidence_gp", f"log_evidence{NEXT_ORDER}")
+    theory, gp, next_order = map(given.number, names)
+    return Evidence(theory, gp, sampled, next_order)
 
 
 def compare_settings(given: TheoryAndDraws) -> SampledSettings | None:
@@ -258,11 +277,14 @@ def compare_run(
     """Everything that is compared, how far it is apart, and what that says about the theory."""
     quantities = compare_quantities(given)
     names = () if given.theory is None else tuple(map(str, given.theory["path"].values))
-    found = {
-        key: value.difference(key, names)
-        for key, value in quantities.items()
-        if hasattr(value, "difference")
-    }
+    found = {}
+    for key, value in quantities.items():
+        if hasattr(value, "difference"):
+            found[key] = value.difference(key, names)
+            beyond = getattr(value, "at_next_order", None)
+            if beyond is not None and found[key] is not None:
+                one = beyond.difference(key, names)
+                found[f"{key}{NEXT_ORDER}"] = one and replace(one, name=f"{one.name}, next order")
     differences = {key: one for key, one in found.items() if one is not None}
     if not diagnostics.passed:
         differences = {k: replace(one, state=NOT_TRUSTED) for k, one in differences.items()}
@@ -271,6 +293,7 @@ def compare_run(
         saddle_point_converged(given.theory),
         differences,
         quantities.get("hyper_parameters") is not None,
+        doubt_of_next_order(given.theory),
     )
     return ComparedRun(diagnostics, cost, quantities, differences, verdict)
 

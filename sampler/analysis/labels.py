@@ -10,6 +10,9 @@ import xarray as xr
 
 from sampler.problem import AnyProblem
 
+# What the theory knows to next order in 1/N has the name of the leading order and this.
+NEXT_ORDER = "_next_order"
+
 
 def order_parameter_dimensions(layers: int) -> list[tuple[str, tuple[str, str]]]:
     """Name and axes of U_1, U_2 … U_L and U_a."""
@@ -82,7 +85,7 @@ KNOWN = {
     r"head_score_trained": ("head score of the trained network", PURE_NUMBER),
     r"accuracy_(\w+)": ("share of test examples classified correctly: {0}", PURE_NUMBER),
     r"action": ("action at the saddle point", PURE_NUMBER),
-    r"log_evidence": ("ln p(y), Laplace's approximation at the saddle point", PURE_NUMBER),
+    r"log_evidence": ("ln p(y), Laplace's approximation", PURE_NUMBER),
     r"log_evidence_gp": ("ln p(y) at infinite width", PURE_NUMBER),
     r"gradient_norm": ("norm of the gradient of the action", PURE_NUMBER),
     r"smallest_hessian_eigenvalue": ("smallest eigenvalue of the action's Hessian", PURE_NUMBER),
@@ -112,10 +115,13 @@ def with_long_names(table: xr.Dataset) -> xr.Dataset:
     """The table, its variables and coordinates with `long_name`, its variables with `units`."""
     table = table.copy()
     for name, variable in table.data_vars.items():
+        known = str(name).removesuffix(NEXT_ORDER)
+        order = ", to next order in 1/N" if known != name else ""
         for pattern, (words, units) in KNOWN.items():
-            match = re.fullmatch(pattern, str(name))
+            match = re.fullmatch(pattern, known)
             if match:
-                variable.attrs |= {"long_name": words.format(*match.groups()), "units": units}
+                long_name = words.format(*match.groups()) + order
+                variable.attrs |= {"long_name": long_name, "units": units}
     for name, coordinate in table.coords.items():
         for pattern, words in COORDINATES.items():
             match = re.fullmatch(pattern, str(name))
@@ -140,6 +146,8 @@ def is_overlap(key: str) -> bool:
 
 def quantity_name(key: str) -> str:
     """A stored quantity as readers know it, U₁ for `order_parameter`."""
+    if key.endswith(NEXT_ORDER):
+        return f"{quantity_name(key.removesuffix(NEXT_ORDER))}, next order"
     layer = re.fullmatch(r"order_parameter_layer_(\d+)", key)
     if layer:
         return "U" + layer.group(1).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))

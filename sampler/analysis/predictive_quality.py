@@ -30,6 +30,7 @@ from sampler.analysis.compared import NAN, Row
 from sampler.analysis.difference import Difference, difference_of_numbers
 from sampler.analysis.draws_table import stored_draws, stored_labels, stored_moments
 from sampler.analysis.estimate import batch_means, bootstrap
+from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.validation import log_density
 from sampler.mcmc.draws import BatchMoments
 
@@ -104,11 +105,17 @@ class Quality:
 
 @dataclass(frozen=True)
 class PredictiveQuality:
-    """Quality of theory, GP limit and samples; None where it cannot be said."""
+    """Quality of theory, GP limit, samples and next order; None where it cannot be said."""
 
     theory: Quality | None
     gp: Quality | None
     sampled: Quality | None
+    next_order: Quality | None = None
+
+    @property
+    def at_next_order(self) -> "PredictiveQuality | None":
+        """The same with the next order as the theory; None where it is not known."""
+        return None if self.next_order is None else replace(self, theory=self.next_order)
 
     def rows(self, _: str, __: Sequence[str]) -> list[Row]:
         """Both scores; none where nothing was sampled or there is nothing beside it."""
@@ -116,11 +123,11 @@ class PredictiveQuality:
         if self.theory is None and self.gp is None:
             return rows
         for key, found in (self.sampled.scores if self.sampled else {}).items():
-            theory, gp = (
+            theory, gp, next_order = (
                 NAN if one is None or key not in one.scores else one.scores[key].value
-                for one in (self.theory, self.gp)
+                for one in (self.theory, self.gp, self.next_order)
             )
-            given = {"gp": gp, "test_error": found.error}
+            given = {"gp": gp, "test_error": found.error, "next_order": next_order}
             mcse = NAN if found.mcse is None else found.mcse
             rows.append(Row.of(key.replace("_", " "), theory, found.value, mcse, **given))
         return rows
@@ -279,18 +286,23 @@ def predictive_quality(theory: xr.Dataset | None, tree: xr.DataTree) -> Predicti
         return PredictiveQuality(None, None, None)
     temperature = float(tree["constant_data"]["temperature"])
 
-    def of_gaussian(prefix: str) -> Quality | None:
-        if theory is None:
+    def of_gaussian(prefix: str, order: str = "") -> Quality | None:
+        if theory is None or f"{prefix}_mean{order}" not in theory:
             return None
         mean, variance = (
-            theory[f"{prefix}_{moment}"].values.reshape(labels.shape)
+            theory[f"{prefix}_{moment}{order}"].values.reshape(labels.shape)
             for moment in ("mean", "variance")
         )
-        known = np.isfinite(mean).all()
+        known = np.isfinite(mean).all() and np.isfinite(variance).all()
         return quality(log_densities(mean, variance, temperature), labels) if known else None
 
     sampled = sampled_quality(stored_draws(tree), stored_moments(tree), labels, temperature)
-    return PredictiveQuality(of_gaussian("predictor"), of_gaussian("gp"), sampled)
+    return PredictiveQuality(
+        of_gaussian("predictor"),
+        of_gaussian("gp"),
+        sampled,
+        of_gaussian("predictor", NEXT_ORDER),
+    )
 
 
 def sampled_quality(

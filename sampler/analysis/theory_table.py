@@ -7,17 +7,23 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.labels import (
+    NEXT_ORDER,
     label,
     order_parameter_dimensions,
     predictor_dimensions,
     squeeze_output,
     with_long_names,
 )
-from sampler.analysis.validation import validation_columns, validation_of_subnetworks
+from sampler.analysis.validation import (
+    moments_at,
+    validation_columns,
+    validation_of_subnetworks,
+)
 from sampler.problem import Problem
 from sampler.transformer.pruning import trained_overlap, trained_predictor
 from theory import (
     AttentionPaths,
+    NextOrder,
     OrderParameters,
     Predictor,
     SaddlePoint,
@@ -80,11 +86,13 @@ def theory_table(
     problem: Problem,
     saddle_point: SaddlePoint,
     subnetworks: tuple[tuple[tuple[int, ...], ...], ...],
+    next_order: NextOrder | None = None,
 ) -> xr.Dataset:
     """Order parameters, predictors, GP limit, alignments, head scores and accuracies.
 
-    A saddle point that did not converge gives a table whose `status` says so and whose predictions
-    are all NaN: an unconverged point is never shown as the theory's.
+    What is known to next order in 1/N has the same name with `_next_order`. A saddle point that did
+    not converge gives a table whose `status` says so and whose predictions are all NaN: an
+    unconverged point is never shown as the theory's.
     """
     learning, architecture = problem.learning, problem.architecture
     predictor = Predictor.for_examples(learning, problem.attended_test)
@@ -100,9 +108,11 @@ def theory_table(
         "smallest_hessian_eigenvalue": ((), saddle_point.smallest_hessian_eigenvalue),
         "start_disagreement": ((), saddle_point.start_disagreement),
     }
-    columns |= validation_columns(problem, limit.factors[0], "gp")
+    columns |= validation_columns(problem, moments_at(learning, limit.factors[0]), "gp")
     columns |= saddle_point_columns(problem, saddle_point, predictor)
     columns |= evidence_columns(problem, saddle_point)
+    if next_order is not None and next_order.defined:
+        columns |= next_order_columns(problem, next_order)
     columns |= subnetwork_columns(problem, subnetworks)
     columns |= trained_columns(problem)
     columns |= redundancy_of_heads(problem)
@@ -110,6 +120,7 @@ def theory_table(
     table = label(xr.Dataset(columns), problem)
     if subnetworks:
         table = table.assign_coords(subnetwork=[name_subnetwork(problem, s) for s in subnetworks])
+    table = table.assign_attrs(next_order_attributes(problem, next_order))
     return with_long_names(table).assign_attrs(
         status=saddle_point.status.value,
         converged=int(saddle_point.converged),
@@ -149,13 +160,53 @@ def saddle_point_columns(problem: Problem, saddle_point: SaddlePoint, predictor)
         "participation_ratio": ((), participation_ratio(matrices[0])),
         "off_diagonal_share": ((), off_diagonal_share(matrices[0])),
     }
-    columns |= validation_columns(problem, factors[0], "theory")
+    columns |= validation_columns(problem, moments_at(learning, factors[0]), "theory")
     if not saddle_point.converged:
         columns = {
             name: (dims, np.full(np.shape(values), np.nan))
             for name, (dims, values) in columns.items()
         }
     return columns
+
+
+def next_order_columns(problem: Problem, found: NextOrder) -> dict:
+    """What is known to next order; NaN for a variance that would not be positive."""
+    mean, variance = found.predict(problem.attended_test)
+    variance = np.where(variance > 0.0, variance, np.nan)
+    named = order_parameter_dimensions(problem.architecture.layers)
+    columns: dict = {
+        f"{name}{NEXT_ORDER}": (dims, matrix)
+        for (name, dims), matrix in zip(named, found.order_parameters, strict=True)
+    }
+    scores = head_scores(found.order_parameters[0], AttentionPaths(problem.architecture.heads))
+    columns |= {
+        f"predictor_mean{NEXT_ORDER}": per_test_example(mean),
+        f"predictor_variance{NEXT_ORDER}": per_test_example(variance),
+        f"head_score{NEXT_ORDER}": (("layer", "head"), scores),
+        f"accuracy{NEXT_ORDER}": ((), accuracy(mean, problem.labels_test)),
+        f"log_evidence{NEXT_ORDER}": ((), found.log_evidence),
+    }
+    return columns | validation_columns(problem, found.predict, NEXT_ORDER.removeprefix("_"))
+
+
+def next_order_attributes(problem: Problem, found: NextOrder | None) -> dict:
+    """Status of the expansion, the size of its correction, and one line about both."""
+    if found is None:
+        return {}
+    return {
+        "next_order_status": found.status.name.lower(),
+        "next_order_correction": found.correction,
+        "next_order_spread": found.spread,
+        "next_order_explanation": found.explain() + undefined_variances(problem, found),
+    }
+
+
+def undefined_variances(problem: Problem, found: NextOrder) -> str:
+    """Says at how many test examples the predictive variance is not positive; empty if nowhere."""
+    if not found.defined:
+        return ""
+    count = int(np.sum(found.predict(problem.attended_test)[1] <= 0.0))
+    return f"; predictive variance not positive at {count} test examples" if count else ""
 
 
 def redundancy_of_heads(problem: Problem) -> dict:

@@ -1,6 +1,6 @@
 """Scores on the validation split, by which settings are chosen: the test set never is used."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import jax
@@ -38,21 +38,25 @@ def log_density(squared_error: np.ndarray, variance: np.ndarray) -> np.ndarray:
     return -0.5 * (np.log(2 * np.pi * variance) + squared_error / variance)
 
 
-def scores_at(learning: LearningProblem, attended, labels, factor) -> dict[str, np.ndarray]:
-    """Scores [example] of the predictor at U_1 = F Fᵀ."""
-    predictor = Predictor.for_examples(learning, attended)
-    mean, variance = map(np.asarray, predict(predictor, factor))
-    return example_scores(mean, variance, labels, learning.temperature)
+Moments = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
-def validation_columns(problem: Problem, factor, name: str) -> dict:
+def moments_at(learning: LearningProblem, factor) -> Moments:
+    """Mean and variance of f on any attended inputs, at U_1 = F Fᵀ."""
+
+    def of(attended):
+        return tuple(map(np.asarray, predict(Predictor.for_examples(learning, attended), factor)))
+
+    return of
+
+
+def validation_columns(problem: Problem, moments: Moments, name: str) -> dict:
     """Columns `validation_<score>_<name>` of `theory.nc`, the mean and that of every example."""
     if problem.attended_validation is None:
         return {}
     columns: dict = {}
-    scores = scores_at(
-        problem.learning, problem.attended_validation, problem.labels_validation, factor
-    )
+    mean, variance = moments(problem.attended_validation)
+    scores = example_scores(mean, variance, problem.labels_validation, problem.learning.temperature)
     for score, values in scores.items():
         columns[f"validation_{score}_{name}"] = ((), values.mean())
         columns[f"validation_{score}_{name}_by_example"] = (("validation_example",), values)
@@ -67,7 +71,9 @@ def validation_of_subnetworks(problem: Problem, subnetworks) -> dict:
     for kept in subnetworks:
         smaller, attended = sub_network(problem.learning, kept, problem.attended_validation)
         factor = OrderParameters.gp_limit(smaller.architecture).factors[0]
-        found.append(scores_at(smaller, attended, problem.labels_validation, factor))
+        mean, variance = moments_at(smaller, factor)(attended)
+        labels, temperature = problem.labels_validation, smaller.temperature
+        found.append(example_scores(mean, variance, labels, temperature))
     return {
         f"validation_{score}_gp_subnetwork": (("subnetwork",), [s[score].mean() for s in found])
         for score in found[0]
@@ -194,7 +200,7 @@ def score_with_error(by_example: np.ndarray) -> dict:
 
 
 def theory_scores(theory: xr.Dataset, name: str) -> dict[str, dict]:
-    """Scores stored in `theory.nc` for "theory" or "gp"; empty without a validation split."""
+    """Scores stored in `theory.nc` under a name; empty without a validation split."""
     columns = {score: f"validation_{score}_{name}_by_example" for score in SCORES}
     return {
         score: score_with_error(theory[column].values)
@@ -207,7 +213,7 @@ def validation_comparison(theory: xr.Dataset | None, tree: xr.DataTree) -> dict[
     """The part `validation` of `comparison.json`: scores of theory, GP limit and samples."""
     found = {}
     if theory is not None:
-        found = {name: theory_scores(theory, name) for name in ("theory", "gp")}
+        found = {name: theory_scores(theory, name) for name in ("theory", "next_order", "gp")}
     if "validation" in tree.children:
         found["sampled"] = sampled_scores(tree["validation"].to_dataset())
     found = {name: scores for name, scores in found.items() if scores}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import xarray as xr
 
 from sampler.analysis.difference import NOT_RESOLVED, RESOLVED, Difference
+from sampler.analysis.labels import NEXT_ORDER
 
 HEADLINE = "order_parameter"
 TONES = {RESOLVED: "caution", NOT_RESOLVED: "good"}
@@ -21,6 +22,11 @@ SAMPLED_SETTINGS = (
 ORDER = (
     "The theory is that of wide layers. At finite width its error is of order 1/N, with a factor "
     "that it does not know: what is resolved here is that error, not a fault of the samples."
+)
+BOTH_ORDERS = (
+    "The theory is that of wide layers. At finite width its leading order has an error of order "
+    "1/N, its next order one of order 1/N², with factors that it does not know: what is resolved "
+    "here is that error, not a fault of the samples."
 )
 
 
@@ -38,17 +44,28 @@ def saddle_point_converged(theory: xr.Dataset | None) -> bool | None:
     return None if theory is None else bool(theory.attrs.get("converged", 1))
 
 
+def doubt_of_next_order(theory: xr.Dataset | None) -> str | None:
+    """Why the next order is not to be trusted or not there; None where there is no reason."""
+    status = None if theory is None else theory.attrs.get("next_order_status")
+    if status is None or status == "fine":
+        return None
+    found = str(theory.attrs["next_order_explanation"])
+    return f"{found[0].upper()}{found[1:]}."
+
+
 def theory_verdict(
     trusted: bool | None,
     converged: bool | None,
     found: Mapping[str, Difference],
     sampled_settings: bool = False,
+    doubt: str | None = None,
 ) -> Verdict:
     """What the samples say of the theory.
 
     trusted: whether the draws passed their diagnostics, None if nothing was sampled. converged:
-    None if there is no theory. sampled_settings: whether temperature or prior variances were
-    sampled, too.
+    None if there is no theory. found: key of `comparison.json` → difference, that of the next order
+    under the key with `_next_order`. sampled_settings: whether temperature or prior variances were
+    sampled, too. doubt: why the next order is not to be trusted.
     """
     if converged is None:
         headline = "There is no theory in this directory to hold the samples against."
@@ -64,8 +81,22 @@ def theory_verdict(
     decisive = found.get(HEADLINE)
     if decisive is None:
         return Verdict("neutral", "Theory and samples have nothing in common to compare.")
-    headline = f"Theory against exact posterior, {decisive.name}: {decisive.statement}."
-    reasons = [f"{one.name}: {one.statement}." for key, one in found.items() if key != HEADLINE]
-    reasons += [ORDER] if any(one.resolved for one in found.values()) else []
+    headline = f"Theory against exact posterior, {both_orders(HEADLINE, found)}."
+    leading = [key for key in found if key != HEADLINE and not key.endswith(NEXT_ORDER)]
+    reasons = [f"{both_orders(key, found)}." for key in leading]
+    known = any(key.endswith(NEXT_ORDER) for key in found)
+    order = BOTH_ORDERS if known else ORDER
+    reasons += [order] if any(one.resolved for one in found.values()) else []
+    reasons += [doubt] if doubt else []
     reasons += [SAMPLED_SETTINGS] if sampled_settings else []
     return Verdict(TONES.get(decisive.state, "neutral"), headline, tuple(reasons))
+
+
+def both_orders(key: str, found: Mapping[str, Difference]) -> str:
+    """The name of a quantity and what may be said of it, of both orders where both are known."""
+    leading, beyond = found[key], found.get(f"{key}{NEXT_ORDER}")
+    if beyond is None:
+        return f"{leading.name}: {leading.statement}"
+    if leading.statement == beyond.statement:
+        return f"{leading.name}, both orders: {leading.statement}"
+    return f"{leading.name}: leading order {leading.statement}, next order {beyond.statement}"

@@ -37,7 +37,7 @@ from sampler.storage.results import (
     write_draws,
     write_theory,
 )
-from theory import LearningProblem, solve_saddle_point
+from theory import LearningProblem, solve_next_order, solve_saddle_point
 
 
 def solve_stage(problem: Problem, recipe: Recipe, directory: Path) -> xr.Dataset:
@@ -57,7 +57,8 @@ def solve_problem(problem: Problem, recipe: Recipe) -> xr.Dataset:
         starts=settings.starts,
         seed=settings.seed,
     )
-    return theory_table(problem, saddle_point, settings.subnetworks)
+    next_order = solve_next_order(problem.learning, saddle_point) if settings.next_order else None
+    return theory_table(problem, saddle_point, settings.subnetworks, next_order)
 
 
 def sample_stage(

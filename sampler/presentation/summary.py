@@ -26,16 +26,21 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 15
 COLUMNS = (
-    "theory", "sampled", "mcse", "difference_in_mcse", "relative_difference", "gp", "test_error",
+    "theory", "next_order", "sampled", "mcse", "difference_in_mcse", "relative_difference", "gp",
+    "test_error",
 )  # fmt: skip
 
 
 def theory_text(table: xr.Dataset) -> str:
     """How the saddle point was found, and its accuracy beside the GP limit's."""
     lines = [f"theory: {table.attrs['explanation']}"]
+    if "next_order_explanation" in table.attrs:
+        lines.append(f"  {table.attrs['next_order_explanation']}")
     accuracy, gp = float(table["accuracy_theory"]), float(table["accuracy_gp"])
     if np.isfinite(gp):
-        lines.append(f"accuracy: theory {accuracy:.3f}, infinite width (GP) {gp:.3f}")
+        beyond = float(table.get("accuracy_next_order", np.nan))
+        beyond = f" (next order {beyond:.3f})" if np.isfinite(beyond) else ""
+        lines.append(f"accuracy: theory {accuracy:.3f}{beyond}, infinite width (GP) {gp:.3f}")
     others = {"trained": "the trained network", "nearest_neighbour": "pixel nearest neighbour"}
     found = [
         f"{label} {float(table[f'accuracy_{name}']):.3f}"
@@ -85,20 +90,22 @@ def comparison_text(directory: Path) -> str:
 def comparison_lines(comparison: ComparedRun, path_names: Sequence[str] | None) -> str:
     """The comparison table as text; path_names: None without a theory."""
     rows = comparison.rows(list(path_names or ()))
+    both = any(np.isfinite(row.next_order) for row in chain(*rows.values()))
     if path_names is None:
         lines = ["comparison: no theory stored in this directory"]
     else:
-        columns = f"{'theory':>10}{'sampled':>11}{'± MCSE':>9}{'diff/MCSE':>11}{'diff':>9}"
-        lines = ["", f"{'':30}{columns}"]
+        columns = f"{'sampled':>11}{'± MCSE':>9}{'diff/MCSE':>11}{'diff':>9}"
+        theory = f"{'theory':>10}{'next order':>12}" if both else f"{'theory':>10}"
+        lines = ["", f"{'':30}{theory}{columns}"]
     for of_quantity in rows.values():
         shown, left_out = shown_rows(of_quantity)
-        texts = [row_text(row, alone=path_names is None) for row in shown]
+        texts = [row_text(row, alone=path_names is None, both=both) for row in shown]
         settings = any(row.spread is not None for row in shown)
         lines += ["", *texts] if settings else [text for text in texts if text]
         lines += ["  (more elements in comparison.json)"] if left_out else []
     if comparison.differences:
         lines += ["", "as a whole, relative to the size of the quantity:"]
-        lines += [f"  {one.name:28}{one.statement}" for one in comparison.differences.values()]
+        lines += [f"  {one.name:38}{one.statement}" for one in comparison.differences.values()]
     if comparison.verdict is not None and path_names is not None:
         lines += ["", comparison.verdict.headline]
     return "\n".join(lines)
@@ -112,24 +119,28 @@ def shown_rows(rows: Sequence[Row]) -> tuple[list[Row], int]:
     return shown, len(rows) - len(shown)
 
 
-def row_text(row: Row, *, alone: bool = False) -> str:
-    """One line of the table; `alone`, of samples without a theory. Empty if there is none."""
+def row_text(row: Row, *, alone: bool = False, both: bool = False) -> str:
+    """One line of the table; empty if there is none.
+
+    alone: samples without a theory. both: the theory to leading and to next order.
+    """
     if row.spread is not None:
         return (
             f"{f'{row.name}, prior median and sampled':40}{row.theory:10.4g}{row.sampled:11.4g}"
             f" ± {row.mcse:.2g}   (spread {row.spread:.2g})"
         )
     short = row.name if len(row.name) <= 30 else row.name[:29] + "…"
+    digits = 3 if row.remark else 4
+    orders = f"{known(row.theory, digits):>10}"
+    orders += f"{known(row.next_order, digits):>12}" if both else ""
     if row.gp is None:
         return (
-            f"{short:30}{row.theory:10.4f}{row.sampled:11.4f}{row.mcse:9.4f}"
+            f"{short:30}{orders}{row.sampled:11.4f}{row.mcse:9.4f}"
             f"{row.difference_in_mcse:11.1f}{row.relative_difference:9.1%}"
         )
     if row.remark:
-        theory, gp = (f"{n:.3f}" if np.isfinite(n) else "–" for n in (row.theory, row.gp))
-        return (
-            f"{short:30}{theory:>10}{row.sampled:11.3f}{row.mcse:9.4f}   ({row.remark}; GP: {gp})"
-        )
+        gp = known(row.gp, digits)
+        return f"{short:30}{orders}{row.sampled:11.3f}{row.mcse:9.4f}   ({row.remark}; GP: {gp})"
     if alone:
         return (
             f"{row.name}: sampled {row.sampled:.4f} ± {row.mcse:.4f} "
@@ -138,9 +149,14 @@ def row_text(row: Row, *, alone: bool = False) -> str:
     if not np.isfinite(row.theory):
         return ""
     return (
-        f"{short:30}{row.theory:10.4f}{row.sampled:11.4f}{row.mcse:9.4f}"
+        f"{short:30}{orders}{row.sampled:11.4f}{row.mcse:9.4f}"
         f"   (test set: ± {row.test_error:.4f}; GP: {row.gp:.4f})"
     )
+
+
+def known(number: float, digits: int) -> str:
+    """A number with so many decimals, – where there is none."""
+    return f"{number:.{digits}f}" if np.isfinite(number) else "–"
 
 
 def pruning_text(table: PruningTable) -> str:

@@ -161,7 +161,8 @@ class TheorySection(Section):
     """The saddle point: where to stop, and sub-networks whose GP limit is wanted as well.
 
     Without a tolerance the solver uses its own. `starts` counts the starting points, the first
-    being the GP limit. A sub-network lists the heads it keeps, layer by layer, counted within
+    being the GP limit. `next_order` adds the correction of order 1/N where it can be computed. A
+    sub-network lists the heads it keeps, layer by layer, counted within
     the heads that the network itself keeps.
     """
 
@@ -169,6 +170,7 @@ class TheorySection(Section):
     max_steps: Count = 100
     starts: Count = 2
     seed: Seed = 0
+    next_order: Switch = True
     subnetworks: tuple[tuple[tuple[CountFromZero, ...], ...], ...] = ()
 
     @field_validator("subnetworks")
