@@ -47,6 +47,10 @@ from sampler.registry import load_plugins
 NOT_SWEPT = ("name", "sweep")
 
 
+# Keys that no recipe of schema 1 and 2 had.
+SINCE_SCHEMA_3 = (("theory", "next_order"),)
+
+
 class NamedRecipe(Section):
     """What recipes of every command have: a name, a hash, and a text."""
 
@@ -70,9 +74,12 @@ class NamedRecipe(Section):
     def earlier_hash8(self) -> str:
         """The hash of results of schema 1 and 2, which covered every default.
 
-        A key that came later is to be left out here.
+        Keys that came later are left out.
         """
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        settings = self.model_dump(mode="json")
+        for section, key in SINCE_SCHEMA_3:
+            settings.get(section, {}).pop(key, None)
+        text = json.dumps(settings, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     def to_toml(self) -> str:
