@@ -16,7 +16,7 @@ from enum import Enum
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from theory.architecture import Architecture
 from theory.attended_inputs import path_features
@@ -92,7 +92,7 @@ class NextOrder:
         return Responses.of(self.around, self.order_parameters[0])
 
     def predict(
-        self, attended: Float[np.ndarray, "test path channel"]
+        self, attended: Float[Array | np.ndarray, "test path channel"]
     ) -> tuple[Float[np.ndarray, "test output"], Float[np.ndarray, "test output"]]:
         """E[m] and E[v] + Var[m] of each test example and output, a chunk of examples at a time.
 
