@@ -1,0 +1,152 @@
+# %% [markdown]
+# # How far the next order goes
+#
+# The saddle point has an error of order 1/N, the theory at next order one of order 1/N². Here both
+# are held against the exact posterior: two outputs while widths and examples grow together, where
+# the orders show, and a single example, where they need not. The posterior is known from weighted
+# importance draws, as many as bring their noise below a fifth of what is left of the difference.
+#
+#     python runs/next_order.py [FOLDER] [MOST_DRAWS]
+#
+# by default into runs/results/next_order, with at most 3,000,000 draws a point.
+
+# %%
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sampler.analysis.estimate import fit_power_law
+from sampler.posterior.importance import importance_draws
+from sampler.posterior.order_parameters import factors_at
+from sampler.posterior.spaces import order_parameter_density
+from sampler.presentation.style import figure_style, new_figure, save_figure
+from theory import Architecture, LearningProblem, solve_next_order, solve_saddle_point
+
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/next_order")
+MOST_DRAWS = int(sys.argv[2]) if len(sys.argv) > 2 else 3_000_000
+BLOCK = 200_000
+jax.config.update("jax_enable_x64", True)
+
+
+# %%
+def two_outputs(copies: int) -> LearningProblem:
+    """Two paths, two outputs, N = P = 8 in every copy of the data, each in channels of its own."""
+    rng = np.random.default_rng(1)
+    attended = rng.standard_normal((8, 2, 4)) * np.array([1.0, 0.6])[:, None]
+    labels = np.sign(attended[:, 0] @ rng.standard_normal((4, 2)))
+    spread = np.zeros((copies, 8, 2, copies, 4))
+    for copy in range(copies):
+        spread[copy, :, :, copy] = np.sqrt(copies) * attended
+    return learning(
+        spread.reshape(8 * copies, 2, 4 * copies), np.tile(labels, (copies, 1)), 0.1, 8 * copies
+    )
+
+
+def one_example(width: int) -> LearningProblem:
+    """A single example with the label 0.3: the likelihood does not grow with the width."""
+    return learning(np.ones((1, 1, 1)), np.full((1, 1), 0.3), 0.01, width)
+
+
+def learning(attended, labels, temperature: float, width: int) -> LearningProblem:
+    examples, paths, channels = attended.shape
+    architecture = Architecture.uniform((paths,), width, channels, labels.shape[1])
+    arrays = (jnp.asarray(attended), jnp.asarray(labels))
+    return LearningProblem(architecture, *arrays, temperature)
+
+
+def exact(problem: LearningProblem, predictions: list[np.ndarray]) -> tuple:
+    """Posterior mean of U_1, covariance of its error, and log evidence with its error.
+
+    Draws until the noise is below a fifth of the smallest difference from the predictions.
+    """
+    architecture = problem.architecture
+    density = order_parameter_density(problem, problem.attended[:1])
+
+    @jax.jit
+    def overlaps(positions):
+        def one(position):
+            factor = factors_at(position, architecture)[0]
+            return (factor @ factor.T).reshape(-1)
+
+        return jax.vmap(one)(positions)
+
+    total, moments, squares, draws = 0.0, 0.0, 0.0, 0
+    evidences = []
+    while draws < MOST_DRAWS:
+        block = importance_draws(density, min(BLOCK, MOST_DRAWS), seed=draws + 1)
+        if not block.trusted:
+            raise SystemExit(block.explain())
+        values = np.asarray(overlaps({k: jnp.asarray(v) for k, v in block.position.items()}))
+        evidences.append(block.log_evidence)
+        weights = block.weights * np.exp(block.log_evidence - evidences[0])
+        total, moments = total + weights.sum(), moments + weights @ values
+        mean = moments / total
+        away = weights[:, None] * (values - mean)
+        squares = squares + away.T @ away
+        draws += len(values)
+        noise = squares / total**2
+        gaps = [np.sum((mean - one.reshape(-1)) ** 2) for one in predictions]
+        if min(gaps) > 26.0 * np.trace(noise):
+            break
+    return mean, noise, draws
+
+
+def differences(problem: LearningProblem) -> tuple[list[tuple[float, float]], str, int]:
+    """Relative difference of U_1 of both orders with its error, the status, and the draws made."""
+    saddle = solve_saddle_point(problem)
+    beyond = solve_next_order(problem, saddle, evidence=False)
+    predictions = [np.asarray(saddle.order_parameters.matrices[0]), beyond.order_parameters[0]]
+    mean, noise, draws = exact(problem, predictions)
+    found, size = [], np.linalg.norm(mean)
+    for one in predictions:
+        gap = mean - one.reshape(-1)
+        square = max(gap @ gap - np.trace(noise), 0.0)
+        error = np.sqrt(2.0 * np.sum(noise**2) + 4.0 * gap @ noise @ gap)
+        difference = np.sqrt(square)
+        found.append((difference / size, error / (2.0 * max(difference, 1e-300)) / size))
+    return found, beyond.status.value, draws
+
+
+def study(name: str, problems: dict[int, LearningProblem]) -> tuple[np.ndarray, np.ndarray]:
+    """Widths and differences [width, order, value and error], printed as they come."""
+    print(f"{name}: relative difference of U₁ from the exact posterior", flush=True)
+    rows = []
+    for width, problem in problems.items():
+        found, status, draws = differences(problem)
+        leading, beyond = (f"{100 * value:.3f} ± {100 * error:.3f} %" for value, error in found)
+        print(
+            f"  N = {width:3}: leading {leading}, next {beyond} ({status}; {draws} draws)",
+            flush=True,
+        )
+        rows.append(found)
+    widths, table = np.array(list(problems)), np.array(rows)
+    for order, label in enumerate(("leading", "next")):
+        law = fit_power_law(widths, table[:, order, 0], table[:, order, 1], smallest_width=0)
+        print(f"  {label} order: N^({law.slope:.2f} ± {law.slope_error:.2f})", flush=True)
+    return widths, table
+
+
+# %%
+STUDIES = {
+    "two outputs, P = N": {8 * copies: two_outputs(copies) for copies in (1, 2, 3)},
+    "one example": {width: one_example(width) for width in (2, 4, 8, 16, 32)},
+}
+found = {name: study(name, problems) for name, problems in STUDIES.items()}
+
+# %%
+with figure_style():
+    figure = new_figure(8.0, 3.4)
+    for axes, (name, (widths, table)) in zip(figure.subplots(1, 2), found.items(), strict=True):
+        for order, label in enumerate(("leading order", "next order")):
+            values, errors = table[:, order].T
+            axes.errorbar(widths, 100 * values, 100 * errors, marker="o", capsize=2, label=label)
+        axes.set(xscale="log", yscale="log", xlabel="width $N$", title=name)
+        axes.set_ylabel("difference of $U_1$ (%)")
+        axes.set_xticks(widths, [str(width) for width in widths], minor=False)
+        axes.minorticks_off()
+        axes.legend()
+    written = save_figure(figure, folder, "next_order")
+print("figure:", *written)
