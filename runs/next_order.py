@@ -51,7 +51,7 @@ def one_example(width: int) -> LearningProblem:
 
 
 def learning(attended, labels, temperature: float, width: int) -> LearningProblem:
-    examples, paths, channels = attended.shape
+    _, paths, channels = attended.shape
     architecture = Architecture.uniform((paths,), width, channels, labels.shape[1])
     arrays = (jnp.asarray(attended), jnp.asarray(labels))
     return LearningProblem(architecture, *arrays, temperature)
