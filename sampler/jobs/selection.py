@@ -20,7 +20,7 @@ CRITERIA = ("log_predictive_density", "accuracy")
 EVIDENCE = "log_evidence"
 # Evidence says which network explains one set of labels best, not which labels are easier.
 OTHER_DATA = "other training data than at the first point"
-PREDICTORS = ("theory", "gp", "sampled")
+PREDICTORS = ("theory", "next_order", "gp", "sampled")
 TEMPERATURE = "posterior.temperature"
 NO_VALIDATION = (
     "nothing selected on a validation split, which no point has; set "
@@ -131,17 +131,29 @@ def validation_error(one: Candidate, other: Candidate, criterion: str) -> float:
 
 
 def validation_scores(run: RunResults, name: str) -> dict | str:
-    """Scores on the validation split of "theory", "gp" or "sampled"."""
+    """Scores on the validation split of "theory", "next_order", "gp" or "sampled"."""
     if name == "sampled":
         return sampled_scores(run)
-    if run.theory is None:
-        return "not solved"
+    reason = unknown(run, name)
+    if reason is not None:
+        return reason
     scores = theory_scores(run.theory, name)
     if not scores:
         return "no validation split"
     if not all(np.isfinite(score["value"]) for score in scores.values()):
-        return "saddle point not converged"
+        # To next order a variance may be so far below zero that a label has no density.
+        undefined = "predictive variance not positive at next order"
+        return undefined if name == "next_order" else "saddle point not converged"
     return scores
+
+
+def unknown(run: RunResults, name: str) -> str | None:
+    """Why the theory to this order is not to be used; None where it may be."""
+    if run.theory is None:
+        return "not solved"
+    if name != "next_order" or run.theory.attrs.get("next_order_status") == "fine":
+        return None
+    return str(run.theory.attrs.get("next_order_explanation", "next order not known"))
 
 
 def sampled_scores(run: RunResults) -> dict | str:
@@ -161,13 +173,15 @@ def sampled_scores(run: RunResults) -> dict | str:
 
 
 def evidence_score(run: RunResults, name: str) -> dict | str:
-    """ln p(y) of "theory", "gp" or "sampled", the latter with its error."""
+    """ln p(y) of "theory", "next_order", "gp" or "sampled", the latter with its error."""
     if name != "sampled":
-        if run.theory is None:
-            return "not solved"
+        reason = unknown(run, name)
+        if reason is not None:
+            return reason
         value = known(run.theory, EVIDENCE if name == "theory" else f"{EVIDENCE}_{name}")
         if value is None:
-            return "no saddle point, or a narrow layer"
+            too_large = "too many order parameters for the evidence to next order"
+            return too_large if name == "next_order" else "no saddle point, or a narrow layer"
         return {EVIDENCE: {"value": value}}
     if run.comparison is None:
         return "not sampled"
@@ -191,7 +205,7 @@ def test_accuracy(run: RunResults, name: str) -> dict | None:
 
 @dataclass(frozen=True)
 class Selected:
-    """What is chosen for "theory", "gp" or "sampled".
+    """What is chosen for "theory", "next_order", "gp" or "sampled".
 
     candidates     number of points to choose from
     left_out       point → why it is none of them
@@ -270,7 +284,7 @@ class Selection:
 
 
 def write_selection(directory: Path, recipe: Recipe, points: Sequence[SweptPoint]) -> None:
-    """Choose a point for theory, GP limit and samples each, and store `selection.json`.
+    """Choose a point for theory, next order, GP limit and samples, and store `selection.json`.
 
     Beside the choices on validation data, under `log_evidence`, stands what is chosen by evidence,
     on the training data alone. No file where no point has scores on a validation split or an
@@ -283,7 +297,8 @@ def write_selection(directory: Path, recipe: Recipe, points: Sequence[SweptPoint
     if not validated and not any(found.candidates for found in selection.by_evidence.values()):
         return
     for name, found in selection.validated.items() if validated else ():
-        LOG.info(one_line(name, found.choices[CRITERIA[0]]))
+        if name != "next_order" or found.candidates:
+            LOG.info(one_line(name.replace("_", " "), found.choices[CRITERIA[0]]))
     content = selection.as_dict()
     groups = by_other_settings(points)
     if TEMPERATURE in recipe.sweep and len(groups) > 1:

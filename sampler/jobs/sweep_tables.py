@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.estimate import fit_power_law
+from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.validation import SCORES
 from sampler.jobs.selection import write_selection
 from sampler.recipes.recipe import Recipe
@@ -36,6 +37,12 @@ REDUNDANCY = (
     "head_distance_matrices", "head_distance_outputs", "path_alignment", "participation_ratio",
     "off_diagonal_share",
 )  # fmt: skip
+# Of the theory, beside what every table of it has; a table of an earlier version has fewer.
+NUMBERS = (
+    *REDUNDANCY, "log_evidence", "log_evidence_gp", f"log_evidence{NEXT_ORDER}",
+    f"accuracy{NEXT_ORDER}",
+)  # fmt: skip
+VALIDATED = ("theory", "next_order", "gp")
 COLUMNS = (
     "point", "directory", "width", "accuracy_theory", "accuracy_gp", "accuracy_sampled",
     "accuracy_sampled_mcse", "accuracy_sampled_binomial", "sampled_space",
@@ -80,12 +87,11 @@ def point_row(sweep: Path, point: SweptPoint) -> dict:
     if theory is not None:
         for name in ("theory", "gp", "diagonal_only", "equal_diagonal"):
             row[f"accuracy_{name}"] = float(theory[f"accuracy_{name}"])
-        for name in (f"validation_{score}_{who}" for score in SCORES for who in ("theory", "gp")):
+        for name in (*(f"validation_{s}_{who}" for s in SCORES for who in VALIDATED), *NUMBERS):
             if name in theory:
                 row[name] = float(theory[name])
-        for name in (*REDUNDANCY, "log_evidence", "log_evidence_gp"):
-            if name in theory:
-                row[name] = float(theory[name])
+        if "next_order_status" in theory.attrs:
+            row["next_order_status"] = theory.attrs["next_order_status"]
         if "subnetwork" in theory.coords:
             for name in theory["subnetwork"].values:
                 value = theory["accuracy_gp_subnetwork"].sel(subnetwork=name)
@@ -114,57 +120,84 @@ def cell(value):
 def write_finite_size(directory: Path, recipe: Recipe, points: Sequence[SweptPoint]) -> bool:
     """Write U_1 by width from theory and from every sampled space, with power laws in N.
 
-    Only for sweeps whose points differ by width (and space); says whether it was written.
+    The theory to leading and to next order, which is NaN where it is not known. Only for sweeps
+    whose points differ by width (and space); says whether it was written.
     """
     if not {"network.widths"} <= set(recipe.sweep) <= {"network.widths", "sampler.space"}:
         return False
     if not all(isinstance(point.recipe.network.widths, int) for point in points):
         return False
-    theory, sampled = {}, {}
+    theory, next_order, sampled = {}, {}, {}
     for point in points:
         width, run = point.width, point.run
         if run.theory is not None:
             theory[width] = run.theory["order_parameter"].values
+            next_order[width] = at_next_order(run.theory)
             names = run.path_names
         compared = (run.comparison or {}).get("order_parameter")
         if compared:
             found = sampled.setdefault(point.recipe.sampler.space, {})
-            found[width] = compared | {"trusted": run.diagnostics_passed}
+            fine = run.theory is not None and run.theory.attrs.get("next_order_status") == "fine"
+            found[width] = compared | {"trusted": run.diagnostics_passed, "fine": fine}
     if not theory:
         return False
     widths = sorted(theory)
     content = {
         "paths": names,
-        "theory": {"widths": widths, "order_parameter": [theory[w] for w in widths]},
+        "theory": {
+            "widths": widths,
+            "order_parameter": [theory[w] for w in widths],
+            f"order_parameter{NEXT_ORDER}": [next_order[w] for w in widths],
+        },
         "sampled": {space: by_width(found) for space, found in sampled.items()},
     }
     if len(sampled.get("order_parameters", {})) >= 3:
-        content["power_laws"] = power_laws(content["sampled"]["order_parameters"], names)
+        exact = content["sampled"]["order_parameters"]
+        content["power_laws"] = power_laws(exact, names)
+        if np.isfinite(exact[f"difference{NEXT_ORDER}"]).any():
+            content[f"power_laws{NEXT_ORDER}"] = power_laws(exact, names, NEXT_ORDER)
     write_json(directory / FINITE_SIZE_FILE, content)
     return True
 
 
-def by_width(found: dict[int, dict]) -> dict:
-    """U_1 of one space at every width: mean, MCSE and theory − sampled.
+def at_next_order(theory: xr.Dataset) -> np.ndarray:
+    """U_1 to next order, NaN where it is not known."""
+    known = theory.get(f"order_parameter{NEXT_ORDER}")
+    return np.full(theory["order_parameter"].shape, np.nan) if known is None else known.values
 
-    `trusted` says whether the samples of that width passed their diagnostics.
+
+def by_width(found: dict[int, dict]) -> dict:
+    """U_1 of one space at every width: mean, MCSE, theory − sampled and next order − sampled.
+
+    `trusted` says whether the samples of that width passed their diagnostics, `next_order_fine`
+    whether the expansion in 1/N holds there.
     """
     widths = sorted(found)
     tables = [{k: np.array(found[w][k], dtype=float) for k in found[w]} for w in widths]
+    beyond = [table.get("next_order", np.full_like(table["theory"], np.nan)) for table in tables]
     return {
         "widths": widths,
         "trusted": [bool(found[w]["trusted"]) for w in widths],
+        "next_order_fine": [bool(found[w].get("fine")) for w in widths],
         "order_parameter": np.stack([table["sampled"] for table in tables]),
         "mcse": np.stack([table["mcse"] for table in tables]),
         "difference": np.stack([table["theory"] - table["sampled"] for table in tables]),
+        f"difference{NEXT_ORDER}": np.stack(
+            [known - table["sampled"] for known, table in zip(beyond, tables, strict=True)]
+        ),
     }
 
 
-def power_laws(exact: dict, names: list[str]) -> list[dict]:
-    """One power law for every diagonal element of U_1, of the points whose samples are trusted."""
-    trusted = np.array(exact["trusted"])
-    widths = np.array(exact["widths"])[trusted]
-    difference, mcse = (exact[key][trusted] for key in ("difference", "mcse"))
+def power_laws(exact: dict, names: list[str], order: str = "") -> list[dict]:
+    """One power law for every diagonal element of U_1, of the points whose samples are trusted.
+
+    order: `_next_order` for next order − sampled, of the points where the expansion holds, too.
+    """
+    used = np.array(exact["trusted"])
+    if order:
+        used &= np.array(exact["next_order_fine"])
+    widths = np.array(exact["widths"])[used]
+    difference, mcse = (exact[key][used] for key in (f"difference{order}", "mcse"))
     return [
         {"path": name} | asdict(fit_power_law(widths, difference[:, i, i], mcse[:, i, i]))
         for i, name in enumerate(names)
@@ -228,11 +261,11 @@ def numeric_columns(rows: Sequence[Mapping[str, str]]) -> dict[str, np.ndarray]:
 
 
 def order_parameters(runs: Sequence[RunResults]) -> tuple[list[str], dict[str, np.ndarray]]:
-    """Paths, and theory, sampled value and MCSE of U_1, each [point, path, path_].
+    """Paths, and theory, next order, sampled value and MCSE of U_1, each [point, path, path_].
 
-    Empty if no point is solved, or if the points differ in their paths.
+    Empty if no point is solved, or if the points differ in their paths. The next order is left out
+    where no point has it.
     """
-    parts = ("theory", "sampled", "mcse")
     found: dict[int, dict[str, Any]] = {}
     names: set[tuple[str, ...]] = set()
     for place, run in enumerate(runs):
@@ -240,12 +273,16 @@ def order_parameters(runs: Sequence[RunResults]) -> tuple[list[str], dict[str, n
             continue
         names.add(tuple(run.path_names))
         compared = (run.comparison or {}).get("order_parameter") or {}
-        found[place] = compared | {"theory": run.theory["order_parameter"].values}
+        solved = {"theory": run.theory["order_parameter"].values}
+        if f"order_parameter{NEXT_ORDER}" in run.theory:
+            solved["next_order"] = at_next_order(run.theory)
+        found[place] = compared | solved
     if len(names) != 1:
         return [], {}
     paths = list(names.pop())
     arrays = {}
-    for part in parts:
+    known = any("next_order" in tables for tables in found.values())
+    for part in ("theory", *(["next_order"] if known else []), "sampled", "mcse"):
         values = np.full((len(runs), len(paths), len(paths)), np.nan)
         for place, tables in found.items():
             if part in tables:

@@ -41,7 +41,12 @@ VERMILLION = "#D55E00"
 PURPLE = "#CC79A7"
 GREY = "#767676"
 
+# Not of that palette; with every kind of colour blindness further from each of its colours
+# (CIELAB distance at least 26) than some of these are from each other.
+INDIGO = "#4B0092"
+
 THEORY = BLUE
+NEXT_ORDER = INDIGO
 SAMPLED = VERMILLION
 GAUSSIAN_PROCESS = BLACK
 SUBNETWORKS = (GREEN, ORANGE, SKY_BLUE, PURPLE)

@@ -13,6 +13,7 @@ from sampler.presentation.figures.variant_comparison import short_label
 from sampler.presentation.results import ShownRun, ShownSweep, temperature_text
 
 MOST_LABELS = 24
+NEXT_ORDER = "theory, next order"
 DIAGONAL_ONLY = "theory, $U_1$ diagonal only"
 EQUAL_DIAGONAL = "theory, $U_1$ equal diagonal"
 
@@ -41,7 +42,7 @@ class SampledAccuracy:
 
 @dataclass(frozen=True)
 class AccuracyCurves:
-    """Accuracies of a sweep, each [row]; NaN where undefined."""
+    """Accuracies of a sweep, each [row]; NaN where undefined, None where it is so everywhere."""
 
     theory: np.ndarray
     gaussian_process: np.ndarray
@@ -49,6 +50,7 @@ class AccuracyCurves:
     diagonal_only: np.ndarray
     equal_diagonal: np.ndarray
     sampled: list[SampledAccuracy]
+    next_order: np.ndarray | None = None
 
 
 def subnetwork_colour(place: int) -> str:
@@ -130,11 +132,13 @@ def draw_accuracy_against_width(
 
 
 def _compared(label: str) -> bool:
-    return label == "theory" or label.startswith("sampled")
+    return label in ("theory", NEXT_ORDER) or label.startswith("sampled")
 
 
 def _draw_lines(ax: Axes, position: np.ndarray, curves: AccuracyCurves, *, connected: bool) -> None:
-    def line(accuracy: np.ndarray, marker: str, dashes: str, colour: str, label: str, **marks):
+    def line(
+        accuracy: np.ndarray, marker: str, dashes: str | tuple, colour: str, label: str, **marks
+    ):
         if not np.isfinite(accuracy).any():
             return
         # Neighbours in a list of settings are no curve: they get marks and no line.
@@ -145,6 +149,9 @@ def _draw_lines(ax: Axes, position: np.ndarray, curves: AccuracyCurves, *, conne
     wide = {"markersize": 16.0, "markeredgewidth": 2.0}
     thin = {"linewidth": 0.8, "markersize": 4.0}
     line(curves.theory, "o", "-", style.THEORY, "theory", markersize=5.0, zorder=3)
+    if curves.next_order is not None:
+        marks = {"markersize": 7.0, "markerfacecolor": "none", "zorder": 3.5}
+        line(curves.next_order, "o", (0, (4, 1)), style.NEXT_ORDER, NEXT_ORDER, **marks)
     line(curves.gaussian_process, level, "--", style.GAUSSIAN_PROCESS, "GP, all paths", **wide)
     for place, (label, accuracy) in enumerate(curves.subnetworks.items()):
         line(accuracy, level, "-.", subnetwork_colour(place), f"GP, {label}", **wide)
@@ -172,11 +179,14 @@ def _draw_sampled(ax: Axes, position: np.ndarray, sampled: SampledAccuracy, mark
 
 
 def accuracy_of_run(run: ShownRun) -> Figure | None:
-    """Theory, samples, GP limit, sub-networks and restricted theories of one run."""
+    """Both orders, samples, GP limit, sub-networks and restricted theories of one run."""
     theory = run.theory_values("accuracy_theory")
     if run.theory is not None and theory is None:
         return None
     rows = [] if theory is None else [AccuracyRow("theory", float(theory), style.THEORY)]
+    next_order = run.theory_values("accuracy_next_order")
+    if next_order is not None:
+        rows.append(AccuracyRow(NEXT_ORDER, float(next_order), style.NEXT_ORDER))
     accuracies = run.compared_as("accuracy")
     if accuracies is not None and accuracies.sampled is not None:
         sampled = accuracies.sampled
@@ -216,6 +226,7 @@ def accuracy_of_sweep(sweep: ShownSweep) -> Figure | None:
         diagonal_only=table.values("accuracy_diagonal_only"),
         equal_diagonal=table.values("accuracy_equal_diagonal"),
         sampled=_sampled_accuracies(sweep),
+        next_order=table.values("accuracy_next_order"),
     )
     temperatures = {run.temperature for run in sweep.runs if run is not None}
     setting = temperature_text(temperatures.pop() if len(temperatures) == 1 else None)

@@ -1,5 +1,7 @@
 """Differences of theory and exact posterior against width."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,10 +19,28 @@ SPACES = {
 MOST_PATHS = 4
 
 
+@dataclass(frozen=True)
+class Order:
+    """One order of the theory: its keys in `finite_size.json`, and how its difference is drawn."""
+
+    suffix: str
+    name: str
+    colour: str
+    marker: str
+    points: str
+    hidden: str
+
+
+ORDERS = (
+    Order("", "theory", style.THEORY, "o", style.BLACK, style.GREY),
+    Order("_next_order", "next order", style.NEXT_ORDER, "s", style.NEXT_ORDER, style.NEXT_ORDER),
+)
+
+
 def draw_finite_size(table: dict, setting: str) -> Figure:
     """Upper row: diagonal of U_1 against width. Lower row: |theory − exact| with its power law.
 
-    `table` is the content of `finite_size.json`.
+    Both with the next order, too, where it is known. `table` is the content of `finite_size.json`.
     """
     names = table["paths"][:MOST_PATHS]
     figure = style.new_figure(3.1 * len(names) + 0.8, 6.2)
@@ -49,9 +69,19 @@ def draw_finite_size(table: dict, setting: str) -> Figure:
     return figure
 
 
+def _of_path(values: list | None, path: int) -> np.ndarray | None:
+    """A diagonal element at every width; None where it is not known at any."""
+    found = None if values is None else np.array(values, dtype=float)[:, path, path]
+    return None if found is None or not np.isfinite(found).any() else found
+
+
 def _values(ax: Axes, table: dict, path: int, name: str) -> None:
     theory = np.array(table["theory"]["order_parameter"], dtype=float)[:, path, path]
     ax.plot(table["theory"]["widths"], theory, color=style.THEORY, label="theory (saddle point)")
+    beyond = _of_path(table["theory"].get("order_parameter_next_order"), path)
+    if beyond is not None:
+        marks = {"color": style.NEXT_ORDER, "linestyle": (0, (4, 1))}
+        ax.plot(table["theory"]["widths"], beyond, label="theory, next order", **marks)
     for space, (label, colour, marker) in SPACES.items():
         found = table["sampled"].get(space)
         if found:
@@ -68,39 +98,53 @@ def _values(ax: Axes, table: dict, path: int, name: str) -> None:
 
 
 def _differences(ax: Axes, table: dict, path: int) -> None:
-    exact = table["sampled"].get("order_parameters")
     ax.set_xlabel("width $N$")
-    if not exact:
-        return
-    widths = np.array(exact["widths"], dtype=float)
-    difference, mcse = (
-        np.array(exact[key], dtype=float)[:, path, path] for key in ("difference", "mcse")
-    )
-    size = np.abs(difference)
-    trusted = np.array(exact.get("trusted", [True] * len(widths)))
-    resolved = (size > RESOLVED_MCSE * mcse) & trusted
-    hidden = (size <= RESOLVED_MCSE * mcse) & trusted
-    ax.errorbar(
-        widths[resolved], size[resolved], mcse[resolved], color=style.BLACK, marker="o",
-        markersize=4, linestyle="none", label="|theory − exact| (± MCSE)",
-    )  # fmt: skip
-    ax.plot(
-        widths[hidden], size[hidden] + RESOLVED_MCSE * mcse[hidden], color=style.GREY, marker="v",
-        markersize=5, linestyle="none", label="below 3 MCSE (upper bound)",
-    )  # fmt: skip
-    ax.plot(
-        widths[~trusted], size[~trusted], color=style.GREY, marker="x", markersize=5,
-        linestyle="none", label="diagnostics failed" if not trusted.all() else None,
-    )  # fmt: skip
-    law = (table.get("power_laws") or [{}] * (path + 1))[path]
-    if law.get("slope") is not None:
+    exact = table["sampled"].get("order_parameters")
+    laws = []
+    for order in ORDERS:
+        difference = exact and _of_path(exact.get(f"difference{order.suffix}"), path)
+        if difference is not None:
+            _difference(ax, order, exact, difference, path)
+            law = (table.get(f"power_laws{order.suffix}") or [{}] * (path + 1))[path]
+            if law.get("slope") is not None:
+                laws.append((order, law))
+    for (order, law), place in zip(laws, ("left", "right"), strict=False):
         fitted = np.array(law["widths"], dtype=float)
+        alone = order.name == "theory"
         ax.plot(
-            fitted, abs(law["prefactor"]) * fitted ** law["slope"], color=style.THEORY,
-            linestyle="--", label="fitted power law",
+            fitted, abs(law["prefactor"]) * fitted ** law["slope"], color=order.colour,
+            linestyle="--", label="fitted power law" + ("" if alone else f", {order.name}"),
         )  # fmt: skip
         text = f"slope {law['slope']:.2f} ± {law['slope_error']:.2f}".replace("-", "−")
-        ax.set_title(text, fontsize=10.0, color=style.THEORY)
+        if len(laws) == 1:
+            ax.set_title(text, fontsize=10.0, color=order.colour)
+        else:
+            ax.set_title(f"{order.name}\n{text}", fontsize=8.5, color=order.colour, loc=place)
+
+
+def _difference(ax: Axes, order: Order, exact: dict, difference: np.ndarray, path: int) -> None:
+    """|order − exact|: with errors where it is resolved, elsewhere what it is below."""
+    known = np.isfinite(difference)
+    widths, mcse = np.array(exact["widths"], float)[known], _of_path(exact["mcse"], path)[known]
+    trusted = np.array(exact.get("trusted", [True] * len(known)))[known]
+    size = np.abs(difference[known])
+    resolved = (size > RESOLVED_MCSE * mcse) & trusted
+    hidden = (size <= RESOLVED_MCSE * mcse) & trusted
+    leading = order.name == "theory"
+    named = "" if leading else f"|{order.name} − exact|, "
+    fill = {"fillstyle": "full" if leading else "none", "linestyle": "none"}
+    ax.errorbar(
+        widths[resolved], size[resolved], mcse[resolved], color=order.points, marker=order.marker,
+        markersize=4, label=f"|{order.name} − exact| (± MCSE)", **fill,
+    )  # fmt: skip
+    ax.plot(
+        widths[hidden], size[hidden] + RESOLVED_MCSE * mcse[hidden], color=order.hidden, marker="v",
+        markersize=5, label=f"{named}below 3 MCSE (upper bound)", **fill,
+    )  # fmt: skip
+    ax.plot(
+        widths[~trusted], size[~trusted], color=order.hidden, marker="x", markersize=5,
+        linestyle="none", label="diagnostics failed" if leading and not trusted.all() else None,
+    )  # fmt: skip
 
 
 def finite_size_of(sweep: ShownSweep) -> Figure | None:
@@ -114,7 +158,8 @@ def finite_size_of(sweep: ShownSweep) -> Figure | None:
 FINITE_SIZE = style.FigureEntry(
     finite_size_of,
     "Theory and exact posterior approach each other as the width grows: above the diagonal of "
-    "U₁, below the difference with a fitted power law.",
+    "U₁, below the difference with a fitted power law, of the leading and, where it is known, of "
+    "the next order in 1/N.",
     "Diagonal of U₁ against width for theory and samples, and below their difference with its "
     "power law.",
     of=("sweep",),

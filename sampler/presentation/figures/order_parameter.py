@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 from matplotlib import colormaps
@@ -35,15 +36,21 @@ def draw_order_parameter(
     mcse: np.ndarray | None,
     sampled_label: str,
     setting: str,
+    next_order: np.ndarray | None = None,
 ) -> Figure:
     """Draw U_1 of the theory, of the samples (one colour scale for both), and their difference.
 
-    theory, sampled, mcse: [path, path_]. Without samples only the theory is drawn. The third
-    panel shows (sampled − theory) / MCSE, entry by entry; an MCSE of zero leaves it undefined.
+    theory, sampled, mcse, next_order: [path, path_]. Without samples only the theory is drawn. The
+    last panel shows (sampled − theory) / MCSE, entry by entry; an MCSE of zero leaves it undefined.
+    With the next order the differences of both orders stand below them.
     """
     panels = [MatrixPanel("theory", theory)]
+    if next_order is not None:
+        panels.append(MatrixPanel("theory, next order", next_order))
     if sampled is not None and mcse is not None:
         panels.append(MatrixPanel(sampled_label, sampled, mcse))
+    if next_order is not None:
+        return _draw_both_orders(path_names, panels, setting)
     count = len(panels) + (len(panels) == 2)
     side = _panel_side(len(path_names))
     figure = new_figure(count * side + 1.8 if count > 1 else side + 2.2, side + 1.5, "compressed")
@@ -56,8 +63,7 @@ def draw_order_parameter(
         _tick_paths(ax, path_names, rows=ax is axes[0])
     _add_colour_bar(figure, image, list(axes[: len(panels)]))
     if count == 3:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            difference = np.where(mcse > 0, (sampled - theory) / mcse, np.nan)
+        difference = in_mcse(sampled, theory, mcse)
         panel = MatrixPanel("(sampled − theory) / MCSE", difference)
         # Three MCSE is the least range: differences within the noise stay pale.
         image = _draw_matrix(
@@ -66,6 +72,42 @@ def draw_order_parameter(
         _tick_paths(axes[2], path_names, rows=False)
         _add_colour_bar(figure, image, [axes[2]])
     return figure
+
+
+def _draw_both_orders(
+    path_names: Sequence[str], panels: Sequence[MatrixPanel], setting: str
+) -> Figure:
+    """Leading order, next order and samples; below each order its difference from the samples."""
+    *orders, last = panels
+    rows = 1 if last.mcse is None else 2
+    side = _panel_side(len(path_names))
+    figure = new_figure(len(panels) * side + 1.8, rows * side + 1.5 + 0.3 * rows, "compressed")
+    figure.suptitle(title_of("Order parameter $U_1$", setting))
+    axes = figure.subplots(rows, len(panels), squeeze=False)
+    limit = _colour_limit(*[panel.matrix for panel in panels])
+    for ax, panel in zip(axes[0], panels, strict=True):
+        image = _draw_matrix(ax, panel, path_names, limit)
+        # A warning in brackets on a line of its own: it is wider than the panel.
+        ax.set_title(panel.title.replace(" (", "\n("))
+        _tick_paths(ax, path_names, rows=ax is axes[0, 0], columns=rows == 1 or panel is last)
+    _add_colour_bar(figure, image, list(axes[0]))
+    if rows == 1:
+        return figure
+    differences = [in_mcse(last.matrix, order.matrix, last.mcse) for order in orders]
+    limit = max(3.0, _colour_limit(*differences))
+    axes[1, -1].set_axis_off()
+    for ax, name, values in zip(axes[1], ("theory", "next order"), differences, strict=False):
+        panel = MatrixPanel(f"(sampled − {name}) / MCSE", values)
+        image = _draw_matrix(ax, panel, path_names, limit, "PuOr")
+        _tick_paths(ax, path_names, rows=ax is axes[1, 0])
+    _add_colour_bar(figure, image, list(axes[1]))
+    return figure
+
+
+def in_mcse(sampled: np.ndarray, theory: np.ndarray, mcse: np.ndarray) -> np.ndarray:
+    """(sampled − theory)/MCSE, NaN where the MCSE is zero."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(mcse > 0, (sampled - theory) / mcse, np.nan)
 
 
 def draw_order_parameter_grid(
@@ -178,13 +220,15 @@ def sampled_panel(run: ShownRun, name: str = "") -> MatrixPanel | None:
 
 
 def order_parameter_of_run(run: ShownRun) -> Figure | None:
-    """U_1 of the theory, and of the samples where there are any."""
+    """U_1 of both orders of the theory, and of the samples where there are any."""
     theory, panel = run.theory_values("order_parameter"), sampled_panel(run)
     if theory is None:
         return None
     sampled, mcse = (None, None) if panel is None else (panel.matrix, panel.mcse)
-    names = run.path_names
-    return draw_order_parameter(names, theory, sampled, mcse, run.sampled_label, run.setting)
+    next_order = run.theory_values("order_parameter_next_order")
+    return draw_order_parameter(
+        run.path_names, theory, sampled, mcse, run.sampled_label, run.setting, next_order
+    )
 
 
 def beside_trained(run: ShownRun) -> Figure | None:
@@ -215,7 +259,7 @@ def cosine_text(cosines: Mapping[str, Cosine]) -> str:
 
 
 def order_parameters_of_sweep(sweep: ShownSweep) -> Figure | None:
-    """Theory above samples, for several points of a sweep."""
+    """Both orders of the theory above samples, for several points of a sweep."""
     runs, widths = sweep.runs, sweep.table.widths
     solved = [row for row, run in enumerate(runs) if run is not None and run.theory is not None]
     if not solved:
@@ -228,7 +272,9 @@ def order_parameters_of_sweep(sweep: ShownSweep) -> Figure | None:
     # A sweep may change the heads; only matrices over the same paths can share a grid.
     shown = [row for row in shown if runs[row].path_names == names]
     sampled = any(sampled_panel(runs[row]) is not None for row in shown)
-    columns = [_matrix_column(sweep, row)[: 2 if sampled else 1] for row in shown]
+    beyond = any(runs[row].theory_values("order_parameter_next_order") is not None for row in shown)
+    kept = (True, beyond, sampled)
+    columns = [list(compress(_matrix_column(sweep, row), kept)) for row in shown]
     if not any(panel is not None for column in columns for panel in column):
         return None
     return draw_order_parameter_grid(names, columns)
@@ -237,14 +283,16 @@ def order_parameters_of_sweep(sweep: ShownSweep) -> Figure | None:
 def _matrix_column(sweep: ShownSweep, row: int) -> list[MatrixPanel | None]:
     run, table = sweep.runs[row], sweep.table
     name = table.points[row] if table.widths is None else f"$N$ = {table.widths[row]:g}"
-    theory = run.theory_values("order_parameter")
-    above = None if theory is None else MatrixPanel(f"theory, {name}", theory)
-    return [above, sampled_panel(run, f", {name}")]
+    orders = {"theory": "order_parameter", "next order": "order_parameter_next_order"}
+    found = {label: run.theory_values(variable) for label, variable in orders.items()}
+    above = [m if m is None else MatrixPanel(f"{label}, {name}", m) for label, m in found.items()]
+    return [*above, sampled_panel(run, f", {name}")]
 
 
 ORDER_PARAMETER = FigureEntry(
     order_parameter_of_run,
-    "Order parameter U₁ over pairs of attention paths: theory, samples, and their difference. "
+    "Order parameter U₁ over pairs of attention paths: theory, to next order in 1/N where that is "
+    "known, samples, and their differences. "
     "At infinite width it is diagonal.",
     "Coloured matrices over pairs of attention paths: order parameter U₁ of the theory, its "
     "sampled posterior mean, and their difference.",

@@ -17,12 +17,16 @@ POINTS = {"fmt": "o", "markersize": 2.5, "capsize": 0.0, "markeredgewidth": 0.0}
 
 @dataclass(frozen=True)
 class ComparedPredictor:
-    """One quantity of the predictor over the test set; theory, sampled, mcse: [test_example]."""
+    """One quantity of the predictor over the test set; theory, sampled, mcse: [test_example].
+
+    next_order: the theory to next order, None where it is not known.
+    """
 
     symbol: str
     theory: np.ndarray
     sampled: np.ndarray
     mcse: np.ndarray
+    next_order: np.ndarray | None = None
 
 
 def draw_predictor(quantities: list[ComparedPredictor], sampled_label: str, setting: str) -> Figure:
@@ -42,15 +46,23 @@ def _draw_scatter(ax: Axes, quantity: ComparedPredictor, sampled_label: str) -> 
     )
     marks = {"color": style.SAMPLED, "alpha": 0.45, "elinewidth": 0.8}
     label = f"{theory.size} test values, bars ±1 MCSE"
+    if quantity.next_order is not None:
+        label = "leading order, bars ±1 MCSE"
     container = ax.errorbar(theory, sampled, np.nan_to_num(mcse), label=label, **POINTS, **marks)
     _rasterize_large(container, theory.size)
+    both = np.concatenate([theory, sampled])
+    if quantity.next_order is not None:
+        beyond = np.ravel(quantity.next_order)
+        marks = {"color": style.NEXT_ORDER, "alpha": 0.35, "markersize": 2.5}
+        (points,) = ax.plot(beyond, sampled, "s", label="next order", markeredgewidth=0.0, **marks)
+        points.set_rasterized(theory.size > LARGEST_VECTOR_DRAWING)
+        both = np.concatenate([both, beyond])
     ax.axline(
         (0.0, 0.0), slope=1.0, color=style.GREY, linewidth=1.0, zorder=0, label="sampled = theory"
     )
     ax.set_xlabel(f"theory, {quantity.symbol}")
     # A warning in brackets on a line of its own: both do not fit beside one axis.
     ax.set_ylabel(f"{sampled_label}, {quantity.symbol}".replace(" (", "\n("))
-    both = np.concatenate([theory, sampled])
     both = both[np.isfinite(both)]
     if both.size:
         margin = 0.05 * np.ptp(both) or 0.5
@@ -58,7 +70,12 @@ def _draw_scatter(ax: Axes, quantity: ComparedPredictor, sampled_label: str) -> 
         ax.set(xlim=(both.min() - margin, both.max() + margin))
         ax.set(ylim=ax.get_xlim())
     ax.set_aspect("equal")
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, columnspacing=1.0)
+    handles, labels = ax.get_legend_handles_labels()
+    if quantity.next_order is not None:  # in the order in which they were drawn
+        order = [labels.index(one) for one in (label, "next order", "sampled = theory")]
+        handles, labels = [handles[i] for i in order], [labels[i] for i in order]
+    place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
+    ax.legend(handles, labels, ncols=2, columnspacing=1.0, **place)
 
 
 def _rasterize_large(container: ErrorbarContainer, size: int) -> None:
@@ -110,11 +127,13 @@ def _groups(size: int, labels: np.ndarray | None) -> list[tuple[np.ndarray, str,
 
 
 def predictor_of_run(run: ShownRun) -> Figure | None:
-    """Mean and variance of the samples against those of the theory."""
+    """Mean and variance of the samples against those of the theory, to both orders."""
     symbols = {"predictor_mean": "mean $m(x)$", "predictor_variance": "variance $v(x)$"}
     tables = {symbol: run.compared_as(key) for key, symbol in symbols.items()}
     quantities = [
-        ComparedPredictor(symbol, table.theory, table.sampled.value, table.sampled.mcse)
+        ComparedPredictor(
+            symbol, table.theory, table.sampled.value, table.sampled.mcse, table.next_order
+        )
         for symbol, table in tables.items()
         if table is not None and table.theory is not None
     ]
@@ -132,7 +151,8 @@ def predictor_alone(run: ShownRun) -> Figure | None:
 
 PREDICTOR = style.FigureEntry(
     predictor_of_run,
-    "The predictor, a point per test example: samples against theory. On the line they agree.",
+    "The predictor, a point per test example: samples against theory, to leading and, where it is "
+    "known, to next order. On the line they agree.",
     "Scatter plots over the test set: sampled mean and variance of the predictor against those "
     "of the theory, with the line of equality.",
 )

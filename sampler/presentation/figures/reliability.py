@@ -8,7 +8,12 @@ from sampler.analysis.predictive_quality import PredictiveQuality, Quality, Reli
 from sampler.presentation import style
 from sampler.presentation.results import ShownRun
 
-COLOURS = {"theory": style.THEORY, "sampled": style.SAMPLED, "gp": style.GAUSSIAN_PROCESS}
+COLOURS = {
+    "theory": style.THEORY,
+    "next_order": style.NEXT_ORDER,
+    "sampled": style.SAMPLED,
+    "gp": style.GAUSSIAN_PROCESS,
+}
 
 
 def draw_reliability(quality: PredictiveQuality, sampled_label: str, setting: str) -> Figure | None:
@@ -17,7 +22,8 @@ def draw_reliability(quality: PredictiveQuality, sampled_label: str, setting: st
     None if nothing of the quality is known. Bars are Wilson intervals of one standard deviation,
     by the finite number of test examples in each bin.
     """
-    names = {"theory": "theory", "sampled": sampled_label, "gp": "GP, infinite width"}
+    labels = ("theory", "theory, next order", sampled_label, "GP, infinite width")
+    names = dict(zip(COLOURS, labels, strict=True))
     shown = {name: found for name in names if (found := getattr(quality, name)) is not None}
     if not shown:
         return None
@@ -64,7 +70,7 @@ def _in_words(found: Quality) -> str:
 
 
 def reliability_of_run(run: ShownRun) -> Figure | None:
-    """Of theory, samples and GP limit, as far as they are known."""
+    """Of both orders of the theory, samples and GP limit, as far as they are known."""
     quality = run.compared_as("predictive_quality")
     return None if quality is None else draw_reliability(quality, run.sampled_label, run.setting)
 

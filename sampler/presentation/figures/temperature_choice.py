@@ -53,7 +53,8 @@ def chosen_by_width(sweep: ShownSweep) -> list[dict] | None:
 
 
 def _chosen(group: dict, who: str) -> dict | None:
-    return group[who][CRITERION]
+    """The choice of one predictor; None also in a file that knows nothing of it."""
+    return group.get(who, {}).get(CRITERION)
 
 
 def _accuracies(ax: Axes, groups: list[dict], grid: xr.Dataset, theory: xr.Dataset | None) -> None:
@@ -64,6 +65,10 @@ def _accuracies(ax: Axes, groups: list[dict], grid: xr.Dataset, theory: xr.Datas
         return np.array([np.nan if c is None else c["test_accuracy"]["value"] for c in chosen])
 
     ax.plot(widths, 100 * curve("theory"), "o-", color=style.THEORY, label="theory", markersize=5)
+    beyond = curve("next_order")
+    if np.isfinite(beyond).any():
+        marks = {"color": style.NEXT_ORDER, "markersize": 7, "fillstyle": "none"}
+        ax.plot(widths, 100 * beyond, "o--", label="theory, next order", **marks)
     ax.plot(
         widths, 100 * curve("gp"), "--", color=style.GAUSSIAN_PROCESS, label=r"GP ($N \to \infty$)"
     )
@@ -110,16 +115,22 @@ def _choices(ax: Axes, accuracy: xr.DataArray, groups: list[dict]) -> None:
     ax.imshow(100 * accuracy.values, cmap="viridis", origin="lower", aspect="auto")
     ax.set_xticks(range(len(widths)), [f"{width:g}" for width in widths], rotation=45)
     ax.set_yticks(range(len(temperatures)), [f"{value:g}" for value in temperatures])
-    places = []
-    for group in groups:
-        chosen = _chosen(group, "theory")
-        if chosen is not None:
-            row = int(np.flatnonzero(temperatures == chosen["settings"][TEMPERATURE])[0])
-            places.append((widths.index(group["settings"][WIDTH]), row))
-    if places:
-        ax.plot(*zip(*places, strict=True), "o", color="white", markeredgecolor="black")
+    said = "○ chosen"
+    for who, marks in (
+        ("theory", {"marker": "o", "color": "white", "markeredgecolor": "black"}),
+        ("next_order", {"marker": "X", "color": style.NEXT_ORDER, "markeredgecolor": "white"}),
+    ):
+        places = []
+        for group in groups:
+            chosen = _chosen(group, who)
+            if chosen is not None:
+                row = int(np.flatnonzero(temperatures == chosen["settings"][TEMPERATURE])[0])
+                places.append((widths.index(group["settings"][WIDTH]), row))
+        if places:
+            ax.plot(*zip(*places, strict=True), linestyle="none", **marks)
+            said += ", × to next order" if who == "next_order" else ""
     ax.set(xlabel="width $N$", ylabel=r"temperature $\mathcal{T}$")
-    ax.set_title("theory on the validation split (○ chosen)")
+    ax.set_title(f"theory on the validation split ({said})")
 
 
 ACCURACY_AT_CHOSEN_TEMPERATURES = style.FigureEntry(

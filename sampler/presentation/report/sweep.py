@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, product
 from pathlib import Path
 from urllib.parse import quote
 
 from sampler.analysis.difference import SAYING_NOTHING, Difference
+from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.numbers import Number, count, percent
 from sampler.analysis.verdict import HEADLINE, Verdict
+from sampler.presentation.figures.variant_comparison import short_label
 from sampler.presentation.report.elements import Cell, Link, Table
 from sampler.presentation.report.tables import sampled_accuracy, theory_accuracy
 from sampler.presentation.report.verdict import worst
@@ -98,16 +100,13 @@ def sweep_trend(points: Sequence[ReportedPoint], finite_size: Mapping | None) ->
         for point in compared
         if HEADLINE in point.found
     ]
-    slopes = [
-        f"{law['path']} {Number(law['slope'], law['slope_error'])}"
-        for law in (finite_size or {}).get("power_laws", ())
-        if law.get("slope") is not None
-    ]
+    fitted = "Fitted powers of N of the difference of U₁, from N = 30 on: "
+    slopes = _slopes(finite_size, "power_laws")
     if slopes:
-        reasons.append(
-            "Fitted powers of N of the difference of U₁, from N = 30 on: "
-            f"{'; '.join(slopes)}. {LAW}"
-        )
+        reasons.append(f"{fitted}{slopes}. {LAW}")
+    beyond = _slopes(finite_size, "power_laws_next_order")
+    if beyond:
+        reasons.append(f"{fitted.replace('of U₁', 'of U₁ to next order')}{beyond}.")
     reasons += _accuracy_reasons(points)
     if other.interval[0] > one.interval[1]:
         headline = f"Theory and exact posterior part as the width grows, by {one.name}."
@@ -119,6 +118,15 @@ def sweep_trend(points: Sequence[ReportedPoint], finite_size: Mapping | None) ->
         return Verdict("good", headline, tuple(reasons))
     headline = f"The samples do not resolve a trend with width, by {one.name}."
     return Verdict("neutral", headline, tuple(reasons))
+
+
+def _slopes(finite_size: Mapping | None, key: str) -> str:
+    """The slope of every path that has one."""
+    return "; ".join(
+        f"{law['path']} {Number(law['slope'], law['slope_error'])}"
+        for law in (finite_size or {}).get(key, ())
+        if law.get("slope") is not None
+    )
 
 
 def _accuracy_reasons(points: Sequence[ReportedPoint]) -> tuple[str, ...]:
@@ -138,14 +146,67 @@ def _accuracy_reasons(points: Sequence[ReportedPoint]) -> tuple[str, ...]:
     return (f"Accuracy: {'; '.join(said)}; infinite width {limit}.",)
 
 
+PREDICTORS = {
+    "theory": "theory",
+    "next_order": "theory, next order",
+    "sampled": "exact posterior",
+    "gp": "GP",
+}
+CRITERIA = {
+    "log_predictive_density": "log predictive density",
+    "accuracy": "accuracy",
+    "log_evidence": "log evidence of the training labels",
+}
+
+
+def selection_table(selection: Mapping | None) -> Table | None:
+    """What every predictor chooses by every criterion; None where nothing is chosen.
+
+    Among temperatures a row for each other setting. selection: the content of `selection.json`.
+    """
+    if selection is None:
+        return None
+    groups = selection.get("by_temperature") or [{"settings": {}, **selection}]
+    rows = []
+    for group, (criterion, name) in product(groups, CRITERIA.items()):
+        found = group["log_evidence"] if criterion == "log_evidence" else group
+        chosen = [(found.get(who) or {}).get(criterion) for who in PREDICTORS]
+        if any(chosen):
+            others = short_label(group["settings"])
+            what = f"{others}: {name}" if others else name
+            rows.append([what, *(_chosen(one, group["settings"]) for one in chosen)])
+    kept = [any(column) for column in zip(*rows, strict=True)]
+    caption = (
+        "Points chosen: by log predictive density and accuracy on the validation split, by the "
+        "evidence of the training labels. In brackets a second one within one standard error."
+    )
+    header = ("chosen by", *PREDICTORS.values())
+    kept_rows = [[*compress(row, kept)] for row in rows]
+    return Table(caption, [*compress(header, kept)], kept_rows) if rows else None
+
+
+def _chosen(choice: Mapping | None, fixed: Mapping) -> str:
+    """The settings that were chosen, but for those that were given."""
+    if choice is None:
+        return ""
+    both = [choice, choice.get("runner_up")]
+    if both[1] is None or not both[1]["within_errors"]:
+        both = both[:1]
+    first, *second = (
+        short_label({key: value for key, value in one["settings"].items() if key not in fixed})
+        for one in both
+    )
+    return f"{first} ({second[0]})" if second else first
+
+
 def points_table(points: Sequence[ReportedPoint]) -> Table:
     """A row per point: accuracies, differences, diagnostics, and its own page.
 
     Columns without any number, those of samples where there are none, are left out.
     """
     header = (
-        "point", "theory", "exact posterior", "GP", "U₁ off by", "m(x) off by", "U₁, MCSE", "R-hat",
-        "ESS", "samples", "state",
+        "point", "theory", "next order", "exact posterior", "GP", "U₁ off by",
+        "U₁ off by, next order", "m(x) off by", "U₁, MCSE", "R-hat", "ESS", "samples", "state",
     )  # fmt: skip
     caption = "Accuracy on the test set."
     if any(point.trusted is not None for point in points):
@@ -168,7 +229,8 @@ def _row(point: ReportedPoint) -> list[Cell]:
     there = (point.directory / "report.html").is_file()
     label: Cell = Link(point.label, page) if there else point.label
     sampled = None if run is None else sampled_accuracy(run)
-    overlap, mean = (point.found.get(key) for key in (HEADLINE, "predictor_mean"))
+    compared = (HEADLINE, f"{HEADLINE}{NEXT_ORDER}", "predictor_mean")
+    overlap, beyond, mean = (point.found.get(key) for key in compared)
     judged = [] if point.trusted is None else list(run.diagnostics.quantities.values())
     smallest = (
         min(worst(judged, "ess_bulk", min), worst(judged, "ess_tail", min)) if judged else None
@@ -177,9 +239,11 @@ def _row(point: ReportedPoint) -> list[Cell]:
     return [
         label,
         percent(None if run is None else theory_accuracy(run, "theory")),
+        percent(None if run is None else theory_accuracy(run, "next_order")),
         percent(sampled and sampled.value, sampled and sampled.mcse),
         percent(None if run is None else theory_accuracy(run, "gp")),
         difference_cell(overlap),
+        difference_cell(beyond),
         difference_cell(mean),
         Number(overlap and overlap.worst_in_mcse, digits=3),
         Number(worst(judged, "r_hat", max) if judged else None, digits=5),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from sampler.analysis.compared import Compared, Row, SampledAccuracy
 from sampler.analysis.difference import SAYING_NOTHING, Difference, largest_by_chance
@@ -10,7 +11,7 @@ from sampler.analysis.numbers import Number, count, percent
 from sampler.analysis.predictive_quality import PredictiveQuality, ReliabilityBin
 from sampler.mcmc.diagnostics import ESS_LIMIT, R_HAT_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
-from sampler.presentation.report.elements import Table
+from sampler.presentation.report.elements import Cell, Table
 from sampler.presentation.results import ShownRun
 from sampler.presentation.summary import shown_rows
 from theory.observables import binomial_error
@@ -28,7 +29,10 @@ def accuracy_rows(run: ShownRun) -> list[tuple[str, float, float | None]]:
     rows: list[tuple[str, float, float | None]] = []
     sampled = sampled_accuracy(run)
     if run.theory is not None:
-        rows = [("theory", theory_accuracy(run, "theory"), None)]
+        rows = [
+            ("theory", theory_accuracy(run, "theory"), None),
+            ("theory, next order", theory_accuracy(run, "next_order"), None),
+        ]
     if sampled:
         rows.append(("exact posterior, sampled", sampled.value, sampled.mcse))
     if run.theory is not None:
@@ -67,7 +71,7 @@ def accuracy_table(run: ShownRun) -> Table | None:
 
 
 def accuracy_sentence(run: ShownRun) -> str | None:
-    """Theory, exact posterior and infinite width in one sentence, and what finite width gains."""
+    """Theory, next order, exact posterior and infinite width, and what finite width gains."""
     if run.theory is None:
         return None
     theory, limit = (theory_accuracy(run, name) for name in ("theory", "gp"))
@@ -75,6 +79,9 @@ def accuracy_sentence(run: ShownRun) -> str | None:
         return None
     sampled = sampled_accuracy(run)
     parts = [f"theory {percent(theory, test_set_error(run, theory))}"]
+    beyond = theory_accuracy(run, "next_order")
+    if math.isfinite(beyond):
+        parts.append(f"to next order {percent(beyond, test_set_error(run, beyond))}")
     if sampled:
         parts.append(f"exact posterior {percent(sampled.value, sampled.mcse)}")
     parts.append(f"infinite width {percent(limit, test_set_error(run, limit))}")
@@ -148,7 +155,10 @@ def interval_text(one: Difference) -> str:
 
 
 def order_parameter_table(run: ShownRun) -> Table | None:
-    """Elements of U₁: theory, sampled, difference; the diagonal alone where there are many."""
+    """Elements of U₁: both orders of the theory, sampled, difference of the leading order.
+
+    The diagonal alone where there are many.
+    """
     compared = run.compared_as("order_parameter")
     if compared is None or compared.theory is None:
         return None
@@ -156,36 +166,46 @@ def order_parameter_table(run: ShownRun) -> Table | None:
     shown, left_out = shown_rows(rows)
     note = f" {len(shown)} of {len(rows)} elements; all are in comparison.json." if left_out else ""
     caption = f"Order parameter U₁, path by path: theory and posterior mean ± MCSE.{note}"
-    cells = [compared_cells(row) for row in shown]
-    return Table(caption, ("paths", *COMPARED), [[c[0].removeprefix("U₁ "), *c[1:]] for c in cells])
+    named = [replace(row, name=row.name.removeprefix("U₁ ")) for row in shown]
+    return compared_table(caption, "paths", named)
 
 
-COMPARED = ("theory", "sampled ± MCSE", "difference, MCSE", "difference, relative")
+COMPARED = ("theory", "next order", "sampled ± MCSE", "difference, MCSE", "difference, relative")
 # What has a table of its own.
 IN_OTHER_TABLES = ("order_parameter", "predictor_mean", "predictor_variance")
 
 
-def compared_cells(row: Row) -> list:
+def compared_table(
+    caption: str, what: str, rows: Sequence[Row], columns: Sequence[str] = COMPARED
+) -> Table:
+    """Lines of the comparison table; that of the next order only where one of them has it."""
+    if not any(math.isfinite(row.next_order) for row in rows):
+        columns = [name for name in columns if name != "next order"]
+    return Table(caption, (what, *columns), [compared_cells(row, columns) for row in rows])
+
+
+def compared_cells(row: Row, columns: Sequence[str]) -> list[Cell]:
     """A line of the comparison table."""
-    return [
-        row.name,
-        Number(row.theory),
-        Number(row.sampled, row.mcse),
-        Number(row.difference_in_mcse, digits=2),
-        percent(row.relative_difference, digits=2),
-    ]
+    numbers = {
+        "theory": Number(row.theory),
+        "next order": Number(row.next_order),
+        "sampled ± MCSE": Number(row.sampled, row.mcse),
+        "difference, MCSE": Number(row.difference_in_mcse, digits=2),
+        "difference, relative": percent(row.relative_difference, digits=2),
+    }
+    return [row.name, *(numbers[name] for name in columns)]
 
 
 def further_table(run: ShownRun) -> Table | None:
     """Compared quantities that were added to those of this program."""
     rows = [
-        compared_cells(row)
+        row
         for key, one in ([] if run.results is None else run.results.compared)
         if key not in IN_OTHER_TABLES
         for row in one.rows(key, run.path_names)
     ]
     caption = "Further quantities: theory and posterior mean ± MCSE."
-    return Table(caption, ("quantity", *COMPARED), rows) if rows else None
+    return compared_table(caption, "quantity", rows) if rows else None
 
 
 def head_score_table(run: ShownRun) -> Table | None:
@@ -193,9 +213,9 @@ def head_score_table(run: ShownRun) -> Table | None:
     compared: Compared | None = run.compared_as("head_score")
     if compared is None or compared.theory is None:
         return None
-    rows = [compared_cells(row)[:3] for row in compared.element_rows("head_score")]
+    rows = compared.element_rows("head_score")
     caption = "Head scores: the share of |U₁| on paths through a head; sampled ± MCSE."
-    return Table(caption, ("head", *COMPARED[:2]), rows) if rows else None
+    return compared_table(caption, "head", rows, COMPARED[:3]) if rows else None
 
 
 def diagnostics_table(diagnostics: Diagnostics) -> Table | None:
@@ -256,7 +276,7 @@ def sampler_table(diagnostics: Diagnostics, cost: Mapping[str, float]) -> Table 
 
 
 def evidence_table(run: ShownRun) -> Table | None:
-    """ln p(y) of theory, samples and infinite width; None where samples do not know it."""
+    """ln p(y) of samples, both orders, infinite width; None where samples do not know it."""
     evidence = run.compared_as("log_evidence")
     sampled = None if evidence is None else evidence.sampled
     if sampled is None:
@@ -267,6 +287,8 @@ def evidence_table(run: ShownRun) -> Table | None:
         ["theory: Laplace's approximation at the saddle point", Number(evidence.theory)],
         ["infinite width (GP)", Number(evidence.gp)],
     ]
+    if math.isfinite(evidence.next_order):
+        rows.insert(2, ["theory, to next order", Number(evidence.next_order)])
     caption = (
         "Log evidence ln p(y) of the training labels, with its Monte Carlo error. Between two "
         "networks or temperatures on the same data the larger one is supported, without any test "
@@ -291,8 +313,13 @@ def sampled_settings_table(run: ShownRun) -> Table | None:
 
 
 def quality_tables(quality: PredictiveQuality | None) -> list[Table]:
-    """Scores of theory, samples and GP limit side by side, and the reliability of each."""
-    names = {"theory": "theory", "sampled": "exact posterior, sampled", "gp": "infinite width (GP)"}
+    """Scores of both orders, samples and GP limit side by side, and the reliability of each."""
+    names = {
+        "theory": "theory",
+        "next_order": "theory, next order",
+        "sampled": "exact posterior, sampled",
+        "gp": "infinite width (GP)",
+    }
     known = {label: getattr(quality, who, None) for who, label in names.items()}
     found = {label: one for label, one in known.items() if one is not None}
     rows = []

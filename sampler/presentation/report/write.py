@@ -78,7 +78,7 @@ def _run_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, An
         "sentence": tables.accuracy_sentence(run),
         "main_tables": _there(tables.accuracy_table(run), tables.differences_table(found)),
         "reading": READING if found else None,
-        "explanation": None if run.theory is None else run.theory.attrs.get("explanation"),
+        "explanation": _explanation(run),
         "shown": _pictures(drawn),
         "comparison_tables": _there(
             tables.order_parameter_table(run),
@@ -90,6 +90,13 @@ def _run_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, An
         ),
         **_diagnostics(run),
     }
+
+
+def _explanation(run: ShownRun) -> str | None:
+    """How saddle point and next order were found; None where the theory does not say it."""
+    keys = ("explanation", "next_order_explanation")
+    said = [] if run.theory is None else [run.theory.attrs.get(key) for key in keys]
+    return "; ".join(text for text in said if text) or None
 
 
 def _diagnostics(run: ShownRun) -> dict[str, Any]:
@@ -119,6 +126,7 @@ def _sweep_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, 
         "trend": sweep.sweep_trend(points, shown.finite_size),
         "trust": sweep.sweep_trust(points),
         "points": sweep.points_table(points),
+        "chosen": _there(sweep.selection_table(shown.selection)),
         "reading": READING if any(point.found for point in points) else None,
         "shown": _pictures(drawn),
     }
