@@ -11,6 +11,7 @@ from sampler.errors import ExitCode
 from sampler.jobs.sweep_tables import (
     COLUMNS,
     by_width,
+    order_parameters,
     power_laws,
     seed_averages,
     write_finite_size,
@@ -91,6 +92,41 @@ def test_rows_follow_the_points_and_missing_numbers_are_empty(recipe, tmp_path):
     } == {""}
 
 
+def with_next_order(table, status="fine"):
+    """The same, to next order with numbers of their own."""
+    for name, value in (("accuracy", 0.97), ("log_evidence", -5.0), ("validation_accuracy", 0.75)):
+        table[f"{name}_next_order"] = ((), value)
+    table["order_parameter_next_order"] = table["order_parameter"] + 0.25
+    return table.assign_attrs(next_order_status=status)
+
+
+def test_the_next_order_has_its_columns_where_a_point_has_it(recipe, tmp_path):
+    (narrow, _), (wide, _), _ = recipe.points()
+    for label in (narrow, wide):
+        point_directory(tmp_path, label).mkdir()
+    write_theory(point_directory(tmp_path, narrow), theory(0.96, 0.82, np.nan))
+    write_sweep_table(tmp_path, swept_points(tmp_path, recipe))
+    assert not [name for name in rows_of(tmp_path)[0] if "next_order" in name]
+    write_theory(point_directory(tmp_path, wide), with_next_order(theory(0.9, 0.8, 0.7), "large"))
+    write_sweep_table(tmp_path, swept_points(tmp_path, recipe))
+    expected = {
+        "accuracy_next_order": "0.97",
+        "log_evidence_next_order": "-5.0",
+        "validation_accuracy_next_order": "0.75",
+        "next_order_status": "large",
+    }
+    first, second, _ = rows_of(tmp_path)
+    assert {name: second[name] for name in expected} == expected
+    assert {first[name] for name in expected} == {""}
+    points = swept_points(tmp_path, recipe)
+    _, tables = order_parameters([point.run for point in points])
+    received = tables["order_parameter_next_order"]
+    np.testing.assert_array_equal(received[1], np.eye(2) + 0.25)
+    assert np.isnan(received[[0, 2]]).all()
+    _, tables = order_parameters([points[0].run])
+    assert set(tables) == {f"order_parameter_{part}" for part in ("theory", "sampled", "mcse")}
+
+
 def test_a_sampled_point_without_labels_has_no_accuracy(recipe, tmp_path):
     label, _ = recipe.points()[0]
     point_directory(tmp_path, label).mkdir()
@@ -148,6 +184,66 @@ def test_points_that_failed_have_no_part_in_a_power_law():
     assert law["widths"] == (30, 100, 1000)
     assert law["slope"] == pytest.approx(-1.0, abs=1e-4)
     assert law["prefactor"] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_the_law_of_the_next_order_is_of_points_where_the_expansion_holds():
+    widths = (10, 30, 100, 300, 1000)
+    found = {
+        width: {
+            "theory": np.full((1, 1), 1.0 + 1.0 / width),
+            "next_order": np.full((1, 1), 1.0 + (100.0 / width**2 if width != 300 else 7.0)),
+            "sampled": np.ones((1, 1)),
+            "mcse": np.full((1, 1), 1e-7),
+            "trusted": True,
+            "fine": width != 300,
+        }
+        for width in widths
+    }
+    exact = by_width(found)
+    (leading,), (law,) = (power_laws(exact, ["path"], order) for order in ("", "_next_order"))
+    assert law["widths"] == (30, 100, 1000)
+    assert law["slope"] == pytest.approx(-2.0, abs=1e-4)
+    assert leading["widths"] == (30, 100, 300, 1000)
+    assert leading["slope"] == pytest.approx(-1.0, abs=1e-4)
+
+
+def test_the_finite_size_table_has_both_orders(tmp_path):
+    """The next order is not known at the smallest width, and too large at the next one."""
+    path = tmp_path / "recipe.toml"
+    widths = (10, 30, 40, 50, 60)
+    path.write_text(RECIPE.replace("[10, [20, 30, 40], 50]", str(list(widths))))
+    recipe = load_recipe(path)
+    for label, point in recipe.points():
+        directory = point_directory(tmp_path, label)
+        directory.mkdir()
+        width = point.network.widths
+        solved = theory(0.9, 0.8, np.nan)
+        solved = solved.assign_coords(path=["good", "other"], path_=["good", "other"])
+        compared = {
+            "theory": np.eye(2).tolist(),
+            "sampled": (np.eye(2) + 1.0 / width).tolist(),
+            "mcse": np.full((2, 2), 1e-6).tolist(),
+        }
+        if width > 10:
+            compared["next_order"] = (np.eye(2) + 1.0 / width - 1.0 / width**2).tolist()
+            solved = with_next_order(solved, "large" if width == 30 else "fine")
+        write_theory(directory, solved)
+        diagnostics = {"verdict": "pass"}
+        content = {"order_parameter": compared, "diagnostics": diagnostics}
+        write_json(directory / "comparison.json", content)
+    assert write_finite_size(tmp_path, recipe, swept_points(tmp_path, recipe))
+    content = read_json(tmp_path / FINITE_SIZE_FILE)
+    beyond = content["theory"]["order_parameter_next_order"]
+    assert beyond[0] == [[None, None]] * 2
+    assert beyond[1:] == [(np.eye(2) + 0.25).tolist()] * 4
+    (sampled,) = content["sampled"].values()
+    assert sampled["next_order_fine"] == [False, False, True, True, True]
+    assert sampled["difference_next_order"][0] == [[None, None]] * 2
+    received = np.array(sampled["difference_next_order"][1:], dtype=float)[:, 0, 0]
+    np.testing.assert_allclose(received, [-1.0 / width**2 for width in widths[1:]], rtol=1e-9)
+    law = content["power_laws_next_order"][0]
+    assert law["widths"] == [40, 50, 60]
+    assert law["slope"] == pytest.approx(-2.0, abs=1e-3)
 
 
 def test_the_finite_size_table_follows_the_widths(tmp_path, rng):

@@ -73,6 +73,26 @@ def test_samples_that_failed_are_shown_as_such(directory):
     np.testing.assert_array_equal(grid.lines[0].get_xydata(), [[0, 0], [1, 1]])
 
 
+def test_the_next_order_has_its_curve_and_its_choices(directory):
+    path = directory / "selection.json"
+    groups = json.loads(path.read_text())
+    for group, temperature in zip(groups["by_temperature"], (1.0, 0.1), strict=True):
+        group["next_order"] = {"accuracy": choice(temperature, 0.65)}
+    before = draw_temperature_choice(SweepWithTheory(directory))
+    path.write_text(json.dumps(groups))
+    after = draw_temperature_choice(SweepWithTheory(directory))
+    labels = [
+        {line.get_label(): line for line in figure.axes[0].lines} for figure in (before, after)
+    ]
+    assert "theory, next order" not in labels[0]
+    assert len(before.axes[1].lines) == 1
+    assert before.axes[1].get_title() == "theory on the validation split (○ chosen)"
+    np.testing.assert_array_equal(labels[1]["theory, next order"].get_ydata(), [65.0, 65.0])
+    leading, beyond = after.axes[1].lines
+    np.testing.assert_array_equal(leading.get_xydata(), [[0, 0], [1, 1]])
+    np.testing.assert_array_equal(beyond.get_xydata(), [[0, 1], [1, 0]])
+
+
 def test_other_sweeps_have_no_such_figure(directory):
     (directory / "selection.json").write_text(json.dumps({"theory": {}}))
     assert draw_temperature_choice(SweepWithTheory(directory)) is None
