@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from sampler.analysis.validation import score_with_error
 from sampler.errors import ExitCode
@@ -17,11 +18,13 @@ from sampler.jobs.selection import (
     Candidate,
     choose,
     chosen_points,
+    evidence_score,
     select_by_evidence,
+    validation_scores,
 )
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.task_section import AttentionSection
-from sampler.storage.results import read_draws
+from sampler.storage.results import RunResults, read_draws, write_theory
 from sampler.storage.sweeps import swept_points
 from sampler.tasks.markov_chain import MarkovChainSection
 from tests.assertions import assert_equal_to_rounding
@@ -31,7 +34,7 @@ from tests.commands import made_once, without_drawing
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 DENSITY = "log_predictive_density"
-PREDICTORS = {"theory", "gp", "sampled"}
+PREDICTORS = {"theory", "next_order", "gp", "sampled"}
 
 SWEEP = """
 name = "temperatures"
@@ -153,43 +156,63 @@ def finished(arrays, tmp_path_factory):
     return folder / "run" / name
 
 
+def left_out_of(finished, name) -> dict[str, str]:
+    """Points whose next order is not to be trusted, which is chosen by nowhere else."""
+    if name != "next_order":
+        return {}
+    runs = {p.label: p.run for p in swept_points(finished, load_recipe(finished / "recipe.toml"))}
+    return {
+        label: run.theory.attrs["next_order_explanation"]
+        for label, run in runs.items()
+        if run.theory.attrs["next_order_status"] != "fine"
+    }
+
+
 def test_a_sweep_over_temperatures_chooses_one_for_every_predictor(finished):
     selection = read(finished / "selection.json")
     points = dict(load_recipe(finished / "recipe.toml").points())
     assert set(selection) == {*PREDICTORS, EVIDENCE}
+    assert len(left_out_of(finished, "next_order")) == 1
     for name in PREDICTORS:
         found = selection[name]
-        assert found["candidates"] == 2
-        assert found["left_out"] == {}
+        left_out = left_out_of(finished, name)
+        assert found["candidates"] == 2 - len(left_out)
+        assert found["left_out"] == left_out
         for criterion in CRITERIA:
             chosen = found[criterion]
             temperature = points[chosen["point"]].posterior.temperature
             assert chosen["settings"] == {"posterior.temperature": temperature}
             assert ("mcse" in chosen) == (name == "sampled")
             values = {}
-            for label in points:
+            for label in points.keys() - left_out:
                 comparison = read(finished / label / "comparison.json")
                 values[label] = comparison["validation"][name][criterion]["value"]
             assert values[chosen["point"]] == max(values.values()) == chosen["value"]
             accuracy = read(finished / chosen["point"] / "comparison.json")["accuracy"]
             tested = accuracy[name]["value"] if name == "sampled" else accuracy[name]
             assert chosen["test_accuracy"]["value"] == tested
-    assert "selected on the validation split, sampled: posterior.temperature=" in (
-        finished / "run.log"
-    ).read_text(encoding="utf-8")
+    log = (finished / "run.log").read_text(encoding="utf-8")
+    for name in ("sampled", "next order"):
+        assert f"selected on the validation split, {name}: posterior.temperature=" in log
 
 
 def test_the_largest_evidence_is_chosen_on_the_training_data(finished):
     selection = read(finished / "selection.json")[EVIDENCE]
-    labels = [label for label, _ in load_recipe(finished / "recipe.toml").points()]
+    points = [label for label, _ in load_recipe(finished / "recipe.toml").points()]
+    assert set(selection) == PREDICTORS
     for name, found in selection.items():
-        assert (found["candidates"], found["left_out"]) == (2, {})
+        left_out = left_out_of(finished, name)
+        labels = [label for label in points if label not in left_out]
+        assert (found["candidates"], found["left_out"]) == (len(labels), left_out)
         values = {}
         for label in labels:
             evidence = read(finished / label / "comparison.json")[EVIDENCE][name]
             values[label] = evidence["value"] if name == "sampled" else evidence
         chosen = found[EVIDENCE]
         assert values[chosen["point"]] == max(values.values()) == chosen["value"]
+        if len(labels) == 1:
+            assert chosen["runner_up"] is None
+            continue
         error = chosen["runner_up"]["error_of_difference"]
         if name == "sampled":
             both = [read(finished / label / "comparison.json")[EVIDENCE][name] for label in labels]
@@ -197,6 +220,48 @@ def test_the_largest_evidence_is_chosen_on_the_training_data(finished):
             assert {one["method"] for one in both} == {"importance"}
         else:
             assert error == 0.0
+
+
+@pytest.mark.parametrize(
+    ("attributes", "density", "evidence", "reasons"),
+    [
+        ({}, -1.0, -2.0, ("next order not known", "next order not known")),
+        (
+            {"next_order_status": "large", "next_order_explanation": "fluctuates by 0.9"},
+            -1.0,
+            -2.0,
+            ("fluctuates by 0.9", "fluctuates by 0.9"),
+        ),
+        (
+            {"next_order_status": "fine"},
+            np.nan,
+            np.nan,
+            (
+                "predictive variance not positive at next order",
+                "too many order parameters for the evidence to next order",
+            ),
+        ),
+        ({"next_order_status": "fine"}, -1.0, -2.0, (None, None)),
+    ],
+    ids=["earlier version", "large", "not defined", "fine"],
+)
+def test_a_next_order_that_is_not_to_be_used_has_its_reason(
+    attributes, density, evidence, reasons, tmp_path
+):
+    columns = {
+        f"validation_{DENSITY}_next_order_by_example": ("validation_example", [density, -3.0]),
+        "log_evidence_next_order": ((), evidence),
+    }
+    write_theory(tmp_path, xr.Dataset(columns, attrs=attributes))
+    run = RunResults(tmp_path)
+    received = validation_scores(run, "next_order"), evidence_score(run, "next_order")
+    if reasons == (None, None):
+        assert received[0][DENSITY]["value"] == -2.0
+        assert received[1] == {EVIDENCE: {"value": -2.0}}
+    else:
+        assert received == reasons
+    empty = RunResults(tmp_path / "empty")
+    assert validation_scores(empty, "next_order") == "not solved"
 
 
 def test_evidence_of_other_labels_is_not_compared(finished):
