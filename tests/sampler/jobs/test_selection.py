@@ -249,6 +249,9 @@ def test_a_next_order_that_is_not_to_be_used_has_its_reason(
     attributes, density, evidence, reasons, tmp_path
 ):
     columns = {
+        "order_parameter": (("path", "path_"), np.eye(2)),
+        "predictor_mean": ("test_example", np.ones(3)),
+        "predictor_variance": ("test_example", np.ones(3)),
         f"validation_{DENSITY}_next_order_by_example": ("validation_example", [density, -3.0]),
         "log_evidence_next_order": ((), evidence),
     }
