@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from sampler.analysis.as_json import to_json
+from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.pruning_table import PruningSettings, pruning_table
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.run import written_text
@@ -26,6 +27,8 @@ def prune(directory: Path, recipe: Recipe, task: Task, orders: int, seed: int) -
     refuse_unprunable(directory, problem, bool(theory.attrs["converged"]))
     pruned = pruned_networks(problem, theory["order_parameter"].values)
     scores = {"theory": per_head(theory["head_score"].values)}
+    if f"head_score{NEXT_ORDER}" in theory:
+        scores["next_order"] = per_head(theory[f"head_score{NEXT_ORDER}"].values)
     compared = RunResults(directory).compared("head_score")
     if compared is not None:
         scores["sampled"] = per_head(compared["sampled"])

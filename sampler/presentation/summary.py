@@ -178,7 +178,7 @@ def pruning_text(table: PruningTable) -> str:
         )
     for which, name in (("trained", "trained network"), ("theory_zeroed", "theory")):
         for key, rho in table.spearman[which].items():
-            score = f"score ({key})" if key in table.scores else key
+            score = f"score ({key.replace('_', ' ')})" if key in table.scores else key
             lines.append(
                 f"Spearman of {score} and drop of {name}: {two_digits(rho.value)}, 95 % "
                 f"over heads {interval(rho.interval_over_heads)}, "

@@ -32,6 +32,10 @@ def draw_head_scores(table: PruningTable) -> Figure:
     if "sampled" in table.scores:
         sampled = np.array(table.scores["sampled"])
         left.plot(sampled[order], places, "D", color=style.SAMPLED, label="exact posterior")
+    if "next_order" in table.scores:
+        beyond = np.array(table.scores["next_order"])[order]
+        left.plot(beyond, places, "|", color=style.NEXT_ORDER, markersize=12, label="next order")
+    if len(table.scores) > 1:
         left.legend(loc="lower right")
     left.set_xlabel("head score")
     left.set_yticks(places, [table.heads[place].label for place in order])

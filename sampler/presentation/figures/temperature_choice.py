@@ -116,9 +116,10 @@ def _choices(ax: Axes, accuracy: xr.DataArray, groups: list[dict]) -> None:
     ax.set_xticks(range(len(widths)), [f"{width:g}" for width in widths], rotation=45)
     ax.set_yticks(range(len(temperatures)), [f"{value:g}" for value in temperatures])
     said = "○ chosen"
+    both = any(_chosen(group, "next_order") for group in groups)
     for who, marks in (
-        ("theory", {"marker": "o", "color": "white", "markeredgecolor": "black"}),
-        ("next_order", {"marker": "X", "color": style.NEXT_ORDER, "markeredgecolor": "white"}),
+        ("theory", {"color": "white", "markeredgecolor": "black", "markersize": 11 if both else 6}),
+        ("next_order", {"color": style.NEXT_ORDER, "markeredgecolor": "white", "marker": "X"}),
     ):
         places = []
         for group in groups:
@@ -127,7 +128,7 @@ def _choices(ax: Axes, accuracy: xr.DataArray, groups: list[dict]) -> None:
                 row = int(np.flatnonzero(temperatures == chosen["settings"][TEMPERATURE])[0])
                 places.append((widths.index(group["settings"][WIDTH]), row))
         if places:
-            ax.plot(*zip(*places, strict=True), linestyle="none", **marks)
+            ax.plot(*zip(*places, strict=True), linestyle="none", **({"marker": "o"} | marks))
             said += ", × to next order" if who == "next_order" else ""
     ax.set(xlabel="width $N$", ylabel=r"temperature $\mathcal{T}$")
     ax.set_title(f"theory on the validation split ({said})")

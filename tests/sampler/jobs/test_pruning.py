@@ -180,6 +180,10 @@ def test_prune_writes_its_table_and_its_figures(folder, pruned, capsys):
     theory = read_theory(folder / "solved")
     scores = theory["head_score"].values
     assert table["scores"]["theory"] == list(scores[np.isfinite(scores)])
+    assert theory.attrs["next_order_status"] in ("fine", "large")
+    beyond = theory["head_score_next_order"].values
+    assert table["scores"]["next_order"] == list(beyond[np.isfinite(beyond)])
+    assert table["scores"]["next_order"] != table["scores"]["theory"]
     for place, head in enumerate(pruned.heads):
         right = pruned.trained([head])
         found = table["alone"]["trained"][place]
@@ -198,6 +202,8 @@ def test_prune_writes_its_table_and_its_figures(folder, pruned, capsys):
     for name in ("head_scores", "pruning", "order_parameter_trained"):
         for ending in ("png", "svg"):
             assert (folder / "solved" / "figures" / f"{name}.{ending}").stat().st_size > 1000
+    drawn = (folder / "solved" / "figures" / "head_scores.svg").read_text(encoding="utf-8")
+    assert "next order" in drawn
     again = table | {}
     assert main(words) == ExitCode.OK
     assert json.loads((folder / "solved" / "pruning.json").read_text()) == again
