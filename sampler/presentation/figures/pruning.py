@@ -34,8 +34,10 @@ def draw_head_scores(table: PruningTable) -> Figure:
         left.plot(sampled[order], places, "D", color=style.SAMPLED, label="exact posterior")
     if "next_order" in table.scores:
         beyond = np.array(table.scores["next_order"])[order]
-        left.plot(beyond, places, "|", color=style.NEXT_ORDER, markersize=12, label="next order")
-    if len(table.scores) > 1:
+        marks = {"color": style.NEXT_ORDER, "markeredgecolor": "white", "markersize": 7}
+        left.plot(beyond, places, "s", label="next order", **marks)
+        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    elif "sampled" in table.scores:
         left.legend(loc="lower right")
     left.set_xlabel("head score")
     left.set_yticks(places, [table.heads[place].label for place in order])
