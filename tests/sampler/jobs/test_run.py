@@ -114,6 +114,7 @@ def test_comparison_has_the_sections_of_the_contract(finished):
         table = {key: np.array(values, dtype=float) for key, values in comparison[name].items()}
         assert set(table) == {
             "theory",
+            "next_order",
             "sampled",
             "mcse",
             "difference_in_mcse",
@@ -121,7 +122,7 @@ def test_comparison_has_the_sections_of_the_contract(finished):
         }
         difference = table["sampled"] - table["theory"]
         np.testing.assert_allclose(table["difference_in_mcse"], difference / table["mcse"])
-    assert set(comparison["accuracy"]) == {"theory", "gp", "sampled"}
+    assert set(comparison["accuracy"]) == {"theory", "next_order", "gp", "sampled"}
     cost = comparison["cost"]
     assert cost["gradients"] > 4 * 900  # more than one leapfrog step a draw
     expected = cost["effective_draws"] / cost["seconds"]
