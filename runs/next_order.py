@@ -46,8 +46,8 @@ def two_outputs(copies: int) -> LearningProblem:
 
 
 def one_example(width: int) -> LearningProblem:
-    """A single example with the label 0.3: the likelihood does not grow with the width."""
-    return learning(np.ones((1, 1, 1)), np.full((1, 1), 0.3), 0.01, width)
+    """A single example with the label 1: the likelihood does not grow with the width."""
+    return learning(np.ones((1, 1, 1)), np.ones((1, 1)), 0.3, width)
 
 
 def learning(attended, labels, temperature: float, width: int) -> LearningProblem:
