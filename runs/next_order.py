@@ -22,7 +22,7 @@ from sampler.analysis.estimate import fit_power_law
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.order_parameters import factors_at
 from sampler.posterior.spaces import order_parameter_density
-from sampler.presentation.style import figure_style, new_figure, save_figure
+from sampler.presentation import style
 from theory import Architecture, LearningProblem, solve_next_order, solve_saddle_point
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/next_order")
@@ -139,16 +139,18 @@ STUDIES = {
 found = {name: study(name, problems) for name, problems in STUDIES.items()}
 
 # %%
-with figure_style():
-    figure = new_figure(8.0, 3.4)
+COLOURS = {"leading order": style.THEORY, "next order": style.NEXT_ORDER}
+with style.figure_style():
+    figure = style.new_figure(8.0, 3.4)
     for axes, (name, (widths, table)) in zip(figure.subplots(1, 2), found.items(), strict=True):
-        for order, label in enumerate(("leading order", "next order")):
-            values, errors = table[:, order].T
-            axes.errorbar(widths, 100 * values, 100 * errors, marker="o", capsize=2, label=label)
+        for order, label in enumerate(COLOURS):
+            values, errors = 100 * table[:, order].T
+            marks = {"color": COLOURS[label], "marker": "o", "capsize": 2}
+            axes.errorbar(widths, values, errors, label=label, **marks)
         axes.set(xscale="log", yscale="log", xlabel="width $N$", title=name)
         axes.set_ylabel("difference of $U_1$ (%)")
         axes.set_xticks(widths, [str(width) for width in widths], minor=False)
         axes.minorticks_off()
         axes.legend()
-    written = save_figure(figure, folder, "next_order")
+    written = style.save_figure(figure, folder, "next_order")
 print("figure:", *written)

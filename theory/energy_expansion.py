@@ -141,7 +141,7 @@ class EnergyAverages:
         inner = products @ as_matrix(self.kernel_part - self.label_part)
         rows, channels = self.response.shape
         # Traces of the blocks of inner @ products, without the blocks.
-        left = inner.reshape(rows, channels, rows * channels).transpose(0, 1, 2).reshape(rows, -1)
+        left = inner.reshape(rows, -1)
         right = products.reshape(rows * channels, rows, channels).transpose(1, 2, 0)
         traces = left @ right.reshape(rows, -1).T
         pulled = (products @ self.response.reshape(-1)).reshape(rows, channels)

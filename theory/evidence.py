@@ -14,6 +14,8 @@ from theory.fluctuations import Fluctuations
 from theory.order_parameters import log_invariant_volume
 from theory.saddle_point import SaddlePoint, hessian_of_action
 
+PAIRS_AT_A_TIME = 1024
+
 
 def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> float:
     """Log evidence ln p(y) with an error of order 1/N (1/N² for fixed data), exact without data.
@@ -132,9 +134,6 @@ class AlongPairs:
     drift: Float[np.ndarray, "direction row_row"]
     fourth: Float[np.ndarray, "row row"]
     slope_third: Float[np.ndarray, "direction direction direction"]
-
-
-PAIRS_AT_A_TIME = 1024
 
 
 def along_pairs(around: Fluctuations) -> AlongPairs:
