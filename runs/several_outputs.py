@@ -45,8 +45,14 @@ def copied(attended: np.ndarray, labels: np.ndarray, copies: int) -> tuple[np.nd
     return found.reshape(shape), np.tile(labels, (copies, 1))
 
 
-def difference(attended: np.ndarray, labels: np.ndarray, width: int) -> Difference:
-    """Of U_1, all elements together, relative to that of the exact posterior."""
+ORDERS = {"leading order": "order_parameter", "next order": "order_parameter_next_order"}
+
+
+def differences(attended: np.ndarray, labels: np.ndarray, width: int) -> dict[str, Difference]:
+    """Of U_1, all elements together, relative to that of the exact posterior, of every order.
+
+    Without the next order where the expansion is not to be trusted.
+    """
     task = sampler.make_task(
         "arrays", attended_train=attended, labels_train=labels, heads=[PATHS],
         attended_test=attended[:1],
@@ -56,24 +62,28 @@ def difference(attended: np.ndarray, labels: np.ndarray, width: int) -> Differen
     if not theory.attrs["converged"]:
         raise SystemExit(theory.attrs["explanation"])
     draws = sampler.sample(task, network, draws=DRAWS, progress=False)
-    return sampler.compare(theory, draws).differences["order_parameter"]
+    found = sampler.compare(theory, draws).differences
+    fine = theory.attrs["next_order_status"] == "fine"
+    kept = ORDERS if fine else ["leading order"]
+    return {order: found[ORDERS[order]] for order in kept}
 
 
-def study(name: str, points: list[tuple[int, np.ndarray, np.ndarray]]) -> tuple[np.ndarray, ...]:
-    """Widths, differences and their errors, printed as they come."""
+def study(name: str, points: list[tuple[int, np.ndarray, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Order → rows of width, difference and its error, printed as they come."""
     print(f"{name}: relative difference of U₁, theory against exact posterior", flush=True)
-    rows = []
+    rows = {order: [] for order in ORDERS}
     for width, attended, labels in points:
-        found = difference(attended, labels, width)
-        rows.append((width, found.value, found.error, found.state != NOT_TRUSTED))
-        size = f"{found.value:.4f} ± {found.error:.4f}, {found.state}"
-        print(f"  N = {width:3}, P = {len(labels):3}: {size}", flush=True)
-    widths, sizes, errors, trusted = np.array(rows).T
-    used = trusted == 1.0
-    law = fit_power_law(widths[used], sizes[used], errors[used], smallest_width=0)
-    if np.isfinite(law.slope):
-        print(f"  N^({law.slope:.2f} ± {law.slope_error:.2f})", flush=True)
-    return widths, sizes, errors
+        for order, one in differences(attended, labels, width).items():
+            if one.state != NOT_TRUSTED:
+                rows[order].append((width, one.value, one.error))
+            size = f"{one.value:.4f} ± {one.error:.4f}, {one.state}"
+            print(f"  N = {width:3}, P = {len(labels):3}, {order}: {size}", flush=True)
+    tables = {order: np.array(found).reshape(-1, 3).T for order, found in rows.items()}
+    for order, (widths, sizes, errors) in tables.items():
+        law = fit_power_law(widths, sizes, errors, smallest_width=0)
+        if np.isfinite(law.slope):
+            print(f"  {order}: N^({law.slope:.2f} ± {law.slope_error:.2f})", flush=True)
+    return tables
 
 
 # %%
@@ -87,11 +97,14 @@ found = {name: study(name, points) for name, points in STUDIES.items()}
 
 # %%
 with figure_style():
-    figure = new_figure(4.0, 3.0)
+    figure = new_figure(6.4, 3.6)
     axes = figure.subplots()
-    for name, (widths, sizes, errors) in found.items():
-        axes.errorbar(widths, sizes, errors, marker="o", capsize=2, label=name)
+    for place, (name, tables) in enumerate(found.items()):
+        for order, (widths, sizes, errors) in tables.items():
+            line = "-" if order == "leading order" else ":"
+            marks = {"color": f"C{place}", "linestyle": line, "marker": "o", "capsize": 2}
+            axes.errorbar(widths, sizes, errors, label=f"{name}, {order}", **marks)
     axes.set(xscale="log", yscale="log", xlabel="width N", ylabel="relative difference of $U_1$")
-    axes.legend()
+    axes.legend(bbox_to_anchor=(1.0, 1.0), loc="upper left", fontsize=8.0)
     written = save_figure(figure, folder, "several_outputs")
 print("figure:", *written)
