@@ -58,7 +58,7 @@ def learning(attended, labels, temperature: float, width: int) -> LearningProble
 
 
 def exact(problem: LearningProblem, predictions: list[np.ndarray]) -> tuple:
-    """Posterior mean of U_1, covariance of its error, and log evidence with its error.
+    """Posterior mean of U_1, covariance of its error, and the number of draws.
 
     Draws until the noise is below a fifth of the smallest difference from the predictions.
     """
@@ -73,16 +73,15 @@ def exact(problem: LearningProblem, predictions: list[np.ndarray]) -> tuple:
 
         return jax.vmap(one)(positions)
 
-    total, moments, squares, draws = 0.0, 0.0, 0.0, 0
-    evidences = []
+    total, moments, squares, draws, first = 0.0, 0.0, 0.0, 0, None
     while draws < MOST_DRAWS:
         # Around the mode alone: its heavy tails bound the weights of so many draws.
         block = importance_draws(density, min(BLOCK, MOST_DRAWS), seed=draws + 1, rounds=0)
         if not block.trusted:
             raise SystemExit(block.explain())
         values = np.asarray(overlaps({k: jnp.asarray(v) for k, v in block.position.items()}))
-        evidences.append(block.log_evidence)
-        weights = block.weights * np.exp(block.log_evidence - evidences[0])
+        first = block.log_evidence if first is None else first
+        weights = block.weights * np.exp(block.log_evidence - first)
         total, moments = total + weights.sum(), moments + weights @ values
         mean = moments / total
         away = weights[:, None] * (values - mean)

@@ -19,10 +19,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Num
 
 from theory.architecture import Architecture, order_parameter_sizes
-from theory.energy import (
-    LabelEnergy,
-    LearningProblem,
-)
+from theory.energy import LabelEnergy, LearningProblem
 from theory.energy_expansion import DenseEnergy
 from theory.order_parameters import (
     OrderParameters,

@@ -117,6 +117,12 @@ class Architecture:
         return dict(zip(self.weight_shapes, self.variances, strict=True))
 
 
+def is_regular(architecture: Architecture) -> bool:
+    """Whether every layer is at least as wide as its order parameter is large, N_l ≥ p_l."""
+    sizes = zip(architecture.widths, architecture.order_parameter_sizes, strict=True)
+    return all(width >= size for width, size in sizes)
+
+
 def order_parameter_sizes(heads: Sequence[int], outputs: int) -> tuple[int, ...]:
     """p_1 … p_{L+1}, p_l = H_l ··· H_L · O, for given heads per layer and outputs."""
     return tuple(math.prod(heads[layer:]) * outputs for layer in range(len(heads) + 1))

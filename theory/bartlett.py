@@ -25,7 +25,8 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Float
 
-from theory.architecture import Architecture
+from theory.architecture import Architecture, is_regular
+from theory.order_parameters import places
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class BartlettShape:
     @cached_property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
         """Row and column of every entry: the diagonal first, then the entries below it."""
-        return entry_places(self.rows, self.rank)
+        return places(self.rows, self.rank)
 
 
 def bartlett_shapes(architecture: Architecture) -> tuple[BartlettShape, ...]:
@@ -62,12 +63,6 @@ def bartlett_shapes(architecture: Architecture) -> tuple[BartlettShape, ...]:
         shape = BartlettShape(rows, min(width, rows), width)
         shapes.append(shape)
     return tuple(reversed(shapes))
-
-
-def entry_places(rows: int, rank: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column of every entry of B: the diagonal first, then the entries below it."""
-    below = np.tril_indices(rows, -1, rank)
-    return tuple(np.concatenate([np.arange(rank), index]) for index in below)
 
 
 def link_scales(architecture: Architecture) -> tuple[float, ...]:
@@ -90,7 +85,7 @@ def bartlett_matrix(
     chi = jnp.sqrt(degrees) * jnp.exp(standardised / jnp.sqrt(2.0 * degrees))
     values = jnp.concatenate([chi, lower])
     empty = jnp.zeros((rows, rank), values.dtype)
-    return empty.at[entry_places(rows, rank)].set(values, unique_indices=True)
+    return empty.at[places(rows, rank)].set(values, unique_indices=True)
 
 
 def chain_factors(
@@ -128,11 +123,6 @@ class BartlettCoordinates:
         return bartlett_shapes(self.architecture)
 
     @property
-    def regular(self) -> bool:
-        """Whether every layer is at least as wide as its order parameter is large."""
-        return all(shape.rows == shape.rank for shape in self.shapes)
-
-    @property
     def size(self) -> int:
         """Number of coordinates."""
         return sum(shape.rank + shape.below_diagonal for shape in self.shapes)
@@ -164,7 +154,7 @@ class BartlettCoordinates:
 
         Raises ValueError where a layer is narrower than its order parameter.
         """
-        if not self.regular:
+        if not is_regular(self.architecture):
             raise ValueError("factors of a narrow layer have no Bartlett coordinates of their own")
         scales, pieces = link_scales(self.architecture), []
         for link, (factor, shape) in enumerate(zip(factors, self.shapes, strict=True)):

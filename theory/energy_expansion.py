@@ -131,7 +131,7 @@ class EnergyAverages:
         """q_a = Σ_d V_ad s_d."""
         return np.einsum("adij,dj->ai", self.kernel_part, self.energy.projected, optimize=True)
 
-    @property
+    @cached_property
     def third(self) -> Float[np.ndarray, "row row"]:
         """Σ T_{ab,cd} ∂³E/∂U_ab ∂U_cd ∂U_ef = 2 tr[(S (V − N) S)_ef] − 2 (r_e·s_f + s_e·r_f).
 

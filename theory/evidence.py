@@ -168,11 +168,6 @@ def along_pairs(around: Fluctuations) -> AlongPairs:
     return AlongPairs(second, drift, fourth.reshape(slope.shape), slope_third)
 
 
-def is_regular(architecture: Architecture) -> bool:
-    """Whether every layer is at least as wide as its order parameter is large."""
-    return all(width >= size for width, size, _ in _layers(architecture))
-
-
 def action_without_data(architecture: Architecture) -> float:
     """A_0 = Σ N_l p_l (1 − ln σ_l²), the minimum of the entropy terms.
 

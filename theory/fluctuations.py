@@ -24,6 +24,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float
 
+from theory.architecture import is_regular
 from theory.bartlett import BartlettCoordinates, FactorSeries
 from theory.energy import LearningProblem
 from theory.energy_expansion import DenseEnergy, EnergyAt, EnergyAverages
@@ -65,13 +66,17 @@ class LogPosterior:
             constant = 0.5 * self.problem.labels.size * math.log(2.0 * math.pi)
             return 0.5 * energy.value + prior[0].sum() + constant, slope + prior[1]
 
+    def energy_at(self, point: Float[np.ndarray, " coordinate"]) -> EnergyAt:
+        """E around U_1(x). Raises LinAlgError where K + 𝒯 1 is not positive definite."""
+        return self.energy.at(self.coordinates.factors(point)[0])
+
     def hessian(
-        self, point: Float[np.ndarray, " coordinate"]
+        self, point: Float[np.ndarray, " coordinate"], energy: EnergyAt | None = None
     ) -> Float[np.ndarray, "coordinate coordinate"]:
-        """∇²Φ = ½ (∂Uᵀ ∂²E ∂U + Σ M_ab ∂²U_ab) + π″."""
+        """∇²Φ = ½ (∂Uᵀ ∂²E ∂U + Σ M_ab ∂²U_ab) + π″; energy: that at x, where it is known."""
         series = self.coordinates.series(point, np.eye(point.size), 1)
         factor, moved = series.factors[0]
-        energy = self.energy.at(factor[0])
+        energy = self.energy_at(point) if energy is None else energy
         jacobian = series.overlap(0, 1).reshape(point.size, -1)
         square = jacobian.shape[1]
         curved = jacobian @ energy.curvature.reshape(square, square) @ jacobian.T
@@ -82,7 +87,7 @@ class LogPosterior:
     def mode(self, saddle: SaddlePoint) -> Descent:
         """Newton descent to x̂, from the saddle point or, where a layer is narrow, from x = 0."""
         start = np.zeros(self.coordinates.size)
-        if self.coordinates.regular:
+        if is_regular(self.problem.architecture):
             start = self.coordinates.point_of(
                 list(map(np.asarray, saddle.order_parameters.factors))
             )
@@ -104,6 +109,7 @@ class Fluctuations:
 
     point       x̂
     value       Φ(x̂)
+    energy      E around U_1(x̂)
     directions  v_a, one a row
     series      F_1 … F_{L+1} along x̂ + ε v_a, to second order
     """
@@ -111,6 +117,7 @@ class Fluctuations:
     posterior: LogPosterior
     point: Float[np.ndarray, " coordinate"]
     value: float
+    energy: EnergyAt
     directions: Float[np.ndarray, "direction coordinate"]
     series: FactorSeries
 
@@ -119,22 +126,16 @@ class Fluctuations:
         cls, posterior: LogPosterior, point: Float[np.ndarray, " coordinate"], value: float
     ) -> "Fluctuations":
         """Around a mode. Raises numpy.linalg.LinAlgError where the Hessian is not positive."""
-        lower = np.linalg.cholesky(posterior.hessian(point))
-        directions = np.linalg.inv(lower)
-        return cls(
-            posterior, point, value, directions, posterior.coordinates.series(point, directions, 2)
-        )
+        energy = posterior.energy_at(point)
+        directions = np.linalg.inv(np.linalg.cholesky(posterior.hessian(point, energy)))
+        series = posterior.coordinates.series(point, directions, 2)
+        return cls(posterior, point, value, energy, directions, series)
 
     @cached_property
     def distance(self) -> float:
         """√(∇Φ·S ∇Φ): how far the point still is from the mode, in standard deviations."""
         gradient = self.posterior.value_and_gradient(self.point)[1]
         return float(np.linalg.norm(self.directions @ gradient))
-
-    @cached_property
-    def energy(self) -> EnergyAt:
-        """E around U_1(x̂)."""
-        return self.posterior.energy.at(self.series.factors[0][0][0])
 
     @cached_property
     def jacobian(self) -> Float[np.ndarray, "direction row row"]:

@@ -73,11 +73,14 @@ class OrderParameters:
         return cls(tuple(jnp.asarray(deviation * np.eye(size)) for deviation, size in pairs))
 
 
-def places(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column of a Cholesky factor that each coordinate moves: the diagonal comes first."""
-    rows, columns = np.tril_indices(size, -1)
-    diagonal = np.arange(size)
-    return np.concatenate([diagonal, rows]), np.concatenate([diagonal, columns])
+def places(rows: int, rank: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column of a lower triangular (or trapezoidal) factor that each coordinate moves.
+
+    The diagonal comes first, then the entries below it.
+    """
+    rank = rows if rank is None else rank
+    below = np.tril_indices(rows, -1, rank)
+    return tuple(np.concatenate([np.arange(rank), index]) for index in below)
 
 
 @jax.jit

@@ -146,8 +146,6 @@ def is_overlap(key: str) -> bool:
 
 def quantity_name(key: str) -> str:
     """A stored quantity as readers know it, U₁ for `order_parameter`."""
-    if key.endswith(NEXT_ORDER):
-        return f"{quantity_name(key.removesuffix(NEXT_ORDER))}, next order"
     layer = re.fullmatch(r"order_parameter_layer_(\d+)", key)
     if layer:
         return "U" + layer.group(1).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))

@@ -37,7 +37,8 @@ from theory import (
     predict,
     sub_network,
 )
-from theory.evidence import is_regular, log_evidence_at_saddle
+from theory.architecture import is_regular
+from theory.evidence import log_evidence_at_saddle
 from theory.observables import accuracy, mean_alignment_of_others
 from theory.saddle_point import is_dense
 
@@ -120,7 +121,7 @@ def theory_table(
     table = label(xr.Dataset(columns), problem)
     if subnetworks:
         table = table.assign_coords(subnetwork=[name_subnetwork(problem, s) for s in subnetworks])
-    table = table.assign_attrs(next_order_attributes(problem, next_order))
+    table = table.assign_attrs(next_order_attributes(table, next_order))
     return with_long_names(table).assign_attrs(
         status=saddle_point.status.value,
         converged=int(saddle_point.converged),
@@ -189,24 +190,21 @@ def next_order_columns(problem: Problem, found: NextOrder) -> dict:
     return columns | validation_columns(problem, found.predict, NEXT_ORDER.removeprefix("_"))
 
 
-def next_order_attributes(problem: Problem, found: NextOrder | None) -> dict:
+def next_order_attributes(table: xr.Dataset, found: NextOrder | None) -> dict:
     """Status of the expansion, the size of its correction, and one line about both."""
     if found is None:
         return {}
+    explanation = found.explain()
+    if found.defined:
+        undefined = int(table[f"predictor_variance{NEXT_ORDER}"].isnull().sum())
+        if undefined:
+            explanation += f"; predictive variance not positive at {undefined} test examples"
     return {
         "next_order_status": found.status.name.lower(),
         "next_order_correction": found.correction,
         "next_order_spread": found.spread,
-        "next_order_explanation": found.explain() + undefined_variances(problem, found),
+        "next_order_explanation": explanation,
     }
-
-
-def undefined_variances(problem: Problem, found: NextOrder) -> str:
-    """Says at how many test examples the predictive variance is not positive; empty if nowhere."""
-    if not found.defined:
-        return ""
-    count = int(np.sum(found.predict(problem.attended_test)[1] <= 0.0))
-    return f"; predictive variance not positive at {count} test examples" if count else ""
 
 
 def redundancy_of_heads(problem: Problem) -> dict:

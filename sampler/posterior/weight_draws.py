@@ -20,10 +20,7 @@ from sampler.posterior.hyper_parameters import (
     network_scale,
     weights_at,
 )
-from sampler.posterior.order_parameters import (
-    OrderParameterPosterior,
-    bartlett_matrices_at,
-)
+from sampler.posterior.order_parameters import OrderParameterPosterior, bartlett_matrices_at
 from sampler.posterior.weights import draw_input_weights, orthonormal_rows, standard_normals
 from theory.architecture import Architecture
 from theory.bartlett import bartlett_shapes, chain_factors, link_scales

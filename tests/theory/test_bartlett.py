@@ -13,7 +13,7 @@ from tests.assertions import assert_equal_to_rounding
 from tests.plain_posterior import SMALL, chain
 from tests.problems import ARCHITECTURES, random_order_parameters
 from theory import BartlettCoordinates, OrderParameters
-from theory.architecture import bartlett_coordinate_count
+from theory.architecture import bartlett_coordinate_count, is_regular
 
 EVERY = ARCHITECTURES | SMALL
 EVERY_CASE = pytest.mark.parametrize("name", EVERY)
@@ -57,7 +57,7 @@ def test_factors(name, rng):
     coordinates = BartlettCoordinates(architecture)
     sizes = architecture.heads, architecture.widths, architecture.outputs
     assert coordinates.size == bartlett_coordinate_count(*sizes)
-    assert coordinates.regular is ("narrow" not in name)
+    assert is_regular(coordinates.architecture) is ("narrow" not in name)
     point = rng.standard_normal(coordinates.size)
     received = coordinates.factors(point)
     definition = factors_by_definition(architecture, point)
@@ -72,7 +72,7 @@ def test_factors(name, rng):
 def test_coordinates_of_given_factors(name, rng):
     architecture = EVERY[name]
     coordinates = BartlettCoordinates(architecture)
-    if not coordinates.regular:
+    if not is_regular(coordinates.architecture):
         with pytest.raises(ValueError, match="narrow layer"):
             coordinates.point_of(coordinates.factors(np.zeros(coordinates.size)))
         return

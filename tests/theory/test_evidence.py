@@ -18,7 +18,8 @@ from tests.problems import (
 from theory import OrderParameters, solve_saddle_point
 from theory import saddle_point as saddle_point_module
 from theory.action import entropy_terms
-from theory.evidence import action_without_data, is_regular, log_evidence_at_saddle
+from theory.architecture import is_regular
+from theory.evidence import action_without_data, log_evidence_at_saddle
 
 REGULAR = {name: a for name, a in ARCHITECTURES.items() if name != "narrow"}
 REGULAR_CASES = pytest.mark.parametrize("architecture", REGULAR.values(), ids=REGULAR.keys())
