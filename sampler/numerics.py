@@ -1,5 +1,6 @@
 """Threads, precision and random streams of the program."""
 
+import ctypes
 import os
 import warnings
 from importlib.metadata import version
@@ -37,6 +38,16 @@ def silence_compiled_cache() -> None:
     chosen = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") != "1"
     if cached and not chosen and version("jaxlib").startswith(COMPLAINING_JAXLIB):
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+
+
+def return_free_memory() -> None:
+    """Give memory that nothing uses back to the system, where the C library can.
+
+    Compilers and many small arrays leave it scattered: glibc then keeps hundreds of megabytes.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def use_float64() -> None:

@@ -68,7 +68,7 @@ def healthy_statistics(rng, shape: tuple[int, int] = (CHAINS, DRAWS)) -> dict[st
 def collect(observables: dict, statistics: dict, *, pieces: int = 4, **settings) -> DrawCollector:
     """Hand draws to a collector in chunks, after a warm-up of one chunk."""
     draws = statistics["lp"].shape[1]
-    collector = DrawCollector(draws, **settings)
+    collector = DrawCollector(**settings)
     collector(Chunk("warmup", draws, draws, {}, statistics, 1.0))
     ends = np.linspace(0, draws, pieces + 1).astype(int)
     for start, end in pairwise(ends):

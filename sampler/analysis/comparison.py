@@ -49,7 +49,7 @@ from sampler.analysis.verdict import (
     theory_verdict,
 )
 from sampler.mcmc.diagnostics import Diagnostics
-from sampler.mcmc.draws import BatchMoments
+from sampler.mcmc.kept import BatchMoments
 from sampler.posterior.hyper_parameters import OBSERVED
 from sampler.registry import Registry
 from theory import AttentionPaths, head_scores

@@ -16,7 +16,8 @@ from sampler.analysis.labels import (
 )
 from sampler.analysis.validation import validation_draws, validation_predictors
 from sampler.mcmc.algorithm import ALGORITHMS
-from sampler.mcmc.draws import BatchMoments, DrawCollector
+from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.kept import BatchMoments, SelectedDraws
 from sampler.posterior.hyper_parameters import OBSERVED
 from sampler.posterior.weight_draws import WeightDraws
 from sampler.problem import AnyProblem
@@ -35,11 +36,13 @@ def draws_tree(
 
     Weights drawn back for some draws of each chain are in the group `posterior_weights`, whose
     `draw` coordinate says which, and predictors of a validation split in `validation`. Quantities
-    too large to keep appear in a group `…_moments`.
+    too large to keep appear in a group `…_moments`, and the draws of some of their elements in the
+    group `selected`.
     """
     arch = problem.architecture
     drawn = collected.draws
     validated = drawn.pop("predictor_validation", None)
+    thinned = collected.thinned.get("predictor_validation")
     posterior = {
         name: (
             ("chain", "draw", *quantity_dimensions(name, arch)),
@@ -58,7 +61,9 @@ def draws_tree(
     }
     if weights is not None:
         groups["posterior_weights"] = weights_table(problem, weights).assign_attrs(attributes)
-    if validated is None:
+    if thinned is not None:
+        validation = validation_predictors(problem, thinned.values, drawn, thinned.draws)
+    elif validated is None:
         validation = validation_draws(problem, drawn)
     else:
         validation = validation_predictors(problem, validated, drawn)
@@ -66,6 +71,7 @@ def draws_tree(
         groups["validation"] = validation.assign_attrs(attributes)
     for name, moments in collected.moments.items():
         groups[f"{name}_moments"] = moments_table(name, moments, problem)
+    groups["selected"] = selected_table(collected.selected)
     return xr.DataTree.from_dict(
         {name: with_long_names(laid_out(table)) for name, table in groups.items() if table}
     )
@@ -150,6 +156,22 @@ def moments_table(name: str, moments: BatchMoments, problem: AnyProblem) -> xr.D
     return label(xr.Dataset(columns), problem).assign_attrs(batch_size=moments.batch_size)
 
 
+def selected_table(selected: Mapping[str, SelectedDraws]) -> xr.Dataset:
+    """Draws [chain, draw, element] of each quantity; the coordinate has the places in one draw."""
+    columns = {
+        name: (
+            ("chain", "draw", f"{name}_element"),
+            one.values,
+            {"shape_of_draw": one.shape[:-1] if one.shape[-1] == 1 else one.shape},
+        )
+        for name, one in selected.items()
+    }
+    table = xr.Dataset(columns)
+    places = {f"{name}_element": one.places for name, one in selected.items()}
+    numbered = {axis: range(size) for axis, size in table.sizes.items()}
+    return table.assign_coords(numbered | places)
+
+
 def comparison_table(compared: Mapping[str, Compared], theory: xr.Dataset) -> xr.Dataset:
     """Theory, sampled value, MCSE and differences of every compared quantity, with its axes."""
     columns, used = {}, set()
@@ -176,6 +198,19 @@ def stored_draws(tree: xr.DataTree) -> dict[str, np.ndarray]:
         str(name): values.values
         for name, values in posterior.items()
         if "order_parameter" in str(name) or name in (*PER_TEST_EXAMPLE, *OBSERVED)
+    }
+
+
+def stored_selected(tree: xr.DataTree) -> dict[str, SelectedDraws]:
+    """Name → draws of some elements of the quantities whose draws were not kept."""
+    table = tree["selected"].to_dataset() if "selected" in tree.children else xr.Dataset()
+    return {
+        str(name): SelectedDraws(
+            one.values,
+            table[f"{name}_element"].values,
+            tuple(map(int, np.atleast_1d(one.attrs["shape_of_draw"]))),
+        )
+        for name, one in table.items()
     }
 
 

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from scipy.optimize import minimize_scalar
 from scipy.stats import chi2, rankdata
 
-from sampler.mcmc.draws import BatchMoments
+from sampler.mcmc.kept import BatchMoments
 
 AXES = {"chain_axis": 0, "draw_axis": 1}
 

@@ -32,12 +32,13 @@ from sampler.analysis.draws_table import stored_draws, stored_labels, stored_mom
 from sampler.analysis.estimate import batch_means, bootstrap
 from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.validation import log_density
-from sampler.mcmc.draws import BatchMoments
+from sampler.mcmc.kept import BatchMoments
 
 SCORES = ("log_predictive_density", "expected_calibration_error")
 BINS = 10
 REPLICATES = 1000
 DRAWN_TOGETHER = 10**6  # labels, to bound memory
+EXAMPLES_TOGETHER = 100  # the same
 
 
 @dataclass(frozen=True)
@@ -352,17 +353,21 @@ def mixture(
     temperature is one number, or [chain, draw].
     """
     mean, variance = (
-        np.asarray(draws[f"predictor_{moment}"], dtype=np.float64)
-        for moment in ("mean", "variance")
+        values.reshape(*values.shape[:2], *shape)
+        for values in (draws["predictor_mean"], draws["predictor_variance"])
     )
-    of_draw = log_densities(
-        mean.reshape(*mean.shape[:2], *shape),
-        variance.reshape(*mean.shape[:2], *shape),
-        temperature[..., None, None],
-    )
-    # Relative to the largest one, or all densities far from a label would be 0.
-    largest = of_draw.max(axis=(0, 1))
-    batches = batch_means(np.exp(of_draw - largest))
+    found = []
+    for first in range(0, shape[0], EXAMPLES_TOGETHER):
+        block = (..., slice(first, first + EXAMPLES_TOGETHER), slice(None))
+        of_draw = log_densities(
+            *(np.asarray(values[block], dtype=np.float64) for values in (mean, variance)),
+            temperature[..., None, None],
+        )
+        # Relative to the largest one, or all densities far from a label would be 0.
+        largest = of_draw.max(axis=(0, 1))
+        found.append((batch_means(np.exp(of_draw - largest)), largest))
+    batches = np.concatenate([one for one, _ in found], axis=1)
+    largest = np.concatenate([one for _, one in found])
     return batches, lambda means: np.log(np.maximum(means, SMALLEST)) + largest
 
 

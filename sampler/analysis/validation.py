@@ -109,15 +109,20 @@ def validation_draws(problem: AnyProblem, drawn: Mapping[str, np.ndarray]) -> xr
 
 
 def validation_predictors(
-    problem: AnyProblem, predictors: np.ndarray, drawn: Mapping[str, np.ndarray]
+    problem: AnyProblem,
+    predictors: np.ndarray,
+    drawn: Mapping[str, np.ndarray],
+    of_draws: np.ndarray | None = None,
 ) -> xr.Dataset:
     """The same of draws of all weights, f on the validation split [chain, draw, example, output].
 
-    Given the weights f is known: its mean is f itself and its variance zero.
+    Given the weights f is known: its mean is f itself and its variance zero. `of_draws` are the
+    numbers of the draws that the predictors are of, where these are not all.
     """
     chosen = kept_draws(*predictors.shape[:2])
     mean = np.asarray(predictors[:, chosen], dtype=np.float64)
-    return validation_table(problem, chosen, mean, np.zeros_like(mean), drawn)
+    numbers = chosen if of_draws is None else of_draws[chosen]
+    return validation_table(problem, numbers, mean, np.zeros_like(mean), drawn)
 
 
 def kept_draws(chains: int, draws: int) -> np.ndarray:

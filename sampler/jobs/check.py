@@ -3,6 +3,7 @@
 from sampler.attention.variants import AttentionVariant
 from sampler.images.sources import CharacterSplits
 from sampler.mcmc.algorithm import algorithm_named
+from sampler.mcmc.kept import KEPT_BYTES, MOST_BATCHES, SELECTED
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import paired
 from sampler.recipes.training_recipe import PATCHES, TOKENS, TrainingRecipe
@@ -11,6 +12,7 @@ from sampler.transformer.model_file import TransformerShape
 from theory.architecture import order_parameter_sizes, weight_count
 
 NUMBER_BYTES = 8  # float64
+STATISTICS = 8  # numbers that an algorithm keeps of a draw, about
 
 
 def describe(recipe: Recipe, task: Task) -> str:
@@ -140,11 +142,24 @@ def memory(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     settings = recipe.sampler
     widths = recipe.network.layer_widths(task.layers)
     order_parameters = order_parameter_sizes(task.heads, outputs)
-    per_draw = tests * outputs
+    whole = STATISTICS
     if recipe.network.fits_theory:
-        per_draw += sum(p * p for p in order_parameters)
+        whole += sum(p * p for p in order_parameters)
     if settings.keep_weights:
-        per_draw += weight_count(task.heads, widths, task.channels, outputs)
+        whole += weight_count(task.heads, widths, task.channels, outputs)
+    # f, and where weights are integrated out its mean and variance given the rest
+    large = 3 if recipe.network.fits_theory and settings.space != "weights" else 1
+    most = KEPT_BYTES // NUMBER_BYTES
+
+    def kept(draws: int) -> int:
+        of_large = draws * tests * outputs
+        if of_large > most:
+            selected = draws * min(SELECTED, tests * outputs) // 2  # in single precision
+            of_large = selected + 2 * MOST_BATCHES * settings.chains * tests * outputs
+        return draws * whole + large * of_large
+
+    draws, thousand = settings.chains * settings.draws_per_chain, 1000 * settings.chains
+    last = max(most // (tests * outputs), draws)
     of_theory = [
         ("attended inputs", byte_text(attended * paths * task.channels)),
         ("path kernels, if stored", byte_text(path_pairs(task) * examples**2)),
@@ -153,7 +168,8 @@ def memory(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     return [
         ("data", byte_text(sum(array.size for split in task.splits for array in split.arrays))),
         *(of_theory if recipe.network.fits_theory else []),
-        ("stored draws", byte_text(settings.chains * settings.draws_per_chain * per_draw)),
+        ("draws", byte_text(kept(draws))),
+        ("1,000 more draws a chain", byte_text(kept(last + 1 + thousand) - kept(last + 1))),
     ]
 
 

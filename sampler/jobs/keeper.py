@@ -28,6 +28,8 @@ from sampler.storage.checkpoint import (
 from sampler.storage.run_directory import CHECKPOINT_SLOTS
 
 LOG = logging.getLogger("attention_posterior")
+# Draws are saved before they take more than this.
+MOST_WAITING = 16 * 2**20
 STATE, MOMENTS, OBSERVABLE, STATISTIC = "state", "moments", "observable", "statistic"
 
 
@@ -46,17 +48,19 @@ class Stored:
     fingerprint: dict
 
 
-def segment_arrays(chunks: list[Chunk], reduced: frozenset[str]) -> dict[str, np.ndarray]:
-    """Draws and statistics of consecutive chunks of one phase, [chain, draw, …]."""
+def segment_arrays(chunks: list[Chunk], collected: DrawCollector) -> dict[str, np.ndarray]:
+    """Draws and statistics of consecutive chunks of one phase, [chain, draw, …].
+
+    Of the draws, what the collector of these chunks wants back.
+    """
     arrays = {}
     for kind, tables in (
-        (OBSERVABLE, [chunk.observables for chunk in chunks]),
+        (OBSERVABLE, [collected.kept(chunk.observables) for chunk in chunks]),
         (STATISTIC, [chunk.statistics for chunk in chunks]),
     ):
         for name in tables[0]:
-            if kind == STATISTIC or name not in reduced:
-                values = [np.asarray(table[name]) for table in tables]
-                arrays[f"{kind}/{name}"] = np.concatenate(values, axis=1)
+            values = [np.asarray(table[name]) for table in tables]
+            arrays[f"{kind}/{name}"] = np.concatenate(values, axis=1)
     return arrays
 
 
@@ -169,15 +173,8 @@ class ChainKeeper:
         if stored is None:
             return None
         refuse_another_checkpoint(self.folder, stored.fingerprint, self.fingerprint, "run")
-        collected.restore(stored.partial_moments)
-        for chunk in stored.chunks:
-            kept = {
-                name: values
-                for name, values in chunk.observables.items()
-                if name not in stored.partial_moments
-            }
-            collected(replace(chunk, observables=kept))
-            self.seconds_before += chunk.seconds
+        collected.restore(stored.partial_moments, stored.chunks)
+        self.seconds_before = sum(chunk.seconds for chunk in stored.chunks)
         self._segments, self._sequence = list(stored.segments), stored.sequence + 1
         LOG.info(
             "going on after %s of %s steps (%s)",
@@ -188,10 +185,13 @@ class ChainKeeper:
         return stored.snapshot
 
     def __call__(self, chunk: Chunk) -> None:
-        self._waiting.append(chunk)
+        # What is too large to keep would not fit here either.
+        self._waiting.append(replace(chunk, observables=self._collected.kept(chunk.observables)))
         asked = self.interruption.received is not None
         unsaved = sum(one.seconds for one in self._waiting)
-        if asked or chunk.done == chunk.total or unsaved >= self._every:
+        held = sum(v.nbytes for one in self._waiting for v in one.observables.values())
+        enough = unsaved >= self._every or held >= MOST_WAITING
+        if asked or chunk.done == chunk.total or enough:
             self._save(unsaved)
         self.interruption.leave_if_asked(f"{chunk.phase} {chunk.done} of {chunk.total}")
 
@@ -200,7 +200,7 @@ class ChainKeeper:
         last = self._waiting[-1]
         name = f"segment-{len(self._segments):06d}.bin"
         header = {"phase": last.phase, "done": last.done, "total": last.total, "seconds": seconds}
-        arrays = segment_arrays(self._waiting, self._collected.reduced)
+        arrays = segment_arrays(self._waiting, self._collected)
         try:
             self.folder.mkdir(exist_ok=True)
             checksum = write_sealed(self.folder / name, header, arrays)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.draws_table import stored_draws
+from sampler.analysis.draws_table import stored_draws, stored_selected
 from sampler.analysis.estimate import mean_of
 from sampler.analysis.labels import NEXT_ORDER
 from sampler.errors import ExitCode, InputError
@@ -129,7 +129,7 @@ def theory_agreements(one: xr.Dataset, other: xr.Dataset) -> list[Agreement]:
 def draws_agreements(one: xr.DataTree, other: xr.DataTree) -> list[Agreement]:
     """Posterior draws; where the bits differ, their means in units of the error."""
     found = []
-    left, right = stored_draws(one), stored_draws(other)
+    left, right = every_draw(one), every_draw(other)
     for name in sorted({*left, *right}):
         if name not in left or name not in right or left[name].shape != right[name].shape:
             found.append(Agreement(f"draws: {name}", False, np.inf, LARGEST_DEVIATION))
@@ -143,6 +143,12 @@ def draws_agreements(one: xr.DataTree, other: xr.DataTree) -> list[Agreement]:
         difference = float(np.max(np.nan_to_num(deviation, nan=np.inf)))
         found.append(Agreement(f"draws: {name}", False, difference, LARGEST_DEVIATION))
     return found
+
+
+def every_draw(tree: xr.DataTree) -> dict[str, np.ndarray]:
+    """Name → [chain, draw, …]: of quantities too large to keep, the elements that were kept."""
+    selected = {f"{name}, some": one.values for name, one in stored_selected(tree).items()}
+    return stored_draws(tree) | selected
 
 
 def agreement_text(found: list[Agreement]) -> str:

@@ -13,6 +13,7 @@ from sampler.analysis.draws_table import (
     comparison_table,
     draws_tree,
     stored_draws,
+    stored_selected,
     stored_statistics,
 )
 from sampler.analysis.theory_table import theory_table
@@ -22,6 +23,7 @@ from sampler.mcmc.algorithm import Algorithm, ChainSettings, algorithm_named
 from sampler.mcmc.chunks import Chunk, sample_in_chunks
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.mcmc.draws import DrawCollector
+from sampler.numerics import return_free_memory
 from sampler.posterior.bridge import BridgeEvidence, bridge_evidence
 from sampler.posterior.density import Density
 from sampler.posterior.hyper_parameters import hyper_positions
@@ -81,7 +83,7 @@ def draw_posterior(
     settings = recipe.sampler
     refuse_impossible_weights(problem, recipe)
     started = time.perf_counter()
-    collected = DrawCollector(settings.draws_per_chain)
+    collected = DrawCollector()
     name, algorithm = settings.algorithm, algorithm_named(settings.algorithm, dict(settings))
     chains = chain_settings(settings)
     evidence, weights = {}, None
@@ -100,6 +102,7 @@ def draw_posterior(
         else:
             count, observables = chains.draws, independent.observables
             collected(Chunk("draws", count, count, observables, independent.statistics, 0.0))
+        return_free_memory()
         if settings.weight_draws:
             learning = problem.learning.astype(settings.precision)
             weights = weight_draws(
@@ -129,7 +132,9 @@ def draw_posterior(
         "gradients": collected.total(algorithm.gradients),
         **evidence,
     }
-    return draws_tree(problem, collected, attributes, weights)
+    tree = draws_tree(problem, collected, attributes, weights)
+    return_free_memory()
+    return tree
 
 
 def run_chains(
@@ -203,7 +208,8 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
     """Judge stored draws. Raises InputError for draws of an algorithm that is not registered."""
     attributes = tree["sample_stats"].attrs
     algorithm = algorithm_named(attributes["algorithm"], attributes)
-    return diagnose(stored_draws(tree), stored_statistics(tree), algorithm)
+    draws, selected = stored_draws(tree), stored_selected(tree)
+    return diagnose(draws, stored_statistics(tree), algorithm, selected)
 
 
 def compare_stage(directory: Path) -> ComparedRun:

@@ -8,11 +8,14 @@ import numpy as np
 from arviz_stats.base import array_stats
 
 from sampler.mcmc.algorithm import Algorithm
+from sampler.mcmc.kept import SelectedDraws, evenly_chosen
 
 R_HAT_LIMIT = 1.01
 ESS_LIMIT = 400.0
 # Of more numbers than this, an even selection is diagnosed.
 MOST_DIAGNOSED = 1000
+# Elements ranked together, to bound memory.
+TOGETHER = 50
 AXES = {"chain_axis": 0, "draw_axis": 1}
 
 
@@ -55,26 +58,30 @@ def diagnose(
     draws: Mapping[str, np.ndarray],
     statistics: Mapping[str, np.ndarray],
     algorithm: Algorithm,
+    selected: Mapping[str, SelectedDraws] | None = None,
 ) -> Diagnostics:
     """Judge draws [chain, draw, …] by rank-normalised split R-hat and effective sample size.
 
-    The algorithm judges its own statistics, such as BFMI and divergences. Frozen or non-finite
-    chains and a single chain fail.
+    `selected` has the elements to be judged of quantities whose draws were not kept. The algorithm
+    judges its own statistics, such as BFMI and divergences. Frozen or non-finite chains and a
+    single chain fail.
     """
-    quantities = dict(draws) | {"log_posterior": statistics["lp"]}
+    quantities = {name: _selected(values) for name, values in draws.items()}
+    quantities |= selected or {}
+    quantities["log_posterior"] = _selected(statistics["lp"])
     chains, count = statistics["lp"].shape
     reasons, judged = [], {}
     if chains == 1:
         reasons.append("1 chain: R-hat needs at least 2 chains; raise sampler.chains")
-    for name, values in quantities.items():
-        flat, places = _selected(values)
+    for name, one in quantities.items():
+        flat = one.values
         problem = _unsound(name, flat, algorithm)
         if problem:
             reasons.append(problem)
             continue
-        varying = flat.std(axis=(0, 1)) > 0
-        if chains > 1 and varying.any():
-            judged[name] = _judge(flat[..., varying], places[varying], values.shape[2:])
+        varying = np.flatnonzero((flat != flat[:1, :1]).any(axis=(0, 1)))
+        if chains > 1 and varying.size:
+            judged[name] = _judge(one, varying)
             reasons += _shortfalls(name, judged[name])
     found = algorithm.judge(statistics)
     reasons += found.reasons
@@ -89,13 +96,12 @@ def diagnose(
     )
 
 
-def _selected(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """[chain, draw, element], at most MOST_DIAGNOSED elements evenly chosen, and their places."""
-    flat = np.asarray(values, dtype=np.float64).reshape(*values.shape[:2], -1)
-    places = np.arange(flat.shape[2])
-    if places.size > MOST_DIAGNOSED:
-        places = np.linspace(0, places.size - 1, MOST_DIAGNOSED).astype(int)
-    return flat[:, :, places], places
+def _selected(values: np.ndarray) -> SelectedDraws:
+    """At most MOST_DIAGNOSED elements, evenly chosen, of draws [chain, draw, …]."""
+    flat = values.reshape(*values.shape[:2], -1)
+    places = evenly_chosen(flat.shape[2], MOST_DIAGNOSED)
+    chosen = flat if places.size == flat.shape[2] else flat[:, :, places]
+    return SelectedDraws(chosen, places, values.shape[2:])
 
 
 def _unsound(name: str, flat: np.ndarray, algorithm: Algorithm) -> str | None:
@@ -106,7 +112,7 @@ def _unsound(name: str, flat: np.ndarray, algorithm: Algorithm) -> str | None:
             f"{name}: chain {int(np.argmin(finite))} holds numbers that are not finite; "
             'use sampler.precision = "float64" or check the data'
         )
-    moves = (np.diff(flat, axis=1) != 0).any(axis=(1, 2))
+    moves = (flat[:, 1:] != flat[:, :-1]).any(axis=(1, 2))
     if not moves.all():
         return (
             f"{name}: chain {int(np.argmin(moves))} is frozen (no draw differs from the last); "
@@ -115,12 +121,19 @@ def _unsound(name: str, flat: np.ndarray, algorithm: Algorithm) -> str | None:
     return None
 
 
-def _judge(flat: np.ndarray, places: np.ndarray, shape: tuple[int, ...]) -> QuantityDiagnostics:
-    r_hat = np.atleast_1d(array_stats.rhat(flat, method="rank", **AXES))
-    bulk = np.atleast_1d(array_stats.ess(flat, method="bulk", **AXES))
-    tail = np.atleast_1d(array_stats.ess(flat, method="tail", prob=(0.05, 0.95), **AXES))
+def _judge(given: SelectedDraws, varying: np.ndarray) -> QuantityDiagnostics:
+    """Worst values over those of the given elements that vary."""
+    found = []
+    for first in range(0, varying.size, TOGETHER):
+        block = given.values[..., varying[first : first + TOGETHER]].astype(np.float64)
+        r_hat = array_stats.rhat(block, method="rank", **AXES)
+        bulk = array_stats.ess(block, method="bulk", **AXES)
+        tail = array_stats.ess(block, method="tail", prob=(0.05, 0.95), **AXES)
+        found.append([np.atleast_1d(values) for values in (r_hat, bulk, tail)])
+    r_hat, bulk, tail = (np.concatenate(values) for values in zip(*found, strict=True))
     worst = int(np.argmax(np.where(np.isfinite(r_hat), r_hat, np.inf)))
-    at = tuple(int(index) for index in np.unravel_index(places[worst], shape)) if shape else ()
+    place = given.places[varying[worst]]
+    at = tuple(int(index) for index in np.unravel_index(place, given.shape)) if given.shape else ()
     return QuantityDiagnostics(float(r_hat[worst]), float(bulk.min()), float(tail.min()), at)
 
 

@@ -1,98 +1,122 @@
 """Draws gathered chunk by chunk: kept whole, or as running moments where they would not fit."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from sampler.mcmc.chunks import Chunk
-
-# The draws of one quantity are kept up to this size; above, only moments of batches of draws.
-KEPT_BYTES = 512 * 2**20
-BATCHES_PER_CHAIN = 20
-
-
-@dataclass(frozen=True)
-class BatchMoments:
-    """First and second moments of consecutive batches of draws, [chain, batch, …].
-
-    Enough for means, variances and their Monte Carlo errors (batch means) without the draws.
-    """
-
-    mean: np.ndarray
-    mean_square: np.ndarray
-    batch_size: int
+from sampler.mcmc.kept import (
+    KEPT_BYTES,
+    MOST_BATCHES,
+    MOST_THINNED,
+    SELECTED,
+    BatchMoments,
+    SelectedDraws,
+    ThinnedDraws,
+    evenly_chosen,
+)
 
 
 @dataclass
 class DrawCollector:
-    """Collects chunks; call it with each one, then read `draws`, `moments` and `statistics`.
+    """Collects chunks; call it with each one, then read what it has.
 
-    Quantities named in `may_be_reduced` are kept as moments when all their draws would exceed
-    `kept_bytes`.
+    A quantity named in `may_be_reduced` is kept whole until its draws exceed `kept_bytes`; then
+    moments of batches take their place, of all draws from the first, and the draws of some elements
+    for the diagnostics. One named in `may_be_thinned` keeps every 2^k-th draw then. What is kept
+    depends on the draws alone, not on the chunks they come in nor on how many are still to come.
     """
 
-    draws_total: int
     may_be_reduced: tuple[str, ...] = ("predictor", "predictor_mean", "predictor_variance")
+    may_be_thinned: tuple[str, ...] = ("predictor_validation",)
     kept_bytes: int = KEPT_BYTES
     seconds: dict[str, float] = field(default_factory=lambda: {"warmup": 0.0, "draws": 0.0})
     _pieces: dict[str, list[np.ndarray]] = field(default_factory=dict)
     _statistics: dict[str, list[np.ndarray]] = field(default_factory=dict)
     _warmup: dict[str, list[np.ndarray]] = field(default_factory=dict)
-    _batches: dict[str, "_Batches"] = field(default_factory=dict)
+    _running: dict[str, "_Moments | _Thinned"] = field(default_factory=dict)
 
     def __call__(self, chunk: Chunk) -> None:
+        self._gather_statistics(chunk)
+        for name, values in chunk.observables.items():
+            if name in self._running:
+                self._running[name].add(values)
+                continue
+            # A copy: these values are part of a buffer that may be longer.
+            pieces = self._pieces.setdefault(name, [])
+            pieces.append(np.array(values))
+            reducible = name in (*self.may_be_reduced, *self.may_be_thinned)
+            if reducible and sum(piece.nbytes for piece in pieces) > self.kept_bytes:
+                self._running[name] = _Thinned() if name in self.may_be_thinned else _Moments()
+                for piece in self._pieces.pop(name):
+                    self._running[name].add(piece)
+
+    def _gather_statistics(self, chunk: Chunk) -> None:
         self.seconds[chunk.phase] += chunk.seconds
         where = self._statistics if chunk.phase == "draws" else self._warmup
         for name, values in chunk.statistics.items():
-            where.setdefault(name, []).append(values)
-        for name, values in chunk.observables.items():
-            if self._is_reduced(name, values):
-                size = max(1, self.draws_total // BATCHES_PER_CHAIN)
-                batches = self._batches.setdefault(name, _Batches(size))
-                batches.add(values)
-            else:
-                self._pieces.setdefault(name, []).append(values)
+            where.setdefault(name, []).append(np.array(values))
 
-    def _is_reduced(self, name: str, values: np.ndarray) -> bool:
-        if name in self._batches or name in self._pieces:
-            return name in self._batches
-        per_draw = values[:, 0].nbytes
-        return name in self.may_be_reduced and per_draw * self.draws_total > self.kept_bytes
-
-    @property
-    def reduced(self) -> frozenset[str]:
-        """Names of the quantities of which only moments are kept."""
-        return frozenset(self._batches)
+    def kept(self, observables: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What of these draws `restore` wants back: all, some elements, or nothing."""
+        of = {n: self._running[n].kept(v) if n in self._running else v
+              for n, v in observables.items()}  # fmt: skip
+        return {name: values for name, values in of.items() if values is not None}
 
     @property
     def partial_moments(self) -> dict[str, dict[str, np.ndarray]]:
-        """Sums of the batches so far, name → arrays: what `restore` takes."""
-        return {name: batches.arrays for name, batches in self._batches.items()}
+        """What is known of reduced quantities beside `kept`, name → arrays: for `restore`."""
+        return {name: running.arrays for name, running in self._running.items()}
 
-    def restore(self, partial_moments: Mapping[str, Mapping[str, np.ndarray]]) -> None:
-        """Go on with sums of batches from where an earlier collector of these draws stood."""
-        self._batches = {name: _Batches.of(sums) for name, sums in partial_moments.items()}
+    def restore(
+        self, partial_moments: Mapping[str, Mapping[str, np.ndarray]], chunks: Iterable[Chunk]
+    ) -> None:
+        """Go on from where an earlier collector of these draws stood.
+
+        chunks  what it was called with; of their draws what `kept` gave then, or later on
+        """
+        for name, arrays in partial_moments.items():
+            kind = _Thinned if "stride" in arrays else _Moments
+            self._running[name] = kind.of(arrays)
+        for chunk in chunks:
+            self._gather_statistics(chunk)
+            for name, values in chunk.observables.items():
+                if name in self._running:
+                    self._running[name].again(values)
+                else:
+                    self._pieces.setdefault(name, []).append(values)
 
     @property
     def draws(self) -> dict[str, np.ndarray]:
-        """Name → [chain, draw, …]."""
-        return {name: np.concatenate(pieces, axis=1) for name, pieces in self._pieces.items()}
+        """Name → [chain, draw, …] of everything that is kept whole."""
+        return {name: joined(pieces) for name, pieces in self._pieces.items()}
 
     @property
     def moments(self) -> dict[str, BatchMoments]:
         """Name → moments of the quantities whose draws were not kept."""
-        return {name: batches.moments for name, batches in self._batches.items()}
+        return {n: one.moments for n, one in self._running.items() if isinstance(one, _Moments)}
+
+    @property
+    def selected(self) -> dict[str, SelectedDraws]:
+        """Name → draws of some elements of the same quantities."""
+        found = {n: one.selected for n, one in self._running.items() if isinstance(one, _Moments)}
+        return {name: selected for name, selected in found.items() if selected is not None}
+
+    @property
+    def thinned(self) -> dict[str, ThinnedDraws]:
+        """Name → some draws of quantities of which no more is wanted."""
+        return {n: one.draws for n, one in self._running.items() if isinstance(one, _Thinned)}
 
     @property
     def statistics(self) -> dict[str, np.ndarray]:
         """Sampler statistics of the draws, name → [chain, draw]."""
-        return {name: np.concatenate(p, axis=1) for name, p in self._statistics.items()}
+        return {name: joined(pieces) for name, pieces in self._statistics.items()}
 
     @property
     def warmup_statistics(self) -> dict[str, np.ndarray]:
         """Sampler statistics of warm-up, name → [chain, draw]."""
-        return {name: np.concatenate(p, axis=1) for name, p in self._warmup.items()}
+        return {name: joined(pieces) for name, pieces in self._warmup.items()}
 
     def total(self, name: str | None) -> int:
         """Sum of a statistic over all chains, warm-up included; 0 where there is no such."""
@@ -100,20 +124,32 @@ class DrawCollector:
         return int(sum(piece.sum() for piece in pieces))
 
 
-class _Batches:
-    """Sums of draws in batches of equal size; an incomplete last batch is left out."""
+def joined(pieces: list[np.ndarray]) -> np.ndarray:
+    """All pieces [chain, draw, …] as one array, which takes their place: no second copy is kept."""
+    if len(pieces) > 1:
+        pieces[:] = [np.concatenate(pieces, axis=1)]
+    return pieces[0]
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+
+class _Moments:
+    """Sums of draws in batches of equal size, and the draws of some elements.
+
+    The size doubles when there are MOST_BATCHES; an incomplete last batch is left out. The selected
+    draws are in single precision: ranks need no more.
+    """
+
+    def __init__(self) -> None:
+        self._size = 1
         self._seen = 0
         self._sums: list[list[np.ndarray]] = []
+        self._selected: list[np.ndarray] = []
 
     @classmethod
-    def of(cls, arrays: Mapping[str, np.ndarray]) -> "_Batches":
-        batches = cls(int(arrays["size"]))
-        batches._seen = int(arrays["seen"])
-        batches._sums = [[*pair] for pair in np.array(arrays["sums"])]
-        return batches
+    def of(cls, arrays: Mapping[str, np.ndarray]) -> "_Moments":
+        made = cls()
+        made._size, made._seen = int(arrays["size"]), int(arrays["seen"])
+        made._sums = [[*pair] for pair in np.array(arrays["sums"])]
+        return made
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -124,12 +160,28 @@ class _Batches:
         }
 
     def add(self, values: np.ndarray) -> None:
+        self.again(values)
         for draw in np.swapaxes(values, 0, 1).astype(np.float64):
             if self._seen % self._size == 0:
+                self._make_room()
                 self._sums.append([np.zeros_like(draw), np.zeros_like(draw)])
             self._sums[-1][0] += draw
             self._sums[-1][1] += draw**2
             self._seen += 1
+
+    def _make_room(self) -> None:
+        if len(self._sums) >= MOST_BATCHES and len(self._sums) % 2 == 0:
+            pairs = zip(self._sums[::2], self._sums[1::2], strict=True)
+            self._sums = [[one + other for one, other in zip(*p, strict=True)] for p in pairs]
+            self._size *= 2
+
+    def again(self, values: np.ndarray) -> None:
+        self._selected.append(self.kept(values))
+
+    def kept(self, values: np.ndarray) -> np.ndarray:
+        flat = values.reshape(*values.shape[:2], -1)
+        places = evenly_chosen(flat.shape[2], SELECTED)
+        return flat[:, :, places].astype(np.float32)
 
     @property
     def moments(self) -> BatchMoments:
@@ -138,3 +190,56 @@ class _Batches:
             np.stack([sums[i] for sums in full], axis=1) / self._size for i in (0, 1)
         )
         return BatchMoments(mean, mean_square, self._size)
+
+    @property
+    def selected(self) -> SelectedDraws | None:
+        # A checkpoint of an earlier version holds none of the draws before it.
+        if sum(piece.shape[1] for piece in self._selected) < self._seen:
+            return None
+        shape = self._sums[0][0].shape[1:]
+        places = evenly_chosen(int(np.prod(shape)), SELECTED)
+        return SelectedDraws(joined(self._selected), places, shape)
+
+
+class _Thinned:
+    """Every draw whose number is a multiple of a stride, which doubles when they are too many."""
+
+    def __init__(self) -> None:
+        self._stride = 1
+        self._seen = 0
+        self._kept: list[np.ndarray] = []
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray]) -> "_Thinned":
+        made = cls()
+        made._stride, made._seen = int(arrays["stride"]), int(arrays["seen"])
+        made._kept = list(np.swapaxes(arrays["values"], 0, 1))
+        return made
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {
+            "stride": np.asarray(self._stride),
+            "seen": np.asarray(self._seen),
+            "values": np.stack(self._kept, axis=1),
+        }
+
+    def add(self, values: np.ndarray) -> None:
+        for draw in np.swapaxes(values, 0, 1):
+            if len(self._kept) == MOST_THINNED:
+                self._kept = self._kept[::2]
+                self._stride *= 2
+            if self._seen % self._stride == 0:
+                self._kept.append(draw.copy())
+            self._seen += 1
+
+    def again(self, values: np.ndarray) -> None:
+        """Nothing: what was kept of these draws is known."""
+
+    def kept(self, values: np.ndarray) -> None:
+        """Nothing of single draws is wanted back."""
+
+    @property
+    def draws(self) -> ThinnedDraws:
+        numbers = self._stride * np.arange(len(self._kept))
+        return ThinnedDraws(np.stack(self._kept, axis=1), numbers)

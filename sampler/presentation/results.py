@@ -99,8 +99,12 @@ class ShownRun(RunResults):
         density = self.drawn("lp", "sample_stats")
         if density is not None:
             found["log posterior"] = np.asarray(density.values, np.float64)
-        mean = self.drawn("predictor_mean")
-        of_predictor = self.predictor_draws if mean is None else mean
+        kept = (
+            self.drawn(name, group)
+            for group in ("posterior", "selected")
+            for name in ("predictor_mean", "predictor")
+        )
+        of_predictor = next((draws for draws in kept if draws is not None), None)
         for label, draws in (("predictor", of_predictor), ("$U_1$", self.order_parameter_draws)):
             if draws is not None:
                 found |= slowest_element(label, draws)
@@ -136,6 +140,8 @@ def slowest_element(name: str, draws: xr.DataArray) -> dict[str, np.ndarray]:
         ess = float(array_stats.ess(values, method="bulk", **AXES))
         if ess < smallest:
             smallest = ess
+            if str(draws.dims[-1]).endswith("_element"):  # some elements alone were kept
+                at = (draws[draws.dims[-1]].values[place],)
             found = {f"{name} [{', '.join(str(int(i)) for i in at)}]": values}
     return found
 

@@ -52,7 +52,7 @@ def chains_row(width: int) -> str:
     started = time.perf_counter()
     space = order_parameter_density(problem, problem.attended[:2])
     to_mode = time.perf_counter() - started
-    collected = DrawCollector(DRAWS)
+    collected = DrawCollector()
     first_draws: list[float] = []
 
     def on_chunk(chunk: Chunk) -> None:

@@ -230,7 +230,7 @@ def sample_many_paths(draws: int = 5) -> str:
     """Whitened NUTS over the order parameters of 256 paths: what one draw costs."""
     with jax.enable_x64(True):
         problem = problem_of(examples=500, heads=(16, 16), width=1000)
-        collected = DrawCollector(draws)
+        collected = DrawCollector()
         started = time.perf_counter()
         space = order_parameter_density(problem, problem.attended[:2])
         found = time.perf_counter() - started

@@ -19,7 +19,7 @@ from sampler.analysis.comparison import (
 from sampler.analysis.difference import difference_of
 from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.estimate import Estimate, mean_of, variance_of
-from sampler.mcmc.draws import BatchMoments
+from sampler.mcmc.kept import BatchMoments
 from sampler.storage.run_directory import read_json, write_json
 from tests.assertions import assert_equal_to_rounding
 from tests.small import (

@@ -11,9 +11,10 @@ from sampler.analysis.draws_table import (
     stored_draws,
     stored_labels,
     stored_moments,
+    stored_selected,
     stored_statistics,
 )
-from sampler.mcmc.draws import BATCHES_PER_CHAIN
+from sampler.mcmc.kept import MOST_BATCHES
 from sampler.storage.results import DRAWS_FILE, read_draws, write_draws
 from tests.small import (
     CHAINS,
@@ -163,12 +164,16 @@ def test_moments_of_a_large_predictor_are_stored_with_their_axes(outputs, rng, t
     table = tree["predictor_moments"].to_dataset()
     axes = ("test_example",) if outputs == 1 else ("test_example", "output")
     assert table["mean"].dims == ("chain", "batch", *axes)
-    assert table.sizes["batch"] == BATCHES_PER_CHAIN
+    assert table.sizes["batch"] == MOST_BATCHES == DRAWS
     assert table.sizes["test_example"] == TEST
     assert set(table.sizes) <= set(table.coords)
     received, expected = stored_moments(tree)["predictor"], collected.moments["predictor"]
-    assert received.batch_size == expected.batch_size == DRAWS // BATCHES_PER_CHAIN
+    assert received.batch_size == expected.batch_size == 1
     for name in ("mean", "mean_square"):
         values = getattr(expected, name)
         np.testing.assert_array_equal(getattr(received, name).reshape(values.shape), values)
     assert "predictor" not in tree["posterior"]
+    drawn, kept = stored_selected(tree)["predictor"], collected.selected["predictor"]
+    np.testing.assert_array_equal(drawn.values, kept.values)
+    np.testing.assert_array_equal(drawn.places, kept.places)
+    assert drawn.shape == ((TEST,) if outputs == 1 else (TEST, outputs))

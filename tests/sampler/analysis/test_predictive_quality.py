@@ -30,7 +30,7 @@ from sampler.analysis.predictive_quality import (
     sampled_quality,
     wilson_interval,
 )
-from sampler.mcmc.draws import BatchMoments
+from sampler.mcmc.kept import BatchMoments
 from sampler.storage.run_directory import read_json, write_json
 from tests.assertions import assert_equal_to_rounding
 from tests.small import (

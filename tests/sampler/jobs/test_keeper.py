@@ -19,7 +19,7 @@ CHAINS, WARMUP, DRAWS, STEPS = 2, 4, 12, 4
 @pytest.fixture
 def folder(tmp_path, rng):
     """Four segments of four steps, and the two newest checkpoints."""
-    collected, folder = DrawCollector(DRAWS), tmp_path / "checkpoint"
+    collected, folder = DrawCollector(), tmp_path / "checkpoint"
     keeper = ChainKeeper(folder, {"settings": {}}, Interruption())
     assert keeper.go_on(collected, every=0.0) is None
     for phase, total in (("warmup", WARMUP), ("draws", DRAWS)):

@@ -238,7 +238,7 @@ def test_nuts_agrees_with_weighted_draws_from_the_prior(rng):
     expected = share @ values
     error = np.sqrt(share**2 @ (values - expected) ** 2)
 
-    collected = DrawCollector(3000)
+    collected = DrawCollector()
     chains = ChainSettings(chains=4, warmup=600, draws=3000, seed=3)
     sample_in_chunks(
         problem.density("weights", "float64", keep_weights=False),

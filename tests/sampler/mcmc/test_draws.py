@@ -3,7 +3,12 @@
 import numpy as np
 
 from sampler.analysis.estimate import mean_of_batches, variance_of_batches
-from sampler.mcmc.draws import BATCHES_PER_CHAIN
+from sampler.jobs.keeper import segment_arrays
+from sampler.mcmc.chunks import Chunk
+from sampler.mcmc.diagnostics import diagnose
+from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.hamiltonian import NUTS
+from sampler.mcmc.kept import MOST_BATCHES, MOST_THINNED, SELECTED
 from tests.assertions import assert_equal_to_rounding
 from tests.small import collect, healthy_statistics
 
@@ -45,29 +50,117 @@ def test_a_predictor_above_the_limit_becomes_moments_and_nothing_else_does(rng):
 
 
 def test_batch_moments_do_not_depend_on_chunks_and_are_those_of_the_draws(rng):
-    draws = 3 * BATCHES_PER_CHAIN
+    """Batches of 1, 2 and then 4 draws, the last size with 3/4 of the most batches."""
+    draws = 3 * MOST_BATCHES
     observables, statistics = some_draws(rng, draws)
-    batches = observables["predictor"].reshape(2, BATCHES_PER_CHAIN, 3, 5, 1)
-    for pieces in (1, 4, 7):
-        moments = collect(observables, statistics, pieces=pieces, kept_bytes=0).moments["predictor"]
-        assert moments.batch_size == 3
+    batches = observables["predictor"].reshape(2, 3 * MOST_BATCHES // 4, 4, 5, 1)
+    found = [
+        collect(observables, statistics, pieces=pieces, kept_bytes=limit).moments["predictor"]
+        for pieces, limit in ((1, 0), (4, 0), (7, 0), (7, observables["predictor"].nbytes // 2))
+    ]
+    for moments in found:
+        assert moments.batch_size == 4
         assert_equal_to_rounding(moments.mean, batches.mean(axis=2), operations=4)
         assert_equal_to_rounding(moments.mean_square, (batches**2).mean(axis=2), operations=5)
+        np.testing.assert_array_equal(moments.mean, found[0].mean)
+        np.testing.assert_array_equal(moments.mean_square, found[0].mean_square)
     rounding = {"operations": 2 * draws, "scale": (observables["predictor"] ** 2).max()}
     expected = observables["predictor"].mean(axis=(0, 1))
-    assert_equal_to_rounding(mean_of_batches(moments).value, expected, **rounding)
+    assert_equal_to_rounding(mean_of_batches(found[0]).value, expected, **rounding)
     expected = observables["predictor"].var(axis=(0, 1), ddof=1)
-    assert_equal_to_rounding(variance_of_batches(moments).value, expected, **rounding)
+    assert_equal_to_rounding(variance_of_batches(found[0]).value, expected, **rounding)
+
+
+def test_the_number_of_batches_stays_within_a_factor_of_two(rng):
+    for draws in (MOST_BATCHES, MOST_BATCHES + 2, 5 * MOST_BATCHES, 16 * MOST_BATCHES + 17):
+        observables, statistics = some_draws(rng, draws)
+        moments = collect(observables, statistics, kept_bytes=0).moments["predictor"]
+        batches = moments.mean.shape[1]
+        assert MOST_BATCHES // 2 <= batches <= MOST_BATCHES, draws
+        assert draws - moments.batch_size < batches * moments.batch_size <= draws
 
 
 def test_an_incomplete_last_batch_is_left_out(rng):
-    draws = 3 * BATCHES_PER_CHAIN + 2
+    draws = 2 * MOST_BATCHES - 5
     observables, statistics = some_draws(rng, draws)
     moments = collect(observables, statistics, kept_bytes=0).moments["predictor"]
-    assert moments.mean.shape == (2, BATCHES_PER_CHAIN, 5, 1)
-    expected = observables["predictor"][:, : draws - 2].mean(axis=(0, 1))
+    assert moments.mean.shape == (2, MOST_BATCHES - 3, 5, 1)
+    expected = observables["predictor"][:, : draws - 1].mean(axis=(0, 1))
     received = mean_of_batches(moments).value
     assert_equal_to_rounding(received, expected, operations=2 * draws)
+
+
+def test_some_elements_of_what_is_reduced_are_kept_and_diagnosed(rng):
+    """Evenly chosen ones, both ends among them; a chain that stands elsewhere is found there."""
+    observables, statistics = some_draws(rng, 200)
+    wide = rng.standard_normal((2, 200, 3 * SELECTED, 1))
+    wide[1, :, -1] += 1.0
+    for pieces in (1, 7):
+        collected = collect(
+            {**observables, "predictor": wide}, statistics, pieces=pieces, kept_bytes=10**6
+        )
+        chosen = collected.selected["predictor"]
+        assert chosen.shape == (3 * SELECTED, 1)
+        assert chosen.places[[0, -1]].tolist() == [0, 3 * SELECTED - 1]
+        assert chosen.values.shape == (2, 200, SELECTED)
+        np.testing.assert_array_equal(chosen.values, wide[:, :, chosen.places, 0].astype("f4"))
+        found = diagnose(collected.draws, statistics, NUTS, collected.selected)
+        expected = diagnose({"predictor": wide[:, :, -1:]}, statistics, NUTS)
+        assert found.quantities["predictor"].at == (3 * SELECTED - 1, 0)
+        received = found.quantities["predictor"].r_hat
+        assert_equal_to_rounding(received, expected.quantities["predictor"].r_hat, operations=1e4)
+        assert not found.passed
+
+
+def test_a_predictor_of_which_few_draws_are_wanted_is_thinned(rng):
+    draws = 3 * MOST_THINNED
+    values = rng.standard_normal((2, draws, 5, 1))
+    statistics = healthy_statistics(rng, (2, draws))
+    for pieces in (1, 6):
+        collected = collect(
+            {"predictor_validation": values},
+            statistics,
+            pieces=pieces,
+            kept_bytes=values.nbytes // 3,
+        )
+        assert not {**collected.draws, **collected.moments}
+        thinned = collected.thinned["predictor_validation"]
+        assert thinned.draws.tolist() == list(range(0, draws, 4))
+        np.testing.assert_array_equal(thinned.values, values[:, thinned.draws])
+
+
+def test_a_collector_goes_on_from_what_another_one_stored(rng):
+    """At every chunk, before, while and after quantities grow too large: the same bits."""
+    draws, pieces = 12 * MOST_BATCHES, 12
+    observables, statistics = some_draws(rng, draws)
+    observables["predictor_validation"] = observables["predictor"] + 1.0
+    limits = {"kept_bytes": observables["predictor"].nbytes // 3}
+    expected = collect(observables, statistics, pieces=pieces, **limits)
+    first = DrawCollector(**limits)
+    stored = []
+    for end in range(MOST_BATCHES, draws + 1, MOST_BATCHES):
+        cut = slice(end - MOST_BATCHES, end)
+        parts = [{n: v[:, cut] for n, v in p.items()} for p in (observables, statistics)]
+        chunk = Chunk("draws", end, draws, *parts, 0.5)
+        first(chunk)
+        # As it is written to disk, and what another process finds there.
+        arrays = segment_arrays([chunk], first)
+        back = {n.removeprefix("observable/"): v for n, v in arrays.items() if "observable" in n}
+        stored.append(Chunk("draws", end, draws, back, parts[1], 0.5))
+        second = DrawCollector(**limits)
+        second.restore(first.partial_moments, stored)
+        first = second
+    assert set(expected.moments) == {"predictor"} == set(first.moments)
+    for one, other in (
+        (expected.draws["order_parameter"], first.draws["order_parameter"]),
+        (expected.moments["predictor"].mean, first.moments["predictor"].mean),
+        (expected.moments["predictor"].mean_square, first.moments["predictor"].mean_square),
+        (expected.selected["predictor"].values, first.selected["predictor"].values),
+        (expected.thinned["predictor_validation"].values,
+         first.thinned["predictor_validation"].values),
+        (expected.statistics["lp"], first.statistics["lp"]),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(one, other)
 
 
 def test_single_precision_draws_are_summed_in_double_precision(rng):

@@ -146,7 +146,7 @@ def test_it_finds_the_posterior_of_one_head(rng):
     """Mean of U_1 by quadrature, from chains that start around the mode."""
     problem, test = scalar_problem(rng)
     exact = exact_scalar_posterior(problem, test)
-    collected = DrawCollector(4000)
+    collected = DrawCollector()
     settings = ChainSettings(warmup=200, draws=4000, thinning=5, seed=1)
     sample_in_chunks(order_parameters_of(problem), Metropolis(scale=0.5), settings, collected)
     draws = collected.draws["order_parameter"][..., 0, 0]

@@ -35,7 +35,7 @@ def test_blackjax_finds_the_same_order_parameters(name, rng, reference):
         else random_problem(ARCHITECTURES[name], rng)
     )
     space = order_parameter_density(problem, problem.attended[:1])
-    collected = DrawCollector(DRAWS)
+    collected = DrawCollector()
     settings = ChainSettings(chains=CHAINS, warmup=150, draws=DRAWS, seed=21)
     sample_in_chunks(space, NUTS, settings, collected)
     theirs = blackjax_overlaps(space, problem.architecture)

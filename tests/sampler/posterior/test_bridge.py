@@ -30,7 +30,7 @@ PREFIX = "bartlett_"
 
 def chains(problem, *, count: int = 4, draws: int = 1000) -> dict[str, np.ndarray]:
     """Bartlett coordinates [chain, draw, entry] of NUTS chains."""
-    collected = DrawCollector(draws)
+    collected = DrawCollector()
     settings = ChainSettings(chains=count, warmup=300, draws=draws, seed=3)
     sample_in_chunks(order_parameters_of(problem), NUTS, settings, collected)
     return {

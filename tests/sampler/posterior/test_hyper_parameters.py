@@ -258,7 +258,7 @@ def _in_order(mean_and_error, expected):
 
 def chains_of(problem, space: str, draws: int = 1000, keep_weights: bool = False) -> dict:
     """What four chains observe [chain, draw, …]."""
-    collected = DrawCollector(draws)
+    collected = DrawCollector()
     settings = ChainSettings(warmup=300, draws=draws, seed=3)
     sample_in_chunks(
         make_density(space, problem, problem.attended[:2], keep_weights), NUTS, settings, collected

@@ -40,7 +40,7 @@ def collapsed_chains(width: int) -> DrawCollector:
     """Four chains of NUTS over the order parameters."""
     problem = reference_problem(load_reduced_reference(), width)
     settings = ChainSettings(chains=4, warmup=150, draws=2000, seed=width)
-    collected = DrawCollector(settings.draws)
+    collected = DrawCollector()
     sample_in_chunks(
         order_parameter_density(problem, problem.attended[:2]), NUTS, settings, collected
     )
@@ -115,7 +115,7 @@ def difference(problem: LearningProblem) -> tuple[float, float]:
     saddle = solve_saddle_point(problem)
     assert saddle.converged, saddle.explain()
     theory = np.asarray(saddle.order_parameters.matrices[0])
-    collected = DrawCollector(1500)
+    collected = DrawCollector()
     settings = ChainSettings(warmup=200, draws=1500, seed=1)
     sample_in_chunks(
         order_parameter_density(problem, problem.attended[:1]), NUTS, settings, collected

@@ -215,7 +215,7 @@ def run(space, *, warmup, draws):
 
     The overlaps have long tails: it takes thousands of draws until their means are Gaussian.
     """
-    collected = DrawCollector(draws)
+    collected = DrawCollector()
     settings = ChainSettings(chains=4, warmup=warmup, draws=draws, seed=8)
     sample_in_chunks(space, Nuts(target_acceptance=0.9), settings, collected)
     assert np.mean(collected.statistics["diverging"]) < 0.01

@@ -381,7 +381,7 @@ def test_residuals_of_a_run_are_those_its_order_parameters_predict(rng):
     arch = Architecture((2, 2), (4, 3, 5), (0.9, 1.5, 0.6, 1.3), channels=3)
     problem = random_problem(arch, rng, examples=6, temperature=0.2)
     test = jnp.asarray(rng.standard_normal((3, arch.path_count, arch.channels)))
-    collected = DrawCollector(1000)
+    collected = DrawCollector()
     space = order_parameter_density(problem, test)
     sample_in_chunks(
         space, NUTS, ChainSettings(chains=4, warmup=200, draws=1000, seed=3), collected

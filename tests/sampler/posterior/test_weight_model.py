@@ -128,7 +128,7 @@ def test_readout_given_all_other_weights_has_its_gaussian_posterior(rng):
         model=numpyro.handlers.condition(space.model, fixed),
         observe=lambda key, position, *_: {"a": position["a"][0]},
     )
-    collected = DrawCollector(1000)
+    collected = DrawCollector()
     settings = ChainSettings(chains=4, warmup=300, draws=1000, seed=5)
     sample_in_chunks(space, Nuts(max_tree_depth=6), settings, collected)
     draws = collected.draws["a"]

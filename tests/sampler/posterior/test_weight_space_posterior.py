@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 
 def sampled(problem, attended_test, algorithm, settings, precision="float64") -> DrawCollector:
-    collected = DrawCollector(settings.draws)
+    collected = DrawCollector()
     with jax.enable_x64(precision == "float64"):
         space = weight_density(
             problem.astype(precision), jnp.asarray(attended_test, precision), keep_weights=False

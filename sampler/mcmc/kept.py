@@ -1,0 +1,55 @@
+"""What is kept of draws: the limits, and the forms other than all draws.
+
+Free of JAX: `check` states from it how much memory a run takes.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+# The draws of one quantity are kept whole up to this size, of all chains together. Above it, the
+# draws of so many elements are kept, and moments of batches of draws of all of them.
+KEPT_BYTES = 64 * 2**20
+SELECTED = 200
+MOST_BATCHES = 40
+# Of what only some draws are wanted, at least half as many of each chain are kept.
+MOST_THINNED = 400
+
+
+@dataclass(frozen=True)
+class BatchMoments:
+    """First and second moments of consecutive batches of draws, [chain, batch, …].
+
+    Enough for means, variances and their Monte Carlo errors (batch means) without the draws.
+    """
+
+    mean: np.ndarray
+    mean_square: np.ndarray
+    batch_size: int
+
+
+@dataclass(frozen=True)
+class ThinnedDraws:
+    """Every so many draws: values [chain, kept, …] and the numbers of these draws."""
+
+    values: np.ndarray
+    draws: np.ndarray
+
+
+@dataclass(frozen=True)
+class SelectedDraws:
+    """Draws of some elements of a quantity that is too large to keep.
+
+    values  [chain, draw, element]
+    places  of these elements in one draw, counted along its last axis first
+    shape   of one draw
+    """
+
+    values: np.ndarray
+    places: np.ndarray
+    shape: tuple[int, ...]
+
+
+def evenly_chosen(size: int, most: int) -> np.ndarray:
+    """Places of all of `size` elements, or of `most` of them, evenly spaced with both ends."""
+    return np.arange(size) if size <= most else np.linspace(0, size - 1, most).astype(int)

@@ -1,0 +1,32 @@
+"""What `check` says of memory."""
+
+import pytest
+
+from sampler.jobs.check import memory
+from sampler.recipes.recipe import load_recipe
+from sampler.tasks.make import make_task
+
+UNITS = {"bytes": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
+
+
+def of_draws(draws: int, examples: int) -> tuple[float, float]:
+    """Bytes of all draws, and of 1,000 more a chain."""
+    settings = [f"sampler.draws={draws}", f"task.examples_test={examples}"]
+    recipe = load_recipe("runs/quickstart.toml", settings)
+    rows = dict(memory(recipe, make_task(recipe)))
+    found = (rows[name].split() for name in ("draws", "1,000 more draws a chain"))
+    return tuple(float(number) * UNITS[unit] for number, unit in found)
+
+
+def test_growth_with_the_number_of_draws_is_stated():
+    first, growth = of_draws(12_000, 1000)
+    second, _ = of_draws(17_000, 1000)
+    assert second - first == pytest.approx(5 * growth, rel=0.05)
+    # All elements of three quantities would take eight times that.
+    assert growth == pytest.approx(4000 * (3 * 200 * 4 + 200), rel=0.1)
+
+
+def test_few_test_examples_are_kept_whole_and_many_draws_of_many_are_not():
+    kept = 4 * 1000 * (3 * 1000 + 6 + 8) * 8
+    assert of_draws(1000, 1000)[0] == pytest.approx(kept, rel=0.01)
+    assert of_draws(12_000, 1000)[0] < 2 * kept
