@@ -3,9 +3,11 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from tests import ROOT
+from tests.benchmarks.outsiders import COMPETITORS, OURS, Setting, run_competitor
 
 pytestmark = pytest.mark.slow
 
@@ -37,3 +39,19 @@ def test_theory_table():
     received = printed("tests.benchmarks", "theory", "--repetitions", "1")
     assert "| Newton |" in received
     assert received.count("| Adam, ") == 2
+
+
+def test_outsiders_table():
+    """A row for each, whatever a competitor reaches in so short a time."""
+    received = printed("tests.benchmarks", "outsiders", "--widths", "2", "--minutes", "0.05")
+    rows = [line.split("|") for line in received.splitlines() if line.startswith("| 2 |")]
+    assert [row[2].strip() for row in rows] == list(COMPETITORS)
+    assert all(float(row[4]) <= 5 for row in rows)
+
+
+def test_a_race_ends_with_enough_effective_draws():
+    result = run_competitor(OURS, Setting(10, 600.0, "float32"))
+    assert result.draws.shape[0::2] == (4, 10)
+    assert np.isfinite(result.draws).all()
+    assert 1000 <= min(result.effective_draws) < 10_000
+    assert result.seconds < 600

@@ -5,11 +5,21 @@ import os
 import platform
 import sys
 
-NAMES = ("gradients", "floor", "theory", "pooling", "race", "scale", "paths", "importance")
-# Batches of importance draws and large matrices use all cores. Elsewhere one gradient gets one
-# thread: the figure that matters when several chains run, and one that other work on the machine
-# disturbs least. Both are read when JAX and NumPy start.
-if sys.argv[1:2] not in (["importance"], ["paths"], ["scale"]):
+NAMES = (
+    "gradients",
+    "floor",
+    "theory",
+    "pooling",
+    "race",
+    "scale",
+    "paths",
+    "importance",
+    "outsiders",
+)
+# Batches of importance draws and large matrices use all cores, and so may outsiders. Elsewhere one
+# gradient gets one thread: the figure that matters when several chains run, and one that other work
+# on the machine disturbs least. Both are read when JAX and NumPy start.
+if sys.argv[1:2] not in (["importance"], ["paths"], ["scale"], ["outsiders"]):
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -26,18 +36,26 @@ from tests.benchmarks.gradient_cost import (  # noqa: E402
 from tests.benchmarks.gradient_floor import measure_floor  # noqa: E402
 from tests.benchmarks.importance_rate import measure_importance  # noqa: E402
 from tests.benchmarks.many_paths import measure_many_paths  # noqa: E402
+from tests.benchmarks.outsiders import measure_outsiders  # noqa: E402
 from tests.benchmarks.pooled_attention import measure_pooling  # noqa: E402
 from tests.benchmarks.scale import measure_scale  # noqa: E402
 from tests.benchmarks.space_race import RACES, race_ratios, race_table, run_race  # noqa: E402
 from tests.benchmarks.theory_solve import measure_theory  # noqa: E402
 
+PRECISIONS = ("float64", "float32")
+
 
 def main() -> None:
-    """Run the benchmarks that are asked for, all but the last three by default."""
+    """Run the benchmarks that are asked for, all but the last four by default."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
-    parser.add_argument("--widths", type=int, nargs="+", default=[10, 100, 300], metavar="N")
+    parser.add_argument("--widths", type=int, nargs="+", metavar="N")
     parser.add_argument("--repetitions", type=int, default=7, help="of every timing")
+    parser.add_argument("--minutes", type=float, default=15.0, help="of each outsider at a width")
+    parser.add_argument("--precision", default="float32", help="of outsiders", choices=PRECISIONS)
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="KEY=VALUE", help="of the recipe outsiders meet"
+    )
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(NAMES):
         parser.error(f"{', '.join(sorted(unknown))}: use {', '.join(NAMES)}")
@@ -48,18 +66,19 @@ def main() -> None:
         f"numpyro {numpyro.__version__}",
         flush=True,
     )
-    for name in arguments.names or NAMES[:-3]:
+    for name in arguments.names or NAMES[:-4]:
         print(f"\n{name}\n", flush=True)
         for line in BENCHMARKS[name](arguments):
             print(line, flush=True)
 
 
 def gradients(arguments):
-    for width in arguments.widths:
+    widths = arguments.widths or [10, 100, 300]
+    for width in widths:
         yield f"N = {width}: log posteriors differ by {largest_disagreement(width):.1e} (relative)"
     costs = []
-    for precision in ("float64", "float32"):
-        costs += measure_gradients(arguments.widths, precision, arguments.repetitions)
+    for precision in PRECISIONS:
+        costs += measure_gradients(widths, precision, arguments.repetitions)
     yield "\n" + gradient_table(costs)
 
 
@@ -70,6 +89,11 @@ def race(arguments):
         yield f"{entry}: {results[-1].rate:.3g} effective draws per second"
     yield "\n" + race_table(results)
     yield "\n" + race_ratios(results, {n: token_gradient_seconds(n) for n in (10, 300)})
+
+
+def outsiders(arguments):
+    widths = arguments.widths or [10, 100, 1000]
+    return measure_outsiders(widths, 60 * arguments.minutes, arguments.precision, arguments.set)
 
 
 BENCHMARKS = {
@@ -83,6 +107,7 @@ BENCHMARKS = {
     "importance": lambda arguments: [
         measure_importance([10, 100, 1000, 10_000], arguments.repetitions)
     ],
+    "outsiders": outsiders,
 }
 
 

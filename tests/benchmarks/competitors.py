@@ -4,7 +4,7 @@ A row is a function of a width and a precision that returns a `Density`; its `ob
 at least `order_parameter`. A new space joins every benchmark by one more row.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from sampler.posterior.density import Density
 from sampler.posterior.spaces import order_parameter_density, weight_density
 from sampler.posterior.weights import weight_priors
 from sampler.problem import make_problem
-from sampler.recipes.recipe import load_recipe
+from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.tasks.make import make_task
 from sampler.tasks.task import Task
 from tests import ROOT
@@ -38,9 +38,10 @@ def markov_task() -> Task:
     return make_task(markov_recipe(10))
 
 
-def markov_recipe(width: int):
-    overrides = [f"network.widths={width}", "sweep={}", f"task.examples_test={TEST_EXAMPLES}"]
-    return load_recipe(RECIPE, overrides)
+def markov_recipe(width: int, overrides: Sequence[str] = ()) -> Recipe:
+    """The shipped recipe at one width."""
+    own = [f"network.widths={width}", "sweep={}", f"task.examples_test={TEST_EXAMPLES}"]
+    return load_recipe(RECIPE, [*own, *overrides])
 
 
 def markov_problem(width: int) -> LearningProblem:

@@ -1,0 +1,263 @@
+"""The recipe's own chains against what a user would otherwise write or install, on one posterior.
+
+Every competitor runs in a process of its own and sends draws of U_1 until it has so many effective
+ones, or until its time is over, when it is stopped wherever it is. Its clock starts when the data
+are there, before anything is compiled.
+"""
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing.connection import Connection
+
+import jax
+import numpy as np
+from arviz_stats.base import array_stats
+from jaxtyping import Float
+
+from sampler.jobs.stages import chain_settings
+from sampler.mcmc.algorithm import algorithm_named
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.problem import make_problem
+from tests.benchmarks.competitors import markov_problem, markov_recipe, markov_task, token_by_token
+from tests.benchmarks.outsider_samplers import (
+    CHAINS,
+    Blocks,
+    Whitened,
+    crank_nicolson,
+    first_order_parameter,
+    microcanonical,
+    numpyro_nuts,
+    nuts,
+    reparametrised_posterior,
+    weight_posterior,
+)
+from tests.benchmarks.space_race import ENDLESS
+from theory import LearningProblem
+
+OURS = "this program, the recipe's defaults"
+# Effective draws that end a race, and the fewest of which a rate and an error are given.
+ENOUGH, FEWEST = 1000, 50
+# Draws of all chains at which effective draws are counted for the first time, and their growth.
+FIRST_LOOK, GROWTH = 200, 1.3
+AXES = {"chain_axis": 0, "draw_axis": 1}
+Draws = Float[np.ndarray, "chain draw element"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a competitor is given.
+
+    seconds    that it may use, for its own division between warm-up and draws
+    overrides  KEY=VALUE of the recipe, for this program's chains only
+    """
+
+    width: int
+    seconds: float
+    precision: str
+    overrides: tuple[str, ...] = ()
+    seed: int = 0
+
+
+def ours(setting: Setting, send: Callable[[Draws], None]) -> None:
+    """Draws by the space, algorithm, precision and warm-up of the recipe."""
+    recipe = markov_recipe(setting.width, setting.overrides)
+    section = recipe.sampler
+    problem = make_problem(recipe, markov_task())
+    algorithm = algorithm_named(section.algorithm, dict(section))
+    settings = chain_settings(section)
+
+    def send_overlap(observables) -> None:
+        matrices = observables["order_parameter"]
+        rows, columns = np.tril_indices(matrices.shape[-1])
+        send(matrices[..., rows, columns])
+
+    with jax.enable_x64(section.precision == "float64"):
+        density = problem.density(section.space, section.precision, False)
+        independent = algorithm.independent_draws(density, settings)
+        if independent is not None and independent.observables is not None:
+            return send_overlap(independent.observables)
+        if independent is not None:
+            algorithm = algorithm_named(algorithm.fallback, dict(section))
+        endless = replace(settings, draws=ENDLESS)
+        sample_in_chunks(
+            density,
+            algorithm,
+            endless,
+            lambda chunk: chunk.phase == "draws" and send_overlap(chunk.observables),
+        )
+
+
+def token_by_token_nuts(setting: Setting, send: Callable[[Draws], None]) -> None:
+    """NumPyro's NUTS on the model as a user would write it."""
+    with jax.enable_x64(setting.precision == "float64"):
+        density = token_by_token(setting.width, setting.precision)
+        read = partial(
+            first_order_parameter, architecture=markov_problem(setting.width).architecture
+        )
+        chains = numpyro_nuts(density.model, density.arguments, read, setting.seconds, setting.seed)
+        for block in chains:
+            send(block)
+
+
+def whitened(
+    posterior_of: Callable[[LearningProblem], Whitened],
+    sampler: Callable[..., Blocks],
+    setting: Setting,
+    send: Callable[[Draws], None],
+) -> None:
+    """One of the samplers in coordinates whose prior is standard normal."""
+    with jax.enable_x64(setting.precision == "float64"):
+        problem = markov_problem(setting.width).astype(setting.precision)
+        posterior = posterior_of(problem)
+
+        def read(position):
+            return first_order_parameter(posterior.weights(position), problem.architecture)
+
+        for block in sampler(posterior, read, setting.seconds, setting.seed):
+            send(block)
+
+
+COMPETITORS: dict[str, Callable[[Setting, Callable[[Draws], None]], None]] = {
+    OURS: ours,
+    "NUTS, weights token by token": token_by_token_nuts,
+    "NUTS, reparametrised weights": partial(whitened, reparametrised_posterior, nuts),
+    "Crank–Nicolson, reparametrised weights": partial(
+        whitened, reparametrised_posterior, crank_nicolson
+    ),
+    "Crank–Nicolson, weights": partial(whitened, weight_posterior, crank_nicolson),
+    "adjusted MCLMC, weights": partial(whitened, weight_posterior, microcanonical),
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a competitor reached.
+
+    draws    all it sent, perhaps none
+    seconds  from the start of its clock to the last look at it
+    """
+
+    competitor: str
+    width: int
+    draws: Draws
+    seconds: float
+
+    @property
+    def effective_draws(self) -> tuple[float, float]:
+        """Bulk and tail ESS of the worst element; 0 where they are not defined."""
+        return effective_draws(self.draws)
+
+    @property
+    def rate(self) -> float:
+        """Effective draws per second, everything included."""
+        return min(self.effective_draws) / self.seconds
+
+
+def effective_draws(draws: Draws) -> tuple[float, float]:
+    """Bulk and tail ESS of the worst element, rank-normalised; 0 where they are not defined."""
+    if draws.shape[1] < 4 or not np.isfinite(draws).all() or (np.ptp(draws, axis=1) == 0).any():
+        return 0.0, 0.0
+    bulk = array_stats.ess(draws, method="bulk", **AXES)
+    tail = array_stats.ess(draws, method="tail", prob=(0.05, 0.95), **AXES)
+    return tuple(float(np.nan_to_num(np.min(values))) for values in (bulk, tail))
+
+
+def run_competitor(name: str, setting: Setting) -> Result:
+    """Let one run until it has enough effective draws, ends, or its time is over."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=compete, args=(name, setting, sender), daemon=True)
+    process.start()
+    sender.close()
+    blocks, look = [], FIRST_LOOK
+    try:
+        receiver.recv()  # the data are there
+        started = time.perf_counter()
+        while receiver.poll(max(0.0, started + setting.seconds - time.perf_counter())):
+            blocks.append(np.asarray(receiver.recv(), float))
+            total = sum(block.shape[0] * block.shape[1] for block in blocks)
+            if total >= look:
+                look = GROWTH * total
+                if min(effective_draws(np.concatenate(blocks, axis=1))) >= ENOUGH:
+                    break
+    except EOFError:
+        pass
+    seconds = time.perf_counter() - started
+    process.terminate()
+    process.join()
+    draws = np.concatenate(blocks, axis=1) if blocks else np.empty((CHAINS, 0, 1))
+    return Result(name, setting.width, draws, seconds)
+
+
+def compete(name: str, setting: Setting, sender: Connection) -> None:
+    """What the process of a competitor does."""
+    markov_task()
+    sender.send("ready")
+    COMPETITORS[name](setting, sender.send)
+    sender.close()
+
+
+def difference_of_means(one: Draws, other: Draws) -> float:
+    """Largest |difference| of the means of an element in combined Monte Carlo standard errors."""
+    errors = [array_stats.mcse(draws, method="mean", **AXES) for draws in (one, other)]
+    difference = one.mean(axis=(0, 1)) - other.mean(axis=(0, 1))
+    return float(np.max(np.abs(difference) / np.hypot(*errors)))
+
+
+HEADER = (
+    "| N | competitor | draws | seconds | bulk ESS | tail ESS | effective draws per second | "
+    "times slower | difference of means, MCSE |\n|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def row(result: Result, reference: Result) -> str:
+    """One row of the table; `reference` is this program's result at the same width.
+
+    With fewer than `FEWEST` effective draws the rate is below FEWEST ÷ seconds, no more is said.
+    """
+    bulk, tail = result.effective_draws
+    known = min(bulk, tail) >= FEWEST
+    rate = result.rate if known else FEWEST / result.seconds
+    agreement = difference = "–"
+    if result is not reference and min(reference.effective_draws) >= FEWEST:
+        agreement = f"{'' if known else '> '}{reference.rate / rate:,.0f}"
+        if known:
+            difference = f"{difference_of_means(result.draws, reference.draws):.1f}"
+    cells = [
+        str(result.width),
+        result.competitor,
+        f"{result.draws.shape[0]} × {result.draws.shape[1]}",
+        f"{result.seconds:.0f}",
+        f"{bulk:.0f}",
+        f"{tail:.0f}",
+        f"{'' if known else '< '}{rate:.2g}",
+        agreement,
+        difference,
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def measure_outsiders(
+    widths: Sequence[int],
+    seconds: float,
+    precision: str = "float32",
+    overrides: Sequence[str] = (),
+    competitors: Sequence[str] = tuple(COMPETITORS),
+) -> Iterator[str]:
+    """The table, row by row; this program's chains come first at every width.
+
+    seconds    for each outsider at each width
+    precision  of the outsiders; JAX's own default is float32
+    overrides  KEY=VALUE of the recipe for this program's chains
+    """
+    yield HEADER
+    for width in widths:
+        setting = Setting(width, seconds, precision, tuple(overrides))
+        reference = run_competitor(OURS, setting)
+        yield row(reference, reference)
+        for name in competitors:
+            if name != OURS:
+                yield row(run_competitor(name, setting), reference)
