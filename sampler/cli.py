@@ -11,7 +11,12 @@ from typing import NoReturn
 
 from sampler import __version__
 from sampler.errors import ExitCode, InputError, RequeueError, one_line
-from sampler.numerics import silence_compiled_cache, use_float64, use_one_blas_thread
+from sampler.numerics import (
+    divide_processor,
+    silence_compiled_cache,
+    use_float64,
+    use_one_blas_thread,
+)
 
 SHELLS = ("bash", "zsh", "tcsh")
 
@@ -77,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     except SystemExit as leave:
         return int(leave.code or 0)
+    if has_the_machine(arguments):
+        divide_processor()
     try:
         return int(arguments.handler(arguments))
     except KeyboardInterrupt:
@@ -90,6 +97,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as problem:
         text = f"internal error: {type(problem).__name__}: {one_line(str(problem))}"
         return fail(arguments, f"{text} (rerun with --debug)", ExitCode.INTERNAL_ERROR)
+
+
+def has_the_machine(arguments: argparse.Namespace) -> bool:
+    """Whether this process samples by itself, not beside workers of the same sweep."""
+    if arguments.command == "sweep":
+        return arguments.workers is None and arguments.scheduler is None
+    return arguments.command in ("run", "sample", "resume", "reproduce")
 
 
 def fail(arguments: argparse.Namespace, text: str, code: ExitCode) -> int:

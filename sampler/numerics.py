@@ -14,6 +14,7 @@ DEADLOCKING_JAXLIB = ("0.10.", "0.11.0")
 # These call every function that they read from a cache of compiled functions compiled for another
 # machine, because two preferences of the compiler are no features of any processor.
 COMPLAINING_JAXLIB = ("0.9.",)
+HOST_DEVICES = "xla_force_host_platform_device_count"
 
 
 def use_one_blas_thread() -> None:
@@ -48,6 +49,17 @@ def return_free_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def divide_processor() -> None:
+    """Let chains advance on two devices of the processor, unless XLA_FLAGS says otherwise.
+
+    Two whatever the machine, so that a recipe gives the same draws on any. JAX reads this when it
+    starts. Not for processes that share the machine with others of the same job.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    if HOST_DEVICES not in flags and not version("jaxlib").startswith(DEADLOCKING_JAXLIB):
+        os.environ["XLA_FLAGS"] = f"{flags} --{HOST_DEVICES}=2".strip()
 
 
 def use_float64() -> None:

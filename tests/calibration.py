@@ -8,15 +8,17 @@ weights have their integration tested too. All data sets are sampled side by sid
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 from numpyro.infer.hmc import hmc
-from numpyro.infer.util import log_density
 
+from sampler.mcmc.algorithm import Chain
 from sampler.network import overlaps, path_weights, predict
+from sampler.posterior.density import Density
 from sampler.posterior.hyper_parameters import (
     TEMPERATURE,
     VARIANCES,
@@ -33,7 +35,7 @@ from sampler.posterior.order_parameters import (
     order_parameter_model,
     site_priors,
 )
-from sampler.posterior.weights import upper_weight_model, weight_model
+from sampler.posterior.weights import upper_weight_model, weight_model, weight_priors
 from theory import Architecture, LabelEnergy, Predictor, path_features, path_kernels
 from theory.architecture import KNOWN, HyperPriors
 
@@ -101,7 +103,29 @@ def draw_sites(key, priors: dict) -> dict:
     return {n: site.sample(k) for k, (n, site) in zip(keys, priors.items(), strict=False)}
 
 
-class WeightCalibration:
+class SpaceCalibration:
+    """A space that is sampled: its density for given labels."""
+
+    problem: CalibrationProblem
+    believed: Architecture
+
+    def density_of(self, model, arguments) -> Density:
+        priors = self.priors()
+        known = {"architecture": self.believed, "hyper_priors": self.problem.believed_hyper_priors}
+        return Density(
+            name="calibrated",
+            model=partial(model, **known),
+            arguments=arguments,
+            priors=priors,
+            observe=lambda key, position: {},
+            observed=(),
+        )
+
+    def priors(self) -> dict:
+        return weight_priors(self.believed, jnp.float64, self.problem.believed_hyper_priors)
+
+
+class WeightCalibration(SpaceCalibration):
     """Quantities of weights and of their draws in the space of all weights."""
 
     def __init__(self, problem: CalibrationProblem) -> None:
@@ -112,13 +136,9 @@ class WeightCalibration:
     def start(self, key) -> dict:
         return draw_prior_weights(key, self.problem, tuple(self.believed.weight_shapes))
 
-    def log_density(self, position, labels):
-        temperature, hyper_priors = (
-            self.problem.believed_temperature,
-            self.problem.believed_hyper_priors,
-        )
-        arguments = (self.attended, labels, temperature, self.believed, hyper_priors)
-        return log_density(weight_model, arguments, {}, position)[0]
+    def density(self, labels) -> Density:
+        arguments = (self.attended, labels, jnp.asarray(self.problem.believed_temperature))
+        return self.density_of(weight_model, arguments)
 
     def truth(self, key, position, labels):
         return self.quantities(position, labels, self.problem.architecture)
@@ -135,7 +155,7 @@ class WeightCalibration:
         return stacked(overlaps(weights, architecture), prediction, likelihood, position)
 
 
-class IntegratedCalibration:
+class IntegratedCalibration(SpaceCalibration):
     """Quantities in a space whose likelihood is p(y | U_1), V_0 being integrated out."""
 
     def __init__(self, problem: CalibrationProblem) -> None:
@@ -174,12 +194,13 @@ class OrderParameterCalibration(IntegratedCalibration):
     """The collapsed space."""
 
     def start(self, key) -> dict:
-        priors = site_priors(self.believed, jnp.float64, self.problem.believed_hyper_priors)
-        return draw_sites(key, priors)
+        return draw_sites(key, self.priors())
 
-    def log_density(self, position, labels):
-        arguments = (self.energy(labels), self.believed, self.problem.believed_hyper_priors)
-        return log_density(order_parameter_model, arguments, {}, position)[0]
+    def density(self, labels) -> Density:
+        return self.density_of(order_parameter_model, (self.energy(labels),))
+
+    def priors(self) -> dict:
+        return site_priors(self.believed, jnp.float64, self.problem.believed_hyper_priors)
 
     def drawn(self, key, position, labels):
         matrices = tuple(f @ f.T for f in factors_at(position, self.believed))
@@ -194,9 +215,12 @@ class UpperWeightCalibration(IntegratedCalibration):
         names = tuple(name for name in self.believed.weight_shapes if name != "V_0")
         return draw_prior_weights(key, self.problem, names)
 
-    def log_density(self, position, labels):
-        arguments = (self.energy(labels), self.believed, self.problem.believed_hyper_priors)
-        return log_density(upper_weight_model, arguments, {}, position)[0]
+    def density(self, labels) -> Density:
+        return self.density_of(upper_weight_model, (self.energy(labels),))
+
+    def priors(self) -> dict:
+        priors = self.problem.believed_hyper_priors
+        return weight_priors(self.believed, jnp.float64, priors, upper=True)
 
     def drawn(self, key, position, labels):
         below = path_weights(position, self.believed)[0] / self.believed.widths[0] ** 0.5
@@ -230,35 +254,64 @@ QUANTITIES = ("U_1[0, 0]", "U_1[1, 0]", "u_a", "predictor", "log likelihood")
 HYPER_PARAMETERS = ("temperature", "variance of V_0", "variance of a")
 
 
-def calibration_ranks(space, problem: CalibrationProblem, data_sets: int, seed: int) -> np.ndarray:
-    """Rank of the truth among KEPT thinned draws, [data set, quantity], from 0 to KEPT."""
+def calibration_ranks(
+    space, problem: CalibrationProblem, data_sets: int, seed: int, chain: Chain | None = None
+) -> np.ndarray:
+    """Rank of the truth among KEPT thinned draws, [data set, quantity], from 0 to KEPT.
 
-    def potential(labels) -> Callable:
-        return lambda position: -space.log_density(position, labels)
-
-    initialise, transition = hmc(potential_fn_gen=potential, algo="NUTS")
+    Drawn by a chain by itself whose gradients are in single precision, or else by NUTS.
+    """
 
     def one_data_set(key):
         keys = jax.random.split(key, 5)
         position, labels = simulate(keys[0], problem)
-        state = initialise(
-            space.start(keys[1]), num_warmup=WARMUP, model_args=(labels,), rng_key=keys[2],
-            target_accept_prob=0.9, max_tree_depth=7,
-        )  # fmt: skip
-
-        def advance(_, state):
-            return transition(state, (labels,))
+        begin, advance, place = (
+            nuts(space, labels) if chain is None else alone(chain, space.density(labels))
+        )
 
         def keep(state, draw_key):
-            state = jax.lax.fori_loop(0, THINNING, advance, state)
-            return state, space.drawn(draw_key, state.z, labels)
+            state = jax.lax.fori_loop(0, THINNING, lambda _, state: advance(state), state)
+            return state, space.drawn(draw_key, place(state), labels)
 
-        state = jax.lax.fori_loop(0, WARMUP, advance, state)
+        state = begin(keys[2], space.start(keys[1]))
+        state = jax.lax.fori_loop(0, WARMUP, lambda _, state: advance(state), state)
         _, drawn = jax.lax.scan(keep, state, jax.random.split(keys[3], KEPT))
         return jnp.sum(drawn < space.truth(keys[4], position, labels), axis=0)
 
     keys = jax.random.split(jax.random.key(seed), data_sets)
     return np.asarray(jax.jit(jax.vmap(one_data_set))(keys))
+
+
+def nuts(space, labels) -> tuple[Callable, Callable, Callable]:
+    """First state, next state, and position in a state of NumPyro's NUTS."""
+
+    def potential(labels) -> Callable:
+        return lambda position: -space.density(labels).log_density(position)
+
+    initialise, transition = hmc(potential_fn_gen=potential, algo="NUTS")
+
+    def begin(key, start):
+        return initialise(
+            start, num_warmup=WARMUP, model_args=(labels,), rng_key=key,
+            target_accept_prob=0.9, max_tree_depth=7,
+        )  # fmt: skip
+
+    return begin, lambda state: transition(state, (labels,)), lambda state: state.z
+
+
+def alone(chain: Chain, density: Density) -> tuple[Callable, Callable, Callable]:
+    """The same of a chain that has no others: the mean over all is its own number."""
+    density = density.with_single_gradients()
+
+    def begin(key, start):
+        first, second = jax.random.split(key)
+        return chain.shared(first, density), chain.init(second, start, density)
+
+    def advance(both):
+        shared, state, _ = chain.advance(*both, density, lambda number: number)
+        return shared, state
+
+    return begin, advance, lambda both: chain.position(both[1], density)
 
 
 def uniformity(ranks: np.ndarray) -> dict[str, float]:

@@ -70,15 +70,57 @@ class IndependentDraws:
     attributes: Mapping[str, Any]
 
 
+class Chain:
+    """How one Markov chain begins and moves, in JAX and without side effects.
+
+    The state is any tree of arrays and random keys: what it holds is what a checkpoint holds, so
+    chains go on from one bit for bit. Chains that learn from each other define `advance` instead of
+    `step`, and keep in `shared` what is the same for all.
+    """
+
+    # Whether all chains are advanced side by side, on every device: then `advance` can average.
+    together: ClassVar[bool] = False
+
+    def init(self, key, position, density):
+        """State of one chain before its first step: its key, position and log density by default.
+
+        key       random key of this chain
+        position  a first position, around the mode where it is known, else from the priors
+        density   `sampler.posterior.density.Density` that is sampled
+        """
+        return {"key": key, "position": position, "lp": density.log_density(position)}
+
+    def shared(self, key, density):
+        """The part of the state that all chains have in common before the first step."""
+        return {}
+
+    def step(self, state, density):
+        """One transition of one chain → (state, statistics by name, each one number).
+
+        A chain that adapts counts its steps in the state: the first `settings.warmup` of them are
+        warm-up.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no chains")
+
+    def advance(self, shared, state, density, mean):
+        """One transition of one chain among all → (shared, state, statistics).
+
+        `mean` averages a number or array over all chains; what is shared has to be made of such.
+        """
+        return shared, *self.step(state, density)
+
+    def position(self, state, density) -> Mapping[str, Any]:
+        """The position, by site, in a state."""
+        return state["position"]
+
+
 @dataclass(frozen=True)
-class Algorithm:
+class Algorithm(Chain):
     """A sampling algorithm. To add one, derive from this class and put it into `ALGORITHMS`.
 
     Its fields are its settings: one that has the name of a key of the recipe's section [sampler]
-    takes the value given there, any other keeps its own. A Markov chain has to define `step`;
-    everything else has a default. All chains are compiled together, so it is written in JAX for
-    one chain, without side effects. The state is any tree of arrays and random keys: what
-    it holds is what a checkpoint holds, so chains go on from one bit for bit.
+    takes the value given there, any other keeps its own. A Markov chain has to define `step`, or
+    return from `prepared` what does; everything else has a default.
     """
 
     # ArviZ name → long name of every statistic of a step; "lp", the log density, must be there.
@@ -97,8 +139,9 @@ class Algorithm:
     remedy_if_frozen: ClassVar[str] = "raise sampler.warmup"
 
     def configured(self, settings: Mapping[str, Any]) -> "Algorithm":
-        """The same algorithm with those of these settings that it has."""
-        own = {f.name: type(getattr(self, f.name)) for f in fields(self) if f.name in settings}
+        """The same algorithm with those of these settings that it has and that are given."""
+        given = {name for name, value in settings.items() if value is not None}
+        own = {f.name: type(getattr(self, f.name)) for f in fields(self) if f.name in given}
         return replace(self, **{name: kind(settings[name]) for name, kind in own.items()})
 
     @property
@@ -115,30 +158,13 @@ class Algorithm:
         """All draws at once; None for a Markov chain."""
         return None
 
-    def prepared(self, density, settings: ChainSettings):
-        """What has `init`, `step` and `position` in one run; the algorithm itself by default."""
+    def suited(self, density):
+        """The density as this algorithm samples it, such as with gradients in single precision."""
+        return density
+
+    def prepared(self, density, settings: ChainSettings) -> Chain:
+        """What advances each chain in one run; the algorithm itself by default."""
         return self
-
-    def init(self, key, position, density):
-        """State of one chain before its first step: its key, position and log density by default.
-
-        key       random key of this chain
-        position  a first position, around the mode where it is known, else from the priors
-        density   `sampler.posterior.density.Density` that is sampled
-        """
-        return {"key": key, "position": position, "lp": density.log_density(position)}
-
-    def step(self, state, density):
-        """One transition of one chain → (state, statistics by name, each one number).
-
-        An algorithm that adapts counts its steps in the state: the first `settings.warmup` of them
-        are warm-up.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no chains")
-
-    def position(self, state) -> Mapping[str, Any]:
-        """The position, by site, in a state."""
-        return state["position"]
 
     def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
         """What can be said of statistics [chain, draw] beyond R-hat and effective draws."""
@@ -160,6 +186,7 @@ ALGORITHMS: Registry[Algorithm] = Registry(
     {
         "nuts": "sampler.mcmc.hamiltonian:NUTS",
         "hmc": "sampler.mcmc.hamiltonian:HMC",
+        "split_hmc": "sampler.mcmc.split_hmc:SPLIT_HMC",
         "importance": "sampler.mcmc.importance:IMPORTANCE",
     },
 )

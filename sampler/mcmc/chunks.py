@@ -8,7 +8,7 @@ chunks loses nothing.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -18,22 +18,26 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Axes
 
-from sampler.mcmc.algorithm import Algorithm, ChainSettings
+from sampler.mcmc.algorithm import Algorithm, Chain, ChainSettings
 from sampler.posterior.density import Density
 
 # A chunk holds at most this many draws per chain and bytes in all, and lasts about this long.
 CHUNK_DRAWS = 64
 CHUNK_BYTES = 128 * 2**20
 CHUNK_SECONDS = 4.0
-OBSERVATION_STREAM = 1
-BY_CHAIN, IN_BUFFERS, EVERYWHERE = Axes("chain"), Axes(None, "chain"), Axes()
+OBSERVATION_STREAM, SHARED_STREAM = 1, 2
+# Chains on one device are an axis of arrays, devices an axis of the mesh.
+CHAIN, DEVICE = "chain", "device"
+BY_CHAIN, IN_BUFFERS, EVERYWHERE = Axes(DEVICE), Axes(None, DEVICE), Axes()
+STATE = (EVERYWHERE, BY_CHAIN)
 
 
 def for_every_chain(of_one_chain: Callable, *by_chain):
-    """The results for all chains: one after the other on a processor, together elsewhere.
+    """The results for all chains: one after the other on a processor, side by side elsewhere.
 
-    Together, every step of a trajectory copies the trees of all chains, and the longest tree keeps
-    all waiting: on a processor that costs several times more than the gradients of wide networks.
+    Side by side, every step of a trajectory copies the trees of all chains, and the longest tree
+    keeps all waiting: on a processor that costs several times more than the gradients of wide
+    networks.
     """
     if jax.default_backend() == "cpu":
         return jax.lax.map(lambda arguments: of_one_chain(*arguments), by_chain)
@@ -52,7 +56,7 @@ def devices_for(chains: int) -> list:
 
 def chain_mesh(chains: int) -> Mesh:
     """The devices that share these chains, along one axis."""
-    return Mesh(np.array(devices_for(chains)), ("chain",))
+    return Mesh(np.array(devices_for(chains)), (DEVICE,))
 
 
 def place_chains(state, chain_keys, data, chains: int):
@@ -66,22 +70,26 @@ def place_chains(state, chain_keys, data, chains: int):
         where = NamedSharding(mesh, axes) if mesh.size > 1 else mesh.devices.item()
         return jax.device_put(jax.tree.map(_strongly_typed, tree), where)
 
-    return put(state, BY_CHAIN), put(chain_keys, BY_CHAIN), put(data, EVERYWHERE)
+    shared, states = state
+    placed = put(shared, EVERYWHERE), put(states, BY_CHAIN)
+    return placed, put(chain_keys, BY_CHAIN), put(data, EVERYWHERE)
 
 
 def share_chains(advance: Callable, chains: int) -> Callable:
-    """Compile `advance(thinning, state, chain keys, first, length, arguments, observed)`.
+    """Compile `advance(thinning, axes, state, chain keys, first, length, arguments, observed)`.
 
-    State and keys are split along their leading chain axis, buffers [row, chain, …] along their
-    second; there is no communication inside, so trees of different depth on two devices do not
-    wait for each other. The same seed and the same number of devices give the same draws.
+    States and keys are split along their leading chain axis, buffers [row, chain, …] along their
+    second. Devices wait for each other only where chains share a part of their state, so trees of
+    different depth on two devices do not. The same seed and the same number of devices give the
+    same draws.
     """
     mesh = chain_mesh(chains)
+    axes = (CHAIN,) if mesh.size == 1 else (CHAIN, DEVICE)
 
     @cache
     def compiled(thinning: int) -> Callable:
         def local(*arguments):
-            return advance(thinning, *arguments)
+            return advance(thinning, axes, *arguments)
 
         if mesh.size == 1:
             return jax.jit(local)
@@ -89,8 +97,8 @@ def share_chains(advance: Callable, chains: int) -> Callable:
             jax.shard_map(
                 local,
                 mesh=mesh,
-                in_specs=(BY_CHAIN, BY_CHAIN, EVERYWHERE, EVERYWHERE, EVERYWHERE, EVERYWHERE),
-                out_specs=(BY_CHAIN, IN_BUFFERS, IN_BUFFERS),
+                in_specs=(STATE, BY_CHAIN, EVERYWHERE, EVERYWHERE, EVERYWHERE, EVERYWHERE),
+                out_specs=(STATE, IN_BUFFERS, IN_BUFFERS),
                 check_vma=False,
             )
         )
@@ -138,9 +146,16 @@ class SnapshotMismatch(Exception):
 
 
 def state_arrays(state) -> dict[str, np.ndarray]:
-    """Every leaf of a sampler state, by its path in the tree."""
-    leaves = jax.tree_util.tree_leaves_with_path(state)
-    return {jax.tree_util.keystr(path): np.asarray(_data(leaf)) for path, leaf in leaves}
+    """Every leaf of what chains share and of their states, by its path in the tree."""
+    return {name: np.asarray(_data(leaf)) for name, leaf in _leaves(state).items()}
+
+
+def _leaves(state) -> dict[str, Any]:
+    found = {}
+    for prefix, tree in zip(("shared", ""), state, strict=True):
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+            found[prefix + jax.tree_util.keystr(path)] = leaf
+    return found
 
 
 def restored_state(arrays: Mapping[str, np.ndarray], like):
@@ -148,14 +163,12 @@ def restored_state(arrays: Mapping[str, np.ndarray], like):
 
     Raises SnapshotMismatch unless names, shapes and dtypes agree.
     """
-    paths, tree = jax.tree_util.tree_flatten_with_path(like)
-    expected = {jax.tree_util.keystr(path): leaf for path, leaf in paths}
+    expected = _leaves(like)
     if set(expected) != set(arrays):
         odd = sorted(set(expected) ^ set(arrays))[0]
         raise SnapshotMismatch(f"{odd} is in one of the two states only")
-    return jax.tree_util.tree_unflatten(
-        tree, [_restored(name, arrays[name], leaf) for name, leaf in expected.items()]
-    )
+    leaves = [_restored(name, arrays[name], leaf) for name, leaf in expected.items()]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
 def _data(leaf):
@@ -217,12 +230,8 @@ def sample_in_chunks(
     settings: ChainSettings,
     on_chunk: Callable[[Chunk], None],
     resume: Snapshot | None = None,
-    next_end: Callable[[int], int] | None = None,
 ) -> None:
     """Run warm-up, then draws, of all chains; every finished chunk goes to `on_chunk`.
-
-    `next_end` maps the number of draws made to that at which a chunk must end next, or to itself
-    where no more are to be made; by default it is `settings.draws`.
 
     From a snapshot of the same chains they go on as if they had never stopped, bit for bit. Raises
     SnapshotMismatch for a snapshot of other chains.
@@ -235,26 +244,20 @@ def sample_in_chunks(
     observation_key = jax.random.fold_in(jax.random.key(settings.seed), OBSERVATION_STREAM)
     chain_keys = jax.random.split(observation_key, settings.chains)
     state, chain_keys, data = place_chains(
-        state, chain_keys, (density.arguments, density.observed), settings.chains
+        state, chain_keys, (density.arrays, density.observed), settings.chains
     )
 
-    # Traced once, wherever it is used.
-    @partial(jax.jit, inline=True)
-    def move(state, arguments):
-        return chain.step(state, replace(density, arguments=arguments))
-
-    step = partial(_step_all, move, chain.position, density.observe, algorithm.summed)
-    rows = jax.eval_shape(partial(step, thinning=1), state, chain_keys, 0, *data)[1:]
-    capacity = _capacity(rows)
+    step = _kept_step(chain, density, algorithm.summed)
+    alone = partial(step, thinning=1, axes=(CHAIN,))
+    capacity = _capacity(_rows(alone, state, chain_keys, *data))
     advance = share_chains(partial(_advance, step, capacity), settings.chains)
     compiled_for: set[int] = set()
     for phase, total in (("warmup", settings.warmup), ("draws", settings.draws)):
         done, length = _done_before(resume, phase, total), 1
         thinning = settings.thinning if phase == "draws" else 1
-        ends = next_end if next_end and phase == "draws" else lambda _, end=total: end
-        while done < (end := ends(done)):
+        while done < total:
             started = time.perf_counter()
-            length = min(length, end - done)
+            length = min(length, total - done)
             state, observables, statistics = advance(
                 thinning, state, chain_keys, done, length, *data
             )
@@ -269,18 +272,19 @@ def sample_in_chunks(
             length = _next_length(length, seconds, capacity)
 
 
-def start_chains(chain, density: Density, settings: ChainSettings):
-    """State of all chains before the first step, stacked along a leading chain axis."""
+def start_chains(chain: Chain, density: Density, settings: ChainSettings):
+    """What chains share before the first step, and their states along a leading chain axis."""
 
-    def start(key, arguments):
-        here = replace(density, arguments=arguments)
+    def start(key, arrays):
+        here = density.with_arrays(arrays)
         chain_key, start_key = jax.random.split(key)
-        positions = jax.vmap(density.start)(jax.random.split(start_key, settings.chains))
+        positions = jax.vmap(here.start)(jax.random.split(start_key, settings.chains))
         keys = jax.random.split(chain_key, settings.chains)
-        return for_every_chain(lambda k, position: chain.init(k, position, here), keys, positions)
+        states = for_every_chain(lambda k, at: chain.init(k, at, here), keys, positions)
+        return chain.shared(jax.random.fold_in(key, SHARED_STREAM), here), states
 
     # One compilation instead of one for each of some four hundred operations.
-    return jax.jit(start)(jax.random.key(settings.seed), density.arguments)
+    return jax.jit(start)(jax.random.key(settings.seed), density.arrays)
 
 
 def _done_before(resume: Snapshot | None, phase: str, total: int) -> int:
@@ -307,36 +311,59 @@ def _by_chain(buffers: Mapping[str, np.ndarray], length: int) -> dict[str, np.nd
     return {name: np.swapaxes(values[:length], 0, 1) for name, values in buffers.items()}
 
 
-def _advance(step, capacity, thinning, state, chain_keys, first, length, arguments, observed):
+def _advance(step, capacity, thinning, axes, state, chain_keys, first, length, arrays, observed):
     """`length` kept steps of all chains, written into buffers of `capacity` rows."""
-    step = partial(step, thinning=thinning)
-    rows = jax.eval_shape(step, state, chain_keys, 0, arguments, observed)[1:]
+    step = partial(step, thinning=thinning, axes=axes)
+    rows = _rows(step, state, chain_keys, arrays, observed)
     buffers = jax.tree.map(lambda row: jnp.zeros((capacity, *row.shape), row.dtype), rows)
 
     def body(row, carry):
         state, buffers = carry
-        state, *new = step(state, chain_keys, first + row, arguments, observed)
+        state, *new = step(state, chain_keys, first + row, arrays, observed)
         return state, jax.tree.map(lambda b, n: b.at[row].set(n), buffers, tuple(new))
 
     state, (observables, statistics) = jax.lax.fori_loop(0, length, body, (state, buffers))
     return state, observables, statistics
 
 
-def _step_all(
-    move, position, observe, summed, state, chain_keys, index, arguments, observed, *, thinning
-):
+def _rows(step, state, chain_keys, arrays, observed):
+    """Shapes of the observables and statistics of one kept step."""
+    return jax.eval_shape(lambda *them: step(*them)[1:], state, chain_keys, 0, arrays, observed)
+
+
+def _kept_step(chain: Chain, density: Density, summed: tuple[str, ...]) -> Callable:
     """One kept step of every chain: `thinning` transitions, then what is read off the position."""
 
-    def advance(_, carry):
-        state, before = carry
-        state, found = move(state, arguments)
-        return state, {n: before[n] + v if n in summed else v for n, v in found.items()}
+    # Traced once, wherever it is used.
+    @partial(jax.jit, inline=True, static_argnames="axes")
+    def move(shared, state, arrays, axes):
+        mean = partial(jax.lax.pmean, axis_name=axes)
+        return chain.advance(shared, state, density.with_arrays(arrays), mean)
 
-    def of_one_chain(state, chain_key):
-        _, found = jax.eval_shape(move, state, arguments)
+    def transitions(shared, state, arrays, thinning, axes):
+        def one(_, carry):
+            shared, state, before = carry
+            shared, state, found = move(shared, state, arrays, axes)
+            found = {n: before[n] + v if n in summed else v for n, v in found.items()}
+            return shared, state, found
+
+        found = jax.eval_shape(lambda *moving: move(*moving, axes=axes)[2], shared, state, arrays)
         nothing = {name: jnp.zeros(one.shape, one.dtype) for name, one in found.items()}
-        state, statistics = jax.lax.fori_loop(0, thinning, advance, (state, nothing))
-        key = jax.random.fold_in(chain_key, index)
-        return state, observe(key, position(state), *observed), statistics
+        return jax.lax.fori_loop(0, thinning, one, (shared, state, nothing))
 
-    return for_every_chain(of_one_chain, state, chain_keys)
+    def step(state, chain_keys, index, arrays, observed, *, thinning, axes):
+        shared, states = state
+        go = partial(transitions, arrays=arrays, thinning=thinning, axes=axes)
+        if chain.together:
+            side_by_side = jax.vmap(go, in_axes=(None, 0), out_axes=(None, 0, 0), axis_name=CHAIN)
+            shared, states, statistics = side_by_side(shared, states)
+        else:
+            states, statistics = for_every_chain(lambda state: go(shared, state)[1:], states)
+
+        def seen(chain_key, state):
+            position = chain.position(state, density.with_arrays(arrays))
+            return density.observe(jax.random.fold_in(chain_key, index), position, *observed)
+
+        return (shared, states), for_every_chain(seen, chain_keys, states), statistics
+
+    return step

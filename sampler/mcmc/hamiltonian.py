@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sampler.mcmc.algorithm import Algorithm, ChainSettings, Judgement
+from sampler.mcmc.algorithm import Algorithm, Chain, ChainSettings, Judgement
 
 BFMI_LIMIT = 0.3
 DIVERGENCE_LIMIT = 0.001
@@ -178,7 +178,7 @@ class StaticHmc(Hamiltonian):
 
 
 @dataclass(frozen=True)
-class NumPyroChain:
+class NumPyroChain(Chain):
     """One chain of a NumPyro kernel, which adapts in the first `warmup` steps."""
 
     kernel: Any
@@ -201,7 +201,7 @@ class NumPyroChain:
             "step_size": state.adapt_state.step_size,
         }
 
-    def position(self, state):
+    def position(self, state, density):
         return state.z
 
 

@@ -1,7 +1,7 @@
 """What every algorithm sees of a posterior."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
 from typing import Any
@@ -69,6 +69,11 @@ class Coordinates:
         return jnp.concatenate([position[name].reshape(-1) for name in self.names])
 
 
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["point", "covariance", "scale"],
+    meta_fields=["coordinates", "converged"],
+)
 @dataclass(frozen=True)
 class Mode:
     """Where a density is largest, and the Gaussian that fits it there.
@@ -112,6 +117,7 @@ class Density:
     curvature  Hessian of −ln p(x, y) at flattened coordinates; None where it cannot be afforded
     batched    (points [draw, coordinate], batch size or None) → ln p(x, y) [draw]; None: one
                evaluation of the model each
+    single     `arguments` in single precision, for gradients; None: gradients use `arguments`
     """
 
     name: str
@@ -123,6 +129,32 @@ class Density:
     mode: Mode | None = None
     curvature: Callable[[Array], Array] | None = None
     batched: Callable[..., np.ndarray] | None = None
+    single: tuple[Any, ...] | None = None
+
+    @property
+    def arrays(self) -> tuple:
+        """All arrays of the posterior: what compiled code gets as arguments."""
+        return self.arguments, self.single, self.mode
+
+    def with_arrays(self, arrays: tuple) -> "Density":
+        """The same posterior with these arrays."""
+        arguments, single, mode = arrays
+        return replace(self, arguments=arguments, single=single, mode=mode)
+
+    @property
+    def gradient_precision(self) -> str:
+        """The floating-point type in which gradients are computed."""
+        leaves = jax.tree.leaves(self.arguments if self.single is None else self.single)
+        return str(jnp.result_type(float, *leaves))
+
+    def with_single_gradients(self) -> "Density":
+        """The same posterior with gradients in single precision; values stay as they are."""
+
+        def single(leaf):
+            array = jnp.asarray(leaf)
+            return array.astype("float32") if jnp.issubdtype(array.dtype, jnp.floating) else array
+
+        return replace(self, single=jax.tree.map(single, self.arguments))
 
     @cached_property
     def coordinates(self) -> Coordinates:
@@ -139,6 +171,16 @@ class Density:
     def log_density(self, position: Position) -> Float[Array, ""]:
         """ln p(x, y), normalised over x and y."""
         return log_density(self.model, self.arguments, {}, position)[0]
+
+    def gradient(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
+        """∂/∂x of ln p(x, y) in flattened coordinates, in the precision of gradients."""
+        arguments = self.arguments if self.single is None else self.single
+        here = point.astype(self.gradient_precision)
+
+        def value(x):
+            return log_density(self.model, arguments, {}, self.coordinates.unflatten(x))[0]
+
+        return jax.grad(value)(here).astype(point.dtype)
 
     def value_and_gradient(self, position: Position) -> tuple[Float[Array, ""], dict[str, Array]]:
         """ln p(x, y) and its gradient, site by site."""

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-from jax.scipy.special import gammaln
+from jax.scipy.special import digamma, gammaln, polygamma
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
@@ -64,6 +64,16 @@ class StandardisedLogChi(dist.Distribution):
         shape = sample_shape + self.batch_shape
         gamma = dist.Gamma(self.degrees / 2.0, 0.5).expand(shape).sample(key)
         return jnp.sqrt(self.degrees / 2.0) * jnp.log(gamma / self.degrees)
+
+    @property
+    def mean(self):
+        half = self.degrees / 2.0
+        return jnp.sqrt(half) * (digamma(half) - jnp.log(half))
+
+    @property
+    def variance(self):
+        half = self.degrees / 2.0
+        return half * polygamma(1, half)
 
     def log_prob(self, value):
         half = self.degrees / 2.0

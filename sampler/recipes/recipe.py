@@ -18,7 +18,6 @@ from pydantic import (
 
 from sampler.errors import InputError
 from sampler.recipes.sections import (
-    DEFAULT_DRAWS,
     Name,
     NetworkSection,
     PosteriorSection,
@@ -49,12 +48,9 @@ NOT_SWEPT = ("name", "sweep")
 
 
 # Keys that no recipe of schema 1 and 2 had.
-SINCE_SCHEMA_3 = (
-    ("theory", "next_order"),
-    ("sampler", "until"),
-    ("sampler", "max_draws"),
-    ("sampler", "max_minutes"),
-)
+SINCE_SCHEMA_3 = (("theory", "next_order"), ("sampler", "gradient_precision"))
+# Defaults of the sampler that were others in schema 3: a recipe that names these keeps its hash.
+SAMPLER_OF_SCHEMA_3 = {"target_acceptance": 0.8}
 
 
 class NamedRecipe(Section):
@@ -68,12 +64,17 @@ class NamedRecipe(Section):
         return type(self).model_validate(required(self))
 
     @property
+    def hashed_against(self) -> "NamedRecipe":
+        """The recipe that the hash compares with."""
+        return self.defaults
+
+    @property
     def hash8(self) -> str:
         """Eight hexadecimal digits of all settings that are required or not at their default.
 
         A new key with a default therefore changes no hash.
         """
-        text = json.dumps(departures(self, self.defaults), sort_keys=True)
+        text = json.dumps(departures(self, self.hashed_against), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @property
@@ -85,8 +86,6 @@ class NamedRecipe(Section):
         settings = self.model_dump(mode="json")
         for section, key in SINCE_SCHEMA_3:
             settings.get(section, {}).pop(key, None)
-        if "sampler" in settings and settings["sampler"]["draws"] is None:
-            settings["sampler"]["draws"] = DEFAULT_DRAWS
         text = json.dumps(settings, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -121,7 +120,7 @@ def departures(model: BaseModel, reference: BaseModel | None = None) -> dict[str
             else getattr(reference, name)
         )
         if isinstance(value, Section) and type(value) is type(default):
-            inner = departures(value.hashed, default)
+            inner = departures(value, default)
             kept |= {name: inner} if inner else {}
         elif name == "kind" or field.is_required() or value != default:
             kept[name] = plain(value)
@@ -168,6 +167,13 @@ class Recipe(NamedRecipe):
             for name, defaults in filled.items()
             if defaults and isinstance(given.get(name), dict)
         }
+
+    @property
+    def hashed_against(self) -> "Recipe":
+        """The recipe with the defaults of schema 3."""
+        base = self.defaults
+        sampler = base.sampler.model_copy(update=SAMPLER_OF_SCHEMA_3)
+        return base.model_copy(update={"sampler": sampler})
 
     @property
     def seeds(self) -> dict:
@@ -218,10 +224,6 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
             sweep[key.removeprefix("sweep.")] = value
         else:
             place(settings, key, value)
-            # Of the two, the one that was named last says where the chains end.
-            ends = {"sampler.draws": "until", "sampler.until": "draws"}.get(key)
-            if ends and value != "draws":
-                settings["sampler"].pop(ends, None)
             if isinstance(sweep, dict):
                 sweep.pop(key, None)
     fill_swept(settings)

@@ -61,9 +61,7 @@ def stages(directory: Path, recipe: Recipe | TrainingRecipe) -> list[str]:
 def reached_text(header: dict) -> str:
     """Phase and steps of a checkpoint."""
     phases = {"warmup": "warm-up step", "draws": "draw", "training": "training step"}
-    most = "at most " if "looks" in header and header["phase"] == "draws" else ""
-    seen = f" ({header['seen']})" if header.get("seen") else ""
-    return f"{phases[header['phase']]} {header['done']} of {most}{header['total']}{seen}"
+    return f"{phases[header['phase']]} {header['done']} of {header['total']}"
 
 
 def newest_checkpoint(directory: Path) -> dict | None:

@@ -1,5 +1,6 @@
 """What every process sees to before it computes, and a jaxlib whose factorisations end."""
 
+import os
 import subprocess
 import sys
 import warnings
@@ -7,7 +8,7 @@ import warnings
 import pytest
 
 from sampler import numerics
-from tests.commands import SMALLEST, command
+from tests.commands import SMALLEST, command, in_process
 
 # Eight independent batches of triangular solves, each of them ready at the same time.
 MANY_SOLVES = """
@@ -54,3 +55,33 @@ def test_a_cache_of_compiled_functions_is_read_in_silence(tmp_path):
         assert code == 0, errors
     assert any(cache.iterdir())
     assert "cpu_aot_loader" not in errors
+
+
+@pytest.mark.parametrize(
+    ("words", "set_before", "expected"),
+    [
+        (["run", "RECIPE"], None, f"--{numerics.HOST_DEVICES}=2"),
+        (["sweep", "RECIPE", "--point", "0"], None, f"--{numerics.HOST_DEVICES}=2"),
+        (["sweep", "RECIPE", "--workers", "2"], None, None),
+        (["sweep", "RECIPE", "--scheduler", "tcp://one:8786"], None, None),
+        (["check", "RECIPE"], None, None),
+        (["sample", "RECIPE"], "--xla_dump_to=x", f"--xla_dump_to=x --{numerics.HOST_DEVICES}=2"),
+        (["run", "RECIPE"], f"--{numerics.HOST_DEVICES}=3", f"--{numerics.HOST_DEVICES}=3"),
+    ],
+)
+def test_a_process_that_has_the_machine_divides_the_processor(
+    words, set_before, expected, monkeypatch, tmp_path
+):
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    if set_before:
+        monkeypatch.setenv("XLA_FLAGS", set_before)
+    missing = str(tmp_path / "missing.toml")
+    assert in_process(*(missing if word == "RECIPE" else word for word in words)) != 0
+    assert os.environ.get("XLA_FLAGS") == expected
+
+
+def test_a_jaxlib_that_can_hang_gets_one_device(monkeypatch):
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    monkeypatch.setattr(numerics, "version", lambda name: "0.10.1")
+    numerics.divide_processor()
+    assert "XLA_FLAGS" not in os.environ

@@ -272,9 +272,9 @@ def test_a_setting_that_cannot_be_used_is_named(setting, value, message, without
 
 
 def test_an_algorithm_that_is_not_registered_is_refused_with_those_that_are():
-    with pytest.raises(InputError, match="'gibbs': is not registered; there are nuts, hmc, imp"):
+    with pytest.raises(InputError, match="'gibbs': is not registered; there are nuts, hmc, spl"):
         algorithm_named("gibbs", {})
-    with pytest.raises(ValidationError, match="use 'nuts', 'hmc' or 'importance'"):
+    with pytest.raises(ValidationError, match="use 'nuts', 'hmc', 'split_hmc' or 'importance'"):
         SamplerSection(algorithm="gibbs")
 
 

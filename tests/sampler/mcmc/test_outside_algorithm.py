@@ -132,9 +132,9 @@ def test_without_it_the_recipe_is_refused_with_the_algorithms_that_there_are(
     for words, remedy in (
         (
             ["diagnose", finished],
-            "there are nuts, hmc, importance; import the package that adds it",
+            "there are nuts, hmc, split_hmc, importance; import the package that adds it",
         ),
-        (recipe, "use 'nuts', 'hmc' or 'importance'"),
+        (recipe, "use 'nuts', 'hmc', 'split_hmc' or 'importance'"),
     ):
         capsys.readouterr()
         assert command(*words) == ExitCode.BAD_INPUT

@@ -1,9 +1,13 @@
 """Simulation-based calibration of all three spaces, and two errors that it must find."""
 
+import jax
+import jax.numpy as jnp
 import pytest
 
+from sampler.mcmc.split_hmc import Gaussian, SplitChain, log_density, trajectory
 from tests.calibration import (
     HYPER_PARAMETERS,
+    WARMUP,
     CalibrationProblem,
     OrderParameterCalibration,
     UpperWeightCalibration,
@@ -65,5 +69,38 @@ def test_calibration_finds_wrong_degrees_of_freedom():
     problem = CalibrationProblem.small().misjudging_degrees(2)
     ranks = calibration_ranks(OrderParameterCalibration(problem), problem, 1024, seed=2)
     received = uniformity(ranks)
+    print({name: f"{p:.3g}" for name, p in received.items()})
+    assert min(received.values()) < SMALLEST_P, f"expected p < {SMALLEST_P}, received {received}"
+
+
+SPLIT = SplitChain(chains=1, warmup=WARMUP, target_acceptance=0.9, max_steps=64)
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_ranks_are_uniform_for_split_trajectories_in_single_precision(space):
+    problem = CalibrationProblem.small()
+    ranks = calibration_ranks(SPACES[space](problem), problem, DATA_SETS, seed=6, chain=SPLIT)
+    received = uniformity(ranks)
+    print(space, {name: f"{p:.3g}" for name, p in received.items()})
+    assert min(received.values()) > SMALLEST_P, f"expected p > {SMALLEST_P}, received {received}"
+
+
+class Unadjusted(SplitChain):
+    """Every trajectory is accepted, whatever its energy."""
+
+    def advance(self, shared, state, density, mean):
+        key, kick = jax.random.split(state["key"])
+        momentum = jax.random.normal(kick, state["z"].shape)
+        standard = Gaussian.standard(state["z"])
+        z, _, slope = trajectory(state["z"], momentum, standard, jnp.asarray(0.8), 2, density)
+        new = {"key": key, "z": z, "lp": log_density(density, z), "slope": slope}
+        return shared, new, {}
+
+
+def test_calibration_finds_trajectories_that_are_never_refused():
+    problem = CalibrationProblem.small()
+    chain = Unadjusted(SPLIT.chains, SPLIT.warmup, SPLIT.target_acceptance, SPLIT.max_steps)
+    space = OrderParameterCalibration(problem)
+    received = uniformity(calibration_ranks(space, problem, DATA_SETS, seed=6, chain=chain))
     print({name: f"{p:.3g}" for name, p in received.items()})
     assert min(received.values()) < SMALLEST_P, f"expected p < {SMALLEST_P}, received {received}"

@@ -128,3 +128,15 @@ def test_draws_of_a_standardised_log_chi_are_those_of_chi(degrees):
     t = np.asarray(StandardisedLogChi(degrees).sample(jax.random.key(5), (4000,)))
     squares = degrees * np.exp(np.sqrt(2.0 / degrees) * t)
     assert scipy.stats.kstest(squares, scipy.stats.chi2(degrees).cdf).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("degrees", [1.0, 7.0, 1000.0])
+def test_moments_of_a_standardised_log_chi(degrees):
+    """Against the trapezoidal rule, which converges faster than any power of the spacing."""
+    site = StandardisedLogChi(degrees)
+    t = np.linspace(-60.0, 12.0, 20_001)
+    density = np.exp(np.asarray(site.log_prob(t)))
+    total, mean, square = (np.trapezoid(density * t**power, t) for power in range(3))
+    assert total == pytest.approx(1.0, rel=1e-9)
+    assert float(site.mean) == pytest.approx(mean, rel=1e-9)
+    assert float(site.variance) == pytest.approx(square - mean**2, rel=1e-9)

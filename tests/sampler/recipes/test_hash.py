@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from sampler.attention.variants import VARIANTS, ScaledHeads
-from sampler.recipes.recipe import Recipe, make_recipe
+from sampler.recipes.recipe import SAMPLER_OF_SCHEMA_3, Recipe, make_recipe
 from sampler.recipes.sections import SamplerSection
+from sampler.recipes.settings import read_toml
 from sampler.recipes.training_recipe import load_any_recipe, make_training_recipe
 from sampler.storage.run_directory import default_directory
 from sampler.tasks.markov_chain import MarkovChainSection
@@ -39,13 +40,20 @@ HASHES = {
     "temperature_sampled": ("4837084b", "e60c6bbe"),
     "time_series": ("edde7e11", "831d215f"),
 }
+SHORTEST = {"name": "a", "task": {"kind": "markov_chain"}, "network": {"widths": 3}}
 RECIPES = sorted((ROOT / "runs").glob("*.toml"))
 
 
 def load_in_project(path: Path, folder: Path) -> Recipe:
-    """A shipped recipe as it would be read in /project."""
+    """A shipped recipe as it would be read in /project, with the sampler's defaults of schema 3."""
+    recipe = load_any_recipe(path)
+    if isinstance(recipe, Recipe):
+        named = read_toml(path).get("sampler", {})
+        unnamed = {key: value for key, value in SAMPLER_OF_SCHEMA_3.items() if key not in named}
+        sampler = recipe.sampler.model_copy(update=unnamed)
+        recipe = recipe.model_copy(update={"sampler": sampler})
     copy = folder / path.name
-    copy.write_text(load_any_recipe(path).to_toml().replace(str(ROOT), "/project"))
+    copy.write_text(recipe.to_toml().replace(str(ROOT), "/project"))
     return load_any_recipe(copy)
 
 
@@ -57,6 +65,13 @@ def test_every_shipped_recipe_is_pinned():
 def test_hashes_of_shipped_recipes(path, tmp_path):
     recipe = load_in_project(path, tmp_path)
     assert (recipe.hash8, recipe.earlier_hash8) == HASHES[path.stem]
+
+
+def test_a_default_that_has_changed_changes_the_hash():
+    recipe = make_recipe(SHORTEST)
+    for key, value in SAMPLER_OF_SCHEMA_3.items():
+        sampler = recipe.sampler.model_copy(update={key: value})
+        assert recipe.model_copy(update={"sampler": sampler}).hash8 != recipe.hash8, key
 
 
 class LongerSampler(SamplerSection):
@@ -82,9 +97,6 @@ def test_a_new_key_with_a_default_changes_no_hash(path):
     assert longer.hash8 == recipe.hash8
     other = longer.model_copy(update={"sampler": longer.sampler.model_copy(update={"added": 4})})
     assert other.hash8 != recipe.hash8
-
-
-SHORTEST = {"name": "a", "task": {"kind": "markov_chain"}, "network": {"widths": 3}}
 
 
 def test_a_new_key_of_a_task_changes_no_hash():

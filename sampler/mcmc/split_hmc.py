@@ -1,0 +1,292 @@
+"""Hamiltonian Monte Carlo about a Gaussian whose motion is solved exactly.
+
+Around its mode the posterior of a wide network is nearly Gaussian. In coordinates w in which that
+Gaussian is standard normal, −ln p = |w|²/2 + ρ(w) + const. The motion under |w|²/2 alone is a
+rotation of (w, v) and known exactly, so that only ρ has to be integrated step by step:
+
+    v ← v − (ε/2) ∇ρ,   (w, v) ← (w cos ε + v sin ε, v cos ε − w sin ε),   v ← v − (ε/2) ∇ρ.
+
+A trajectory that turns by about π/2 ends near the fresh v: a nearly independent draw for as few
+steps as ρ allows. Its end is accepted or refused by the energy in full precision, so a gradient
+that is any function of the position, such as one in single precision, leaves the posterior exact.
+Source: Shahbaba, Lan, Johnson and Neal, arXiv 1106.5941.
+
+In warm-up all chains together find the step ε and, from the draws of all, centre and covariance of
+the Gaussian; after it both are fixed.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpyro.infer.hmc_util import dual_averaging
+
+from sampler.mcmc.algorithm import Chain, ChainSettings
+from sampler.mcmc.hamiltonian import Hamiltonian
+from sampler.posterior.density import Density
+
+# A trajectory turns by an angle between these: about a quarter of a period of every coordinate.
+ANGLES = (0.35 * math.pi, 0.65 * math.pi)
+FIRST_STEP = 0.5
+# Shares of warm-up: draws count for the Gaussian from the first on; it is renewed at the others.
+COUNTED_FROM, RENEWED_AT = 0.1, (0.2, 0.4, 0.65, 0.9)
+DIVERGENCE = 1000.0
+# The energy that rounding of the gradient may add along a trajectory: more would cost acceptance.
+LARGEST_ROUNDING = 0.05
+ROUNDING_POINTS = 4
+# Draws of warm-up that count as independent, of all.
+SHARE_INDEPENDENT = 0.5
+
+
+@dataclass(frozen=True)
+class SplitHmc(Hamiltonian):
+    """All chains advance together, along trajectories of one random length.
+
+    gradient_precision  "float64", "float32", or "auto": "float32" where that costs no acceptance
+    max_steps           a trajectory has at most so many steps
+    """
+
+    target_acceptance: float = 0.9
+    gradient_precision: str = "auto"
+    max_steps: int = 1023
+
+    def suited(self, density: Density) -> Density:
+        """The density with gradients in single precision, where that is asked for or pays."""
+        if self.gradient_precision == "float64" or density.gradient_precision == "float32":
+            return density
+        single = density.with_single_gradients()
+        if self.gradient_precision == "float32" or rounding_of(single) <= LARGEST_ROUNDING:
+            return single
+        return density
+
+    def prepared(self, density: Density, settings: ChainSettings) -> "SplitChain":
+        return SplitChain(settings.chains, settings.warmup, self.target_acceptance, self.max_steps)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["centre", "scale"], meta_fields=[])
+@dataclass(frozen=True)
+class Gaussian:
+    """x = centre + scale · z with z standard normal; the scale is a matrix or a diagonal."""
+
+    centre: Float[Array, " coordinate"]
+    scale: Float[Array, "coordinate coordinate"] | Float[Array, " coordinate"]
+
+    @classmethod
+    def fitted(cls, density: Density) -> "Gaussian":
+        """The fit at the mode; where that is not known, zero and the spread of the priors."""
+        if density.mode is not None:
+            return cls(density.mode.point, density.mode.scale)
+        priors = [density.priors[name] for name in density.coordinates.names]
+        scale = jnp.concatenate([jnp.sqrt(prior.variance).reshape(-1) for prior in priors])
+        return cls(jnp.zeros_like(scale), scale)
+
+    @classmethod
+    def standard(cls, centre: Float[Array, " coordinate"]) -> "Gaussian":
+        """Standard normal in as many coordinates."""
+        return cls(jnp.zeros_like(centre), jnp.ones_like(centre))
+
+    def at(self, standard: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
+        """x of z."""
+        dense = self.scale.ndim == 2
+        return self.centre + (self.scale @ standard if dense else self.scale * standard)
+
+    def pull_back(self, slope: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
+        """∂/∂z from ∂/∂x."""
+        return slope @ self.scale if self.scale.ndim == 2 else slope * self.scale
+
+    def standardised(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
+        """z of x."""
+        away = point - self.centre
+        return jnp.linalg.solve(self.scale, away) if self.scale.ndim == 2 else away / self.scale
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["count", "sum", "squares"], meta_fields=[])
+@dataclass(frozen=True)
+class Moments:
+    """Number of draws, Σ z and Σ z² of each coordinate."""
+
+    count: Float[Array, ""]
+    sum: Float[Array, " coordinate"]
+    squares: Float[Array, " coordinate"]
+
+    def and_draws(self, count, mean, mean_square) -> "Moments":
+        """With so many further draws, of which these are the means."""
+        return Moments(
+            self.count + count, self.sum + count * mean, self.squares + count * mean_square
+        )
+
+    @property
+    def gaussian(self) -> Gaussian:
+        """Mean and variance of each coordinate, shrunk towards 0 and 1.
+
+        They vary by 1/n and 2/n among draws of a standard normal distribution, and are shrunk by
+        the share that this is of what they vary by (James and Stein).
+        """
+        count = SHARE_INDEPENDENT * self.count
+        mean = self.sum / self.count
+        excess = self.squares / self.count - mean**2 - 1.0
+        mean = mean * kept_share(mean, 1.0 / count)
+        return Gaussian(mean, jnp.sqrt(1.0 + excess * kept_share(excess, 2.0 / count)))
+
+
+def kept_share(estimates: Float[Array, " coordinate"], noise) -> Float[Array, ""]:
+    """1 − noise / mean square, but not less than 0."""
+    return jnp.maximum(0.0, 1.0 - noise / jnp.mean(estimates**2))
+
+
+BEGIN_STEP, LEARN_STEP = dual_averaging()
+
+
+@dataclass(frozen=True)
+class SplitChain(Chain):
+    """One chain among all, in coordinates z in which the fit at the mode is standard normal.
+
+    chains             how many there are
+    warmup             transitions in which step and Gaussian are found
+    target_acceptance  acceptance probability that the step adapts to
+    max_steps          a trajectory has at most so many steps
+    """
+
+    chains: int
+    warmup: int
+    target_acceptance: float
+    max_steps: int
+
+    together: ClassVar[bool] = True
+
+    def shared(self, key, density: Density) -> dict:
+        """Step, Gaussian of z, and what they are found from."""
+        zeros = jnp.zeros_like(Gaussian.fitted(density).centre)
+        return {
+            "key": key,
+            "transitions": jnp.zeros((), int),
+            "gaussian": Gaussian.standard(zeros),
+            "moments": Moments(jnp.zeros((), zeros.dtype), zeros, zeros),
+            "steps": BEGIN_STEP(jnp.log(FIRST_STEP)),
+            "step_size": jnp.asarray(FIRST_STEP, zeros.dtype),
+        }
+
+    def init(self, key, position, density: Density) -> dict:
+        here = Gaussian.fitted(density).standardised(density.coordinates.flatten(position))
+        value, gradient = log_density(density, here), slope(density, here)
+        return {"key": key, "z": here, "lp": value, "slope": gradient}
+
+    def position(self, state, density: Density) -> dict:
+        return density.coordinates.unflatten(Gaussian.fitted(density).at(state["z"]))
+
+    def advance(self, shared, state, density: Density, mean):
+        """A trajectory, and in warm-up a better step and a better Gaussian for the next one."""
+        next_key, angle_key = jax.random.split(shared["key"])
+        angle = jax.random.uniform(angle_key, (), minval=ANGLES[0], maxval=ANGLES[1])
+        angle = angle.astype(state["lp"].dtype)
+        count = jnp.clip(jnp.ceil(angle / shared["step_size"]), 1, self.max_steps).astype(int)
+        state, found = moved(state, shared["gaussian"], angle / count, count, density)
+        z = state["z"]
+        number, shared = shared["transitions"], {**shared, "key": next_key}
+
+        def learn(shared):
+            return self.learned(shared, number, z, found["acceptance_rate"], mean)
+
+        shared = jax.lax.cond(number < self.warmup, learn, lambda shared: shared, shared)
+        return {**shared, "transitions": number + 1}, state, found
+
+    def learned(self, shared, number, z, acceptance, mean) -> dict:
+        """What chains share after another transition of warm-up, from all of them."""
+        steps = LEARN_STEP(self.target_acceptance - mean(acceptance), shared["steps"])
+        last = number + 1 == self.warmup
+        step_size = jnp.exp(jnp.where(last, steps[1], steps[0]))
+        counted = jnp.where(number >= math.ceil(COUNTED_FROM * self.warmup), self.chains, 0)
+        moments = shared["moments"].and_draws(counted, mean(z), mean(z**2))
+        renewals = np.array([math.ceil(share * self.warmup) for share in RENEWED_AT])
+        gaussian = jax.lax.cond(
+            jnp.any(number == renewals), lambda: moments.gaussian, lambda: shared["gaussian"]
+        )
+        found = {"moments": moments, "gaussian": gaussian, "steps": steps, "step_size": step_size}
+        return {**shared, **found}
+
+
+def log_density(density: Density, z):
+    """ln p at the point of these coordinates."""
+    point = Gaussian.fitted(density).at(z)
+    return density.log_density(density.coordinates.unflatten(point))
+
+
+def slope(density: Density, z):
+    """∂/∂z of −ln p."""
+    first = Gaussian.fitted(density)
+    return -first.pull_back(density.gradient(first.at(z)))
+
+
+def moved(state, gaussian: Gaussian, step, count, density: Density):
+    """A trajectory of `count` steps with a fresh momentum → (state, statistics)."""
+    key, kick, toss = jax.random.split(state["key"], 3)
+    here = gaussian.standardised(state["z"])
+    momentum = jax.random.normal(kick, here.shape, here.dtype)
+    there, end, there_slope = trajectory(
+        here, momentum, gaussian, step, count, density, state["slope"]
+    )
+    z = gaussian.at(there)
+    new = {"key": key, "z": z, "lp": log_density(density, z), "slope": there_slope}
+    energy = 0.5 * momentum @ momentum - state["lp"]
+    gained = 0.5 * end @ end - new["lp"] - energy
+    gained = jnp.where(jnp.isnan(gained), jnp.inf, gained)
+    probability = jnp.exp(jnp.minimum(0.0, -gained))
+    accepted = jax.random.uniform(toss, (), probability.dtype) < probability
+    state = jax.tree.map(partial(jnp.where, accepted), new, {**state, "key": key})
+    return state, {
+        "lp": state["lp"],
+        "energy": energy,
+        "acceptance_rate": probability,
+        "diverging": gained > DIVERGENCE,
+        "n_steps": count,
+        "trajectory_steps": count,
+        "step_size": step,
+    }
+
+
+def trajectory(here, momentum, gaussian: Gaussian, step, count, density: Density, first=None):
+    """End of `count` steps from w = `here`, momentum and slope there; `first` is the slope here."""
+    cosine, sine = jnp.cos(step), jnp.sin(step)
+    first = slope(density, gaussian.at(here)) if first is None else first
+
+    def one(_, carry):
+        w, v, before = carry
+        v = v - 0.5 * step * (gaussian.pull_back(before) - w)
+        w, v = w * cosine + v * sine, v * cosine - w * sine
+        after = slope(density, gaussian.at(w))
+        return w, v - 0.5 * step * (gaussian.pull_back(after) - w), after
+
+    return jax.lax.fori_loop(0, count, one, (here, momentum, first))
+
+
+def rounding_of(single: Density) -> float:
+    """Largest length of what single precision adds to the slope in z, at starts of chains.
+
+    Along a trajectory of angle π/2 it changes the energy by at most about as much.
+    """
+    exact = replace(single, single=None)
+    keys = jax.random.split(jax.random.key(0), ROUNDING_POINTS)
+
+    @jax.jit
+    def errors(arrays, exact_arrays):
+        def error(key):
+            position = single.with_arrays(arrays).start(key)
+            point = single.coordinates.flatten(position)
+            gradients = [
+                one.gradient(point)
+                for one in (single.with_arrays(arrays), exact.with_arrays(exact_arrays))
+            ]
+            return jnp.linalg.norm(Gaussian.fitted(exact).pull_back(gradients[0] - gradients[1]))
+
+        return jax.lax.map(error, keys)
+
+    found = np.asarray(errors(single.arrays, exact.arrays))
+    return float(found.max()) if np.isfinite(found).all() else math.inf
+
+
+SPLIT_HMC = SplitHmc()

@@ -1,0 +1,269 @@
+"""Split Hamiltonian Monte Carlo: exact properties of its map, and the law that it samples."""
+
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from arviz_stats.base import array_stats
+
+from sampler.mcmc import chunks
+from sampler.mcmc.algorithm import ChainSettings, algorithm_named
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.split_hmc import (
+    LARGEST_ROUNDING,
+    Gaussian,
+    Moments,
+    SplitHmc,
+    kept_share,
+    moved,
+    rounding_of,
+    slope,
+    trajectory,
+)
+from sampler.posterior.density import Coordinates, Density, Mode
+from sampler.posterior.spaces import order_parameter_density, weight_density
+from tests.assertions import assert_equal_to_rounding, assert_within_mcse
+from tests.problems import ARCHITECTURES, exact_scalar_posterior, random_problem, scalar_problem
+
+ALGORITHM = SplitHmc()
+CENTRE, COVARIANCE = np.array([1.0, -2.0, 0.5]), np.array([4.0, 0.25, 1.0])
+
+
+def gaussian_density(known: bool = True) -> Density:
+    """A normal distribution whose fit at the mode is exact, or not known."""
+    priors = {"x": dist.Normal(jnp.asarray(CENTRE), jnp.sqrt(COVARIANCE)).to_event(1)}
+    coordinates = Coordinates.of(priors)
+    mode = Mode(
+        jnp.asarray(CENTRE), jnp.diag(COVARIANCE), jnp.diag(np.sqrt(COVARIANCE)), coordinates, True
+    )
+    return Density(
+        name="gaussian",
+        model=lambda: numpyro.sample("x", priors["x"]),
+        arguments=(),
+        priors=priors,
+        observe=lambda key, position: {"x": position["x"]},
+        observed=(),
+        mode=mode if known else None,
+    )
+
+
+@pytest.fixture(scope="module")
+def density():
+    rng = np.random.default_rng(3)
+    problem = random_problem(ARCHITECTURES["two layers"], rng)
+    return order_parameter_density(problem, problem.attended[:2])
+
+
+def collected(density, settings, algorithm=ALGORITHM) -> DrawCollector:
+    found = DrawCollector()
+    sample_in_chunks(algorithm.suited(density), algorithm, settings, found)
+    return found
+
+
+def test_a_normal_distribution_is_drawn_without_error():
+    """The rotation is its exact motion: nothing is refused, at any step."""
+    density = gaussian_density()
+    state = {"key": jax.random.key(1), "z": jnp.array([0.3, -1.0, 2.0])}
+    state |= {"lp": density.log_density({"x": Gaussian.fitted(density).at(state["z"])})}
+    state |= {"slope": slope(density, state["z"])}
+    assert_equal_to_rounding(state["slope"], state["z"], operations=20)
+    standard = Gaussian.standard(state["z"])
+    moved_to, found = moved(state, standard, jnp.asarray(0.7), 3, density)
+    assert_equal_to_rounding(found["acceptance_rate"], 1.0, operations=200)
+    _, kick, _ = jax.random.split(state["key"], 3)
+    momentum = jax.random.normal(kick, (3,))
+    assert_equal_to_rounding(
+        moved_to["z"], state["z"] * np.cos(2.1) + momentum * np.sin(2.1), operations=200
+    )
+
+
+def test_a_trajectory_run_backwards_ends_where_it_began(density, rng):
+    size = density.coordinates.size
+    gaussian = Gaussian(
+        jnp.asarray(0.2 * rng.standard_normal(size)), jnp.asarray(rng.uniform(0.5, 2.0, size))
+    )
+    here, momentum = jnp.asarray(rng.standard_normal((2, size)))
+    there, end, _ = trajectory(here, momentum, gaussian, jnp.asarray(0.2), 5, density)
+    assert np.abs(there - here).max() > 0.3
+    back, start, _ = trajectory(there, -end, gaussian, jnp.asarray(0.2), 5, density)
+    assert_equal_to_rounding(back, here, operations=20 * size, condition=100.0)
+    assert_equal_to_rounding(-start, momentum, operations=20 * size, condition=100.0)
+
+
+def test_a_trajectory_preserves_volume(density, rng):
+    """The determinant of its derivative is 1."""
+    size = density.coordinates.size
+    gaussian = Gaussian.standard(jnp.zeros(size))
+
+    def flow(both):
+        there, end, _ = trajectory(both[:size], both[size:], gaussian, 0.4, 3, density)
+        return jnp.concatenate([there, end])
+
+    derivative = jax.jacfwd(flow)(jnp.asarray(rng.standard_normal(2 * size)))
+    magnified = float(jnp.linalg.cond(derivative))
+    assert_equal_to_rounding(
+        jnp.linalg.det(derivative), 1.0, operations=8 * size**2, condition=magnified
+    )
+
+
+def test_energy_error_falls_with_the_square_of_the_step(density, rng):
+    size = density.coordinates.size
+    here, momentum = jnp.asarray(rng.standard_normal((2, size)))
+    gaussian = Gaussian.standard(here)
+
+    def error(count):
+        there, end, _ = trajectory(here, momentum, gaussian, 1.2 / count, count, density)
+        return float(energy(density, there, end) - energy(density, here, momentum))
+
+    ratio = error(16) / error(32)
+    assert abs(ratio - 4.0) < 0.2, f"expected 4, received {ratio}"
+
+
+def energy(density, z, momentum):
+    point = Gaussian.fitted(density).at(z)
+    lp = density.log_density(density.coordinates.unflatten(point))
+    return 0.5 * momentum @ momentum - lp
+
+
+def test_moments_are_shrunk_towards_the_standard_normal(rng):
+    """By nothing where they are far from it, wholly where they differ by noise alone."""
+    count, size = 200, 400
+    noise = rng.standard_normal((count, size))
+    far = 5.0 + 3.0 * noise
+    for draws, centre, scale in ((noise, 0.0, 1.0), (far, 5.0, 3.0)):
+        moments = Moments(jnp.asarray(0.0), jnp.zeros(size), jnp.zeros(size))
+        for part in np.split(draws, 4):
+            moments = moments.and_draws(len(part), part.mean(0), (part**2).mean(0))
+        found = moments.gaussian
+        received = np.sqrt(np.mean((found.centre - centre) ** 2))
+        plain = np.sqrt(np.mean((draws.mean(0) - centre) ** 2))
+        assert received <= 1.01 * plain
+        if scale == 1.0:
+            assert received == 0.0
+            assert np.all(found.scale == 1.0)
+        else:
+            np.testing.assert_allclose(found.centre, draws.mean(0), rtol=1e-3)
+            np.testing.assert_allclose(found.scale, draws.std(0), rtol=1e-3)
+    assert kept_share(jnp.full(5, 2.0), 1.0) == 0.75
+
+
+def test_warmup_ends_with_what_it_has_found():
+    settings = ChainSettings(chains=4, warmup=60, draws=40, seed=2)
+    received = []
+    sample_in_chunks(gaussian_density(known=False), ALGORITHM, settings, received.append)
+    by_phase = {one.phase: one for one in received}
+    warm, last = by_phase["warmup"].snapshot.arrays, by_phase["draws"].snapshot.arrays
+    for name in ("['gaussian'].centre", "['gaussian'].scale", "['step_size']"):
+        np.testing.assert_array_equal(warm[f"shared{name}"], last[f"shared{name}"])
+    # Without a mode coordinates are x/σ, so the centre is that of the prior in these units.
+    expected = CENTRE / np.sqrt(COVARIANCE)
+    np.testing.assert_allclose(warm["shared['gaussian'].centre"], expected, atol=0.5)
+    steps = np.concatenate([one.statistics["trajectory_steps"] for one in received], axis=1)
+    assert (steps == steps[:1]).all(), "chains advance by trajectories of one length"
+    angles = np.concatenate([o.statistics["step_size"] for o in received], axis=1) * steps
+    assert angles.min() < 0.4 * np.pi < 0.6 * np.pi < angles.max()
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_exact_posterior_of_a_single_path(precision):
+    problem, test = scalar_problem(np.random.default_rng(4))
+    exact = exact_scalar_posterior(problem, test)
+    density = order_parameter_density(problem, jnp.asarray(test))
+    algorithm = SplitHmc(gradient_precision=precision)
+    suited = algorithm.suited(density)
+    assert suited.gradient_precision == precision
+    settings = ChainSettings(chains=4, warmup=100, draws=1500, seed=5)
+    found = collected(density, settings, algorithm)
+    assert found.statistics["lp"].dtype == np.float64
+    for name, expected in (
+        ("order_parameter", exact.order_parameter[0]),
+        ("predictor_mean", exact.predictor_mean[:, None]),
+    ):
+        draws = found.draws[name]
+        axes = {"chain_axis": 0, "draw_axis": 1}
+        assert_within_mcse(
+            draws.mean((0, 1)),
+            np.broadcast_to(expected, draws.shape[2:]),
+            array_stats.mcse(draws, method="mean", **axes),
+            ess=array_stats.ess(draws, method="bulk", **axes),
+            what=f"{name}, {precision}",
+        )
+
+
+@dataclass(frozen=True)
+class WrongGradient(Density):
+    """Gradients of another density: the walk is worse, its law is the same."""
+
+    def gradient(self, point):
+        return 0.7 * super().gradient(point)
+
+
+def test_the_law_does_not_depend_on_the_gradient():
+    density = gaussian_density(known=False)
+    wrong = WrongGradient(**{name: getattr(density, name) for name in density.__dataclass_fields__})
+    settings = ChainSettings(chains=4, warmup=100, draws=3000, seed=5)
+    draws = collected(wrong, settings).draws["x"]
+    axes = {"chain_axis": 0, "draw_axis": 1}
+    for values, expected in ((draws, CENTRE), ((draws - CENTRE) ** 2, COVARIANCE)):
+        assert_within_mcse(
+            values.mean((0, 1)),
+            expected,
+            array_stats.mcse(values, method="mean", **axes),
+            ess=array_stats.ess(values, method="bulk", **axes),
+            what="moments",
+        )
+
+
+def test_single_precision_is_left_where_it_would_cost_acceptance(density):
+    assert ALGORITHM.suited(density).gradient_precision == "float32"
+    # More examples than features: the kernel is singular but for the temperature.
+    problem = random_problem(ARCHITECTURES["one head"], np.random.default_rng(3), examples=20)
+    cold = order_parameter_density(replace(problem, temperature=1e-7), problem.attended[:2])
+    assert rounding_of(cold.with_single_gradients()) > LARGEST_ROUNDING
+    assert ALGORITHM.suited(cold).gradient_precision == "float64"
+    asked = replace(ALGORITHM, gradient_precision="float32").suited(cold)
+    assert asked.gradient_precision == "float32"
+
+
+def test_a_density_in_single_precision_stays_so(rng):
+    with jax.enable_x64(False):
+        problem = random_problem(ARCHITECTURES["two layers"], rng).astype("float32")
+        density = order_parameter_density(problem, problem.attended[:1])
+        assert ALGORITHM.suited(density) is density
+        found = collected(density, ChainSettings(chains=2, warmup=10, draws=5))
+    assert found.draws["order_parameter"].dtype == np.float32
+    assert np.isfinite(found.draws["order_parameter"]).all()
+
+
+@pytest.mark.parametrize(("phase", "done"), [("warmup", 12), ("draws", 6)])
+def test_chains_go_on_bit_for_bit(phase, done, rng, monkeypatch):
+    monkeypatch.setattr(chunks, "CHUNK_DRAWS", 3)
+    monkeypatch.setattr(chunks, "CHUNK_SECONDS", 1e3)
+    problem = random_problem(ARCHITECTURES["two layers"], rng)
+    density = weight_density(problem, problem.attended[:2], keep_weights=False)
+    settings = ChainSettings(chains=2, warmup=20, draws=12, seed=7)
+    received, rest = [], []
+    density = ALGORITHM.suited(density)
+    sample_in_chunks(density, ALGORITHM, settings, received.append)
+    place = max(i for i, one in enumerate(received) if one.phase == phase and one.done <= done)
+    sample_in_chunks(density, ALGORITHM, settings, rest.append, received[place].snapshot)
+    for part, expected in joined(received[place + 1 :]).items():
+        np.testing.assert_array_equal(joined(rest)[part], expected, err_msg=part)
+
+
+def joined(received) -> dict[str, np.ndarray]:
+    """Log density of every step, and what was observed, of consecutive chunks."""
+    kept = [one.observables for one in received if one.observables]
+    found = {name: np.concatenate([one[name] for one in kept], axis=1) for name in kept[0]}
+    return found | {"lp": np.concatenate([one.statistics["lp"] for one in received], axis=1)}
+
+
+def test_settings_of_a_recipe():
+    given = {"target_acceptance": None, "gradient_precision": "float64", "leapfrog_steps": 3}
+    assert algorithm_named("split_hmc", given) == SplitHmc(gradient_precision="float64")
+    assert algorithm_named("nuts", given).target_acceptance == 0.8
