@@ -15,6 +15,7 @@ from sampler.analysis.draws_table import (
     stored_statistics,
 )
 from sampler.mcmc.kept import MOST_BATCHES
+from sampler.presentation.results import ShownRun
 from sampler.storage.results import DRAWS_FILE, read_draws, write_draws
 from tests.small import (
     CHAINS,
@@ -177,3 +178,14 @@ def test_moments_of_a_large_predictor_are_stored_with_their_axes(outputs, rng, t
     np.testing.assert_array_equal(drawn.values, kept.values)
     np.testing.assert_array_equal(drawn.places, kept.places)
     assert drawn.shape == ((TEST,) if outputs == 1 else (TEST, outputs))
+
+
+def test_the_slowest_of_the_elements_that_were_kept_is_shown_by_its_place(rng, tmp_path):
+    """Where a predictor is stored as moments, chain figures use the elements in `selected`."""
+    _, collected = written(rng, tmp_path, kept_bytes=0)
+    found = ShownRun(tmp_path).slowest_series
+    (label,) = (name for name in found if name.startswith("predictor"))
+    place = int(label.removeprefix("predictor [").removesuffix("]"))
+    kept = collected.selected["predictor"]
+    expected = kept.values[..., list(kept.places).index(place)]
+    np.testing.assert_array_equal(found[label], expected)
