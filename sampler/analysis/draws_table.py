@@ -194,11 +194,12 @@ def comparison_table(compared: Mapping[str, Compared], theory: xr.Dataset) -> xr
 def stored_draws(tree: xr.DataTree) -> dict[str, np.ndarray]:
     """Name → [chain, draw, …] of everything that is neither a weight nor a statistic."""
     posterior = tree["posterior"].to_dataset()
-    return {
-        str(name): values.values
-        for name, values in posterior.items()
-        if "order_parameter" in str(name) or name in (*PER_TEST_EXAMPLE, *OBSERVED)
-    }
+    return {str(name): values.values for name, values in posterior.items() if is_judged(str(name))}
+
+
+def is_judged(name: str) -> bool:
+    """Whether draws of this name are neither weights nor coordinates of the sampler."""
+    return "order_parameter" in name or name in (*PER_TEST_EXAMPLE, *OBSERVED)
 
 
 def stored_selected(tree: xr.DataTree) -> dict[str, SelectedDraws]:

@@ -158,7 +158,7 @@ def memory(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
             of_large = selected + 2 * MOST_BATCHES * settings.chains * tests * outputs
         return draws * whole + large * of_large
 
-    draws, thousand = settings.chains * settings.draws_per_chain, 1000 * settings.chains
+    draws, thousand = settings.chains * settings.most_draws, 1000 * settings.chains
     last = max(most // (tests * outputs), draws)
     of_theory = [
         ("attended inputs", byte_text(attended * paths * task.channels)),
@@ -168,7 +168,7 @@ def memory(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     return [
         ("data", byte_text(sum(array.size for split in task.splits for array in split.arrays))),
         *(of_theory if recipe.network.fits_theory else []),
-        ("draws", byte_text(kept(draws))),
+        (f"draws, {settings.most_draws:,} a chain", byte_text(kept(draws))),
         ("1,000 more draws a chain", byte_text(kept(last + 1 + thousand) - kept(last + 1))),
     ]
 
@@ -179,7 +179,7 @@ def cost(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     rows = task.train.examples * task.outputs
     gradient = gradient_operations(recipe, task)
     algorithm = algorithm_named(settings.algorithm, dict(settings))
-    draws = settings.chains * (settings.warmup_steps + settings.draws_per_chain * settings.thinning)
+    draws = settings.chains * (settings.warmup_steps + settings.most_draws * settings.thinning)
     pairs = task.outputs**2 * path_pairs(task)
     of_theory = [
         ("Cholesky factor of K, (P·O)³/3", f"{rows**3 / 3:.1e}"),

@@ -16,6 +16,7 @@ from sampler.errors import InputError
 from sampler.jobs.interruption import Interruption
 from sampler.mcmc.chunks import Chunk, Snapshot
 from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.stopping import Looks
 from sampler.storage.checkpoint import (
     DamagedFile,
     Sealed,
@@ -46,6 +47,7 @@ class Stored:
     segments: tuple[dict, ...]
     sequence: int
     fingerprint: dict
+    looks: tuple[dict, ...] = ()
 
 
 def segment_arrays(chunks: list[Chunk], collected: DrawCollector) -> dict[str, np.ndarray]:
@@ -124,6 +126,7 @@ def _with_segments(directory: Path, sealed: Sealed) -> Stored:
         segments=tuple(header["segments"]),
         sequence=header["sequence"],
         fingerprint=header["fingerprint"],
+        looks=tuple(header.get("looks", ())),
     )
 
 
@@ -161,19 +164,24 @@ class ChainKeeper:
     _waiting: list[Chunk] = field(default_factory=list)
     _collected: DrawCollector = field(init=False)
     _every: float = field(init=False)
+    _looks: Looks | None = None
 
-    def go_on(self, collected: DrawCollector, every: float) -> Snapshot | None:
+    def go_on(
+        self, collected: DrawCollector, every: float, looks: Looks | None = None
+    ) -> Snapshot | None:
         """Fill the collector with the draws found; where chains go on, None for the beginning.
 
-        `every` is the computing time, in seconds, after which chunks are saved. Raises InputError,
-        naming what differs, for a checkpoint of another run.
+        `every` is the computing time, in seconds, after which chunks are saved; `looks` get back
+        what they found. Raises InputError, naming what differs, for a checkpoint of another run.
         """
-        self._collected, self._every = collected, every
+        self._collected, self._every, self._looks = collected, every, looks
         stored = load_chains(self.folder)
         if stored is None:
             return None
         refuse_another_checkpoint(self.folder, stored.fingerprint, self.fingerprint, "run")
         collected.restore(stored.partial_moments, stored.chunks)
+        if looks is not None:
+            looks.restore(stored.looks)
         self.seconds_before = sum(chunk.seconds for chunk in stored.chunks)
         self._segments, self._sequence = list(stored.segments), stored.sequence + 1
         LOG.info(
@@ -191,7 +199,8 @@ class ChainKeeper:
         unsaved = sum(one.seconds for one in self._waiting)
         held = sum(v.nbytes for one in self._waiting for v in one.observables.values())
         enough = unsaved >= self._every or held >= MOST_WAITING
-        if asked or chunk.done == chunk.total or enough:
+        ended = self._looks is not None and self._looks.ended
+        if asked or ended or chunk.done == chunk.total or enough:
             self._save(unsaved)
         self.interruption.leave_if_asked(f"{chunk.phase} {chunk.done} of {chunk.total}")
 
@@ -230,4 +239,6 @@ class ChainKeeper:
             "segments": segments,
             "fingerprint": self.fingerprint,
         }
+        if self._looks is not None:
+            header |= {"looks": self._looks.stored, "seen": self._looks.text}
         write_sealed(self.folder / CHECKPOINT_SLOTS[self._sequence % 2], header, arrays)

@@ -9,6 +9,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.chunks import Chunk
+from sampler.mcmc.stopping import Looks
 from sampler.transformer.training import TrainingState
 
 LOG = logging.getLogger("attention_posterior")
@@ -38,13 +39,13 @@ class ProgressDisplay:
     def __exit__(self, *_) -> None:
         self._bar.stop()
 
-    def show(self, phase: str, done: int, total: int, text: str) -> None:
+    def show(self, phase: str, done: int, total: int, text: str, ended: bool = False) -> None:
         """Move the bar of a phase; write a line if it is time for one, or if this is its end."""
         if phase not in self._tasks:
             self._tasks[phase] = self._bar.add_task(phase, total=total, text="")
         self._bar.update(self._tasks[phase], completed=done, text=text)
         now = time.monotonic()
-        if done == total or now - self._last_line > SECONDS_BETWEEN_LINES:
+        if ended or done == total or now - self._last_line > SECONDS_BETWEEN_LINES:
             self._last_line = now
             line = f"{phase} {done}/{total} {text}"
             LOG.info(line)
@@ -55,9 +56,9 @@ class ProgressDisplay:
 class SamplingProgress(ProgressDisplay):
     """Shows every chunk: time left, and what the algorithm says of its chains."""
 
-    def __init__(self, algorithm: Algorithm) -> None:
+    def __init__(self, algorithm: Algorithm, looks: Looks | None = None) -> None:
         super().__init__()
-        self._algorithm = algorithm
+        self._algorithm, self._looks = algorithm, looks
         self._totals: dict[tuple[str, str], float] = {}
 
     def __call__(self, chunk: Chunk) -> None:
@@ -66,14 +67,23 @@ class SamplingProgress(ProgressDisplay):
             self._totals[key] = self._totals.get(key, 0.0) + float(chunk.statistics[name].sum())
         compiled = f"compiled in {chunk.seconds:.0f} s"
         text = compiled if chunk.compiled else self.describe(chunk)
-        self.show(chunk.phase, chunk.done, chunk.total, text)
+        ended = chunk.phase == "draws" and self._looks is not None and self._looks.ended
+        self.show(chunk.phase, chunk.done, chunk.total, text, bool(ended))
 
     def describe(self, chunk: Chunk) -> str:
         """Rate and health of the chains, from the latest chunk."""
-        left = chunk.seconds / chunk.draws * (chunk.total - chunk.done)
+        total, seen = chunk.total, ""
+        if self._looks is not None and self._looks.found and chunk.phase == "draws":
+            last = self._looks.found[-1]
+            total = chunk.done if self._looks.ended else last.draws_needed(chunk.total)
+            seen = f", {last.text}"
+        elif self._looks is not None and chunk.phase == "draws":
+            total = self._looks.next_end(chunk.done)
+            seen = " to the first look"
+        left = f"{chunk.seconds / chunk.draws * max(0, total - chunk.done):.0f} s left{seen}"
         totals = {name: v for (phase, name), v in self._totals.items() if phase == chunk.phase}
         health = self._algorithm.describe(chunk.statistics, totals)
-        return f"{left:.0f} s left, {health}" if health else f"{left:.0f} s left"
+        return f"{left}, {health}" if health else left
 
 
 RECENT = 100

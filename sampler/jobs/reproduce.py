@@ -60,7 +60,10 @@ def reproduce_run(
     )
     stored = Point(recipe, directory, sampling=not left_out)
     refuse_missing(stored, command)
-    redone = replace(stored, directory=directory / REPRODUCTION_FOLDER)
+    made = read_manifest(directory).draws_per_chain
+    if made is not None:
+        recipe = recipe.model_copy(update={"sampler": recipe.sampler.with_draws(made)})
+    redone = replace(stored, recipe=recipe, directory=directory / REPRODUCTION_FOLDER)
     claim_directory(redone.directory, recipe, command, fingerprint(recipe, task.checksum))
     with locked(redone.directory):
         work(command, Job(redone, task, interruption))

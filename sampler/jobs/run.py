@@ -27,6 +27,7 @@ from sampler.storage.manifest import (
     finished_code,
     forget_stage,
     read_manifest,
+    record_draws,
     record_stage,
 )
 from sampler.storage.run_directory import (
@@ -224,8 +225,8 @@ def extended(directory: Path, recipe: Recipe, more: int) -> Recipe:
         remedy = "it has no checkpoint of chains to go on from; run the recipe with more draws"
     if remedy:
         raise InputError("DIR", str(directory), remedy)
-    sampler = recipe.sampler.model_copy(update={"draws": recipe.sampler.draws_per_chain + more})
-    longer = recipe.model_copy(update={"sampler": sampler})
+    made = read_manifest(directory).draws_per_chain or recipe.sampler.draws_per_chain
+    longer = recipe.model_copy(update={"sampler": recipe.sampler.with_draws(made + more)})
     forget_stage(directory, "sample")
     write_whole(directory / RECIPE_FILE, longer.to_toml())
     return longer
@@ -293,7 +294,9 @@ def _sample(job: Job) -> ExitCode:
     if not job.done("sample", DRAWS_FILE):
         job.interruption.leave_if_asked("everything before the sampling")
         with job.recorded("sample"):
-            sample_stage(job.problem, job.point.recipe, job.directory, job.keeper())
+            tree = sample_stage(job.problem, job.point.recipe, job.directory, job.keeper())
+            record_draws(job.directory, tree["posterior"].sizes["draw"])
+            del tree
     diagnostics = compare_stage(job.directory).diagnostics
     print(diagnostics_text(diagnostics), flush=True)
     return _verdict(diagnostics.verdict)

@@ -12,6 +12,7 @@ from sampler.analysis.comparison import ComparedRun, TheoryAndDraws, compare_run
 from sampler.analysis.draws_table import (
     comparison_table,
     draws_tree,
+    is_judged,
     stored_draws,
     stored_selected,
     stored_statistics,
@@ -23,6 +24,7 @@ from sampler.mcmc.algorithm import Algorithm, ChainSettings, algorithm_named
 from sampler.mcmc.chunks import Chunk, sample_in_chunks
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.stopping import FIRST_LOOK, Looks
 from sampler.numerics import return_free_memory
 from sampler.posterior.bridge import BridgeEvidence, bridge_evidence
 from sampler.posterior.density import Density
@@ -86,7 +88,7 @@ def draw_posterior(
     collected = DrawCollector()
     name, algorithm = settings.algorithm, algorithm_named(settings.algorithm, dict(settings))
     chains = chain_settings(settings)
-    evidence, weights = {}, None
+    evidence, weights, looks = {}, None, None
     with jax.enable_x64(settings.precision == "float64"):
         density = problem.density(settings.space, settings.precision, settings.keep_weights)
         independent = algorithm.independent_draws(density, chains)
@@ -99,7 +101,7 @@ def draw_posterior(
                 algorithm = algorithm_named(name, dict(settings))
         if independent is None:
             density = algorithm.suited(density)
-            run_chains(density, algorithm, settings, collected, keeper, show)
+            looks = run_chains(density, algorithm, settings, collected, keeper, show)
         else:
             count, observables = chains.draws, independent.observables
             collected(Chunk("draws", count, count, observables, independent.statistics, 0.0))
@@ -128,6 +130,8 @@ def draw_posterior(
         "space": settings.space,
         "algorithm": name,
         "gradient_precision": density.gradient_precision,
+        "draws_per_chain": collected.draws_made,
+        "ended_by": (looks and looks.ended) or "draws",
         "seconds": time.perf_counter() - started + (keeper.seconds_before if keeper else 0.0),
         "seconds_warmup": collected.seconds["warmup"],
         "seconds_draws": collected.seconds["draws"],
@@ -146,18 +150,30 @@ def run_chains(
     collected: DrawCollector,
     keeper: ChainKeeper | None,
     show: bool,
-) -> None:
-    """Collect all chunks of chains, from where the keeper says; progress is shown if asked for."""
-    every = settings.checkpoint_seconds
-    with SamplingProgress(algorithm) if show else nullcontext() as progress:
-        earlier = None if keeper is None else keeper.go_on(collected, every)
-        listeners = [each for each in (collected, progress, keeper) if each is not None]
+) -> Looks | None:
+    """Collect all chunks of chains, from where the keeper says; progress is shown if asked for.
+
+    The result is how the draws were judged on the way, if they are made until they can be trusted.
+    """
+    every, looks = settings.checkpoint_seconds, None
+    if settings.until == "trusted":
+        most = settings.max_draws, 60.0 * settings.max_minutes
+        looks = Looks(algorithm, collected, *most, judged=is_judged)
+    with SamplingProgress(algorithm, looks) if show else nullcontext() as progress:
+        earlier = None if keeper is None else keeper.go_on(collected, every, looks)
+        listeners = [each for each in (collected, looks, progress, keeper) if each is not None]
 
         def on_chunk(chunk: Chunk) -> None:
             for listen in listeners:
                 listen(chunk)
 
-        sample_in_chunks(density, algorithm, chain_settings(settings), on_chunk, earlier)
+        chains, ends = chain_settings(settings, settings.most_draws), looks and looks.next_end
+        sample_in_chunks(density, algorithm, chains, on_chunk, earlier, ends)
+    if looks is not None:
+        LOG.info(looks.explain())
+        if show:
+            print(looks.explain())
+    return looks
 
 
 def refuse_impossible_weights(problem: AnyProblem, recipe: Recipe) -> None:
@@ -167,7 +183,7 @@ def refuse_impossible_weights(problem: AnyProblem, recipe: Recipe) -> None:
         refuse_unusable_count(
             settings.weight_draws,
             settings.chains,
-            settings.draws_per_chain,
+            fewest_draws(settings),
             problem.architecture,
             np.dtype(settings.precision).itemsize,
         )
@@ -195,15 +211,25 @@ def stored_positions(draws: dict, learning: LearningProblem) -> dict:
     return bartlett | hyper_positions(draws, learning)
 
 
-def chain_settings(settings: SamplerSection) -> ChainSettings:
-    """How many draws the recipe asks for."""
+def fewest_draws(settings: SamplerSection) -> int:
+    """Draws of each chain that are made in any case."""
+    few = min(FIRST_LOOK, settings.max_draws)
+    return few if settings.until == "trusted" else settings.draws_per_chain
+
+
+def chain_settings(settings: SamplerSection, draws: int | None = None) -> ChainSettings:
+    """The chains that the recipe asks for, with this number of draws or that of the recipe."""
     return ChainSettings(
         chains=settings.chains,
         warmup=settings.warmup_steps,
-        draws=settings.draws_per_chain,
+        draws=settings.draws_per_chain if draws is None else draws,
         thinning=settings.thinning,
         seed=settings.seed,
     )
+
+
+# The key that gives more draws, by what ended them.
+MORE_DRAWS = {"max_draws": "sampler.max_draws", "max_minutes": "sampler.max_minutes"}
 
 
 def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
@@ -211,7 +237,8 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
     attributes = tree["sample_stats"].attrs
     algorithm = algorithm_named(attributes["algorithm"], attributes)
     draws, selected = stored_draws(tree), stored_selected(tree)
-    return diagnose(draws, stored_statistics(tree), algorithm, selected)
+    more = MORE_DRAWS.get(attributes.get("ended_by"), "sampler.draws")
+    return diagnose(draws, stored_statistics(tree), algorithm, selected, more_draws=more)
 
 
 def compare_stage(directory: Path) -> ComparedRun:

@@ -7,5 +7,6 @@ importance   independent draws of the order parameters
 chunks       warm-up and draws of chains in chunks that can be stored and gone on from
 draws        chunks gathered: kept whole, or as moments where they would not fit
 kept         the limits of what is kept, and the forms other than all draws
+stopping     whether they have made enough draws
 diagnostics  can the draws be trusted, and why not
 """

@@ -230,8 +230,12 @@ def sample_in_chunks(
     settings: ChainSettings,
     on_chunk: Callable[[Chunk], None],
     resume: Snapshot | None = None,
+    next_end: Callable[[int], int] | None = None,
 ) -> None:
     """Run warm-up, then draws, of all chains; every finished chunk goes to `on_chunk`.
+
+    `next_end` maps the number of draws made to that at which a chunk must end next, or to itself
+    where no more are to be made; by default it is `settings.draws`.
 
     From a snapshot of the same chains they go on as if they had never stopped, bit for bit. Raises
     SnapshotMismatch for a snapshot of other chains.
@@ -255,9 +259,10 @@ def sample_in_chunks(
     for phase, total in (("warmup", settings.warmup), ("draws", settings.draws)):
         done, length = _done_before(resume, phase, total), 1
         thinning = settings.thinning if phase == "draws" else 1
-        while done < total:
+        ends = next_end if next_end and phase == "draws" else lambda _, end=total: end
+        while done < (end := ends(done)):
             started = time.perf_counter()
-            length = min(length, total - done)
+            length = min(length, end - done)
             state, observables, statistics = advance(
                 thinning, state, chain_keys, done, length, *data
             )

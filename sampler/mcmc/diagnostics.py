@@ -59,16 +59,21 @@ def diagnose(
     statistics: Mapping[str, np.ndarray],
     algorithm: Algorithm,
     selected: Mapping[str, SelectedDraws] | None = None,
+    *,
+    ess_limit: float = ESS_LIMIT,
+    most: int = MOST_DIAGNOSED,
+    more_draws: str = "sampler.draws",
 ) -> Diagnostics:
     """Judge draws [chain, draw, …] by rank-normalised split R-hat and effective sample size.
 
     `selected` has the elements to be judged of quantities whose draws were not kept. The algorithm
     judges its own statistics, such as BFMI and divergences. Frozen or non-finite chains and a
-    single chain fail.
+    single chain fail. `most` elements of each are judged; `more_draws` is the key to raise.
     """
     quantities = {name: _selected(values) for name, values in draws.items()}
     quantities |= selected or {}
     quantities["log_posterior"] = _selected(statistics["lp"])
+    quantities = {name: _at_most(one, most) for name, one in quantities.items()}
     chains, count = statistics["lp"].shape
     reasons, judged = [], {}
     if chains == 1:
@@ -82,7 +87,7 @@ def diagnose(
         varying = np.flatnonzero((flat != flat[:1, :1]).any(axis=(0, 1)))
         if chains > 1 and varying.size:
             judged[name] = _judge(one, varying)
-            reasons += _shortfalls(name, judged[name])
+            reasons += _shortfalls(name, judged[name], ess_limit, more_draws)
     found = algorithm.judge(statistics)
     reasons += found.reasons
     return Diagnostics(
@@ -97,11 +102,17 @@ def diagnose(
 
 
 def _selected(values: np.ndarray) -> SelectedDraws:
-    """At most MOST_DIAGNOSED elements, evenly chosen, of draws [chain, draw, …]."""
+    """All elements of draws [chain, draw, …]."""
     flat = values.reshape(*values.shape[:2], -1)
-    places = evenly_chosen(flat.shape[2], MOST_DIAGNOSED)
-    chosen = flat if places.size == flat.shape[2] else flat[:, :, places]
-    return SelectedDraws(chosen, places, values.shape[2:])
+    return SelectedDraws(flat, np.arange(flat.shape[2]), values.shape[2:])
+
+
+def _at_most(given: SelectedDraws, most: int) -> SelectedDraws:
+    """At most so many of the elements, evenly chosen."""
+    chosen = evenly_chosen(given.places.size, most)
+    if chosen.size == given.places.size:
+        return given
+    return SelectedDraws(given.values[:, :, chosen], given.places[chosen], given.shape)
 
 
 def _unsound(name: str, flat: np.ndarray, algorithm: Algorithm) -> str | None:
@@ -137,17 +148,19 @@ def _judge(given: SelectedDraws, varying: np.ndarray) -> QuantityDiagnostics:
     return QuantityDiagnostics(float(r_hat[worst]), float(bulk.min()), float(tail.min()), at)
 
 
-def _shortfalls(name: str, judged: QuantityDiagnostics) -> list[str]:
+def _shortfalls(
+    name: str, judged: QuantityDiagnostics, ess_limit: float, more_draws: str
+) -> list[str]:
     """Limits that are missed; a comparison with NaN counts as missed."""
     missed = []
     if not judged.r_hat <= R_HAT_LIMIT:
         missed.append(
             f"{name}: R-hat {judged.r_hat:.4f} exceeds {R_HAT_LIMIT}; "
-            "raise sampler.warmup and sampler.draws"
+            f"raise sampler.warmup and {more_draws}"
         )
     for kind, ess in (("bulk", judged.ess_bulk), ("tail", judged.ess_tail)):
-        if not ess >= ESS_LIMIT:
+        if not ess >= ess_limit:
             missed.append(
-                f"{name}: {kind} ESS {ess:.0f} is below {ESS_LIMIT:.0f}; raise sampler.draws"
+                f"{name}: {kind} ESS {ess:.0f} is below {ess_limit:.0f}; raise {more_draws}"
             )
     return missed

@@ -118,6 +118,11 @@ class DrawCollector:
         """Sampler statistics of warm-up, name → [chain, draw]."""
         return {name: joined(pieces) for name, pieces in self._warmup.items()}
 
+    @property
+    def draws_made(self) -> int:
+        """Draws of each chain so far."""
+        return sum(piece.shape[1] for piece in self._statistics.get("lp", []))
+
     def total(self, name: str | None) -> int:
         """Sum of a statistic over all chains, warm-up included; 0 where there is no such."""
         pieces = [*self._warmup.get(name, []), *self._statistics.get(name, [])]

@@ -18,6 +18,7 @@ from pydantic import (
 
 from sampler.errors import InputError
 from sampler.recipes.sections import (
+    DEFAULT_DRAWS,
     Name,
     NetworkSection,
     PosteriorSection,
@@ -48,7 +49,13 @@ NOT_SWEPT = ("name", "sweep")
 
 
 # Keys that no recipe of schema 1 and 2 had.
-SINCE_SCHEMA_3 = (("theory", "next_order"), ("sampler", "gradient_precision"))
+SINCE_SCHEMA_3 = (
+    ("theory", "next_order"),
+    ("sampler", "gradient_precision"),
+    ("sampler", "until"),
+    ("sampler", "max_draws"),
+    ("sampler", "max_minutes"),
+)
 # Defaults of the sampler that were others in schema 3: a recipe that names these keeps its hash.
 SAMPLER_OF_SCHEMA_3 = {"target_acceptance": 0.8}
 
@@ -86,6 +93,8 @@ class NamedRecipe(Section):
         settings = self.model_dump(mode="json")
         for section, key in SINCE_SCHEMA_3:
             settings.get(section, {}).pop(key, None)
+        if "sampler" in settings and settings["sampler"]["draws"] is None:
+            settings["sampler"]["draws"] = DEFAULT_DRAWS
         text = json.dumps(settings, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -120,7 +129,7 @@ def departures(model: BaseModel, reference: BaseModel | None = None) -> dict[str
             else getattr(reference, name)
         )
         if isinstance(value, Section) and type(value) is type(default):
-            inner = departures(value, default)
+            inner = departures(value.hashed, default)
             kept |= {name: inner} if inner else {}
         elif name == "kind" or field.is_required() or value != default:
             kept[name] = plain(value)
@@ -224,6 +233,10 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
             sweep[key.removeprefix("sweep.")] = value
         else:
             place(settings, key, value)
+            # Of the two, the one that was named last says where the chains end.
+            ends = {"sampler.draws": "until", "sampler.until": "draws"}.get(key)
+            if ends and value != "draws":
+                settings["sampler"].pop(ends, None)
             if isinstance(sweep, dict):
                 sweep.pop(key, None)
     fill_swept(settings)

@@ -1,7 +1,7 @@
 """The sections of a recipe: every setting, its default and its limits."""
 
 from sys import float_info
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -47,6 +47,11 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
+    @property
+    def hashed(self) -> "Section":
+        """The settings that the hash of a recipe covers."""
+        return self
+
 
 def count_or_counts(value: object) -> object:
     """Accept a whole number from 1 to 10⁹, or a list of them."""
@@ -67,7 +72,9 @@ def positive_or_positives(value: object) -> object:
 
 
 def draws_or_table(value: object) -> object:
-    """Accept a whole number of at least 4, or a table of them by space."""
+    """Accept a whole number of at least 4, or a table of them by space, or nothing."""
+    if value is None:
+        return None
     values = list(value.values()) if isinstance(value, dict) else [value]
     spaces = set(value) if isinstance(value, dict) else set()
     if spaces - set(DEFAULT_WARMUP) or any(type(item) is not int or item < 4 for item in values):
@@ -194,6 +201,9 @@ class SamplerSection(Section):
     Without `target_acceptance` each algorithm uses its own. `gradient_precision` is that of
     algorithms that accept or refuse a whole trajectory: "auto" takes single precision where that
     costs no acceptance.
+    With `until` = "trusted", the default of a recipe that does not name `draws`, chains go on until
+    their diagnostics pass at two looks in a row, or `max_draws` a chain or `max_minutes` of
+    computing are reached; one chain alone is never trusted and makes the default number of draws.
     `checkpoint_seconds` is the computing time after which draws and state are saved.
     """
 
@@ -201,7 +211,10 @@ class SamplerSection(Section):
     algorithm: Annotated[str, BeforeValidator(known_algorithm)] = "nuts"
     chains: Count = 4
     warmup: CountFromZero | None = None
-    draws: Annotated[int | dict[Space, int], BeforeValidator(draws_or_table)] = DEFAULT_DRAWS
+    until: Literal["trusted", "draws"] = "trusted"
+    draws: Annotated[int | dict[Space, int] | None, BeforeValidator(draws_or_table)] = None
+    max_draws: Several = 20_000
+    max_minutes: Positive = 60.0
     thinning: Count = 1
     seed: Seed = 0
     precision: Literal["float64", "float32"] = "float64"
@@ -225,10 +238,46 @@ class SamplerSection(Section):
 
     @property
     def draws_per_chain(self) -> int:
-        """Kept draws of each chain in the space in force."""
-        if isinstance(self.draws, int):
-            return self.draws
-        return self.draws.get(self.space, DEFAULT_DRAWS)
+        """Draws of each chain that are asked for, in the space in force; else the default."""
+        if isinstance(self.draws, dict):
+            return self.draws.get(self.space, DEFAULT_DRAWS)
+        return DEFAULT_DRAWS if self.draws is None else self.draws
+
+    @property
+    def most_draws(self) -> int:
+        """Draws of each chain at most."""
+        return self.max_draws if self.until == "trusted" else self.draws_per_chain
+
+    def with_draws(self, draws: int) -> "SamplerSection":
+        """The same sampler with a number of draws."""
+        return self.model_copy(update={"until": "draws", "draws": draws})
+
+    @property
+    def hashed(self) -> "SamplerSection":
+        """Before `until` there was, 1000 draws were the default and no departure from it."""
+        if self.until == "trusted":
+            return self
+        draws = None if self.draws == DEFAULT_DRAWS else self.draws
+        return self.model_copy(update={"until": "trusted", "draws": draws})
+
+    @model_validator(mode="before")
+    @classmethod
+    def draws_are_named_or_looked_for(cls, settings: Any) -> Any:
+        """Say by which rule the chains end where only one of `until` and `draws` is given."""
+        if not isinstance(settings, dict):
+            return settings
+        named, until = settings.get("draws") is not None, settings.get("until")
+        if until == "trusted" and named:
+            raise ValueError(
+                'until = "trusted" finds the number of draws itself; remove draws, '
+                "or set max_draws instead"
+            )
+        if until == "trusted" and settings.get("chains") == 1:
+            raise ValueError('until = "trusted" needs at least 2 chains; or set draws instead')
+        if until is None:
+            until = "draws" if named or settings.get("chains") == 1 else "trusted"
+        draws = {"draws": DEFAULT_DRAWS} if until == "draws" and not named else {}
+        return {**settings, "until": until, **draws}
 
     def samples_at(self, widest: int) -> bool:
         """Whether a network whose widest layer has this width is sampled."""

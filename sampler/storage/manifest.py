@@ -35,7 +35,8 @@ from sampler.storage.run_directory import (
 
 # Settings that may change between a run and its continuation: they change no draw.
 FREE = (
-    "sampler.draws", "sampler.checkpoint_seconds", "training.checkpoint_seconds", "sweep",
+    "sampler.draws", "sampler.until", "sampler.max_draws", "sampler.max_minutes",
+    "sampler.checkpoint_seconds", "training.checkpoint_seconds", "sweep",
 )  # fmt: skip
 CONTINUED = (2, SCHEMA_VERSION)
 
@@ -104,7 +105,8 @@ class Manifest(BaseModel):
     """The content of `manifest.json`; a field that is not stored has its default.
 
     finished: exit code of each command that came to its end.  seconds, peak_memory_bytes: of each
-    finished stage.  fingerprint: what a continuation must agree with.
+    finished stage.  draws_per_chain: those that were made.  fingerprint: what a
+    continuation must agree with.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -116,6 +118,7 @@ class Manifest(BaseModel):
     finished: dict[str, int] = {}
     seconds: dict[str, float] = {}
     peak_memory_bytes: dict[str, int] = {}
+    draws_per_chain: int | None = None
     recipe_hash: str | None = None
     recipe: str | None = None
     fingerprint: dict[str, Any] | None = None
@@ -187,6 +190,7 @@ def begin_command(
             finished=earlier.finished,
             seconds=earlier.seconds,
             peak_memory_bytes=earlier.peak_memory_bytes,
+            draws_per_chain=earlier.draws_per_chain,
             # A directory keeps the hash that it was given under an earlier schema.
             recipe_hash=recipe.hash8 if earlier.schema_version > 2 else earlier.recipe_hash,
             recipe=recipe.to_toml(),
@@ -224,6 +228,12 @@ def record_stage(directory: Path, stage: str, seconds: float) -> None:
     manifest = read_manifest(directory).with_stage(stage, seconds, peak)
     devices = [f"{device.platform}:{device.device_kind}" for device in jax.devices()]
     write_manifest(directory, manifest.model_copy(update={"devices": devices}))
+
+
+def record_draws(directory: Path, draws: int) -> None:
+    """Record how many draws each chain made."""
+    manifest = read_manifest(directory)
+    write_manifest(directory, manifest.model_copy(update={"draws_per_chain": draws}))
 
 
 def forget_stage(directory: Path, stage: str) -> None:
@@ -330,19 +340,28 @@ def refuse_foreign(directory: Path, recipe: Recipe | TrainingRecipe) -> None:
         raise InputError(
             "--out",
             str(directory),
-            f"holds this run with {held.sampler.draws_per_chain} draws; use `resume DIR`, which "
-            "appends draws with --more, or choose another directory",
+            f"holds this run with {draws_text(held)}; use `resume DIR`, which appends draws with "
+            "--more, or choose another directory",
         )
     raise InputError(
         "--out", str(directory), "holds a run of another recipe; choose another directory"
     )
 
 
+def draws_text(recipe: Recipe) -> str:
+    """How many draws a recipe asks for."""
+    if recipe.sampler.until == "trusted":
+        return "as many draws as can be trusted"
+    return f"{recipe.sampler.draws_per_chain} draws"
+
+
 def differ_in_draws(held: Recipe | TrainingRecipe, recipe: Recipe | TrainingRecipe) -> bool:
     """Whether two recipes of runs are the same but for the number of draws."""
     if not (isinstance(held, Recipe) and isinstance(recipe, Recipe)):
         return False
-    sampler = held.sampler.model_copy(update={"draws": recipe.sampler.draws})
+    keys = ("until", "draws", "max_draws", "max_minutes")
+    update = {key: getattr(recipe.sampler, key) for key in keys}
+    sampler = held.sampler.model_copy(update=update)
     return without_sweep(held.model_copy(update={"sampler": sampler})) == without_sweep(recipe)
 
 

@@ -61,7 +61,9 @@ def stages(directory: Path, recipe: Recipe | TrainingRecipe) -> list[str]:
 def reached_text(header: dict) -> str:
     """Phase and steps of a checkpoint."""
     phases = {"warmup": "warm-up step", "draws": "draw", "training": "training step"}
-    return f"{phases[header['phase']]} {header['done']} of {header['total']}"
+    most = "at most " if "looks" in header and header["phase"] == "draws" else ""
+    seen = f" ({header['seen']})" if header.get("seen") else ""
+    return f"{phases[header['phase']]} {header['done']} of {most}{header['total']}{seen}"
 
 
 def newest_checkpoint(directory: Path) -> dict | None:

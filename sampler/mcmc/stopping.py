@@ -1,0 +1,144 @@
+"""When chains have made enough draws: looks at fixed numbers of draws, two of which must pass.
+
+A look applies the diagnostics to the draws so far, with a margin. Looks are at 400 draws a chain
+and whenever that number has grown by 1.3: where chains end depends on their draws alone.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sampler.mcmc.algorithm import Algorithm
+from sampler.mcmc.chunks import Chunk
+from sampler.mcmc.diagnostics import R_HAT_LIMIT, Diagnostics, diagnose
+from sampler.mcmc.draws import DrawCollector
+
+FIRST_LOOK = 400
+LOOK_ESS = 500.0
+# Elements of each quantity that are judged first; all others only where these pass.
+JUDGED_FIRST = 50
+
+
+def next_look(done: int, most: int) -> int:
+    """The first of 400, 520, 676, 879 … above `done`, each 1.3 times the last; `most` ends them."""
+    number = FIRST_LOOK
+    while number <= done:
+        number = -(-13 * number // 10)
+    return min(number, most)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the diagnostics said after so many draws of each chain.
+
+    seconds  computing time of all draws so far
+    r_hat    the worst; None where it is not known
+    ess      the smallest effective sample size, of the quantity `of`; None where it is not known
+    """
+
+    draws: int
+    passed: bool
+    seconds: float
+    r_hat: float | None
+    ess: float | None
+    of: str
+
+    @property
+    def text(self) -> str:
+        """One line for those who wait."""
+        if self.r_hat is None or self.ess is None:
+            return f"at {self.draws}: not to be judged"
+        return f"at {self.draws}: R-hat {self.r_hat:.3f}, ESS {self.ess:.0f} of {self.of}"
+
+    def draws_needed(self, most: int) -> int:
+        """Where two looks should have passed, if ESS and 1/(R-hat − 1) grow with the draws."""
+        if self.passed:
+            return next_look(self.draws, most)
+        if self.r_hat is None or not self.ess:
+            return most
+        factor = max(LOOK_ESS / self.ess, (self.r_hat - 1.0) / (R_HAT_LIMIT - 1.0))
+        needed = int(min(most, self.draws * factor))
+        return next_look(next_look(max(self.draws, needed - 1), most), most)
+
+
+@dataclass
+class Looks:
+    """Looks at the collected draws when they are due; call it with every chunk.
+
+    judged  whether draws of this name are judged
+    """
+
+    algorithm: Algorithm
+    collected: DrawCollector
+    most_draws: int
+    most_seconds: float
+    judged: Callable[[str], bool] = lambda name: True
+    found: list[Look] = field(default_factory=list)
+
+    def __call__(self, chunk: Chunk) -> None:
+        if chunk.phase == "draws" and chunk.done == next_look(chunk.done - 1, self.most_draws):
+            self.found.append(self.look(chunk.done))
+
+    def look(self, draws: int) -> Look:
+        """Judge the draws so far."""
+        found = self.judge(JUDGED_FIRST)
+        if found.passed:
+            found = self.judge(None)
+        worst = {
+            name: min(one.ess_bulk, one.ess_tail) for name, one in found.quantities.items()
+        } or {"nothing": np.nan}
+        of = min(worst, key=lambda name: worst[name])
+        r_hat = max((one.r_hat for one in found.quantities.values()), default=np.nan)
+        numbers = (float(n) if np.isfinite(n) else None for n in (r_hat, worst[of]))
+        return Look(draws, found.passed, self.collected.seconds["draws"], *numbers, of)
+
+    def judge(self, most: int | None) -> Diagnostics:
+        """The diagnostics of at most so many elements of each quantity; None: all that count."""
+        draws = {n: v for n, v in self.collected.draws.items() if self.judged(n)}
+        statistics = self.algorithm.stored(self.collected.statistics)
+        limits = {"ess_limit": LOOK_ESS} | ({} if most is None else {"most": most})
+        return diagnose(draws, statistics, self.algorithm, self.collected.selected, **limits)
+
+    @property
+    def ended(self) -> str | None:
+        """Why no more draws are made: "trusted", "max_draws" or "max_minutes"; None: they are."""
+        if not self.found:
+            return None
+        last = self.found[-1]
+        if len(self.found) > 1 and last.passed and self.found[-2].passed:
+            return "trusted"
+        if last.draws >= self.most_draws:
+            return "max_draws"
+        return "max_minutes" if last.seconds >= self.most_seconds else None
+
+    def next_end(self, done: int) -> int:
+        """The number of draws at which the next look is; `done` itself where no more are made."""
+        return done if self.ended else next_look(done, self.most_draws)
+
+    @property
+    def text(self) -> str:
+        """What the last look found; empty before the first."""
+        return self.found[-1].text if self.found else ""
+
+    def explain(self) -> str:
+        """Where and why the chains ended, in one line."""
+        if not self.found:
+            return ""
+        reasons = {
+            "trusted": "two looks in a row passed",
+            "max_draws": "sampler.max_draws is reached",
+            "max_minutes": f"sampler.max_minutes = {self.most_seconds / 60:g} are over",
+        }
+        reason = reasons.get(self.ended or "", "going on")
+        return f"{self.found[-1].draws} draws a chain, {reason}: {self.text}"
+
+    @property
+    def stored(self) -> list[dict[str, Any]]:
+        """The looks as JSON has them: what `restore` takes."""
+        return [asdict(one) for one in self.found]
+
+    def restore(self, stored: Iterable[Mapping[str, Any]]) -> None:
+        """Go on after looks that were stored."""
+        self.found = [Look(**one) for one in stored]
