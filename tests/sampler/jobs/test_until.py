@@ -1,0 +1,172 @@
+"""Runs that end when their draws can be trusted: interrupted, extended, reproduced, refused."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sampler.errors import ExitCode, InputError, RequeueError
+from sampler.jobs import run as jobs
+from sampler.jobs.check import cost
+from sampler.recipes.recipe import load_recipe
+from sampler.storage.manifest import claim_directory, fingerprint, read_manifest
+from sampler.storage.results import read_comparison, read_draws
+from sampler.tasks.make import make_task
+from tests.commands import TINY, AfterChunks, assert_same_bits, made_once, settings, without_drawing
+from tests.commands import in_process as command
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+FAST = ("sampler.warmup=100", "sampler.max_draws=1200")
+# Chains of short steps, which 1,200 draws do not suffice for.
+SLOW = ("sampler.warmup=0", "sampler.max_draws=600", "sampler.algorithm=hmc",
+        "sampler.leapfrog_steps=1")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def recipe_file(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+@pytest.fixture(scope="module")
+def trusted(recipe_file, tmp_path_factory) -> Path:
+    """A run that its own draws ended."""
+
+    def make(folder: Path) -> int:
+        with without_drawing():
+            return command("sample", recipe_file, "--out", folder / "run", *settings(*FAST))
+
+    directory, code = made_once(tmp_path_factory, "run_until_trusted", make)
+    assert code == ExitCode.OK
+    return directory / "run"
+
+
+def test_the_default_ends_at_a_look_that_trusts_the_draws(trusted):
+    tree = read_draws(trusted)
+    made = tree["posterior"].sizes["draw"]
+    assert made in (520, 676, 879, 1143)
+    attributes = tree["sample_stats"].attrs
+    assert (attributes["draws_per_chain"], attributes["ended_by"]) == (made, "trusted")
+    assert read_manifest(trusted).draws_per_chain == made
+    numbers = read_comparison(trusted)["diagnostics"]
+    assert numbers["verdict"] == "pass"
+    assert min(one["ess_bulk"] for one in numbers["quantities"].values()) >= 500
+    log = (trusted / "run.log").read_text()
+    assert f"{made} draws a chain, two looks in a row passed: at {made}: R-hat 1.0" in log
+    assert f"draws {made}/1200 0 s left, at {made}: R-hat" in log
+
+
+@pytest.mark.parametrize("chunks", [6, 11, 13])
+def test_interrupted_between_looks_they_end_at_the_same_draws(
+    chunks, recipe_file, trusted, tmp_path, capsys
+):
+    recipe = load_recipe(recipe_file, FAST)
+    task = make_task(recipe)
+    directory = claim_directory(
+        tmp_path / "run", recipe, "sample", fingerprint(recipe, task.checksum)
+    )
+    with pytest.raises(RequeueError):
+        jobs.work("sample", jobs.Job(jobs.Point(recipe, directory), task, AfterChunks(chunks)))
+    assert command("status", directory) == ExitCode.OK
+    assert "of at most 1200" in capsys.readouterr().out or chunks == 6
+    assert command("resume", directory) == ExitCode.OK
+    assert_same_bits(directory, trusted)
+
+
+def test_more_draws_are_those_of_a_longer_run(trusted, recipe_file, tmp_path):
+    copy, longer = tmp_path / "copy", tmp_path / "longer"
+    shutil.copytree(trusted, copy)
+    made = read_manifest(copy).draws_per_chain
+    assert command("resume", copy, "--more", 5) == ExitCode.OK
+    overrides = [*FAST, f"sampler.draws={made + 5}"]
+    command("sample", recipe_file, "--out", longer, *settings(*overrides))
+    assert read_manifest(copy).draws_per_chain == made + 5
+    for one in ("order_parameter", "predictor"):
+        drawn = (read_draws(each)["posterior"][one].values for each in (copy, longer))
+        np.testing.assert_array_equal(*drawn)
+
+
+def test_reproduced_with_the_number_of_draws_that_was_made(trusted, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(trusted, copy)
+    assert command("reproduce", copy) == ExitCode.OK
+    assert "differs" not in capsys.readouterr().out
+    redone = load_recipe(copy / "reproduction" / "recipe.toml")
+    assert redone.sampler.until == "draws"
+    assert redone.sampler.draws == read_manifest(trusted).draws_per_chain
+
+
+def test_draws_that_do_not_suffice_end_with_the_verdict_and_its_remedy(recipe_file, tmp_path):
+    code = command("sample", recipe_file, "--out", tmp_path / "run", *settings(*SLOW))
+    assert code == ExitCode.DIAGNOSTICS_FAILED
+    tree = read_draws(tmp_path / "run")
+    assert tree["posterior"].sizes["draw"] == 600
+    assert tree["sample_stats"].attrs["ended_by"] == "max_draws"
+    reasons = read_comparison(tmp_path / "run")["diagnostics"]["reasons"]
+    assert any("raise sampler.max_draws" in reason for reason in reasons), reasons
+
+
+def test_time_that_is_up_ends_the_run_at_a_look(recipe_file, tmp_path):
+    words = settings(*SLOW, "sampler.max_minutes=1e-6")
+    code = command("sample", recipe_file, "--out", tmp_path / "run", *words)
+    assert code == ExitCode.DIAGNOSTICS_FAILED
+    tree = read_draws(tmp_path / "run")
+    assert tree["posterior"].sizes["draw"] == 400
+    assert tree["sample_stats"].attrs["ended_by"] == "max_minutes"
+
+
+def test_another_way_to_end_is_refused_in_the_same_directory(trusted, recipe_file, capsys):
+    words = settings(*FAST, "sampler.draws=50")
+    code = command("sample", recipe_file, "--out", trusted, *words)
+    assert code == ExitCode.BAD_INPUT
+    assert "holds this run with as many draws as can be trusted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("added", "until", "draws", "most"),
+    [
+        ("", "trusted", None, 20_000),
+        ("max_draws = 700", "trusted", None, 700),
+        ("draws = 50", "draws", 50, 50),
+        ('until = "draws"', "draws", 1000, 1000),
+        ("chains = 1", "draws", 1000, 1000),
+        ("draws = { weights = 50 }", "draws", {"weights": 50}, 1000),
+    ],
+)
+def test_who_names_draws_gets_them(added, until, draws, most, tmp_path):
+    path = tmp_path / "a.toml"
+    path.write_text(f"{TINY}\n{added}\n")
+    recipe = load_recipe(path)
+    assert (recipe.sampler.until, recipe.sampler.draws) == (until, draws)
+    assert recipe.sampler.most_draws == most
+    path.write_text(recipe.to_toml())
+    assert load_recipe(path) == recipe
+    (total,) = (text for name, text in cost(recipe, make_task(recipe)) if "all draws" in name)
+    assert float(total) > 0
+    # What is given on the command line comes last.
+    assert load_recipe(path, ["sampler.draws=60"]).sampler.until == "draws"
+    if recipe.sampler.chains > 1:
+        assert load_recipe(path, ['sampler.until="trusted"']).sampler.draws is None
+
+
+@pytest.mark.parametrize(
+    ("added", "remedy"), [("draws = 50", "max_draws"), ("chains = 1", "at least 2 chains")]
+)
+def test_what_contradicts_itself_is_refused(added, remedy, tmp_path):
+    path = tmp_path / "a.toml"
+    path.write_text(f'{TINY}\nuntil = "trusted"\n{added}\n')
+    with pytest.raises(InputError, match=remedy):
+        load_recipe(path)
+
+
+def test_recipes_that_named_the_former_default_keep_their_hash(tmp_path):
+    path = tmp_path / "a.toml"
+    path.write_text(TINY)
+    named = load_recipe(path, ["sampler.draws=1000"])
+    assert (named.hash8, named.earlier_hash8) == (load_recipe(path).hash8, named.earlier_hash8)
+    assert load_recipe(path, ["sampler.draws=999"]).hash8 != named.hash8
+    assert load_recipe(path, ["sampler.max_draws=999"]).hash8 != named.hash8
+    assert named.earlier_hash8 == load_recipe(path).earlier_hash8
