@@ -20,11 +20,11 @@ from sampler.analysis.draws_table import (
 from sampler.analysis.theory_table import theory_table
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import LOG, SamplingProgress
-from sampler.mcmc.algorithm import Algorithm, ChainSettings, algorithm_named
+from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings, algorithm_named
 from sampler.mcmc.chunks import Chunk, sample_in_chunks
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.stopping import FIRST_LOOK, Looks
+from sampler.mcmc.stopping import Looks
 from sampler.numerics import return_free_memory
 from sampler.posterior.bridge import BridgeEvidence, bridge_evidence
 from sampler.posterior.density import Density
@@ -158,7 +158,7 @@ def run_chains(
     every, looks = settings.checkpoint_seconds, None
     if settings.until == "trusted":
         most = settings.max_draws, 60.0 * settings.max_minutes
-        looks = Looks(algorithm, collected, *most, judged=is_judged)
+        looks = Looks(algorithm, collected, *most, is_judged, settings.weight_draws)
     with SamplingProgress(algorithm, looks) if show else nullcontext() as progress:
         earlier = None if keeper is None else keeper.go_on(collected, every, looks)
         listeners = [each for each in (collected, looks, progress, keeper) if each is not None]
@@ -183,7 +183,7 @@ def refuse_impossible_weights(problem: AnyProblem, recipe: Recipe) -> None:
         refuse_unusable_count(
             settings.weight_draws,
             settings.chains,
-            fewest_draws(settings),
+            most_draws(settings),
             problem.architecture,
             np.dtype(settings.precision).itemsize,
         )
@@ -211,10 +211,10 @@ def stored_positions(draws: dict, learning: LearningProblem) -> dict:
     return bartlett | hyper_positions(draws, learning)
 
 
-def fewest_draws(settings: SamplerSection) -> int:
-    """Draws of each chain that are made in any case."""
-    few = min(FIRST_LOOK, settings.max_draws)
-    return few if settings.until == "trusted" else settings.draws_per_chain
+def most_draws(settings: SamplerSection) -> int:
+    """Draws of each chain at most; independent ones are counted beforehand."""
+    independent = ALGORITHMS[settings.algorithm].fallback is not None
+    return settings.draws_per_chain if independent else settings.most_draws
 
 
 def chain_settings(settings: SamplerSection, draws: int | None = None) -> ChainSettings:

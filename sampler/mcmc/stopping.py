@@ -67,7 +67,8 @@ class Look:
 class Looks:
     """Looks at the collected draws when they are due; call it with every chunk.
 
-    judged  whether draws of this name are judged
+    judged         whether draws of this name are judged
+    fewest_draws   draws of each chain that are wanted whatever is found
     """
 
     algorithm: Algorithm
@@ -75,6 +76,7 @@ class Looks:
     most_draws: int
     most_seconds: float
     judged: Callable[[str], bool] = lambda name: True
+    fewest_draws: int = 1
     found: list[Look] = field(default_factory=list)
 
     def __call__(self, chunk: Chunk) -> None:
@@ -104,7 +106,7 @@ class Looks:
     @property
     def ended(self) -> str | None:
         """Why no more draws are made: "trusted", "max_draws" or "max_minutes"; None: they are."""
-        if not self.found:
+        if not self.found or self.found[-1].draws < self.fewest_draws:
             return None
         last = self.found[-1]
         if len(self.found) > 1 and last.passed and self.found[-2].passed:

@@ -70,6 +70,9 @@ def test_one_look_that_passes_is_not_enough():
     ):
         looks.found = found
         assert looks.ended == ended
+    looks.fewest_draws = 677
+    assert looks.ended is None
+    looks.fewest_draws = 1
     looks.found = [replace(fine, passed=False, seconds=10.0)]
     assert looks.ended == "max_minutes"
     looks.found = [replace(fine, draws=5000, passed=False)]
