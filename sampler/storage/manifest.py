@@ -143,8 +143,9 @@ class Manifest(BaseModel):
         )
 
     def as_json(self) -> dict[str, Any]:
-        """What is stored; the time of the end only where a command came to its end."""
-        return self.model_dump(exclude={"ended"} if self.ended is None else None)
+        """What is stored; the end and the number of draws only where there are such."""
+        absent = {key for key in ("ended", "draws_per_chain") if getattr(self, key) is None}
+        return self.model_dump(exclude=absent)
 
 
 def read_manifest(directory: Path) -> Manifest:

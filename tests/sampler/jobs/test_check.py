@@ -14,7 +14,9 @@ def of_draws(draws: int, examples: int) -> tuple[float, float]:
     settings = [f"sampler.draws={draws}", f"task.examples_test={examples}"]
     recipe = load_recipe("runs/quickstart.toml", settings)
     rows = dict(memory(recipe, make_task(recipe)))
-    found = (rows[name].split() for name in ("draws", "1,000 more draws a chain"))
+    found = (
+        rows[name].split() for name in (f"draws, {draws:,} a chain", "1,000 more draws a chain")
+    )
     return tuple(float(number) * UNITS[unit] for number, unit in found)
 
 
