@@ -15,11 +15,12 @@ NAMES = (
     "paths",
     "importance",
     "outsiders",
+    "choices",
 )
 # Batches of importance draws and large matrices use all cores, and so may outsiders. Elsewhere one
 # gradient gets one thread: the figure that matters when several chains run, and one that other work
 # on the machine disturbs least. Both are read when JAX and NumPy start.
-if sys.argv[1:2] not in (["importance"], ["paths"], ["scale"], ["outsiders"]):
+if sys.argv[1:2] not in (["importance"], ["paths"], ["scale"], ["outsiders"], ["choices"]):
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -27,6 +28,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import jax  # noqa: E402
 import numpyro  # noqa: E402
 
+from tests.benchmarks.choices import measure_choices  # noqa: E402
 from tests.benchmarks.gradient_cost import (  # noqa: E402
     gradient_table,
     largest_disagreement,
@@ -46,12 +48,12 @@ PRECISIONS = ("float64", "float32")
 
 
 def main() -> None:
-    """Run the benchmarks that are asked for, all but the last four by default."""
+    """Run the benchmarks that are asked for, all but the last five by default."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--widths", type=int, nargs="+", metavar="N")
     parser.add_argument("--repetitions", type=int, default=7, help="of every timing")
-    parser.add_argument("--minutes", type=float, default=15.0, help="of each outsider at a width")
+    parser.add_argument("--minutes", type=float, default=15.0, help="of each competitor")
     parser.add_argument("--precision", default="float32", help="of outsiders", choices=PRECISIONS)
     parser.add_argument(
         "--set", nargs="+", default=[], metavar="KEY=VALUE", help="of the recipe outsiders meet"
@@ -66,7 +68,7 @@ def main() -> None:
         f"numpyro {numpyro.__version__}",
         flush=True,
     )
-    for name in arguments.names or NAMES[:-4]:
+    for name in arguments.names or NAMES[:-5]:
         print(f"\n{name}\n", flush=True)
         for line in BENCHMARKS[name](arguments):
             print(line, flush=True)
@@ -108,6 +110,7 @@ BENCHMARKS = {
         measure_importance([10, 100, 1000, 10_000], arguments.repetitions)
     ],
     "outsiders": outsiders,
+    "choices": lambda arguments: measure_choices(60 * arguments.minutes),
 }
 
 

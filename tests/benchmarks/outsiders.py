@@ -20,7 +20,8 @@ from jaxtyping import Float
 from sampler.jobs.stages import chain_settings
 from sampler.mcmc.algorithm import algorithm_named
 from sampler.mcmc.chunks import sample_in_chunks
-from sampler.problem import make_problem
+from sampler.problem import Problem, make_problem
+from sampler.recipes.sections import SamplerSection
 from tests.benchmarks.competitors import markov_problem, markov_recipe, markov_task, token_by_token
 from tests.benchmarks.outsider_samplers import (
     CHAINS,
@@ -64,8 +65,12 @@ class Setting:
 def ours(setting: Setting, send: Callable[[Draws], None]) -> None:
     """Draws by the space, algorithm, precision and warm-up of the recipe."""
     recipe = markov_recipe(setting.width, setting.overrides)
-    section = recipe.sampler
     problem = make_problem(recipe, markov_task())
+    send_draws(problem, recipe.sampler, send)
+
+
+def send_draws(problem: Problem, section: SamplerSection, send: Callable[[Draws], None]) -> None:
+    """Draws of U_1 as the section says, without end where they come from chains."""
     algorithm = algorithm_named(section.algorithm, dict(section))
     settings = chain_settings(section)
 
@@ -81,11 +86,10 @@ def ours(setting: Setting, send: Callable[[Draws], None]) -> None:
             return send_overlap(independent.observables)
         if independent is not None:
             algorithm = algorithm_named(algorithm.fallback, dict(section))
-        endless = replace(settings, draws=ENDLESS)
         sample_in_chunks(
-            density,
+            algorithm.suited(density),
             algorithm,
-            endless,
+            replace(settings, draws=ENDLESS),
             lambda chunk: chunk.phase == "draws" and send_overlap(chunk.observables),
         )
 
@@ -167,16 +171,26 @@ def effective_draws(draws: Draws) -> tuple[float, float]:
 
 def run_competitor(name: str, setting: Setting) -> Result:
     """Let one run until it has enough effective draws, ends, or its time is over."""
+    draws, seconds = collect_draws(compete, (name, setting), setting.seconds)
+    return Result(name, setting.width, draws, seconds)
+
+
+def collect_draws(work: Callable[..., None], arguments: tuple, seconds: float) -> tuple:
+    """Draws that a process sends, and its seconds, until they suffice, it ends or its time is over.
+
+    `work(*arguments, sender)` first sends a word when its data are there: then its clock starts.
+    """
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=compete, args=(name, setting, sender), daemon=True)
+    process = context.Process(target=work, args=(*arguments, sender), daemon=True)
     process.start()
     sender.close()
     blocks, look = [], FIRST_LOOK
+    started = time.perf_counter()
     try:
-        receiver.recv()  # the data are there
+        receiver.recv()
         started = time.perf_counter()
-        while receiver.poll(max(0.0, started + setting.seconds - time.perf_counter())):
+        while receiver.poll(max(0.0, started + seconds - time.perf_counter())):
             blocks.append(np.asarray(receiver.recv(), float))
             total = sum(block.shape[0] * block.shape[1] for block in blocks)
             if total >= look:
@@ -185,11 +199,10 @@ def run_competitor(name: str, setting: Setting) -> Result:
                     break
     except EOFError:
         pass
-    seconds = time.perf_counter() - started
+    used = time.perf_counter() - started
     process.terminate()
     process.join()
-    draws = np.concatenate(blocks, axis=1) if blocks else np.empty((CHAINS, 0, 1))
-    return Result(name, setting.width, draws, seconds)
+    return (np.concatenate(blocks, axis=1) if blocks else np.empty((CHAINS, 0, 1))), used
 
 
 def compete(name: str, setting: Setting, sender: Connection) -> None:
