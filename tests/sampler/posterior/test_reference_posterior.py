@@ -13,10 +13,11 @@ import pytest
 from arviz_stats.base import array_stats
 
 from sampler.analysis.estimate import mean_of
-from sampler.mcmc.algorithm import ChainSettings
+from sampler.mcmc.algorithm import Algorithm, ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import NUTS
+from sampler.mcmc.split_hmc import SPLIT_HMC
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.order_parameters import factors_at
 from sampler.posterior.spaces import order_parameter_density
@@ -36,14 +37,13 @@ MATRICES = ("order_parameter", "order_parameter_layer_2", "readout_order_paramet
 
 
 @cache
-def collapsed_chains(width: int) -> DrawCollector:
-    """Four chains of NUTS over the order parameters."""
+def collapsed_chains(width: int, algorithm: Algorithm = NUTS) -> DrawCollector:
+    """Four chains over the order parameters."""
     problem = reference_problem(load_reduced_reference(), width)
     settings = ChainSettings(chains=4, warmup=150, draws=2000, seed=width)
     collected = DrawCollector()
-    sample_in_chunks(
-        order_parameter_density(problem, problem.attended[:2]), NUTS, settings, collected
-    )
+    density = algorithm.suited(order_parameter_density(problem, problem.attended[:2]))
+    sample_in_chunks(density, algorithm, settings, collected)
     assert not collected.statistics["diverging"].any()
     return collected
 
@@ -78,6 +78,27 @@ def test_overlaps_of_the_published_problem(name, expected):
         ess=ess[rows, columns],
         what=name,
     )
+
+
+@pytest.mark.parametrize("width", [10, 100, 1000])
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_split_trajectories_agree_with_chains_of_nuts(width, precision):
+    split = collapsed_chains(width, replace(SPLIT_HMC, gradient_precision=precision))
+    nuts = collapsed_chains(width)
+    steps = [one.statistics["n_steps"].mean() for one in (split, nuts)]
+    print(f"\nN = {width}: {steps[0]:.1f} leapfrog steps per draw, {steps[1]:.1f} of NUTS")
+    for name in (*MATRICES, "predictor_mean", "predictor_variance"):
+        (one, error, ess), (other, other_error, other_ess) = (
+            mean_and_error(collected.draws[name]) for collected in (split, nuts)
+        )
+        assert_within_mcse(
+            one,
+            other,
+            np.hypot(error, other_error),
+            k=3.0,
+            ess=np.minimum(ess, other_ess),
+            what=name,
+        )
 
 
 @pytest.mark.parametrize("width", [10, 100, 1000])
