@@ -179,22 +179,23 @@ class EnergyAverages:
         """Σ T_{ab,cd} T_{ef,gh} tr(S_be S_fc S_dg S_ha) = Σ_ik tr(X_ikᵀ T′ X_ik T).
 
         X_ik[bc, ef] = (S_be S_fc)_ik, T′_{bc,ad} = T_{ab,cd}: the other two factors of the trace
-        are the same X again.
+        are the same X again. Since S_beᵀ = S_eb and T is symmetric, ik and ki add the same.
         """
         rows, _, channels, _ = self.energy.products.shape
         square = rows**2
         outer = self.covariance.reshape(square, square)
         crossed = self.covariance.transpose(1, 2, 0, 3).reshape(square, square)
         by_channel = self.energy.products.transpose(2, 0, 1, 3)  # [i, b, e, j]
-        right = by_channel.reshape(channels, -1)
         chunk, total = max(1, CHUNK_NUMBERS // (square**2 * channels)), 0.0
         for start in range(0, channels, chunk):
-            some = by_channel[start : start + chunk]
+            some, others = by_channel[start : start + chunk], channels - start
+            right = by_channel[..., start:].reshape(channels, -1)
             chain = some.reshape(-1, channels) @ right
-            chain = chain.reshape(len(some), *(rows,) * 4, channels)  # [i, b, e, f, c, k]
+            chain = chain.reshape(len(some), *(rows,) * 4, others)  # [i, b, e, f, c, k]
             chain = chain.transpose(1, 4, 0, 5, 2, 3).reshape(square, -1)
             carried = (crossed.T @ chain).reshape(-1, square) @ outer
-            total += np.vdot(carried, chain)
+            parts = np.einsum("xn,xn->x", carried, chain.reshape(-1, square)).reshape(-1, others)
+            total += parts.sum() + parts[:, len(some) :].sum()
         return float(total)
 
 

@@ -113,10 +113,14 @@ def third_of_energy(energy: EnergyAt) -> Float[np.ndarray, "row_row row_row row_
     quadratic = np.einsum("abcj,fedj->abcdef", ends, ends, optimize=True)
     quadratic = quadratic.reshape(square, square, square)
     total = quadratic + quadratic.transpose(1, 0, 2) + quadratic.transpose(0, 2, 1)
-    for row in range(rows):
-        chain = np.einsum("cij,dejk->cdeik", products[row], products, optimize=True)
-        traces = np.einsum("cdeik,faki->acdef", chain, products, optimize=True)
-        total.reshape((rows,) * 6)[:, row] -= traces
+    total = np.ascontiguousarray(total)  # added to in place below
+    # tr(S_bc S_de S_fa) = tr(S_af S_ed S_cb): a from b on is enough.
+    traces = total.reshape((rows,) * 6)
+    for b in range(rows):
+        chain = np.einsum("cij,dejk->cdeik", products[b], products, optimize=True)
+        found = np.einsum("cdeik,faki->acdef", chain, products[:, b:], optimize=True)
+        traces[b:, b] -= found
+        traces[b, b + 1 :] -= found[1:].transpose(0, 4, 3, 2, 1)
     return -2.0 * total
 
 
