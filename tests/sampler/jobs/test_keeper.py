@@ -26,7 +26,7 @@ def folder(tmp_path, rng):
         for done in range(STEPS, total + 1, STEPS):
             values = {"lp": rng.standard_normal((CHAINS, STEPS))}
             drawn = {"predictor": rng.standard_normal((CHAINS, STEPS, 3))}
-            state = {"position": np.array([done])}
+            state = {}, {"position": np.array([done])}
             chunk = Chunk(phase, done, total, drawn if phase == "draws" else {}, values, 1.0,
                           state=state)  # fmt: skip
             collected(chunk)
