@@ -13,7 +13,7 @@ from sampler import __version__
 from sampler.errors import ExitCode, InputError, RequeueError, one_line
 from sampler.numerics import (
     divide_processor,
-    silence_compiled_cache,
+    silence_compiler,
     use_float64,
     use_one_blas_thread,
 )
@@ -75,7 +75,7 @@ class OneLineParser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     use_one_blas_thread()
-    silence_compiled_cache()
+    silence_compiler()
     try:
         arguments = make_parser().parse_args(
             separate_settings(sys.argv[1:] if argv is None else argv)

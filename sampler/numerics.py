@@ -28,17 +28,19 @@ def use_one_blas_thread() -> None:
         os.environ.setdefault(name, "1")
 
 
-def silence_compiled_cache() -> None:
-    """Keep XLA from reporting an error for each function read from a cache of compiled ones.
+def silence_compiler() -> None:
+    """Keep XLA's warnings from the terminal, which say nothing to users.
 
-    The report is untrue and up to two kilobytes long, for each of a run's hundred functions. What
-    XLA really fails at is raised as well. It reads this when JAX is imported, so it is set before.
+    It warns of its own plans for each function that is compiled for several devices, and some
+    releases report an untrue error of up to two kilobytes for each function read from a cache of
+    compiled ones, a hundred in a run. What XLA really fails at is raised as well. It reads this
+    when JAX is imported, so it is set before.
     """
-    cached = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     # Not "1", which JAX itself sets when it is imported, for all processes started after.
-    chosen = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") != "1"
-    if cached and not chosen and version("jaxlib").startswith(COMPLAINING_JAXLIB):
-        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
+        cached = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+        untrue = cached and version("jaxlib").startswith(COMPLAINING_JAXLIB)
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3" if untrue else "2"
 
 
 def return_free_memory() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from sampler.errors import ABSENT, ExitCode, InputError, one_line
 from sampler.jobs.interruption import Interruption, listening
 from sampler.jobs.run import Job, Point, begun, figures, report, start_run, work_on_point
-from sampler.numerics import silence_compiled_cache, use_one_blas_thread
+from sampler.numerics import silence_compiler, use_one_blas_thread
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.lock import locked
 from sampler.storage.manifest import claim_directory, fingerprint, finish_command
@@ -300,7 +300,7 @@ def run_point(command: str, point: Point, alone: bool = False) -> ExitCode:
     RequeueError after a signal, which is heard in the main thread only.
     """
     use_one_blas_thread()
-    silence_compiled_cache()
+    silence_compiler()
     main = threading.current_thread() is threading.main_thread()
     with listening() if main else nullcontext(Interruption()) as interruption:
         return start_run(command, point, interruption, alone)

@@ -57,6 +57,16 @@ def test_a_cache_of_compiled_functions_is_read_in_silence(tmp_path):
     assert "cpu_aot_loader" not in errors
 
 
+def test_chains_on_two_devices_are_sampled_in_silence(tmp_path):
+    """XLA warns of its own plans for every function that is compiled for several devices."""
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(SMALLEST)
+    _, errors = command("sample", recipe, "--out", tmp_path / "run")
+    lines = [line for line in errors.splitlines() if line.strip()]
+    assert lines
+    assert all(line.startswith(("warmup", "draws")) for line in lines), errors
+
+
 @pytest.mark.parametrize(
     ("words", "set_before", "expected"),
     [
