@@ -4,6 +4,7 @@ import importlib
 import os
 import signal
 import sys
+from pathlib import Path
 
 # One BLAS thread, as the command line sets it: before anything numerical is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -79,6 +80,16 @@ def without_annotation_checks():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="module")
+def recipe_file(tmp_path_factory) -> Path:
+    """The recipe of the shortest runs."""
+    from tests.commands import TINY
+
+    path = tmp_path_factory.mktemp("recipe") / "tiny.toml"
+    path.write_text(TINY)
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -155,9 +155,9 @@ def test_reparametrised_weights_have_the_same_order_parameter(rng):
 
 
 def test_too_few_effective_draws_give_a_bound(rng):
-    reference = Result("ours", 10, rng.standard_normal((4, 500, 2)), 10.0)
-    good = Result("good", 10, 0.01 + rng.standard_normal((4, 500, 2)), 100.0)
-    none = Result("none", 10, np.empty((4, 0, 1)), 100.0)
+    reference = Result(rng.standard_normal((4, 500, 2)), 10.0, "ours", 10)
+    good = Result(0.01 + rng.standard_normal((4, 500, 2)), 100.0, "good", 10)
+    none = Result(np.empty((4, 0, 1)), 100.0, "none", 10)
     assert min(good.effective_draws) > 1000
     assert effective_draws(np.zeros((4, 500, 2))) == (0.0, 0.0)
     assert 5 < float(row(good, reference).split("|")[8]) < 20
@@ -169,8 +169,8 @@ def test_too_few_effective_draws_give_a_bound(rng):
 
 
 def test_a_shift_shows_in_the_difference_of_means(rng):
-    reference = Result("ours", 10, rng.standard_normal((4, 500, 2)), 10.0)
-    shifted = Result("shifted", 10, reference.draws[::-1] + np.array([0.0, 0.5]), 10.0)
-    same = Result("same", 10, reference.draws[::-1], 10.0)
+    reference = Result(rng.standard_normal((4, 500, 2)), 10.0, "ours", 10)
+    shifted = Result(reference.draws[::-1] + np.array([0.0, 0.5]), 10.0, "shifted", 10)
+    same = Result(reference.draws[::-1], 10.0, "same", 10)
     assert float(row(shifted, reference).split("|")[-2]) > 5
     assert float(row(same, reference).split("|")[-2]) < 0.1

@@ -227,11 +227,9 @@ def moved(state, gaussian: Gaussian, step, count, density: Density):
     key, kick, toss = jax.random.split(state["key"], 3)
     here = gaussian.standardised(state["z"])
     momentum = jax.random.normal(kick, here.shape, here.dtype)
-    there, end, there_slope = trajectory(
-        here, momentum, gaussian, step, count, density, state["slope"]
-    )
+    there, end, after = trajectory(here, momentum, state["slope"], gaussian, step, count, density)
     z = gaussian.at(there)
-    new = {"key": key, "z": z, "lp": log_density(density, z), "slope": there_slope}
+    new = {"key": key, "z": z, "lp": log_density(density, z), "slope": after}
     energy = 0.5 * momentum @ momentum - state["lp"]
     gained = 0.5 * end @ end - new["lp"] - energy
     gained = jnp.where(jnp.isnan(gained), jnp.inf, gained)
@@ -249,10 +247,9 @@ def moved(state, gaussian: Gaussian, step, count, density: Density):
     }
 
 
-def trajectory(here, momentum, gaussian: Gaussian, step, count, density: Density, first=None):
+def trajectory(here, momentum, first, gaussian: Gaussian, step, count, density: Density):
     """End of `count` steps from w = `here`, momentum and slope there; `first` is the slope here."""
     cosine, sine = jnp.cos(step), jnp.sin(step)
-    first = slope(density, gaussian.at(here)) if first is None else first
 
     def one(_, carry):
         w, v, before = carry
@@ -269,23 +266,20 @@ def rounding_of(single: Density) -> float:
 
     Along a trajectory of angle π/2 it changes the energy by at most about as much.
     """
-    exact = replace(single, single=None)
-    keys = jax.random.split(jax.random.key(0), ROUNDING_POINTS)
 
     @jax.jit
-    def errors(arrays, exact_arrays):
+    def errors(arrays, keys):
+        here = single.with_arrays(arrays)
+        fitted, exact = Gaussian.fitted(here), replace(here, single=None)
+
         def error(key):
-            position = single.with_arrays(arrays).start(key)
-            point = single.coordinates.flatten(position)
-            gradients = [
-                one.gradient(point)
-                for one in (single.with_arrays(arrays), exact.with_arrays(exact_arrays))
-            ]
-            return jnp.linalg.norm(Gaussian.fitted(exact).pull_back(gradients[0] - gradients[1]))
+            point = here.coordinates.flatten(here.start(key))
+            return jnp.linalg.norm(fitted.pull_back(here.gradient(point) - exact.gradient(point)))
 
         return jax.lax.map(error, keys)
 
-    found = np.asarray(errors(single.arrays, exact.arrays))
+    keys = jax.random.split(jax.random.key(0), ROUNDING_POINTS)
+    found = np.asarray(errors(single.arrays, keys))
     return float(found.max()) if np.isfinite(found).all() else math.inf
 
 

@@ -142,10 +142,14 @@ class Density:
         return replace(self, arguments=arguments, single=single, mode=mode)
 
     @property
+    def for_gradients(self) -> "Density":
+        """The same posterior with the arrays that gradients are computed from."""
+        return self if self.single is None else replace(self, arguments=self.single, single=None)
+
+    @property
     def gradient_precision(self) -> str:
         """The floating-point type in which gradients are computed."""
-        leaves = jax.tree.leaves(self.arguments if self.single is None else self.single)
-        return str(jnp.result_type(float, *leaves))
+        return str(jnp.result_type(float, *jax.tree.leaves(self.for_gradients.arguments)))
 
     def with_single_gradients(self) -> "Density":
         """The same posterior with gradients in single precision; values stay as they are."""
@@ -174,13 +178,10 @@ class Density:
 
     def gradient(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
         """∂/∂x of ln p(x, y) in flattened coordinates, in the precision of gradients."""
-        arguments = self.arguments if self.single is None else self.single
+        rough = self.for_gradients
         here = point.astype(self.gradient_precision)
-
-        def value(x):
-            return log_density(self.model, arguments, {}, self.coordinates.unflatten(x))[0]
-
-        return jax.grad(value)(here).astype(point.dtype)
+        slope = jax.grad(lambda x: rough.log_density(self.coordinates.unflatten(x)))(here)
+        return slope.astype(point.dtype)
 
     def value_and_gradient(self, position: Position) -> tuple[Float[Array, ""], dict[str, Array]]:
         """ln p(x, y) and its gradient, site by site."""

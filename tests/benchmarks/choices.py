@@ -4,7 +4,6 @@ Each runs in a process of its own, its clock from the data on: mode, compilation
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 import jax
@@ -15,7 +14,7 @@ from sampler.recipes.recipe import load_recipe
 from sampler.recipes.sections import SamplerSection
 from sampler.tasks.make import make_task
 from tests import ROOT
-from tests.benchmarks.outsiders import FEWEST, collect_draws, effective_draws, send_draws
+from tests.benchmarks.outsiders import collect_draws, send_draws
 from tests.problems import problem_of_many_paths, random_problem
 from theory import Architecture, LearningProblem
 
@@ -69,21 +68,6 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
 }
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What one choice reached on one problem."""
-
-    choice: tuple[str, str]
-    draws: int
-    seconds: float
-    effective_draws: float
-
-    @property
-    def rate(self) -> float:
-        """Effective draws per second, everything included."""
-        return self.effective_draws / self.seconds
-
-
 def work(problem: str, choice: tuple[str, str], sender: Connection) -> None:
     """What the process of a choice does."""
     jax.config.update("jax_enable_x64", True)
@@ -94,22 +78,16 @@ def work(problem: str, choice: tuple[str, str], sender: Connection) -> None:
     sender.close()
 
 
-def measure(problem: str, choice: tuple[str, str], seconds: float) -> Measured:
-    draws, used = collect_draws(work, (problem, choice), seconds)
-    return Measured(choice, draws.shape[0] * draws.shape[1], used, min(effective_draws(draws)))
-
-
 def measure_choices(seconds: float, problems: Sequence[str] = tuple(PROBLEMS)) -> Iterator[str]:
-    """The table, row by row; below `FEWEST` effective draws a rate is only a bound."""
+    """The table, row by row; with few effective draws a rate is only a bound."""
     yield (
         "| problem | space | algorithm | draws | seconds | effective draws of the worst element | "
         "effective draws per second |\n|---|---|---|---|---|---|---|"
     )
     for problem in problems:
         for choice in CHOICES:
-            found = measure(problem, choice, seconds)
-            known = found.effective_draws >= FEWEST
-            rate = found.rate if known else FEWEST / found.seconds
-            cells = [problem, *choice, f"{found.draws}", f"{found.seconds:.0f}"]
-            cells += [f"{found.effective_draws:.0f}", f"{'' if known else '< '}{rate:.2g}"]
+            found = collect_draws(work, (problem, choice), seconds)
+            chains, draws, _ = found.draws.shape
+            cells = [problem, *choice, f"{chains * draws}", f"{found.seconds:.0f}"]
+            cells += [f"{min(found.effective_draws):.0f}", found.rate_text]
             yield f"| {' | '.join(cells)} |"

@@ -9,7 +9,7 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from multiprocessing.connection import Connection
 
 import jax
@@ -137,27 +137,43 @@ COMPETITORS: dict[str, Callable[[Setting, Callable[[Draws], None]], None]] = {
 
 
 @dataclass(frozen=True)
-class Result:
-    """What a competitor reached.
+class Collected:
+    """What a process sent.
 
-    draws    all it sent, perhaps none
+    draws    all of them, perhaps none
     seconds  from the start of its clock to the last look at it
     """
 
-    competitor: str
-    width: int
     draws: Draws
     seconds: float
 
-    @property
+    @cached_property
     def effective_draws(self) -> tuple[float, float]:
         """Bulk and tail ESS of the worst element; 0 where they are not defined."""
         return effective_draws(self.draws)
 
     @property
+    def known(self) -> bool:
+        """Whether there are enough effective draws for a rate."""
+        return min(self.effective_draws) >= FEWEST
+
+    @property
     def rate(self) -> float:
-        """Effective draws per second, everything included."""
-        return min(self.effective_draws) / self.seconds
+        """Effective draws per second, everything included; where it is not known, its bound."""
+        return (min(self.effective_draws) if self.known else FEWEST) / self.seconds
+
+    @property
+    def rate_text(self) -> str:
+        """The rate, or that it is below its bound."""
+        return f"{'' if self.known else '< '}{self.rate:.2g}"
+
+
+@dataclass(frozen=True)
+class Result(Collected):
+    """What a competitor reached."""
+
+    competitor: str
+    width: int
 
 
 def effective_draws(draws: Draws) -> tuple[float, float]:
@@ -171,12 +187,12 @@ def effective_draws(draws: Draws) -> tuple[float, float]:
 
 def run_competitor(name: str, setting: Setting) -> Result:
     """Let one run until it has enough effective draws, ends, or its time is over."""
-    draws, seconds = collect_draws(compete, (name, setting), setting.seconds)
-    return Result(name, setting.width, draws, seconds)
+    found = collect_draws(compete, (name, setting), setting.seconds)
+    return Result(found.draws, found.seconds, name, setting.width)
 
 
-def collect_draws(work: Callable[..., None], arguments: tuple, seconds: float) -> tuple:
-    """Draws that a process sends, and its seconds, until they suffice, it ends or its time is over.
+def collect_draws(work: Callable[..., None], arguments: tuple, seconds: float) -> Collected:
+    """Draws that a process sends until they suffice, it ends or its time is over.
 
     `work(*arguments, sender)` first sends a word when its data are there: then its clock starts.
     """
@@ -202,7 +218,8 @@ def collect_draws(work: Callable[..., None], arguments: tuple, seconds: float) -
     used = time.perf_counter() - started
     process.terminate()
     process.join()
-    return (np.concatenate(blocks, axis=1) if blocks else np.empty((CHAINS, 0, 1))), used
+    draws = np.concatenate(blocks, axis=1) if blocks else np.empty((CHAINS, 0, 1))
+    return Collected(draws, used)
 
 
 def compete(name: str, setting: Setting, sender: Connection) -> None:
@@ -232,12 +249,10 @@ def row(result: Result, reference: Result) -> str:
     With fewer than `FEWEST` effective draws the rate is below FEWEST ÷ seconds, no more is said.
     """
     bulk, tail = result.effective_draws
-    known = min(bulk, tail) >= FEWEST
-    rate = result.rate if known else FEWEST / result.seconds
     agreement = difference = "–"
-    if result is not reference and min(reference.effective_draws) >= FEWEST:
-        agreement = f"{'' if known else '> '}{reference.rate / rate:,.0f}"
-        if known:
+    if result is not reference and reference.known:
+        agreement = f"{'' if result.known else '> '}{reference.rate / result.rate:,.0f}"
+        if result.known:
             difference = f"{difference_of_means(result.draws, reference.draws):.1f}"
     cells = [
         str(result.width),
@@ -246,7 +261,7 @@ def row(result: Result, reference: Result) -> str:
         f"{result.seconds:.0f}",
         f"{bulk:.0f}",
         f"{tail:.0f}",
-        f"{'' if known else '< '}{rate:.2g}",
+        result.rate_text,
         agreement,
         difference,
     ]

@@ -26,7 +26,6 @@ from sampler.tasks.make import make_task
 from tests import FIXTURES, ROOT
 from tests.commands import (
     FEW_DRAWS,
-    TINY,
     AfterChunks,
     assert_same_bits,
     made_once,
@@ -36,13 +35,6 @@ from tests.commands import (
 from tests.commands import in_process as command
 
 pytestmark = pytest.mark.usefixtures("undrawn")
-
-
-@pytest.fixture(scope="module")
-def recipe_file(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("recipe") / "tiny.toml"
-    path.write_text(TINY)
-    return path
 
 
 @pytest.fixture(scope="module")

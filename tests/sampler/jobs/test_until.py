@@ -25,13 +25,6 @@ SLOW = ("sampler.warmup=0", "sampler.max_draws=600", "sampler.algorithm=hmc",
 
 
 @pytest.fixture(scope="module")
-def recipe_file(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("recipe") / "tiny.toml"
-    path.write_text(TINY)
-    return path
-
-
-@pytest.fixture(scope="module")
 def trusted(recipe_file, tmp_path_factory) -> Path:
     """A run that its own draws ended."""
 

@@ -22,7 +22,7 @@ from sampler.storage.manifest import claim_directory, fingerprint
 from sampler.storage.results import read_draws
 from sampler.tasks.make import make_task
 from tests.assertions import assert_within_mcse
-from tests.commands import TINY, AfterChunks, assert_same_bits, made_once, settings
+from tests.commands import AfterChunks, assert_same_bits, made_once, settings
 from tests.commands import in_process as command
 from tests.problems import exact_scalar_posterior, order_parameters_of, scalar_problem
 
@@ -63,13 +63,6 @@ def registered():
     ALGORITHMS.register("metropolis", Metropolis(scale=0.3))
     yield
     del ALGORITHMS._entries["metropolis"]
-
-
-@pytest.fixture(scope="module")
-def recipe_file(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("recipe") / "tiny.toml"
-    path.write_text(TINY)
-    return path
 
 
 @pytest.fixture(scope="module")

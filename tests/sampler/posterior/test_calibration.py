@@ -92,7 +92,8 @@ class Unadjusted(SplitChain):
         key, kick = jax.random.split(state["key"])
         momentum = jax.random.normal(kick, state["z"].shape)
         standard = Gaussian.standard(state["z"])
-        z, _, slope = trajectory(state["z"], momentum, standard, jnp.asarray(0.8), 2, density)
+        here, first, step = state["z"], state["slope"], jnp.asarray(0.8)
+        z, _, slope = trajectory(here, momentum, first, standard, step, 2, density)
         new = {"key": key, "z": z, "lp": log_density(density, z), "slope": slope}
         return shared, new, {}
 
