@@ -24,6 +24,7 @@ from sampler.posterior.order_parameters import factors_at
 from sampler.posterior.spaces import order_parameter_density
 from sampler.presentation import style
 from theory import Architecture, LearningProblem, solve_next_order, solve_saddle_point
+from theory.bartlett import WishartChain
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/next_order")
 MOST_DRAWS = int(sys.argv[2]) if len(sys.argv) > 2 else 3_000_000
@@ -62,13 +63,13 @@ def exact(problem: LearningProblem, predictions: list[np.ndarray]) -> tuple:
 
     Draws until the noise is below a fifth of the smallest difference from the predictions.
     """
-    architecture = problem.architecture
+    chain = WishartChain.of(problem.architecture)
     density = order_parameter_density(problem, problem.attended[:1])
 
     @jax.jit
     def overlaps(positions):
         def one(position):
-            factor = factors_at(position, architecture)[0]
+            factor = factors_at(position, chain)[0]
             return (factor @ factor.T).reshape(-1)
 
         return jax.vmap(one)(positions)

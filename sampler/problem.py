@@ -1,13 +1,13 @@
 """From a recipe and its task to the numbers that theory and samplers work on."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sampler.posterior.density import Density
+from sampler.posterior.density import Density, specialised
 from sampler.posterior.spaces import make_density, observe_tokens, token_model
 from sampler.posterior.weights import weight_priors
 from sampler.recipes.recipe import Recipe
@@ -55,16 +55,18 @@ class TokenProblem:
         if space != "weights":
             raise ValueError(f'space {space!r}: a network outside the theory has only "weights"')
         problem = self.astype(precision)
-        labels, network = problem.labels, problem.network
-        variance = jnp.asarray(problem.temperature, labels.dtype)
+        labels, hyper_priors = problem.labels, problem.hyper_priors
+        network = replace(problem.network, architecture=problem.architecture.sizes)
+        temperature = jnp.asarray(problem.temperature, labels.dtype)
+        variances = jnp.asarray(problem.architecture.variances, labels.dtype)
         sets = [problem.test] if problem.validation is None else [problem.test, problem.validation]
         return Density(
             name="weights",
-            model=partial(token_model, network=network, hyper_priors=problem.hyper_priors),
-            arguments=(*problem.train.arrays, labels, variance),
-            priors=weight_priors(network.architecture, labels.dtype, problem.hyper_priors),
-            observe=partial(observe_tokens, network=network, keep_weights=keep_weights),
-            observed=(variance, *(one.arrays for one in sets)),
+            model=specialised(token_model, network=network, hyper_priors=hyper_priors),
+            arguments=(*problem.train.arrays, labels, temperature, variances),
+            priors=weight_priors(network.architecture, variances, hyper_priors),
+            observe=specialised(observe_tokens, network=network, keep_weights=keep_weights),
+            observed=(temperature, variances, *(one.arrays for one in sets)),
         )
 
     def astype(self, dtype) -> "TokenProblem":

@@ -38,6 +38,7 @@ from sampler.posterior.order_parameters import (
 from sampler.posterior.weights import upper_weight_model, weight_model, weight_priors
 from theory import Architecture, LabelEnergy, Predictor, path_features, path_kernels
 from theory.architecture import KNOWN, HyperPriors
+from theory.bartlett import WishartChain
 
 WARMUP, KEPT, THINNING, BINS = 200, 63, 5, 16
 
@@ -90,7 +91,9 @@ def simulate(key, problem: CalibrationProblem) -> tuple[dict, jax.Array]:
         name: arch.weight_variances[name] ** 0.5 * jax.random.normal(k, shape)
         for k, (name, shape) in zip(keys, arch.weight_shapes.items(), strict=False)
     }
-    position |= draw_sites(keys[-2], hyper_prior_sites(problem.hyper_priors, arch, jnp.float64))
+    position |= draw_sites(
+        keys[-2], hyper_prior_sites(problem.hyper_priors, jnp.asarray(arch.variances))
+    )
     clean = predict(weights_at(position, arch), jnp.asarray(problem.attended), arch)
     noise = jax.random.normal(keys[-1], clean.shape)
     temperature = problem.temperature * temperature_ratio(position)
@@ -109,12 +112,20 @@ class SpaceCalibration:
     problem: CalibrationProblem
     believed: Architecture
 
+    @property
+    def believed_variances(self) -> jax.Array:
+        return jnp.asarray(self.believed.variances)
+
+    @property
+    def weights_known(self) -> dict:
+        """What models of weights are given besides arrays."""
+        return {"architecture": self.believed, "hyper_priors": self.problem.believed_hyper_priors}
+
     def density_of(self, model, arguments) -> Density:
         priors = self.priors()
-        known = {"architecture": self.believed, "hyper_priors": self.problem.believed_hyper_priors}
         return Density(
             name="calibrated",
-            model=partial(model, **known),
+            model=model,
             arguments=arguments,
             priors=priors,
             observe=lambda key, position: {},
@@ -122,7 +133,9 @@ class SpaceCalibration:
         )
 
     def priors(self) -> dict:
-        return weight_priors(self.believed, jnp.float64, self.problem.believed_hyper_priors)
+        return weight_priors(
+            self.believed, self.believed_variances, self.problem.believed_hyper_priors
+        )
 
 
 class WeightCalibration(SpaceCalibration):
@@ -137,8 +150,9 @@ class WeightCalibration(SpaceCalibration):
         return draw_prior_weights(key, self.problem, tuple(self.believed.weight_shapes))
 
     def density(self, labels) -> Density:
-        arguments = (self.attended, labels, jnp.asarray(self.problem.believed_temperature))
-        return self.density_of(weight_model, arguments)
+        temperature = jnp.asarray(self.problem.believed_temperature)
+        arguments = (self.attended, labels, temperature, self.believed_variances)
+        return self.density_of(partial(weight_model, **self.weights_known), arguments)
 
     def truth(self, key, position, labels):
         return self.quantities(position, labels, self.problem.architecture)
@@ -197,14 +211,19 @@ class OrderParameterCalibration(IntegratedCalibration):
         return draw_sites(key, self.priors())
 
     def density(self, labels) -> Density:
-        return self.density_of(order_parameter_model, (self.energy(labels),))
+        model = partial(order_parameter_model, hyper_priors=self.problem.believed_hyper_priors)
+        return self.density_of(model, (self.energy(labels), self.chain))
+
+    @property
+    def chain(self) -> WishartChain:
+        return WishartChain.of(self.believed)
 
     def priors(self) -> dict:
-        return site_priors(self.believed, jnp.float64, self.problem.believed_hyper_priors)
+        return site_priors(self.chain, self.problem.believed_hyper_priors)
 
     def drawn(self, key, position, labels):
-        matrices = tuple(f @ f.T for f in factors_at(position, self.believed))
-        factor = likelihood_factor(position, self.believed)
+        matrices = tuple(f @ f.T for f in factors_at(position, self.chain))
+        factor = likelihood_factor(position, self.chain)
         return self.finish(key, factor, matrices, labels, position)
 
 
@@ -216,11 +235,12 @@ class UpperWeightCalibration(IntegratedCalibration):
         return draw_prior_weights(key, self.problem, names)
 
     def density(self, labels) -> Density:
-        return self.density_of(upper_weight_model, (self.energy(labels),))
+        model = partial(upper_weight_model, **self.weights_known)
+        return self.density_of(model, (self.energy(labels), self.believed_variances))
 
     def priors(self) -> dict:
         priors = self.problem.believed_hyper_priors
-        return weight_priors(self.believed, jnp.float64, priors, upper=True)
+        return weight_priors(self.believed, self.believed_variances, priors, upper=True)
 
     def drawn(self, key, position, labels):
         below = path_weights(position, self.believed)[0] / self.believed.widths[0] ** 0.5
@@ -237,7 +257,8 @@ def draw_prior_weights(key, problem: CalibrationProblem, names: tuple[str, ...])
         * jax.random.normal(k, architecture.weight_shapes[name])
         for k, name in zip(keys, names, strict=False)
     }
-    priors = hyper_prior_sites(problem.believed_hyper_priors, architecture, jnp.float64)
+    variances = jnp.asarray(architecture.variances)
+    priors = hyper_prior_sites(problem.believed_hyper_priors, variances)
     return weights | draw_sites(keys[-1], priors)
 
 

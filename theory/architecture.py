@@ -6,7 +6,7 @@ Nothing here needs JAX, so that a recipe can be checked without it.
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 
 import numpy as np
@@ -110,6 +110,11 @@ class Architecture:
     def weight_count(self) -> int:
         """Number of weights in the network, N_1 D + Σ_l H_l N_l N_{l+1} + O N_a."""
         return weight_count(self.heads, self.widths, self.channels, self.outputs)
+
+    @property
+    def sizes(self) -> "Architecture":
+        """The same with variances of 1: equal for all networks whose weights have equal shapes."""
+        return replace(self, variances=(1.0,) * len(self.variances))
 
     @property
     def weight_variances(self) -> dict[str, float]:

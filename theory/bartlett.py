@@ -18,8 +18,9 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
@@ -71,6 +72,55 @@ def link_scales(architecture: Architecture) -> tuple[float, ...]:
     return tuple(variance**0.5 / width**0.5 for variance, width in links)
 
 
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["degrees", "scales", "variances"],
+    meta_fields=["heads", "outputs"],
+)
+@dataclass(frozen=True)
+class WishartChain:
+    """The numbers in the law of U_1 … U_a, as arguments of compiled functions.
+
+    Networks that differ in widths and variances, but not in the shapes of B_1 … B_{L+1}, share all
+    compiled functions.
+
+    degrees    N_l − i on the diagonal of B_1 … B_{L+1}
+    scales     σ_l/√N_l of every link
+    variances  σ_0², σ_1² … σ_L², σ_a²
+    heads      H_1 … H_L
+    outputs    O
+    """
+
+    degrees: tuple[Float[Array, " _rank"], ...]
+    scales: tuple[Float[Array, ""], ...]
+    variances: Float[Array, " layer"]
+    heads: tuple[int, ...]
+    outputs: int
+
+    @classmethod
+    def of(cls, architecture: Architecture, dtype=float) -> "WishartChain":
+        """That of a network, in a floating-point precision."""
+        return cls(
+            tuple(jnp.asarray(shape.degrees, dtype) for shape in bartlett_shapes(architecture)),
+            tuple(jnp.asarray(scale, dtype) for scale in link_scales(architecture)),
+            jnp.asarray(architecture.variances, dtype),
+            architecture.heads,
+            architecture.outputs,
+        )
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Rows of B_1 … B_{L+1}."""
+        ranks = [len(degrees) for degrees in self.degrees[1:]]
+        return (*(h * rank for h, rank in zip(self.heads, ranks, strict=True)), self.outputs)
+
+    @property
+    def below_diagonal(self) -> tuple[int, ...]:
+        """Number of standard normal entries of B_1 … B_{L+1}."""
+        pairs = zip(self.rows, map(len, self.degrees), strict=True)
+        return tuple(rows * rank - rank * (rank + 1) // 2 for rows, rank in pairs)
+
+
 def bartlett_matrix(
     standardised: Float[Array, " rank"],
     lower: Float[Array, " entry"],
@@ -91,7 +141,7 @@ def bartlett_matrix(
 def chain_factors(
     matrices: Sequence[Float[Array, "_rows _rank"]],
     heads: Sequence[int],
-    scales: Sequence[float],
+    scales: Sequence[float | Float[Array, ""]],
 ) -> tuple[Float[Array, "_size _rank"], ...]:
     """F_1 … F_{L+1} from the Bartlett matrices B_1 … B_{L+1}; F_l is [p_l, r_l].
 

@@ -225,14 +225,12 @@ def path_kernels(
     others = None if right is None else right.shape[0]
     if not kernel_form_pays(left.shape[0], others, architecture):
         return form
-    return store_path_kernels(form, architecture)
+    return store_path_kernels(form, architecture.outputs)
 
 
-def store_path_kernels(
-    form: FeatureForm, architecture: Architecture
-) -> KernelForm | SymmetricKernelForm:
+def store_path_kernels(form: FeatureForm, outputs: int) -> KernelForm | SymmetricKernelForm:
     """The stored form of given features; with one output half of the pairs is enough."""
-    one_output = architecture.outputs == 1
+    one_output = outputs == 1
     if form.right is None and one_output:
         return SymmetricKernelForm.of(form.left)
     examples, paths, _ = form.left.shape

@@ -29,7 +29,6 @@ from sampler.numerics import return_free_memory
 from sampler.posterior.bridge import BridgeEvidence, bridge_evidence
 from sampler.posterior.density import Density
 from sampler.posterior.hyper_parameters import hyper_positions
-from sampler.posterior.order_parameters import OrderParameterPosterior
 from sampler.posterior.weight_draws import refuse_unusable_count, weight_draws
 from sampler.problem import AnyProblem, Problem
 from sampler.recipes.recipe import Recipe
@@ -109,7 +108,7 @@ def draw_posterior(
         if settings.weight_draws:
             learning = problem.learning.astype(settings.precision)
             weights = weight_draws(
-                OrderParameterPosterior.of(learning),
+                learning,
                 stored_positions(collected.draws, learning),
                 settings.weight_draws,
                 settings.seed,

@@ -73,6 +73,9 @@ class IndependentDraws:
 class Chain:
     """How one Markov chain begins and moves, in JAX and without side effects.
 
+    It holds numbers that are the same throughout a sweep, and is hashable: compiled functions are
+    made for it, and serve every density whose arrays have equal shapes. Arrays come from `density`.
+
     The state is any tree of arrays and random keys: what it holds is what a checkpoint holds, so
     chains go on from one bit for bit. Chains that learn from each other define `advance` instead of
     `step`, and keep in `shared` what is the same for all.

@@ -2,14 +2,15 @@
 
 Knows no task, no file, and of an algorithm what `Algorithm` says. One compiled function serves
 every chunk, whatever its length, so memory stays bounded, progress is visible, and stopping between
-chunks loses nothing.
+chunks loses nothing. It serves all densities whose arrays have equal shapes, too, such as those of
+a sweep over widths or temperatures.
 """
 
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -59,55 +60,14 @@ def chain_mesh(chains: int) -> Mesh:
     return Mesh(np.array(devices_for(chains)), (DEVICE,))
 
 
-def place_chains(state, chain_keys, data, chains: int):
-    """Put state and keys where their chains are advanced, and data everywhere.
+def placed(tree, axes, mesh: Mesh):
+    """Arrays where their chains are advanced, or everywhere.
 
-    Done once before the first chunk: arguments that moved between chunks would compile it again.
+    The state is placed before every chunk: arguments that moved between chunks, or whose place is
+    described in another way, would compile it again.
     """
-    mesh = chain_mesh(chains)
-
-    def put(tree, axes):
-        where = NamedSharding(mesh, axes) if mesh.size > 1 else mesh.devices.item()
-        return jax.device_put(jax.tree.map(_strongly_typed, tree), where)
-
-    shared, states = state
-    placed = put(shared, EVERYWHERE), put(states, BY_CHAIN)
-    return placed, put(chain_keys, BY_CHAIN), put(data, EVERYWHERE)
-
-
-def share_chains(advance: Callable, chains: int) -> Callable:
-    """Compile `advance(thinning, axes, state, chain keys, first, length, arguments, observed)`.
-
-    States and keys are split along their leading chain axis, buffers [row, chain, …] along their
-    second. Devices wait for each other only where chains share a part of their state, so trees of
-    different depth on two devices do not. The same seed and the same number of devices give the
-    same draws.
-    """
-    mesh = chain_mesh(chains)
-    axes = (CHAIN,) if mesh.size == 1 else (CHAIN, DEVICE)
-
-    @cache
-    def compiled(thinning: int) -> Callable:
-        def local(*arguments):
-            return advance(thinning, axes, *arguments)
-
-        if mesh.size == 1:
-            return jax.jit(local)
-        return jax.jit(
-            jax.shard_map(
-                local,
-                mesh=mesh,
-                in_specs=(STATE, BY_CHAIN, EVERYWHERE, EVERYWHERE, EVERYWHERE, EVERYWHERE),
-                out_specs=(STATE, IN_BUFFERS, IN_BUFFERS),
-                check_vma=False,
-            )
-        )
-
-    def call(thinning: int, *arguments):
-        with _without_shardy() if mesh.size > 1 else nullcontext():
-            return compiled(thinning)(*arguments)
-
-    return call
+    where = NamedSharding(mesh, axes) if mesh.size > 1 else mesh.devices.item()
+    return jax.device_put(jax.tree.map(_strongly_typed, tree), where)
 
 
 @contextmanager
@@ -241,55 +201,52 @@ def sample_in_chunks(
     SnapshotMismatch for a snapshot of other chains.
     """
     chain = algorithm.prepared(density, settings)
-    # Kernels are completed by their first state, so it is made even where it is replaced.
-    state = start_chains(chain, density, settings)
+    # Also of chains that go on: the state found must be one like it.
+    state = start_chains(chain, settings.chains, jax.random.key(settings.seed), density)
     if resume is not None:
         state = restored_state(resume.arrays, state)
     observation_key = jax.random.fold_in(jax.random.key(settings.seed), OBSERVATION_STREAM)
     chain_keys = jax.random.split(observation_key, settings.chains)
-    state, chain_keys, data = place_chains(
-        state, chain_keys, (density.arrays, density.observed), settings.chains
-    )
-
-    step = _kept_step(chain, density, algorithm.summed)
-    alone = partial(step, thinning=1, axes=(CHAIN,))
-    capacity = _capacity(_rows(alone, state, chain_keys, *data))
-    advance = share_chains(partial(_advance, step, capacity), settings.chains)
-    compiled_for: set[int] = set()
+    mesh = chain_mesh(settings.chains)
+    chain_keys, density = placed(chain_keys, BY_CHAIN, mesh), placed(density, EVERYWHERE, mesh)
+    rows = _rows.eval_shape(Steps(chain, algorithm.summed, 1), state, chain_keys, density)
+    capacity = _capacity(rows)
+    begun: set[int] = set()
     for phase, total in (("warmup", settings.warmup), ("draws", settings.draws)):
         done, length = _done_before(resume, phase, total), 1
         thinning = settings.thinning if phase == "draws" else 1
+        steps = Steps(chain, algorithm.summed, thinning)
         ends = next_end if next_end and phase == "draws" else lambda _, end=total: end
         while done < (end := ends(done)):
             started = time.perf_counter()
             length = min(length, end - done)
-            state, observables, statistics = advance(
-                thinning, state, chain_keys, done, length, *data
-            )
+            state = placed(state[0], EVERYWHERE, mesh), placed(state[1], BY_CHAIN, mesh)
+            known = advance._cache_size()
+            with _without_shardy() if mesh.size > 1 else nullcontext():
+                state, observables, statistics = advance(
+                    steps, capacity, mesh, state, chain_keys, done, length, density
+                )
             observables, statistics = jax.device_get((observables, statistics))
             seconds = time.perf_counter() - started
             done += length
             kept = _by_chain(observables, length) if phase == "draws" else {}
             statistics = _by_chain(statistics, length)
-            compiled = thinning not in compiled_for
-            compiled_for.add(thinning)
+            # Not only a compilation makes it larger, but before the first chunk nothing else does.
+            compiled = thinning not in begun and advance._cache_size() > known
+            begun.add(thinning)
             on_chunk(Chunk(phase, done, total, kept, statistics, seconds, compiled, state))
             length = _next_length(length, seconds, capacity)
 
 
-def start_chains(chain: Chain, density: Density, settings: ChainSettings):
+# One compilation instead of one for each of some four hundred operations.
+@partial(jax.jit, static_argnames=("chain", "chains"))
+def start_chains(chain: Chain, chains: int, key, density: Density):
     """What chains share before the first step, and their states along a leading chain axis."""
-
-    def start(key, arrays):
-        here = density.with_arrays(arrays)
-        chain_key, start_key = jax.random.split(key)
-        positions = jax.vmap(here.start)(jax.random.split(start_key, settings.chains))
-        keys = jax.random.split(chain_key, settings.chains)
-        states = for_every_chain(lambda k, at: chain.init(k, at, here), keys, positions)
-        return chain.shared(jax.random.fold_in(key, SHARED_STREAM), here), states
-
-    # One compilation instead of one for each of some four hundred operations.
-    return jax.jit(start)(jax.random.key(settings.seed), density.arrays)
+    chain_key, start_key = jax.random.split(key)
+    positions = jax.vmap(density.start)(jax.random.split(start_key, chains))
+    keys = jax.random.split(chain_key, chains)
+    states = for_every_chain(lambda k, at: chain.init(k, at, density), keys, positions)
+    return chain.shared(jax.random.fold_in(key, SHARED_STREAM), density), states
 
 
 def _done_before(resume: Snapshot | None, phase: str, total: int) -> int:
@@ -316,59 +273,99 @@ def _by_chain(buffers: Mapping[str, np.ndarray], length: int) -> dict[str, np.nd
     return {name: np.swapaxes(values[:length], 0, 1) for name, values in buffers.items()}
 
 
-def _advance(step, capacity, thinning, axes, state, chain_keys, first, length, arrays, observed):
-    """`length` kept steps of all chains, written into buffers of `capacity` rows."""
-    step = partial(step, thinning=thinning, axes=axes)
-    rows = _rows(step, state, chain_keys, arrays, observed)
+@dataclass(frozen=True)
+class Steps:
+    """What one compiled function does, whatever the arrays: kept steps of all chains.
+
+    chain     how one chain moves
+    summed    statistics that are added up between kept steps
+    thinning  transitions of each kept step
+    axes      the axes that chains stand along
+    """
+
+    chain: Chain
+    summed: tuple[str, ...]
+    thinning: int
+    axes: tuple[str, ...] = (CHAIN,)
+
+
+@partial(jax.jit, static_argnames=("steps", "capacity", "mesh"))
+def advance(
+    steps: Steps, capacity: int, mesh: Mesh, state, chain_keys, first, length, density: Density
+):
+    """`length` kept steps of all chains → state, observables and statistics [row, chain, …].
+
+    States and keys are split over devices along their leading chain axis, buffers of `capacity`
+    rows along their second. Devices wait for each other only where chains share a part of their
+    state, so trees of different depth on two devices do not. The same seed and the same number of
+    devices give the same draws.
+    """
+    if mesh.size == 1:
+        return _advance(steps, capacity, state, chain_keys, first, length, density)
+    shared = jax.shard_map(
+        partial(_advance, replace(steps, axes=(CHAIN, DEVICE)), capacity),
+        mesh=mesh,
+        in_specs=(STATE, BY_CHAIN, EVERYWHERE, EVERYWHERE, EVERYWHERE),
+        out_specs=(STATE, IN_BUFFERS, IN_BUFFERS),
+        check_vma=False,
+    )
+    return shared(state, chain_keys, first, length, density)
+
+
+def _advance(steps: Steps, capacity: int, state, chain_keys, first, length, density: Density):
+    rows = _rows.eval_shape(steps, state, chain_keys, density)
     buffers = jax.tree.map(lambda row: jnp.zeros((capacity, *row.shape), row.dtype), rows)
 
     def body(row, carry):
         state, buffers = carry
-        state, *new = step(state, chain_keys, first + row, arrays, observed)
+        state, *new = _kept_step(steps, state, chain_keys, first + row, density)
         return state, jax.tree.map(lambda b, n: b.at[row].set(n), buffers, tuple(new))
 
     state, (observables, statistics) = jax.lax.fori_loop(0, length, body, (state, buffers))
     return state, observables, statistics
 
 
-def _rows(step, state, chain_keys, arrays, observed):
-    """Shapes of the observables and statistics of one kept step."""
-    return jax.eval_shape(lambda *them: step(*them)[1:], state, chain_keys, 0, arrays, observed)
+@partial(jax.jit, static_argnames="steps")
+def _rows(steps: Steps, state, chain_keys, density: Density):
+    """Observables and statistics of one kept step, of which only the shapes are asked for."""
+    return _kept_step(steps, state, chain_keys, 0, density)[1:]
 
 
-def _kept_step(chain: Chain, density: Density, summed: tuple[str, ...]) -> Callable:
-    """One kept step of every chain: `thinning` transitions, then what is read off the position."""
+def _kept_step(steps: Steps, state, chain_keys, index, density: Density):
+    """One kept step of every chain: its transitions, then what is read off the position."""
+    shared, states = state
+    chain, go = steps.chain, partial(_transitions, steps, density)
+    if chain.together:
+        side_by_side = jax.vmap(go, in_axes=(None, 0), out_axes=(None, 0, 0), axis_name=CHAIN)
+        shared, states, statistics = side_by_side(shared, states)
+    else:
+        states, statistics = for_every_chain(lambda state: go(shared, state)[1:], states)
 
-    # Traced once, wherever it is used.
-    @partial(jax.jit, inline=True, static_argnames="axes")
-    def move(shared, state, arrays, axes):
-        mean = partial(jax.lax.pmean, axis_name=axes)
-        return chain.advance(shared, state, density.with_arrays(arrays), mean)
+    def seen(chain_key, state):
+        key, position = jax.random.fold_in(chain_key, index), chain.position(state, density)
+        return density.observe(key, position, *density.observed)
 
-    def transitions(shared, state, arrays, thinning, axes):
-        def one(_, carry):
-            shared, state, before = carry
-            shared, state, found = move(shared, state, arrays, axes)
-            found = {n: before[n] + v if n in summed else v for n, v in found.items()}
-            return shared, state, found
+    return (shared, states), for_every_chain(seen, chain_keys, states), statistics
 
-        found = jax.eval_shape(lambda *moving: move(*moving, axes=axes)[2], shared, state, arrays)
-        nothing = {name: jnp.zeros(one.shape, one.dtype) for name, one in found.items()}
-        return jax.lax.fori_loop(0, thinning, one, (shared, state, nothing))
 
-    def step(state, chain_keys, index, arrays, observed, *, thinning, axes):
-        shared, states = state
-        go = partial(transitions, arrays=arrays, thinning=thinning, axes=axes)
-        if chain.together:
-            side_by_side = jax.vmap(go, in_axes=(None, 0), out_axes=(None, 0, 0), axis_name=CHAIN)
-            shared, states, statistics = side_by_side(shared, states)
-        else:
-            states, statistics = for_every_chain(lambda state: go(shared, state)[1:], states)
+def _transitions(steps: Steps, density: Density, shared, state):
+    """The transitions of one kept step of one chain → shared, state, statistics."""
+    move = partial(_move, steps.chain, steps.axes)
 
-        def seen(chain_key, state):
-            position = chain.position(state, density.with_arrays(arrays))
-            return density.observe(jax.random.fold_in(chain_key, index), position, *observed)
+    def one(_, carry):
+        shared, state, before = carry
+        shared, state, found = move(shared, state, density)
+        found = {n: before[n] + v if n in steps.summed else v for n, v in found.items()}
+        return shared, state, found
 
-        return (shared, states), for_every_chain(seen, chain_keys, states), statistics
+    found = jax.eval_shape(lambda *moving: move(*moving)[2], shared, state, density)
+    nothing = {name: jnp.zeros(one.shape, one.dtype) for name, one in found.items()}
+    return jax.lax.fori_loop(0, steps.thinning, one, (shared, state, nothing))
 
-    return step
+
+# Traced once, wherever it is used.
+@partial(jax.jit, inline=True, static_argnames=("chain", "axes"))
+def _move(chain: Chain, axes: tuple[str, ...], shared, state, density: Density):
+    mean = partial(jax.lax.pmean, axis_name=axes)
+    shared, state, found = chain.advance(shared, state, density, mean)
+    return *jax.tree.map(_strongly_typed, (shared, state)), found

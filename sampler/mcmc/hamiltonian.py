@@ -52,10 +52,13 @@ class Hamiltonian(Algorithm):
             )
 
     def kernel(self, model, common: dict[str, Any], whitened: bool):
-        """A kernel of NumPyro; one object per run, since it keeps compiled state."""
+        """A kernel of NumPyro; one object per compiled function, since it keeps traced state."""
         raise NotImplementedError
 
     def prepared(self, density, settings: ChainSettings) -> "NumPyroChain":
+        return NumPyroChain(self, settings.warmup)
+
+    def kernel_for(self, density):
         """The kernel for this density, with the masses of its mode where that is known."""
         from numpyro import infer
 
@@ -72,7 +75,7 @@ class Hamiltonian(Algorithm):
                 "inverse_mass_matrix": masses,
                 "adapt_mass_matrix": False,
             }
-        return NumPyroChain(self.kernel(density.model, common, whitened), settings.warmup)
+        return self.kernel(density.model, common, whitened)
 
     def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
         """BFMI, divergences (at most 0.1 % of the draws), and what a draw costs."""
@@ -181,16 +184,23 @@ class StaticHmc(Hamiltonian):
 class NumPyroChain(Chain):
     """One chain of a NumPyro kernel, which adapts in the first `warmup` steps."""
 
-    kernel: Any
+    algorithm: Hamiltonian
     warmup: int
 
     def init(self, key, position, density):
-        """A start of NumPyro's own where the mode is not known. Also makes the potential."""
+        """A start of NumPyro's own where the mode is not known."""
+        return self.begun(key, position, density)[1]
+
+    def begun(self, key, position, density):
+        """A kernel, which is complete only when it has made a state, and that state."""
+        kernel = self.algorithm.kernel_for(density)
         start = None if density.mode is None else position
-        return self.kernel.init(key, self.warmup, start, density.arguments)
+        return kernel, kernel.init(key, self.warmup, start, density.arguments)
 
     def step(self, state, density):
-        state = self.kernel.sample(state, density.arguments, {})
+        # Nothing is computed for the state that is left here: no result depends on it.
+        kernel, _ = self.begun(state.rng_key, state.z, density)
+        state = kernel.sample(state, density.arguments, {})
         return state, {
             "lp": -state.potential_energy,
             "energy": state.energy,

@@ -94,20 +94,13 @@ def observed(density, points: np.ndarray, seed: int):
     import jax.numpy as jnp
 
     from sampler.mcmc.chunks import OBSERVATION_STREAM
+    from sampler.posterior.density import observables_at
     from sampler.posterior.weight_draws import side_by_side
-
-    @jax.jit
-    def all_draws(keys, points, arrays):
-        def one(draw):
-            key, point = draw
-            return density.observe(key, density.coordinates.unflatten(point), *arrays)
-
-        together = side_by_side(OBSERVED_TOGETHER)
-        return jax.lax.map(one, (keys, points), batch_size=together)
 
     key = jax.random.fold_in(jax.random.key(seed), OBSERVATION_STREAM)
     keys = jax.random.split(key, len(points))
-    return all_draws(keys, jnp.asarray(points), density.observed)
+    together = side_by_side(OBSERVED_TOGETHER)
+    return observables_at(keys, jnp.asarray(points), density, together)
 
 
 IMPORTANCE = Importance()

@@ -266,21 +266,20 @@ def rounding_of(single: Density) -> float:
 
     Along a trajectory of angle π/2 it changes the energy by at most about as much.
     """
-
-    @jax.jit
-    def errors(arrays, keys):
-        here = single.with_arrays(arrays)
-        fitted, exact = Gaussian.fitted(here), replace(here, single=None)
-
-        def error(key):
-            point = here.coordinates.flatten(here.start(key))
-            return jnp.linalg.norm(fitted.pull_back(here.gradient(point) - exact.gradient(point)))
-
-        return jax.lax.map(error, keys)
-
     keys = jax.random.split(jax.random.key(0), ROUNDING_POINTS)
-    found = np.asarray(errors(single.arrays, keys))
+    found = np.asarray(_rounding_at_starts(keys, single))
     return float(found.max()) if np.isfinite(found).all() else math.inf
+
+
+@jax.jit
+def _rounding_at_starts(keys, single: Density):
+    fitted, exact = Gaussian.fitted(single), replace(single, single=None)
+
+    def error(key):
+        point = single.coordinates.flatten(single.start(key))
+        return jnp.linalg.norm(fitted.pull_back(single.gradient(point) - exact.gradient(point)))
+
+    return jax.lax.map(error, keys)
 
 
 SPLIT_HMC = SplitHmc()

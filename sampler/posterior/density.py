@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from math import prod
 from typing import Any
 
@@ -103,13 +103,27 @@ class Mode:
         return {self.coordinates.names: self.covariance}
 
 
+@cache
+def specialised(function: Callable, **settings) -> Callable:
+    """The function with these hashable settings: one object, so that code compiled for it is found.
+
+    Partial functions made twice are not equal, even where all their parts are.
+    """
+    return partial(function, **settings)
+
+
+@jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class Density:
     """A posterior p(x | y) ∝ p(x, y) to be sampled, and all that an algorithm knows of it.
 
+    Compiled functions take it as an argument. One of them serves all densities of the same model
+    and observables whose arrays have equal shapes: what differs between them belongs into
+    `arguments` and `observed`. `curvature` and `batched` do not enter compiled functions.
+
     name       the recipe's `sampler.space`
     model      NumPyro model; called with `arguments`. Every site is a real array
-    arguments  arrays of the model: arguments of compiled code, never closures
+    arguments  arrays of the model
     priors     distribution of every site without data
     observe    (random key, position, *observed) → named numbers of one draw
     observed   further arrays that `observe` needs, such as test inputs
@@ -131,15 +145,17 @@ class Density:
     batched: Callable[..., np.ndarray] | None = None
     single: tuple[Any, ...] | None = None
 
-    @property
-    def arrays(self) -> tuple:
-        """All arrays of the posterior: what compiled code gets as arguments."""
-        return self.arguments, self.single, self.mode
+    def tree_flatten(self) -> tuple[tuple, tuple]:
+        """Arrays, and what is compiled for: how JAX takes it apart."""
+        arrays = self.arguments, self.priors, self.observed, self.mode, self.single
+        return arrays, (self.name, self.model, self.observe)
 
-    def with_arrays(self, arrays: tuple) -> "Density":
-        """The same posterior with these arrays."""
-        arguments, single, mode = arrays
-        return replace(self, arguments=arguments, single=single, mode=mode)
+    @classmethod
+    def tree_unflatten(cls, functions: tuple, arrays: tuple) -> "Density":
+        """The same put together again."""
+        name, model, observe = functions
+        arguments, priors, observed, mode, single = arrays
+        return cls(name, model, arguments, priors, observe, observed, mode, single=single)
 
     @property
     def for_gradients(self) -> "Density":
@@ -205,6 +221,17 @@ class Density:
             return _log_densities(block, self.arguments, self.model, self.coordinates, batch_size)
 
         return in_blocks(of_block, points, batch_size)
+
+
+@partial(jax.jit, static_argnames="together")
+def observables_at(keys, points: Float[Array, "draw coordinate"], density: Density, together):
+    """The observables of flattened positions, `together` of them at a time."""
+
+    def one(draw):
+        key, point = draw
+        return density.observe(key, density.coordinates.unflatten(point), *density.observed)
+
+    return jax.lax.map(one, (keys, points), batch_size=together)
 
 
 @partial(jax.jit, static_argnames=("model", "coordinates", "batch"))

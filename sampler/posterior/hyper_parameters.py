@@ -29,10 +29,10 @@ def site_spreads(priors: HyperPriors) -> dict[str, float]:
 
 
 def hyper_prior_sites(
-    priors: HyperPriors, architecture: Architecture, dtype
+    priors: HyperPriors, variances: Float[Array, " layer"]
 ) -> dict[str, dist.Distribution]:
     """Priors of the logarithms of ratios that have a spread."""
-    sizes = {TEMPERATURE: 1, VARIANCES: len(architecture.variances)}
+    sizes, dtype = {TEMPERATURE: 1, VARIANCES: len(variances)}, variances.dtype
     return {
         name: dist.Normal(jnp.zeros(sizes[name], dtype), jnp.asarray(spread, dtype)).to_event(1)
         for name, spread in site_spreads(priors).items()
@@ -91,15 +91,16 @@ def scaled_factors(
 
 
 def observed_hyper_parameters(
-    position: Position, temperature: float | Float[Array, ""], architecture: Architecture
+    position: Position,
+    temperature: float | Float[Array, ""],
+    variances: Float[Array, " layer"],
 ) -> dict[str, Array]:
-    """Temperature and prior variances [layer] of a draw, where they are sampled."""
+    """Temperature and prior variances of a draw, where they are sampled."""
     found = {}
     if TEMPERATURE in position:
         found["temperature"] = temperature * temperature_ratio(position)
     if VARIANCES in position:
-        known = jnp.asarray(architecture.variances, position[VARIANCES].dtype)
-        found["prior_variances"] = known * jnp.exp(position[VARIANCES])
+        found["prior_variances"] = variances * jnp.exp(position[VARIANCES])
     return found
 
 

@@ -44,7 +44,8 @@ def find_mode(posterior: OrderParameterPosterior) -> Mode:
     few = size <= LARGEST_DENSE
     dense = few and posterior.formula_fits
     # At fixed P/N the mode lies a distance of order √N from the centre of the prior.
-    scales = np.full(size, max(posterior.architecture.widths) ** 0.5)
+    widest = max(float(degrees[0]) for degrees in posterior.chain.degrees)
+    scales = np.full(size, widest**0.5)
     ended = descend(
         value_and_gradient,
         dense_direction(hessian) if dense else truncated_direction(product),

@@ -28,8 +28,8 @@ from sampler.posterior.hyper_parameters import (
     sample_sites,
     scaled_factors,
 )
-from theory.architecture import KNOWN, Architecture, HyperPriors
-from theory.bartlett import bartlett_matrix, bartlett_shapes, chain_factors, link_scales
+from theory.architecture import KNOWN, HyperPriors
+from theory.bartlett import WishartChain, bartlett_matrix, chain_factors
 from theory.energy import LabelEnergy, LearningProblem, hessian_with_energy
 from theory.path_kernels import FeatureForm, store_path_kernels, stored_numbers
 
@@ -83,69 +83,63 @@ class StandardisedLogChi(dist.Distribution):
 
 
 def order_parameter_model(
-    energy: LabelEnergy, architecture: Architecture, hyper_priors: HyperPriors = KNOWN
+    energy: LabelEnergy, chain: WishartChain, hyper_priors: HyperPriors = KNOWN
 ) -> None:
     """Wishart chain in standardised Bartlett coordinates, and the likelihood of all labels.
 
     Sites: `chi_l` [rank] and `lower_l` [entry] of each Bartlett factor B_l, l = 1 … L + 1, and
     temperature and variances where they have a prior.
     """
-    position = sample_sites(site_priors(architecture, energy.labels.dtype, hyper_priors))
-    numpyro.factor("y", log_likelihood_at(position, energy, architecture))
+    position = sample_sites(site_priors(chain, hyper_priors))
+    numpyro.factor("y", log_likelihood_at(position, energy, chain))
 
 
 def site_priors(
-    architecture: Architecture, dtype, hyper_priors: HyperPriors = KNOWN
+    chain: WishartChain, hyper_priors: HyperPriors = KNOWN
 ) -> dict[str, dist.Distribution]:
     """Prior of every site."""
-    hyper_parameters = hyper_prior_sites(hyper_priors, architecture, dtype)
-    return bartlett_prior(architecture, dtype) | hyper_parameters
+    return bartlett_prior(chain) | hyper_prior_sites(hyper_priors, chain.variances)
 
 
-def bartlett_prior(architecture: Architecture, dtype) -> dict[str, dist.Distribution]:
+def bartlett_prior(chain: WishartChain) -> dict[str, dist.Distribution]:
     """Standardised log χ on the diagonals of Bartlett factors, standard normal below them."""
     sites = {}
-    for layer, shape in enumerate(bartlett_shapes(architecture), start=1):
-        degrees = jnp.asarray(shape.degrees, dtype)
-        zeros = jnp.zeros(shape.below_diagonal, dtype)
+    factors = zip(chain.degrees, chain.below_diagonal, strict=True)
+    for layer, (degrees, entries) in enumerate(factors, start=1):
+        zeros = jnp.zeros(entries, degrees.dtype)
         sites[f"chi_{layer}"] = StandardisedLogChi(degrees).to_event(1)
         sites[f"lower_{layer}"] = dist.Normal(zeros, jnp.ones_like(zeros)).to_event(1)
     return sites
 
 
 def log_prior(
-    position: Position, architecture: Architecture, hyper_priors: HyperPriors = KNOWN
+    position: Position, chain: WishartChain, hyper_priors: HyperPriors = KNOWN
 ) -> Float[Array, ""]:
     """ln of the prior density of a position."""
-    prior = site_priors(architecture, position["chi_1"].dtype, hyper_priors)
+    prior = site_priors(chain, hyper_priors)
     return sum(site.log_prob(position[name]) for name, site in prior.items())
 
 
 def bartlett_matrices_at(
-    position: Position, architecture: Architecture
+    position: Position, chain: WishartChain
 ) -> tuple[Float[Array, "_rows _rank"], ...]:
     """B_1 … B_{L+1} at a position of the sampler."""
-    matrices = []
-    for layer, shape in enumerate(bartlett_shapes(architecture), start=1):
-        diagonal, below = position[f"chi_{layer}"], position[f"lower_{layer}"]
-        degrees = jnp.asarray(shape.degrees, diagonal.dtype)
-        matrices.append(bartlett_matrix(diagonal, below, shape.rows, degrees))
-    return tuple(matrices)
+    return tuple(
+        bartlett_matrix(position[f"chi_{layer}"], position[f"lower_{layer}"], rows, degrees)
+        for layer, (rows, degrees) in enumerate(zip(chain.rows, chain.degrees, strict=True), 1)
+    )
 
 
 def known_factors_at(
-    position: Position, architecture: Architecture
+    position: Position, chain: WishartChain
 ) -> tuple[Float[Array, "_size _rank"], ...]:
     """F_1 … F_{L+1} at a position of the sampler and the known variances."""
-    matrices = bartlett_matrices_at(position, architecture)
-    return chain_factors(matrices, architecture.heads, link_scales(architecture))
+    return chain_factors(bartlett_matrices_at(position, chain), chain.heads, chain.scales)
 
 
-def factors_at(
-    position: Position, architecture: Architecture
-) -> tuple[Float[Array, "_size _rank"], ...]:
+def factors_at(position: Position, chain: WishartChain) -> tuple[Float[Array, "_size _rank"], ...]:
     """F_1 … F_{L+1} with U_l = F_l F_lᵀ at a position of the sampler."""
-    return scaled_factors(known_factors_at(position, architecture), position)
+    return scaled_factors(known_factors_at(position, chain), position)
 
 
 def kernel_factor(factor: Float[Array, "row rank"], position: Position) -> Float[Array, "row rank"]:
@@ -157,16 +151,16 @@ def kernel_factor(factor: Float[Array, "row rank"], position: Position) -> Float
     return network_scale(position) * factor
 
 
-def likelihood_factor(position: Position, architecture: Architecture) -> Float[Array, "row rank"]:
+def likelihood_factor(position: Position, chain: WishartChain) -> Float[Array, "row rank"]:
     """F with K(F Fᵀ) the kernel of the labels at a position of the sampler."""
-    return kernel_factor(known_factors_at(position, architecture)[0], position)
+    return kernel_factor(known_factors_at(position, chain)[0], position)
 
 
 def log_likelihood_at(
-    position: Position, energy: LabelEnergy, architecture: Architecture
+    position: Position, energy: LabelEnergy, chain: WishartChain
 ) -> Float[Array, ""]:
     """ln p(y | position)."""
-    factor = likelihood_factor(position, architecture)
+    factor = likelihood_factor(position, chain)
     return label_log_likelihood(energy_at(energy, position), factor)
 
 
@@ -177,8 +171,8 @@ def label_log_likelihood(energy: LabelEnergy, factor: Float[Array, "_row _rank"]
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["energy", "features"],
-    meta_fields=["architecture", "hyper_priors"],
+    data_fields=["energy", "features", "chain"],
+    meta_fields=["hyper_priors"],
 )
 @dataclass(frozen=True)
 class OrderParameterPosterior:
@@ -186,23 +180,24 @@ class OrderParameterPosterior:
 
     energy        E(U_1) of the labels at the known temperature
     features      φ^π(x_μ) of the training examples
-    architecture  sizes and known prior variances
+    chain         the law of U_1 … U_a at the known prior variances
     hyper_priors  how far temperature and prior variances are known
     """
 
     energy: LabelEnergy
     features: Float[Array, "example path channel"]
-    architecture: Architecture
+    chain: WishartChain
     hyper_priors: HyperPriors = KNOWN
 
     @classmethod
     def of(cls, problem: LearningProblem) -> "OrderParameterPosterior":
-        return cls(problem.energy, problem.features, problem.architecture, problem.hyper_priors)
+        chain = WishartChain.of(problem.architecture, problem.labels.dtype)
+        return cls(problem.energy, problem.features, chain, problem.hyper_priors)
 
     @property
     def priors(self) -> dict[str, dist.Distribution]:
         """Prior of every site."""
-        return site_priors(self.architecture, self.energy.labels.dtype, self.hyper_priors)
+        return site_priors(self.chain, self.hyper_priors)
 
     @property
     def coordinates(self) -> Coordinates:
@@ -212,14 +207,19 @@ class OrderParameterPosterior:
     @property
     def formula_fits(self) -> bool:
         """Whether the second derivatives in U_1, [p_1 D, p_1 D] and [p_1², p_1²], are small."""
-        rows = self.architecture.order_parameter_sizes[0]
-        return max((rows * self.architecture.channels) ** 2, rows**4) <= FORMULA_NUMBERS
+        rows, channels = self._rows, self.features.shape[2]
+        return max((rows * channels) ** 2, rows**4) <= FORMULA_NUMBERS
+
+    @property
+    def _rows(self) -> int:
+        """Rows of U_1: paths times outputs."""
+        return self.features.shape[1] * self.chain.outputs
 
     def _negative_log_density(self, point):
         position = self.coordinates.unflatten(point)
-        factor = likelihood_factor(position, self.architecture)
+        factor = likelihood_factor(position, self.chain)
         label_energy = energy_at(self.energy, position)(factor)
-        return 0.5 * label_energy - log_prior(position, self.architecture, self.hyper_priors)
+        return 0.5 * label_energy - log_prior(position, self.chain, self.hyper_priors)
 
     @jax.jit
     def value_and_gradient(self, point):
@@ -244,10 +244,10 @@ class OrderParameterPosterior:
         unflatten = self.coordinates.unflatten
 
         def factor_at(flat):
-            return likelihood_factor(unflatten(flat), self.architecture)
+            return likelihood_factor(unflatten(flat), self.chain)
 
         def rest(flat):
-            return -log_prior(unflatten(flat), self.architecture, self.hyper_priors)
+            return -log_prior(unflatten(flat), self.chain, self.hyper_priors)
 
         energy_here = energy_at(self.energy, unflatten(point))
         hessian = hessian_with_energy(point, energy_here, self.features, 0.5, factor_at, rest)
@@ -274,8 +274,8 @@ class OrderParameterPosterior:
     def _log_densities(self, points, *, batch: int):
         def log_density(point):
             position = self.coordinates.unflatten(point)
-            likelihood = log_likelihood_at(position, self.energy, self.architecture)
-            return likelihood + log_prior(position, self.architecture, self.hyper_priors)
+            likelihood = log_likelihood_at(position, self.energy, self.chain)
+            return likelihood + log_prior(position, self.chain, self.hyper_priors)
 
         return jax.lax.map(log_density, points, batch_size=batch)
 
@@ -289,8 +289,7 @@ class OrderParameterPosterior:
         numbers = 2 * size**2
         limit = BATCH_BYTES.get(jax.default_backend(), BATCH_BYTES_ELSEWHERE)
         if isinstance(self.energy.kernels, FeatureForm):
-            rows = self.architecture.order_parameter_sizes[0]
-            numbers += size * rows * self.architecture.channels
+            numbers += size * self._rows * self.features.shape[2]
         else:
             limit = max(limit, self.energy.kernels.nbytes)
         return int(np.clip(limit // (8 * numbers), SMALLEST_BATCH, LARGEST_BATCH))
@@ -305,11 +304,11 @@ class OrderParameterPosterior:
         if not isinstance(form, FeatureForm):
             return self
         examples, outputs = self.energy.labels.shape
-        paths, rows = self.architecture.path_count, self.architecture.order_parameter_sizes[0]
+        _, paths, channels = self.features.shape
         numbers = stored_numbers(examples, paths) if outputs == 1 else (paths * examples) ** 2
-        features = rows * self.architecture.channels
-        assembled = features * examples * (examples * outputs**2 + 2 * rows)
+        features = self._rows * channels
+        assembled = features * examples * (examples * outputs**2 + 2 * self._rows)
         if 8 * numbers > STORED_BYTES or numbers * outputs**2 > assembled:
             return self
-        stored = replace(self.energy, kernels=store_path_kernels(form, self.architecture))
+        stored = replace(self.energy, kernels=store_path_kernels(form, outputs))
         return replace(self, energy=stored)

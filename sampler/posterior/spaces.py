@@ -1,13 +1,12 @@
 """The spaces in which the posterior is sampled."""
 
 from dataclasses import replace
-from functools import partial
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sampler.network import overlaps, path_weights, predict
-from sampler.posterior.density import Density, Position
+from sampler.posterior.density import Density, Position, specialised
 from sampler.posterior.hyper_parameters import (
     energy_at,
     network_scale,
@@ -37,6 +36,7 @@ from sampler.recipes.validation import LARGEST_DENSE
 from sampler.token_network import TokenNetwork, predict_tokens
 from theory.architecture import KNOWN, Architecture, HyperPriors
 from theory.attended_inputs import path_features
+from theory.bartlett import WishartChain
 from theory.energy import LearningProblem
 from theory.predictor import Predictor
 
@@ -49,14 +49,15 @@ def weight_density(
     """All weights by NUTS or HMC; per draw the overlaps U_l and the predictor f(x)."""
     dtype = problem.attended.dtype
     temperature = jnp.asarray(problem.temperature, dtype)
-    architecture, hyper_priors = problem.architecture, problem.hyper_priors
+    variances = jnp.asarray(problem.architecture.variances, dtype)
+    sizes, hyper_priors = problem.architecture.sizes, problem.hyper_priors
     return Density(
         name="weights",
-        model=partial(weight_model, architecture=architecture, hyper_priors=hyper_priors),
-        arguments=(problem.attended, problem.labels, temperature),
-        priors=weight_priors(architecture, dtype, hyper_priors),
-        observe=partial(observe_weights, architecture=architecture, keep_weights=keep_weights),
-        observed=(jnp.asarray(attended_test, dtype), temperature),
+        model=specialised(weight_model, architecture=sizes, hyper_priors=hyper_priors),
+        arguments=(problem.attended, problem.labels, temperature, variances),
+        priors=weight_priors(sizes, variances, hyper_priors),
+        observe=specialised(observe_weights, architecture=sizes, keep_weights=keep_weights),
+        observed=(jnp.asarray(attended_test, dtype), temperature, variances),
     )
 
 
@@ -65,6 +66,7 @@ def observe_weights(
     position: Position,
     attended_test: Float[Array, "test path channel"],
     temperature: Float[Array, ""],
+    variances: Float[Array, " layer"],
     *,
     architecture: Architecture,
     keep_weights: bool,
@@ -73,7 +75,7 @@ def observe_weights(
     weights = weights_at(position, architecture)
     observables = named_order_parameters(overlaps(weights, architecture))
     observables["predictor"] = predict(weights, attended_test, architecture)
-    observables |= observed_hyper_parameters(position, temperature, architecture)
+    observables |= observed_hyper_parameters(position, temperature, variances)
     return observables | (weights if keep_weights else {})
 
 
@@ -96,19 +98,19 @@ def upper_weight_density(
     """
     dtype = problem.attended.dtype
     attended_test = jnp.asarray(attended_test, dtype)
-    architecture, hyper_priors = problem.architecture, problem.hyper_priors
+    variances = jnp.asarray(problem.architecture.variances, dtype)
+    sizes, hyper_priors = problem.architecture.sizes, problem.hyper_priors
     return Density(
         name="upper_weights",
-        model=partial(upper_weight_model, architecture=architecture, hyper_priors=hyper_priors),
-        arguments=(problem.energy,),
-        priors=weight_priors(architecture, dtype, hyper_priors, upper=True),
-        observe=partial(
-            observe_upper_weights, architecture=architecture, keep_weights=keep_weights
-        ),
+        model=specialised(upper_weight_model, architecture=sizes, hyper_priors=hyper_priors),
+        arguments=(problem.energy, variances),
+        priors=weight_priors(sizes, variances, hyper_priors, upper=True),
+        observe=specialised(observe_upper_weights, architecture=sizes, keep_weights=keep_weights),
         observed=(
             Predictor.for_examples(problem, attended_test),
             problem.features,
             attended_test,
+            variances,
         ),
     )
 
@@ -119,6 +121,7 @@ def observe_upper_weights(
     predictor: Predictor,
     features_train: Float[Array, "example path channel"],
     attended_test: Float[Array, "test path channel"],
+    variances: Float[Array, " layer"],
     *,
     architecture: Architecture,
     keep_weights: bool,
@@ -135,7 +138,7 @@ def observe_upper_weights(
         factor,
         predictor.energy,
         network_scale(position) * features_train,
-        architecture.variances[0],
+        variances[0],
     )
     weights = weights_at({"V_0": input_weights, **position}, architecture)
     observables = named_order_parameters(overlaps(weights, architecture)) | {
@@ -143,7 +146,7 @@ def observe_upper_weights(
         "predictor_mean": mean,
         "predictor_variance": variance,
     }
-    observables |= observed_hyper_parameters(position, temperature, architecture)
+    observables |= observed_hyper_parameters(position, temperature, variances)
     return observables | (weights if keep_weights else {})
 
 
@@ -155,7 +158,6 @@ def order_parameter_density(
     Per draw: U_l, the exact predictor mean and variance given U_1 (Rao–Blackwell), one joint draw
     of f on the test set, and the Bartlett coordinates themselves.
     """
-    architecture, hyper_priors = problem.architecture, problem.hyper_priors
     attended_test = jnp.asarray(attended_test, problem.attended.dtype)
     posterior = OrderParameterPosterior.of(problem)
 
@@ -164,14 +166,15 @@ def order_parameter_density(
 
     return Density(
         name="order_parameters",
-        model=partial(order_parameter_model, architecture=architecture, hyper_priors=hyper_priors),
-        arguments=(problem.energy,),
+        model=specialised(order_parameter_model, hyper_priors=problem.hyper_priors),
+        arguments=(problem.energy, posterior.chain),
         priors=posterior.priors,
-        observe=partial(observe_order_parameters, architecture=architecture),
+        observe=observe_order_parameters,
         observed=(
             Predictor.for_examples(problem, attended_test),
             posterior.features,
-            path_features(attended_test, architecture.variances[0]),
+            path_features(attended_test, problem.architecture.variances[0]),
+            posterior.chain,
         ),
         mode=find_mode(posterior),
         curvature=posterior.curvature if posterior.coordinates.size <= LARGEST_DENSE else None,
@@ -185,24 +188,24 @@ def observe_order_parameters(
     predictor: Predictor,
     features_train: Float[Array, "example path channel"],
     features_test: Float[Array, "test path channel"],
-    *,
-    architecture: Architecture,
+    chain: WishartChain,
 ) -> dict[str, Array]:
     """Observables of one draw of the order parameters."""
-    factors = factors_at(position, architecture)
+    factors = factors_at(position, chain)
     observables = named_order_parameters(tuple(factor @ factor.T for factor in factors))
     here = replace(predictor, energy=energy_at(predictor.energy, position))
     mean, variance, sample = here.with_sample(
-        key, likelihood_factor(position, architecture), features_train, features_test
+        key, likelihood_factor(position, chain), features_train, features_test
     )
     observables |= {
         "predictor": sample,
         "predictor_mean": mean,
         "predictor_variance": variance,
     }
-    observables |= observed_hyper_parameters(position, predictor.energy.temperature, architecture)
+    temperature = predictor.energy.temperature
+    observables |= observed_hyper_parameters(position, temperature, chain.variances)
     # Coordinates without entries (the lower triangle of a 1 × 1 factor) are not worth storing.
-    sites = {n: position[n] for n in bartlett_prior(architecture, mean.dtype) if position[n].size}
+    sites = {n: position[n] for n in bartlett_prior(chain) if position[n].size}
     return observables | {f"bartlett_{name}": values for name, values in sites.items()}
 
 
@@ -211,11 +214,12 @@ def token_model(
     attention: tuple[Float[Array, "example _head key query"], ...],
     labels: Float[Array, "example output"],
     temperature: Float[Array, ""] | float,
+    variances: Float[Array, " layer"],
     network: TokenNetwork,
     hyper_priors: HyperPriors = KNOWN,
 ) -> None:
     """Priors and likelihood of `weight_model`, f(x) token by token."""
-    position = sample_sites(weight_priors(network.architecture, labels.dtype, hyper_priors))
+    position = sample_sites(weight_priors(network.architecture, variances, hyper_priors))
     weights = weights_at(position, network.architecture)
     outputs = predict_tokens(weights, inputs, attention, network)
     observe_labels(outputs, labels, temperature * temperature_ratio(position))
@@ -225,6 +229,7 @@ def observe_tokens(
     key: Array,
     position: Position,
     temperature: Float[Array, ""],
+    variances: Float[Array, " layer"],
     test: tuple,
     validation: tuple | None = None,
     *,
@@ -236,7 +241,7 @@ def observe_tokens(
     observables = {"predictor": predict_tokens(weights, *test, network)}
     if validation is not None:
         observables["predictor_validation"] = predict_tokens(weights, *validation, network)
-    observables |= observed_hyper_parameters(position, temperature, network.architecture)
+    observables |= observed_hyper_parameters(position, temperature, variances)
     return observables | (weights if keep_weights else {})
 
 

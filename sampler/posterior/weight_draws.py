@@ -23,8 +23,8 @@ from sampler.posterior.hyper_parameters import (
 from sampler.posterior.order_parameters import OrderParameterPosterior, bartlett_matrices_at
 from sampler.posterior.weights import draw_input_weights, orthonormal_rows, standard_normals
 from theory.architecture import Architecture
-from theory.bartlett import bartlett_shapes, chain_factors, link_scales
-from theory.energy import LabelEnergy
+from theory.bartlett import chain_factors, link_scales
+from theory.energy import LabelEnergy, LearningProblem
 
 MEMORY_LIMIT = 2 * 2**30
 # Draws are made side by side while their arrays fit into this many bytes.
@@ -45,7 +45,7 @@ class WeightDraws:
 
 
 def weight_draws(
-    posterior: OrderParameterPosterior,
+    problem: LearningProblem,
     positions: Mapping[str, np.ndarray],
     count: int,
     seed: int,
@@ -60,7 +60,8 @@ def weight_draws(
     Raises InputError when there are fewer draws than asked for, or when the arrays would exceed
     `memory_limit` bytes.
     """
-    architecture, dtype = posterior.architecture, posterior.features.dtype
+    posterior, architecture = OrderParameterPosterior.of(problem), problem.architecture
+    dtype = posterior.features.dtype
     positions = posterior.coordinates.of_draws(positions)
     chains, draws = positions["chi_1"].shape[:2]
     refuse_unusable_count(count, chains, draws, architecture, dtype.itemsize, memory_limit)
@@ -72,8 +73,8 @@ def weight_draws(
     base = jax.random.fold_in(jax.random.key(seed), WEIGHT_STREAM)
     index = (np.arange(chains)[:, None] * draws + kept).reshape(-1)
     keys = jax.vmap(partial(jax.random.fold_in, base))(jnp.asarray(index))
-    batch = batch_size(posterior, chains * count)
-    weights = _draw_all(keys, flat, posterior, batch)
+    batch = batch_size(posterior, architecture, chains * count)
+    weights = _draw_all(keys, flat, posterior, architecture, batch)
     return WeightDraws(
         {
             name: np.asarray(values).reshape(chains, count, *values.shape[1:])
@@ -116,23 +117,25 @@ def side_by_side(most: int) -> int | None:
     return None if jax.default_backend() == "cpu" else most
 
 
-def batch_size(posterior: OrderParameterPosterior, total: int) -> int | None:
+def batch_size(
+    posterior: OrderParameterPosterior, architecture: Architecture, total: int
+) -> int | None:
     """Draws made side by side, where any are: as many as fit into BATCH_BYTES."""
-    architecture, item = posterior.architecture, posterior.features.dtype.itemsize
-    examples, rank = posterior.energy.labels.size, bartlett_shapes(architecture)[0].rank
+    item = posterior.features.dtype.itemsize
+    examples, rank = posterior.energy.labels.size, len(posterior.chain.degrees[0])
     renormalised = examples * rank * architecture.channels
     numbers = 4 * architecture.weight_count + 4 * examples**2 + renormalised
     return side_by_side(int(max(1, min(total, BATCH_BYTES // (item * numbers)))))
 
 
-@partial(jax.jit, static_argnames="batch")
-def _draw_all(keys, positions, posterior: OrderParameterPosterior, batch):
+@partial(jax.jit, static_argnames=("architecture", "batch"))
+def _draw_all(keys, positions, posterior: OrderParameterPosterior, architecture, batch):
     """`draw_weights` of every row of `positions`: the one place where draws are batched."""
-    architecture, features = posterior.architecture, posterior.features
+    features = posterior.features
 
     def one(row):
         key, position = row
-        matrices = bartlett_matrices_at(position, architecture)
+        matrices = bartlett_matrices_at(position, posterior.chain)
         here, scale = energy_at(posterior.energy, position), network_scale(position)
         weights = draw_weights(key, matrices, here, features, architecture, scale)
         return weights_at({**position, **weights}, architecture)

@@ -66,6 +66,7 @@ def weight_model(
     attended: Float[Array, "example path channel"],
     labels: Float[Array, "example output"],
     temperature: Float[Array, ""] | float,
+    variances: Float[Array, " layer"],
     architecture: Architecture,
     hyper_priors: HyperPriors = KNOWN,
 ) -> None:
@@ -75,7 +76,7 @@ def weight_model(
     exp(−Σ |f(x_μ) − y_μ|² / (2𝒯)) Π N(weights; 0, σ²). Source: arXiv 2405.15926, posterior.
     Where 𝒯 or the σ² have a prior, they are sites, too, and the weights are `weights_at` them.
     """
-    position = sample_sites(weight_priors(architecture, labels.dtype, hyper_priors))
+    position = sample_sites(weight_priors(architecture, variances, hyper_priors))
     outputs = predict(weights_at(position, architecture), attended, architecture)
     observe_labels(outputs, labels, temperature * temperature_ratio(position))
 
@@ -90,25 +91,35 @@ def observe_labels(
 
 
 def weight_priors(
-    architecture: Architecture, dtype, hyper_priors: HyperPriors = KNOWN, *, upper: bool = False
+    architecture: Architecture,
+    variances: Float[Array, " layer"],
+    hyper_priors: HyperPriors = KNOWN,
+    *,
+    upper: bool = False,
 ) -> dict[str, dist.Distribution]:
-    """Priors of all weights, or all but V_0, at known variances, and of what has a prior itself."""
-    sites = hyper_prior_sites(hyper_priors, architecture, dtype)
-    for name, shape in architecture.weight_shapes.items():
+    """Priors of all weights, or all but V_0, at known variances, and of what has a prior itself.
+
+    Of the architecture only the sizes are read.
+    """
+    sites, dtype = hyper_prior_sites(hyper_priors, variances), variances.dtype
+    for variance, (name, shape) in zip(variances, architecture.weight_shapes.items(), strict=True):
         if name != "V_0" or not upper:
-            deviation = jnp.asarray(architecture.weight_variances[name] ** 0.5, dtype)
-            sites[name] = dist.Normal(jnp.zeros(shape, dtype), deviation).to_event(len(shape))
+            prior = dist.Normal(jnp.zeros(shape, dtype), jnp.sqrt(variance))
+            sites[name] = prior.to_event(len(shape))
     return sites
 
 
 def upper_weight_model(
-    energy: LabelEnergy, architecture: Architecture, hyper_priors: HyperPriors = KNOWN
+    energy: LabelEnergy,
+    variances: Float[Array, " layer"],
+    architecture: Architecture,
+    hyper_priors: HyperPriors = KNOWN,
 ) -> None:
     """Gaussian priors of V_1 … V_L and a, and y ~ N(0, K(w_1 w_1ᵀ/N_1) + 𝒯 1).
 
     Where 𝒯 or variances have a prior, they are sites, too.
     """
-    priors = weight_priors(architecture, energy.labels.dtype, hyper_priors, upper=True)
+    priors = weight_priors(architecture, variances, hyper_priors, upper=True)
     position = sample_sites(priors)
     factor = kernel_factor(lowest_factor(position, architecture), position)
     if isinstance(energy.kernels, FeatureForm):
@@ -141,7 +152,7 @@ def draw_input_weights(
     factor: Float[Array, "row rank"],
     energy: LabelEnergy,
     features: Float[Array, "example path channel"],
-    input_variance: float,
+    input_variance: Float[Array, ""] | float,
 ) -> Float[Array, "width channel"]:
     """V_0 from p(V_0 | V_1 … V_L, a, y) by Matheron's rule.
 

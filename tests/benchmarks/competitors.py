@@ -70,7 +70,7 @@ def token_by_token(width: int, precision: str) -> Density:
             jnp.asarray(train.labels, precision),
             jnp.asarray(problem.temperature, precision),
         ),
-        priors=weight_priors(architecture, jnp.dtype(precision)),
+        priors=weight_priors(architecture, jnp.asarray(architecture.variances, precision)),
         observe=lambda key, weights: {"order_parameter": overlaps(weights, architecture)[0]},
         observed=(),
     )

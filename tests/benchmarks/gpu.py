@@ -26,6 +26,7 @@ from tests.benchmarks.space_race import ENDLESS, Clock, Enough
 from tests.problems import problem_of_many_paths
 from tests.reference_data import load_reduced_reference, reference_problem
 from theory import LearningProblem
+from theory.bartlett import WishartChain
 
 HEADS = {4: (2, 2), 16: (4, 4)}
 WARMUP = {"order_parameters": 60, "upper_weights": 30, "weights": 10}
@@ -134,10 +135,10 @@ def disagreement(learning: LearningProblem) -> tuple[float, float]:
     """Largest relative differences between this device and a processor, at 8 points."""
     mode = find_mode(OrderParameterPosterior.of(learning))
     points = single(mode.point, mode.covariance).draw(8, np.random.default_rng(2))
-    unflatten, architecture = mode.coordinates.unflatten, learning.architecture
+    unflatten, chain = mode.coordinates.unflatten, WishartChain.of(learning.architecture)
 
     def energy_at(point, energy):
-        return energy(factors_at(unflatten(point), architecture)[0])
+        return energy(factors_at(unflatten(point), chain)[0])
 
     both = jax.jit(jax.vmap(jax.value_and_grad(energy_at), in_axes=(0, None)))
     found = []

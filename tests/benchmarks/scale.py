@@ -30,6 +30,7 @@ from theory import (
     solve_saddle_point,
 )
 from theory.action import action
+from theory.bartlett import WishartChain
 from theory.order_parameters import from_log_cholesky, to_log_cholesky
 
 EXAMPLES, HEADS, WIDTH = 300, (4, 4), 100
@@ -107,15 +108,15 @@ def repeated(call: Callable[[], object]) -> Callable[[], float]:
 
 def collapsed_gradient(problem: LearningProblem) -> Callable[[], object]:
     """Value and gradient of the sampled density, in Bartlett coordinates."""
-    architecture = problem.architecture
-    coordinates = Coordinates.of(site_priors(architecture, float))
+    chain = WishartChain.of(problem.architecture)
+    coordinates = Coordinates.of(site_priors(chain))
 
     @jax.jit
     def value_and_gradient(point, energy):
         def log_density(point):
             position = coordinates.unflatten(point)
-            prior = log_prior(position, architecture)
-            return prior + log_likelihood_at(position, energy, architecture)
+            prior = log_prior(position, chain)
+            return prior + log_likelihood_at(position, energy, chain)
 
         return jax.value_and_grad(log_density)(point)
 

@@ -43,7 +43,7 @@ def both_forms(problem):
     """The energy with path kernels kept as features and stored as kernels."""
     energy = problem.energy
     assert isinstance(energy.kernels, FeatureForm), "tiny problems take the feature form"
-    stored = store_path_kernels(energy.kernels, problem.architecture)
+    stored = store_path_kernels(energy.kernels, problem.architecture.outputs)
     assert isinstance(stored, KernelForm | SymmetricKernelForm)
     return energy, LabelEnergy(stored, energy.labels, energy.temperature)
 

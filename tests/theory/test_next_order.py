@@ -33,6 +33,7 @@ from theory import (
 )
 from theory import next_order as next_order_module
 from theory.attended_inputs import path_features
+from theory.bartlett import WishartChain
 from theory.energy import feature_columns
 from theory.next_order import (
     LARGEST_SHIFT,
@@ -312,9 +313,9 @@ def test_a_narrow_layer_by_importance_draws(copies, limit):
     found = solve_next_order(problem, saddle)
     draws = importance_draws(order_parameters_of(problem), 20_000, seed=0)
     assert draws.trusted, draws.explain()
-    factors = jax.jit(jax.vmap(lambda position: factors_at(position, architecture)[0]))(
-        {name: jnp.asarray(values) for name, values in draws.position.items()}
-    )
+    factors = jax.jit(
+        jax.vmap(lambda position: factors_at(position, WishartChain.of(architecture))[0])
+    )({name: jnp.asarray(values) for name, values in draws.position.items()})
     factors = np.asarray(factors)
     mean, error = weighted_mean_and_error(draws.weights, factors @ factors.swapaxes(1, 2))
     size = np.linalg.norm(mean)

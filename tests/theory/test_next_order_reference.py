@@ -19,6 +19,7 @@ from theory import (
     solve_next_order,
     solve_saddle_point,
 )
+from theory.bartlett import WishartChain
 
 pytestmark = pytest.mark.slow
 
@@ -34,9 +35,9 @@ def both(width):
     draws = importance_draws(order_parameters_of(problem), DRAWS, seed=width)
     assert draws.trusted, draws.explain()
     assert draws.effective_sample_size > 10_000
-    factors = jax.jit(jax.vmap(lambda position: factors_at(position, problem.architecture)[0]))(
-        {name: jnp.asarray(values) for name, values in draws.position.items()}
-    )
+    factors = jax.jit(
+        jax.vmap(lambda position: factors_at(position, WishartChain.of(problem.architecture))[0])
+    )({name: jnp.asarray(values) for name, values in draws.position.items()})
     return problem, saddle, solve_next_order(problem, saddle), draws, np.asarray(factors)
 
 

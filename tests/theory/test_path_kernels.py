@@ -68,7 +68,7 @@ def test_both_forms_equal_the_loops(name, rng):
         )
         terms = architecture.path_count**2 * architecture.channels
         size = scale * np.abs(overlap).max()
-        stored = store_path_kernels(form, architecture)
+        stored = store_path_kernels(form, architecture.outputs)
         for one in (form, stored):
             received = jax.jit(lambda form, factor: form.kernel(factor))(one, factor)
             assert_equal_to_rounding(received, expected, operations=2 * terms, scale=size)
@@ -82,7 +82,7 @@ def test_a_factor_of_low_rank_is_enough(rng):
     expected = kernel_by_loops(
         np.asarray(factor @ factor.T), np.asarray(form.path_kernels()), architecture.outputs
     )
-    stored = store_path_kernels(form, architecture)
+    stored = store_path_kernels(form, architecture.outputs)
     terms = architecture.path_count**2 * architecture.channels
     size = np.abs(factor @ factor.T).max() * np.abs(form.path_kernels()).max()
     for one in (form, stored):

@@ -118,12 +118,12 @@ def both_forms(problem, attended) -> tuple[Predictor, Predictor]:
     )
     own, cross = FeatureForm(train, None), FeatureForm(test, train)
     plain = replace(problem.energy, kernels=own)
-    stored = replace(problem.energy, kernels=store_path_kernels(own, architecture))
+    stored = replace(problem.energy, kernels=store_path_kernels(own, architecture.outputs))
     assert isinstance(stored.kernels, KernelForm | SymmetricKernelForm)
     gram = jnp.einsum("xpi,xqi->xpq", test, test)
     return (
         Predictor(plain, cross, None),
-        Predictor(stored, store_path_kernels(cross, architecture), gram),
+        Predictor(stored, store_path_kernels(cross, architecture.outputs), gram),
     )
 
 

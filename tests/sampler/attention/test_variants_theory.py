@@ -17,6 +17,7 @@ from sampler.tasks.make import make_task
 from sampler.tasks.task import Task
 from tests.problems import order_parameters_of, random_weights, weighted_mean_and_error
 from theory import solve_saddle_point
+from theory.bartlett import WishartChain
 
 TWO_LAYERS = [["good", "random"], ["uniform", "random"]]
 # attention.form, the heads, and whether they make a hypernetwork: four paths each
@@ -109,7 +110,7 @@ def sampled_overlap(kind: str, width: int) -> tuple[np.ndarray, np.ndarray]:
     assert draws.effective_sample_size > DRAWS / 10
 
     def overlap(position):
-        factor = factors_at(position, learning.architecture)[0]
+        factor = factors_at(position, WishartChain.of(learning.architecture))[0]
         return factor @ factor.T
 
     positions = {name: jnp.asarray(values) for name, values in draws.position.items()}

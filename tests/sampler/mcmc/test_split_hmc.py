@@ -198,6 +198,7 @@ def assert_mean(draws, expected, what) -> None:
     assert_within_mcse(draws.mean((0, 1)), expected, mcse, ess=ess, what=what)
 
 
+@jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class WrongGradient(Density):
     """Gradients of another density: the walk is worse, its law is the same."""

@@ -20,6 +20,7 @@ from sampler.posterior.spaces import order_parameter_density
 from tests.assertions import assert_within_mcse
 from tests.problems import ARCHITECTURES, random_problem
 from tests.reference_data import reference_problem
+from theory.bartlett import WishartChain
 
 pytestmark = pytest.mark.slow
 
@@ -88,7 +89,7 @@ def blackjax_overlaps(space, architecture):
         positions.append(flat)
         divergent += int(diverged.sum())
     assert divergent == 0
-    draws = jax.vmap(jax.vmap(lambda flat: factors_at(unravel(flat), architecture)))(
-        jnp.stack(positions)
-    )
+    draws = jax.vmap(
+        jax.vmap(lambda flat: factors_at(unravel(flat), WishartChain.of(architecture)))
+    )(jnp.stack(positions))
     return [np.asarray(factor @ factor.swapaxes(-1, -2)) for factor in draws]

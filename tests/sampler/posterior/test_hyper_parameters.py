@@ -50,6 +50,7 @@ from tests.problems import (
 from theory import LearningProblem, Predictor
 from theory import predict as predict_labels
 from theory.architecture import HyperPriors
+from theory.bartlett import WishartChain
 
 SPREADS = HyperPriors(temperature_spread=0.5, variance_spread=0.4)
 NAMES = ["one layer", "two layers, three outputs", "narrow"]
@@ -80,12 +81,12 @@ def test_a_position_is_one_of_the_network_with_its_variances(name, rng):
     problem = problem_of(name, rng)
     position = random_position(problem, rng)
     known = known_problem(problem, position)
-    received = factors_at(position, problem.architecture)
+    received = factors_at(position, WishartChain.of(problem.architecture))
     bartlett = {n: v for n, v in position.items() if n not in (TEMPERATURE, VARIANCES)}
-    expected = factors_at(bartlett, known.architecture)
+    expected = factors_at(bartlett, WishartChain.of(known.architecture))
     for one, other in zip(received, expected, strict=True):
         assert_equal_to_rounding(one, other, **ROUNDING)
-    likelihood = log_likelihood_at(position, problem.energy, problem.architecture)
+    likelihood = log_likelihood_at(position, problem.energy, WishartChain.of(problem.architecture))
     assert_equal_to_rounding(
         likelihood,
         label_log_likelihood(known.energy, expected[0]),
@@ -118,11 +119,14 @@ def test_models_of_weights_have_the_density_of_the_network_with_these_variances(
     jacobian = sum(volumes.values())
 
     def densities(model, arguments, values, of):
-        return log_density(model, (*arguments, of), {}, values)[0]
+        return log_density(model, (*arguments, jnp.asarray(of.variances), of), {}, values)[0]
 
-    data = (problem.attended, problem.labels)
+    data, variances = (problem.attended, problem.labels), jnp.asarray(architecture.variances)
     received = log_density(
-        weight_model, (*data, problem.temperature, architecture, SPREADS), {}, sites | hyper
+        weight_model,
+        (*data, problem.temperature, variances, architecture, SPREADS),
+        {},
+        sites | hyper,
     )[0]
     expected = densities(weight_model, (*data, known.temperature), scaled, known.architecture)
     scale = abs(float(expected)) + abs(float(jacobian))
@@ -130,7 +134,7 @@ def test_models_of_weights_have_the_density_of_the_network_with_these_variances(
     upper = {n: v for n, v in sites.items() if n != "V_0"}
     jacobian -= volumes["V_0"]
     received = log_density(
-        upper_weight_model, (problem.energy, architecture, SPREADS), {}, upper | hyper
+        upper_weight_model, (problem.energy, variances, architecture, SPREADS), {}, upper | hyper
     )[0]
     above = {n: v for n, v in scaled.items() if n != "V_0"}
     expected = densities(upper_weight_model, (known.energy,), above, known.architecture)
@@ -148,17 +152,17 @@ def test_the_hessian_at_the_mode_is_that_of_repeated_differentiation(name, rng):
     problem = problem_of(name, rng)
     mode = find_mode(OrderParameterPosterior.of(problem))
     assert mode.converged
-    architecture, unflatten = problem.architecture, mode.coordinates.unflatten
+    chain, unflatten = WishartChain.of(problem.architecture), mode.coordinates.unflatten
 
     def negative_log_density(point):
         position = unflatten(point)
-        factor = likelihood_factor(position, architecture)
+        factor = likelihood_factor(position, chain)
         temperature = problem.temperature * jnp.exp(position[TEMPERATURE][0])
         noisy = problem.energy.kernels.kernel(factor)
         noisy = noisy + temperature * jnp.eye(noisy.shape[0])
         flat = problem.labels.reshape(-1)
         energy = jnp.linalg.slogdet(noisy)[1] + flat @ jnp.linalg.solve(noisy, flat)
-        return 0.5 * energy - log_prior(position, architecture, SPREADS)
+        return 0.5 * energy - log_prior(position, chain, SPREADS)
 
     gradient = jax.jit(jax.grad(negative_log_density))(mode.point)
     hessian = np.asarray(jax.jit(jax.hessian(negative_log_density))(mode.point))
@@ -271,14 +275,14 @@ def test_weights_drawn_back_have_the_overlaps_and_the_predictors_of_their_draw(r
     problem = problem_of("two layers", rng)
     draws = chains_of(problem, "order_parameters", draws=50)
     positions = stored_positions(draws, problem)
-    drawn = weight_draws(OrderParameterPosterior.of(problem), positions, 50, seed=1)
+    drawn = weight_draws(problem, positions, 50, seed=1)
     received = jax.vmap(jax.vmap(lambda w: overlaps(w, problem.architecture)[0]))(
         {n: jnp.asarray(v) for n, v in drawn.weights.items()}
     )
     assert_equal_to_rounding(received, draws["order_parameter"], operations=1e5)
     # One draw of the order parameters, many of the weights: the predictor's exact law.
     one = {n: np.repeat(v[:1, :1], 4000, axis=1) for n, v in positions.items()}
-    drawn = weight_draws(OrderParameterPosterior.of(problem), one, 4000, seed=2)
+    drawn = weight_draws(problem, one, 4000, seed=2)
     outputs = jax.vmap(lambda w: predict(w, problem.attended[:2], problem.architecture))(
         {n: jnp.asarray(v[0]) for n, v in drawn.weights.items()}
     )
@@ -311,7 +315,9 @@ def test_validation_scores_use_the_temperature_and_variances_of_every_draw(rng):
     )
     positions = [random_position(problem, rng) for _ in range(6)]
     known = [known_problem(problem, position) for position in positions]
-    factors = [factors_at(position, problem.architecture)[0] for position in positions]
+    factors = [
+        factors_at(position, WishartChain.of(problem.architecture))[0] for position in positions
+    ]
     shape = (2, 3)
     drawn = {
         "order_parameter": np.array([f @ f.T for f in factors]).reshape(
@@ -354,7 +360,7 @@ def test_what_is_known_has_no_site(rng):
         (HyperPriors(variance_spread=1.0), {VARIANCES}),
         (SPREADS, {TEMPERATURE, VARIANCES}),
     ):
-        names = set(site_priors(problem.architecture, float, spreads))
+        names = set(site_priors(WishartChain.of(problem.architecture), spreads))
         assert names & {TEMPERATURE, VARIANCES} == expected
 
 

@@ -41,6 +41,7 @@ from tests.problems import (
 from tests.reference_data import reference_problem
 from theory import LearningProblem, solve_saddle_point
 from theory.architecture import bartlett_coordinate_count
+from theory.bartlett import WishartChain
 from theory.evidence import log_evidence_at_saddle
 from theory.path_kernels import FeatureForm, SymmetricKernelForm
 
@@ -50,9 +51,9 @@ SMALL = ["one layer", "two layers", "three layers", "one layer, two outputs"]
 
 def overlaps_of(problem, draws):
     """U_1 … U_a [draw, p, p] of importance draws."""
-    factors = jax.jit(jax.vmap(lambda position: factors_at(position, problem.architecture)))(
-        {name: jnp.asarray(values) for name, values in draws.position.items()}
-    )
+    factors = jax.jit(
+        jax.vmap(lambda position: factors_at(position, WishartChain.of(problem.architecture)))
+    )({name: jnp.asarray(values) for name, values in draws.position.items()})
     return [np.asarray(f @ f.swapaxes(1, 2)) for f in factors]
 
 
@@ -470,4 +471,4 @@ def test_columns_make_the_same_hessian_as_the_formula(rng, monkeypatch):
 def test_coordinates_are_counted_without_the_model(name):
     arch = ARCHITECTURES[name]
     counted = bartlett_coordinate_count(arch.heads, arch.widths, arch.outputs)
-    assert counted == Coordinates.of(site_priors(arch, float)).size
+    assert counted == Coordinates.of(site_priors(WishartChain.of(arch))).size

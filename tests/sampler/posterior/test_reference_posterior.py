@@ -30,6 +30,7 @@ from tests.reference_data import (
     reference_problem,
 )
 from theory import Architecture, LearningProblem, solve_saddle_point
+from theory.bartlett import WishartChain
 
 pytestmark = pytest.mark.slow
 
@@ -109,9 +110,9 @@ def test_importance_draws_agree_with_chains(width):
     assert draws.trusted, draws.explain()
     rate = draws.effective_sample_size / draws.seconds
     print(f"\nN = {width}: {draws.explain()}; {rate:.0f} a second")
-    factors = jax.jit(jax.vmap(lambda position: factors_at(position, problem.architecture)))(
-        {name: jnp.asarray(values) for name, values in draws.position.items()}
-    )
+    factors = jax.jit(
+        jax.vmap(lambda position: factors_at(position, WishartChain.of(problem.architecture)))
+    )({name: jnp.asarray(values) for name, values in draws.position.items()})
     for name, factor in zip(MATRICES, factors, strict=True):
         rows, columns = np.tril_indices(factor.shape[1])
         overlap = np.asarray(factor @ factor.swapaxes(1, 2))[:, rows, columns]

@@ -14,7 +14,6 @@ from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import Nuts
 from sampler.network import overlaps, path_weights, predict, predict_from_path_weights
-from sampler.posterior.order_parameters import OrderParameterPosterior
 from sampler.posterior.spaces import order_parameter_density, upper_weight_density, weight_density
 from sampler.posterior.weight_draws import weight_draws
 from sampler.posterior.weights import (
@@ -39,7 +38,7 @@ def energy_in(form, problem):
     """The energy with path kernels in the given form, whichever the size would choose."""
     kernels = FeatureForm(problem.features, None)
     if form is KernelForm:
-        kernels = store_path_kernels(kernels, problem.architecture)
+        kernels = store_path_kernels(kernels, problem.architecture.outputs)
     return LabelEnergy(kernels, problem.labels, problem.temperature)
 
 
@@ -70,7 +69,7 @@ def test_density_is_prior_times_gaussian_likelihood_of_the_labels(name, form, rn
     expected = sum(np.sum(term) for term in terms)
     received, _ = log_density(
         upper_weight_model,
-        (energy_in(form, problem),),
+        (energy_in(form, problem), jnp.asarray(arch.variances)),
         {"architecture": arch},
         upper,
     )
@@ -103,7 +102,8 @@ def test_gradient_is_that_of_the_density_written_out(name, form, rng):
         return prior - 0.5 * whitened @ whitened - jnp.sum(jnp.log(jnp.diagonal(cholesky)))
 
     def model_density(weights):
-        return log_density(upper_weight_model, (energy,), {"architecture": arch}, weights)[0]
+        arguments = energy, jnp.asarray(arch.variances), arch
+        return log_density(upper_weight_model, arguments, {}, weights)[0]
 
     expected, received = (jax.jit(jax.grad(f))(upper) for f in (written_out, model_density))
     condition = np.linalg.cond(label_covariance(problem, upper))
@@ -131,7 +131,8 @@ def test_narrowed_factor_has_the_same_overlap_and_few_columns(width, rng):
 
 
 def test_all_weights_but_those_of_the_inputs_are_sampled():
-    priors = weight_priors(ARCHITECTURES["three layers"], float, upper=True)
+    architecture = ARCHITECTURES["three layers"]
+    priors = weight_priors(architecture, jnp.asarray(architecture.variances), upper=True)
     assert tuple(priors) == ("V_1", "V_2", "V_3", "a")
 
 
@@ -305,7 +306,7 @@ def test_all_three_spaces_sample_the_same_posterior(arch, rng):
         for key, values in draws.items()
         if key.startswith("bartlett_")
     }
-    drawn_back = weight_draws(OrderParameterPosterior.of(problem), positions, 4000, seed=1).weights
+    drawn_back = weight_draws(problem, positions, 4000, seed=1).weights
     predict_all = jax.jit(jax.vmap(jax.vmap(lambda w: predict(w, attended, arch))))
     outputs = np.asarray(predict_all(drawn_back))
     collapsed |= log_likelihood_estimates(outputs, labels)

@@ -18,7 +18,6 @@ from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import NUTS
 from sampler.network import overlaps, path_weights, predict, predict_from_path_weights
 from sampler.posterior.order_parameters import (
-    OrderParameterPosterior,
     bartlett_matrices_at,
     factors_at,
 )
@@ -30,7 +29,7 @@ from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.commands import environment
 from tests.problems import ARCHITECTURES, random_problem, random_weights
 from theory import Architecture
-from theory.bartlett import bartlett_shapes
+from theory.bartlett import WishartChain, bartlett_shapes
 from theory.predictor import Predictor
 
 # Small enough for every pair of weights to be compared; p_l > N_l in the narrow ones.
@@ -45,7 +44,7 @@ SMALL = {
 
 def weights_of(problem, positions, count, **settings):
     """Weight draws of a learning problem."""
-    return weight_draws(OrderParameterPosterior.of(problem), positions, count, **settings)
+    return weight_draws(problem, positions, count, **settings)
 
 
 def prior_positions(rng, architecture, *shape):
@@ -74,12 +73,12 @@ def test_overlaps_of_the_weights_are_the_order_parameters(name, rng):
     arch = ARCHITECTURES[name]
     problem = random_problem(arch, rng)
     position = as_arrays(prior_positions(rng, arch))
-    matrices = bartlett_matrices_at(position, arch)
+    matrices = bartlett_matrices_at(position, WishartChain.of(arch))
     weights = draw_weights(jax.random.key(2), matrices, problem.energy, problem.features, arch)
     assert {k: v.shape for k, v in weights.items()} == arch.weight_shapes
     # w_l is at most |a| Π |V|/√N in size; rounding of its terms is relative to that.
     size, terms = np.linalg.norm(weights["a"]), arch.widths[-1]
-    received, factors = overlaps(weights, arch), factors_at(position, arch)
+    received, factors = overlaps(weights, arch), factors_at(position, WishartChain.of(arch))
     for layer in range(arch.layers + 1, 0, -1):
         if layer <= arch.layers:
             size *= np.linalg.norm(weights[f"V_{layer}"]) / arch.widths[layer] ** 0.5
@@ -147,9 +146,9 @@ def test_weights_and_labels_have_the_joint_law_of_the_generative_model(name, tem
     energy, features, attended = problem.energy, problem.features, problem.attended
 
     def draw(key, position, label_normal):
-        noisy = energy.noisy_kernel(factors_at(position, arch)[0])
+        noisy = energy.noisy_kernel(factors_at(position, WishartChain.of(arch))[0])
         labels = (noisy.cholesky @ label_normal).reshape(energy.labels.shape)
-        matrices = bartlett_matrices_at(position, arch)
+        matrices = bartlett_matrices_at(position, WishartChain.of(arch))
         weights = draw_weights(key, matrices, replace(energy, labels=labels), features, arch)
         outputs = predict(weights, attended, arch)
         return weights, outputs, (labels - outputs) / temperature**0.5
@@ -248,8 +247,8 @@ def test_residuals_and_predictions_at_fixed_order_parameters(name, rng):
     energy, features = problem.energy, problem.features
     test = jnp.asarray(rng.standard_normal((3, arch.path_count, arch.channels)))
     position = as_arrays(prior_positions(rng, arch))
-    factor = factors_at(position, arch)[0]
-    matrices = bartlett_matrices_at(position, arch)
+    factor = factors_at(position, WishartChain.of(arch))[0]
+    matrices = bartlett_matrices_at(position, WishartChain.of(arch))
 
     def draw(key):
         weights = draw_weights(key, matrices, energy, features, arch)
@@ -291,7 +290,7 @@ def test_weights_belong_to_the_draws_they_are_said_to(name, rng):
         for row, draw in enumerate(received.draws):
             weights = {k: jnp.asarray(v[chain, row]) for k, v in received.weights.items()}
             position = {k: jnp.asarray(v[chain, draw]) for k, v in positions.items()}
-            factors = factors_at(position, arch)
+            factors = factors_at(position, WishartChain.of(arch))
             for overlap, factor in zip(overlaps(weights, arch), factors, strict=True):
                 np.testing.assert_allclose(overlap, factor @ factor.T, rtol=0, atol=1e-10)
 
@@ -322,9 +321,7 @@ def test_no_two_draws_share_their_random_numbers(rng):
 def test_kept_draws_are_different_and_evenly_spaced(count, rng):
     arch = SMALL["one layer"]
     problem = random_problem(arch, rng)
-    received = weight_draws(
-        OrderParameterPosterior.of(problem), prior_positions(rng, arch, 2, 7), count, seed=0
-    ).draws
+    received = weight_draws(problem, prior_positions(rng, arch, 2, 7), count, seed=0).draws
     steps = np.diff(received, prepend=-1)
     assert steps.sum() == 7
     assert steps.min() >= 1
@@ -336,9 +333,7 @@ def test_more_weights_than_draws_are_refused(count, rng):
     arch = SMALL["one layer"]
     problem = random_problem(arch, rng)
     with pytest.raises(InputError, match=rf"sampler.weight_draws = {count}: .* 7 draws"):
-        weight_draws(
-            OrderParameterPosterior.of(problem), prior_positions(rng, arch, 2, 7), count, seed=0
-        )
+        weight_draws(problem, prior_positions(rng, arch, 2, 7), count, seed=0)
 
 
 def test_weights_beyond_the_memory_limit_are_refused_with_size_limit_and_remedy(rng):
@@ -346,32 +341,23 @@ def test_weights_beyond_the_memory_limit_are_refused_with_size_limit_and_remedy(
     problem = random_problem(arch, rng)
     positions = prior_positions(rng, arch, 2, 7)
     per_count = 2 * 8 * arch.weight_count
-    assert (
-        weight_draws(
-            OrderParameterPosterior.of(problem), positions, 3, seed=0, memory_limit=3 * per_count
-        ).draws.size
-        == 3
-    )
+    assert weight_draws(problem, positions, 3, seed=0, memory_limit=3 * per_count).draws.size == 3
     with pytest.raises(InputError, match=r"GiB \(limit .* GiB\); use at most 2$"):
         weight_draws(
-            OrderParameterPosterior.of(problem),
+            problem,
             positions,
             3,
             seed=0,
             memory_limit=3 * per_count - 1,
         )
     with pytest.raises(InputError, match="use narrower layers or fewer chains"):
-        weight_draws(
-            OrderParameterPosterior.of(problem), positions, 1, seed=0, memory_limit=per_count - 1
-        )
+        weight_draws(problem, positions, 1, seed=0, memory_limit=per_count - 1)
 
 
 def test_single_precision_problem_gives_single_precision_weights(rng):
     arch = ARCHITECTURES["two layers, three outputs"]
     problem = random_problem(arch, rng).astype("float32")
-    received = weight_draws(
-        OrderParameterPosterior.of(problem), prior_positions(rng, arch, 2, 7), 2, seed=0
-    )
+    received = weight_draws(problem, prior_positions(rng, arch, 2, 7), 2, seed=0)
     assert {values.dtype for values in received.weights.values()} == {np.dtype("float32")}
 
 
@@ -421,15 +407,13 @@ ENDLESS = """
 import jax
 jax.config.update("jax_enable_x64", True)
 import numpy as np
-from sampler.posterior.order_parameters import OrderParameterPosterior
 from sampler.posterior.weight_draws import weight_draws
 from tests.problems import ARCHITECTURES, random_problem
 from tests.sampler.posterior.test_weight_draws import prior_positions
 rng = np.random.default_rng(0)
 for name in ("one layer", "two layers", "three layers"):
     problem = random_problem(ARCHITECTURES[name], rng)
-    posterior = OrderParameterPosterior.of(problem)
-    weight_draws(posterior, prior_positions(rng, problem.architecture, 4, 4000), 4000, 0)
+    weight_draws(problem, prior_positions(rng, problem.architecture, 4, 4000), 4000, 0)
 """
 
 

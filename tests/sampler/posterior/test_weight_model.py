@@ -47,7 +47,7 @@ def test_density_is_prior_times_tempered_likelihood(name, rng):
     expected = sum(term.sum() for term in terms)
     received, _ = log_density(
         partial(weight_model, architecture=arch),
-        (data.attended, jnp.asarray(labels), temperature),
+        (data.attended, jnp.asarray(labels), temperature, jnp.asarray(arch.variances)),
         {},
         {w: jnp.asarray(values) for w, values in weights.items()},
     )
@@ -77,7 +77,7 @@ def test_prior_overlaps_have_the_moments_of_a_chain_of_wishart_matrices(name):
 
     def draw(key):
         seeded = numpyro.handlers.seed(sample_sites, key)
-        return overlaps(seeded(weight_priors(arch, jnp.float64)), arch)
+        return overlaps(seeded(weight_priors(arch, jnp.asarray(arch.variances))), arch)
 
     keys = jax.random.split(jax.random.key(3), draws)
     received = [np.asarray(u) for u in jax.jit(jax.vmap(draw))(keys)]

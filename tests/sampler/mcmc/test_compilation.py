@@ -1,0 +1,106 @@
+"""Points of a sweep whose arrays have equal shapes are served by the same compiled functions."""
+
+import logging
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from sampler.mcmc.algorithm import Algorithm, ChainSettings
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.hamiltonian import Nuts, StaticHmc
+from sampler.mcmc.importance import observed
+from sampler.mcmc.split_hmc import SplitHmc
+from sampler.posterior.spaces import make_density
+from tests.problems import random_problem
+from theory import Architecture
+from theory.architecture import HyperPriors
+
+SETTINGS = ChainSettings(chains=2, warmup=3, draws=3)
+WIDE, WIDER = (7, 8, 9), (70, 60, 50)
+VARIANCES, OTHERS = (1.1, 0.8, 1.2, 0.9), (0.7, 1.3, 1.0, 1.4)
+ALGORITHMS = {
+    "nuts": Nuts(max_tree_depth=2),
+    "hmc": StaticHmc(leapfrog_steps=2),
+    "split_hmc": SplitHmc(),
+}
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Names of the functions that were compiled, as JAX logs them; none were before."""
+    jax.clear_caches()
+    names = []
+
+    class Reader(logging.Handler):
+        def emit(self, record):
+            text = record.getMessage()
+            if text.startswith("Finished XLA compilation of "):
+                names.append(text.split()[4])
+
+    logger, reader = logging.getLogger("jax"), Reader()
+    logger.addHandler(reader)
+    monkeypatch.setattr(logger, "propagate", False)
+    with jax.log_compiles():
+        yield names
+    logger.removeHandler(reader)
+
+
+def work(space: str, algorithm: Algorithm, widths, variances, temperature: float, spread=0.0):
+    """What a point of a sweep does with a density: its mode, chains, and values at many points."""
+    rng = np.random.default_rng(3)
+    problem = random_problem(Architecture((2, 2), widths, variances, channels=3), rng)
+    priors = HyperPriors(spread, spread)
+    problem = replace(problem, temperature=temperature, hyper_priors=priors)
+    density = make_density(space, problem, problem.attended[:2], keep_weights=False)
+    draws = []
+
+    def keep(chunk):
+        draws.append(chunk.statistics["lp"])
+
+    sample_in_chunks(algorithm.suited(density), algorithm, SETTINGS, keep)
+    points = np.zeros((3, density.coordinates.size))
+    observed(density, points, seed=0)
+    density.log_densities(points, 2)
+    return density, np.concatenate(draws, axis=1)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_one_compilation_serves_all_widths_temperatures_and_variances(name, compiled):
+    space, algorithm = "order_parameters", ALGORITHMS[name]
+    first, draws = work(space, algorithm, WIDE, VARIANCES, 0.3)
+    assert "jit(advance)" in compiled
+    compiled.clear()
+    second, others = work(space, algorithm, WIDER, OTHERS, 0.2)
+    assert compiled == []
+    assert np.all(draws != others)
+    assert np.all(np.asarray(first.mode.point) != np.asarray(second.mode.point))
+
+
+@pytest.mark.parametrize("space", ["upper_weights", "weights"])
+def test_one_compilation_serves_all_temperatures_and_variances_of_weights(space, compiled):
+    algorithm = ALGORITHMS["hmc"]
+    _, draws = work(space, algorithm, WIDE, VARIANCES, 0.3)
+    assert "jit(advance)" in compiled
+    compiled.clear()
+    _, others = work(space, algorithm, WIDE, OTHERS, 0.2)
+    assert compiled == []
+    assert np.all(draws != others)
+
+
+def test_one_compilation_serves_sampled_temperatures_and_variances(compiled):
+    algorithm = ALGORITHMS["hmc"]
+    work("order_parameters", algorithm, WIDE, VARIANCES, 0.3, spread=0.5)
+    compiled.clear()
+    work("order_parameters", algorithm, WIDER, OTHERS, 0.2, spread=0.5)
+    assert compiled == []
+
+
+def test_another_model_is_compiled_anew(compiled):
+    """A layer narrower than its order parameter has fewer coordinates."""
+    algorithm = ALGORITHMS["hmc"]
+    work("order_parameters", algorithm, WIDE, VARIANCES, 0.3)
+    compiled.clear()
+    work("order_parameters", algorithm, (2, 8, 9), VARIANCES, 0.3)
+    assert "jit(advance)" in compiled
