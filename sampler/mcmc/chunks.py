@@ -27,6 +27,8 @@ CHUNK_DRAWS = 64
 CHUNK_BYTES = 128 * 2**20
 CHUNK_SECONDS = 4.0
 OBSERVATION_STREAM, SHARED_STREAM = 1, 2
+# So many programs are kept for points to come: where shapes change, each takes up to 100 MB more.
+MOST_PROGRAMS = 4
 # Chains on one device are an axis of arrays, devices an axis of the mesh.
 CHAIN, DEVICE = "chain", "device"
 BY_CHAIN, IN_BUFFERS, EVERYWHERE = Axes(DEVICE), Axes(None, DEVICE), Axes()
@@ -200,6 +202,7 @@ def sample_in_chunks(
     From a snapshot of the same chains they go on as if they had never stopped, bit for bit. Raises
     SnapshotMismatch for a snapshot of other chains.
     """
+    forget_programs()
     chain = algorithm.prepared(density, settings)
     # Also of chains that go on: the state found must be one like it.
     state = start_chains(chain, settings.chains, jax.random.key(settings.seed), density)
@@ -236,6 +239,13 @@ def sample_in_chunks(
             begun.add(thinning)
             on_chunk(Chunk(phase, done, total, kept, statistics, seconds, compiled, state))
             length = _next_length(length, seconds, capacity)
+
+
+def forget_programs() -> None:
+    """Give up compiled functions where there are many: they were for arrays of other shapes."""
+    if advance._cache_size() > MOST_PROGRAMS:
+        for function in (start_chains, advance, _rows, _move):
+            function.clear_cache()
 
 
 # One compilation instead of one for each of some four hundred operations.

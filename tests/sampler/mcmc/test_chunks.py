@@ -230,6 +230,15 @@ def standard_gaussian() -> Density:
     )
 
 
+def test_compiled_functions_for_earlier_models_are_given_up():
+    jax.clear_caches()
+    for _ in range(chunks.MOST_PROGRAMS + 5):
+        # Another function as model: nothing that was compiled before serves it.
+        sampled(standard_gaussian(), replace(SETTINGS, warmup=0, draws=2), UnstableSteps())
+        # One for every run, and at most two more that describe the same arrays otherwise.
+        assert chunks.advance._cache_size() <= chunks.MOST_PROGRAMS + 3
+
+
 def test_divergences_between_kept_draws_are_counted():
     density, algorithm = standard_gaussian(), UnstableSteps()
     settings, thinning, kept = replace(SETTINGS, warmup=0, draws=120), 4, 30
