@@ -163,9 +163,11 @@ def sample(
     warn_of_deadlock()
     import jax
 
+    from sampler.jobs.choice import choose
     from sampler.jobs.stages import draw_posterior
     from sampler.problem import make_problem
 
+    recipe = choose(recipe, data).applied_to(recipe)
     with jax.enable_x64(True):
         draws = draw_posterior(make_problem(recipe, data), recipe, show=progress)
     draws.attrs["schema_version"] = SCHEMA_VERSION
@@ -206,7 +208,6 @@ def recipe_of(sections: Settings) -> Recipe:
         "name": "python",
         "task": {"kind": "markov_chain"},
         "network": {"widths": 2},
-        "sampler": {"space": "weights"},
     }
     return make_recipe({**placeholders, **sections})
 

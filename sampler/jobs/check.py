@@ -2,10 +2,11 @@
 
 from sampler.attention.variants import AttentionVariant
 from sampler.images.sources import CharacterSplits
+from sampler.jobs.choice import Choice, Sizes, choose
 from sampler.mcmc.algorithm import algorithm_named
 from sampler.mcmc.kept import KEPT_BYTES, MOST_BATCHES, SELECTED
 from sampler.recipes.recipe import Recipe
-from sampler.recipes.sections import paired
+from sampler.recipes.sections import AUTO, paired
 from sampler.recipes.training_recipe import PATCHES, TOKENS, TrainingRecipe
 from sampler.tasks.task import AttendedSplit, Task
 from sampler.transformer.model_file import TransformerShape
@@ -17,58 +18,33 @@ STATISTICS = 8  # numbers that an algorithm keeps of a draw, about
 
 def describe(recipe: Recipe, task: Task) -> str:
     """The text that `check` prints for a valid recipe and its task."""
+    choice = choose(recipe, task)
+    sampled = choice.applied_to(recipe)
     parts = [
         f"{recipe.name} ({recipe.hash8}): recipe and data are valid",
-        table("Sizes", sizes(recipe, task)),
-        "Settings, defaults included\n" + indented(settings_in_force(recipe)),
-        table("Memory of the largest arrays", memory(recipe, task)),
-        table("Cost, leading order, in floating-point operations", cost(recipe, task)),
+        table("Sizes", sizes_in_words(recipe, task)),
+        "Settings, defaults included\n" + indented(settings_in_force(recipe, choice)),
+        table("Memory of the largest arrays", memory(sampled, task)),
+        table("Cost, leading order, in floating-point operations", cost(sampled, task)),
     ]
     if recipe.sweep:
         parts.append(table("Points of the sweep", sweep_points(recipe, task)))
     return "\n\n".join(parts)
 
 
-def settings_in_force(recipe: Recipe) -> str:
+def settings_in_force(recipe: Recipe, choice: Choice) -> str:
     """The resolved recipe, and what holds for the settings that it leaves open."""
     left_open = []
+    if AUTO in (recipe.sampler.space, recipe.sampler.algorithm):
+        left_open.append(f"# sampler.space and sampler.algorithm: {choice.explain()}")
     if recipe.network.heads is None:
         left_open.append("# network.heads is not set: the network keeps all heads")
     if recipe.theory.tolerance is None:
         left_open.append("# theory.tolerance is not set: the solver uses its default")
     if recipe.sampler.warmup is None:
-        steps = recipe.sampler.warmup_steps
+        steps = choice.applied_to(recipe).sampler.warmup_steps
         left_open.append(f"# sampler.warmup is not set: {steps} steps, the default of this space")
     return "\n".join([recipe.to_toml().strip(), *([""] if left_open else []), *left_open])
-
-
-def path_pairs(task: Task) -> int:
-    """Number of path kernels to store: C_{ππ'} with π ≤ π' is enough for one output."""
-    paths = len(task.path_names)
-    return paths * (paths + 1) // 2 if task.outputs == 1 else paths**2
-
-
-def gradient_operations(recipe: Recipe, task: Task) -> int:
-    """Operations of one gradient of the log posterior in the recipe's space, leading order.
-
-    Weights are contracted along the paths first, 2 (Σ_l p_l N_l N_{l+1} + p_1 N_1 D) operations,
-    then with the attended inputs, 2 P p_1 D; outside the theory it goes token by token.
-    Integrated spaces assemble K, factorise it and invert the factor instead, 2 O² P² per pair of
-    paths and 2 (P O)³. A gradient costs three times that.
-    """
-    widths = recipe.network.layer_widths(task.layers)
-    rows = order_parameter_sizes(task.heads, task.outputs)
-    examples = task.train.examples
-    if not recipe.network.fits_theory:
-        return 3 * 2 * examples * token_operations(widths, task)
-    contraction = sum(p * n * m for p, n, m in zip(rows[:-1], widths[:-1], widths[1:], strict=True))
-    integrated = task.outputs**2 * path_pairs(task) * examples**2 + (examples * task.outputs) ** 3
-    by_space = {
-        "weights": contraction + rows[0] * task.channels * (widths[0] + examples),
-        "upper_weights": contraction + integrated,
-        "order_parameters": integrated,
-    }
-    return 3 * 2 * by_space[recipe.sampler.space]
 
 
 def token_operations(widths: tuple[int, ...], task: Task) -> int:
@@ -87,7 +63,7 @@ def token_operations(widths: tuple[int, ...], task: Task) -> int:
     return total + task.outputs * widths[-1]
 
 
-def sizes(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
+def sizes_in_words(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     rows = order_parameter_sizes(task.heads, task.outputs)
     widths = recipe.network.layer_widths(task.layers)
     weights = weight_count(task.heads, widths, task.channels, task.outputs)
@@ -148,7 +124,7 @@ def memory(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     if settings.keep_weights:
         whole += weight_count(task.heads, widths, task.channels, outputs)
     # f, and where weights are integrated out its mean and variance given the rest
-    large = 3 if recipe.network.fits_theory and settings.space != "weights" else 1
+    large = 3 if settings.space != "weights" else 1
     most = KEPT_BYTES // NUMBER_BYTES
 
     def kept(draws: int) -> int:
@@ -160,9 +136,10 @@ def memory(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
 
     draws, thousand = settings.chains * settings.most_draws, 1000 * settings.chains
     last = max(most // (tests * outputs), draws)
+    sizes = Sizes.of(recipe, task)
     of_theory = [
         ("attended inputs", byte_text(attended * paths * task.channels)),
-        ("path kernels, if stored", byte_text(path_pairs(task) * examples**2)),
+        ("path kernels, if stored", byte_text(sizes.path_pairs * examples**2)),
         ("kernel K", byte_text((examples * outputs) ** 2)),
     ]
     return [
@@ -176,20 +153,21 @@ def memory(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
 def cost(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     """Operations of the steps that dominate; the sampler's total is an upper bound."""
     settings = recipe.sampler
-    rows = task.train.examples * task.outputs
-    gradient = gradient_operations(recipe, task)
+    widths = recipe.network.layer_widths(task.layers)
     algorithm = algorithm_named(settings.algorithm, dict(settings))
     draws = settings.chains * (settings.warmup_steps + settings.most_draws * settings.thinning)
-    pairs = task.outputs**2 * path_pairs(task)
-    of_theory = [
-        ("Cholesky factor of K, (P·O)³/3", f"{rows**3 / 3:.1e}"),
-        (
-            "kernel K(U_1), 2 O² P² for each pair of paths",
-            f"{2 * pairs * task.train.examples**2:.1e}",
-        ),
-    ]
-    rows = [
-        *(of_theory if recipe.network.fits_theory else []),
+    rows = []
+    if recipe.network.fits_theory:
+        sizes = Sizes.of(recipe, task)
+        gradient = sizes.gradient_operations(settings.space)
+        cholesky = (sizes.examples * task.outputs) ** 3 / 3
+        rows = [
+            ("Cholesky factor of K, (P·O)³/3", f"{cholesky:.1e}"),
+            ("kernel K(U_1), 2 O² P² for each pair of paths", f"{2 * sizes.kernel_operations:.1e}"),
+        ]
+    else:
+        gradient = 3 * 2 * task.train.examples * token_operations(widths, task)
+    rows += [
         (f"gradient, space {settings.space}", f"{gradient:.1e}"),
     ]
     per_draw = algorithm.gradients_per_draw()
@@ -212,10 +190,10 @@ def sweep_points(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
         solved = point.network.fits_theory
         what = "theory and sampling" if solved else "sampling (outside the theory)"
         alone = "theory only" if solved else "nothing"
-        limit = settings.largest_width.get(settings.space)
-        if limit is not None and max(widths) > limit:
+        if not settings.spaces_for(point.network):
+            limit = max(settings.largest_width[space] for space in settings.spaces)
             what = f"{alone} (wider than {limit})"
-        elif not settings.samples_at(max(widths)):
+        elif not settings.samples(point.network):
             what = f"{alone} (not in sampler.at_widths)"
         elif settings.points == "selected":
             what = "theory, and sampling if its temperature is chosen"

@@ -10,6 +10,7 @@ from sampler.analysis.draws_table import stored_draws, stored_selected
 from sampler.analysis.estimate import mean_of
 from sampler.analysis.labels import NEXT_ORDER
 from sampler.errors import ExitCode, InputError
+from sampler.jobs.choice import Choice
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.run import Job, Point, work
 from sampler.recipes.recipe import Recipe
@@ -60,9 +61,12 @@ def reproduce_run(
     )
     stored = Point(recipe, directory, sampling=not left_out)
     refuse_missing(stored, command)
-    made = read_manifest(directory).draws_per_chain
-    if made is not None:
-        recipe = recipe.model_copy(update={"sampler": recipe.sampler.with_draws(made)})
+    manifest = read_manifest(directory)
+    if manifest.draws_per_chain is not None:
+        sampler = recipe.sampler.with_draws(manifest.draws_per_chain)
+        recipe = recipe.model_copy(update={"sampler": sampler})
+    if manifest.choice is not None:
+        recipe = Choice(**manifest.choice).applied_to(recipe)
     redone = replace(stored, recipe=recipe, directory=directory / REPRODUCTION_FOLDER)
     claim_directory(redone.directory, recipe, command, fingerprint(recipe, task.checksum))
     with locked(redone.directory):

@@ -6,16 +6,18 @@ Recipe, data and directory are checked before JAX is imported; the stages import
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sampler.errors import ExitCode, InputError
+from sampler.jobs.choice import Choice, choose
 from sampler.jobs.interruption import Interruption
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.numerics import use_float64
 from sampler.recipes.recipe import Recipe, load_recipe
+from sampler.recipes.sections import AUTO
 from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
 from sampler.recipes.validation import refuse_without_hessian, refuse_without_theory
 from sampler.storage.lock import locked, remove_lock_of_lost_host
@@ -27,7 +29,7 @@ from sampler.storage.manifest import (
     finished_code,
     forget_stage,
     read_manifest,
-    record_draws,
+    record,
     record_stage,
 )
 from sampler.storage.run_directory import (
@@ -73,7 +75,7 @@ class Point:
     @property
     def sampled(self) -> bool:
         """Whether this point is sampled, or left to theory by its width or by its sweep."""
-        return self.sampling and self.recipe.sampler.samples_at(self.recipe.network.widest)
+        return self.sampling and self.recipe.sampler.samples(self.recipe.network)
 
     def files(self, command: str) -> list[str]:
         """The files of results that a command makes here."""
@@ -109,6 +111,15 @@ class Job:
         from sampler.problem import make_problem
 
         return make_problem(self.point.recipe, self.task)
+
+    def sampled_recipe(self) -> Recipe:
+        """The recipe with space and algorithm named: as recorded here, or chosen and recorded."""
+        recorded = read_manifest(self.directory).choice
+        choice = choose(self.point.recipe, self.task) if recorded is None else Choice(**recorded)
+        if recorded is None:
+            record(self.directory, choice=asdict(choice))
+        print(choice.explain(), flush=True)
+        return choice.applied_to(self.point.recipe)
 
     def keeper(self) -> "ChainKeeper":
         """Keeps the chains of this point on disk."""
@@ -172,7 +183,7 @@ def refuse_too_many_coordinates(recipe: Recipe, task: Task) -> None:
             continue
         widths = point.network.layer_widths(task.layers)
         count = bartlett_coordinate_count(task.heads, widths, task.outputs)
-        if ALGORITHMS[settings.algorithm].needs_hessian:
+        if settings.algorithm != AUTO and ALGORITHMS[settings.algorithm].needs_hessian:
             refuse_without_hessian("sampler.algorithm", settings.algorithm, count)
         if settings.evidence:
             refuse_without_hessian("sampler.evidence", settings.evidence, count)
@@ -294,8 +305,8 @@ def _sample(job: Job) -> ExitCode:
     if not job.done("sample", DRAWS_FILE):
         job.interruption.leave_if_asked("everything before the sampling")
         with job.recorded("sample"):
-            tree = sample_stage(job.problem, job.point.recipe, job.directory, job.keeper())
-            record_draws(job.directory, tree["posterior"].sizes["draw"])
+            tree = sample_stage(job.problem, job.sampled_recipe(), job.directory, job.keeper())
+            record(job.directory, draws_per_chain=tree["posterior"].sizes["draw"])
             del tree
     diagnostics = compare_stage(job.directory).diagnostics
     print(diagnostics_text(diagnostics), flush=True)

@@ -189,7 +189,7 @@ ALGORITHMS: Registry[Algorithm] = Registry(
     {
         "nuts": "sampler.mcmc.hamiltonian:NUTS",
         "hmc": "sampler.mcmc.hamiltonian:HMC",
-        "split_hmc": "sampler.mcmc.split_hmc:SPLIT_HMC",
+        "split_hmc": "sampler.mcmc.hamiltonian:SPLIT_HMC",
         "importance": "sampler.mcmc.importance:IMPORTANCE",
     },
 )

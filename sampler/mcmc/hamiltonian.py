@@ -1,4 +1,7 @@
-"""Hamiltonian Monte Carlo by NumPyro: NUTS, and HMC with trajectories of a fixed length."""
+"""Hamiltonian Monte Carlo: NUTS and fixed trajectories by NumPyro, and those about a Gaussian.
+
+Free of JAX, as recipes are; the last have their chains in `sampler.mcmc.split_hmc`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +28,7 @@ INDEPENDENT = {
 
 @dataclass(frozen=True)
 class Hamiltonian(Algorithm):
-    """What both kinds have in common.
+    """What all kinds have in common.
 
     target_acceptance  acceptance probability the step size adapts to
     """
@@ -181,6 +184,30 @@ class StaticHmc(Hamiltonian):
 
 
 @dataclass(frozen=True)
+class SplitHmc(Hamiltonian):
+    """All chains advance together, along trajectories of one random length about a Gaussian.
+
+    gradient_precision  "float64", "float32", or "auto": "float32" where that costs no acceptance
+    max_steps           a trajectory has at most so many steps
+    """
+
+    target_acceptance: float = 0.9
+    gradient_precision: str = "auto"
+    max_steps: int = 1023
+
+    def suited(self, density):
+        """The density with gradients in single precision, where that is asked for or pays."""
+        from sampler.mcmc.split_hmc import suited
+
+        return suited(density, self.gradient_precision)
+
+    def prepared(self, density, settings: ChainSettings) -> Chain:
+        from sampler.mcmc.split_hmc import SplitChain
+
+        return SplitChain(settings.chains, settings.warmup, self.target_acceptance, self.max_steps)
+
+
+@dataclass(frozen=True)
 class NumPyroChain(Chain):
     """One chain of a NumPyro kernel, which adapts in the first `warmup` steps."""
 
@@ -227,4 +254,4 @@ def bfmi_of(energy: np.ndarray) -> tuple[float, ...]:
     return tuple(found.tolist())
 
 
-NUTS, HMC = Nuts(), StaticHmc()
+NUTS, HMC, SPLIT_HMC = Nuts(), StaticHmc(), SplitHmc()

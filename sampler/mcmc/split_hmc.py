@@ -26,8 +26,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpyro.infer.hmc_util import dual_averaging
 
-from sampler.mcmc.algorithm import Chain, ChainSettings
-from sampler.mcmc.hamiltonian import Hamiltonian
+from sampler.mcmc.algorithm import Chain
 from sampler.posterior.density import Density
 
 # A trajectory turns by an angle between these: about a quarter of a period of every coordinate.
@@ -43,29 +42,14 @@ ROUNDING_POINTS = 4
 SHARE_INDEPENDENT = 0.5
 
 
-@dataclass(frozen=True)
-class SplitHmc(Hamiltonian):
-    """All chains advance together, along trajectories of one random length.
-
-    gradient_precision  "float64", "float32", or "auto": "float32" where that costs no acceptance
-    max_steps           a trajectory has at most so many steps
-    """
-
-    target_acceptance: float = 0.9
-    gradient_precision: str = "auto"
-    max_steps: int = 1023
-
-    def suited(self, density: Density) -> Density:
-        """The density with gradients in single precision, where that is asked for or pays."""
-        if self.gradient_precision == "float64" or density.gradient_precision == "float32":
-            return density
-        single = density.with_single_gradients()
-        if self.gradient_precision == "float32" or rounding_of(single) <= LARGEST_ROUNDING:
-            return single
+def suited(density: Density, precision: str) -> Density:
+    """The density with gradients in this precision, or "auto": single where that costs nothing."""
+    if precision == "float64" or density.gradient_precision == "float32":
         return density
-
-    def prepared(self, density: Density, settings: ChainSettings) -> "SplitChain":
-        return SplitChain(settings.chains, settings.warmup, self.target_acceptance, self.max_steps)
+    single = density.with_single_gradients()
+    if precision == "float32" or rounding_of(single) <= LARGEST_ROUNDING:
+        return single
+    return density
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["centre", "scale"], meta_fields=[])
@@ -280,6 +264,3 @@ def _rounding_at_starts(keys, single: Density):
         return jnp.linalg.norm(fitted.pull_back(single.gradient(point) - exact.gradient(point)))
 
     return jax.lax.map(error, keys)
-
-
-SPLIT_HMC = SplitHmc()

@@ -57,7 +57,11 @@ SINCE_SCHEMA_3 = (
     ("sampler", "max_minutes"),
 )
 # Defaults of the sampler that were others in schema 3: a recipe that names these keeps its hash.
-SAMPLER_OF_SCHEMA_3 = {"target_acceptance": 0.8}
+SAMPLER_OF_SCHEMA_3 = {
+    "space": "order_parameters",
+    "algorithm": "nuts",
+    "target_acceptance": 0.8,
+}
 
 
 class NamedRecipe(Section):

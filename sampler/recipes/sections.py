@@ -1,7 +1,7 @@
 """The sections of a recipe: every setting, its default and its limits."""
 
 from sys import float_info
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -29,6 +29,8 @@ Text = Annotated[str, Field(strict=True, min_length=1)]
 DEFAULT_WARMUP = {"order_parameters": 150, "upper_weights": 400, "weights": 500}
 DEFAULT_DRAWS = 1000
 Space = Literal["order_parameters", "upper_weights", "weights"]
+# Left to the sizes of the problem: `sampler.jobs.choice`.
+AUTO = "auto"
 
 
 def none_or_several(examples: int) -> int:
@@ -86,9 +88,9 @@ def draws_or_table(value: object) -> object:
 
 
 def known_algorithm(value: object) -> object:
-    """Accept the name of a registered algorithm."""
-    if value not in ALGORITHMS:
-        *others, last = (f"'{name}'" for name in ALGORITHMS)
+    """Accept the name of a registered algorithm, or "auto"."""
+    if value != AUTO and value not in ALGORITHMS:
+        *others, last = (f"'{name}'" for name in (AUTO, *ALGORITHMS))
         raise ValueError(f"use {', '.join(others)} or {last}")
     return value
 
@@ -189,6 +191,8 @@ class TheorySection(Section):
 class SamplerSection(Section):
     """The sampler: what it samples and how, and which points of a sweep it samples.
 
+    A `space` or `algorithm` that is "auto" is chosen from the sizes of the problem: the one that is
+    predicted to be fastest among those that the other settings allow.
     `largest_width` maps a space to a width: points of a sweep that are wider are theory only, and
     so are those that `at_widths`, where it is set, does not name. With `points` = "selected" only
     the best temperature is sampled, chosen by the theory for each value of the other swept keys:
@@ -207,8 +211,8 @@ class SamplerSection(Section):
     `checkpoint_seconds` is the computing time after which draws and state are saved.
     """
 
-    space: Space = "order_parameters"
-    algorithm: Annotated[str, BeforeValidator(known_algorithm)] = "nuts"
+    space: Literal[AUTO, Space] = AUTO
+    algorithm: Annotated[str, BeforeValidator(known_algorithm)] = AUTO
     chains: Count = 4
     warmup: CountFromZero | None = None
     until: Literal["trusted", "draws"] = "trusted"
@@ -279,29 +283,57 @@ class SamplerSection(Section):
         draws = {"draws": DEFAULT_DRAWS} if until == "draws" and not named else {}
         return {**settings, "until": until, **draws}
 
-    def samples_at(self, widest: int) -> bool:
-        """Whether a network whose widest layer has this width is sampled."""
-        limit = self.largest_width.get(self.space)
-        listed = self.at_widths is None or widest in self.at_widths
-        return listed and (limit is None or widest <= limit)
+    @property
+    def demands(self) -> list[tuple[tuple[str, ...], str]]:
+        """The spaces of each setting that not all spaces have, and the words that say so."""
+        own = None if self.algorithm == AUTO else ALGORITHMS[self.algorithm].spaces
+        exact, of_weights = ("order_parameters",), ("upper_weights", "weights")
+        found = [
+            (self.evidence, exact, 'evidence needs space = "order_parameters"'),
+            (
+                self.weight_draws,
+                exact,
+                'weight_draws needs space = "order_parameters"; use keep_weights in this space',
+            ),
+            (
+                self.keep_weights,
+                of_weights,
+                'keep_weights needs a space of weights; use weight_draws with "order_parameters"',
+            ),
+        ]
+        if own is not None:
+            needed = " or ".join(f'"{space}"' for space in own)
+            text = f'algorithm = "{self.algorithm}" needs space = {needed}'
+            found.insert(0, (True, own, text))
+        return [(spaces, text) for in_force, spaces, text in found if in_force]
+
+    @property
+    def spaces(self) -> tuple[str, ...]:
+        """The space that is named, or those that the other settings allow."""
+        named = get_args(Space) if self.space == AUTO else (self.space,)
+        return tuple(s for s in named if all(s in allowed for allowed, _ in self.demands))
+
+    def spaces_for(self, network: NetworkSection) -> tuple[str, ...]:
+        """Those in which this network may be sampled: as it is linear or not, and by its width."""
+        return tuple(
+            space
+            for space in self.spaces
+            if (network.fits_theory or space == "weights")
+            and network.widest <= self.largest_width.get(space, network.widest)
+        )
+
+    def samples(self, network: NetworkSection) -> bool:
+        """Whether a network of these widths is sampled."""
+        listed = self.at_widths is None or network.widest in self.at_widths
+        return listed and bool(self.spaces_for(network))
 
     @model_validator(mode="after")
     def fits_the_space(self) -> "SamplerSection":
-        exact = self.space == "order_parameters"
-        spaces = ALGORITHMS[self.algorithm].spaces
-        if spaces is not None and self.space not in spaces:
-            needed = " or ".join(f'"{space}"' for space in spaces)
-            raise ValueError(f'algorithm = "{self.algorithm}" needs space = {needed}')
-        if self.evidence and not exact:
-            raise ValueError('evidence needs space = "order_parameters"')
-        if self.weight_draws and not exact:
-            raise ValueError(
-                'weight_draws needs space = "order_parameters"; use keep_weights in this space'
-            )
-        if self.keep_weights and exact:
-            raise ValueError(
-                'keep_weights needs a space of weights; use weight_draws with "order_parameters"'
-            )
+        left = set(get_args(Space) if self.space == AUTO else (self.space,))
+        for allowed, text in self.demands:
+            left &= set(allowed)
+            if not left:
+                raise ValueError(text)
         return self
 
 

@@ -129,7 +129,7 @@ def check_sampler_fits(network: NetworkSection, sampler: SamplerSection) -> None
     """Raise InputError for a sampler that needs the theory of a network that has none."""
     if network.fits_theory:
         return
-    if sampler.space != "weights":
+    if "weights" not in sampler.spaces:
         raise InputError(
             "sampler.space",
             sampler.space,

@@ -105,8 +105,8 @@ class Manifest(BaseModel):
     """The content of `manifest.json`; a field that is not stored has its default.
 
     finished: exit code of each command that came to its end.  seconds, peak_memory_bytes: of each
-    finished stage.  draws_per_chain: those that were made.  fingerprint: what a
-    continuation must agree with.
+    finished stage.  draws_per_chain: those that were made.  choice: the space and algorithm that
+    are sampled, and why.  fingerprint: what a continuation must agree with.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -119,6 +119,7 @@ class Manifest(BaseModel):
     seconds: dict[str, float] = {}
     peak_memory_bytes: dict[str, int] = {}
     draws_per_chain: int | None = None
+    choice: dict[str, str] | None = None
     recipe_hash: str | None = None
     recipe: str | None = None
     fingerprint: dict[str, Any] | None = None
@@ -143,8 +144,9 @@ class Manifest(BaseModel):
         )
 
     def as_json(self) -> dict[str, Any]:
-        """What is stored; the end and the number of draws only where there are such."""
-        absent = {key for key in ("ended", "draws_per_chain") if getattr(self, key) is None}
+        """What is stored; what is known only after sampling where it is known."""
+        later = ("ended", "draws_per_chain", "choice")
+        absent = {key for key in later if getattr(self, key) is None}
         return self.model_dump(exclude=absent)
 
 
@@ -192,6 +194,7 @@ def begin_command(
             seconds=earlier.seconds,
             peak_memory_bytes=earlier.peak_memory_bytes,
             draws_per_chain=earlier.draws_per_chain,
+            choice=earlier.choice,
             # A directory keeps the hash that it was given under an earlier schema.
             recipe_hash=recipe.hash8 if earlier.schema_version > 2 else earlier.recipe_hash,
             recipe=recipe.to_toml(),
@@ -231,10 +234,9 @@ def record_stage(directory: Path, stage: str, seconds: float) -> None:
     write_manifest(directory, manifest.model_copy(update={"devices": devices}))
 
 
-def record_draws(directory: Path, draws: int) -> None:
-    """Record how many draws each chain made."""
-    manifest = read_manifest(directory)
-    write_manifest(directory, manifest.model_copy(update={"draws_per_chain": draws}))
+def record(directory: Path, **known: Any) -> None:
+    """Record what is known now, such as how many draws each chain made."""
+    write_manifest(directory, read_manifest(directory).model_copy(update=known))
 
 
 def forget_stage(directory: Path, stage: str) -> None:

@@ -223,7 +223,9 @@ class RunResults:
 
     @property
     def space(self) -> str | None:
-        """The space that was sampled."""
+        """The space that was sampled, or that the recipe names."""
+        if self.manifest.choice is not None:
+            return self.manifest.choice["space"]
         return None if self.recipe is None else self.recipe.sampler.space
 
     @property

@@ -184,9 +184,10 @@ def test_networks_samplers_and_misfits_are_refused_by_key(chosen, rng, without_a
     assert refusal(sampler.solve, task, narrow).startswith("network.widths = [3, 3]: ")
     outside = sampler.make_network(widths=3, values="relu")
     assert refusal(sampler.solve, task, outside).startswith("network.values = 'relu': ")
-    assert refusal(sampler.sample, task, outside, draws=4).startswith(
-        "sampler.space = 'order_parameters': "
-    )
+    exact = {"space": "order_parameters", "draws": 4}
+    refused = refusal(sampler.sample, task, outside, **exact)
+    assert refused.startswith("sampler.space = 'order_parameters': ")
+    assert 'has no order parameters; use "weights"' in refused
     assert refusal(sampler.solve, "markov_chain", network).startswith("task = 'markov_chain': ")
     arrays = small_arrays(rng) | {"labels_train": np.array([1, -1, 1, 1, -1])}
     assert refusal(sampler.make_task, "arrays", **arrays).startswith("labels_train = 'int64': ")

@@ -57,8 +57,6 @@ BAD_SETTINGS = [
     ("network.heads=[[0, 0], [0]]", "network.heads = [[0, 0], [0]]: ", "twice"),
     ("network.heads=[[], [0]]", "network.heads = [[], [0]]: ", "at least one head"),
     ("network.values=tanh", "network.values = 'tanh': ", "'relu'"),
-    ("network.values=relu", "sampler.space = 'order_parameters': ", 'use "weights"'),
-    ("network.layer_norm=true", "sampler.space = 'order_parameters': ", "no order parameters"),
     ("network.layer_norm=1", "network.layer_norm = 1: ", "true or false"),
     ("network.hypernetwork=1", "network.hypernetwork = 1: ", "true or false"),
     ("network.hypernetwork=[true]", "network.hypernetwork = [True]: ", "a list of 2"),

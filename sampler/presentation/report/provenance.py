@@ -45,6 +45,10 @@ def provenance_tables(manifest: Manifest) -> list[Table]:
     """Program, machine, seeds and timings, as far as the manifest has them."""
     given = {label: getattr(manifest, key) for key, label in WHERE_FROM.items()}
     rows = [[label, _text(value)] for label, value in given.items() if value]
+    if manifest.choice:
+        rows.append(
+            ["space and algorithm", "{space}, {algorithm}: {reason}".format(**manifest.choice)]
+        )
     versions = [[name, found or "not installed"] for name, found in manifest.versions.items()]
     peaks = manifest.peak_memory_bytes
     stages = [

@@ -14,11 +14,11 @@ from sampler.mcmc import chunks
 from sampler.mcmc.algorithm import ChainSettings, algorithm_named
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.hamiltonian import SplitHmc
 from sampler.mcmc.split_hmc import (
     LARGEST_ROUNDING,
     Gaussian,
     Moments,
-    SplitHmc,
     kept_share,
     log_density,
     moved,

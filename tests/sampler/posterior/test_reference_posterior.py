@@ -16,8 +16,7 @@ from sampler.analysis.estimate import mean_of
 from sampler.mcmc.algorithm import Algorithm, ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.hamiltonian import NUTS
-from sampler.mcmc.split_hmc import SPLIT_HMC
+from sampler.mcmc.hamiltonian import NUTS, SPLIT_HMC
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.order_parameters import factors_at
 from sampler.posterior.spaces import order_parameter_density

@@ -38,7 +38,7 @@ def test_only_name_kind_and_widths_are_required(write):
     assert recipe.task.examples_train == 100
     assert recipe.attention.heads == (("good", "random"), ("uniform", "random"))
     assert recipe.posterior.temperature == 0.01
-    assert recipe.sampler.space == "order_parameters"
+    assert (recipe.sampler.space, recipe.sampler.algorithm) == ("auto", "auto")
     assert recipe.points() == [("", recipe)]
 
 

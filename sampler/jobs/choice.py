@@ -1,0 +1,202 @@
+"""What sampling costs by sizes alone, and the space and algorithm that follow from it.
+
+Nothing is timed: the same recipe is sampled in the same way on any machine.
+"""
+
+from dataclasses import dataclass
+
+from sampler.recipes.recipe import Recipe
+from sampler.recipes.sections import AUTO
+from sampler.tasks.task import Task
+from theory.architecture import Architecture
+
+# What predicted times are for: about as many as the diagnostics of hundreds of quantities need.
+EFFECTIVE_DRAWS = 1200
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """All of a problem that the cost of sampling is predicted from.
+
+    examples     P, training examples
+    observed     examples whose predictor is read off every draw
+    temperature  variance of the likelihood
+    """
+
+    architecture: Architecture
+    examples: int
+    observed: int
+    temperature: float
+
+    @classmethod
+    def of(cls, recipe: Recipe, task: Task) -> "Sizes":
+        """The sizes of a network in the theory with its data."""
+        architecture = Architecture(
+            heads=task.heads,
+            widths=recipe.network.layer_widths(task.layers),
+            variances=recipe.network.layer_variances(task.layers),
+            channels=task.channels,
+            outputs=task.outputs,
+        )
+        others = [split.examples for split in (task.test, task.validation) if split is not None]
+        return cls(architecture, task.train.examples, sum(others), recipe.posterior.temperature)
+
+    @property
+    def path_pairs(self) -> int:
+        """Number of path kernels to store: C_{ππ'} with π ≤ π' is enough for one output."""
+        paths = self.architecture.path_count
+        return paths * (paths + 1) // 2 if self.architecture.outputs == 1 else paths**2
+
+    @property
+    def kernel_operations(self) -> int:
+        """Products that assemble K(U_1), O² P² for each pair of paths."""
+        return self.architecture.outputs**2 * self.path_pairs * self.examples**2
+
+    @property
+    def contraction_operations(self) -> int:
+        """Products of the weights along all paths above the input weights, Σ_l p_l N_l N_{l+1}."""
+        one = self.architecture
+        rows = one.order_parameter_sizes
+        return sum(
+            p * n * m for p, n, m in zip(rows[:-1], one.widths[:-1], one.widths[1:], strict=True)
+        )
+
+    @property
+    def path_operations(self) -> int:
+        """Products that give the predictor of one example from all path weights, p_1 D."""
+        return self.architecture.order_parameter_sizes[0] * self.architecture.channels
+
+    def gradient_operations(self, space: str) -> int:
+        """Operations of one gradient of the log posterior, leading order.
+
+        Weights are contracted along the paths first, 2 (Σ_l p_l N_l N_{l+1} + p_1 N_1 D), then with
+        the attended inputs, 2 P p_1 D. Integrated spaces assemble K, factorise it and invert the
+        factor instead, 2 O² P² per pair of paths and 2 (P O)³. A gradient costs three times that.
+        """
+        one = self.architecture
+        integrated = self.kernel_operations + (self.examples * one.outputs) ** 3
+        products = {
+            "weights": self.contraction_operations
+            + self.path_operations * (one.widths[0] + self.examples),
+            "upper_weights": self.contraction_operations + integrated,
+            "order_parameters": integrated,
+        }
+        return 3 * 2 * products[space]
+
+    def observation_operations(self, space: str) -> int:
+        """Operations that read the predictor of the observed examples off one draw, leading order.
+
+        From the weights 2 p_1 D for each; where they are integrated out, its mean and variance: the
+        kernel with all training examples, 2 P O p_1 D, and a solution with the factor, (P O)² O.
+        """
+        rows = self.examples * self.architecture.outputs
+        each = 2 * self.path_operations
+        if space != "weights":
+            each = each * rows + rows**2 * self.architecture.outputs
+        return self.observed * each
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What was measured of one algorithm in one space, on one core, over many problems.
+
+    start      seconds before the draws of a small problem: compilation, mode, warm-up
+    latency    seconds of a gradient in which nothing is computed
+    rate       operations of a gradient per second
+    gradients  per effective draw of the worst element, in wide networks
+    narrow     how many times more there are for each unit of max_l p_l / N_l
+    stiff      exponent of P / 𝒯 in the number of gradients
+    draws      per effective draw
+    """
+
+    start: float
+    latency: float
+    rate: float
+    gradients: float
+    narrow: float
+    stiff: float
+    draws: float
+
+    def seconds(self, space: str, sizes: Sizes) -> float:
+        """Predicted time to `EFFECTIVE_DRAWS` effective draws."""
+        one = sizes.architecture
+        ratios = zip(one.order_parameter_sizes, one.widths, strict=True)
+        narrowness = max(size / width for size, width in ratios)
+        stiffness = (sizes.examples / sizes.temperature) ** self.stiff
+        gradients = self.gradients * stiffness * (1 + self.narrow * narrowness)
+        gradient = self.latency + sizes.gradient_operations(space) / self.rate
+        observation = sizes.observation_operations(space) / OBSERVED_RATE
+        return self.start + EFFECTIVE_DRAWS * (gradients * gradient + self.draws * observation)
+
+
+# Fitted to the table of `python -m tests.benchmarks choices`.
+OBSERVED_RATE = 2e10
+SPEEDS = {
+    ("order_parameters", "split_hmc"): Speed(15.0, 2e-4, 1.4e11, 2.5, 3.5, 0.0, 1.0),
+    ("order_parameters", "nuts"): Speed(10.0, 2e-4, 4.5e10, 25.0, 3.5, 0.0, 2.0),
+    ("upper_weights", "split_hmc"): Speed(15.0, 2e-4, 1.4e11, 25.0, 3.5, 0.0, 1.0),
+    ("upper_weights", "nuts"): Speed(10.0, 2e-4, 4.5e10, 250.0, 3.5, 0.0, 2.0),
+    ("weights", "split_hmc"): Speed(10.0, 1e-4, 2e10, 34.0, 0.0, 0.5, 2.0),
+    ("weights", "nuts"): Speed(10.0, 1e-4, 2e10, 17.0, 0.0, 0.5, 2.0),
+}
+MEASURED = tuple(dict.fromkeys(algorithm for _, algorithm in SPEEDS))
+# An algorithm that is not in the table is taken to be like this one.
+LIKE_OTHERS = "nuts"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """In which space a posterior is sampled, by which algorithm, and why.
+
+    It becomes part of the recipe by `applied_to`.
+    """
+
+    space: str
+    algorithm: str
+    reason: str
+
+    def applied_to(self, recipe: Recipe) -> Recipe:
+        """The recipe with space and algorithm named."""
+        named = {"space": self.space, "algorithm": self.algorithm}
+        return recipe.model_copy(update={"sampler": recipe.sampler.model_copy(update=named)})
+
+    def explain(self) -> str:
+        """One line for the terminal and the log."""
+        return f"space {self.space}, algorithm {self.algorithm}: {self.reason}"
+
+
+NAMED = "named in the recipe"
+
+
+def choose(recipe: Recipe, task: Task) -> Choice:
+    """The space and algorithm that are predicted to be fastest of those that the recipe allows."""
+    settings, network = recipe.sampler, recipe.network
+    named = None if settings.algorithm == AUTO else settings.algorithm
+    if settings.space != AUTO and named:
+        return Choice(settings.space, named, NAMED)
+    if not network.fits_theory:
+        return Choice("weights", named or "nuts", "a network outside the theory has no other space")
+    sizes = Sizes.of(recipe, task)
+    predicted = {
+        (space, algorithm): predicted_seconds(space, algorithm, sizes)
+        for space in settings.spaces_for(network) or settings.spaces
+        for algorithm in ((named,) if named else MEASURED)
+    }
+    best, *others = sorted(predicted, key=predicted.__getitem__)
+    reason = f"{duration(predicted[best])} predicted for {EFFECTIVE_DRAWS:,} effective draws"
+    if others:
+        reason += f"; next {', '.join(others[0])} with {duration(predicted[others[0]])}"
+    return Choice(*best, reason)
+
+
+def predicted_seconds(space: str, algorithm: str, sizes: Sizes) -> float:
+    """Predicted time to `EFFECTIVE_DRAWS` effective draws."""
+    speed = SPEEDS.get((space, algorithm)) or SPEEDS[space, LIKE_OTHERS]
+    return speed.seconds(space, sizes)
+
+
+def duration(seconds: float) -> str:
+    """A predicted time, which is known to a factor of two or so."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.0f} h"

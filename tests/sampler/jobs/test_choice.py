@@ -1,0 +1,125 @@
+"""Space and algorithm of a recipe that leaves them open."""
+
+import pytest
+
+from sampler.errors import InputError
+from sampler.jobs.choice import NAMED, Sizes, choose
+from sampler.jobs.reproduce import REPRODUCTION_FOLDER
+from sampler.recipes.recipe import load_recipe
+from sampler.storage.manifest import read_manifest, record
+from sampler.storage.results import RunResults
+from sampler.tasks.make import make_task
+from tests.commands import TINY, in_process
+
+RECIPE = TINY + "chains = 2\nwarmup = 4\ndraws = 4\n"
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory):
+    """The recipe with some settings, and its data."""
+    file = tmp_path_factory.mktemp("choice") / "tiny.toml"
+    file.write_text(RECIPE)
+
+    def loaded(*settings):
+        recipe = load_recipe(file, settings)
+        return recipe, make_task(recipe)
+
+    return loaded
+
+
+def test_what_the_recipe_names_is_taken(load):
+    choice = choose(*load("sampler.space=upper_weights", "sampler.algorithm=hmc"))
+    assert (choice.space, choice.algorithm, choice.reason) == ("upper_weights", "hmc", NAMED)
+
+
+@pytest.mark.parametrize("algorithm", ["nuts", "hmc", "split_hmc", "importance"])
+def test_a_named_algorithm_leaves_the_space_open(load, algorithm):
+    choice = choose(*load(f"sampler.algorithm={algorithm}"))
+    assert choice.algorithm == algorithm
+    assert "predicted" in choice.reason
+    if algorithm == "importance":
+        assert choice.space == "order_parameters"
+
+
+@pytest.mark.parametrize("space", ["order_parameters", "upper_weights", "weights"])
+def test_a_named_space_leaves_the_algorithm_open(load, space):
+    choice = choose(*load(f"sampler.space={space}"))
+    assert choice.space == space
+
+
+@pytest.mark.parametrize(
+    ("setting", "spaces"),
+    [
+        ("sampler.evidence=true", {"order_parameters"}),
+        ("sampler.weight_draws=2", {"order_parameters"}),
+        ("sampler.keep_weights=true", {"upper_weights", "weights"}),
+        ("network.values=relu", {"weights"}),
+        ("network.layer_norm=true", {"weights"}),
+    ],
+)
+def test_other_settings_restrict_the_spaces(load, setting, spaces):
+    assert choose(*load(setting)).space in spaces
+
+
+def test_widths_beyond_the_limit_of_a_space_exclude_it(load):
+    limits = "sampler.largest_width={order_parameters = 2, upper_weights = 2}"
+    recipe, task = load(limits)
+    assert choose(recipe, task).space == "weights"
+    assert recipe.sampler.samples(recipe.network)
+    recipe, _ = load("sampler.largest_width={order_parameters=2, upper_weights=2, weights=2}")
+    assert not recipe.sampler.samples(recipe.network)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (("sampler.evidence=true", "sampler.keep_weights=true"), "keep_weights needs a space of"),
+        (("sampler.algorithm=importance", "sampler.space=weights"), "importance"),
+        (("network.values=relu", "sampler.space=order_parameters"), 'use "weights"'),
+        (("network.layer_norm=true", "sampler.evidence=true"), "no order parameters"),
+    ],
+)
+def test_settings_that_leave_no_space_are_refused(load, settings, words):
+    with pytest.raises(InputError, match=words):
+        load(*settings)
+
+
+def test_predicted_cost_grows_with_what_is_computed(load):
+    recipe, task = load()
+    sizes = Sizes.of(recipe, task)
+    assert sizes.path_pairs == 3
+    assert sizes.kernel_operations == 3 * 6**2
+    # Two paths from 11 channels: 6 examples through p_1 = 2 rows, three hidden layers of 3.
+    assert sizes.contraction_operations == 2 * 9 + 1 * 9
+    assert sizes.gradient_operations("order_parameters") == 6 * (3 * 36 + 6**3)
+    assert sizes.gradient_operations("weights") == 6 * (27 + 22 * (3 + 6))
+    assert sizes.observation_operations("weights") == 10 * 2 * 22
+
+
+def test_a_run_records_the_choice_that_check_shows(tmp_path, capsys):
+    file, out = tmp_path / "tiny.toml", tmp_path / "out"
+    file.write_text(RECIPE)
+    assert in_process("check", file) == 0
+    shown = capsys.readouterr().out
+    assert in_process("sample", file, "--out", out) in (0, 3)
+    choice = read_manifest(out).choice
+    explained = f"space {choice['space']}, algorithm {choice['algorithm']}: {choice['reason']}"
+    assert f"# sampler.space and sampler.algorithm: {explained}" in shown
+    assert explained in capsys.readouterr().out
+    assert RunResults(out).draws["sample_stats"].attrs["algorithm"] == choice["algorithm"]
+
+
+def test_a_recorded_choice_is_used_whatever_would_be_chosen_now(tmp_path):
+    file, out = tmp_path / "tiny.toml", tmp_path / "out"
+    file.write_text(RECIPE)
+    assert in_process("solve", file, "--out", out) == 0
+    assert read_manifest(out).choice is None
+    earlier = {"space": "upper_weights", "algorithm": "hmc", "reason": "of an earlier version"}
+    record(out, choice=earlier)
+    for command in (("run", file, "--out", out), ("reproduce", out)):
+        assert in_process(*command) in (0, 3)
+    for directory in (out, out / REPRODUCTION_FOLDER):
+        found = RunResults(directory)
+        assert found.space == "upper_weights"
+        assert found.draws["sample_stats"].attrs["algorithm"] == "hmc"
+    assert "of an earlier version" in (out / "report.html").read_text()
