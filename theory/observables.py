@@ -102,8 +102,10 @@ def path_alignment(
     whose features are the same for all examples.
     """
     centred = features - features.mean(axis=0)
-    products = np.einsum("xpi,xqj->pqij", centred, centred)
-    squares = (products**2).sum(axis=(2, 3))
+    flat = centred.reshape(len(centred), -1)
+    count, channels = centred.shape[1:]
+    products = (flat.T @ flat).reshape(count, channels, count, channels)
+    squares = (products**2).sum(axis=(1, 3))
     own = np.sqrt(np.diagonal(squares))
     with np.errstate(divide="ignore", invalid="ignore"):
         return squares / np.outer(own, own)

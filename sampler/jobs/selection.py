@@ -180,8 +180,8 @@ def evidence_score(run: RunResults, name: str) -> dict | str:
             return reason
         value = known(run.theory, EVIDENCE if name == "theory" else f"{EVIDENCE}_{name}")
         if value is None:
-            too_large = "too many order parameters for the evidence to next order"
-            return too_large if name == "next_order" else "no saddle point, or a narrow layer"
+            left_out = "not computed: theory.next_order_evidence, or too many order parameters"
+            return left_out if name == "next_order" else "no saddle point, or a narrow layer"
         return {EVIDENCE: {"value": value}}
     if run.comparison is None:
         return "not sampled"

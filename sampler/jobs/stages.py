@@ -32,7 +32,7 @@ from sampler.posterior.hyper_parameters import hyper_positions
 from sampler.posterior.weight_draws import refuse_unusable_count, weight_draws
 from sampler.problem import AnyProblem, Problem
 from sampler.recipes.recipe import Recipe
-from sampler.recipes.sections import SamplerSection
+from sampler.recipes.sections import AUTO, SamplerSection
 from sampler.storage.results import (
     RunResults,
     read_draws,
@@ -40,7 +40,10 @@ from sampler.storage.results import (
     write_draws,
     write_theory,
 )
-from theory import LearningProblem, solve_next_order, solve_saddle_point
+from theory import Architecture, LearningProblem, solve_next_order, solve_saddle_point
+
+# Rows of U_1 up to which the evidence to next order takes less than a second.
+MOST_ROWS_CHEAP = 8
 
 
 def solve_stage(problem: Problem, recipe: Recipe, directory: Path) -> xr.Dataset:
@@ -60,8 +63,21 @@ def solve_problem(problem: Problem, recipe: Recipe) -> xr.Dataset:
         starts=settings.starts,
         seed=settings.seed,
     )
-    next_order = solve_next_order(problem.learning, saddle_point) if settings.next_order else None
+    next_order = None
+    if settings.next_order:
+        evidence = wants_evidence(recipe, problem.architecture)
+        next_order = solve_next_order(problem.learning, saddle_point, evidence=evidence)
     return theory_table(problem, saddle_point, settings.subnetworks, next_order)
+
+
+def wants_evidence(recipe: Recipe, architecture: Architecture) -> bool:
+    """Whether the evidence to next order is to be computed."""
+    wanted, sampler = recipe.theory.next_order_evidence, recipe.sampler
+    if wanted != AUTO:
+        return wanted
+    sampled = sampler.evidence or sampler.algorithm == "importance"
+    cheap = architecture.order_parameter_sizes[0] <= MOST_ROWS_CHEAP
+    return cheap or sampled or sampler.selected_by == "log_evidence"
 
 
 def sample_stage(

@@ -51,6 +51,7 @@ NOT_SWEPT = ("name", "sweep")
 # Keys that no recipe of schema 1 and 2 had.
 SINCE_SCHEMA_3 = (
     ("theory", "next_order"),
+    ("theory", "next_order_evidence"),
     ("sampler", "gradient_precision"),
     ("sampler", "until"),
     ("sampler", "max_draws"),

@@ -170,9 +170,10 @@ class TheorySection(Section):
     """The saddle point: where to stop, and sub-networks whose GP limit is wanted as well.
 
     Without a tolerance the solver uses its own. `starts` counts the starting points, the first
-    being the GP limit. `next_order` adds the correction of order 1/N where it can be computed. A
-    sub-network lists the heads it keeps, layer by layer, counted within
-    the heads that the network itself keeps.
+    being the GP limit. `next_order` adds the correction of order 1/N where it can be computed, and
+    `next_order_evidence` that of the evidence, which takes most of its time: by default where it
+    takes little, or where an evidence is sampled or selected by. A sub-network lists the heads it
+    keeps, layer by layer, counted within the heads that the network itself keeps.
     """
 
     tolerance: Positive | None = None
@@ -180,6 +181,7 @@ class TheorySection(Section):
     starts: Count = 2
     seed: Seed = 0
     next_order: Switch = True
+    next_order_evidence: Switch | Literal[AUTO] = AUTO
     subnetworks: tuple[tuple[tuple[CountFromZero, ...], ...], ...] = ()
 
     @field_validator("subnetworks")

@@ -10,9 +10,11 @@ import pytest
 import xarray as xr
 
 from sampler.errors import ExitCode
+from sampler.jobs.stages import wants_evidence
 from sampler.recipes.recipe import load_recipe
 from tests.commands import FEW_DRAWS, SMALLEST, made_once, settings
 from tests.commands import in_process as command
+from theory import Architecture
 
 TINY = f"""{SMALLEST}
 [theory]
@@ -280,3 +282,23 @@ def test_a_directory_that_cannot_be_written_is_refused(recipe, tmp_path, capsys)
     closed.mkdir(mode=0o500)
     assert command("run", recipe, "--out", closed / "run") == ExitCode.BAD_INPUT
     assert "Permission denied" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("overrides", "wanted"),
+    [
+        ((), False),
+        (("theory.next_order_evidence=true",), True),
+        (("sampler.evidence=true",), True),
+        (("sampler.algorithm=importance",), True),
+        (("sampler.selected_by=log_evidence",), True),
+        (("sampler.evidence=true", "theory.next_order_evidence=false"), False),
+    ],
+)
+def test_the_expensive_evidence_is_for_those_who_use_it(overrides, wanted, tmp_path):
+    file = tmp_path / "tiny.toml"
+    file.write_text(f"{SMALLEST}[sampler]\nchains = 2\n")
+    recipe = load_recipe(file, overrides)
+    many, few = (Architecture.uniform((heads, 3), 20, channels=5) for heads in (3, 2))
+    assert wants_evidence(recipe, many) is wanted
+    assert wants_evidence(recipe, few) is (wanted or not overrides)

@@ -238,7 +238,7 @@ def test_the_largest_evidence_is_chosen_on_the_training_data(finished):
             np.nan,
             (
                 "predictive variance not positive at next order",
-                "too many order parameters for the evidence to next order",
+                "not computed: theory.next_order_evidence, or too many order parameters",
             ),
         ),
         ({"next_order_status": "fine"}, -1.0, -2.0, (None, None)),
