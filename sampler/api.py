@@ -167,9 +167,9 @@ def sample(
     from sampler.jobs.stages import draw_posterior
     from sampler.problem import make_problem
 
-    recipe = choose(recipe, data).applied_to(recipe)
+    chosen = choose(recipe, data).applied_to(recipe).sampler
     with jax.enable_x64(True):
-        draws = draw_posterior(make_problem(recipe, data), recipe, show=progress)
+        draws = draw_posterior(make_problem(recipe, data), chosen, show=progress)
     draws.attrs["schema_version"] = SCHEMA_VERSION
     return draws
 

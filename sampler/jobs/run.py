@@ -17,7 +17,7 @@ from sampler.jobs.interruption import Interruption
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.numerics import use_float64
 from sampler.recipes.recipe import Recipe, load_recipe
-from sampler.recipes.sections import AUTO
+from sampler.recipes.sections import AUTO, SamplerSection
 from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
 from sampler.recipes.validation import refuse_without_hessian, refuse_without_theory
 from sampler.storage.lock import locked, remove_lock_of_lost_host
@@ -112,14 +112,14 @@ class Job:
 
         return make_problem(self.point.recipe, self.task)
 
-    def sampled_recipe(self) -> Recipe:
-        """The recipe with space and algorithm named: as recorded here, or chosen and recorded."""
+    def sampler_settings(self) -> SamplerSection:
+        """Those of the recipe, space and algorithm named: as recorded here, or chosen now."""
         recorded = read_manifest(self.directory).choice
         choice = choose(self.point.recipe, self.task) if recorded is None else Choice(**recorded)
         if recorded is None:
             record(self.directory, choice=asdict(choice))
         print(choice.explain(), flush=True)
-        return choice.applied_to(self.point.recipe)
+        return choice.applied_to(self.point.recipe).sampler
 
     def keeper(self) -> "ChainKeeper":
         """Keeps the chains of this point on disk."""
@@ -305,7 +305,7 @@ def _sample(job: Job) -> ExitCode:
     if not job.done("sample", DRAWS_FILE):
         job.interruption.leave_if_asked("everything before the sampling")
         with job.recorded("sample"):
-            tree = sample_stage(job.problem, job.sampled_recipe(), job.directory, job.keeper())
+            tree = sample_stage(job.problem, job.sampler_settings(), job.directory, job.keeper())
             record(job.directory, draws_per_chain=tree["posterior"].sizes["draw"])
             del tree
     diagnostics = compare_stage(job.directory).diagnostics

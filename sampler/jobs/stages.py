@@ -81,24 +81,26 @@ def wants_evidence(recipe: Recipe, architecture: Architecture) -> bool:
 
 
 def sample_stage(
-    problem: AnyProblem, recipe: Recipe, directory: Path, keeper: ChainKeeper
+    problem: AnyProblem, settings: SamplerSection, directory: Path, keeper: ChainKeeper
 ) -> xr.DataTree:
     """Draw from the posterior and store `draws.nc`, going on where the keeper says."""
-    tree = draw_posterior(problem, recipe, keeper)
+    tree = draw_posterior(problem, settings, keeper)
     write_draws(directory, tree)
     return tree
 
 
 def draw_posterior(
-    problem: AnyProblem, recipe: Recipe, keeper: ChainKeeper | None = None, show: bool = True
+    problem: AnyProblem,
+    settings: SamplerSection,
+    keeper: ChainKeeper | None = None,
+    show: bool = True,
 ) -> xr.DataTree:
-    """Draw from the posterior in the recipe's space and precision.
+    """Draw from the posterior in the space, by the algorithm and in the precision that are named.
 
     Chains go on from the checkpoint that the keeper finds, if there is one; `show` says whether
     progress is shown.
     """
-    settings = recipe.sampler
-    refuse_impossible_weights(problem, recipe)
+    refuse_impossible_weights(problem, settings)
     started = time.perf_counter()
     collected = DrawCollector()
     name, algorithm = settings.algorithm, algorithm_named(settings.algorithm, dict(settings))
@@ -191,9 +193,8 @@ def run_chains(
     return looks
 
 
-def refuse_impossible_weights(problem: AnyProblem, recipe: Recipe) -> None:
+def refuse_impossible_weights(problem: AnyProblem, settings: SamplerSection) -> None:
     """Raise InputError before any sampling if the weight draws asked for would not fit."""
-    settings = recipe.sampler
     if settings.weight_draws:
         refuse_unusable_count(
             settings.weight_draws,

@@ -110,7 +110,7 @@ BENCHMARKS = {
         measure_importance([10, 100, 1000, 10_000], arguments.repetitions)
     ],
     "outsiders": outsiders,
-    "choices": lambda arguments: measure_choices(60 * arguments.minutes),
+    "choices": lambda arguments: measure_choices(arguments.minutes),
 }
 
 

@@ -1,23 +1,32 @@
 """Every space with every algorithm on problems of all sizes: which one a user should be given.
 
-Each runs in a process of its own, its clock from the data on: mode, compilation, warm-up and draws.
+Each runs in a process of its own. `choices.csv` keeps what was measured, and `sampler.jobs.choice`
+predicts from numbers fitted to it.
 """
 
+import csv
+import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import astuple, dataclass, fields
+from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import jax
 import numpy as np
 
+from sampler.jobs.choice import Sizes
+from sampler.jobs.stages import cost, diagnose_stage, draw_posterior
 from sampler.problem import Problem, make_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.sections import SamplerSection
 from sampler.tasks.make import make_task
 from tests import ROOT
-from tests.benchmarks.outsiders import collect_draws, send_draws
 from tests.problems import problem_of_many_paths, random_problem
 from theory import Architecture, LearningProblem
 
+TABLE = Path(__file__).parent / "choices.csv"
 TEST_EXAMPLES = 100
 CHOICES = (
     ("order_parameters", "split_hmc"),
@@ -55,6 +64,7 @@ def deep(layers: int, examples: int, width: int) -> Problem:
 
 
 PROBLEMS: dict[str, Callable[[], Problem]] = {
+    "four paths, N = 2": lambda: of_recipe("markov_four_paths", "network.widths=2"),
     "two paths, N = 10": lambda: of_recipe("markov_two_paths", "network.widths=10"),
     "two paths, N = 100": lambda: of_recipe("markov_two_paths", "network.widths=100"),
     "four paths, N = 10": lambda: of_recipe("markov_four_paths", "network.widths=10"),
@@ -68,26 +78,106 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
 }
 
 
-def work(problem: str, choice: tuple[str, str], sender: Connection) -> None:
-    """What the process of a choice does."""
+@dataclass(frozen=True)
+class Cost:
+    """What one choice took on one problem: a row of `choices.csv`.
+
+    The sizes of the problem are those that `sampler.jobs.choice` predicts from. `seconds` counts
+    everything (mode, compilation, warm-up, draws), `seconds_draws` the draws alone; `gradients` are
+    those of the draws of all chains, `effective_draws` those of the worst element of U_1.
+    """
+
+    problem: str
+    space: str
+    algorithm: str
+    heads: tuple[int, ...]
+    widths: tuple[int, ...]
+    channels: int
+    outputs: int
+    examples: int
+    observed: int
+    temperature: float
+    chains: int
+    draws: int
+    seconds: float
+    seconds_draws: float
+    gradients: int
+    effective_draws: float
+    verdict: str
+
+    @property
+    def sizes(self) -> Sizes:
+        """What the prediction knows of the problem."""
+        variances = (1.0,) * (len(self.widths) + 1)
+        architecture = Architecture(self.heads, self.widths, variances, self.channels, self.outputs)
+        return Sizes(architecture, self.examples, self.observed, self.temperature)
+
+
+def measure(problem: str, space: str, algorithm: str, minutes: float, sender: Connection) -> None:
+    """What the process of a choice does: a run, until it can be trusted or its time is over."""
     jax.config.update("jax_enable_x64", True)
     made = PROBLEMS[problem]()
-    sender.send("ready")
-    space, algorithm = choice
-    send_draws(made, SamplerSection(space=space, algorithm=algorithm), sender.send)
-    sender.close()
-
-
-def measure_choices(seconds: float, problems: Sequence[str] = tuple(PROBLEMS)) -> Iterator[str]:
-    """The table, row by row; with few effective draws a rate is only a bound."""
-    yield (
-        "| problem | space | algorithm | draws | seconds | effective draws of the worst element | "
-        "effective draws per second |\n|---|---|---|---|---|---|---|"
+    # Independent draws are counted beforehand.
+    draws = {"draws": 1000} if algorithm == "importance" else {"max_minutes": minutes}
+    settings = SamplerSection(space=space, algorithm=algorithm, **draws)
+    tree = draw_posterior(made, settings, show=False)
+    diagnostics = diagnose_stage(tree)
+    found, attributes = cost(tree, diagnostics), tree["sample_stats"].attrs
+    one = made.architecture
+    sender.send(
+        Cost(
+            problem=problem,
+            space=space,
+            algorithm=algorithm,
+            heads=one.heads,
+            widths=one.widths,
+            channels=one.channels,
+            outputs=one.outputs,
+            examples=len(made.labels),
+            observed=len(made.attended_test),
+            temperature=made.temperature,
+            chains=diagnostics.chains,
+            draws=int(attributes["draws_per_chain"]),
+            seconds=round(found["seconds"], 1),
+            seconds_draws=round(found["seconds_draws"], 1),
+            gradients=found["gradients"],
+            effective_draws=round(found["effective_draws"]),
+            verdict=diagnostics.verdict,
+        )
     )
-    for problem in problems:
-        for choice in CHOICES:
-            found = collect_draws(work, (problem, choice), seconds)
-            chains, draws, _ = found.draws.shape
-            cells = [problem, *choice, f"{chains * draws}", f"{found.seconds:.0f}"]
-            cells += [f"{min(found.effective_draws):.0f}", found.rate_text]
-            yield f"| {' | '.join(cells)} |"
+
+
+def measure_choices(minutes: float, problems: Sequence[str] = tuple(PROBLEMS)) -> Iterator[str]:
+    """The rows of `choices.csv`, each as soon as it is known; a run that fails is left out."""
+    yield ",".join(field.name for field in fields(Cost))
+    processes = get_context("spawn")
+    for problem, choice in itertools.product(problems, CHOICES):
+        receiver, sender = processes.Pipe(duplex=False)
+        arguments = (problem, *choice, minutes, sender)
+        process = processes.Process(target=measure, args=arguments)
+        process.start()
+        sender.close()
+        with suppress(EOFError):
+            yield ",".join(map(cell, astuple(receiver.recv())))
+        process.join()
+
+
+def cell(value: object) -> str:
+    """A value as the table has it."""
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return f'"{value}"' if "," in str(value) else str(value)
+
+
+def read_choices(path: Path = TABLE) -> list[Cost]:
+    """The rows of a stored table."""
+    kinds = {int: int, float: float, str: str, tuple[int, ...]: numbers}
+    with path.open(encoding="utf-8", newline="") as file:
+        return [
+            Cost(**{field.name: kinds[field.type](row[field.name]) for field in fields(Cost)})
+            for row in csv.DictReader(file)
+        ]
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split()))

@@ -17,11 +17,11 @@ import numpy as np
 from arviz_stats.base import array_stats
 from jaxtyping import Float
 
+from sampler.jobs.choice import choose
 from sampler.jobs.stages import chain_settings
 from sampler.mcmc.algorithm import algorithm_named
 from sampler.mcmc.chunks import sample_in_chunks
-from sampler.problem import Problem, make_problem
-from sampler.recipes.sections import SamplerSection
+from sampler.problem import make_problem
 from tests.benchmarks.competitors import markov_problem, markov_recipe, markov_task, token_by_token
 from tests.benchmarks.outsider_samplers import (
     CHAINS,
@@ -63,14 +63,9 @@ class Setting:
 
 
 def ours(setting: Setting, send: Callable[[Draws], None]) -> None:
-    """Draws by the space, algorithm, precision and warm-up of the recipe."""
-    recipe = markov_recipe(setting.width, setting.overrides)
-    problem = make_problem(recipe, markov_task())
-    send_draws(problem, recipe.sampler, send)
-
-
-def send_draws(problem: Problem, section: SamplerSection, send: Callable[[Draws], None]) -> None:
-    """Draws of U_1 as the section says, without end where they come from chains."""
+    """Draws of U_1 as the recipe says, without end where they come from chains."""
+    recipe, task = markov_recipe(setting.width, setting.overrides), markov_task()
+    section = choose(recipe, task).applied_to(recipe).sampler
     algorithm = algorithm_named(section.algorithm, dict(section))
     settings = chain_settings(section)
 
@@ -80,6 +75,7 @@ def send_draws(problem: Problem, section: SamplerSection, send: Callable[[Draws]
         send(matrices[..., rows, columns])
 
     with jax.enable_x64(section.precision == "float64"):
+        problem = make_problem(recipe, task)
         density = problem.density(section.space, section.precision, False)
         independent = algorithm.independent_draws(density, settings)
         if independent is not None and independent.observables is not None:
