@@ -38,8 +38,8 @@ class Sizes:
             channels=task.channels,
             outputs=task.outputs,
         )
-        others = [split.examples for split in (task.test, task.validation) if split is not None]
-        return cls(architecture, task.train.examples, sum(others), recipe.posterior.temperature)
+        temperature = recipe.posterior.temperature
+        return cls(architecture, task.train.examples, task.test.examples, temperature)
 
     @property
     def path_pairs(self) -> int:

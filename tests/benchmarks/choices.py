@@ -22,6 +22,7 @@ from sampler.problem import Problem, make_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.sections import SamplerSection
 from sampler.tasks.make import make_task
+from sampler.tasks.task import name_paths
 from tests import ROOT
 from tests.problems import problem_of_many_paths, random_problem
 from theory import Architecture, LearningProblem
@@ -46,21 +47,23 @@ def of_recipe(name: str, *settings: str) -> Problem:
     return make_problem(recipe, make_task(recipe))
 
 
-def without_names(learning: LearningProblem) -> Problem:
-    """A learning problem of which only the draws matter."""
-    return Problem(learning, learning.attended[:TEST_EXAMPLES], None, (), ())
+def without_labels(learning: LearningProblem) -> Problem:
+    """A learning problem whose predictor is observed on some of its examples."""
+    heads = tuple(tuple(map(str, range(count))) for count in learning.architecture.heads)
+    observed = learning.attended[:TEST_EXAMPLES]
+    return Problem(learning, observed, None, name_paths(heads), heads)
 
 
 def many_paths(heads: tuple[int, ...], examples: int, width: int) -> Problem:
     rng = np.random.default_rng(0)
-    return without_names(problem_of_many_paths(rng, width, examples=examples, heads=heads))
+    return without_labels(problem_of_many_paths(rng, width, examples=examples, heads=heads))
 
 
 def deep(layers: int, examples: int, width: int) -> Problem:
     """One head in each of many layers."""
     architecture = Architecture.uniform((1,) * layers, width, channels=40)
     rng = np.random.default_rng(0)
-    return without_names(random_problem(architecture, rng, examples=examples, temperature=0.1))
+    return without_labels(random_problem(architecture, rng, examples=examples, temperature=0.1))
 
 
 PROBLEMS: dict[str, Callable[[], Problem]] = {

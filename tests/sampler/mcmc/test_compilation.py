@@ -9,9 +9,8 @@ import pytest
 
 from sampler.mcmc.algorithm import Algorithm, ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.hamiltonian import Nuts, StaticHmc
+from sampler.mcmc.hamiltonian import Nuts, SplitHmc, StaticHmc
 from sampler.mcmc.importance import observed
-from sampler.mcmc.split_hmc import SplitHmc
 from sampler.posterior.spaces import make_density
 from tests.problems import random_problem
 from theory import Architecture
