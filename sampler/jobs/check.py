@@ -13,6 +13,7 @@ from sampler.transformer.model_file import TransformerShape
 from theory.architecture import order_parameter_sizes, weight_count
 
 NUMBER_BYTES = 8  # float64
+OF_THE_DATA = ("task.", "attention.", "network.heads", "network.hypernetwork")
 STATISTICS = 8  # numbers that an algorithm keeps of a draw, about
 
 
@@ -180,6 +181,8 @@ def cost(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
 
 def sweep_points(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     lines = []
+    # Points with data or heads of their own are chosen for when those are made.
+    others = [key for key in recipe.sweep if key.startswith(OF_THE_DATA)]
     for label, point in recipe.points():
         # A sweep may make hypernetworks of the same layers of attention.
         of_attention = task.train.heads
@@ -197,6 +200,10 @@ def sweep_points(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
             what = f"{alone} (not in sampler.at_widths)"
         elif settings.points == "selected":
             what = "theory, and sampling if its temperature is chosen"
+        sampled, left_open = not what.startswith(alone), (settings.space, settings.algorithm)
+        if sampled and AUTO in left_open and not others:
+            choice = choose(point, task)
+            what += f" ({choice.space}, {choice.algorithm})"
         lines.append((label, f"{weights:,} weights; {what}"))
     return lines
 
