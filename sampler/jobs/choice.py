@@ -140,6 +140,9 @@ SPEEDS = {
     ("weights", "nuts"): Speed(10.0, 1e-4, 2e10, 17.0, 0.0, 0.5, 2.0),
 }
 MEASURED = tuple(dict.fromkeys(algorithm for _, algorithm in SPEEDS))
+# Draws of order parameters know mean and variance of the predictor exactly, so that another space
+# has to be faster by this factor.
+PREFERRED, ADVANTAGE = "order_parameters", 2.0
 # An algorithm that is not in the table is taken to be like this one.
 LIKE_OTHERS = "nuts"
 
@@ -169,7 +172,10 @@ NAMED = "named in the recipe"
 
 
 def choose(recipe: Recipe, task: Task) -> Choice:
-    """The space and algorithm that are predicted to be fastest of those that the recipe allows."""
+    """The space and algorithm that are predicted to be fastest of those that the recipe allows.
+
+    Order parameters are left only for a space that is `ADVANTAGE` times faster.
+    """
     settings, network = recipe.sampler, recipe.network
     named = None if settings.algorithm == AUTO else settings.algorithm
     if settings.space != AUTO and named:
@@ -182,7 +188,11 @@ def choose(recipe: Recipe, task: Task) -> Choice:
         for space in settings.spaces_for(network) or settings.spaces
         for algorithm in ((named,) if named else MEASURED)
     }
-    best, *others = sorted(predicted, key=predicted.__getitem__)
+
+    def weighed(pair: tuple[str, str]) -> float:
+        return predicted[pair] * (1.0 if pair[0] == PREFERRED else ADVANTAGE)
+
+    best, *others = sorted(predicted, key=weighed)
     reason = f"{duration(predicted[best])} predicted for {EFFECTIVE_DRAWS:,} effective draws"
     if others:
         reason += f"; next {', '.join(others[0])} with {duration(predicted[others[0]])}"

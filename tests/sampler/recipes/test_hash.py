@@ -26,7 +26,7 @@ HASHES = {
     "markov_four_paths": ("dca5a93a", "a7831e95"),
     "markov_published": ("f843ba63", "f926049e"),
     "markov_two_paths": ("ba286402", "d163f78f"),
-    "one_shot": ("087e0deb", "63c12b64"),
+    "one_shot": ("c9b34068", "f6c7a32d"),
     "one_shot_out_of_distribution": ("e7e9be8f", "c6ede690"),
     "one_shot_random_heads": ("249db4f5", "e9752b01"),
     "one_shot_train": ("4942ba6e", "83ebd002"),
