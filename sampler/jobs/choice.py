@@ -132,10 +132,10 @@ class Speed:
 # Fitted to the table of `python -m tests.benchmarks choices`.
 OBSERVED_RATE = 2e10
 SPEEDS = {
-    ("order_parameters", "split_hmc"): Speed(15.0, 2e-4, 1.4e11, 2.5, 3.5, 0.0, 1.0),
-    ("order_parameters", "nuts"): Speed(10.0, 2e-4, 4.5e10, 25.0, 3.5, 0.0, 2.0),
-    ("upper_weights", "split_hmc"): Speed(15.0, 2e-4, 1.4e11, 25.0, 3.5, 0.0, 1.0),
-    ("upper_weights", "nuts"): Speed(10.0, 2e-4, 4.5e10, 250.0, 3.5, 0.0, 2.0),
+    ("order_parameters", "split_hmc"): Speed(15.0, 1e-4, 1.4e11, 2.5, 3.5, 0.0, 1.0),
+    ("order_parameters", "nuts"): Speed(10.0, 1e-4, 4.5e10, 25.0, 3.5, 0.0, 2.0),
+    ("upper_weights", "split_hmc"): Speed(15.0, 1e-4, 1.4e11, 25.0, 3.5, 0.0, 1.0),
+    ("upper_weights", "nuts"): Speed(10.0, 1e-4, 4.5e10, 250.0, 3.5, 0.0, 2.0),
     ("weights", "split_hmc"): Speed(10.0, 1e-4, 2e10, 34.0, 0.0, 0.5, 2.0),
     ("weights", "nuts"): Speed(10.0, 1e-4, 2e10, 17.0, 0.0, 0.5, 2.0),
 }
