@@ -26,7 +26,7 @@ GRID = ("network.widths=3,5", f"{LIMIT}=2,3")
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("recipe") / "tiny.toml"
-    path.write_text(TINY_SAMPLED)
+    path.write_text(f'{TINY_SAMPLED}space = "order_parameters"\n')
     return path
 
 

@@ -127,7 +127,7 @@ def test_without_it_the_recipe_is_refused_with_the_algorithms_that_there_are(
             ["diagnose", finished],
             "there are nuts, hmc, split_hmc, importance; import the package that adds it",
         ),
-        (recipe, "use 'nuts', 'hmc', 'split_hmc' or 'importance'"),
+        (recipe, "use 'auto', 'nuts', 'hmc', 'split_hmc' or 'importance'"),
     ):
         capsys.readouterr()
         assert command(*words) == ExitCode.BAD_INPUT
