@@ -21,7 +21,13 @@ import numpy as np
 
 from sampler.errors import InputError
 from sampler.numerics import use_one_blas_thread, warn_of_deadlock
-from sampler.recipes.recipe import Recipe, check_layers, make_recipe, resolve_data_path
+from sampler.recipes.recipe import (
+    Recipe,
+    check_layers,
+    make_recipe,
+    resolve_data_path,
+    resolve_start,
+)
 from sampler.recipes.sections import PosteriorSection
 from sampler.recipes.task_section import section_of
 from sampler.recipes.validation import refuse_without_theory
@@ -166,10 +172,12 @@ def sample(
     from sampler.jobs.choice import choose
     from sampler.jobs.stages import draw_posterior
     from sampler.problem import make_problem
+    from sampler.storage.earlier_chains import read_earlier_chains
 
     chosen = choose(recipe, data).applied_to(recipe).sampler
     with jax.enable_x64(True):
-        draws = draw_posterior(make_problem(recipe, data), chosen, show=progress)
+        start = read_earlier_chains(chosen)
+        draws = draw_posterior(make_problem(recipe, data), chosen, show=progress, start=start)
     draws.attrs["schema_version"] = SCHEMA_VERSION
     return draws
 
@@ -224,6 +232,7 @@ def joined(task: ChosenTask, network: ChosenNetwork, **sections: Any) -> tuple[R
         name: {key: plain_setting(value) for key, value in section.items()}
         for name, section in sections.items()
     }
+    resolve_start(plain, Path.cwd())
     recipe = recipe_of({**task.settings, **network.settings, **plain})
     check_layers(recipe)
     return recipe, fit_task(task.data, recipe)

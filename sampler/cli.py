@@ -125,10 +125,12 @@ def check(arguments: argparse.Namespace) -> ExitCode:
     else:
         from sampler.jobs.check import describe
         from sampler.jobs.run import refuse_too_many_coordinates
+        from sampler.storage.earlier_chains import read_earlier_chains
         from sampler.tasks.make import make_task
 
         task = make_task(recipe)
         refuse_too_many_coordinates(recipe, task)
+        read_earlier_chains(recipe.sampler)
         print(describe(recipe, task))
     return ExitCode.OK
 

@@ -18,6 +18,8 @@ from sampler.mcmc.chunks import Chunk, Snapshot
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.stopping import Looks
 from sampler.storage.checkpoint import (
+    MOMENTS,
+    STATE,
     DamagedFile,
     Sealed,
     no_usable_checkpoint,
@@ -31,7 +33,7 @@ from sampler.storage.run_directory import CHECKPOINT_SLOTS
 LOG = logging.getLogger("attention_posterior")
 # Draws are saved before they take more than this.
 MOST_WAITING = 16 * 2**20
-STATE, MOMENTS, OBSERVABLE, STATISTIC = "state", "moments", "observable", "statistic"
+OBSERVABLE, STATISTIC = "observable", "statistic"
 
 
 @dataclass(frozen=True)

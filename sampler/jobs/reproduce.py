@@ -15,7 +15,7 @@ from sampler.jobs.interruption import Interruption
 from sampler.jobs.run import Job, Point, work
 from sampler.recipes.recipe import Recipe
 from sampler.storage.lock import locked
-from sampler.storage.manifest import claim_directory, fingerprint, read_manifest
+from sampler.storage.manifest import claim_directory, fingerprint, read_manifest, record
 from sampler.storage.results import RunResults
 from sampler.storage.run_directory import DRAWS_FILE, THEORY_FILE, write_json
 from sampler.tasks.task import Task
@@ -70,6 +70,7 @@ def reproduce_run(
     redone = replace(stored, recipe=recipe, directory=directory / REPRODUCTION_FOLDER)
     claim_directory(redone.directory, recipe, command, fingerprint(recipe, task.checksum))
     with locked(redone.directory):
+        record(redone.directory, started_from=manifest.started_from)
         work(command, Job(redone, task, interruption))
     found = agreements(directory, redone.directory)
     write_json(

@@ -20,6 +20,7 @@ from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.recipes.sections import AUTO, SamplerSection
 from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
 from sampler.recipes.validation import refuse_without_hessian, refuse_without_theory
+from sampler.storage.earlier_chains import EarlierChains, read_earlier_chains
 from sampler.storage.lock import locked, remove_lock_of_lost_host
 from sampler.storage.manifest import (
     MANIFEST_FILE,
@@ -129,6 +130,19 @@ class Job:
         common = fingerprint(self.point.recipe, self.task.checksum)
         return ChainKeeper(folder, common, self.interruption)
 
+    def start(self, settings: SamplerSection) -> EarlierChains | None:
+        """The chains where those of this point are to begin, recorded here; None if nowhere else.
+
+        Chains that have begun go on from their own checkpoint. Raises InputError for earlier chains
+        that cannot be used, or are not those recorded.
+        """
+        if self.done("sample", DRAWS_FILE) or has_checkpoint(self.directory):
+            return None
+        earlier = read_earlier_chains(settings, read_manifest(self.directory).started_from)
+        if earlier is not None:
+            record(self.directory, started_from=dict(earlier.origin))
+        return earlier
+
     def done(self, stage: str, file: str) -> bool:
         """Whether a stage is recorded as finished and its file is there."""
         return stage in read_manifest(self.directory).seconds and (self.directory / file).is_file()
@@ -159,6 +173,8 @@ def begun(command: str, recipe: Recipe, directory: Path, alone: bool = False) ->
     task = make_task(recipe)
     if command != "solve":
         refuse_too_many_coordinates(recipe, task)
+        if not (directory / MANIFEST_FILE).is_file():  # else chains may have begun
+            read_earlier_chains(recipe.sampler)
     claim_directory(directory, recipe, command, fingerprint(recipe, task.checksum))
     if alone:
         remove_lock_of_lost_host(directory)
@@ -227,12 +243,11 @@ def extended(directory: Path, recipe: Recipe, more: int) -> Recipe:
     Raises InputError where draws cannot be appended.
     """
     remedy = None
-    slots = [directory / CHECKPOINT_FOLDER / name for name in CHECKPOINT_SLOTS]
     if recipe.sweep:
         remedy = "this is a sweep; name the directory of one of its points"
     elif "sample" not in read_manifest(directory).seconds:
         remedy = "its sampling is not finished; first use `resume` without --more"
-    elif not any(slot.is_file() for slot in slots):
+    elif not has_checkpoint(directory):
         remedy = "it has no checkpoint of chains to go on from; run the recipe with more draws"
     if remedy:
         raise InputError("DIR", str(directory), remedy)
@@ -241,6 +256,12 @@ def extended(directory: Path, recipe: Recipe, more: int) -> Recipe:
     forget_stage(directory, "sample")
     write_whole(directory / RECIPE_FILE, longer.to_toml())
     return longer
+
+
+def has_checkpoint(directory: Path) -> bool:
+    """Whether chains of this run were saved."""
+    folder = directory / CHECKPOINT_FOLDER
+    return any((folder / name).is_file() for name in CHECKPOINT_SLOTS)
 
 
 # --- the stages of a command
@@ -264,6 +285,9 @@ def work_on_point(command: str, job: Job) -> ExitCode:
     if code is not None:
         print(f"{job.directory}: `{command}` was finished before, with exit code {int(code)}")
         return code
+    if command != "solve" and job.point.sampled:
+        # What cannot be used is refused before anything is computed.
+        job.start(job.point.recipe.sampler)
     code = COMMANDS[command](job)
     finish_command(job.directory, command, code)
     return code
@@ -305,7 +329,9 @@ def _sample(job: Job) -> ExitCode:
     if not job.done("sample", DRAWS_FILE):
         job.interruption.leave_if_asked("everything before the sampling")
         with job.recorded("sample"):
-            tree = sample_stage(job.problem, job.sampler_settings(), job.directory, job.keeper())
+            settings = job.sampler_settings()
+            start = job.start(settings)
+            tree = sample_stage(job.problem, settings, job.directory, job.keeper(), start)
             record(job.directory, draws_per_chain=tree["posterior"].sizes["draw"])
             del tree
     diagnostics = compare_stage(job.directory).diagnostics

@@ -18,10 +18,11 @@ from sampler.analysis.draws_table import (
     stored_statistics,
 )
 from sampler.analysis.theory_table import theory_table
+from sampler.errors import InputError
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import LOG, SamplingProgress
 from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings, algorithm_named
-from sampler.mcmc.chunks import Chunk, sample_in_chunks
+from sampler.mcmc.chunks import Chunk, SnapshotMismatch, sample_in_chunks
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.stopping import Looks
@@ -33,6 +34,7 @@ from sampler.posterior.weight_draws import refuse_unusable_count, weight_draws
 from sampler.problem import AnyProblem, Problem
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO, SamplerSection
+from sampler.storage.earlier_chains import EarlierChains
 from sampler.storage.results import (
     RunResults,
     read_draws,
@@ -81,10 +83,14 @@ def wants_evidence(recipe: Recipe, architecture: Architecture) -> bool:
 
 
 def sample_stage(
-    problem: AnyProblem, settings: SamplerSection, directory: Path, keeper: ChainKeeper
+    problem: AnyProblem,
+    settings: SamplerSection,
+    directory: Path,
+    keeper: ChainKeeper,
+    start: EarlierChains | None = None,
 ) -> xr.DataTree:
     """Draw from the posterior and store `draws.nc`, going on where the keeper says."""
-    tree = draw_posterior(problem, settings, keeper)
+    tree = draw_posterior(problem, settings, keeper, start=start)
     write_draws(directory, tree)
     return tree
 
@@ -94,11 +100,12 @@ def draw_posterior(
     settings: SamplerSection,
     keeper: ChainKeeper | None = None,
     show: bool = True,
+    start: EarlierChains | None = None,
 ) -> xr.DataTree:
     """Draw from the posterior in the space, by the algorithm and in the precision that are named.
 
-    Chains go on from the checkpoint that the keeper finds, if there is one; `show` says whether
-    progress is shown.
+    Chains go on from the checkpoint that the keeper finds, if there is one, or begin at `start`;
+    `show` says whether progress is shown.
     """
     refuse_impossible_weights(problem, settings)
     started = time.perf_counter()
@@ -118,7 +125,7 @@ def draw_posterior(
                 algorithm = algorithm_named(name, dict(settings))
         if independent is None:
             density = algorithm.suited(density)
-            looks = run_chains(density, algorithm, settings, collected, keeper, show)
+            looks = run_chains(density, algorithm, settings, collected, keeper, show, start)
         else:
             count, observables = chains.draws, independent.observables
             collected(Chunk("draws", count, count, observables, independent.statistics, 0.0))
@@ -167,8 +174,9 @@ def run_chains(
     collected: DrawCollector,
     keeper: ChainKeeper | None,
     show: bool,
+    start: EarlierChains | None,
 ) -> Looks | None:
-    """Collect all chunks of chains, from where the keeper says; progress is shown if asked for.
+    """Collect all chunks of chains, from where keeper or start say; progress is shown if asked for.
 
     The result is how the draws were judged on the way, if they are made until they can be trusted.
     """
@@ -185,7 +193,16 @@ def run_chains(
                 listen(chunk)
 
         chains, ends = chain_settings(settings, settings.most_draws), looks and looks.next_end
-        sample_in_chunks(density, algorithm, chains, on_chunk, earlier, ends)
+        try:
+            there = None if start is None else start.arrays
+            sample_in_chunks(density, algorithm, chains, on_chunk, earlier, ends, there)
+        except SnapshotMismatch as problem:
+            if start is None:
+                raise
+            remedy = (
+                f"chains of this run cannot start there ({problem}); name a run of equal shapes"
+            )
+            raise InputError("sampler.start_from", start.origin["directory"], remedy) from None
     if looks is not None:
         LOG.info(looks.explain())
         if show:

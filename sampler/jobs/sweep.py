@@ -59,6 +59,10 @@ def sweep_points(recipe: Recipe, directory: Path) -> list[Point]:
     shared, times = Counter(point.directory.name for point in points).most_common(1)[0]
     if times > 1:
         raise InputError("sweep", shared, "two points have this directory; give each value once")
+    start = recipe.sampler.start_from
+    if start is not None and Path(start).resolve().is_relative_to(directory.resolve()):
+        remedy = "lies in the directory of this sweep; name a run that is no part of it"
+        raise InputError("sampler.start_from", start, remedy)
     return points
 
 

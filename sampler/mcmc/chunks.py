@@ -7,6 +7,7 @@ a sweep over widths or temperatures.
 """
 
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -193,21 +194,29 @@ def sample_in_chunks(
     on_chunk: Callable[[Chunk], None],
     resume: Snapshot | None = None,
     next_end: Callable[[int], int] | None = None,
+    start: Mapping[str, np.ndarray] | None = None,
 ) -> None:
     """Run warm-up, then draws, of all chains; every finished chunk goes to `on_chunk`.
 
     `next_end` maps the number of draws made to that at which a chunk must end next, or to itself
     where no more are to be made; by default it is `settings.draws`.
 
-    From a snapshot of the same chains they go on as if they had never stopped, bit for bit. Raises
-    SnapshotMismatch for a snapshot of other chains.
+    From a snapshot of the same chains they go on as if they had never stopped, bit for bit. Without
+    one they may begin at a `start`: the arrays of a snapshot of other chains, whose random numbers
+    are others. Raises SnapshotMismatch where either does not fit these chains.
     """
     forget_programs()
     chain = algorithm.prepared(density, settings)
     # Also of chains that go on: the state found must be one like it.
-    state = start_chains(chain, settings.chains, jax.random.key(settings.seed), density)
+    key = jax.random.key(settings.seed)
+    if start is not None:
+        # Not those that led to this start, even where the seed is the same.
+        key = jax.random.fold_in(key, zlib.crc32(b"".join(v.tobytes() for v in start.values())))
+    state = start_chains(chain, settings.chains, key, density)
     if resume is not None:
         state = restored_state(resume.arrays, state)
+    elif start is not None:
+        state = started_elsewhere(chain, state, start, density)
     observation_key = jax.random.fold_in(jax.random.key(settings.seed), OBSERVATION_STREAM)
     chain_keys = jax.random.split(observation_key, settings.chains)
     mesh = chain_mesh(settings.chains)
@@ -244,7 +253,7 @@ def sample_in_chunks(
 def forget_programs() -> None:
     """Give up compiled functions where there are many: they were for arrays of other shapes."""
     if advance._cache_size() > MOST_PROGRAMS:
-        for function in (start_chains, advance, _rows, _move):
+        for function in (start_chains, _continued, advance, _rows, _move):
             function.clear_cache()
 
 
@@ -257,6 +266,31 @@ def start_chains(chain: Chain, chains: int, key, density: Density):
     keys = jax.random.split(chain_key, chains)
     states = for_every_chain(lambda k, at: chain.init(k, at, density), keys, positions)
     return chain.shared(jax.random.fold_in(key, SHARED_STREAM), density), states
+
+
+def started_elsewhere(chain: Chain, fresh, arrays: Mapping[str, np.ndarray], density: Density):
+    """The fresh state of all chains, moved to where other chains ended.
+
+    Chain i begins where chain i mod n of the n others did. Raises SnapshotMismatch unless arrays of
+    one chain have equal shapes, and for a chain that has no such method.
+    """
+    if type(chain).continued is Chain.continued:
+        raise SnapshotMismatch(f"{type(chain).__name__} has no method `continued`")
+    count = len(jax.tree.leaves(fresh[1])[0])
+    rows = {
+        name: values if name.startswith("shared") else values[np.arange(count) % len(values)]
+        for name, values in arrays.items()
+    }
+    return _continued(chain, fresh, restored_state(rows, fresh), density)
+
+
+@partial(jax.jit, static_argnames="chain")
+def _continued(chain: Chain, fresh, earlier, density: Density):
+    def of_one(state, there):
+        return chain.continued(fresh[0], state, (earlier[0], there), density)
+
+    shared, states = for_every_chain(of_one, fresh[1], earlier[1])
+    return jax.tree.map(lambda leaf: leaf[0], shared), states
 
 
 def _done_before(resume: Snapshot | None, phase: str, total: int) -> int:

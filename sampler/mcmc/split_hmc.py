@@ -157,8 +157,23 @@ class SplitChain(Chain):
 
     def init(self, key, position, density: Density) -> dict:
         here = Gaussian.fitted(density).standardised(density.coordinates.flatten(position))
-        value, gradient = log_density(density, here), slope(density, here)
-        return {"key": key, "z": here, "lp": value, "slope": gradient}
+        return self.at(here, key, density)
+
+    def at(self, z, key, density: Density) -> dict:
+        """State of a chain at these coordinates."""
+        return {"key": key, "z": z, "lp": log_density(density, z), "slope": slope(density, z)}
+
+    def continued(self, shared, state, earlier, density: Density) -> tuple[dict, dict]:
+        """At the coordinates z of the other chain, with its step and Gaussian of z.
+
+        Both are relative to the fit at the mode of either density. What the Gaussian was found from
+        counts on, so that a short warm-up does not forget it.
+        """
+        before, there = earlier
+        learned = {name: before[name] for name in ("gaussian", "moments", "step_size")}
+        steps = BEGIN_STEP(jnp.log(before["step_size"]))
+        state = self.at(there["z"], state["key"], density)
+        return {**shared, **learned, "steps": steps}, state
 
     def position(self, state, density: Density) -> dict:
         return density.coordinates.unflatten(Gaussian.fitted(density).at(state["z"]))

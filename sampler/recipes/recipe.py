@@ -44,8 +44,8 @@ from sampler.recipes.task_section import (
 from sampler.recipes.validation import check_network, check_sampler_fits, recipe_error
 from sampler.registry import load_plugins
 
-# What a sweep cannot change: the points of one sweep share a name and have no sweep of their own.
-NOT_SWEPT = ("name", "sweep")
+# What a sweep cannot change: its points share a name and a start, and have no sweep of their own.
+NOT_SWEPT = ("name", "sweep", "sampler.start_from")
 
 
 # Keys that no recipe of schema 1 and 2 had.
@@ -56,6 +56,7 @@ SINCE_SCHEMA_3 = (
     ("sampler", "until"),
     ("sampler", "max_draws"),
     ("sampler", "max_minutes"),
+    ("sampler", "start_from"),
 )
 # Defaults of the sampler that were others in schema 3: a recipe that names these keeps its hash.
 SAMPLER_OF_SCHEMA_3 = {
@@ -246,6 +247,7 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
                 sweep.pop(key, None)
     fill_swept(settings)
     resolve_data_path(settings, path.parent)
+    resolve_start(settings, path.parent)
     recipe = make_recipe(settings)
     check_layers(recipe)
     for _, point in recipe.points():
@@ -284,11 +286,19 @@ def resolve_data_path(
             sweep[key] = [section.absolute(name, value, folder) for value in values]
 
 
+def resolve_start(settings: dict[str, Any], folder: Path) -> None:
+    """Make the path of the run that chains start from absolute."""
+    sampler = settings.get("sampler")
+    start = sampler.get("start_from") if isinstance(sampler, dict) else None
+    if isinstance(start, str) and start:
+        sampler["start_from"] = str((folder / start).resolve())
+
+
 def make_recipe(settings: dict[str, Any]) -> Recipe:
     """Validate settings; raises InputError with the dotted key, the value and the remedy."""
     load_plugins()
     for key in settings["sweep"] if isinstance(settings.get("sweep"), dict) else ():
-        if key.split(".")[0] in NOT_SWEPT:
+        if {key, key.split(".")[0]} & {*NOT_SWEPT}:
             raise InputError("sweep", key, "this key cannot be swept")
     try:
         recipe = Recipe.model_validate(settings)

@@ -210,6 +210,8 @@ class SamplerSection(Section):
     With `until` = "trusted", the default of a recipe that does not name `draws`, chains go on until
     their diagnostics pass at two looks in a row, or `max_draws` a chain or `max_minutes` of
     computing are reached; one chain alone is never trusted and makes the default number of draws.
+    `start_from` is the directory of a finished run: chains begin where its chains ended, with their
+    step size and masses, and adapt on from there.
     `checkpoint_seconds` is the computing time after which draws and state are saved.
     """
 
@@ -235,6 +237,7 @@ class SamplerSection(Section):
     at_widths: tuple[Count, ...] | None = None
     points: Literal["all", "selected"] = "all"
     selected_by: Literal["accuracy", "log_evidence"] = "accuracy"
+    start_from: Text | None = None
     checkpoint_seconds: NotNegative = 10.0
 
     @property

@@ -80,6 +80,8 @@ def _checked(path: Path) -> tuple[str, bytes]:
 
 
 LOG = logging.getLogger("attention_posterior")
+# Arrays of a checkpoint of chains: their state, and moments of draws that are not kept.
+STATE, MOMENTS = "state", "moments"
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,8 @@ class Manifest(BaseModel):
 
     finished: exit code of each command that came to its end.  seconds, peak_memory_bytes: of each
     finished stage.  draws_per_chain: those that were made.  choice: the space and algorithm that
-    are sampled, and why.  fingerprint: what a continuation must agree with.
+    are sampled, and why.  started_from: the run whose last states were the start of the chains.
+    fingerprint: what a continuation must agree with.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -120,6 +121,7 @@ class Manifest(BaseModel):
     peak_memory_bytes: dict[str, int] = {}
     draws_per_chain: int | None = None
     choice: dict[str, str] | None = None
+    started_from: dict[str, str] | None = None
     recipe_hash: str | None = None
     recipe: str | None = None
     fingerprint: dict[str, Any] | None = None
@@ -145,7 +147,7 @@ class Manifest(BaseModel):
 
     def as_json(self) -> dict[str, Any]:
         """What is stored; what is known only after sampling where it is known."""
-        later = ("ended", "draws_per_chain", "choice")
+        later = ("ended", "draws_per_chain", "choice", "started_from")
         absent = {key for key in later if getattr(self, key) is None}
         return self.model_dump(exclude=absent)
 
@@ -195,6 +197,7 @@ def begin_command(
             peak_memory_bytes=earlier.peak_memory_bytes,
             draws_per_chain=earlier.draws_per_chain,
             choice=earlier.choice,
+            started_from=earlier.started_from,
             # A directory keeps the hash that it was given under an earlier schema.
             recipe_hash=recipe.hash8 if earlier.schema_version > 2 else earlier.recipe_hash,
             recipe=recipe.to_toml(),
