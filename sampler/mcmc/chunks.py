@@ -289,8 +289,7 @@ def _continued(chain: Chain, fresh, earlier, density: Density):
     def of_one(state, there):
         return chain.continued(fresh[0], state, (earlier[0], there), density)
 
-    shared, states = for_every_chain(of_one, fresh[1], earlier[1])
-    return jax.tree.map(lambda leaf: leaf[0], shared), states
+    return jax.vmap(of_one, out_axes=(None, 0))(fresh[1], earlier[1])
 
 
 def _done_before(resume: Snapshot | None, phase: str, total: int) -> int:

@@ -8,7 +8,8 @@ import pytest
 
 import sampler
 from sampler.errors import ExitCode, InputError, RequeueError
-from sampler.jobs import keeper, run as jobs
+from sampler.jobs import keeper
+from sampler.jobs import run as jobs
 from sampler.recipes.recipe import load_recipe, make_recipe
 from sampler.storage.checkpoint import read_sealed, write_sealed
 from sampler.storage.manifest import claim_directory, fingerprint, read_manifest
@@ -51,7 +52,7 @@ def sources(recipe_file, tmp_path_factory) -> Path:
 
 
 def starting_at(directory: Path, *overrides: str) -> tuple[str, ...]:
-    return (*overrides, f"sampler.start_from={directory}")
+    return (*overrides, f'sampler.start_from="{directory}"')
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +202,7 @@ def test_reproduce_starts_there_again_and_refuses_another_checkpoint(
         ("trained", (), "holds a training"),
         ("weights", ("sampler.space=order_parameters",), 'set sampler.space = "weights"'),
         ("weights", ("sampler.algorithm=nuts",),
-         'its chains have algorithm "hmc", those of this run "nuts"; set sampler.algorithm = "hmc"'),
+         'those of this run "nuts"; set sampler.algorithm = "hmc"'),
         ("nuts", ("sampler.space=order_parameters", "sampler.algorithm=importance"),
          'its chains have algorithm "nuts", those of this run "importance"'),
     ],

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sampler.mcmc import chunks
 from sampler.mcmc.algorithm import Chain, ChainSettings
 from sampler.mcmc.chunks import SnapshotMismatch, sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
@@ -13,8 +14,12 @@ from tests.problems import exact_scalar_posterior, scalar_problem
 from tests.sampler.mcmc.test_split_hmc import assert_mean
 
 KINDS = {"nuts": Nuts(), "hmc": StaticHmc(leapfrog_steps=5), "split_hmc": SplitHmc()}
-SPACES = ("order_parameters", "weights")
-POSITION = {"split_hmc": "['z']"}
+CASES = [
+    ("nuts", "order_parameters"),
+    ("hmc", "weights"),
+    ("split_hmc", "order_parameters"),
+    ("split_hmc", "weights"),
+]
 
 
 def density_of(space: str, width: int = 6):
@@ -24,7 +29,7 @@ def density_of(space: str, width: int = 6):
     return order_parameter_density(problem, jnp.asarray(test))
 
 
-def run(density, algorithm, start=None, *, chains=2, warmup=20, draws=5, seed=0):
+def run(density, algorithm, start=None, *, chains=2, warmup=60, draws=5, seed=0):
     """The chunks of a run."""
     found = []
     settings = ChainSettings(chains=chains, warmup=warmup, draws=draws, seed=seed)
@@ -43,7 +48,7 @@ def learned(arrays) -> dict[str, np.ndarray]:
     return {n: v for n, v in arrays.items() if any(word in n for word in words)}
 
 
-@pytest.fixture(scope="module", params=[(k, s) for k in KINDS for s in SPACES], ids="-".join)
+@pytest.fixture(scope="module", params=CASES, ids="-".join)
 def ended(request):
     """A kind of chains, their density, and the arrays with which two of them ended."""
     kind, space = request.param
@@ -53,17 +58,15 @@ def ended(request):
 
 def started(monkeypatch, *arguments, **options) -> tuple[dict, list]:
     """The arrays of the state before the first step, and the chunks made from there."""
-    from sampler.mcmc import chunks
-
-    states, advance = [], chunks.advance
+    states, begin = [], chunks.started_elsewhere
 
     def noted(*given):
-        states.append(chunks.state_arrays(given[3]))
-        return advance(*given)
+        states.append(begin(*given))
+        return states[-1]
 
-    noted._cache_size = advance._cache_size
-    monkeypatch.setattr(chunks, "advance", noted)
-    return (made := run(*arguments, **options)) and states[0], made
+    monkeypatch.setattr(chunks, "started_elsewhere", noted)
+    made = run(*arguments, **options)
+    return chunks.state_arrays(states[0]), made
 
 
 def test_they_begin_at_the_last_positions_with_all_that_was_learned(ended, monkeypatch):
@@ -85,7 +88,7 @@ def test_they_begin_at_the_last_positions_with_all_that_was_learned(ended, monke
     assert all((first[name] != arrays[name]).any() for name in keys)
 
 
-@pytest.mark.parametrize("ended", [("nuts", "weights"), ("split_hmc", "weights")], indirect=True)
+@pytest.mark.parametrize("ended", CASES[1:3], ids="-".join, indirect=True)
 @pytest.mark.parametrize("chains", [1, 5])
 def test_positions_are_used_in_turn(ended, chains, monkeypatch):
     algorithm, _, density, arrays = ended
