@@ -175,8 +175,8 @@ def sample(
     from sampler.storage.earlier_chains import read_earlier_chains
 
     chosen = choose(recipe, data).applied_to(recipe).sampler
+    start = read_earlier_chains(chosen)
     with jax.enable_x64(True):
-        start = read_earlier_chains(chosen)
         draws = draw_posterior(make_problem(recipe, data), chosen, show=progress, start=start)
     draws.attrs["schema_version"] = SCHEMA_VERSION
     return draws

@@ -5,6 +5,7 @@ manifest       where results came from, how far they are, and who may go on with
 results        result files of a run, written and read
 sweeps         result files of a sweep, read
 checkpoint     sealed files, and two checkpoints that take turns
+earlier_chains where the chains of another run ended, for those that start there
 lock           one process per directory
 status         where a run stands
 """
