@@ -199,9 +199,8 @@ def run_chains(
         except SnapshotMismatch as problem:
             if start is None:
                 raise
-            remedy = (
-                f"chains of this run cannot start there ({problem}); name a run of equal shapes"
-            )
+            remedy = f"chains of this run cannot start there ({problem}); remove the key, or name "
+            remedy += "a run whose chains have equal shapes"
             raise InputError("sampler.start_from", start.origin["directory"], remedy) from None
     if looks is not None:
         LOG.info(looks.explain())
