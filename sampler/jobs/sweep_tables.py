@@ -97,7 +97,7 @@ def point_row(sweep: Path, point: SweptPoint) -> dict:
                 value = theory["accuracy_gp_subnetwork"].sel(subnetwork=name)
                 row[f"gp:{name}"] = float(value)
     if comparison is not None:
-        row["sampled_space"] = point.run.space
+        row["sampled_space"] = point.space
         for score, found in comparison.get("validation", {}).get("sampled", {}).items():
             row[f"validation_{score}_sampled"] = found["value"]
             row[f"validation_{score}_sampled_mcse"] = found["mcse"]
@@ -136,7 +136,7 @@ def write_finite_size(directory: Path, recipe: Recipe, points: Sequence[SweptPoi
             names = run.path_names
         compared = (run.comparison or {}).get("order_parameter")
         if compared:
-            found = sampled.setdefault(point.run.space, {})
+            found = sampled.setdefault(point.space, {})
             fine = run.theory is not None and run.theory.attrs.get("next_order_status") == "fine"
             found[width] = compared | {"trusted": run.diagnostics_passed, "fine": fine}
     if not theory:

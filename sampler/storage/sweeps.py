@@ -74,6 +74,11 @@ class SweptPoint:
         """The width, the largest where layers differ."""
         return self.recipe.network.widest
 
+    @property
+    def space(self) -> str:
+        """The space that was sampled, or that the recipe names."""
+        return self.run.space or self.recipe.sampler.space
+
 
 def swept_points(directory: Path, recipe: Recipe) -> list[SweptPoint]:
     """Every point of a recipe's grid, in its order, whether anything is stored of it or not."""

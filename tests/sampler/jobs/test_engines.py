@@ -252,9 +252,9 @@ def test_local_workers_bring_a_sweep_to_its_end(recipe, tmp_path, capsys):
     pytest.importorskip("distributed")
     out = tmp_path / "out"
     # wider than what is sampled: theory only, in seconds
-    limit = "sampler.largest_width={order_parameters = 3}"
+    limit = ["sampler.space=order_parameters", "sampler.largest_width={order_parameters = 3}"]
     arguments = ["--over", "network.widths=4,5", "--workers", "2", "--out", str(out)]
-    assert main(["sweep", str(recipe), *arguments, "--set", limit]) == ExitCode.OK
+    assert main(["sweep", str(recipe), *arguments, "--set", *limit]) == ExitCode.OK
     assert "every point is fine" in capsys.readouterr().out
     assert len(list(out.glob("*/theory.nc"))) == 2
     assert "saddle point" in (out / "network.widths=4.output.txt").read_text()

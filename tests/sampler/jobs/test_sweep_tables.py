@@ -212,7 +212,7 @@ def test_the_finite_size_table_has_both_orders(tmp_path):
     path = tmp_path / "recipe.toml"
     widths = (10, 30, 40, 50, 60)
     path.write_text(RECIPE.replace("[10, [20, 30, 40], 50]", str(list(widths))))
-    recipe = load_recipe(path)
+    recipe = load_recipe(path, ["sampler.space=order_parameters"])
     for label, point in recipe.points():
         directory = point_directory(tmp_path, label)
         directory.mkdir()
