@@ -11,6 +11,7 @@ from sampler.posterior.density import Density, specialised
 from sampler.posterior.spaces import make_density, observe_tokens, token_model
 from sampler.posterior.weights import weight_priors
 from sampler.recipes.recipe import Recipe
+from sampler.tasks.make import architecture_of
 from sampler.tasks.task import AnySplit, AttendedSplit, HeadDistances, Split, Task
 from sampler.token_network import TokenNetwork, TokenSplit
 from sampler.transformer.frozen import FrozenNetwork
@@ -157,13 +158,7 @@ def make_problem(recipe: Recipe, task: Task) -> AnyProblem:
 
     A network outside the theory keeps its tokens instead.
     """
-    architecture = Architecture(
-        heads=task.heads,
-        widths=recipe.network.layer_widths(task.layers),
-        variances=recipe.network.layer_variances(task.layers),
-        channels=task.channels,
-        outputs=task.outputs,
-    )
+    architecture = architecture_of(recipe, task)
     if not recipe.network.fits_theory:
         return make_token_problem(recipe, task, architecture)
     readout = recipe.network.readout

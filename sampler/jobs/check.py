@@ -200,8 +200,8 @@ def sweep_points(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
             what = f"{alone} (not in sampler.at_widths)"
         elif settings.points == "selected":
             what = "theory, and sampling if its temperature is chosen"
-        sampled, left_open = not what.startswith(alone), (settings.space, settings.algorithm)
-        if sampled and AUTO in left_open and not others:
+        left_open = AUTO in (settings.space, settings.algorithm)
+        if left_open and settings.samples(point.network) and not others:
             choice = choose(point, task)
             what += f" ({choice.space}, {choice.algorithm})"
         lines.append((label, f"{weights:,} weights; {what}"))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO
+from sampler.tasks.make import architecture_of
 from sampler.tasks.task import Task
 from theory.architecture import Architecture
 
@@ -31,14 +32,8 @@ class Sizes:
     @classmethod
     def of(cls, recipe: Recipe, task: Task) -> "Sizes":
         """The sizes of a network in the theory with its data."""
-        architecture = Architecture(
-            heads=task.heads,
-            widths=recipe.network.layer_widths(task.layers),
-            variances=recipe.network.layer_variances(task.layers),
-            channels=task.channels,
-            outputs=task.outputs,
-        )
         temperature = recipe.posterior.temperature
+        architecture = architecture_of(recipe, task)
         return cls(architecture, task.train.examples, task.test.examples, temperature)
 
     @property
@@ -129,7 +124,7 @@ class Speed:
         return self.start + EFFECTIVE_DRAWS * (gradients * gradient + self.draws * observation)
 
 
-# Fitted to the table of `python -m tests.benchmarks choices`.
+# From single measurements of chains and gradients; `python -m tests.benchmarks choices` makes more.
 OBSERVED_RATE = 2e10
 SPEEDS = {
     ("order_parameters", "split_hmc"): Speed(15.0, 1e-4, 1.4e11, 2.5, 3.5, 0.0, 1.0),

@@ -8,6 +8,7 @@ from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import NetworkSection, paired
 from sampler.recipes.validation import check_network
 from sampler.tasks.task import AttendedSplit, Task, kept_paths
+from theory.architecture import Architecture
 
 KeptHeads = tuple[tuple[int, ...], ...]
 
@@ -35,6 +36,17 @@ def fit_task(task: Task, recipe: Recipe) -> Task:
     for kept in recipe.theory.subnetworks:
         check_heads("theory.subnetworks", kept, task)
     return task
+
+
+def architecture_of(recipe: Recipe, task: Task) -> Architecture:
+    """The network of a recipe on its task: sizes and prior variances."""
+    return Architecture(
+        heads=task.heads,
+        widths=recipe.network.layer_widths(task.layers),
+        variances=recipe.network.layer_variances(task.layers),
+        channels=task.channels,
+        outputs=task.outputs,
+    )
 
 
 def refuse_without_tokens(network: NetworkSection, layers: int) -> None:

@@ -1,22 +1,20 @@
 """Every space with every algorithm on problems of all sizes: which one a user should be given.
 
-Each runs in a process of its own. `choices.csv` keeps what was measured, and `sampler.jobs.choice`
-predicts from numbers fitted to it.
+Each runs in a process of its own. The rows have the sizes that `sampler.jobs.choice` predicts from.
 """
 
 import csv
+import io
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import jax
 import numpy as np
 
-from sampler.jobs.choice import Sizes
 from sampler.jobs.stages import cost, diagnose_stage, draw_posterior
 from sampler.problem import Problem, make_problem
 from sampler.recipes.recipe import load_recipe
@@ -27,7 +25,6 @@ from tests import ROOT
 from tests.problems import problem_of_many_paths, random_problem
 from theory import Architecture, LearningProblem
 
-TABLE = Path(__file__).parent / "choices.csv"
 TEST_EXAMPLES = 100
 CHOICES = (
     ("order_parameters", "split_hmc"),
@@ -83,9 +80,9 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
 
 @dataclass(frozen=True)
 class Cost:
-    """What one choice took on one problem: a row of `choices.csv`.
+    """What one choice took on one problem: a row of the table.
 
-    The sizes of the problem are those that `sampler.jobs.choice` predicts from. `seconds` counts
+    `seconds` counts
     everything (mode, compilation, warm-up, draws), `seconds_draws` the draws alone; `gradients` are
     those of the draws of all chains, `effective_draws` those of the worst element of U_1.
     """
@@ -107,13 +104,6 @@ class Cost:
     gradients: int
     effective_draws: float
     verdict: str
-
-    @property
-    def sizes(self) -> Sizes:
-        """What the prediction knows of the problem."""
-        variances = (1.0,) * (len(self.widths) + 1)
-        architecture = Architecture(self.heads, self.widths, variances, self.channels, self.outputs)
-        return Sizes(architecture, self.examples, self.observed, self.temperature)
 
 
 def measure(problem: str, space: str, algorithm: str, minutes: float, sender: Connection) -> None:
@@ -151,8 +141,8 @@ def measure(problem: str, space: str, algorithm: str, minutes: float, sender: Co
 
 
 def measure_choices(minutes: float, problems: Sequence[str] = tuple(PROBLEMS)) -> Iterator[str]:
-    """The rows of `choices.csv`, each as soon as it is known; a run that fails is left out."""
-    yield ",".join(field.name for field in fields(Cost))
+    """The rows of a CSV table, each as soon as it is known; a run that fails is left out."""
+    yield csv_line(field.name for field in fields(Cost))
     processes = get_context("spawn")
     for problem, choice in itertools.product(problems, CHOICES):
         receiver, sender = processes.Pipe(duplex=False)
@@ -161,26 +151,13 @@ def measure_choices(minutes: float, problems: Sequence[str] = tuple(PROBLEMS)) -
         process.start()
         sender.close()
         with suppress(EOFError):
-            yield ",".join(map(cell, astuple(receiver.recv())))
+            yield csv_line(astuple(receiver.recv()))
         process.join()
 
 
-def cell(value: object) -> str:
-    """A value as the table has it."""
-    if isinstance(value, tuple):
-        return " ".join(map(str, value))
-    return f'"{value}"' if "," in str(value) else str(value)
-
-
-def read_choices(path: Path = TABLE) -> list[Cost]:
-    """The rows of a stored table."""
-    kinds = {int: int, float: float, str: str, tuple[int, ...]: numbers}
-    with path.open(encoding="utf-8", newline="") as file:
-        return [
-            Cost(**{field.name: kinds[field.type](row[field.name]) for field in fields(Cost)})
-            for row in csv.DictReader(file)
-        ]
-
-
-def numbers(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split()))
+def csv_line(values: Iterable[object]) -> str:
+    """One line of the table; sizes of layers stand in one column, separated by blanks."""
+    line = io.StringIO()
+    texts = (" ".join(map(str, v)) if isinstance(v, tuple) else v for v in values)
+    csv.writer(line, lineterminator="").writerow(texts)
+    return line.getvalue()

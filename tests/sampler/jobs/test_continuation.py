@@ -20,9 +20,8 @@ from sampler.jobs import run as jobs
 from sampler.jobs.interruption import listening
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.lock import LOCK_FILE, Holder, living_holder, locked
-from sampler.storage.manifest import claim_directory, differences, fingerprint
+from sampler.storage.manifest import differences, fingerprint
 from sampler.storage.results import read_draws, read_theory
-from sampler.tasks.make import make_task
 from tests import FIXTURES, ROOT
 from tests.commands import (
     FEW_DRAWS,
@@ -58,10 +57,9 @@ def copy(finished, tmp_path) -> Path:
 @pytest.mark.parametrize("chunks", [1, 2, 4])
 def test_interrupted_chains_go_on_bit_for_bit(chunks, recipe_file, finished, tmp_path, capsys):
     recipe = load_recipe(recipe_file, FEW_DRAWS)
-    task = make_task(recipe)
-    directory = claim_directory(tmp_path / "run", recipe, "run", fingerprint(recipe, task.checksum))
+    directory = tmp_path / "run"
     with pytest.raises(RequeueError) as stopped:
-        jobs.work("run", jobs.Job(jobs.Point(recipe, directory), task, AfterChunks(chunks)))
+        jobs.start_run("run", jobs.Point(recipe, directory), AfterChunks(chunks))
     assert "interrupted after" in status(directory, capsys)
     assert not (directory / "draws.nc").exists()
     code = command("resume", directory)

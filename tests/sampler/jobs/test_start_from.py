@@ -12,10 +12,9 @@ from sampler.jobs import keeper
 from sampler.jobs import run as jobs
 from sampler.recipes.recipe import load_recipe, make_recipe
 from sampler.storage.checkpoint import read_sealed, write_sealed
-from sampler.storage.manifest import claim_directory, fingerprint, read_manifest
+from sampler.storage.manifest import read_manifest
 from sampler.storage.results import read_draws
 from sampler.storage.run_directory import CHECKPOINT_SLOTS
-from sampler.tasks.make import make_task
 from tests.commands import SMALLEST, TINY, AfterChunks, assert_same_bits, made_once, settings
 from tests.commands import in_process as command
 
@@ -111,12 +110,9 @@ def test_resume_goes_on_from_its_own_checkpoint(chunks, recipe_file, sources, tm
     overrides = starting_at(source, *KINDS["weights"])
     assert sampled(recipe_file, tmp_path / "whole", *overrides) == CODE
     recipe = load_recipe(recipe_file, overrides)
-    task = make_task(recipe)
-    directory = claim_directory(
-        tmp_path / "run", recipe, "sample", fingerprint(recipe, task.checksum)
-    )
+    directory = tmp_path / "run"
     with pytest.raises(RequeueError):
-        jobs.work("sample", jobs.Job(jobs.Point(recipe, directory), task, AfterChunks(chunks)))
+        jobs.start_run("sample", jobs.Point(recipe, directory), AfterChunks(chunks))
     shutil.rmtree(source)
     assert command("resume", directory) == CODE
     assert_same_bits(directory, tmp_path / "whole")

@@ -11,7 +11,7 @@ from sampler.jobs import run as jobs
 from sampler.jobs.check import cost
 from sampler.jobs.choice import choose
 from sampler.recipes.recipe import load_recipe
-from sampler.storage.manifest import claim_directory, fingerprint, read_manifest
+from sampler.storage.manifest import read_manifest
 from sampler.storage.results import read_comparison, read_draws
 from sampler.tasks.make import make_task
 from tests.commands import TINY, AfterChunks, assert_same_bits, made_once, settings, without_drawing
@@ -58,12 +58,9 @@ def test_interrupted_between_looks_they_end_at_the_same_draws(
     chunks, recipe_file, trusted, tmp_path, capsys
 ):
     recipe = load_recipe(recipe_file, FAST)
-    task = make_task(recipe)
-    directory = claim_directory(
-        tmp_path / "run", recipe, "sample", fingerprint(recipe, task.checksum)
-    )
+    directory = tmp_path / "run"
     with pytest.raises(RequeueError):
-        jobs.work("sample", jobs.Job(jobs.Point(recipe, directory), task, AfterChunks(chunks)))
+        jobs.start_run("sample", jobs.Point(recipe, directory), AfterChunks(chunks))
     assert command("status", directory) == ExitCode.OK
     assert "of at most 1200" in capsys.readouterr().out or chunks == 6
     assert command("resume", directory) == ExitCode.OK

@@ -18,9 +18,7 @@ from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.recipes.recipe import load_recipe
-from sampler.storage.manifest import claim_directory, fingerprint
 from sampler.storage.results import read_draws
-from sampler.tasks.make import make_task
 from tests.assertions import assert_within_mcse
 from tests.commands import AfterChunks, assert_same_bits, made_once, settings
 from tests.commands import in_process as command
@@ -108,10 +106,9 @@ def test_check_knows_no_cost_of_it(recipe_file, capsys):
 @pytest.mark.parametrize("chunks", [1, 4])
 def test_interrupted_chains_go_on_bit_for_bit(chunks, recipe_file, finished, tmp_path):
     recipe = load_recipe(recipe_file, OVERRIDES)
-    task = make_task(recipe)
-    directory = claim_directory(tmp_path / "run", recipe, "run", fingerprint(recipe, task.checksum))
+    directory = tmp_path / "run"
     with pytest.raises(RequeueError):
-        jobs.work("run", jobs.Job(jobs.Point(recipe, directory), task, AfterChunks(chunks)))
+        jobs.start_run("run", jobs.Point(recipe, directory), AfterChunks(chunks))
     assert not (directory / "draws.nc").exists()
     assert command("resume", directory) == ExitCode.DIAGNOSTICS_FAILED
     assert_same_bits(directory, finished)
