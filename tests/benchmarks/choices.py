@@ -1,40 +1,44 @@
 """Every space with every algorithm on problems of all sizes: which one a user should be given.
 
-Each runs in a process of its own. The rows have the sizes that `sampler.jobs.choice` predicts from.
+Each runs in a process of its own, until it has enough effective draws. The rows have the sizes that
+`sampler.jobs.choice` predicts from.
 """
 
 import csv
 import io
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import jax
 import numpy as np
 
-from sampler.jobs.stages import cost, diagnose_stage, draw_posterior
+from sampler.jobs.choice import EFFECTIVE_DRAWS
 from sampler.problem import Problem, make_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.sections import SamplerSection
 from sampler.tasks.make import make_task
 from sampler.tasks.task import name_paths
 from tests import ROOT
+from tests.benchmarks.outsiders import FEWEST, collect_draws, stream_draws
 from tests.problems import problem_of_many_paths, random_problem
 from theory import Architecture, LearningProblem
 
 TEST_EXAMPLES = 100
+# Those that are often best first, since the others' time is limited by theirs.
 CHOICES = (
     ("order_parameters", "split_hmc"),
+    ("weights", "nuts"),
     ("order_parameters", "nuts"),
+    ("weights", "split_hmc"),
     ("order_parameters", "importance"),
     ("upper_weights", "split_hmc"),
     ("upper_weights", "nuts"),
-    ("weights", "split_hmc"),
-    ("weights", "nuts"),
 )
+# The least time of a choice in seconds, and the most relative to the best.
+SHORTEST, PATIENCE = 60.0, 3.0
+TABLE = ROOT / "tests" / "benchmarks" / "choices.csv"
 
 
 def of_recipe(name: str, *settings: str) -> Problem:
@@ -82,9 +86,9 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
 class Cost:
     """What one choice took on one problem: a row of the table.
 
-    `seconds` counts
-    everything (mode, compilation, warm-up, draws), `seconds_draws` the draws alone; `gradients` are
-    those of the draws of all chains, `effective_draws` those of the worst element of U_1.
+    `seconds` counts everything (mode, compilation, warm-up, draws), `seconds_draws` the draws
+    alone; `gradients` are those of the draws of all chains, `effective_draws` those of the worst
+    element of U_1.
     """
 
     problem: str
@@ -97,62 +101,83 @@ class Cost:
     examples: int
     observed: int
     temperature: float
-    chains: int
     draws: int
     seconds: float
     seconds_draws: float
     gradients: int
-    effective_draws: float
-    verdict: str
+    effective_draws: int
+
+    @property
+    def known(self) -> bool:
+        """Whether there are enough effective draws for a rate."""
+        return self.effective_draws >= FEWEST
+
+    @property
+    def to_enough(self) -> float:
+        """Seconds to `EFFECTIVE_DRAWS` effective draws; where that is not known, at least so many.
+
+        Independent draws were so many from the beginning.
+        """
+        before = self.seconds - self.seconds_draws
+        if not self.known:
+            return self.seconds * EFFECTIVE_DRAWS / FEWEST
+        return before + self.seconds_draws * EFFECTIVE_DRAWS / self.effective_draws
 
 
-def measure(problem: str, space: str, algorithm: str, minutes: float, sender: Connection) -> None:
-    """What the process of a choice does: a run, until it can be trusted or its time is over."""
+def settings_of(space: str, algorithm: str) -> SamplerSection:
+    """Settings of a run; importance draws are counted beforehand."""
+    draws = {"draws": EFFECTIVE_DRAWS // 4} if algorithm == "importance" else {}
+    return SamplerSection(space=space, algorithm=algorithm, **draws)
+
+
+def sample(problem: str, space: str, algorithm: str, sender: Connection) -> None:
+    """What the process of a choice does."""
     jax.config.update("jax_enable_x64", True)
     made = PROBLEMS[problem]()
-    # Independent draws are counted beforehand.
-    draws = {"draws": 1000} if algorithm == "importance" else {"max_minutes": minutes}
-    settings = SamplerSection(space=space, algorithm=algorithm, **draws)
-    tree = draw_posterior(made, settings, show=False)
-    diagnostics = diagnose_stage(tree)
-    found, attributes = cost(tree, diagnostics), tree["sample_stats"].attrs
+    sender.send("ready")
+    section = settings_of(space, algorithm)
+    stream_draws(made, section, lambda *block: sender.send(block))
+    sender.close()
+
+
+def measure(problem: str, space: str, algorithm: str, seconds: float) -> Cost:
+    """One row of the table."""
+    found = collect_draws(sample, (problem, space, algorithm), seconds)
+    made = PROBLEMS[problem]()
     one = made.architecture
-    sender.send(
-        Cost(
-            problem=problem,
-            space=space,
-            algorithm=algorithm,
-            heads=one.heads,
-            widths=one.widths,
-            channels=one.channels,
-            outputs=one.outputs,
-            examples=len(made.labels),
-            observed=len(made.attended_test),
-            temperature=made.temperature,
-            chains=diagnostics.chains,
-            draws=int(attributes["draws_per_chain"]),
-            seconds=round(found["seconds"], 1),
-            seconds_draws=round(found["seconds_draws"], 1),
-            gradients=found["gradients"],
-            effective_draws=round(found["effective_draws"]),
-            verdict=diagnostics.verdict,
-        )
+    return Cost(
+        problem=problem,
+        space=space,
+        algorithm=algorithm,
+        heads=one.heads,
+        widths=one.widths,
+        channels=one.channels,
+        outputs=one.outputs,
+        examples=len(made.labels),
+        observed=len(made.attended_test),
+        temperature=made.temperature,
+        draws=found.draws.shape[1],
+        seconds=round(found.seconds, 1),
+        seconds_draws=round(found.seconds_draws, 1),
+        gradients=found.gradients,
+        effective_draws=round(min(found.effective_draws)),
     )
 
 
 def measure_choices(minutes: float, problems: Sequence[str] = tuple(PROBLEMS)) -> Iterator[str]:
-    """The rows of a CSV table, each as soon as it is known; a run that fails is left out."""
+    """The rows of a CSV table, each as soon as it is known.
+
+    A choice may use so many minutes, and no more than `PATIENCE` times what the best one needed.
+    """
     yield csv_line(field.name for field in fields(Cost))
-    processes = get_context("spawn")
-    for problem, choice in itertools.product(problems, CHOICES):
-        receiver, sender = processes.Pipe(duplex=False)
-        arguments = (problem, *choice, minutes, sender)
-        process = processes.Process(target=measure, args=arguments)
-        process.start()
-        sender.close()
-        with suppress(EOFError):
-            yield csv_line(astuple(receiver.recv()))
-        process.join()
+    for problem in problems:
+        best = 60 * minutes
+        for space, algorithm in CHOICES:
+            limit = min(60 * minutes, max(SHORTEST, PATIENCE * best))
+            row = measure(problem, space, algorithm, limit)
+            if row.known:
+                best = min(best, row.to_enough)
+            yield csv_line(astuple(row))
 
 
 def csv_line(values: Iterable[object]) -> str:
@@ -161,3 +186,16 @@ def csv_line(values: Iterable[object]) -> str:
     texts = (" ".join(map(str, v)) if isinstance(v, tuple) else v for v in values)
     csv.writer(line, lineterminator="").writerow(texts)
     return line.getvalue()
+
+
+def read_costs(path: Path) -> tuple[Cost, ...]:
+    """The rows of a stored table."""
+
+    def value(field, text: str):
+        if field.type == tuple[int, ...]:
+            return tuple(map(int, text.split()))
+        return field.type(text)
+
+    with path.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    return tuple(Cost(**{f.name: value(f, row[f.name]) for f in fields(Cost)}) for row in rows)

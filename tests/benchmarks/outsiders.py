@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from multiprocessing.connection import Connection
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -20,8 +21,9 @@ from jaxtyping import Float
 from sampler.jobs.choice import choose
 from sampler.jobs.stages import chain_settings
 from sampler.mcmc.algorithm import algorithm_named
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.problem import make_problem
+from sampler.mcmc.chunks import Chunk, sample_in_chunks
+from sampler.problem import Problem, make_problem
+from sampler.recipes.sections import SamplerSection
 from tests.benchmarks.competitors import markov_problem, markov_recipe, markov_task, token_by_token
 from tests.benchmarks.outsider_samplers import (
     CHAINS,
@@ -62,35 +64,52 @@ class Setting:
     seed: int = 0
 
 
-def ours(setting: Setting, send: Callable[[Draws], None]) -> None:
-    """Draws of U_1 as the recipe says, without end where they come from chains."""
-    recipe, task = markov_recipe(setting.width, setting.overrides), markov_task()
-    section = choose(recipe, task).applied_to(recipe).sampler
+class Block(NamedTuple):
+    """What a process sends.
+
+    draws      of U_1
+    gradients  that they took, of all chains, where this program counts them
+    seconds    that they took, where it knows them
+    """
+
+    draws: Draws
+    gradients: int = 0
+    seconds: float = 0.0
+
+
+def stream_draws(problem: Problem, section: SamplerSection, send: Callable[..., None]) -> None:
+    """Draws of U_1 in a named space by a named algorithm, without end where chains make them."""
     algorithm = algorithm_named(section.algorithm, dict(section))
     settings = chain_settings(section)
 
-    def send_overlap(observables) -> None:
+    def send_overlap(observables, *cost) -> None:
         matrices = observables["order_parameter"]
         rows, columns = np.tril_indices(matrices.shape[-1])
-        send(matrices[..., rows, columns])
+        send(matrices[..., rows, columns], *cost)
 
+    def of_chunk(chunk: Chunk) -> None:
+        if chunk.phase == "draws":
+            gradients = int(chunk.statistics[algorithm.gradients].sum())
+            send_overlap(chunk.observables, gradients, chunk.seconds)
+
+    density = problem.density(section.space, section.precision, False)
+    independent = algorithm.independent_draws(density, settings)
+    if independent is None:
+        density = algorithm.suited(density)
+        sample_in_chunks(density, algorithm, replace(settings, draws=ENDLESS), of_chunk)
+    elif independent.observables is not None:
+        send_overlap(independent.observables)
+
+
+def ours(setting: Setting, send: Callable[..., None]) -> None:
+    """Draws of U_1 as the recipe says."""
+    recipe, task = markov_recipe(setting.width, setting.overrides), markov_task()
+    section = choose(recipe, task).applied_to(recipe).sampler
     with jax.enable_x64(section.precision == "float64"):
-        problem = make_problem(recipe, task)
-        density = problem.density(section.space, section.precision, False)
-        independent = algorithm.independent_draws(density, settings)
-        if independent is not None and independent.observables is not None:
-            return send_overlap(independent.observables)
-        if independent is not None:
-            algorithm = algorithm_named(algorithm.fallback, dict(section))
-        sample_in_chunks(
-            algorithm.suited(density),
-            algorithm,
-            replace(settings, draws=ENDLESS),
-            lambda chunk: chunk.phase == "draws" and send_overlap(chunk.observables),
-        )
+        stream_draws(make_problem(recipe, task), section, send)
 
 
-def token_by_token_nuts(setting: Setting, send: Callable[[Draws], None]) -> None:
+def token_by_token_nuts(setting: Setting, send: Callable[..., None]) -> None:
     """NumPyro's NUTS on the model as a user would write it."""
     with jax.enable_x64(setting.precision == "float64"):
         density = token_by_token(setting.width, setting.precision)
@@ -106,7 +125,7 @@ def whitened(
     posterior_of: Callable[[LearningProblem], Whitened],
     sampler: Callable[..., Blocks],
     setting: Setting,
-    send: Callable[[Draws], None],
+    send: Callable[..., None],
 ) -> None:
     """One of the samplers in coordinates whose prior is standard normal."""
     with jax.enable_x64(setting.precision == "float64"):
@@ -120,7 +139,7 @@ def whitened(
             send(block)
 
 
-COMPETITORS: dict[str, Callable[[Setting, Callable[[Draws], None]], None]] = {
+COMPETITORS: dict[str, Callable[[Setting, Callable[..., None]], None]] = {
     OURS: ours,
     "NUTS, weights token by token": token_by_token_nuts,
     "NUTS, reparametrised weights": partial(whitened, reparametrised_posterior, nuts),
@@ -134,14 +153,18 @@ COMPETITORS: dict[str, Callable[[Setting, Callable[[Draws], None]], None]] = {
 
 @dataclass(frozen=True)
 class Collected:
-    """What a process sent.
+    """What a process sent, or a competitor reached.
 
-    draws    all of them, perhaps none
-    seconds  from the start of its clock to the last look at it
+    draws          all of them, perhaps none
+    seconds        from the start of its clock to the last look at it
+    gradients      that the draws took
+    seconds_draws  that they took
     """
 
     draws: Draws
     seconds: float
+    gradients: int = 0
+    seconds_draws: float = 0.0
 
     @cached_property
     def effective_draws(self) -> tuple[float, float]:
@@ -164,14 +187,6 @@ class Collected:
         return f"{'' if self.known else '< '}{self.rate:.2g}"
 
 
-@dataclass(frozen=True)
-class Result(Collected):
-    """What a competitor reached."""
-
-    competitor: str
-    width: int
-
-
 def effective_draws(draws: Draws) -> tuple[float, float]:
     """Bulk and tail ESS of the worst element, rank-normalised; 0 where they are not defined."""
     if draws.shape[1] < 4 or not np.isfinite(draws).all() or (np.ptp(draws, axis=1) == 0).any():
@@ -181,10 +196,9 @@ def effective_draws(draws: Draws) -> tuple[float, float]:
     return tuple(float(np.nan_to_num(np.min(values))) for values in (bulk, tail))
 
 
-def run_competitor(name: str, setting: Setting) -> Result:
+def run_competitor(name: str, setting: Setting) -> Collected:
     """Let one run until it has enough effective draws, ends, or its time is over."""
-    found = collect_draws(compete, (name, setting), setting.seconds)
-    return Result(found.draws, found.seconds, name, setting.width)
+    return collect_draws(compete, (name, setting), setting.seconds)
 
 
 def collect_draws(work: Callable[..., None], arguments: tuple, seconds: float) -> Collected:
@@ -197,32 +211,34 @@ def collect_draws(work: Callable[..., None], arguments: tuple, seconds: float) -
     process = context.Process(target=work, args=(*arguments, sender), daemon=True)
     process.start()
     sender.close()
-    blocks, look = [], FIRST_LOOK
+    blocks, total, look = [], 0, FIRST_LOOK
     started = time.perf_counter()
     try:
         receiver.recv()
         started = time.perf_counter()
         while receiver.poll(max(0.0, started + seconds - time.perf_counter())):
-            blocks.append(np.asarray(receiver.recv(), float))
-            total = sum(block.shape[0] * block.shape[1] for block in blocks)
+            blocks.append(Block(*receiver.recv()))
+            total += np.prod(blocks[-1].draws.shape[:2])
             if total >= look:
                 look = GROWTH * total
-                if min(effective_draws(np.concatenate(blocks, axis=1))) >= ENOUGH:
+                draws = np.concatenate([block.draws for block in blocks], axis=1)
+                if min(effective_draws(draws)) >= ENOUGH:
                     break
     except EOFError:
         pass
     used = time.perf_counter() - started
     process.terminate()
     process.join()
-    draws = np.concatenate(blocks, axis=1) if blocks else np.empty((CHAINS, 0, 1))
-    return Collected(draws, used)
+    blocks.append(Block(np.empty((CHAINS, 0, blocks[0].draws.shape[2] if blocks else 1))))
+    draws, gradients, times = zip(*blocks, strict=True)
+    return Collected(np.concatenate(draws, axis=1), used, sum(gradients), sum(times))
 
 
 def compete(name: str, setting: Setting, sender: Connection) -> None:
     """What the process of a competitor does."""
     markov_task()
     sender.send("ready")
-    COMPETITORS[name](setting, sender.send)
+    COMPETITORS[name](setting, lambda *block: sender.send(block))
     sender.close()
 
 
@@ -239,26 +255,26 @@ HEADER = (
 )
 
 
-def row(result: Result, reference: Result) -> str:
-    """One row of the table; `reference` is this program's result at the same width.
+def row(competitor: str, width: int, found: Collected, ours: Collected) -> str:
+    """One row of the table, beside what this program reached at the same width.
 
     With fewer than `FEWEST` effective draws the rate is below FEWEST ÷ seconds, no more is said.
     """
-    bulk, tail = result.effective_draws
-    agreement = difference = "–"
-    if result is not reference and reference.known:
-        agreement = f"{'' if result.known else '> '}{reference.rate / result.rate:,.0f}"
-        if result.known:
-            difference = f"{difference_of_means(result.draws, reference.draws):.1f}"
+    bulk, tail = found.effective_draws
+    slower = difference = "–"
+    if found is not ours and ours.known:
+        slower = f"{'' if found.known else '> '}{ours.rate / found.rate:,.0f}"
+        if found.known:
+            difference = f"{difference_of_means(found.draws, ours.draws):.1f}"
     cells = [
-        str(result.width),
-        result.competitor,
-        f"{result.draws.shape[0]} × {result.draws.shape[1]}",
-        f"{result.seconds:.0f}",
+        str(width),
+        competitor,
+        f"{found.draws.shape[0]} × {found.draws.shape[1]}",
+        f"{found.seconds:.0f}",
         f"{bulk:.0f}",
         f"{tail:.0f}",
-        result.rate_text,
-        agreement,
+        found.rate_text,
+        slower,
         difference,
     ]
     return f"| {' | '.join(cells)} |"
@@ -281,7 +297,7 @@ def measure_outsiders(
     for width in widths:
         setting = Setting(width, seconds, precision, tuple(overrides))
         reference = run_competitor(OURS, setting)
-        yield row(reference, reference)
+        yield row(OURS, width, reference, reference)
         for name in competitors:
             if name != OURS:
-                yield row(run_competitor(name, setting), reference)
+                yield row(name, width, run_competitor(name, setting), reference)
