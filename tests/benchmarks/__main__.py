@@ -10,7 +10,6 @@ NAMES = (
     "floor",
     "theory",
     "pooling",
-    "race",
     "scale",
     "paths",
     "importance",
@@ -33,7 +32,6 @@ from tests.benchmarks.gradient_cost import (  # noqa: E402
     gradient_table,
     largest_disagreement,
     measure_gradients,
-    token_gradient_seconds,
 )
 from tests.benchmarks.gradient_floor import measure_floor  # noqa: E402
 from tests.benchmarks.importance_rate import measure_importance  # noqa: E402
@@ -41,7 +39,6 @@ from tests.benchmarks.many_paths import measure_many_paths  # noqa: E402
 from tests.benchmarks.outsiders import measure_outsiders  # noqa: E402
 from tests.benchmarks.pooled_attention import measure_pooling  # noqa: E402
 from tests.benchmarks.scale import measure_scale  # noqa: E402
-from tests.benchmarks.space_race import RACES, race_ratios, race_table, run_race  # noqa: E402
 from tests.benchmarks.theory_solve import measure_theory  # noqa: E402
 
 PRECISIONS = ("float64", "float32")
@@ -84,15 +81,6 @@ def gradients(arguments):
     yield "\n" + gradient_table(costs)
 
 
-def race(arguments):
-    results = []
-    for entry in RACES:
-        results.append(run_race(entry))
-        yield f"{entry}: {results[-1].rate:.3g} effective draws per second"
-    yield "\n" + race_table(results)
-    yield "\n" + race_ratios(results, {n: token_gradient_seconds(n) for n in (10, 300)})
-
-
 def outsiders(arguments):
     widths = arguments.widths or [10, 100, 1000]
     return measure_outsiders(widths, 60 * arguments.minutes, arguments.precision, arguments.set)
@@ -103,7 +91,6 @@ BENCHMARKS = {
     "floor": lambda arguments: [measure_floor(arguments.repetitions)],
     "theory": lambda arguments: [measure_theory(arguments.repetitions)],
     "pooling": lambda arguments: measure_pooling(arguments.repetitions),
-    "race": race,
     "scale": lambda arguments: measure_scale(arguments.repetitions),
     "paths": lambda _: measure_many_paths(),
     "importance": lambda arguments: [

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from sampler.network import overlaps
 from sampler.posterior.density import Density
-from sampler.posterior.spaces import order_parameter_density, weight_density
+from sampler.posterior.spaces import weight_density
 from sampler.posterior.weights import weight_priors
 from sampler.problem import make_problem
 from sampler.recipes.recipe import Recipe, load_recipe
@@ -83,17 +83,3 @@ COMPETITORS: dict[str, Callable[[int, str], Density]] = {
     "token by token, recipe's data": token_by_token,
 }
 BASELINE = "token by token, recipe's data"
-
-
-def collapsed(width: int, precision: str) -> Density:
-    """The exact posterior of the order parameters of the published problem."""
-    problem = published_problem(width).astype(precision)
-    return order_parameter_density(problem, problem.attended[:TEST_EXAMPLES])
-
-
-# Raced against each other for effective draws of U_1.
-RACERS: dict[str, Callable[[int, str], Density]] = {
-    "order parameters": collapsed,
-    "weights, path-contracted": partial(path_contracted, published_problem),
-    "weights, token by token": token_by_token,
-}

@@ -8,6 +8,7 @@ import argparse
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 
 import jax
@@ -16,13 +17,13 @@ import numpy as np
 from arviz_stats.base import array_stats
 
 from sampler.mcmc.algorithm import ChainSettings
-from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.chunks import Chunk, sample_in_chunks
 from sampler.mcmc.hamiltonian import NUTS
 from sampler.posterior.importance import single
 from sampler.posterior.mode import find_mode
 from sampler.posterior.order_parameters import OrderParameterPosterior, factors_at
 from sampler.posterior.spaces import make_density
-from tests.benchmarks.space_race import ENDLESS, Clock, Enough
+from tests.benchmarks.outsiders import ENDLESS
 from tests.problems import problem_of_many_paths
 from tests.reference_data import load_reduced_reference, reference_problem
 from theory import LearningProblem
@@ -174,6 +175,30 @@ def importance_rows(paths: int, examples: int, arguments, cholesky: float) -> It
             f"| {paths} paths, P = {examples} | {batch} | {rate:.3g} | {share:.2f} | "
             f"{efficiency:.2g} | {efficiency * rate:.3g} |"
         )
+
+
+class Enough(Exception):
+    """Raised by a callback to end the chains."""
+
+
+@dataclass
+class Clock:
+    """Collects overlaps, and ends the chains once they have sampled so many seconds."""
+
+    limit: float
+    drawing_since: float | None = None
+    overlaps: list[np.ndarray] = field(default_factory=list)
+    steps: list[np.ndarray] = field(default_factory=list)
+
+    def __call__(self, chunk: Chunk) -> None:
+        now = time.perf_counter()
+        if chunk.phase == "warmup":
+            self.drawing_since = now if chunk.done == chunk.total else None
+            return
+        self.overlaps.append(chunk.observables["order_parameter"])
+        self.steps.append(chunk.statistics["n_steps"])
+        if now - self.drawing_since > self.limit:
+            raise Enough
 
 
 def chain_row(

@@ -75,15 +75,6 @@ def measure_gradients(widths: list[int], precision: str, repetitions: int) -> li
     return found
 
 
-def token_gradient_seconds(width: int) -> float:
-    """Seconds per gradient, token by token, in single precision: the least of three runs."""
-    with jax.enable_x64(False):
-        run = gradient_loop(COMPETITORS[BASELINE](width, "float32"))
-        run(1)
-        count = max(2, int(SECONDS_PER_MEASUREMENT / (run(3) / 3)))
-        return min(run(count) for _ in range(3)) / count
-
-
 def largest_disagreement(width: int) -> float:
     """Relative difference of the two log posteriors on the same data at the same weights.
 
