@@ -38,13 +38,22 @@ DIVERGENCE = 1000.0
 # The energy that rounding of the gradient may add along a trajectory: more would cost acceptance.
 LARGEST_ROUNDING = 0.05
 ROUNDING_POINTS = 4
+# Arrays of fewer numbers are read so fast that finding out about rounding, and compiling gradients
+# apart from values, takes longer than single precision saves.
+FEWEST_NUMBERS = 2**20
 # Draws of warm-up that count as independent, of all.
 SHARE_INDEPENDENT = 0.5
 
 
 def suited(density: Density, precision: str) -> Density:
-    """The density with gradients in this precision, or "auto": single where that costs nothing."""
+    """The density with gradients in this precision.
+
+    "auto": in single precision where that is worth while and costs no acceptance.
+    """
     if precision == "float64" or density.gradient_precision == "float32":
+        return density
+    numbers = sum(jnp.size(leaf) for leaf in jax.tree.leaves(density.arguments))
+    if precision == "auto" and numbers < FEWEST_NUMBERS:
         return density
     single = density.with_single_gradients()
     if precision == "float32" or rounding_of(single) <= LARGEST_ROUNDING:
@@ -161,7 +170,8 @@ class SplitChain(Chain):
 
     def at(self, z, key, density: Density) -> dict:
         """State of a chain at these coordinates."""
-        return {"key": key, "z": z, "lp": log_density(density, z), "slope": slope(density, z)}
+        lp, after = value_and_slope(density, z)
+        return {"key": key, "z": z, "lp": lp, "slope": after}
 
     def continued(self, shared, state, earlier, density: Density) -> tuple[dict, dict]:
         """At the coordinates z of the other chain, with its step and Gaussian of z.
@@ -209,14 +219,18 @@ class SplitChain(Chain):
         return {**shared, **found}
 
 
-def log_density(density: Density, z):
-    """ln p at the point of these coordinates."""
-    point = Gaussian.fitted(density).at(z)
-    return density.log_density(density.coordinates.unflatten(point))
+def value_and_slope(density: Density, z):
+    """ln p at the point of these coordinates, and ∂/∂z of −ln p."""
+    first = Gaussian.fitted(density)
+    point = first.at(z)
+    if density.single is not None:
+        return density.log_density(density.coordinates.unflatten(point)), slope(density, z)
+    value, gradient = density.value_and_gradient(density.coordinates.unflatten(point))
+    return value, -first.pull_back(density.coordinates.flatten(gradient))
 
 
 def slope(density: Density, z):
-    """∂/∂z of −ln p."""
+    """∂/∂z of −ln p, in the precision of gradients."""
     first = Gaussian.fitted(density)
     return -first.pull_back(density.gradient(first.at(z)))
 
@@ -226,9 +240,13 @@ def moved(state, gaussian: Gaussian, step, count, density: Density):
     key, kick, toss = jax.random.split(state["key"], 3)
     here = gaussian.standardised(state["z"])
     momentum = jax.random.normal(kick, here.shape, here.dtype)
-    there, end, after = trajectory(here, momentum, state["slope"], gaussian, step, count, density)
+    there, end, value, after = trajectory(
+        here, momentum, state["slope"], gaussian, step, count, density
+    )
     z = gaussian.at(there)
-    new = {"key": key, "z": z, "lp": log_density(density, z), "slope": after}
+    if density.single is not None:
+        value, _ = value_and_slope(density, z)
+    new = {"key": key, "z": z, "lp": value, "slope": after}
     energy = 0.5 * momentum @ momentum - state["lp"]
     gained = 0.5 * end @ end - new["lp"] - energy
     gained = jnp.where(jnp.isnan(gained), jnp.inf, gained)
@@ -247,17 +265,25 @@ def moved(state, gaussian: Gaussian, step, count, density: Density):
 
 
 def trajectory(here, momentum, first, gaussian: Gaussian, step, count, density: Density):
-    """End of `count` steps from w = `here`, momentum and slope there; `first` is the slope here."""
+    """End of `count` steps from w = `here`, momentum, ln p and slope there.
+
+    `first` is the slope here. ln p is known where it comes with the slope, in one precision.
+    """
     cosine, sine = jnp.cos(step), jnp.sin(step)
 
     def one(_, carry):
-        w, v, before = carry
+        w, v, _, before = carry
         v = v - 0.5 * step * (gaussian.pull_back(before) - w)
         w, v = w * cosine + v * sine, v * cosine - w * sine
-        after = slope(density, gaussian.at(w))
-        return w, v - 0.5 * step * (gaussian.pull_back(after) - w), after
+        z = gaussian.at(w)
+        if density.single is None:
+            value, after = value_and_slope(density, z)
+        else:
+            value, after = unknown, slope(density, z)
+        return w, v - 0.5 * step * (gaussian.pull_back(after) - w), value, after
 
-    return jax.lax.fori_loop(0, count, one, (here, momentum, first))
+    unknown = jnp.full((), jnp.nan, here.dtype)
+    return jax.lax.fori_loop(0, count, one, (here, momentum, unknown, first))
 
 
 def rounding_of(single: Density) -> float:

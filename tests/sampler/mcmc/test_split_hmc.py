@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 from arviz_stats.base import array_stats
 
-from sampler.mcmc import chunks
+from sampler.mcmc import chunks, split_hmc
 from sampler.mcmc.algorithm import ChainSettings, algorithm_named
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
@@ -20,11 +20,11 @@ from sampler.mcmc.split_hmc import (
     Gaussian,
     Moments,
     kept_share,
-    log_density,
     moved,
     rounding_of,
     slope,
     trajectory,
+    value_and_slope,
 )
 from sampler.posterior.density import Coordinates, Density, Mode
 from sampler.posterior.spaces import order_parameter_density, weight_density
@@ -70,7 +70,7 @@ def test_a_normal_distribution_is_drawn_without_error():
     """The rotation is its exact motion: nothing is refused, at any step."""
     density = gaussian_density()
     state = {"key": jax.random.key(1), "z": jnp.array([0.3, -1.0, 2.0])}
-    state |= {"lp": log_density(density, state["z"]), "slope": slope(density, state["z"])}
+    state["lp"], state["slope"] = value_and_slope(density, state["z"])
     assert_equal_to_rounding(state["slope"], state["z"], operations=20)
     standard = Gaussian.standard(state["z"])
     moved_to, found = moved(state, standard, jnp.asarray(0.7), 3, density)
@@ -89,9 +89,11 @@ def test_a_trajectory_run_backwards_ends_where_it_began(density, rng):
     )
     here, momentum = jnp.asarray(rng.standard_normal((2, size)))
     first, step = slope(density, gaussian.at(here)), jnp.asarray(0.2)
-    there, end, last = trajectory(here, momentum, first, gaussian, step, 5, density)
+    there, end, value, last = trajectory(here, momentum, first, gaussian, step, 5, density)
+    expected, also = value_and_slope(density, gaussian.at(there))
+    assert_equal_to_rounding((value, *last), (expected, *also), operations=100)
     assert np.abs(there - here).max() > 0.3
-    back, start, _ = trajectory(there, -end, last, gaussian, step, 5, density)
+    back, start, *_ = trajectory(there, -end, last, gaussian, step, 5, density)
     assert_equal_to_rounding(back, here, operations=20 * size, condition=100.0)
     assert_equal_to_rounding(-start, momentum, operations=20 * size, condition=100.0)
 
@@ -104,7 +106,7 @@ def test_a_trajectory_preserves_volume(density, rng):
     def flow(both):
         here, momentum = both[:size], both[size:]
         first = slope(density, gaussian.at(here))
-        there, end, _ = trajectory(here, momentum, first, gaussian, 0.4, 3, density)
+        there, end, *_ = trajectory(here, momentum, first, gaussian, 0.4, 3, density)
         return jnp.concatenate([there, end])
 
     derivative = jax.jacfwd(flow)(jnp.asarray(rng.standard_normal(2 * size)))
@@ -121,7 +123,7 @@ def test_energy_error_falls_with_the_square_of_the_step(density, rng):
 
     def error(count):
         step = 1.2 / count
-        there, end, _ = trajectory(here, momentum, first, gaussian, step, count, density)
+        there, end, *_ = trajectory(here, momentum, first, gaussian, step, count, density)
         return float(energy(density, there, end) - energy(density, here, momentum))
 
     ratio = error(16) / error(32)
@@ -129,7 +131,7 @@ def test_energy_error_falls_with_the_square_of_the_step(density, rng):
 
 
 def energy(density, z, momentum):
-    return 0.5 * momentum @ momentum - log_density(density, z)
+    return 0.5 * momentum @ momentum - value_and_slope(density, z)[0]
 
 
 def test_moments_are_shrunk_towards_the_standard_normal(rng):
@@ -208,7 +210,8 @@ class WrongGradient(Density):
 
 
 def test_the_law_does_not_depend_on_the_gradient():
-    density = gaussian_density(known=False)
+    # In one precision gradients come with values, from which they cannot differ.
+    density = gaussian_density(known=False).with_single_gradients()
     wrong = WrongGradient(**{name: getattr(density, name) for name in density.__dataclass_fields__})
     settings = ChainSettings(chains=4, warmup=100, draws=3000, seed=5)
     draws = collected(wrong, settings).draws["x"]
@@ -216,7 +219,15 @@ def test_the_law_does_not_depend_on_the_gradient():
         assert_mean(values, expected, "moments")
 
 
-def test_single_precision_is_left_where_it_would_cost_acceptance(density):
+def test_small_problems_keep_double_precision(density):
+    """Compiling and testing a second gradient would take longer than it saves."""
+    assert ALGORITHM.suited(density).gradient_precision == "float64"
+    asked = replace(ALGORITHM, gradient_precision="float32").suited(density)
+    assert asked.gradient_precision == "float32"
+
+
+def test_single_precision_is_left_where_it_would_cost_acceptance(density, monkeypatch):
+    monkeypatch.setattr(split_hmc, "FEWEST_NUMBERS", 1)
     assert ALGORITHM.suited(density).gradient_precision == "float32"
     # More examples than features: the kernel is singular but for the temperature.
     problem = random_problem(ARCHITECTURES["one head"], np.random.default_rng(3), examples=20)
