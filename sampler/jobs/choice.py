@@ -3,6 +3,7 @@
 Nothing is timed: the same recipe is sampled in the same way on any machine.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sampler.recipes.recipe import Recipe
@@ -35,6 +36,12 @@ class Sizes:
         temperature = recipe.posterior.temperature
         architecture = architecture_of(recipe, task)
         return cls(architecture, task.train.examples, task.test.examples, temperature)
+
+    @property
+    def narrowness(self) -> float:
+        """max_l p_l / N_l: above 1 a layer is narrower than its order parameter."""
+        one = self.architecture
+        return max(p / n for p, n in zip(one.order_parameter_sizes, one.widths, strict=True))
 
     @property
     def path_pairs(self) -> int:
@@ -95,8 +102,8 @@ class Sizes:
 class Speed:
     """What was measured of one algorithm in one space, on one core, over many problems.
 
-    start      seconds before the draws of a small problem: compilation, mode, warm-up
-    latency    seconds of a gradient in which nothing is computed
+    start      seconds before the warm-up of a small problem: compilation and mode
+    warmup     cost of warm-up, relative to that of `EFFECTIVE_DRAWS`
     rate       operations of a gradient per second
     gradients  per effective draw of the worst element, in wide networks
     narrow     how many times more there are for each unit of max_l p_l / N_l
@@ -105,34 +112,40 @@ class Speed:
     """
 
     start: float
-    latency: float
+    warmup: float
     rate: float
     gradients: float
     narrow: float
     stiff: float
     draws: float
 
+    def gradients_needed(self, sizes: Sizes) -> float:
+        """Gradients per effective draw."""
+        stiffness = (sizes.examples / sizes.temperature) ** self.stiff
+        return self.gradients * stiffness * (1 + self.narrow * sizes.narrowness)
+
+    def gradient_seconds(self, space: str, sizes: Sizes) -> float:
+        """Seconds of one gradient."""
+        return LATENCY + sizes.gradient_operations(space) / self.rate
+
     def seconds(self, space: str, sizes: Sizes) -> float:
         """Predicted time to `EFFECTIVE_DRAWS` effective draws."""
-        one = sizes.architecture
-        ratios = zip(one.order_parameter_sizes, one.widths, strict=True)
-        narrowness = max(size / width for size, width in ratios)
-        stiffness = (sizes.examples / sizes.temperature) ** self.stiff
-        gradients = self.gradients * stiffness * (1 + self.narrow * narrowness)
-        gradient = self.latency + sizes.gradient_operations(space) / self.rate
+        gradients = self.gradients_needed(sizes) * self.gradient_seconds(space, sizes)
         observation = sizes.observation_operations(space) / OBSERVED_RATE
-        return self.start + EFFECTIVE_DRAWS * (gradients * gradient + self.draws * observation)
+        draws = EFFECTIVE_DRAWS * (gradients + self.draws * observation)
+        return self.start + (1 + self.warmup) * draws
 
 
-# From single measurements of chains and gradients; `python -m tests.benchmarks choices` makes more.
-OBSERVED_RATE = 2e10
+# Seconds of a gradient in which nothing is computed, and operations of observations per second.
+LATENCY, OBSERVED_RATE = 1e-4, 2e10
+# `python -m tests.benchmarks fit`, from the table of `python -m tests.benchmarks choices`.
 SPEEDS = {
-    ("order_parameters", "split_hmc"): Speed(15.0, 1e-4, 1.4e11, 2.5, 3.5, 0.0, 1.0),
-    ("order_parameters", "nuts"): Speed(10.0, 1e-4, 4.5e10, 25.0, 3.5, 0.0, 2.0),
-    ("upper_weights", "split_hmc"): Speed(15.0, 1e-4, 1.4e11, 25.0, 3.5, 0.0, 1.0),
-    ("upper_weights", "nuts"): Speed(10.0, 1e-4, 4.5e10, 250.0, 3.5, 0.0, 2.0),
-    ("weights", "split_hmc"): Speed(10.0, 1e-4, 2e10, 34.0, 0.0, 0.5, 2.0),
-    ("weights", "nuts"): Speed(10.0, 1e-4, 2e10, 17.0, 0.0, 0.5, 2.0),
+    ("order_parameters", "split_hmc"): Speed(15.0, 0.5, 1.4e11, 2.5, 3.5, 0.0, 1.0),
+    ("order_parameters", "nuts"): Speed(10.0, 0.5, 4.5e10, 25.0, 3.5, 0.0, 2.0),
+    ("upper_weights", "split_hmc"): Speed(15.0, 0.5, 1.4e11, 25.0, 3.5, 0.0, 1.0),
+    ("upper_weights", "nuts"): Speed(10.0, 0.5, 4.5e10, 250.0, 3.5, 0.0, 2.0),
+    ("weights", "split_hmc"): Speed(10.0, 0.5, 2e10, 34.0, 0.0, 0.5, 2.0),
+    ("weights", "nuts"): Speed(10.0, 0.5, 2e10, 17.0, 0.0, 0.5, 2.0),
 }
 MEASURED = tuple(dict.fromkeys(algorithm for _, algorithm in SPEEDS))
 # Draws of order parameters know mean and variance of the predictor exactly, so that another space
@@ -178,20 +191,26 @@ def choose(recipe: Recipe, task: Task) -> Choice:
     if not network.fits_theory:
         return Choice("weights", named or "nuts", "a network outside the theory has no other space")
     sizes = Sizes.of(recipe, task)
-    predicted = {
-        (space, algorithm): predicted_seconds(space, algorithm, sizes)
-        for space in settings.spaces_for(network) or settings.spaces
-        for algorithm in ((named,) if named else MEASURED)
-    }
-
-    def weighed(pair: tuple[str, str]) -> float:
-        return predicted[pair] * (1.0 if pair[0] == PREFERRED else ADVANTAGE)
-
-    best, *others = sorted(predicted, key=weighed)
-    reason = f"{duration(predicted[best])} predicted for {EFFECTIVE_DRAWS:,} effective draws"
+    spaces = settings.spaces_for(network) or settings.spaces
+    (best, seconds), *others = ranked(sizes, spaces, (named,) if named else MEASURED)
+    reason = f"{duration(seconds)} predicted for {EFFECTIVE_DRAWS:,} effective draws"
     if others:
-        reason += f"; next {', '.join(others[0])} with {duration(predicted[others[0]])}"
+        pair, seconds = others[0]
+        reason += f"; next {', '.join(pair)} with {duration(seconds)}"
     return Choice(*best, reason)
+
+
+def ranked(
+    sizes: Sizes, spaces: Sequence[str], algorithms: Sequence[str] = MEASURED
+) -> list[tuple[tuple[str, str], float]]:
+    """Pairs of space and algorithm with their predicted seconds, what is to be chosen first."""
+
+    def weighed(found: tuple[tuple[str, str], float]) -> float:
+        (space, _), seconds = found
+        return seconds * (1.0 if space == PREFERRED else ADVANTAGE)
+
+    pairs = [(space, algorithm) for space in spaces for algorithm in algorithms]
+    return sorted(((pair, predicted_seconds(*pair, sizes)) for pair in pairs), key=weighed)
 
 
 def predicted_seconds(space: str, algorithm: str, sizes: Sizes) -> float:

@@ -15,6 +15,7 @@ NAMES = (
     "importance",
     "outsiders",
     "choices",
+    "fit",
 )
 # Batches of importance draws and large matrices use all cores, and so may outsiders. Elsewhere one
 # gradient gets one thread: the figure that matters when several chains run, and one that other work
@@ -27,7 +28,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import jax  # noqa: E402
 import numpyro  # noqa: E402
 
-from tests.benchmarks.choices import measure_choices  # noqa: E402
+from tests.benchmarks.choices import fit, measure_choices  # noqa: E402
 from tests.benchmarks.gradient_cost import (  # noqa: E402
     gradient_table,
     largest_disagreement,
@@ -45,7 +46,7 @@ PRECISIONS = ("float64", "float32")
 
 
 def main() -> None:
-    """Run the benchmarks that are asked for, all but the last five by default."""
+    """Run the benchmarks that are asked for, all but the last six by default."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--widths", type=int, nargs="+", metavar="N")
@@ -65,7 +66,7 @@ def main() -> None:
         f"numpyro {numpyro.__version__}",
         flush=True,
     )
-    for name in arguments.names or NAMES[:-5]:
+    for name in arguments.names or NAMES[:-6]:
         print(f"\n{name}\n", flush=True)
         for line in BENCHMARKS[name](arguments):
             print(line, flush=True)
@@ -98,6 +99,7 @@ BENCHMARKS = {
     ],
     "outsiders": outsiders,
     "choices": lambda arguments: measure_choices(arguments.minutes),
+    "fit": lambda _: fit(),
 }
 
 

@@ -7,14 +7,15 @@ Each runs in a process of its own, until it has enough effective draws. The rows
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import jax
 import numpy as np
+from scipy.optimize import least_squares
 
-from sampler.jobs.choice import EFFECTIVE_DRAWS
+from sampler.jobs.choice import EFFECTIVE_DRAWS, LATENCY, SPEEDS, Sizes, Speed, ranked
 from sampler.problem import Problem, make_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.sections import SamplerSection
@@ -114,6 +115,13 @@ class Cost:
     effective_draws: int
 
     @property
+    def sizes(self) -> Sizes:
+        """What the cost is predicted from."""
+        variances = (1.0,) * (len(self.heads) + 2)
+        network = Architecture(self.heads, self.widths, variances, self.channels, self.outputs)
+        return Sizes(network, self.examples, self.observed, self.temperature)
+
+    @property
     def known(self) -> bool:
         """Whether there are enough effective draws for a rate."""
         return self.effective_draws >= FEWEST
@@ -205,3 +213,83 @@ def read_costs(path: Path) -> tuple[Cost, ...]:
     with path.open(newline="") as lines:
         rows = list(csv.DictReader(lines))
     return tuple(Cost(**{f.name: value(f, row[f.name]) for f in fields(Cost)}) for row in rows)
+
+
+def fitted_speeds(costs: Sequence[Cost]) -> dict[tuple[str, str], Speed]:
+    """The constants of `sampler.jobs.choice` that fit a table best, for every pair that it has."""
+    return {
+        pair: fitted_speed(pair, [c for c in costs if (c.space, c.algorithm) == pair])
+        for pair in SPEEDS
+    }
+
+
+def fitted_speed(pair: tuple[str, str], rows: Sequence[Cost]) -> Speed:
+    """Least squares of the logarithm of gradients per effective draw.
+
+    A row with too few effective draws is a bound, from which only smaller predictions differ. Where
+    no rate is known, cost and start are those that were assumed before.
+    """
+    space, speed = pair[0], SPEEDS[pair]
+    known = [row for row in rows if row.known and row.gradients]
+    if known:
+        small = [row.seconds - row.seconds_draws for row in known if row.examples <= 100]
+        pace = [
+            row.sizes.gradient_operations(space)
+            / max(row.seconds_draws / row.gradients, 2 * LATENCY)
+            for row in known
+        ]
+        start = float(np.median(small)) if small else speed.start
+        later = [
+            max(0.0, row.seconds - row.seconds_draws - start) / row.seconds_draws
+            for row in known
+            if row.seconds_draws > start
+        ]
+        share = float(np.median(later)) if later else speed.warmup
+        draws = float(np.median([4 * row.draws / row.effective_draws for row in known]))
+        speed = replace(speed, start=start, warmup=share, rate=float(max(pace)), draws=draws)
+
+    def needed(row: Cost) -> float:
+        if row.known:
+            return row.gradients / row.effective_draws
+        return row.to_enough / EFFECTIVE_DRAWS / speed.gradient_seconds(space, row.sizes)
+
+    def tried(parameters) -> Speed:
+        gradients, narrow = map(float, np.exp(parameters[:2]))
+        return replace(speed, gradients=gradients, narrow=narrow, stiff=float(sum(parameters[2:])))
+
+    def residuals(parameters):
+        one = tried(parameters)
+        away = [np.log(one.gradients_needed(row.sizes) / needed(row)) for row in rows]
+        return [r if row.known else min(r, 0.0) for r, row in zip(away, rows, strict=True)]
+
+    start, low, high = [1.0, 0.0], [-20.0, np.log(1e-3)], [20.0, np.log(1e3)]
+    if space == "weights":
+        # Only they follow the stiff directions of the examples themselves, in as many steps as the
+        # root of the condition number, or that number where the steps of all directions are equal.
+        start, low, high = [*start, 0.75], [*low, 0.5], [*high, 1.0]
+    found = tried(least_squares(residuals, start, bounds=(low, high)).x)
+    return replace(found, **{name: float(f"{value:.3g}") for name, value in asdict(found).items()})
+
+
+def fit() -> Iterator[str]:
+    """The fitted constants, and for each problem how the choice compares with the best."""
+    costs = read_costs(TABLE)
+    for (space, algorithm), speed in fitted_speeds(costs).items():
+        numbers = ", ".join(map(str, astuple(speed)))
+        yield f'("{space}", "{algorithm}"): Speed({numbers}),'
+    yield ""
+    for problem in dict.fromkeys(cost.problem for cost in costs):
+        best, chosen, ratio = compared(costs, problem)
+        yield (
+            f"{problem}: {', '.join(chosen)} in {ratio:.2f} of the time of the best, "
+            f"{', '.join(best)}"
+        )
+
+
+def compared(costs: Sequence[Cost], problem: str) -> tuple[tuple[str, str], tuple[str, str], float]:
+    """The fastest pair, the one that is chosen, and how many times slower that is."""
+    rows = {(row.space, row.algorithm): row for row in costs if row.problem == problem}
+    best = min(rows, key=lambda pair: rows[pair].to_enough)
+    spaces = tuple(dict.fromkeys(space for space, _ in SPEEDS))
+    (chosen, _), *_ = ranked(rows[best].sizes, spaces)
+    return best, chosen, rows[chosen].to_enough / rows[best].to_enough

@@ -1,14 +1,17 @@
 """Space and algorithm of a recipe that leaves them open."""
 
+from dataclasses import asdict
+
 import pytest
 
 from sampler.errors import InputError
-from sampler.jobs.choice import NAMED, Sizes, choose
+from sampler.jobs.choice import NAMED, SPEEDS, Sizes, choose
 from sampler.jobs.reproduce import REPRODUCTION_FOLDER
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.manifest import read_manifest, record
 from sampler.storage.results import RunResults
 from sampler.tasks.make import make_task
+from tests.benchmarks.choices import TABLE, compared, fitted_speeds, read_costs
 from tests.commands import TINY, in_process
 
 RECIPE = TINY + "chains = 2\nwarmup = 4\ndraws = 4\n"
@@ -123,3 +126,18 @@ def test_a_recorded_choice_is_used_whatever_would_be_chosen_now(tmp_path):
         assert found.space == "upper_weights"
         assert found.draws["sample_stats"].attrs["algorithm"] == "hmc"
     assert "of an earlier version" in (out / "report.html").read_text()
+
+
+COSTS = read_costs(TABLE)
+
+
+@pytest.mark.parametrize("problem", dict.fromkeys(cost.problem for cost in COSTS))
+def test_the_choice_is_at_most_twice_slower_than_the_best(problem):
+    """As measured, start included, of all spaces and algorithms, importance draws among them."""
+    best, chosen, slower = compared(COSTS, problem)
+    assert slower <= 2.0, f"{chosen} is chosen, {best} is {slower:.1f} times faster"
+
+
+def test_the_stored_constants_are_those_that_fit_the_table():
+    for pair, speed in fitted_speeds(COSTS).items():
+        assert asdict(SPEEDS[pair]) == pytest.approx(asdict(speed), rel=0.02), pair
