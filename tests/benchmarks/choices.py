@@ -130,12 +130,12 @@ class Cost:
     def to_enough(self) -> float:
         """Seconds to `EFFECTIVE_DRAWS` effective draws; where that is not known, at least so many.
 
-        Independent draws were so many from the beginning.
+        Independent draws were so many from the beginning. Of chains that are still in warm-up no
+        more is known than that their draws take time, too.
         """
         before = self.seconds - self.seconds_draws
-        if not self.known:
-            return self.seconds * EFFECTIVE_DRAWS / FEWEST
-        return before + self.seconds_draws * EFFECTIVE_DRAWS / self.effective_draws
+        reached = self.effective_draws if self.known else FEWEST
+        return before + self.seconds_draws * EFFECTIVE_DRAWS / reached
 
 
 def settings_of(space: str, algorithm: str) -> SamplerSection:
@@ -251,7 +251,8 @@ def fitted_speed(pair: tuple[str, str], rows: Sequence[Cost]) -> Speed:
     def needed(row: Cost) -> float:
         if row.known:
             return row.gradients / row.effective_draws
-        return row.to_enough / EFFECTIVE_DRAWS / speed.gradient_seconds(space, row.sizes)
+        seconds = max(1.0, row.to_enough - speed.start) / (1 + speed.warmup)
+        return seconds / EFFECTIVE_DRAWS / speed.gradient_seconds(space, row.sizes)
 
     def tried(parameters) -> Speed:
         gradients, narrow = map(float, np.exp(parameters[:2]))
