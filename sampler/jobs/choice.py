@@ -1,17 +1,23 @@
-"""What sampling costs by sizes alone, and the space and algorithm that follow from it.
+"""What sampling costs by sizes and kernel, and the space and algorithm that follow from it.
 
 Nothing is timed: the same recipe is sampled in the same way on any machine.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float
 
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO
 from sampler.tasks.make import architecture_of
-from sampler.tasks.task import Task
+from sampler.tasks.task import AnySplit, AttendedSplit, Split, Task
 from theory.architecture import Architecture
 
+# Examples that the stiffness of all of them is estimated from.
+MOST_EXAMPLES = 400
 # What predicted times are for: about as many as the diagnostics of hundreds of quantities need.
 EFFECTIVE_DRAWS = 1200
 
@@ -22,20 +28,18 @@ class Sizes:
 
     examples     P, training examples
     observed     examples whose predictor is read off every draw
-    temperature  variance of the likelihood
+    stiffness    largest eigenvalue of K/𝒯 in the limit of infinite width; NaN where nobody asked
     """
 
     architecture: Architecture
     examples: int
     observed: int
-    temperature: float
+    stiffness: float = math.nan
 
     @classmethod
     def of(cls, recipe: Recipe, task: Task) -> "Sizes":
-        """The sizes of a network in the theory with its data."""
-        temperature = recipe.posterior.temperature
-        architecture = architecture_of(recipe, task)
-        return cls(architecture, task.train.examples, task.test.examples, temperature)
+        """The sizes of a network in the theory with its data, but for their stiffness."""
+        return cls(architecture_of(recipe, task), task.train.examples, task.test.examples)
 
     @property
     def narrowness(self) -> float:
@@ -107,7 +111,8 @@ class Speed:
     rate       operations of a gradient per second
     gradients  per effective draw of the worst element, in wide networks
     narrow     how many times more there are for each unit of max_l p_l / N_l
-    stiff      exponent of P / 𝒯 in the number of gradients
+    stiff      exponent of the condition number 1 + λ_max(K)/𝒯 in the number of gradients: ½ for
+               chains of all weights, which follow the directions that the examples fix
     draws      per effective draw
     """
 
@@ -121,7 +126,7 @@ class Speed:
 
     def gradients_needed(self, sizes: Sizes) -> float:
         """Gradients per effective draw."""
-        stiffness = (sizes.examples / sizes.temperature) ** self.stiff
+        stiffness = (1.0 + sizes.stiffness) ** self.stiff if self.stiff else 1.0
         return self.gradients * stiffness * (1 + self.narrow * sizes.narrowness)
 
     def gradient_seconds(self, space: str, sizes: Sizes) -> float:
@@ -140,12 +145,12 @@ class Speed:
 LATENCY, OBSERVED_RATE = 1e-4, 2e10
 # `python -m tests.benchmarks fit`, from the table of `python -m tests.benchmarks choices`.
 SPEEDS = {
-    ("order_parameters", "split_hmc"): Speed(15.0, 0.5, 1.4e11, 2.5, 3.5, 0.0, 1.0),
-    ("order_parameters", "nuts"): Speed(10.0, 0.5, 4.5e10, 25.0, 3.5, 0.0, 2.0),
-    ("upper_weights", "split_hmc"): Speed(15.0, 0.5, 1.4e11, 25.0, 3.5, 0.0, 1.0),
-    ("upper_weights", "nuts"): Speed(10.0, 0.5, 4.5e10, 250.0, 3.5, 0.0, 2.0),
-    ("weights", "split_hmc"): Speed(10.0, 0.5, 2e10, 34.0, 0.0, 0.5, 2.0),
-    ("weights", "nuts"): Speed(10.0, 0.5, 2e10, 17.0, 0.0, 0.5, 2.0),
+    ("order_parameters", "split_hmc"): Speed(16.0, 0.473, 8.62e10, 1.58, 4.28, 0.0, 1.63),
+    ("order_parameters", "nuts"): Speed(24.1, 0.5, 2.25e10, 9.82, 0.001, 0.0, 1.45),
+    ("upper_weights", "split_hmc"): Speed(27.5, 0.5, 2.47e10, 11.0, 4.8, 0.0, 1.53),
+    ("upper_weights", "nuts"): Speed(45.3, 0.5, 2.57e10, 67.0, 0.874, 0.0, 1.26),
+    ("weights", "split_hmc"): Speed(22.3, 0.757, 2.45e10, 12.8, 0.234, 0.5, 2.1),
+    ("weights", "nuts"): Speed(65.7, 0.401, 4.84e09, 30.1, 0.001, 0.5, 1.43),
 }
 MEASURED = tuple(dict.fromkeys(algorithm for _, algorithm in SPEEDS))
 # Draws of order parameters know mean and variance of the predictor exactly, so that another space
@@ -190,7 +195,7 @@ def choose(recipe: Recipe, task: Task) -> Choice:
         return Choice(settings.space, named, NAMED)
     if not network.fits_theory:
         return Choice("weights", named or "nuts", "a network outside the theory has no other space")
-    sizes = Sizes.of(recipe, task)
+    sizes = replace(Sizes.of(recipe, task), stiffness=stiffness_of(recipe, task))
     spaces = settings.spaces_for(network) or settings.spaces
     (best, seconds), *others = ranked(sizes, spaces, (named,) if named else MEASURED)
     reason = f"{duration(seconds)} predicted for {EFFECTIVE_DRAWS:,} effective draws"
@@ -198,6 +203,36 @@ def choose(recipe: Recipe, task: Task) -> Choice:
         pair, seconds = others[0]
         reason += f"; next {', '.join(pair)} with {duration(seconds)}"
     return Choice(*best, reason)
+
+
+def stiffness_of(recipe: Recipe, task: Task) -> float:
+    """The largest eigenvalue of K/𝒯 of a task in the limit of infinite width."""
+    import jax  # only here: recipe and data are checked before JAX is imported
+
+    from sampler.problem import attend_split
+
+    with jax.enable_x64(True):
+        attended = attend_split(some_of(task.train), recipe.network.readout, task.pairs)
+        found = largest_eigenvalue(np.asarray(attended), architecture_of(recipe, task))
+    return found * task.train.examples / attended.shape[0] / recipe.posterior.temperature
+
+
+def some_of(split: AnySplit) -> AnySplit:
+    """Examples of a split, as evenly spaced as there are not too many of."""
+    chosen = np.linspace(0, split.examples - 1, min(split.examples, MOST_EXAMPLES)).astype(int)
+    if isinstance(split, AttendedSplit):
+        return replace(split, attended=split.attended[chosen], labels=split.labels[chosen])
+    attention = tuple(matrices[chosen] for matrices in split.attention)
+    return Split(split.inputs[chosen], split.labels[chosen], attention)
+
+
+def largest_eigenvalue(
+    attended: Float[np.ndarray, "example path channel"], architecture: Architecture
+) -> float:
+    """Of K in the limit of infinite width, σ_0² … σ_a² Σ_π ξ^π(x)·ξ^π(x')/(D Π)."""
+    flat = attended.reshape(len(attended), -1)
+    gram = flat @ flat.T if len(flat) < flat.shape[1] else flat.T @ flat
+    return float(np.linalg.eigvalsh(gram)[-1] * math.prod(architecture.variances) / flat.shape[1])
 
 
 def ranked(

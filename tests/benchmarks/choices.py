@@ -6,6 +6,7 @@ Each runs in a process of its own, until it has enough effective draws. The rows
 
 import csv
 import io
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from multiprocessing.connection import Connection
@@ -15,7 +16,15 @@ import jax
 import numpy as np
 from scipy.optimize import least_squares
 
-from sampler.jobs.choice import EFFECTIVE_DRAWS, LATENCY, SPEEDS, Sizes, Speed, ranked
+from sampler.jobs.choice import (
+    EFFECTIVE_DRAWS,
+    MOST_EXAMPLES,
+    SPEEDS,
+    Sizes,
+    Speed,
+    largest_eigenvalue,
+    ranked,
+)
 from sampler.problem import Problem, make_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.sections import SamplerSection
@@ -108,6 +117,7 @@ class Cost:
     examples: int
     observed: int
     temperature: float
+    stiffness: float
     draws: int
     seconds: float
     seconds_draws: float
@@ -119,7 +129,7 @@ class Cost:
         """What the cost is predicted from."""
         variances = (1.0,) * (len(self.heads) + 2)
         network = Architecture(self.heads, self.widths, variances, self.channels, self.outputs)
-        return Sizes(network, self.examples, self.observed, self.temperature)
+        return Sizes(network, self.examples, self.observed, self.stiffness)
 
     @property
     def known(self) -> bool:
@@ -154,6 +164,14 @@ def sample(problem: str, space: str, algorithm: str, sender: Connection) -> None
     sender.close()
 
 
+def stiffness(problem: Problem) -> float:
+    """The largest eigenvalue of K/𝒯, as it is estimated for a recipe."""
+    attended = np.asarray(problem.learning.attended)
+    chosen = np.linspace(0, len(attended) - 1, min(len(attended), MOST_EXAMPLES)).astype(int)
+    found = largest_eigenvalue(attended[chosen], problem.architecture)
+    return found * len(attended) / len(chosen) / problem.temperature
+
+
 def measure(problem: str, space: str, algorithm: str, seconds: float) -> Cost:
     """One row of the table."""
     found = collect_draws(sample, (problem, space, algorithm), seconds)
@@ -170,8 +188,10 @@ def measure(problem: str, space: str, algorithm: str, seconds: float) -> Cost:
         examples=len(made.labels),
         observed=len(made.attended_test),
         temperature=made.temperature,
+        stiffness=float(f"{stiffness(made):.4g}"),
         draws=found.draws.shape[1],
-        seconds=round(found.seconds, 1),
+        # A process that ends without draws has failed, as for lack of memory.
+        seconds=round(found.seconds, 1) if found.draws.size or found.in_time else math.inf,
         seconds_draws=round(found.seconds_draws, 1),
         gradients=found.gradients,
         effective_draws=round(min(found.effective_draws)),
@@ -230,12 +250,12 @@ def fitted_speed(pair: tuple[str, str], rows: Sequence[Cost]) -> Speed:
     no rate is known, cost and start are those that were assumed before.
     """
     space, speed = pair[0], SPEEDS[pair]
+    rows = [row for row in rows if math.isfinite(row.seconds)]
     known = [row for row in rows if row.known and row.gradients]
     if known:
         small = [row.seconds - row.seconds_draws for row in known if row.examples <= 100]
         pace = [
-            row.sizes.gradient_operations(space)
-            / max(row.seconds_draws / row.gradients, 2 * LATENCY)
+            row.sizes.gradient_operations(space) * row.gradients / row.seconds_draws
             for row in known
         ]
         start = float(np.median(small)) if small else speed.start
@@ -256,19 +276,15 @@ def fitted_speed(pair: tuple[str, str], rows: Sequence[Cost]) -> Speed:
 
     def tried(parameters) -> Speed:
         gradients, narrow = map(float, np.exp(parameters[:2]))
-        return replace(speed, gradients=gradients, narrow=narrow, stiff=float(sum(parameters[2:])))
+        return replace(speed, gradients=gradients, narrow=narrow)
 
     def residuals(parameters):
         one = tried(parameters)
         away = [np.log(one.gradients_needed(row.sizes) / needed(row)) for row in rows]
         return [r if row.known else min(r, 0.0) for r, row in zip(away, rows, strict=True)]
 
-    start, low, high = [1.0, 0.0], [-20.0, np.log(1e-3)], [20.0, np.log(1e3)]
-    if space == "weights":
-        # Only they follow the stiff directions of the examples themselves, in as many steps as the
-        # root of the condition number, or that number where the steps of all directions are equal.
-        start, low, high = [*start, 0.75], [*low, 0.5], [*high, 1.0]
-    found = tried(least_squares(residuals, start, bounds=(low, high)).x)
+    bounds = ([-20.0, np.log(1e-3)], [20.0, np.log(1e3)])
+    found = tried(least_squares(residuals, [1.0, 0.0], bounds=bounds).x)
     return replace(found, **{name: float(f"{value:.3g}") for name, value in asdict(found).items()})
 
 
@@ -279,12 +295,29 @@ def fit() -> Iterator[str]:
         numbers = ", ".join(map(str, astuple(speed)))
         yield f'("{space}", "{algorithm}"): Speed({numbers}),'
     yield ""
+    yield from seconds_table(costs)
+    yield ""
     for problem in dict.fromkeys(cost.problem for cost in costs):
         best, chosen, ratio = compared(costs, problem)
         yield (
             f"{problem}: {', '.join(chosen)} in {ratio:.2f} of the time of the best, "
             f"{', '.join(best)}"
         )
+
+
+def seconds_table(costs: Sequence[Cost]) -> Iterator[str]:
+    """Seconds to `EFFECTIVE_DRAWS` effective draws, everything included."""
+    yield f"| problem | {' | '.join(f'{space}, {algorithm}' for space, algorithm in CHOICES)} |"
+    yield "|---" * (1 + len(CHOICES)) + "|"
+    for problem in dict.fromkeys(cost.problem for cost in costs):
+        rows = {(row.space, row.algorithm): row for row in costs if row.problem == problem}
+        cells = [seconds_text(rows[pair]) if pair in rows else "" for pair in CHOICES]
+        yield f"| {problem} | {' | '.join(cells)} |"
+
+
+def seconds_text(row: Cost) -> str:
+    """The seconds, or a bound."""
+    return f"{'' if row.known else '> '}{row.to_enough:,.0f}"
 
 
 def compared(costs: Sequence[Cost], problem: str) -> tuple[tuple[str, str], tuple[str, str], float]:

@@ -160,12 +160,14 @@ class Collected:
     seconds        from the start of its clock to the last look at it
     gradients      that the draws took
     seconds_draws  that they took
+    in_time        whether the process was still at work when its time was over
     """
 
     draws: Draws
     seconds: float
     gradients: int = 0
     seconds_draws: float = 0.0
+    in_time: bool = True
 
     @cached_property
     def effective_draws(self) -> tuple[float, float]:
@@ -212,7 +214,7 @@ def collect_draws(work: Callable[..., None], arguments: tuple, seconds: float) -
     process = context.Process(target=work, args=(*arguments, sender), daemon=True)
     process.start()
     sender.close()
-    blocks, total, look = [], 0, FIRST_LOOK
+    blocks, total, look, in_time = [], 0, FIRST_LOOK, True
     started = time.perf_counter()
     try:
         receiver.recv()
@@ -226,13 +228,13 @@ def collect_draws(work: Callable[..., None], arguments: tuple, seconds: float) -
                 if min(effective_draws(draws)) >= ENOUGH:
                     break
     except EOFError:
-        pass
+        in_time = False
     used = time.perf_counter() - started
     process.terminate()
     process.join()
     blocks.append(Block(np.empty((CHAINS, 0, blocks[0].draws.shape[2] if blocks else 1))))
     draws, gradients, times = zip(*blocks, strict=True)
-    return Collected(np.concatenate(draws, axis=1), used, sum(gradients), sum(times))
+    return Collected(np.concatenate(draws, axis=1), used, sum(gradients), sum(times), in_time)
 
 
 def compete(name: str, setting: Setting, sender: Connection) -> None:
