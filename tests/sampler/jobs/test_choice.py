@@ -1,18 +1,21 @@
 """Space and algorithm of a recipe that leaves them open."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.jobs.choice import NAMED, SPEEDS, Sizes, choose
+from sampler.jobs.choice import NAMED, SPEEDS, Sizes, choose, stiffness_of
 from sampler.jobs.reproduce import REPRODUCTION_FOLDER
+from sampler.problem import make_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.manifest import read_manifest, record
 from sampler.storage.results import RunResults
 from sampler.tasks.make import make_task
 from tests.benchmarks.choices import TABLE, compared, fitted_speeds, read_costs
 from tests.commands import TINY, in_process
+from theory import OrderParameters
 
 RECIPE = TINY + "chains = 2\nwarmup = 4\ndraws = 4\n"
 
@@ -97,6 +100,27 @@ def test_predicted_cost_grows_with_what_is_computed(load):
     assert sizes.gradient_operations("order_parameters") == 6 * (3 * 36 + 6**3)
     assert sizes.gradient_operations("weights") == 6 * (27 + 22 * (3 + 6))
     assert sizes.observation_operations("weights") == 10 * 2 * 22
+
+
+@pytest.mark.parametrize("most", [400, 4])
+def test_stiffness_is_that_of_the_kernel_at_infinite_width(most, load, monkeypatch):
+    """Of a part of the examples as well as of all; steps in the space of weights follow from it."""
+    monkeypatch.setattr("sampler.jobs.choice.MOST_EXAMPLES", most)
+    recipe, task = load("posterior.temperature=0.2", "network.variances=[0.5, 2.0, 3.0, 1.5]")
+    problem = make_problem(recipe, task).learning
+    chosen = np.linspace(0, 5, min(most, 6)).astype(int)
+    factor = OrderParameters.gp_limit(problem.architecture).factors[0]
+    kernel = np.asarray(problem.energy.kernels.kernel(factor))[np.ix_(chosen, chosen)]
+    expected = np.linalg.eigvalsh(kernel)[-1] / 0.2 * 6 / len(chosen)
+    assert stiffness_of(recipe, task) == pytest.approx(expected, rel=1e-10)
+
+
+def test_stiff_examples_make_weights_slower_and_nothing_else(load):
+    sizes = Sizes.of(*load())
+    soft, stiff = (replace(sizes, stiffness=value) for value in (1.0, 199.0))
+    for (space, algorithm), speed in SPEEDS.items():
+        ratio = speed.gradients_needed(stiff) / speed.gradients_needed(soft)
+        assert ratio == pytest.approx(10.0 if space == "weights" else 1.0), (space, algorithm)
 
 
 def test_a_run_records_the_choice_that_check_shows(tmp_path, capsys):

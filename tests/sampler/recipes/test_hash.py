@@ -21,7 +21,7 @@ HASHES = {
     "attention_variants_one_shot_train": ("a61484c5", "304d7fc2"),
     "attention_variants_time_series": ("06aad4c8", "c15e3971"),
     "bring_your_own": ("1cb4b4bb", "e576ab29"),
-    "digits": ("43512e28", "97dfc572"),
+    "digits": ("d9c5bca2", "647fd3dd"),
     "finite_size": ("1d426cb7", "8a33e895"),
     "markov_four_paths": ("dca5a93a", "a7831e95"),
     "markov_published": ("f843ba63", "f926049e"),
