@@ -113,6 +113,8 @@ class Speed:
     narrow     how many times more there are for each unit of max_l p_l / N_l
     stiff      exponent of the condition number 1 + λ_max(K)/𝒯 in the number of gradients: ½ for
                chains of all weights, which follow the directions that the examples fix
+    singular   gradients more, for each unit of λ_max(K)/𝒯 and of what max_l p_l / N_l is above 1:
+               singular order parameters have the stiff directions of the weights
     draws      per effective draw
     """
 
@@ -122,12 +124,14 @@ class Speed:
     gradients: float
     narrow: float
     stiff: float
+    singular: float
     draws: float
 
     def gradients_needed(self, sizes: Sizes) -> float:
         """Gradients per effective draw."""
         stiffness = (1.0 + sizes.stiffness) ** self.stiff if self.stiff else 1.0
-        return self.gradients * stiffness * (1 + self.narrow * sizes.narrowness)
+        singular = self.singular * sizes.stiffness * max(0.0, sizes.narrowness - 1.0)
+        return self.gradients * stiffness * (1 + self.narrow * sizes.narrowness) + singular
 
     def gradient_seconds(self, space: str, sizes: Sizes) -> float:
         """Seconds of one gradient."""
@@ -145,12 +149,12 @@ class Speed:
 LATENCY, OBSERVED_RATE = 1e-4, 2e10
 # `python -m tests.benchmarks fit`, from the table of `python -m tests.benchmarks choices`.
 SPEEDS = {
-    ("order_parameters", "split_hmc"): Speed(16.0, 0.473, 8.62e10, 1.58, 4.28, 0.0, 1.63),
-    ("order_parameters", "nuts"): Speed(24.1, 0.5, 2.25e10, 9.82, 0.001, 0.0, 1.45),
-    ("upper_weights", "split_hmc"): Speed(27.5, 0.5, 2.47e10, 11.0, 4.8, 0.0, 1.53),
-    ("upper_weights", "nuts"): Speed(45.3, 0.5, 2.57e10, 67.0, 0.874, 0.0, 1.26),
-    ("weights", "split_hmc"): Speed(22.3, 0.757, 2.45e10, 12.8, 0.234, 0.5, 2.1),
-    ("weights", "nuts"): Speed(65.7, 0.401, 4.84e09, 30.1, 0.001, 0.5, 1.43),
+    ("order_parameters", "split_hmc"): Speed(16.4, 0.429, 8.62e10, 1.7, 3.11, 0.0, 0.309, 1.66),
+    ("order_parameters", "nuts"): Speed(29.3, 0.0501, 2.25e10, 9.82, 0.0657, 0.0, 0.332, 1.48),
+    ("upper_weights", "split_hmc"): Speed(27.7, 0.807, 2.47e10, 11.8, 3.59, 0.0, 0.0, 1.56),
+    ("upper_weights", "nuts"): Speed(45.3, 0.5, 2.57e10, 67.0, 0.874, 0.0, 0.0, 1.26),
+    ("weights", "split_hmc"): Speed(22.3, 1.18, 2.45e10, 9.46, 2.42, 0.5, 0.0, 2.23),
+    ("weights", "nuts"): Speed(93.7, 0.161, 9.67e09, 17.5, 8.32, 0.5, 0.0, 1.66),
 }
 MEASURED = tuple(dict.fromkeys(algorithm for _, algorithm in SPEEDS))
 # Draws of order parameters know mean and variance of the predictor exactly, so that another space
@@ -207,14 +211,32 @@ def choose(recipe: Recipe, task: Task) -> Choice:
 
 def stiffness_of(recipe: Recipe, task: Task) -> float:
     """The largest eigenvalue of K/𝒯 of a task in the limit of infinite width."""
-    import jax  # only here: recipe and data are checked before JAX is imported
+    attended = attended_at_once(some_of(task.train), recipe.network.readout, task.pairs)
+    found = largest_eigenvalue(attended, architecture_of(recipe, task))
+    return found * task.train.examples / len(attended) / recipe.posterior.temperature
 
-    from sampler.problem import attend_split
 
-    with jax.enable_x64(True):
-        attended = attend_split(some_of(task.train), recipe.network.readout, task.pairs)
-        found = largest_eigenvalue(np.asarray(attended), architecture_of(recipe, task))
-    return found * task.train.examples / attended.shape[0] / recipe.posterior.temperature
+def attended_at_once(
+    split: AnySplit, readout: str, pairs: tuple[bool, ...]
+) -> Float[np.ndarray, "example path channel"]:
+    """Attended inputs of a few examples, in NumPy: JAX is not imported before data are checked."""
+    if isinstance(split, AttendedSplit):
+        return split.attended
+    tokens = split.tokens
+    read = {
+        "last": np.eye(tokens)[-1],
+        "first": np.eye(tokens)[0],
+        "mean": np.ones(tokens) / tokens,
+    }
+    weights = np.broadcast_to(read[readout], (split.examples, 1, tokens))
+    for matrices, is_pair in reversed(list(zip(split.attention, pairs, strict=True))):
+        if is_pair:  # paths (h', h) of a hypernetwork
+            matrices = (matrices[:, :, None] * matrices[:, None]).reshape(
+                -1, matrices.shape[1] ** 2, tokens, tokens
+            )
+        below = np.einsum("xhkq,xpq->xhpk", matrices, weights)
+        weights = below.reshape(split.examples, -1, tokens)
+    return weights @ split.inputs
 
 
 def some_of(split: AnySplit) -> AnySplit:

@@ -275,16 +275,17 @@ def fitted_speed(pair: tuple[str, str], rows: Sequence[Cost]) -> Speed:
         return seconds / EFFECTIVE_DRAWS / speed.gradient_seconds(space, row.sizes)
 
     def tried(parameters) -> Speed:
-        gradients, narrow = map(float, np.exp(parameters[:2]))
-        return replace(speed, gradients=gradients, narrow=narrow)
+        gradients, narrow, singular = map(float, np.exp(parameters))
+        singular = singular if space == "order_parameters" else 0.0
+        return replace(speed, gradients=gradients, narrow=narrow, singular=singular)
 
     def residuals(parameters):
         one = tried(parameters)
         away = [np.log(one.gradients_needed(row.sizes) / needed(row)) for row in rows]
         return [r if row.known else min(r, 0.0) for r, row in zip(away, rows, strict=True)]
 
-    bounds = ([-20.0, np.log(1e-3)], [20.0, np.log(1e3)])
-    found = tried(least_squares(residuals, [1.0, 0.0], bounds=bounds).x)
+    bounds = np.log([[1e-3, 1e-3, 1e-3], [1e6, 1e3, 1e3]])
+    found = tried(least_squares(residuals, [1.0, 0.0, -3.0], bounds=bounds).x)
     return replace(found, **{name: float(f"{value:.3g}") for name, value in asdict(found).items()})
 
 
