@@ -12,8 +12,9 @@ from sampler.mcmc.kept import SelectedDraws, evenly_chosen
 
 R_HAT_LIMIT = 1.01
 ESS_LIMIT = 400.0
-# Of more numbers than this, an even selection is diagnosed.
-MOST_DIAGNOSED = 1000
+# Of a quantity with more elements than this, an even selection is diagnosed: of the predictor, its
+# mean and its variance a thousand together, at some 3 ms each.
+MOST_DIAGNOSED = 333
 # Elements ranked together, to bound memory.
 TOGETHER = 50
 AXES = {"chain_axis": 0, "draw_axis": 1}
