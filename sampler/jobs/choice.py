@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
+from sampler.mcmc.kept import evenly_chosen
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO
 from sampler.tasks.make import architecture_of
@@ -240,8 +241,8 @@ def attended_at_once(
 
 
 def some_of(split: AnySplit) -> AnySplit:
-    """Examples of a split, as evenly spaced as there are not too many of."""
-    chosen = np.linspace(0, split.examples - 1, min(split.examples, MOST_EXAMPLES)).astype(int)
+    """Evenly spaced examples of a split."""
+    chosen = evenly_chosen(split.examples, MOST_EXAMPLES)
     if isinstance(split, AttendedSplit):
         return replace(split, attended=split.attended[chosen], labels=split.labels[chosen])
     attention = tuple(matrices[chosen] for matrices in split.attention)

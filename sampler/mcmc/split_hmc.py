@@ -219,13 +219,18 @@ class SplitChain(Chain):
         return {**shared, **found}
 
 
+def log_density(density: Density, z):
+    """ln p at the point of these coordinates."""
+    point = Gaussian.fitted(density).at(z)
+    return density.log_density(density.coordinates.unflatten(point))
+
+
 def value_and_slope(density: Density, z):
     """ln p at the point of these coordinates, and ∂/∂z of −ln p."""
-    first = Gaussian.fitted(density)
-    point = first.at(z)
     if density.single is not None:
-        return density.log_density(density.coordinates.unflatten(point)), slope(density, z)
-    value, gradient = density.value_and_gradient(density.coordinates.unflatten(point))
+        return log_density(density, z), slope(density, z)
+    first = Gaussian.fitted(density)
+    value, gradient = density.value_and_gradient(density.coordinates.unflatten(first.at(z)))
     return value, -first.pull_back(density.coordinates.flatten(gradient))
 
 
@@ -243,10 +248,7 @@ def moved(state, gaussian: Gaussian, step, count, density: Density):
     there, end, value, after = trajectory(
         here, momentum, state["slope"], gaussian, step, count, density
     )
-    z = gaussian.at(there)
-    if density.single is not None:
-        value, _ = value_and_slope(density, z)
-    new = {"key": key, "z": z, "lp": value, "slope": after}
+    new = {"key": key, "z": gaussian.at(there), "lp": value, "slope": after}
     energy = 0.5 * momentum @ momentum - state["lp"]
     gained = 0.5 * end @ end - new["lp"] - energy
     gained = jnp.where(jnp.isnan(gained), jnp.inf, gained)
@@ -267,23 +269,22 @@ def moved(state, gaussian: Gaussian, step, count, density: Density):
 def trajectory(here, momentum, first, gaussian: Gaussian, step, count, density: Density):
     """End of `count` steps from w = `here`, momentum, ln p and slope there.
 
-    `first` is the slope here. ln p is known where it comes with the slope, in one precision.
+    `first` is the slope here. In one precision ln p comes with the slope of every step.
     """
     cosine, sine = jnp.cos(step), jnp.sin(step)
+    together = density.single is None
 
     def one(_, carry):
-        w, v, _, before = carry
+        w, v, value, before = carry
         v = v - 0.5 * step * (gaussian.pull_back(before) - w)
         w, v = w * cosine + v * sine, v * cosine - w * sine
         z = gaussian.at(w)
-        if density.single is None:
-            value, after = value_and_slope(density, z)
-        else:
-            value, after = unknown, slope(density, z)
+        value, after = value_and_slope(density, z) if together else (value, slope(density, z))
         return w, v - 0.5 * step * (gaussian.pull_back(after) - w), value, after
 
     unknown = jnp.full((), jnp.nan, here.dtype)
-    return jax.lax.fori_loop(0, count, one, (here, momentum, unknown, first))
+    w, v, value, after = jax.lax.fori_loop(0, count, one, (here, momentum, unknown, first))
+    return w, v, value if together else log_density(density, gaussian.at(w)), after
 
 
 def rounding_of(single: Density) -> float:

@@ -25,6 +25,7 @@ from sampler.jobs.choice import (
     largest_eigenvalue,
     ranked,
 )
+from sampler.mcmc.kept import evenly_chosen
 from sampler.problem import Problem, make_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.sections import SamplerSection
@@ -167,7 +168,7 @@ def sample(problem: str, space: str, algorithm: str, sender: Connection) -> None
 def stiffness(problem: Problem) -> float:
     """The largest eigenvalue of K/𝒯, as it is estimated for a recipe."""
     attended = np.asarray(problem.learning.attended)
-    chosen = np.linspace(0, len(attended) - 1, min(len(attended), MOST_EXAMPLES)).astype(int)
+    chosen = evenly_chosen(len(attended), MOST_EXAMPLES)
     found = largest_eigenvalue(attended[chosen], problem.architecture)
     return found * len(attended) / len(chosen) / problem.temperature
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from sampler.mcmc.split_hmc import Gaussian, SplitChain, trajectory, value_and_slope
+from sampler.mcmc.split_hmc import Gaussian, SplitChain, trajectory
 from tests.calibration import (
     HYPER_PARAMETERS,
     WARMUP,
@@ -93,8 +93,7 @@ class Unadjusted(SplitChain):
         momentum = jax.random.normal(kick, state["z"].shape)
         standard = Gaussian.standard(state["z"])
         here, first, step = state["z"], state["slope"], jnp.asarray(0.8)
-        z, *_ = trajectory(here, momentum, first, standard, step, 2, density)
-        lp, slope = value_and_slope(density, z)
+        z, _, lp, slope = trajectory(here, momentum, first, standard, step, 2, density)
         new = {"key": key, "z": z, "lp": lp, "slope": slope}
         return shared, new, {}
 
