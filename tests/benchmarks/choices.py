@@ -319,6 +319,8 @@ def seconds_table(costs: Sequence[Cost]) -> Iterator[str]:
 
 def seconds_text(row: Cost) -> str:
     """The seconds, or a bound."""
+    if math.isinf(row.seconds):
+        return "failed"
     return f"{'' if row.known else '> '}{row.to_enough:,.0f}"
 
 
