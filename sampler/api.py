@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from sampler.presentation.summary import Comparison
+    from sampler.problem import AnyProblem
+    from theory import Triangle
 
 Settings = Mapping[str, Any]
 # Those that no section `task` has too.
@@ -52,10 +54,13 @@ class ChosenTask:
 
     settings  the sections `task` and `attention` of a recipe, as far as they were given
     data      the splits, with the attention matrices that the inputs fix
+    folded    rows that stand for the training examples, once they were needed, by the sections
+              `network` that they follow from
     """
 
     settings: Settings
     data: Task = field(repr=False)
+    folded: dict[str, "Triangle"] = field(default_factory=dict, repr=False, compare=False)
 
     def __repr__(self) -> str:
         data = self.data
@@ -147,10 +152,9 @@ def solve(task: ChosenTask, network: ChosenNetwork, **settings: Any) -> "xr.Data
     import jax
 
     from sampler.jobs.stages import solve_problem
-    from sampler.problem import make_problem
 
     with jax.enable_x64(True):
-        table = solve_problem(make_problem(recipe, data), recipe)
+        table = solve_problem(problem_of(task, recipe, data), recipe)
     return table.assign_attrs(schema_version=SCHEMA_VERSION)
 
 
@@ -171,13 +175,12 @@ def sample(
 
     from sampler.jobs.choice import choose
     from sampler.jobs.stages import draw_posterior
-    from sampler.problem import make_problem
     from sampler.storage.earlier_chains import read_earlier_chains
 
     chosen = choose(recipe, data).applied_to(recipe).sampler
     start = read_earlier_chains(chosen)
     with jax.enable_x64(True):
-        draws = draw_posterior(make_problem(recipe, data), chosen, show=progress, start=start)
+        draws = draw_posterior(problem_of(task, recipe, data), chosen, show=progress, start=start)
     draws.attrs["schema_version"] = SCHEMA_VERSION
     return draws
 
@@ -194,6 +197,19 @@ def compare(theory: "xr.Dataset", draws: "xr.DataTree") -> "Comparison":
     refuse_unrelated(theory, draws)
     names = tuple(str(name) for name in theory["path"].values)
     return Comparison(compare_tables(theory, draws), theory, names)
+
+
+def problem_of(task: ChosenTask, recipe: Recipe, data: Task) -> "AnyProblem":
+    """What theory and samplers work on; examples are folded once for all networks that see them."""
+    from sampler.problem import fold_training, is_folded, make_problem
+
+    if not is_folded(recipe, data):
+        return make_problem(recipe, data)
+    network = recipe.network
+    key = repr((network.readout, network.heads, network.hypernetwork))
+    if key not in task.folded:
+        *_, task.folded[key] = fold_training(recipe, data)
+    return make_problem(recipe, data, task.folded[key])
 
 
 def as_array(key: str, value: Any) -> np.ndarray:

@@ -124,12 +124,14 @@ def check(arguments: argparse.Namespace) -> ExitCode:
         print(describe_training(recipe, read_splits(recipe)))
     else:
         from sampler.jobs.check import describe
+        from sampler.jobs.forecast import refuse_what_does_not_fit
         from sampler.jobs.run import refuse_too_many_coordinates
         from sampler.storage.earlier_chains import read_earlier_chains
         from sampler.tasks.make import make_task
 
         task = make_task(recipe)
         refuse_too_many_coordinates(recipe, task)
+        refuse_what_does_not_fit(recipe, task)
         read_earlier_chains(recipe.sampler)
         print(describe(recipe, task))
     return ExitCode.OK

@@ -1,5 +1,6 @@
 """From a recipe and its task to the numbers that theory and samplers work on."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -7,15 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from sampler.errors import InputError
 from sampler.posterior.density import Density, specialised
 from sampler.posterior.spaces import make_density, observe_tokens, token_model
 from sampler.posterior.weights import weight_priors
 from sampler.recipes.recipe import Recipe
 from sampler.tasks.make import architecture_of
-from sampler.tasks.task import AnySplit, AttendedSplit, HeadDistances, Split, Task
+from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit
+from sampler.tasks.task import HeadDistances, Task
 from sampler.token_network import TokenNetwork, TokenSplit
 from sampler.transformer.frozen import FrozenNetwork
-from theory import LearningProblem, attended_inputs, pair_matrices
+from theory import LearningProblem, Triangle, attended_inputs, pair_matrices
 from theory.architecture import KNOWN, Architecture, HyperPriors
 
 
@@ -84,6 +87,14 @@ class TokenProblem:
 def make_token_problem(recipe: Recipe, task: Task, architecture: Architecture) -> TokenProblem:
     """Join the tokens of a task with the recipe's network, in float64."""
     settings, validation = recipe.network, task.validation
+    for name, split in (("train", task.train), ("test", task.test), ("validation", validation)):
+        if isinstance(split, StreamedSplit):
+            raise InputError(
+                f"network ({name} split)",
+                f"{split.examples:,} examples",
+                "a network outside the theory follows all tokens, and these examples are too many "
+                "to be held; use fewer of them",
+            )
     network = TokenNetwork(
         architecture, task.pairs, settings.values, settings.layer_norm, settings.readout
     )
@@ -153,22 +164,25 @@ class Problem:
 AnyProblem = Problem | TokenProblem
 
 
-def make_problem(recipe: Recipe, task: Task) -> AnyProblem:
+def make_problem(recipe: Recipe, task: Task, triangle: Triangle | None = None) -> AnyProblem:
     """Attend all inputs of a task and join them with the recipe's network, in float64.
 
-    A network outside the theory keeps its tokens instead.
+    Where there are more training examples than features, the rows of their triangle stand for them:
+    it is made here, unless it is known. A network outside the theory keeps its tokens instead.
     """
     architecture = architecture_of(recipe, task)
     if not recipe.network.fits_theory:
         return make_token_problem(recipe, task, architecture)
-    readout = recipe.network.readout
-    learning = LearningProblem(
-        architecture,
-        attend_split(task.train, readout, task.pairs),
-        jnp.asarray(task.train.labels),
-        recipe.posterior.temperature,
-        hyper_priors_of(recipe),
-    )
+    readout, temperature = recipe.network.readout, recipe.posterior.temperature
+    hyper_priors = hyper_priors_of(recipe)
+    if is_folded(recipe, task):
+        if triangle is None:
+            *_, triangle = fold_training(recipe, task)
+        learning = triangle.learning_problem(architecture, temperature, hyper_priors)
+    else:
+        attended = attend_split(task.train, readout, task.pairs)
+        labels = jnp.asarray(task.train.labels)
+        learning = LearningProblem(architecture, attended, labels, temperature, hyper_priors)
     validation = task.validation
     return Problem(
         learning,
@@ -180,25 +194,51 @@ def make_problem(recipe: Recipe, task: Task) -> AnyProblem:
         None if validation is None else validation.labels,
         task.trained if readout == "mean" else None,
         task.nearest_neighbour,
-        None if isinstance(task.train, AttendedSplit) else task.train,
+        task.train if isinstance(task.train, Split) else None,
+    )
+
+
+def is_folded(recipe: Recipe, task: Task) -> bool:
+    """Whether rows of a triangle stand for the training examples of a task."""
+    examples = task.train.examples
+    rows = architecture_of(recipe, task).rows_of(examples)
+    return recipe.network.fits_theory and rows < examples
+
+
+def fold_training(recipe: Recipe, task: Task, start: Triangle | None = None) -> Iterator[Triangle]:
+    """The triangle of more and more training examples, the last one of all of them.
+
+    It goes on from a triangle of the first ones.
+    """
+    architecture = architecture_of(recipe, task)
+    sizes = architecture.path_count, architecture.channels, architecture.outputs
+    start = Triangle.empty(*sizes) if start is None else start
+    blocks = task.train.blocks(start.examples)
+    return start.fold_all(
+        (attend_block(block, recipe.network.readout, task.pairs), block.labels) for block in blocks
     )
 
 
 def attend_split(
     split: AnySplit, readout, pairs: tuple[bool, ...]
 ) -> Float[Array, "example path channel"]:
-    """Attended inputs of a split, 256 examples at a time to bound memory.
+    """Attended inputs of a split, block by block to bound memory.
 
     `pairs` says which layers of attention serve two layers of weights.
     """
     if isinstance(split, AttendedSplit):
         return jnp.asarray(split.attended)
-    pieces, at_a_time = [], 256
-    for start in range(0, split.examples, at_a_time):
-        part = slice(start, start + at_a_time)
-        attention = tuple(
-            pair_matrices(jnp.asarray(omega[part])) if is_pair else jnp.asarray(omega[part])
-            for omega, is_pair in zip(split.attention, pairs, strict=True)
-        )
-        pieces.append(attended_inputs(jnp.asarray(split.inputs[part]), attention, readout))
-    return jnp.concatenate(pieces)
+    return jnp.concatenate([attend_block(block, readout, pairs) for block in split.blocks()])
+
+
+def attend_block(
+    split: Split | AttendedSplit, readout, pairs: tuple[bool, ...]
+) -> Float[Array, "example path channel"]:
+    """Attended inputs of a split whose arrays are held."""
+    if isinstance(split, AttendedSplit):
+        return jnp.asarray(split.attended)
+    attention = tuple(
+        pair_matrices(jnp.asarray(omega)) if is_pair else jnp.asarray(omega)
+        for omega, is_pair in zip(split.attention, pairs, strict=True)
+    )
+    return attended_inputs(jnp.asarray(split.inputs), attention, readout)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sampler.recipes.sections import paired
-from sampler.tasks.task import Split
+from sampler.tasks.splits import Split
 from theory.architecture import Architecture
 
 Values = Literal["linear", "relu"]

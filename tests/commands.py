@@ -20,6 +20,9 @@ from matplotlib.figure import Figure
 from sampler.cli import main
 from sampler.errors import RequeueError
 from sampler.jobs.interruption import Interruption
+from sampler.recipes.recipe import Recipe, load_recipe
+from sampler.tasks.make import make_task
+from sampler.tasks.task import Task
 from tests import ROOT
 
 # A network of a few weights; sections may be appended.
@@ -68,6 +71,18 @@ POINTS = {
         "0000000a49444154789c63f80f0001010100b138f6140000000049454e44ae426082"
     ),
 }
+
+
+def loader(folder: Path, text: str) -> Callable[..., tuple[Recipe, Task]]:
+    """A function from settings to the recipe of this text with them, and its data."""
+    file = folder / "tiny.toml"
+    file.write_text(text)
+
+    def loaded(*settings: str) -> tuple[Recipe, Task]:
+        recipe = load_recipe(file, settings)
+        return recipe, make_task(recipe)
+
+    return loaded
 
 
 def in_process(*arguments) -> int:

@@ -15,6 +15,7 @@ SCRIPTS = sorted(path.name for path in (ROOT / "runs").glob("*.py"))
 # seeds solves 80 saddle points. Several outputs take many minutes even when made smaller.
 MARKS = {
     "four_paths_seeds.py": [pytest.mark.slow],
+    "learning_curve.py": [pytest.mark.slow],
     "next_order.py": [pytest.mark.slow],
     "several_outputs.py": [pytest.mark.slow, pytest.mark.long],
     "tutorial.py": [pytest.mark.slow],
@@ -26,8 +27,13 @@ MARKS = {
     ],
 }
 
-# Smaller than as shown, where that takes minutes: draws of a chain, data seeds, draws.
-SIZES = {"several_outputs.py": ["200"], "four_paths_seeds.py": ["3"], "next_order.py": ["4000"]}
+# Smaller than as shown, where that takes minutes: draws of a chain, seeds, examples, draws.
+SIZES = {
+    "several_outputs.py": ["200"],
+    "four_paths_seeds.py": ["3"],
+    "learning_curve.py": ["100"],
+    "next_order.py": ["4000"],
+}
 
 
 @pytest.mark.parametrize(

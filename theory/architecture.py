@@ -12,6 +12,12 @@ from numbers import Integral
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
+# Up to this many coordinates the Hessian is formed and factorised; above, only its products.
+DENSE_COORDINATES = 500
+# The explicit second derivative of the energy holds (p_1 D)² numbers, with about four copies at its
+# peak (2.2 GB at this limit); above it, products only.
+DENSE_HESSIAN_NUMBERS = 2**26
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -86,6 +92,10 @@ class Architecture:
         """Π = H_1 ··· H_L."""
         return math.prod(self.heads)
 
+    def rows_of(self, examples: int) -> int:
+        """Rows that stand for so many examples (`theory.compression`): Π D at most."""
+        return min(examples, self.path_count * self.channels)
+
     @property
     def order_parameter_sizes(self) -> tuple[int, ...]:
         """Rows p_1 … p_{L+1} of the order parameters U_l [p_l, p_l]: p_l = H_l ··· H_L · O."""
@@ -126,6 +136,12 @@ def is_regular(architecture: Architecture) -> bool:
     """Whether every layer is at least as wide as its order parameter is large, N_l ≥ p_l."""
     sizes = zip(architecture.widths, architecture.order_parameter_sizes, strict=True)
     return all(width >= size for width, size in sizes)
+
+
+def is_dense(architecture: Architecture) -> bool:
+    """Whether the Hessian of the action is small enough to be formed and factorised."""
+    numbers = (architecture.order_parameter_sizes[0] * architecture.channels) ** 2
+    return architecture.coordinate_count <= DENSE_COORDINATES and numbers <= DENSE_HESSIAN_NUMBERS
 
 
 def order_parameter_sizes(heads: Sequence[int], outputs: int) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """The energy of the labels, its derivatives, and the learning problem that it belongs to."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from theory.architecture import KNOWN, Architecture, AttentionPaths, HyperPriors
+from theory.architecture import KNOWN, Architecture, HyperPriors
 from theory.attended_inputs import path_features
 from theory.path_kernels import (
     NoisyKernel,
@@ -23,7 +23,44 @@ from theory.path_kernels import (
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["kernels", "labels", "temperature"],
+    data_fields=["count", "squares", "temperature"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class LabelsApart:
+    """Labels that no network can fit, where rows stand for the examples (`theory.compression`).
+
+    Their likelihood depends on no order parameter. So that large constants never meet the rest,
+    only its change with a sampled temperature is part of the energy.
+
+    count        (P − r) O of them
+    squares      y_⊥², their sum of squares
+    temperature  𝒯_0, the known one
+    """
+
+    count: Float[Array, ""] | float
+    squares: Float[Array, ""] | float
+    temperature: Float[Array, ""] | float
+
+    def __call__(self, temperature: Float[Array, ""] | float) -> Float[Array, ""]:
+        """n ln(𝒯/𝒯_0) + y_⊥² (1/𝒯 − 1/𝒯_0)."""
+        inverse = 1.0 / temperature - 1.0 / self.temperature
+        return self.count * jnp.log(temperature / self.temperature) + self.squares * inverse
+
+    def slope(self, temperature: Float[Array, ""] | float) -> Float[Array, ""] | float:
+        """Its derivative in 𝒯."""
+        return (self.count - self.squares / temperature) / temperature
+
+    @property
+    def log_likelihood(self) -> float:
+        """ln N(y_⊥; 0, 𝒯_0) = −½ (n ln 2π𝒯_0 + y_⊥²/𝒯_0)."""
+        constant = self.count * math.log(2.0 * math.pi * self.temperature)
+        return -0.5 * (constant + self.squares / self.temperature)
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["kernels", "labels", "temperature", "apart"],
     meta_fields=[],
 )
 @dataclass(frozen=True)
@@ -33,11 +70,13 @@ class LabelEnergy:
     kernels      path kernels of the training examples with themselves
     labels       y [example, output]
     temperature  𝒯, the likelihood variance
+    apart        labels whose energy changes with the temperature alone, if there are any
     """
 
     kernels: PathKernels
     labels: Float[Array, "example output"]
     temperature: Float[Array, ""] | float
+    apart: LabelsApart | None = None
 
     @property
     def flat_labels(self) -> Float[Array, " example_output"]:
@@ -59,7 +98,8 @@ class LabelEnergy:
 @jax.custom_jvp
 def _energy(energy: LabelEnergy, factor):
     noisy = energy.noisy_kernel(factor)
-    return noisy.log_determinant + noisy.quadratic_form(energy.flat_labels)
+    value = noisy.log_determinant + noisy.quadratic_form(energy.flat_labels)
+    return value if energy.apart is None else value + energy.apart(energy.temperature)
 
 
 @_energy.defjvp
@@ -86,8 +126,11 @@ def energy_and_gradients(
     whitened = inverse_factor @ energy.flat_labels
     alpha = whitened @ inverse_factor
     residual = gram_of_lower(inverse_factor) - jnp.outer(alpha, alpha)
-    value = noisy.log_determinant + whitened @ whitened
-    return value, pull_back(residual), jnp.trace(residual)
+    value, by_temperature = noisy.log_determinant + whitened @ whitened, jnp.trace(residual)
+    if energy.apart is not None:
+        value = value + energy.apart(energy.temperature)
+        by_temperature = by_temperature + energy.apart.slope(energy.temperature)
+    return value, pull_back(residual), by_temperature
 
 
 def feature_columns(
@@ -177,6 +220,20 @@ def hessian_with_energy(
 
 
 @dataclass(frozen=True)
+class Compressed:
+    """What is known of P examples beside the rows that stand for them (`theory.compression`).
+
+    examples  P
+    squares   y_⊥², the sum of squares of labels that no network can fit
+    ones      Qᵀ 1 [row], what the rows see of the constant function
+    """
+
+    examples: int
+    squares: float
+    ones: Float[np.ndarray, " row"]
+
+
+@dataclass(frozen=True)
 class LearningProblem:
     """One architecture with its training data, the common ground of theory and samplers.
 
@@ -184,6 +241,7 @@ class LearningProblem:
     labels        y [example, output]
     temperature   𝒯, the variance of the likelihood
     hyper_priors  how far temperature and prior variances are known
+    compressed    where rows stand for the examples, what else is known of these
 
     Raises ValueError when shapes disagree with the architecture, a number is not finite, or the
     temperature is not positive.
@@ -194,6 +252,7 @@ class LearningProblem:
     labels: Float[Array, "example output"]
     temperature: float
     hyper_priors: HyperPriors = KNOWN
+    compressed: Compressed | None = None
 
     def __post_init__(self) -> None:
         arch = self.architecture
@@ -222,6 +281,34 @@ class LearningProblem:
         object.__setattr__(self, "temperature", float(self.temperature))
 
     @property
+    def examples(self) -> int:
+        """P, all examples, whether rows stand for them or not."""
+        return len(self.labels) if self.compressed is None else self.compressed.examples
+
+    @property
+    def ones(self) -> Float[np.ndarray, " example"]:
+        """The constant function 1 on the examples, or what their rows see of it."""
+        return np.ones(len(self.labels)) if self.compressed is None else self.compressed.ones
+
+    @property
+    def squares_apart(self) -> float:
+        """Sum of squares y_⊥² of the labels that no row stands for."""
+        return 0.0 if self.compressed is None else self.compressed.squares
+
+    @property
+    def apart(self) -> LabelsApart | None:
+        """The labels that no row stands for."""
+        if self.compressed is None:
+            return None
+        count = self.examples * self.architecture.outputs - self.labels.size
+        return LabelsApart(float(count), self.squares_apart, self.temperature)
+
+    @property
+    def log_likelihood_apart(self) -> float:
+        """Log likelihood of the labels that no row stands for: a constant of the log evidence."""
+        return 0.0 if self.apart is None else self.apart.log_likelihood
+
+    @property
     def features(self) -> Float[Array, "example path channel"]:
         """Features φ^π(x_μ) = σ_0 ξ^π(x_μ)/√(D Π)."""
         return path_features(self.attended, self.architecture.variances[0])
@@ -232,7 +319,7 @@ class LearningProblem:
         # Outside of any trace: what is kept must not belong to a function that is being compiled.
         with jax.ensure_compile_time_eval():
             kernels = path_kernels(self.attended, None, self.architecture)
-        return LabelEnergy(kernels, self.labels, self.temperature)
+        return LabelEnergy(kernels, self.labels, self.temperature, self.apart)
 
     def astype(self, dtype: str | type | np.dtype) -> "LearningProblem":
         """The same problem in another floating-point precision."""
@@ -241,21 +328,3 @@ class LearningProblem:
             attended=jnp.asarray(self.attended, dtype),
             labels=jnp.asarray(self.labels, dtype),
         )
-
-
-def sub_network(
-    problem: LearningProblem,
-    kept: Sequence[Sequence[int]],
-    attended: Float[Array, "test path channel"],
-) -> tuple[LearningProblem, Float[Array, "test kept_path channel"]]:
-    """The same data seen by a network that has only the `kept` heads of each layer.
-
-    Its H_l and Π are its own. Raises IndexError for a head that does not exist.
-    """
-    arch = problem.architecture
-    chosen = AttentionPaths(arch.heads).subset(kept)
-    smaller = replace(arch, heads=tuple(len(heads) for heads in kept))
-    return (
-        LearningProblem(smaller, problem.attended[:, chosen], problem.labels, problem.temperature),
-        attended[:, chosen],
-    )

@@ -51,7 +51,8 @@ def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> flo
     )
     without_data = action_without_data(architecture)
     constant = problem.labels.size * math.log(2.0 * math.pi)
-    return -0.5 * (lowest - without_data + curvature + constant)
+    likelihood_apart = problem.log_likelihood_apart
+    return -0.5 * (lowest - without_data + curvature + constant) + likelihood_apart
 
 
 def log_evidence_at_next_order(around: Fluctuations) -> float:
@@ -68,7 +69,9 @@ def log_evidence_at_next_order(around: Fluctuations) -> float:
     third, fourth = third_and_fourth(around)
     drift = around.drift
     correction = -fourth / 8.0 + drift @ drift / 8.0 + np.sum(third**2) / 12.0
-    return float(-around.value + 0.5 * size * math.log(2.0 * math.pi) + log_volume + correction)
+    gaussian = 0.5 * size * math.log(2.0 * math.pi) + log_volume
+    likelihood_apart = around.posterior.problem.log_likelihood_apart
+    return float(likelihood_apart - around.value + gaussian + correction)
 
 
 def third_and_fourth(

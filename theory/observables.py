@@ -71,15 +71,16 @@ def head_scores(
 
 
 def kernel_alignment(
-    kernel: Float[Array, "n n"], labels: Float[Array, " n"]
+    kernel: Float[Array, "n n"], labels: Float[Array, " n"], squares_apart: float = 0.0
 ) -> Float[Array, " component"]:
     """|e_i·y| / |y| for the eigenvectors e_i of K, largest eigenvalue first.
 
     K is the training kernel without temperature; with several outputs both K and y run over
-    (example, output), output fastest. Source: arXiv 2405.15926, kernel–task alignment.
+    (example, output), output fastest. Where rows stand for the examples, y has the further sum of
+    squares `squares_apart`. Source: arXiv 2405.15926, kernel–task alignment.
     """
     _, vectors = jnp.linalg.eigh(kernel)
-    return jnp.abs(labels @ vectors[:, ::-1]) / jnp.linalg.norm(labels)
+    return jnp.abs(labels @ vectors[:, ::-1]) / jnp.sqrt(labels @ labels + squares_apart)
 
 
 def participation_ratio(overlap: Float[np.ndarray, "row row"]) -> float:
@@ -95,13 +96,18 @@ def off_diagonal_share(overlap: Float[np.ndarray, "row row"]) -> float:
 
 def path_alignment(
     features: Float[np.ndarray, "example path channel"],
+    ones: Float[np.ndarray, " example"] | None = None,
+    examples: int | None = None,
 ) -> Float[np.ndarray, "path path"]:
     """Centred kernel alignment of the kernels C_ππ and C_π'π' of any two paths, from 0 to 1.
 
     ‖φ̄^πᵀ φ̄^π'‖_F²/(‖φ̄^πᵀ φ̄^π‖_F ‖φ̄^π'ᵀ φ̄^π'‖_F) with φ̄ = φ − mean over examples. NaN for a path
-    whose features are the same for all examples.
+    whose features are the same for all examples. Where rows stand for P examples, `ones` is what
+    they see of the constant function 1, and `examples` is P.
     """
-    centred = features - features.mean(axis=0)
+    ones = np.ones(len(features)) if ones is None else ones
+    examples = len(features) if examples is None else examples
+    centred = centred_rows(features, ones, examples)
     flat = centred.reshape(len(centred), -1)
     count, channels = centred.shape[1:]
     products = (flat.T @ flat).reshape(count, channels, count, channels)
@@ -109,6 +115,21 @@ def path_alignment(
     own = np.sqrt(np.diagonal(squares))
     with np.errstate(divide="ignore", invalid="ignore"):
         return squares / np.outer(own, own)
+
+
+def centred_rows(
+    features: Float[np.ndarray, "example path channel"],
+    ones: Float[np.ndarray, " example"],
+    examples: int,
+) -> Float[np.ndarray, "example path channel"]:
+    """R̄ with R̄ᵀ R̄ = Rᵀ (1 − u uᵀ/P) R = φ̄ᵀ φ̄, where u = Qᵀ 1 and φ = Q R.
+
+    R̄ = (1 − a u uᵀ) R with 2a − a² |u|² = 1/P: nothing cancels, as it would in Rᵀ R − P φ̄ φ̄ᵀ.
+    """
+    length = ones @ ones
+    inside = max(0.0, 1.0 - length / examples)
+    factor = (1.0 - inside**0.5) / length if length > 0 else 0.0
+    return features - factor * np.multiply.outer(ones, np.tensordot(ones, features, 1))
 
 
 def mean_alignment_of_others(alignment: Float[np.ndarray, "path path"]) -> float:

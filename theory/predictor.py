@@ -17,8 +17,8 @@ from theory.path_kernels import (
     renormalised_features,
 )
 
-# What a chunk of test examples may take: `predict` takes any number of them in bounded memory. What
-# is observed at every draw of a chain is computed at once.
+# What a chunk of test examples may take: any number of them is predicted in bounded memory, by
+# `predict` and at every draw of a chain.
 CHUNK_BYTES = 256 * 2**20
 
 
@@ -79,20 +79,34 @@ class Predictor:
         set is ever formed.
         """
         noisy = self.energy.noisy_kernel(factor)
-        to_train = self.cross.kernel(factor)
-        mean, variance = self.given(noisy, to_train, factor)
         weight_key, noise_key = jax.random.split(key)
         _, paths, channels = features_train.shape
         normal = jax.random.normal(weight_key, (factor.shape[1], channels), factor.dtype)
         linear = (factor @ normal).reshape(paths, -1, channels)
-        on_train, on_test = (
-            jnp.einsum("xpi,pci->xc", features, linear)
-            for features in (features_train, features_test)
-        )
+        on_train = jnp.einsum("xpi,pci->xc", features_train, linear)
         noise = jax.random.normal(noise_key, on_train.shape, factor.dtype)
         noisy_prior = on_train + jnp.sqrt(self.energy.temperature) * noise
-        correction = to_train @ noisy.solve((self.energy.labels - noisy_prior).reshape(-1))
-        return mean, variance, on_test + correction.reshape(on_test.shape)
+        alpha = noisy.solve((self.energy.labels - noisy_prior).reshape(-1))
+
+        def of_part(part: Predictor, features):
+            to_train = part.cross.kernel(factor)
+            mean, variance = part.given(noisy, to_train, factor)
+            on_test = jnp.einsum("xpi,pci->xc", features, linear)
+            return mean, variance, on_test + (to_train @ alpha).reshape(on_test.shape)
+
+        chunk, tests = examples_at_a_time(self, factor), len(features_test)
+        if tests <= chunk:
+            return of_part(self, features_test)
+        # The last chunk is filled up; where there are chunks, `cross` has the features themselves.
+        count = -(-tests // chunk)
+        filled = jnp.pad(features_test, ((0, count * chunk - tests), (0, 0), (0, 0)))
+
+        def of_chunk(features):
+            cross = FeatureForm(features, self.cross.right)
+            return of_part(replace(self, cross=cross), features)
+
+        found = jax.lax.map(of_chunk, filled.reshape(count, chunk, paths, channels))
+        return tuple(values.reshape(count * chunk, -1)[:tests] for values in found)
 
     def given(
         self,

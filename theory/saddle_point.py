@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse.linalg
 
 from theory.action import ActionByProducts, DenseAction
-from theory.architecture import Architecture
+from theory.architecture import DENSE_COORDINATES, Architecture, is_dense
 from theory.energy import LearningProblem
 from theory.order_parameters import (
     OrderParameters,
@@ -25,11 +25,6 @@ SUFFICIENT_DECREASE = 1e-4
 HALVINGS = 40
 # How well values are known relative to their size: mostly, and where K + 𝒯 1 is ill-conditioned.
 ROUNDING, POOR_ROUNDING = 1e-13, 1e-9
-# Up to this many coordinates the Hessian is formed and factorised; above, only its products.
-DENSE_COORDINATES = 500
-# The explicit second derivative of the energy holds (p_1 D)² numbers, with about four copies at its
-# peak (2.2 GB at this limit); above it, products only.
-DENSE_HESSIAN_NUMBERS = 2**26
 RANDOM_START_SPREAD = 0.5
 
 
@@ -200,12 +195,6 @@ class SaddlePoint:
             f"smallest Hessian eigenvalue {self.smallest_hessian_eigenvalue:.3g}"
         )
         return text if self.converged else f"{text}; {REMEDY[self.status]}"
-
-
-def is_dense(architecture: Architecture) -> bool:
-    """Whether the Hessian of the action is small enough to be formed and factorised."""
-    numbers = (architecture.order_parameter_sizes[0] * architecture.channels) ** 2
-    return architecture.coordinate_count <= DENSE_COORDINATES and numbers <= DENSE_HESSIAN_NUMBERS
 
 
 def hessian_of_action(problem: LearningProblem, order_parameters: OrderParameters) -> np.ndarray:

@@ -20,7 +20,7 @@ from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.kept import BatchMoments, SelectedDraws
 from sampler.posterior.hyper_parameters import OBSERVED
 from sampler.posterior.weight_draws import WeightDraws
-from sampler.problem import AnyProblem
+from sampler.problem import AnyProblem, Problem
 from theory import Architecture
 
 PER_TEST_EXAMPLE = ("predictor", "predictor_mean", "predictor_variance")
@@ -55,7 +55,7 @@ def draws_tree(
         "sample_stats": statistics_table(collected.statistics, attributes),
         "warmup_sample_stats": statistics_table(collected.warmup_statistics, attributes),
         "observed_data": label(
-            xr.Dataset({"y": (("example", "output"), np.asarray(problem.labels))}), problem
+            xr.Dataset({"y": ((rows_of(problem), "output"), np.asarray(problem.labels))}), problem
         ),
         "constant_data": constant_table(problem),
     }
@@ -75,6 +75,12 @@ def draws_tree(
     return xr.DataTree.from_dict(
         {name: with_long_names(laid_out(table)) for name, table in groups.items() if table}
     )
+
+
+def rows_of(problem: AnyProblem) -> str:
+    """What the first axis of the labels is: examples, or the rows that stand for them."""
+    folded = isinstance(problem, Problem) and problem.learning.compressed is not None
+    return "row" if folded else "example"
 
 
 def laid_out(table: xr.Dataset) -> xr.Dataset:

@@ -37,10 +37,9 @@ from theory import (
     predict,
     sub_network,
 )
-from theory.architecture import is_regular
+from theory.architecture import is_dense, is_regular
 from theory.evidence import log_evidence_at_saddle
 from theory.observables import accuracy, mean_alignment_of_others
-from theory.saddle_point import is_dense
 
 
 def trained_columns(problem: Problem) -> dict:
@@ -74,6 +73,7 @@ def evidence_columns(problem: Problem, saddle_point: SaddlePoint) -> dict:
     limit = OrderParameters.gp_limit(learning.architecture)
     energy = float(learning.energy(limit.factors[0]))
     gp = -0.5 * (energy + learning.labels.size * math.log(2.0 * math.pi))
+    gp += learning.log_likelihood_apart
     return {"log_evidence": ((), laplace), "log_evidence_gp": ((), gp)}
 
 
@@ -215,7 +215,8 @@ def redundancy_of_heads(problem: Problem) -> dict:
             mean, deviation = getattr(problem.head_distances, what)
             columns[f"head_distance_{what}"] = ((), mean)
             columns[f"head_distance_{what}_deviation"] = ((), deviation)
-    alignment = path_alignment(np.asarray(problem.learning.features))
+    learning = problem.learning
+    alignment = path_alignment(np.asarray(learning.features), learning.ones, learning.examples)
     columns["path_alignment"] = ((), mean_alignment_of_others(alignment))
     return columns
 
@@ -249,4 +250,5 @@ def alignment(problem: Problem, order_parameters: OrderParameters) -> np.ndarray
     """Kernel–task alignment of every component, largest eigenvalue first."""
     energy = problem.learning.energy
     kernel = energy.kernels.kernel(order_parameters.factors[0])
-    return np.asarray(kernel_alignment(kernel, jnp.asarray(energy.flat_labels)))
+    labels, apart = jnp.asarray(energy.flat_labels), problem.learning.squares_apart
+    return np.asarray(kernel_alignment(kernel, labels, apart))

@@ -2,6 +2,7 @@
 
 run           one run: begun or gone on with, stage by stage
 stages        each stage, from data to one result file
+rows          the pass over examples too many to be held
 keeper        running chains kept on disk
 interruption  signals that ask to stop
 progress      what running jobs show
@@ -13,5 +14,6 @@ selection     the point of a sweep that its validation split or evidence chooses
 train         training a transformer
 prune         which heads of a trained network can go
 choice        what sampling costs by sizes, and the space and algorithm that follow
+forecast      time and memory of a recipe, before anything is built
 check         sizes, settings and costs of a recipe, without running it
 """

@@ -2,24 +2,33 @@
 
 from sampler.attention.variants import AttentionVariant
 from sampler.images.sources import CharacterSplits
-from sampler.jobs.choice import Choice, Sizes, choose
+from sampler.jobs.choice import Choice, Sizes, choose, duration, leading_eigenvalue
+from sampler.jobs.forecast import (
+    available_bytes,
+    byte_text,
+    draw_bytes,
+    draws_kept_whole,
+    gradient_operations,
+    machine_seconds,
+    memory_parts,
+    peak_bytes,
+    predicted_times,
+)
 from sampler.mcmc.algorithm import algorithm_named
-from sampler.mcmc.kept import KEPT_BYTES, MOST_BATCHES, SELECTED
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO, paired
 from sampler.recipes.training_recipe import PATCHES, TOKENS, TrainingRecipe
-from sampler.tasks.task import AttendedSplit, Task
+from sampler.tasks.task import Task
 from sampler.transformer.model_file import TransformerShape
 from theory.architecture import order_parameter_sizes, weight_count
 
-NUMBER_BYTES = 8  # float64
 OF_THE_DATA = ("task.", "attention.", "network.heads", "network.hypernetwork")
-STATISTICS = 8  # numbers that an algorithm keeps of a draw, about
 
 
 def describe(recipe: Recipe, task: Task) -> str:
     """The text that `check` prints for a valid recipe and its task."""
-    choice = choose(recipe, task)
+    eigenvalue = leading_eigenvalue(recipe, task)
+    choice = choose(recipe, task, eigenvalue)
     sampled = choice.applied_to(recipe)
     parts = [
         f"{recipe.name} ({recipe.hash8}): recipe and data are valid",
@@ -27,9 +36,10 @@ def describe(recipe: Recipe, task: Task) -> str:
         "Settings, defaults included\n" + indented(settings_in_force(recipe, choice)),
         table("Memory of the largest arrays", memory(sampled, task)),
         table("Cost, leading order, in floating-point operations", cost(sampled, task)),
+        table("Time of `run` on this machine, about", times(recipe, task, eigenvalue)),
     ]
     if recipe.sweep:
-        parts.append(table("Points of the sweep", sweep_points(recipe, task)))
+        parts.append(table("Points of the sweep", sweep_points(recipe, task, eigenvalue)))
     return "\n\n".join(parts)
 
 
@@ -48,29 +58,13 @@ def settings_in_force(recipe: Recipe, choice: Choice) -> str:
     return "\n".join([recipe.to_toml().strip(), *([""] if left_open else []), *left_open])
 
 
-def token_operations(widths: tuple[int, ...], task: Task) -> int:
-    """Products of one example that is followed token by token, leading order.
-
-    Every token meets the values of all heads, T H N_l N_{l+1}, and is mixed with all others,
-    T² H N_{l+1}; a hypernetwork mixes twice and has the outputs of its heads besides.
-    """
-    tokens, total, layer = task.train.tokens, task.train.tokens * task.channels * widths[0], 0
-    for is_pair in task.pairs:
-        heads = task.heads[layer]
-        mixing = tokens**2 * heads * widths[layer + 1]
-        for step in range(1 + is_pair):
-            total += tokens * heads * widths[layer + step] * widths[layer + step + 1] + mixing
-        layer += 1 + is_pair
-    return total + task.outputs * widths[-1]
-
-
 def sizes_in_words(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     rows = order_parameter_sizes(task.heads, task.outputs)
     widths = recipe.network.layer_widths(task.layers)
     weights = weight_count(task.heads, widths, task.channels, task.outputs)
     labels = "" if task.test.labels is not None else " (no labels: no accuracy)"
     return [
-        ("training examples P", f"{task.train.examples}"),
+        ("training examples P", examples_text(recipe, task)),
         ("test examples", f"{task.test.examples}{labels}"),
         ("validation examples", validation_text(task)),
         ("tokens", tokens_text(task)),
@@ -86,9 +80,17 @@ def sizes_in_words(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     ]
 
 
+def examples_text(recipe: Recipe, task: Task) -> str:
+    """Training examples, and how many rows stand for them where these are fewer."""
+    examples, rows = task.train.examples, Sizes.of(recipe, task).examples
+    if rows == examples:
+        return f"{examples}"
+    return f"{examples:,}, for which {rows:,} rows stand, exactly"
+
+
 def tokens_text(task: Task) -> str:
     """The number of tokens, or what follows from there being none."""
-    if isinstance(task.train, AttendedSplit):
+    if task.train.tokens is None:
         return "none: attended inputs are given (no distances between heads)"
     return " and ".join(map(str, sorted({split.tokens for split in task.splits})))
 
@@ -112,62 +114,44 @@ def layer_variances(recipe: Recipe, task: Task) -> tuple[float, ...]:
 
 
 def memory(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
-    """Bytes of the arrays that grow with the data, the paths or the draws."""
-    paths, outputs = len(task.path_names), task.outputs
-    examples, tests = task.train.examples, task.test.examples
-    attended = sum(split.examples for split in task.splits)
-    settings = recipe.sampler
-    widths = recipe.network.layer_widths(task.layers)
-    order_parameters = order_parameter_sizes(task.heads, outputs)
-    whole = STATISTICS
-    if recipe.network.fits_theory:
-        whole += sum(p * p for p in order_parameters)
-    if settings.keep_weights:
-        whole += weight_count(task.heads, widths, task.channels, outputs)
-    # f, and where weights are integrated out its mean and variance given the rest
-    large = 3 if settings.space != "weights" else 1
-    most = KEPT_BYTES // NUMBER_BYTES
-
-    def kept(draws: int) -> int:
-        of_large = draws * tests * outputs
-        if of_large > most:
-            selected = draws * min(SELECTED, tests * outputs) // 2  # in single precision
-            of_large = selected + 2 * MOST_BATCHES * settings.chains * tests * outputs
-        return draws * whole + large * of_large
-
-    draws, thousand = settings.chains * settings.most_draws, 1000 * settings.chains
-    last = max(most // (tests * outputs), draws)
-    sizes = Sizes.of(recipe, task)
-    of_theory = [
-        ("attended inputs", byte_text(attended * paths * task.channels)),
-        ("path kernels, if stored", byte_text(sizes.path_pairs * examples**2)),
-        ("kernel K", byte_text((examples * outputs) ** 2)),
+    """Bytes of what grows with the data, the paths or the draws, and of the process at its peak."""
+    parts = memory_parts(recipe, task)
+    rows = [
+        (part.name, byte_text(part.bytes) + (f" × {part.copies}" if part.copies > 1 else ""))
+        for part in parts
     ]
-    return [
-        ("data", byte_text(sum(array.size for split in task.splits for array in split.arrays))),
-        *(of_theory if recipe.network.fits_theory else []),
-        (f"draws, {settings.most_draws:,} a chain", byte_text(kept(draws))),
-        ("1,000 more draws a chain", byte_text(kept(last + 1 + thousand) - kept(last + 1))),
-    ]
+    most = draws_kept_whole(recipe, task)
+    more = draw_bytes(recipe, task, most + 1000) - draw_bytes(recipe, task, most)
+    peak = f"{byte_text(peak_bytes(parts))} of {byte_text(available_bytes())}"
+    return [*rows, ("1,000 more draws a chain", byte_text(more)), ("all, at the peak", peak)]
+
+
+def times(recipe: Recipe, task: Task, eigenvalue: float) -> list[tuple[str, str]]:
+    """Predicted minutes of every stage."""
+    found = predicted_times(recipe, task, eigenvalue, machine_seconds())
+    rows = {
+        "folding the examples": found.examples,
+        "theory": found.theory,
+        "sampling": found.sampling,
+        "comparison, figures, report": found.results,
+        "all": found.whole,
+    }
+    return [(name, duration(seconds)) for name, seconds in rows.items() if seconds]
 
 
 def cost(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     """Operations of the steps that dominate; the sampler's total is an upper bound."""
     settings = recipe.sampler
-    widths = recipe.network.layer_widths(task.layers)
     algorithm = algorithm_named(settings.algorithm, dict(settings))
     draws = settings.chains * (settings.warmup_steps + settings.most_draws * settings.thinning)
-    rows = []
+    rows, gradient = [], gradient_operations(recipe, task)
     if recipe.network.fits_theory:
         sizes = Sizes.of(recipe, task)
-        gradient = sizes.gradient_operations(settings.space)
         cholesky = (sizes.examples * task.outputs) ** 3 / 3
         rows = [
             ("Cholesky factor of K, (P·O)³/3", f"{cholesky:.1e}"),
             ("kernel K(U_1), 2 O² P² for each pair of paths", f"{2 * sizes.kernel_operations:.1e}"),
         ]
-    else:
-        gradient = 3 * 2 * task.train.examples * token_operations(widths, task)
     rows += [
         (f"gradient, space {settings.space}", f"{gradient:.1e}"),
     ]
@@ -179,7 +163,7 @@ def cost(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     return rows
 
 
-def sweep_points(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
+def sweep_points(recipe: Recipe, task: Task, eigenvalue: float) -> list[tuple[str, str]]:
     lines = []
     # Points with data or heads of their own are chosen for when those are made.
     others = [key for key in recipe.sweep if key.startswith(OF_THE_DATA)]
@@ -202,18 +186,10 @@ def sweep_points(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
             what = "theory, and sampling if its temperature is chosen"
         left_open = AUTO in (settings.space, settings.algorithm)
         if left_open and settings.samples(point.network) and not others:
-            choice = choose(point, task)
+            choice = choose(point, task, eigenvalue)
             what += f" ({choice.space}, {choice.algorithm})"
         lines.append((label, f"{weights:,} weights; {what}"))
     return lines
-
-
-def byte_text(numbers: int) -> str:
-    """The size of so many numbers, in a unit that suits it."""
-    size, units = float(numbers * NUMBER_BYTES), ["bytes", "KiB", "MiB", "GiB", "TiB"]
-    while size >= 1024 and len(units) > 1:
-        size, units = size / 1024, units[1:]
-    return f"{size:.3g} {units[0]}" if size < 1e4 else f"{size:.1e} {units[0]}"
 
 
 def table(title: str, rows: list[tuple[str, str]]) -> str:
@@ -225,7 +201,7 @@ def indented(text: str) -> str:
     return "\n".join(f"  {line}" if line else "" for line in text.split("\n"))
 
 
-FLOAT32_NUMBERS = 0.5  # in units of float64
+FLOAT32_BYTES = 4
 
 
 def describe_training(recipe: TrainingRecipe, splits: CharacterSplits) -> str:
@@ -251,8 +227,8 @@ def describe_training(recipe: TrainingRecipe, splits: CharacterSplits) -> str:
         ("key channels G, input channels D", f"{shape.key_size}, {shape.channels}"),
         ("parameters", f"{shape.parameter_count:,}"),
     ]
-    patches = len(splits.train.images) * PATCHES * shape.channels * FLOAT32_NUMBERS
-    weights = settings.batch * sum(shape.heads) * TOKENS**2 * FLOAT32_NUMBERS
+    patches = len(splits.train.images) * PATCHES * shape.channels * FLOAT32_BYTES
+    weights = settings.batch * sum(shape.heads) * TOKENS**2 * FLOAT32_BYTES
     return "\n\n".join(
         [
             f"{recipe.name} ({recipe.hash8}): recipe and images are valid",
@@ -261,8 +237,8 @@ def describe_training(recipe: TrainingRecipe, splits: CharacterSplits) -> str:
             table(
                 "Memory of the largest arrays",
                 [
-                    ("patches of training", byte_text(int(patches))),
-                    ("attention of a batch", byte_text(int(weights))),
+                    ("patches of training", byte_text(float(patches))),
+                    ("attention of a batch", byte_text(float(weights))),
                 ],
             ),
             table(

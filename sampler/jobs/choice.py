@@ -4,8 +4,8 @@ Nothing is timed: the same recipe is sampled in the same way on any machine.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
@@ -14,7 +14,8 @@ from sampler.mcmc.kept import evenly_chosen
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO
 from sampler.tasks.make import architecture_of
-from sampler.tasks.task import AnySplit, AttendedSplit, Split, Task
+from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit
+from sampler.tasks.task import Task
 from theory.architecture import Architecture
 
 # Examples that the stiffness of all of them is estimated from.
@@ -27,9 +28,9 @@ EFFECTIVE_DRAWS = 1200
 class Sizes:
     """All of a problem that the cost of sampling is predicted from.
 
-    examples     P, training examples
+    examples     P, training examples, or the rows that stand for them
     observed     examples whose predictor is read off every draw
-    stiffness    largest eigenvalue of K/𝒯 in the limit of infinite width; NaN where nobody asked
+    stiffness    largest eigenvalue of K/𝒯 in the limit of infinite width; NaN where it is not known
     """
 
     architecture: Architecture
@@ -38,9 +39,17 @@ class Sizes:
     stiffness: float = math.nan
 
     @classmethod
-    def of(cls, recipe: Recipe, task: Task) -> "Sizes":
-        """The sizes of a network in the theory with its data, but for their stiffness."""
-        return cls(architecture_of(recipe, task), task.train.examples, task.test.examples)
+    def of(cls, recipe: Recipe, task: Task, eigenvalue: float = math.nan) -> "Sizes":
+        """The sizes of a network with its data, where `leading_eigenvalue` is this.
+
+        In the limit of infinite width the eigenvalues of K are those of the Gram matrix, times
+        σ_0² … σ_a².
+        """
+        architecture, examples = architecture_of(recipe, task), task.train.examples
+        if recipe.network.fits_theory:
+            examples = architecture.rows_of(examples)
+        scale = math.prod(architecture.variances) / recipe.posterior.temperature
+        return cls(architecture, examples, task.test.examples, eigenvalue * scale)
 
     @property
     def narrowness(self) -> float:
@@ -134,16 +143,19 @@ class Speed:
         singular = self.singular * sizes.stiffness * max(0.0, sizes.narrowness - 1.0)
         return self.gradients * stiffness * (1 + self.narrow * sizes.narrowness) + singular
 
-    def gradient_seconds(self, space: str, sizes: Sizes) -> float:
-        """Seconds of one gradient."""
-        return LATENCY + sizes.gradient_operations(space) / self.rate
+    def gradient_seconds(self, operations: float) -> float:
+        """Seconds of one gradient of so many operations."""
+        return LATENCY + operations / self.rate
+
+    def draw_seconds(self, space: str, sizes: Sizes, operations: float) -> float:
+        """Seconds of one draw, whose gradients take so many operations each."""
+        gradients = self.gradients_needed(sizes) / self.draws * self.gradient_seconds(operations)
+        return gradients + sizes.observation_operations(space) / OBSERVED_RATE
 
     def seconds(self, space: str, sizes: Sizes) -> float:
         """Predicted time to `EFFECTIVE_DRAWS` effective draws."""
-        gradients = self.gradients_needed(sizes) * self.gradient_seconds(space, sizes)
-        observation = sizes.observation_operations(space) / OBSERVED_RATE
-        draws = EFFECTIVE_DRAWS * (gradients + self.draws * observation)
-        return self.start + (1 + self.warmup) * draws
+        one = self.draw_seconds(space, sizes, sizes.gradient_operations(space))
+        return self.start + (1 + self.warmup) * EFFECTIVE_DRAWS * self.draws * one
 
 
 # Seconds of a gradient in which nothing is computed, and operations of observations per second.
@@ -189,10 +201,11 @@ class Choice:
 NAMED = "named in the recipe"
 
 
-def choose(recipe: Recipe, task: Task) -> Choice:
+def choose(recipe: Recipe, task: Task, eigenvalue: float | None = None) -> Choice:
     """The space and algorithm that are predicted to be fastest of those that the recipe allows.
 
-    Order parameters are left only for a space that is `ADVANTAGE` times faster.
+    Order parameters are left only for a space that is `ADVANTAGE` times faster. The
+    `leading_eigenvalue` is computed where it is not given.
     """
     settings, network = recipe.sampler, recipe.network
     named = None if settings.algorithm == AUTO else settings.algorithm
@@ -200,8 +213,10 @@ def choose(recipe: Recipe, task: Task) -> Choice:
         return Choice(settings.space, named, NAMED)
     if not network.fits_theory:
         return Choice("weights", named or "nuts", "a network outside the theory has no other space")
-    sizes = replace(Sizes.of(recipe, task), stiffness=stiffness_of(recipe, task))
     spaces = settings.spaces_for(network) or settings.spaces
+    if eigenvalue is None:
+        eigenvalue = leading_eigenvalue(recipe, task)
+    sizes = Sizes.of(recipe, task, eigenvalue)
     (best, seconds), *others = ranked(sizes, spaces, (named,) if named else MEASURED)
     reason = f"{duration(seconds)} predicted for {EFFECTIVE_DRAWS:,} effective draws"
     if others:
@@ -210,52 +225,32 @@ def choose(recipe: Recipe, task: Task) -> Choice:
     return Choice(*best, reason)
 
 
-def stiffness_of(recipe: Recipe, task: Task) -> float:
-    """The largest eigenvalue of K/𝒯 of a task in the limit of infinite width."""
-    attended = attended_at_once(some_of(task.train), recipe.network.readout, task.pairs)
-    found = largest_eigenvalue(attended, architecture_of(recipe, task))
-    return found * task.train.examples / len(attended) / recipe.posterior.temperature
+def leading_eigenvalue(recipe: Recipe, task: Task) -> float:
+    """Of the Gram matrix Σ_π ξ^π(x)·ξ^π(x')/(D Π) of all training examples, by some of them."""
+    import jax  # only here: recipe and data are checked without it
+
+    from sampler.problem import attend_block
+
+    blocks, attended, count = some_of(task.train), [], 0
+    with jax.enable_x64(True):
+        while count < min(MOST_EXAMPLES, task.train.examples):
+            attended.append(attend_block(next(blocks), recipe.network.readout, task.pairs))
+            count += len(attended[-1])
+    return eigenvalue_of_all(np.concatenate(attended), task.train.examples)
 
 
-def attended_at_once(
-    split: AnySplit, readout: str, pairs: tuple[bool, ...]
-) -> Float[np.ndarray, "example path channel"]:
-    """Attended inputs of a few examples, in NumPy: JAX is not imported before data are checked."""
-    if isinstance(split, AttendedSplit):
-        return split.attended
-    tokens = split.tokens
-    read = {
-        "last": np.eye(tokens)[-1],
-        "first": np.eye(tokens)[0],
-        "mean": np.ones(tokens) / tokens,
-    }
-    weights = np.broadcast_to(read[readout], (split.examples, 1, tokens))
-    for matrices, is_pair in reversed(list(zip(split.attention, pairs, strict=True))):
-        if is_pair:  # paths (h', h) of a hypernetwork
-            matrices = (matrices[:, :, None] * matrices[:, None]).reshape(
-                -1, matrices.shape[1] ** 2, tokens, tokens
-            )
-        below = np.einsum("xhkq,xpq->xhpk", matrices, weights)
-        weights = below.reshape(split.examples, -1, tokens)
-    return weights @ split.inputs
+def some_of(split: AnySplit) -> Iterator[Split | AttendedSplit]:
+    """Examples of a split, evenly spaced where all are held, the first ones where they are not."""
+    if isinstance(split, StreamedSplit):
+        return split.blocks()
+    return iter([split.part(evenly_chosen(split.examples, MOST_EXAMPLES))])
 
 
-def some_of(split: AnySplit) -> AnySplit:
-    """Evenly spaced examples of a split."""
-    chosen = evenly_chosen(split.examples, MOST_EXAMPLES)
-    if isinstance(split, AttendedSplit):
-        return replace(split, attended=split.attended[chosen], labels=split.labels[chosen])
-    attention = tuple(matrices[chosen] for matrices in split.attention)
-    return Split(split.inputs[chosen], split.labels[chosen], attention)
-
-
-def largest_eigenvalue(
-    attended: Float[np.ndarray, "example path channel"], architecture: Architecture
-) -> float:
-    """Of K in the limit of infinite width, σ_0² … σ_a² Σ_π ξ^π(x)·ξ^π(x')/(D Π)."""
+def eigenvalue_of_all(attended: Float[np.ndarray, "example path channel"], examples: int) -> float:
+    """The largest eigenvalue of the Gram matrix of so many examples like these: it is extensive."""
     flat = attended.reshape(len(attended), -1)
     gram = flat @ flat.T if len(flat) < flat.shape[1] else flat.T @ flat
-    return float(np.linalg.eigvalsh(gram)[-1] * math.prod(architecture.variances) / flat.shape[1])
+    return float(np.linalg.eigvalsh(gram)[-1] / flat.shape[1] * examples / len(flat))
 
 
 def ranked(
@@ -273,8 +268,12 @@ def ranked(
 
 def predicted_seconds(space: str, algorithm: str, sizes: Sizes) -> float:
     """Predicted time to `EFFECTIVE_DRAWS` effective draws."""
-    speed = SPEEDS.get((space, algorithm)) or SPEEDS[space, LIKE_OTHERS]
-    return speed.seconds(space, sizes)
+    return speed_of(space, algorithm).seconds(space, sizes)
+
+
+def speed_of(space: str, algorithm: str) -> Speed:
+    """What was measured of this pair, or of one that is taken to be like it."""
+    return SPEEDS.get((space, algorithm)) or SPEEDS[space, LIKE_OTHERS]
 
 
 def duration(seconds: float) -> str:

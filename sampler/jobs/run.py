@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.choice import Choice, choose
+from sampler.jobs.forecast import refuse_what_does_not_fit
 from sampler.jobs.interruption import Interruption
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.numerics import use_float64
@@ -109,9 +110,13 @@ class Job:
     @cached_property
     def problem(self) -> "AnyProblem":
         """What theory and samplers work on; made when the first of them has something to do."""
+        from sampler.jobs.rows import kept_rows
         from sampler.problem import make_problem
 
-        return make_problem(self.point.recipe, self.task)
+        recipe = self.point.recipe
+        shared = self.directory.parent if self.point.label else self.directory
+        rows = kept_rows(recipe, self.task, self.directory, shared, self.interruption)
+        return make_problem(recipe, self.task, rows)
 
     def sampler_settings(self) -> SamplerSection:
         """Those of the recipe, space and algorithm named: as recorded here, or chosen now."""
@@ -171,6 +176,7 @@ def begun(command: str, recipe: Recipe, directory: Path, alone: bool = False) ->
         for _, point in recipe.points():
             refuse_without_theory(point.network, "use `run` or `sample`")
     task = make_task(recipe)
+    refuse_what_does_not_fit(recipe, task)
     if command != "solve":
         refuse_too_many_coordinates(recipe, task)
         if not (directory / MANIFEST_FILE).is_file():  # else chains may have begun

@@ -17,6 +17,8 @@ from sampler.mcmc.draws import DrawCollector
 
 FIRST_LOOK = 400
 LOOK_ESS = 500.0
+# With so many times more effective draws, what fails is no matter of their number.
+PLENTY = 4.0
 # Elements of each quantity that are judged first; all others only where these pass.
 JUDGED_FIRST = 50
 
@@ -36,6 +38,7 @@ class Look:
     seconds  computing time of all draws so far
     r_hat    the worst; None where it is not known
     ess      the smallest effective sample size, of the quantity `of`; None where it is not known
+    finite   whether all draws are finite: more of them do not mend a chain that is not
     """
 
     draws: int
@@ -44,13 +47,23 @@ class Look:
     r_hat: float | None
     ess: float | None
     of: str
+    finite: bool = True
 
     @property
     def text(self) -> str:
         """One line for those who wait."""
+        if not self.finite:
+            return f"at {self.draws}: numbers that are not finite"
         if self.r_hat is None or self.ess is None:
             return f"at {self.draws}: not to be judged"
         return f"at {self.draws}: R-hat {self.r_hat:.3f}, ESS {self.ess:.0f} of {self.of}"
+
+    @property
+    def is_beyond_draws(self) -> bool:
+        """Whether it failed although there are far more draws than a look asks for."""
+        known = self.r_hat is not None and self.ess is not None
+        plenty = known and self.ess >= PLENTY * LOOK_ESS and self.r_hat <= R_HAT_LIMIT
+        return plenty and not self.passed
 
     def draws_needed(self, most: int) -> int:
         """Where two looks should have passed, if ESS and 1/(R-hat − 1) grow with the draws."""
@@ -94,7 +107,9 @@ class Looks:
         of = min(worst, key=lambda name: worst[name])
         r_hat = max((one.r_hat for one in found.quantities.values()), default=np.nan)
         numbers = (float(n) if np.isfinite(n) else None for n in (r_hat, worst[of]))
-        return Look(draws, found.passed, self.collected.seconds["draws"], *numbers, of)
+        drawn = (self.collected.statistics["lp"], *self.collected.draws.values())
+        finite = all(np.isfinite(values).all() for values in drawn)
+        return Look(draws, found.passed, self.collected.seconds["draws"], *numbers, of, finite)
 
     def judge(self, most: int | None) -> Diagnostics:
         """The diagnostics of at most so many elements of each quantity; None: all that count."""
@@ -105,12 +120,22 @@ class Looks:
 
     @property
     def ended(self) -> str | None:
-        """Why no more draws are made: "trusted", "max_draws" or "max_minutes"; None: they are."""
-        if not self.found or self.found[-1].draws < self.fewest_draws:
+        """Why no more draws are made; None: they are.
+
+        "trusted", "not_finite", "not_mended", "max_draws" or "max_minutes".
+        """
+        if not self.found:
             return None
         last = self.found[-1]
-        if len(self.found) > 1 and last.passed and self.found[-2].passed:
+        if not last.finite:
+            return "not_finite"
+        if last.draws < self.fewest_draws:
+            return None
+        two = self.found[-2:]
+        if len(two) > 1 and all(look.passed for look in two):
             return "trusted"
+        if len(two) > 1 and all(look.is_beyond_draws for look in two):
+            return "not_mended"
         if last.draws >= self.most_draws:
             return "max_draws"
         return "max_minutes" if last.seconds >= self.most_seconds else None
@@ -130,6 +155,8 @@ class Looks:
             return ""
         reasons = {
             "trusted": "two looks in a row passed",
+            "not_finite": "more would not make them finite",
+            "not_mended": "more would not mend what fails",
             "max_draws": "sampler.max_draws is reached",
             "max_minutes": f"sampler.max_minutes = {self.most_seconds / 60:g} are over",
         }

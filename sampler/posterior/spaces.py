@@ -51,10 +51,11 @@ def weight_density(
     temperature = jnp.asarray(problem.temperature, dtype)
     variances = jnp.asarray(problem.architecture.variances, dtype)
     sizes, hyper_priors = problem.architecture.sizes, problem.hyper_priors
+    apart = () if problem.apart is None else (problem.apart,)
     return Density(
         name="weights",
         model=specialised(weight_model, architecture=sizes, hyper_priors=hyper_priors),
-        arguments=(problem.attended, problem.labels, temperature, variances),
+        arguments=(problem.attended, problem.labels, temperature, variances, *apart),
         priors=weight_priors(sizes, variances, hyper_priors),
         observe=specialised(observe_weights, architecture=sizes, keep_weights=keep_weights),
         observed=(jnp.asarray(attended_test, dtype), temperature, variances),
@@ -162,7 +163,8 @@ def order_parameter_density(
     posterior = OrderParameterPosterior.of(problem)
 
     def batched(points, batch_size):
-        return posterior.for_batches.log_densities(points, batch_size)
+        constant = problem.log_likelihood_apart
+        return constant + posterior.for_batches.log_densities(points, batch_size)
 
     return Density(
         name="order_parameters",

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import resource
 import subprocess
 import sys
@@ -226,13 +227,21 @@ def refuse_another(directory: Path, manifest: Manifest, fingerprint: dict) -> No
         )
 
 
+def most_memory() -> int:
+    """The most memory that this process ever had, in bytes."""
+    # On Linux, ru_maxrss counts that of the process which started this one as well.
+    status = Path("/proc/self/status")
+    if status.exists():
+        return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
 def record_stage(directory: Path, stage: str, seconds: float) -> None:
     """Record a finished stage, the devices it ran on, and the most memory used so far."""
     import jax  # only here: everything else is wanted before JAX is there
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    peak *= 1 if sys.platform == "darwin" else 1024
-    manifest = read_manifest(directory).with_stage(stage, seconds, peak)
+    manifest = read_manifest(directory).with_stage(stage, seconds, most_memory())
     devices = [f"{device.platform}:{device.device_kind}" for device in jax.devices()]
     write_manifest(directory, manifest.model_copy(update={"devices": devices}))
 

@@ -1,11 +1,13 @@
 """Tasks: inputs and labels of a training and a test split, with their attention matrices.
 
 task            what every task ends in, validated once; heads that a recipe chooses
+splits          examples: held as arrays, or made block by block
 make            from a recipe to its task: heads that it keeps, hypernetworks
 markov_chain    hidden Markov chain classification
 time_series     time series: drawn, of a hidden oscillation, or read from the UEA archive
 series_files    files of the UEA archive of time series
 digits          ten classes of handwritten digits, one output each
 arrays          arrays brought by the user
+array_files     the same in .npz and HDF5 files larger than memory
 one_shot        one-shot image classification with the attention of a trained model
 """

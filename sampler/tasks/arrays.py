@@ -11,19 +11,23 @@ from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.recipes.sections import Text
 from sampler.recipes.task_section import TaskSection
 from sampler.storage.run_directory import open_npz, read_array
-from sampler.tasks.task import AttendedSplit, Split, Task, check_split, name_paths
+from sampler.tasks import splits
+from sampler.tasks.splits import AttendedSplit, Split, check_split
+from sampler.tasks.task import Task, name_paths
 
 ATTENTION_KEY = re.compile(r"attention_(train|test|validation)_([1-9][0-9]*)")
+HDF5_SUFFIXES = (".h5", ".hdf5")
 REQUIRED_KEYS = ("inputs_train", "labels_train", "inputs_test")
 OPTIONAL_KEYS = ("labels_test", "inputs_validation", "labels_validation")
 REQUIRED_ATTENDED = ("attended_train", "labels_train", "heads", "attended_test")
 OPTIONAL_ATTENDED = ("labels_test", "attended_validation", "labels_validation")
+NPZ_REMEDY = "name an .npz or .h5 file, or write one (README, Your own transformer)"
 NUMBERS_REMEDY = "store a plain float32 or float64 array"
 HEADS_REMEDY = "store integers, the number of heads of each layer, as in [2, 2]"
 
 
 class ArraysSection(TaskSection):
-    """Arrays brought by the user in an .npz file, at a path relative to the recipe."""
+    """Arrays brought by the user in an .npz or HDF5 file, at a path relative to the recipe."""
 
     data_paths: ClassVar = ("path",)
 
@@ -35,7 +39,7 @@ class ArraysSection(TaskSection):
 
 
 def read_arrays(path: str | Path) -> Task:
-    """Read a task from an .npz file of float32 or float64 arrays.
+    """Read a task from an .npz file of float32 or float64 arrays, or from HDF5 datasets like them.
 
     inputs_train       [example, token, channel]
     labels_train       [example] or [example, output]
@@ -48,9 +52,16 @@ def read_arrays(path: str | Path) -> Task:
     heads              [layer], integers: heads of each layer, whose product is the number of paths
     and `attended_` and `labels_` with _test and _validation as above.
 
-    Raises InputError, naming the array, for a file or an array that cannot be used.
+    Files may be larger than memory: they are read in blocks. Raises InputError, naming the array,
+    for a file or an array that cannot be used.
     """
-    return arrays_task(read_npz(Path(path)))
+    path = Path(path)
+    large = splits.HELD_BYTES // 2  # in single precision
+    if path.suffix in HDF5_SUFFIXES or npz_bytes(path) > large:
+        from sampler.tasks.array_files import read_in_blocks  # only here: h5py takes a moment
+
+        return read_in_blocks(path)
+    return arrays_task(read_npz(path))
 
 
 def arrays_task(arrays: Mapping[str, np.ndarray]) -> Task:
@@ -100,10 +111,15 @@ def read_heads(heads: np.ndarray) -> tuple[int, ...]:
     return tuple(map(int, heads))
 
 
+def npz_bytes(path: Path) -> int:
+    """The size of the arrays of an .npz file once they are unpacked."""
+    with open_npz(path, "task.path", NPZ_REMEDY) as stored:
+        return sum(member.file_size for member in stored.zip.infolist())
+
+
 def read_npz(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an .npz file by their keys."""
-    remedy = "name an .npz file, or write one (README, Your own transformer)"
-    with open_npz(path, "task.path", remedy) as stored:
+    with open_npz(path, "task.path", NPZ_REMEDY) as stored:
         check_keys(stored.files)
         return {
             key: read_array(stored, key, HEADS_REMEDY if key == "heads" else NUMBERS_REMEDY)
@@ -111,10 +127,15 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
         }
 
 
+def check_type(key: str, dtype: np.dtype) -> None:
+    """Raise InputError unless numbers of this type are used."""
+    if dtype not in (np.float32, np.float64):
+        raise InputError(key, str(dtype), "store this array as float32 or float64")
+
+
 def as_float64(key: str, array: np.ndarray) -> np.ndarray:
     """The array in float64; labels of one output get an output axis."""
-    if array.dtype not in (np.float32, np.float64):
-        raise InputError(key, str(array.dtype), "store this array as float32 or float64")
+    check_type(key, array.dtype)
     if key.startswith("labels_") and array.ndim == 1:
         array = array[:, None]
     return np.ascontiguousarray(array, dtype=np.float64)

@@ -15,8 +15,8 @@ from sampler.errors import InputError
 from sampler.numerics import stream
 from sampler.recipes.sections import Seed, ValidationCount
 from sampler.recipes.task_section import AttentionSection, TaskSection
+from sampler.tasks.splits import AnySplit
 from sampler.tasks.task import (
-    Split,
     Task,
     attended,
     draw_layers,
@@ -85,9 +85,15 @@ class DigitsSection(TaskSection):
         weights = draw_layers(attention, weights_of, self.head_seed)
         order = stream(self.seed, SPLIT_STREAM).permutation(len(images))
 
-        def split_of(drawings: np.ndarray) -> Split:
-            inputs = patches_with_positions(images[drawings], self.patch)
-            return attended(inputs, one_hot(digits[drawings], self.classes), weights, attention)
+        def split_of(drawings: np.ndarray) -> AnySplit:
+            chosen, labels = images[drawings], one_hot(digits[drawings], self.classes)
+            return attended(
+                lambda part: patches_with_positions(chosen[part], self.patch),
+                labels,
+                weights,
+                attention,
+                (chosen, np.array(self.patch)),
+            )
 
         train, validation, test = (
             split_of(chosen) if chosen.size else None

@@ -7,10 +7,9 @@ from sampler.errors import InputError
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import NetworkSection, paired
 from sampler.recipes.validation import check_network
-from sampler.tasks.task import AttendedSplit, Task, kept_paths
+from sampler.tasks.splits import KeptHeads, kept_paths
+from sampler.tasks.task import Task
 from theory.architecture import Architecture
-
-KeptHeads = tuple[tuple[int, ...], ...]
 
 
 def make_task(recipe: Recipe) -> Task:
@@ -29,7 +28,7 @@ def fit_task(task: Task, recipe: Recipe) -> Task:
         task = keep_heads(task, recipe.network.heads)
     attention_layers = len(task.train.heads)
     for _, point in recipe.points():
-        if isinstance(task.train, AttendedSplit):
+        if task.train.tokens is None:
             refuse_without_tokens(point.network, attention_layers)
         check_network(point.network, attention_layers)
     task = with_hypernetworks(task, recipe.network.hypernetworks(attention_layers))

@@ -4,6 +4,9 @@ The channels are features, then one-hot positions with the beginning-of-sequence
 position 0. W is made of blocks (features, positions) and multiplied by the inverse temperature β.
 """
 
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, ClassVar
 
@@ -11,10 +14,12 @@ import numpy as np
 from pydantic import Field
 
 from sampler.attention.heads import bilinear_attention
+from sampler.attention.variants import AttentionVariant
+from sampler.numerics import stream
 from sampler.recipes.sections import Count, NotNegative, Probability, Seed, Several, ValidationCount
 from sampler.recipes.task_section import AttentionSection, TaskSection
+from sampler.tasks.splits import AnySplit, Split, add_arrays, block_size, held_or_streamed
 from sampler.tasks.task import (
-    Split,
     Task,
     chosen_variants,
     draw_layers,
@@ -67,20 +72,92 @@ class MarkovChainSection(TaskSection):
         # Without variants all heads are softmax, in less memory.
         variants = ((),) * len(weights) if attention.form is None else chosen_variants(attention)
 
-        def draw(examples: int, generator: np.random.Generator) -> Split:
-            labels = np.where(np.arange(examples) < (examples + 1) // 2, 1.0, -1.0)
-            stay = np.where(labels > 0, self.stay_positive, self.stay_negative)
-            states = draw_states(stay, self.tokens, generator)
-            inputs = with_positions(draw_features(states, self, generator))
-            matrices = tuple(
-                bilinear_attention(inputs, *of_layer, those)
-                for of_layer, those in zip(weights, variants, strict=True)
-            )
-            return Split(inputs, labels[:, None], matrices)
+        def draw(examples: int, key: int) -> AnySplit:
+            chain = HiddenMarkovChain(self, weights, variants, examples, key)
+            sizes = chain.labels, chain.heads, chain.channels, chain.positions
+            return held_or_streamed(chain, lambda: chain.split, *sizes)
 
         train, test, validation = draw_splits(self, draw)
         names = name_heads(attention)
         return Task(train, test, names, name_paths(names, NAMED_PATHS), validation)
+
+
+@dataclass(frozen=True)
+class HiddenMarkovChain:
+    """The sequences of one split, drawn all at once or, the same ones, in blocks.
+
+    weights   logit weights of the heads of every layer
+    variants  variant of every head; none for softmax in all
+    examples  how many there are
+    key       of their random numbers
+    """
+
+    settings: MarkovChainSection
+    weights: tuple[tuple[np.ndarray], ...]
+    variants: tuple[tuple[AttentionVariant, ...], ...]
+    examples: int
+    key: int
+
+    @property
+    def positions(self) -> int:
+        """Tokens, BOS among them."""
+        return self.settings.tokens + 1
+
+    @property
+    def channels(self) -> int:
+        """Features and positions."""
+        return self.settings.features + self.positions
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """The number of heads of each layer."""
+        return tuple(len(of_layer) for (of_layer,) in self.weights)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """First class +, then class −, as evenly as possible, [example, output]."""
+        first = np.arange(self.examples) < (self.examples + 1) // 2
+        return np.where(first, 1.0, -1.0)[:, None]
+
+    @property
+    def split(self) -> Split:
+        """All sequences."""
+        return next(self.blocks(0, self.examples))
+
+    def identity(self) -> str:
+        """What all numbers follow from."""
+        checksum = hashlib.sha256(repr((self.settings, self.variants)).encode())
+        add_arrays(checksum, tuple(of_layer for (of_layer,) in self.weights))
+        return f"{self.key} {checksum.hexdigest()}"
+
+    def blocks(self, first: int, block: int | None = None) -> Iterator[Split]:
+        """The sequences from this one on, so many at a time, or as many as are best made together.
+
+        All first states are drawn before all further states, and these before all features: each
+        has a generator that stands where its numbers begin.
+        """
+        settings, tokens = self.settings, self.settings.tokens
+        if block is None:
+            positions = self.positions
+            block = block_size(positions * (self.channels + positions * sum(self.heads)))
+        states, steps, noise = (stream(settings.seed, self.key) for _ in range(3))
+        states.bit_generator.advance(first)
+        steps.bit_generator.advance(self.examples + first * (tokens - 1))
+        noise.bit_generator.advance(self.examples * tokens)
+        shape = tokens, settings.features
+        for start in range(0, first, block):  # how many bits a normal number takes is not known
+            noise.standard_normal((min(block, first - start), *shape))
+        labels = self.labels
+        for start in range(first, self.examples, block):
+            of_block = labels[start : start + block]
+            stay = np.where(of_block[:, 0] > 0, settings.stay_positive, settings.stay_negative)
+            drawn = draw_states(stay, tokens, states, steps)
+            inputs = with_positions(draw_features(drawn, settings, noise))
+            matrices = tuple(
+                bilinear_attention(inputs, *of_layer, those)
+                for of_layer, those in zip(self.weights, self.variants, strict=True)
+            )
+            yield Split(inputs, of_block, matrices)
 
 
 def state_difference(features: int) -> np.ndarray:
@@ -144,10 +221,15 @@ def random_weights(features: int, positions: int, generator: np.random.Generator
     return generator.standard_normal((scale.size, scale.size)) * np.outer(scale, scale)
 
 
-def draw_states(stay: np.ndarray, tokens: int, generator: np.random.Generator) -> np.ndarray:
-    """Hidden states ±1, [example, token]; `stay` [example] is the probability to keep a state."""
-    first = np.where(generator.random(stay.size) < 0.5, 1.0, -1.0)
-    stays = generator.random((stay.size, tokens - 1)) < stay[:, None]
+def draw_states(
+    stay: np.ndarray, tokens: int, states: np.random.Generator, steps: np.random.Generator
+) -> np.ndarray:
+    """Hidden states ±1, [example, token]; `stay` [example] is the probability to keep a state.
+
+    First states and steps are drawn from a generator each, which may be the same one.
+    """
+    first = np.where(states.random(stay.size) < 0.5, 1.0, -1.0)
+    stays = steps.random((stay.size, tokens - 1)) < stay[:, None]
     flips = np.where(stays, 1.0, -1.0)
     return np.cumprod(np.concatenate([first[:, None], flips], axis=1), axis=1)
 

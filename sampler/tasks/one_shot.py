@@ -30,7 +30,8 @@ from sampler.numerics import stream
 from sampler.recipes.sections import CountFromZero, Seed, Several, Text, ValidationCount
 from sampler.recipes.task_section import TaskSection
 from sampler.recipes.training_recipe import ImageSection
-from sampler.tasks.task import Split, Task, name_paths
+from sampler.tasks.splits import AnySplit, Split, made_in_parts
+from sampler.tasks.task import Task, name_paths
 from sampler.transformer.frozen import FrozenNetwork, frozen_attention, theory_weights
 from sampler.transformer.model_file import TrainedModel, draw_parameters, read_model
 
@@ -88,7 +89,7 @@ class OneShotSection(TaskSection):
                 "set task.folder",
             )
 
-        def draw(drawings: Drawings, examples: int, key: int) -> Split:
+        def draw(drawings: Drawings, examples: int, key: int) -> AnySplit:
             episodes = draw_episodes(drawings, examples, stream(self.seed, key))
             return make_split(model, drawings, episodes)
 
@@ -149,12 +150,18 @@ def draw_test_set(
     return drawings, draw_episodes(drawings, settings.examples_test, generator)
 
 
-def make_split(model: TrainedModel, drawings: Drawings, episodes: Episodes) -> Split:
+def make_split(model: TrainedModel, drawings: Drawings, episodes: Episodes) -> AnySplit:
     """Inputs, targets and attention of episodes, float64."""
     # Only what the episodes show: patches of all drawings would take gigabytes.
     shown, places = np.unique(episodes.drawings, return_inverse=True)
     places = places.reshape(episodes.drawings.shape)
     patches = normalised_patches(drawings.images[shown], model.recipe.task.channels)
-    inputs = episode_inputs(patches, places, episodes.labels, model.embedding.astype(np.float64))
-    attention = frozen_attention(model.parameters, inputs, model.recipe.training.variants)
-    return Split(inputs, episodes.targets[:, None], attention)
+    embedding, variants = model.embedding.astype(np.float64), model.recipe.training.variants
+    labels = episodes.targets[:, None]
+
+    def make(part: slice) -> Split:
+        inputs = episode_inputs(patches, places[part], episodes.labels[part], embedding)
+        return Split(inputs, labels[part], frozen_attention(model.parameters, inputs, variants))
+
+    origin = (patches, places, episodes.labels, embedding, *model.parameters.values())
+    return made_in_parts(make, labels, repr(variants), origin)

@@ -24,6 +24,13 @@ from sampler.errors import InputError
 from sampler.numerics import stream
 from sampler.recipes.sections import paired
 from sampler.recipes.task_section import AttentionSection
+from sampler.tasks.splits import (
+    AnySplit,
+    Split,
+    check_agreement,
+    check_split,
+    made_in_parts,
+)
 from sampler.transformer.frozen import FrozenNetwork
 
 
@@ -34,94 +41,6 @@ def with_positions(features: np.ndarray) -> np.ndarray:
     inputs[:, 1:, :channels] = features
     inputs[:, :, channels:] = np.eye(tokens + 1)
     return inputs
-
-
-@dataclass(frozen=True)
-class Split:
-    """The examples of one split: training, validation or test.
-
-    inputs     [example, token, channel], float64
-    labels     [example, output], float64; None where a test split has no labels
-    attention  one array [example, head, key, query] per layer, float64
-    """
-
-    inputs: np.ndarray
-    labels: np.ndarray | None
-    attention: tuple[np.ndarray, ...]
-
-    @property
-    def examples(self) -> int:
-        return self.inputs.shape[0]
-
-    @property
-    def tokens(self) -> int:
-        return self.inputs.shape[1]
-
-    @property
-    def channels(self) -> int:
-        return self.inputs.shape[2]
-
-    @property
-    def heads(self) -> tuple[int, ...]:
-        """The number of heads of each layer of attention."""
-        return tuple(matrices.shape[1] for matrices in self.attention)
-
-    @property
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        """Every number of the split."""
-        return self.inputs, *given(self.labels), *self.attention
-
-    def keeping(self, kept: tuple[tuple[int, ...], ...]) -> "Split":
-        """The split of the sub-network with these heads, layer by layer."""
-        attention = tuple(
-            matrices[:, list(heads)] for matrices, heads in zip(self.attention, kept, strict=True)
-        )
-        return Split(self.inputs, self.labels, attention)
-
-
-@dataclass(frozen=True)
-class AttendedSplit:
-    """The examples of one split as they are at the end of every attention path, without tokens.
-
-    attended  [example, path, channel], float64: ξ^π, paths in flat order, h_1 slowest
-    labels    [example, output], float64; None where a test split has no labels
-    heads     the number of heads of each layer
-    """
-
-    attended: np.ndarray
-    labels: np.ndarray | None
-    heads: tuple[int, ...]
-
-    @property
-    def examples(self) -> int:
-        return self.attended.shape[0]
-
-    @property
-    def channels(self) -> int:
-        return self.attended.shape[2]
-
-    @property
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        """Every number of the split."""
-        return self.attended, *given(self.labels), np.array(self.heads, dtype=np.int64)
-
-    def keeping(self, kept: tuple[tuple[int, ...], ...]) -> "AttendedSplit":
-        """The split of the sub-network with these heads, layer by layer."""
-        paths = list(kept_paths(self.heads, kept))
-        return AttendedSplit(self.attended[:, paths], self.labels, tuple(map(len, kept)))
-
-
-AnySplit = Split | AttendedSplit
-
-
-def given(labels: np.ndarray | None) -> tuple[np.ndarray, ...]:
-    return () if labels is None else (labels,)
-
-
-def kept_paths(heads: tuple[int, ...], kept: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
-    """Flat numbers of the paths through the kept heads, h_1 slowest."""
-    paths = np.arange(math.prod(heads)).reshape(heads)[np.ix_(*kept)]
-    return tuple(int(path) for path in paths.ravel())
 
 
 @dataclass(frozen=True)
@@ -199,9 +118,7 @@ class Task:
         """SHA-256 of every number."""
         checksum = hashlib.sha256()
         for split in self.splits:
-            for array in split.arrays:
-                checksum.update(repr((array.shape, array.dtype.str)).encode())
-                checksum.update(np.ascontiguousarray(array).data)
+            split.add_to(checksum)
         return checksum.hexdigest()
 
 
@@ -211,114 +128,6 @@ def name_paths(
 ) -> tuple[str, ...]:
     """Names of all paths in flat order: a known name, or the names of the heads on the path."""
     return tuple(known.get(path, "·".join(path)) for path in product(*head_names))
-
-
-def check_split(split: AnySplit, name: str) -> None:
-    """Raise InputError unless the arrays of a split are finite and their shapes fit together."""
-    if isinstance(split, AttendedSplit):
-        check_array(f"attended_{name}", split.attended, ("example", "path", "channel"))
-        check_labels(split, name, f"attended_{name}")
-        check_heads_of_paths(split, name)
-    else:
-        check_array(f"inputs_{name}", split.inputs, ("example", "token", "channel"))
-        check_labels(split, name, f"inputs_{name}")
-        check_attention(split, name)
-
-
-def check_labels(split: AnySplit, name: str, examples_of: str) -> None:
-    """Raise InputError unless there is a label for every example of the array named last."""
-    if split.labels is not None:
-        check_array(f"labels_{name}", split.labels, ("example", "output"))
-        if split.labels.shape[0] != split.examples:
-            raise InputError(
-                f"labels_{name}",
-                split.labels.shape,
-                f"give one label for each of the {split.examples} examples of {examples_of}",
-            )
-    elif name != "test":
-        raise InputError(f"labels_{name}", None, "this split needs labels [example, output]")
-
-
-def check_heads_of_paths(split: AttendedSplit, name: str) -> None:
-    """Raise InputError unless the heads make as many paths as there are."""
-    if not split.heads or min(split.heads) < 1:
-        raise InputError("heads", list(split.heads), "give at least one head for each layer")
-    paths = math.prod(split.heads)
-    if split.attended.shape[1] != paths:
-        raise InputError(
-            f"attended_{name}",
-            split.attended.shape,
-            f"the shape must be [example, {paths}, channel]: the number of paths is the product of "
-            f"heads = {list(split.heads)}",
-        )
-
-
-def check_attention(split: Split, name: str) -> None:
-    """Raise InputError unless the attention matrices fit the inputs."""
-    if not split.attention:
-        raise InputError(f"attention_{name}", (), "give attention matrices for at least one layer")
-    for layer, matrices in enumerate(split.attention, start=1):
-        field = f"attention_{name}_{layer}"
-        check_array(field, matrices, ("example", "head", "key", "query"))
-        heads = matrices.shape[1]
-        expected = (split.examples, heads, split.tokens, split.tokens)
-        if matrices.shape != expected:
-            raise InputError(
-                field,
-                matrices.shape,
-                f"the shape must be {expected}, [example, head, key, query], to fit inputs_{name}",
-            )
-
-
-def check_agreement(train: AnySplit, other: AnySplit, name: str) -> None:
-    """Raise InputError unless another split describes the same network and labels as training."""
-
-    def same(array: str, received: object, fits: bool, remedy: str) -> None:
-        if not fits:
-            remedy = f"{remedy}, as in {array.format('train')}"
-            raise InputError(array.format(name), received, remedy)
-
-    if type(other) is not type(train):
-        received = type(other).__name__
-        raise InputError(name, received, f"must be a {type(train).__name__}, as the training split")
-    fits = other.channels == train.channels
-    data = "attended_{}" if isinstance(other, AttendedSplit) else "inputs_{}"
-    same(data, other.arrays[0].shape, fits, f"use {train.channels} channels")
-    if other.labels is not None:
-        outputs, shape = train.labels.shape[1], other.labels.shape
-        same("labels_{}", shape, shape[1] == outputs, f"use {outputs} outputs")
-    if isinstance(other, AttendedSplit):
-        same("heads", list(other.heads), other.heads == train.heads, f"use {list(train.heads)}")
-        return
-    layers, received = len(train.attention), len(other.attention)
-    same("attention_{}", f"{received} layers", received == layers, f"give {layers} layers")
-    for layer, (ours, theirs) in enumerate(zip(train.attention, other.attention, strict=True)):
-        heads, shape = ours.shape[1], theirs.shape
-        same(f"attention_{{}}_{layer + 1}", shape, shape[1] == heads, f"use {heads} heads")
-
-
-def check_array(field: str, array: np.ndarray, axes: tuple[str, ...]) -> None:
-    """Raise InputError unless the array is float64, finite, and has these axes, none empty."""
-    expected = f"[{', '.join(axes)}]"
-    if not isinstance(array, np.ndarray) or array.dtype != np.float64:
-        received = getattr(array, "dtype", type(array).__name__)
-        raise InputError(field, str(received), f"must be a float64 array {expected}")
-    if array.ndim != len(axes) or array.size == 0:
-        raise InputError(
-            field, array.shape, f"the shape must be {expected}, with no axis of length 0"
-        )
-    # The sum of a finite array of moderate numbers is finite: one pass, no array of booleans.
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(array.sum()):
-            return
-    finite = np.isfinite(array)
-    if not finite.all():
-        place = tuple(int(index) for index in np.argwhere(~finite)[0])
-        raise InputError(
-            f"{field}{list(place)}",
-            float(array[place]),
-            f"every entry must be finite ({(~finite).sum()} of {array.size} are not)",
-        )
 
 
 # Examples at a time: outputs of all heads are as large as the inputs, times the heads.
@@ -377,15 +186,18 @@ LayerWeights = tuple[np.ndarray, ...]
 
 
 def draw_splits(
-    settings: Any, draw: Callable[[int, np.random.Generator], Drawn]
+    settings: Any, draw: Callable[[int, int], Drawn]
 ) -> tuple[Drawn, Drawn, Drawn | None]:
-    """Training, test and, unless it has no examples, validation split, with a generator each."""
+    """Training, test and, unless it has no examples, validation split.
+
+    `draw` gets the number of examples and the key of their random numbers.
+    """
     sizes = (
         (settings.examples_train, TRAIN_STREAM),
         (settings.examples_test, TEST_STREAM),
         (settings.examples_validation, VALIDATION_STREAM),
     )
-    return tuple(draw(size, stream(settings.seed, key)) if size else None for size, key in sizes)
+    return tuple(draw(size, key) if size else None for size, key in sizes)
 
 
 def draw_layers(
@@ -408,17 +220,28 @@ def draw_layers(
 
 
 def attended(
-    inputs: np.ndarray,
+    inputs_of: Callable[[slice], np.ndarray],
     labels: np.ndarray,
     weights: tuple[LayerWeights, ...],
     attention: AttentionSection,
-) -> Split:
-    """The split of these inputs and of heads with W_Q and W_K, [head, key channel, channel]."""
-    matrices = tuple(
-        factored_attention(inputs, *of_layer, variants)
-        for of_layer, variants in zip(weights, chosen_variants(attention), strict=True)
-    )
-    return Split(inputs, labels, matrices)
+    origin: tuple[np.ndarray, ...],
+) -> AnySplit:
+    """The split of inputs and heads with W_Q and W_K, [head, key channel, channel].
+
+    `inputs_of` makes those of some examples from the `origin`, which is all that they follow from.
+    """
+    variants = chosen_variants(attention)
+
+    def make(examples: slice) -> Split:
+        inputs = inputs_of(examples)
+        matrices = tuple(
+            factored_attention(inputs, *of_layer, those)
+            for of_layer, those in zip(weights, variants, strict=True)
+        )
+        return Split(inputs, labels[examples], matrices)
+
+    origin = (*origin, *(one for of_layer in weights for one in of_layer))
+    return made_in_parts(make, labels, repr(variants), origin)
 
 
 def refuse_unfit_variants(attention: AttentionSection, tokens: int) -> None:

@@ -12,7 +12,6 @@ in any mean over time steps.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -21,12 +20,13 @@ from jaxtyping import Float
 from pydantic import Field, field_validator, model_validator
 
 from sampler.errors import ABSENT, InputError, Verbatim
+from sampler.numerics import stream
 from sampler.recipes.sections import Count, NotNegative, Seed, Several, Text, ValidationCount
 from sampler.recipes.task_section import AttentionSection, TaskSection
 from sampler.tasks.series_files import SeriesFile, read_arff, read_ts
+from sampler.tasks.splits import AnySplit
 from sampler.tasks.task import (
     LayerWeights,
-    Split,
     Task,
     attended,
     draw_layers,
@@ -87,7 +87,9 @@ class TimeSeriesSection(TaskSection):
 
     def make(self, attention: AttentionSection) -> Task:
         """Draw the series and the heads."""
-        series = draw_splits(self, partial(draw_series, self))
+        series = draw_splits(
+            self, lambda size, key: draw_series(self, size, stream(self.seed, key))
+        )
         return series_task(*series, attention, self.head_seed)
 
 
@@ -211,9 +213,11 @@ def series_task(
     refuse_unfit_variants(attention, tokens + 1)
     weights = draw_heads(channels, tokens + 1, lag, attention, head_seed)
 
-    def split_of(series: LabelledSeries) -> Split:
-        inputs = with_positions(series.values)
-        return attended(inputs, series.labels[:, None], weights, attention)
+    def split_of(series: LabelledSeries) -> AnySplit:
+        values, labels = series.values, series.labels[:, None]
+        return attended(
+            lambda part: with_positions(values[part]), labels, weights, attention, (values,)
+        )
 
     later = None if validation is None else split_of(validation)
     names = name_heads(attention)

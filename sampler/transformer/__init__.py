@@ -6,5 +6,6 @@ training    steps, choice by validation, and their checkpoints
 evaluation  episodes as arrays, and accuracies with their errors
 frozen      the trained network in the theory's terms
 pruning     heads removed from it, and from the theory
-export      the attention of PyTorch models, written as arrays
+recording   the attention of PyTorch models
+export      the same written to files that the arrays task reads
 """

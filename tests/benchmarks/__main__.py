@@ -4,6 +4,7 @@ import argparse
 import os
 import platform
 import sys
+from pathlib import Path
 
 NAMES = (
     "gradients",
@@ -16,11 +17,14 @@ NAMES = (
     "outsiders",
     "choices",
     "fit",
+    "examples",
+    "gallery",
 )
 # Batches of importance draws and large matrices use all cores, and so may outsiders. Elsewhere one
 # gradient gets one thread: the figure that matters when several chains run, and one that other work
 # on the machine disturbs least. Both are read when JAX and NumPy start.
-if sys.argv[1:2] not in (["importance"], ["paths"], ["scale"], ["outsiders"], ["choices"]):
+ALL_CORES = ("importance", "paths", "scale", "outsiders", "choices", "gallery")
+if sys.argv[1:2] not in [[name] for name in ALL_CORES]:
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -29,6 +33,7 @@ import jax  # noqa: E402
 import numpyro  # noqa: E402
 
 from tests.benchmarks.choices import fit, measure_choices  # noqa: E402
+from tests.benchmarks.gallery import measure_gallery  # noqa: E402
 from tests.benchmarks.gradient_cost import (  # noqa: E402
     gradient_table,
     largest_disagreement,
@@ -36,6 +41,7 @@ from tests.benchmarks.gradient_cost import (  # noqa: E402
 )
 from tests.benchmarks.gradient_floor import measure_floor  # noqa: E402
 from tests.benchmarks.importance_rate import measure_importance  # noqa: E402
+from tests.benchmarks.many_examples import measure_many_examples  # noqa: E402
 from tests.benchmarks.many_paths import measure_many_paths  # noqa: E402
 from tests.benchmarks.outsiders import measure_outsiders  # noqa: E402
 from tests.benchmarks.pooled_attention import measure_pooling  # noqa: E402
@@ -46,7 +52,7 @@ PRECISIONS = ("float64", "float32")
 
 
 def main() -> None:
-    """Run the benchmarks that are asked for, all but the last six by default."""
+    """Run the benchmarks that are asked for, all but the last eight by default."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--widths", type=int, nargs="+", metavar="N")
@@ -56,6 +62,8 @@ def main() -> None:
     parser.add_argument(
         "--set", nargs="+", default=[], metavar="KEY=VALUE", help="of the recipe outsiders meet"
     )
+    parser.add_argument("--recipes", nargs="+", default=[], metavar="NAME", help="of the gallery")
+    parser.add_argument("--out", type=Path, help="where the runs of the gallery are kept")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(NAMES):
         parser.error(f"{', '.join(sorted(unknown))}: use {', '.join(NAMES)}")
@@ -66,7 +74,7 @@ def main() -> None:
         f"numpyro {numpyro.__version__}",
         flush=True,
     )
-    for name in arguments.names or NAMES[:-6]:
+    for name in arguments.names or NAMES[:-8]:
         print(f"\n{name}\n", flush=True)
         for line in BENCHMARKS[name](arguments):
             print(line, flush=True)
@@ -100,6 +108,8 @@ BENCHMARKS = {
     "outsiders": outsiders,
     "choices": lambda arguments: measure_choices(arguments.minutes),
     "fit": lambda _: fit(),
+    "examples": lambda arguments: measure_many_examples(arguments.repetitions),
+    "gallery": lambda arguments: measure_gallery(arguments.recipes, arguments.out),
 }
 
 

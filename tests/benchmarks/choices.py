@@ -22,7 +22,7 @@ from sampler.jobs.choice import (
     SPEEDS,
     Sizes,
     Speed,
-    largest_eigenvalue,
+    eigenvalue_of_all,
     ranked,
 )
 from sampler.mcmc.kept import evenly_chosen
@@ -165,19 +165,13 @@ def sample(problem: str, space: str, algorithm: str, sender: Connection) -> None
     sender.close()
 
 
-def stiffness(problem: Problem) -> float:
-    """The largest eigenvalue of K/𝒯, as it is estimated for a recipe."""
-    attended = np.asarray(problem.learning.attended)
-    chosen = evenly_chosen(len(attended), MOST_EXAMPLES)
-    found = largest_eigenvalue(attended[chosen], problem.architecture)
-    return found * len(attended) / len(chosen) / problem.temperature
-
-
 def measure(problem: str, space: str, algorithm: str, seconds: float) -> Cost:
     """One row of the table."""
     found = collect_draws(sample, (problem, space, algorithm), seconds)
     made = PROBLEMS[problem]()
-    one = made.architecture
+    one, attended = made.architecture, np.asarray(made.learning.attended)
+    chosen = attended[evenly_chosen(len(attended), MOST_EXAMPLES)]
+    stiffness = eigenvalue_of_all(chosen, len(attended)) * math.prod(one.variances)
     return Cost(
         problem=problem,
         space=space,
@@ -189,7 +183,7 @@ def measure(problem: str, space: str, algorithm: str, seconds: float) -> Cost:
         examples=len(made.labels),
         observed=len(made.attended_test),
         temperature=made.temperature,
-        stiffness=float(f"{stiffness(made):.4g}"),
+        stiffness=float(f"{stiffness / made.temperature:.4g}"),
         draws=found.draws.shape[1],
         # A process that ends without draws has failed, as for lack of memory.
         seconds=round(found.seconds, 1) if found.draws.size or found.in_time else math.inf,
@@ -273,7 +267,9 @@ def fitted_speed(pair: tuple[str, str], rows: Sequence[Cost]) -> Speed:
         if row.known:
             return row.gradients / row.effective_draws
         seconds = max(1.0, row.to_enough - speed.start) / (1 + speed.warmup)
-        return seconds / EFFECTIVE_DRAWS / speed.gradient_seconds(space, row.sizes)
+        return (
+            seconds / EFFECTIVE_DRAWS / speed.gradient_seconds(row.sizes.gradient_operations(space))
+        )
 
     def tried(parameters) -> Speed:
         gradients, narrow, singular = map(float, np.exp(parameters))

@@ -7,7 +7,6 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +19,7 @@ from sampler.mcmc.hamiltonian import Nuts
 from sampler.posterior.density import Coordinates
 from sampler.posterior.order_parameters import log_likelihood_at, log_prior, site_priors
 from sampler.posterior.spaces import order_parameter_density
+from sampler.storage.manifest import most_memory
 from tests.problems import problem_of_many_paths
 from theory import (
     LearningProblem,
@@ -248,17 +248,7 @@ def sample_many_paths(draws: int = 5) -> str:
     return whole_row("collapsed NUTS", problem, seconds, result)
 
 
-def peak_memory() -> float:
-    """The most memory this process ever had, in GiB."""
-    # getrusage would count that of the parent, which the process is a copy of before it starts.
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return math.nan
-    line = next(one for one in status.read_text().splitlines() if one.startswith("VmHWM"))
-    return int(line.split()[1]) / 2**20
-
-
 def whole_row(label: str, problem: LearningProblem, seconds: float, result: str) -> str:
-    peak = peak_memory()
+    peak = most_memory() / 2**30
     examples, paths = problem.labels.shape[0], problem.architecture.path_count
     return f"| {label} | {examples} | {paths} | {seconds:.0f} | {result} | {peak:.1f} |"

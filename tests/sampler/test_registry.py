@@ -18,7 +18,8 @@ from sampler.recipes.task_section import TASKS, TaskSection
 from sampler.registry import Registry
 from sampler.storage.results import read_theory
 from sampler.tasks.make import make_task
-from sampler.tasks.task import Split, Task, name_paths
+from sampler.tasks.splits import Split
+from sampler.tasks.task import Task, name_paths
 from tests import ROOT
 from tests.commands import SMALLEST, in_process
 

@@ -16,7 +16,6 @@ from tests.problems import (
     scalar_problem,
 )
 from theory import OrderParameters, solve_saddle_point
-from theory import saddle_point as saddle_point_module
 from theory.action import entropy_terms
 from theory.architecture import is_regular
 from theory.evidence import action_without_data, log_evidence_at_saddle
@@ -86,7 +85,7 @@ def test_hessian_by_products_is_the_same(name, rng, monkeypatch):
     problem = random_problem(ARCHITECTURES[name], rng)
     saddle = solve_saddle_point(problem)
     expected = log_evidence_at_saddle(problem, saddle)
-    monkeypatch.setattr(saddle_point_module, "DENSE_HESSIAN_NUMBERS", 0)
+    monkeypatch.setattr("theory.architecture.DENSE_HESSIAN_NUMBERS", 0)
     received = log_evidence_at_saddle(problem, saddle)
     condition = 1.0 / problem.temperature
     count = problem.architecture.coordinate_count

@@ -93,9 +93,7 @@ def test_prior_variance_is_the_kernel_of_each_example_with_itself(rng):
 
 @pytest.mark.parametrize("name", ["two layers", "two layers, three outputs"])
 def test_chunks_of_test_examples_change_nothing(name, rng, monkeypatch):
-    problem = random_problem(ARCHITECTURES[name], rng)
-    attended = jnp.asarray(rng.standard_normal((11, *problem.attended.shape[1:])))
-    factor = jnp.asarray(np.linalg.cholesky(random_order_parameters(problem.architecture, rng)[0]))
+    problem, attended, factor = eleven_tests(name, rng)
     predictor, stored = both_forms(problem, attended)
     one_by_one = [
         np.concatenate(parts)
@@ -108,6 +106,29 @@ def test_chunks_of_test_examples_change_nothing(name, rng, monkeypatch):
     for received in (whole, predict(predictor, factor), predict(stored, factor)):
         for moment, expected in zip(received, one_by_one, strict=True):
             assert_equal_to_rounding(moment, expected, operations=1e4, condition=1e2)
+
+
+@pytest.mark.parametrize("name", ["two layers", "two layers, three outputs"])
+def test_chunks_leave_the_draws_of_f_as_they_are(name, rng, monkeypatch):
+    problem, attended, factor = eleven_tests(name, rng)
+    predictor, _ = both_forms(problem, attended)
+    features = predictor.cross.left
+
+    def sampled():
+        return predictor.with_sample(jax.random.key(5), factor, problem.features, features)
+
+    whole = sampled()
+    monkeypatch.setattr("theory.predictor.CHUNK_BYTES", 4 * bytes_of_one(predictor, factor))
+    for received, expected in zip(sampled(), whole, strict=True):
+        assert_equal_to_rounding(received, expected, operations=1e4, condition=1e2)
+
+
+def eleven_tests(name, rng):
+    """A problem, attended inputs of eleven test examples, and a factor of U_1."""
+    problem = random_problem(ARCHITECTURES[name], rng)
+    attended = jnp.asarray(rng.standard_normal((11, *problem.attended.shape[1:])))
+    factor = jnp.asarray(np.linalg.cholesky(random_order_parameters(problem.architecture, rng)[0]))
+    return problem, attended, factor
 
 
 def both_forms(problem, attended) -> tuple[Predictor, Predictor]:

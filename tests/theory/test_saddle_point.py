@@ -222,7 +222,7 @@ def test_more_than_500_coordinates_converge_without_a_hessian(rng):
 def test_hessian_products_lead_to_the_same_place(monkeypatch):
     problem = random_problem(ARCHITECTURES["two layers"], np.random.default_rng(7))
     dense = solve_saddle_point(problem)
-    monkeypatch.setattr(saddle_point_module, "DENSE_HESSIAN_NUMBERS", 0)
+    monkeypatch.setattr("theory.architecture.DENSE_HESSIAN_NUMBERS", 0)
     by_products = solve_saddle_point(problem, tolerance=dense.tolerance)
     assert by_products.converged, by_products.explain()
     np.testing.assert_allclose(

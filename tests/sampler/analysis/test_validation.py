@@ -57,7 +57,7 @@ def dense_predictor(learning, attended, overlap):
     everything = np.concatenate([learning.attended, attended])
     features = everything * np.sqrt(arch.variances[0] / (arch.channels * arch.path_count))
     kernel = np.einsum("xpi,pcqd,yqi->xcyd", features, blocks, features)
-    size, count = len(everything) * arch.outputs, TRAIN * arch.outputs
+    size, count = len(everything) * arch.outputs, learning.labels.size
     kernel = kernel.reshape(size, size)
     noisy = kernel[:count, :count] + learning.temperature * np.eye(count)
     gain = kernel[count:, :count] @ np.linalg.inv(noisy)

@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.jobs.choice import NAMED, SPEEDS, Sizes, choose, stiffness_of
+from sampler.jobs.choice import NAMED, SPEEDS, Sizes, choose, leading_eigenvalue
 from sampler.jobs.reproduce import REPRODUCTION_FOLDER
 from sampler.problem import make_problem
-from sampler.recipes.recipe import load_recipe
 from sampler.storage.manifest import read_manifest, record
 from sampler.storage.results import RunResults
-from sampler.tasks.make import make_task
 from tests.benchmarks.choices import TABLE, compared, fitted_speeds, read_costs
-from tests.commands import TINY, in_process
+from tests.commands import TINY, in_process, loader
 from theory import OrderParameters
 
 RECIPE = TINY + "chains = 2\nwarmup = 4\ndraws = 4\n"
@@ -23,14 +21,7 @@ RECIPE = TINY + "chains = 2\nwarmup = 4\ndraws = 4\n"
 @pytest.fixture(scope="module")
 def load(tmp_path_factory):
     """The recipe with some settings, and its data."""
-    file = tmp_path_factory.mktemp("choice") / "tiny.toml"
-    file.write_text(RECIPE)
-
-    def loaded(*settings):
-        recipe = load_recipe(file, settings)
-        return recipe, make_task(recipe)
-
-    return loaded
+    return loader(tmp_path_factory.mktemp("choice"), RECIPE)
 
 
 def test_what_the_recipe_names_is_taken(load):
@@ -112,7 +103,8 @@ def test_stiffness_is_that_of_the_kernel_at_infinite_width(most, load, monkeypat
     factor = OrderParameters.gp_limit(problem.architecture).factors[0]
     kernel = np.asarray(problem.energy.kernels.kernel(factor))[np.ix_(chosen, chosen)]
     expected = np.linalg.eigvalsh(kernel)[-1] / 0.2 * 6 / len(chosen)
-    assert stiffness_of(recipe, task) == pytest.approx(expected, rel=1e-10)
+    sizes = Sizes.of(recipe, task, leading_eigenvalue(recipe, task))
+    assert sizes.stiffness == pytest.approx(expected, rel=1e-10)
 
 
 def test_stiff_examples_make_weights_slower_and_nothing_else(load):

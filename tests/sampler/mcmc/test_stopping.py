@@ -59,6 +59,34 @@ def test_chains_end_where_two_looks_pass_whatever_the_pieces(rng):
         ]
 
 
+@pytest.mark.parametrize("name", ["x", "lp"])
+def test_chains_that_are_not_finite_end_at_the_first_look(rng, name):
+    draws = {one: rng.standard_normal((4, 5000)) for one in ("x", "lp")}
+    draws[name][2, 300:] = np.nan
+    looks = looked_at(draws["x"], draws["lp"])
+    assert (looks.ended, len(looks.found)) == ("not_finite", 1)
+    assert looks.explain() == (
+        "400 draws a chain, more would not make them finite: at 400: numbers that are not finite"
+    )
+
+
+def test_chains_end_where_more_draws_would_not_mend_what_fails():
+    """As divergences, which do not become fewer."""
+    looks = Looks(Algorithm(), DrawCollector(), 5000, np.inf)
+    failed = Look(400, False, 1.0, 1.001, 2500.0, "x")
+    short, stuck = replace(failed, ess=1500.0), replace(failed, r_hat=1.02)
+    for found, ended in (
+        ([failed], None),
+        ([failed, failed], "not_mended"),
+        ([failed, short], None),
+        ([stuck, failed], None),
+        ([failed, replace(failed, passed=True)], None),
+        ([failed, replace(failed, r_hat=None)], None),
+    ):
+        looks.found = found
+        assert looks.ended == ended
+
+
 def test_one_look_that_passes_is_not_enough():
     looks = Looks(Algorithm(), DrawCollector(), 5000, 10.0)
     fine = Look(400, True, 1.0, 1.001, 900.0, "x")

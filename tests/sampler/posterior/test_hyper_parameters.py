@@ -119,13 +119,14 @@ def test_models_of_weights_have_the_density_of_the_network_with_these_variances(
     jacobian = sum(volumes.values())
 
     def densities(model, arguments, values, of):
-        return log_density(model, (*arguments, jnp.asarray(of.variances), of), {}, values)[0]
+        data = *arguments, jnp.asarray(of.variances)
+        return log_density(model, data, {"architecture": of}, values)[0]
 
     data, variances = (problem.attended, problem.labels), jnp.asarray(architecture.variances)
     received = log_density(
         weight_model,
-        (*data, problem.temperature, variances, architecture, SPREADS),
-        {},
+        (*data, problem.temperature, variances),
+        {"architecture": architecture, "hyper_priors": SPREADS},
         sites | hyper,
     )[0]
     expected = densities(weight_model, (*data, known.temperature), scaled, known.architecture)

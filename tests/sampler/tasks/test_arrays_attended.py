@@ -278,5 +278,5 @@ def test_splits_of_one_task_have_one_layout():
     tokens = with_tokens()
     one, other = arrays_task(tokens), arrays_task(attended(tokens))
     names = (("0", "1"), ("0", "1", "2"))
-    with pytest.raises(InputError, match=r"^test = 'AttendedSplit': must be a Split, as the train"):
+    with pytest.raises(InputError, match=r"^test = \(another layout\): must have inputs"):
         Task(one.train, other.test, names, name_paths(names))

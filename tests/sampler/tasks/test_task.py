@@ -10,7 +10,8 @@ from sampler.problem import make_problem
 from sampler.recipes.recipe import make_recipe
 from sampler.tasks import task as task_module
 from sampler.tasks.make import make_task
-from sampler.tasks.task import HeadDistances, Split
+from sampler.tasks.splits import Split
+from sampler.tasks.task import HeadDistances
 from tests.assertions import assert_equal_to_rounding
 from theory.attended_inputs import token_readout
 

@@ -7,8 +7,12 @@ import numpy as np
 import pytest
 
 from sampler.errors import ExitCode, InputError
+from sampler.problem import make_problem
+from sampler.recipes.recipe import load_recipe
 from sampler.tasks.arrays import read_arrays
-from sampler.transformer.export import export_attention, record_attention
+from sampler.tasks.make import make_task
+from sampler.transformer.export import export_attention
+from sampler.transformer.recording import record_attention
 from tests.commands import FEW_DRAWS, in_process, settings, stored_arrays
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install -e '.[torch]'")
@@ -245,6 +249,41 @@ def test_the_file_is_what_the_arrays_task_reads(seeded, tmp_path):
     assert [entry.name for entry in path.parent.iterdir()] == ["mine.npz"]
 
 
+@pytest.mark.parametrize("attended", [None, "last", "mean"])
+@pytest.mark.parametrize("suffix", ["npz", "h5"])
+def test_a_data_loader_gives_what_all_examples_at_once_give(suffix, attended, seeded, tmp_path):
+    model, train, test = Stack(), examples(7), examples(3)
+    whole = read_arrays(
+        export_attention(tmp_path / "whole.npz", model, train=train, test=test, attended=attended)
+    )
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*train), batch_size=3)
+    path = tmp_path / f"pieces.{suffix}"
+    export_attention(path, model, train=loader, test=test, attended=attended, batch_size=2)
+    received = read_arrays(path)
+    assert received.heads == whole.heads
+    for split, expected in zip(received.splits, whole.splits, strict=True):
+        for one, other in zip(split.arrays, expected.arrays, strict=True):
+            assert_equal_in_float32(one, other)
+
+
+def test_attended_inputs_are_those_of_the_matrices(seeded, tmp_path):
+    """What the network's recipe would make of tokens and attention, read out in the same way."""
+    model, data = Stack(), {"train": examples(4), "test": examples(3)}
+    found = []
+    for name, options in (("tokens", {}), ("attended", {"attended": "mean"})):
+        export_attention(tmp_path / f"{name}.h5", model, residual=True, **options, **data)
+        readout = 'readout = "mean"' if name == "tokens" else ""
+        recipe = tmp_path / f"{name}.toml"
+        recipe.write_text(
+            f'name = "mine"\ntask = {{kind = "arrays", path = "{name}.h5"}}\n[network]\n'
+            f"widths = 3\n{readout}\n",
+            encoding="utf-8",
+        )
+        loaded = load_recipe(recipe)
+        found.append(np.asarray(make_problem(loaded, make_task(loaded)).learning.attended))
+    assert_equal_in_float32(found[1], found[0])
+
+
 def test_a_residual_connection_is_one_more_head(seeded, tmp_path):
     path = tmp_path / "mine.npz"
     data = {"train": examples(4), "test": examples(3)}
@@ -345,6 +384,7 @@ def test_what_cannot_be_recorded_is_named(seeded, model, inputs, more, message):
     ("change", "message"),
     [
         ({"path": "mine.txt"}, "path = .*npz"),
+        ({"path": "mine.h5", "test": iter([1, 2])}, r"test = \(int\): every batch must be a pair"),
         ({"train": (torch.zeros(2, 4, 6), torch.tensor([0, 1]))}, r"labels_train = \[0, 1\]: .*±1"),
         ({"train": (torch.zeros(2, 4, 6), None)}, "labels_train = None"),
         ({"train": (torch.zeros(2, 4, 6), torch.ones(3))}, r"labels_train = \(3,\): .*\(2,\)"),

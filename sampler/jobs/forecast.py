@@ -1,0 +1,349 @@
+"""How long a recipe will take and how much memory, before anything is built.
+
+Operations and arrays are counted from the sizes alone, to leading order. What a second is worth on
+this machine is measured by gradients of one small problem. Compilation, tables and figures, which
+take as long for any sizes, are constants. `python -m tests.benchmarks gallery` compares all of it
+with runs.
+"""
+
+import math
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sampler.errors import InputError, Verbatim
+from sampler.jobs.choice import EFFECTIVE_DRAWS, Sizes, choose, speed_of
+from sampler.mcmc.kept import KEPT_BYTES, MOST_BATCHES, SELECTED
+from sampler.recipes.recipe import Recipe
+from sampler.tasks.make import architecture_of
+from sampler.tasks.splits import BLOCK_BYTES, StreamedSplit
+from sampler.tasks.task import Task
+from theory.architecture import is_dense
+
+FLOAT = 8.0  # bytes of a number in float64
+STATISTICS = 8  # numbers that an algorithm keeps of a draw, about
+
+# --- memory
+
+
+@dataclass(frozen=True)
+class Part:
+    """Arrays that grow with what the recipe asks for.
+
+    copies  how many of them there are at the same time
+    remedy  what makes them smaller
+    """
+
+    name: str
+    bytes: float
+    remedy: str
+    copies: int = 1
+
+
+# Python, its libraries and the functions that are compiled for a run, whatever its sizes.
+BASE_BYTES = 1.0 * 2**30
+
+
+def memory_parts(recipe: Recipe, task: Task) -> list[Part]:
+    """The arrays of one run, space and algorithm named, largest copies counted."""
+    parts = [Part("data", data_bytes(task), "use fewer examples, or give attended inputs (.h5)")]
+    if recipe.network.fits_theory:
+        parts += parts_of_theory(recipe, task)
+    else:
+        tokens = FLOAT * task.train.examples * token_numbers(recipe, task)
+        parts.append(Part("tokens in all layers", tokens, "use fewer examples or tokens", 3))
+    if not recipe.sampler.samples(recipe.network):
+        return parts
+    if recipe.sampler.space in ("weights", "upper_weights") or not recipe.network.fits_theory:
+        chains = FLOAT * architecture_of(recipe, task).weight_count * recipe.sampler.chains
+        parts.append(Part("weights of all chains", chains, "use a smaller width", 8))
+    draws = recipe.sampler.draws_per_chain  # about as many where they are not named
+    remedy = "use fewer draws or test examples, or leave keep_weights out"
+    size = draw_bytes(recipe, task, draws)
+    return [*parts, Part(f"draws, {draws:,} a chain", size, remedy, 2)]
+
+
+def parts_of_theory(recipe: Recipe, task: Task) -> list[Part]:
+    """Arrays of a network that the theory describes."""
+    sizes, paths = Sizes.of(recipe, task), len(task.path_names)
+    examples = sum(
+        sizes.examples if split is task.train else split.examples for split in task.splits
+    )
+    attended = FLOAT * examples * paths * task.channels
+    rows = sizes.examples * task.outputs
+    features = sizes.architecture.order_parameter_sizes[0] * task.channels
+    fewer = "use fewer training examples, paths or channels"
+    found = [
+        Part("attended inputs", attended, "use fewer examples, paths or channels", 2),
+        Part("kernel K and its inverse", FLOAT * rows**2, fewer, 6),
+        Part("features of all outputs", FLOAT * rows * features, fewer, 3),
+    ]
+    stored = FLOAT * sizes.path_pairs * sizes.examples**2
+    if stored <= LARGEST_STORED:
+        found.append(Part("path kernels", stored, fewer))
+    if is_dense(sizes.architecture):
+        found.append(Part("second derivatives", FLOAT * features**2, "use fewer paths", 4))
+    return found
+
+
+# Path kernels above this size are computed whenever they are needed.
+LARGEST_STORED = 2.0**29
+
+
+def data_bytes(task: Task) -> float:
+    """Of the splits that are held, and one block of those that are not."""
+    return FLOAT * sum(
+        BLOCK_BYTES // 8 if isinstance(split, StreamedSplit) else sum(a.size for a in split.arrays)
+        for split in task.splits
+    )
+
+
+def token_numbers(recipe: Recipe, task: Task) -> int:
+    """Numbers of one example that is followed token by token, in all layers."""
+    widths = recipe.network.layer_widths(task.layers)
+    heads = (1, *task.heads)
+    return task.train.tokens * sum(h * n for h, n in zip(heads, widths, strict=True))
+
+
+def draws_kept_whole(recipe: Recipe, task: Task) -> int:
+    """Draws of each chain up to which nothing is reduced to moments, or those asked for if more."""
+    whole = KEPT_BYTES // (FLOAT * task.test.examples * task.outputs * recipe.sampler.chains)
+    return max(int(whole) + 1, recipe.sampler.draws_per_chain)
+
+
+def draw_bytes(recipe: Recipe, task: Task, draws_of_chain: int) -> float:
+    """Of all draws that are kept."""
+    settings, tests = recipe.sampler, task.test.examples * task.outputs
+    architecture, whole = architecture_of(recipe, task), STATISTICS
+    if recipe.network.fits_theory:
+        whole += sum(p * p for p in architecture.order_parameter_sizes)
+    if settings.keep_weights:
+        whole += architecture.weight_count
+    # f, and where weights are integrated out its mean and variance given the rest
+    large = 3 if settings.space != "weights" else 1
+    draws = settings.chains * draws_of_chain
+    of_large = draws * tests
+    if FLOAT * of_large > KEPT_BYTES:
+        selected = draws * min(SELECTED, tests) // 2  # in single precision
+        of_large = selected + 2 * MOST_BATCHES * settings.chains * tests
+    return FLOAT * (draws * whole + large * of_large)
+
+
+def peak_bytes(parts: Iterable[Part]) -> float:
+    """Of a process that holds all of them."""
+    return BASE_BYTES + sum(part.copies * part.bytes for part in parts)
+
+
+def available_bytes() -> float:
+    """Memory that this process may have: of the machine, or of the group that it is limited to."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for file in ("memory.max", "memory/memory.limit_in_bytes"):
+        try:
+            limits.append(int(Path("/sys/fs/cgroup", file).read_text(encoding="ascii")))
+        except (OSError, ValueError):  # no such group, or no limit
+            continue
+    return float(min(limits))
+
+
+def refuse_what_does_not_fit(recipe: Recipe, task: Task) -> None:
+    """Raise InputError where the arrays of a run, or of a point, exceed the memory."""
+    available = available_bytes()
+    for _, point in recipe.points():
+        parts = memory_parts(point, task)
+        wanted = peak_bytes(parts)
+        if wanted > available:
+            worst = max(parts, key=lambda part: part.copies * part.bytes)
+            size = byte_text(worst.copies * worst.bytes)
+            raise InputError(
+                "memory",
+                Verbatim(f"{byte_text(wanted)} needed of {byte_text(available)}"),
+                f"most of it, {size}, for {worst.name}; {worst.remedy}",
+            )
+
+
+def byte_text(size: float) -> str:
+    """Bytes in a unit that suits them."""
+    units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size, units = size / 1024, units[1:]
+    return f"{size:.3g} {units[0]}" if size < 1e4 else f"{size:.1e} {units[0]}"
+
+
+# --- time
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of the stages of a recipe, all points together."""
+
+    examples: float = 0.0
+    theory: float = 0.0
+    sampling: float = 0.0
+    results: float = 0.0
+
+    @property
+    def whole(self) -> float:
+        return sum(vars(self).values())
+
+    def __add__(self, other: "Times") -> "Times":
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return Times(*(one + another for one, another in pairs))
+
+
+# Seconds where the constants of `sampler.jobs.choice` were measured: to compile the theory, for a
+# further point of it, and to compare and show a point that is sampled or only solved.
+COMPILE_THEORY, POINT_OF_THEORY, SAMPLED_POINT, SOLVED_POINT = 5.0, 1.0, 10.0, 2.0
+# Newton steps from a start, and in place of a Hessian, where there is none, so many gradients.
+NEWTON_STEPS, PRODUCTS = 10, 60
+HESSIANS_NEXT_ORDER = 12
+DENSE_RATE, PRODUCT_RATE = 3e10, 1.5e11  # operations of a Hessian, and of gradients, per second
+TWO_CORES = 1.6  # faster than one, of chains side by side
+FEWEST_TRUSTED = 520  # draws of a chain at the second look
+EARLIER_COMPILED = 0.3  # of a compilation is left where an earlier point had equal shapes
+DATA_RATE = 2e8  # bytes of inputs and attention matrices made or read per second
+REFERENCE_SECONDS = 0.0035  # of the gradient of `machine_seconds`
+
+
+def machine_seconds(repetitions: int = 7) -> float:
+    """Seconds of one gradient of the label energy: 300 examples, four paths, 32 channels."""
+    import jax  # only here: recipe and data are checked without it
+    import numpy as np
+
+    from theory import LearningProblem, OrderParameters
+    from theory.architecture import Architecture
+
+    with jax.enable_x64(True):
+        draw = np.random.default_rng(0).standard_normal
+        network = Architecture((2, 2), (100, 100, 100), (1.0,) * 4, 32)
+        problem = LearningProblem(
+            network, jax.numpy.asarray(draw((300, 4, 32))), jax.numpy.asarray(draw((300, 1))), 0.1
+        )
+        factor = OrderParameters.gp_limit(network).factors[0]
+        gradient = jax.jit(jax.grad(problem.energy))
+        gradient(factor).block_until_ready()
+        seconds = []
+        for _ in range(repetitions):
+            started = time.perf_counter()
+            gradient(factor).block_until_ready()
+            seconds.append(time.perf_counter() - started)
+    return min(seconds)
+
+
+def predicted_times(
+    recipe: Recipe, task: Task, eigenvalue: float, gradient_seconds: float
+) -> Times:
+    """Of `run`, one point after the other.
+
+    eigenvalue        `sampler.jobs.choice.leading_eigenvalue` of the task
+    gradient_seconds  `machine_seconds` of this machine
+    """
+    total, first, compiled = Times(examples=pass_seconds(recipe, task)), True, set()
+    for _, point in recipe.points():
+        share, sampling = share_sampled(recipe, point), 0.0
+        if share:
+            sampled = choose(point, task, eigenvalue).applied_to(point)
+            shapes = compiled_shapes(sampled, task)
+            sampling = sampling_seconds(sampled, task, eigenvalue, shapes not in compiled)
+            compiled.add(shapes)
+        solved = point.network.fits_theory
+        total += Times(
+            theory=theory_seconds(point, task, first) if solved else 0.0,
+            sampling=share * sampling,
+            results=share * SAMPLED_POINT + (1.0 - share) * SOLVED_POINT,
+        )
+        first = False
+    slower = gradient_seconds / REFERENCE_SECONDS
+    return Times(*(slower * seconds for seconds in vars(total).values()))
+
+
+def compiled_shapes(sampled: Recipe, task: Task) -> tuple:
+    """What has to be equal for a point to be sampled by what another one compiled."""
+    settings, architecture = sampled.sampler, architecture_of(sampled, task)
+    shapes = architecture.widths
+    if settings.space == "order_parameters":
+        shapes = tuple(map(min, architecture.widths, architecture.order_parameter_sizes))
+    return settings.space, settings.algorithm, architecture.heads, shapes
+
+
+def share_sampled(recipe: Recipe, point: Recipe) -> float:
+    """Which part of a point is sampled: of those that are selected, one temperature of all."""
+    settings = point.sampler
+    if not settings.samples(point.network):
+        return 0.0
+    selected = settings.points == "selected"
+    return 1.0 / len(recipe.sweep["posterior.temperature"]) if selected else 1.0
+
+
+def pass_seconds(recipe: Recipe, task: Task) -> float:
+    """Making and folding the examples that are not held."""
+    split = task.train
+    if not isinstance(split, StreamedSplit) or not recipe.network.fits_theory:
+        return 0.0
+    columns = len(task.path_names) * task.channels + task.outputs + 1
+    numbers = math.prod(split.shape[1:])
+    if split.tokens:
+        numbers += split.tokens**2 * sum(split.heads)
+    folding = 2.5 * split.examples * columns**2 / DENSE_RATE
+    return split.examples * FLOAT * numbers / DATA_RATE + folding
+
+
+def hessian_operations(sizes: Sizes) -> float:
+    """Of one Hessian of the label energy, leading order: n³ + n² r + n r², r = p_1 D features."""
+    rows = sizes.examples * sizes.architecture.outputs
+    first = sizes.architecture.order_parameter_sizes[0]
+    features = first * sizes.architecture.channels
+    return 2.0 * (rows**3 + rows**2 * features + rows * features**2 + features**2 * first)
+
+
+def theory_seconds(point: Recipe, task: Task, first: bool) -> float:
+    """Saddle points of the network and of its sub-networks, next order among them."""
+    sizes, settings = Sizes.of(point, task), point.theory
+    dense = is_dense(sizes.architecture)
+    step = hessian_operations(sizes) / DENSE_RATE
+    if not dense:
+        step = PRODUCTS * sizes.gradient_operations("order_parameters") / PRODUCT_RATE
+    steps = NEWTON_STEPS * settings.starts
+    if settings.next_order and dense:
+        steps += HESSIANS_NEXT_ORDER
+    fixed = COMPILE_THEORY * (1.0 if first else 0.0) + POINT_OF_THEORY
+    return (1 + 0.3 * len(settings.subnetworks)) * fixed + steps * step
+
+
+def sampling_seconds(sampled: Recipe, task: Task, eigenvalue: float, first: bool) -> float:
+    """Of chains by the settings in force, or of importance draws."""
+    settings = sampled.sampler
+    sizes = Sizes.of(sampled, task, eigenvalue)
+    speed = speed_of(settings.space, settings.algorithm)
+    per_draw = speed.draw_seconds(settings.space, sizes, gradient_operations(sampled, task))
+    draws = settings.chains * settings.draws_per_chain * settings.thinning
+    if settings.until == "trusted":
+        draws = max(EFFECTIVE_DRAWS * speed.draws, settings.chains * FEWEST_TRUSTED)
+    warmup = speed.warmup * EFFECTIVE_DRAWS * speed.draws
+    start = speed.start * (1.0 if first else EARLIER_COMPILED)
+    return start + (warmup + draws) * per_draw / TWO_CORES
+
+
+def gradient_operations(sampled: Recipe, task: Task) -> float:
+    """Of one gradient of the log posterior, leading order."""
+    if sampled.network.fits_theory:
+        return float(Sizes.of(sampled, task).gradient_operations(sampled.sampler.space))
+    return 6.0 * task.train.examples * token_operations(sampled, task)
+
+
+def token_operations(recipe: Recipe, task: Task) -> int:
+    """Products of one example that is followed token by token, leading order.
+
+    Every token meets the values of all heads, T H N_l N_{l+1}, and is mixed with all others,
+    T² H N_{l+1}; a hypernetwork mixes twice and has the outputs of its heads besides.
+    """
+    widths, tokens, layer = recipe.network.layer_widths(task.layers), task.train.tokens, 0
+    total = tokens * task.channels * widths[0]
+    for is_pair in task.pairs:
+        heads = task.heads[layer]
+        mixing = tokens**2 * heads * widths[layer + 1]
+        for step in range(1 + is_pair):
+            total += tokens * heads * widths[layer + step] * widths[layer + step + 1] + mixing
+        layer += 1 + is_pair
+    return total + task.outputs * widths[-1]

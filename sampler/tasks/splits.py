@@ -1,0 +1,382 @@
+"""The examples of a task: held as arrays, or made block by block where they would not fit.
+
+Blocks follow the order of the examples, and each is a split of its own. Nothing but attended inputs
+is needed of the examples in a network of the theory, so that blocks can be forgotten.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+
+import numpy as np
+
+from sampler.errors import InputError, Verbatim
+
+# Splits of up to so many bytes are held. A block has at most so many, and that many examples.
+HELD_BYTES, BLOCK_BYTES, BLOCK = 2**28, 2**26, 256
+KeptHeads = tuple[tuple[int, ...], ...]
+Checksum = Any  # of hashlib, whose type has no public name
+
+
+class HeldSplit:
+    """What splits have in common whose arrays are held."""
+
+    def add_to(self, checksum: Checksum) -> None:
+        """Add every number to a checksum."""
+        add_arrays(checksum, self.arrays)
+
+    def blocks(self, first: int = 0) -> Iterator[Self]:
+        """The examples from this one on, in blocks."""
+        for start in range(first, self.examples, BLOCK):
+            yield self.part(slice(start, start + BLOCK))
+
+
+@dataclass(frozen=True)
+class Split(HeldSplit):
+    """The examples of one split: training, validation or test.
+
+    inputs     [example, token, channel], float64
+    labels     [example, output], float64; None where a test split has no labels
+    attention  one array [example, head, key, query] per layer, float64
+    """
+
+    inputs: np.ndarray
+    labels: np.ndarray | None
+    attention: tuple[np.ndarray, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[example, token, channel]."""
+        return self.inputs.shape
+
+    @property
+    def examples(self) -> int:
+        return self.inputs.shape[0]
+
+    @property
+    def tokens(self) -> int:
+        return self.inputs.shape[1]
+
+    @property
+    def channels(self) -> int:
+        return self.inputs.shape[2]
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """The number of heads of each layer of attention."""
+        return tuple(matrices.shape[1] for matrices in self.attention)
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """Every number of the split."""
+        return self.inputs, *given(self.labels), *self.attention
+
+    def part(self, examples: slice | np.ndarray) -> "Split":
+        """Some of the examples."""
+        labels = None if self.labels is None else self.labels[examples]
+        return Split(self.inputs[examples], labels, tuple(one[examples] for one in self.attention))
+
+    def keeping(self, kept: tuple[tuple[int, ...], ...]) -> "Split":
+        """The split of the sub-network with these heads, layer by layer."""
+        attention = tuple(
+            matrices[:, list(heads)] for matrices, heads in zip(self.attention, kept, strict=True)
+        )
+        return Split(self.inputs, self.labels, attention)
+
+
+@dataclass(frozen=True)
+class AttendedSplit(HeldSplit):
+    """The examples of one split as they are at the end of every attention path, without tokens.
+
+    attended  [example, path, channel], float64: ξ^π, paths in flat order, h_1 slowest
+    labels    [example, output], float64; None where a test split has no labels
+    heads     the number of heads of each layer
+    """
+
+    attended: np.ndarray
+    labels: np.ndarray | None
+    heads: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[example, path, channel]."""
+        return self.attended.shape
+
+    @property
+    def examples(self) -> int:
+        return self.attended.shape[0]
+
+    @property
+    def channels(self) -> int:
+        return self.attended.shape[2]
+
+    tokens: ClassVar[None] = None
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """Every number of the split."""
+        return self.attended, *given(self.labels), np.array(self.heads, dtype=np.int64)
+
+    def part(self, examples: slice | np.ndarray) -> "AttendedSplit":
+        """Some of the examples."""
+        labels = None if self.labels is None else self.labels[examples]
+        return AttendedSplit(self.attended[examples], labels, self.heads)
+
+    def keeping(self, kept: tuple[tuple[int, ...], ...]) -> "AttendedSplit":
+        """The split of the sub-network with these heads, layer by layer."""
+        paths = list(kept_paths(self.heads, kept))
+        return AttendedSplit(self.attended[:, paths], self.labels, tuple(map(len, kept)))
+
+
+@runtime_checkable
+class BlockSource(Protocol):
+    """Where the blocks of a split come from."""
+
+    def identity(self) -> str:
+        """Text from which the numbers of all examples follow."""
+
+    def blocks(self, first: int) -> Iterator["Split | AttendedSplit"]:
+        """The examples from this one on. Raises InputError for data that cannot be used."""
+
+
+@dataclass(frozen=True)
+class StreamedSplit:
+    """The examples of one split that are too many to be held, but for their labels.
+
+    source    makes them
+    labels    [example, output], float64; None where a test split has no labels
+    examples, heads, channels
+    tokens    None where there are attended inputs instead
+    kept      heads of the network, if they are not all
+    """
+
+    source: BlockSource
+    labels: np.ndarray | None
+    examples: int
+    all_heads: tuple[int, ...]
+    channels: int
+    tokens: int | None
+    kept: KeptHeads | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[example, token or path, channel]."""
+        return self.examples, self.tokens or math.prod(self.heads), self.channels
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """The number of heads of each layer of attention."""
+        return self.all_heads if self.kept is None else tuple(map(len, self.kept))
+
+    def add_to(self, checksum: Checksum) -> None:
+        """Add to a checksum what all numbers follow from."""
+        checksum.update(repr((self.source.identity(), self.kept)).encode())
+
+    def keeping(self, kept: KeptHeads) -> "StreamedSplit":
+        """The split of the sub-network with these heads, layer by layer."""
+        return replace(self, kept=kept)
+
+    def blocks(self, first: int = 0) -> Iterator["Split | AttendedSplit"]:
+        """The examples from this one on, in blocks, each as it comes."""
+        for block in self.source.blocks(first):
+            yield block if self.kept is None else block.keeping(self.kept)
+
+
+AnySplit = Split | AttendedSplit | StreamedSplit
+
+
+@dataclass(frozen=True)
+class PartsOf:
+    """Examples that follow from something smaller, which is held, and are made in parts.
+
+    examples  how many there are
+    make      some of them
+    settings  text that their numbers follow from
+    origin    and arrays
+    """
+
+    examples: int
+    make: Callable[[slice], Split]
+    settings: str
+    origin: tuple[np.ndarray, ...]
+
+    def identity(self) -> str:
+        """Checksum of settings and origin."""
+        checksum = hashlib.sha256(self.settings.encode())
+        add_arrays(checksum, self.origin)
+        return checksum.hexdigest()
+
+    def blocks(self, first: int) -> Iterator[Split]:
+        """The examples from this one on."""
+        size = block_size(sum(array.size for array in self.make(slice(0, 1)).arrays))
+        for start in range(first, self.examples, size):
+            yield self.make(slice(start, start + size))
+
+
+def block_size(numbers: int, most: int | None = BLOCK) -> int:
+    """Examples of a block, each of them with so many numbers."""
+    fitting = max(1, BLOCK_BYTES // (8 * numbers))
+    return fitting if most is None else min(most, fitting)
+
+
+def held_or_streamed(
+    source: BlockSource,
+    whole: Callable[[], Split],
+    labels: np.ndarray,
+    heads: tuple[int, ...],
+    channels: int,
+    tokens: int,
+) -> Split | StreamedSplit:
+    """The whole split where inputs and attention matrices fit into memory, else its source."""
+    numbers = len(labels) * tokens * (channels + tokens * sum(heads))
+    if 8 * numbers <= HELD_BYTES:
+        return whole()
+    return StreamedSplit(source, labels, len(labels), heads, channels, tokens)
+
+
+def made_in_parts(
+    make: Callable[[slice], Split],
+    labels: np.ndarray,
+    settings: str,
+    origin: tuple[np.ndarray, ...],
+) -> Split | StreamedSplit:
+    """The split that `make` makes, held or streamed, from all that its numbers follow from."""
+    first, source = make(slice(0, 1)), PartsOf(len(labels), make, settings, origin)
+    sizes = first.heads, first.channels, first.tokens
+    return held_or_streamed(source, lambda: make(slice(None)), labels, *sizes)
+
+
+def add_arrays(checksum: Checksum, arrays: tuple[np.ndarray, ...]) -> None:
+    """Add shapes, types and numbers."""
+    for array in arrays:
+        checksum.update(repr((array.shape, array.dtype.str)).encode())
+        checksum.update(np.ascontiguousarray(array).data)
+
+
+def given(labels: np.ndarray | None) -> tuple[np.ndarray, ...]:
+    return () if labels is None else (labels,)
+
+
+def kept_paths(heads: tuple[int, ...], kept: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+    """Flat numbers of the paths through the kept heads, h_1 slowest."""
+    paths = np.arange(math.prod(heads)).reshape(heads)[np.ix_(*kept)]
+    return tuple(int(path) for path in paths.ravel())
+
+
+def check_split(split: AnySplit, name: str, first: int = 0) -> None:
+    """Raise InputError unless the arrays of a split are finite and their shapes fit together.
+
+    `first` is the number of its first example, where it is a block of a larger one.
+    """
+    if isinstance(split, StreamedSplit):  # its blocks are checked as they come
+        check_labels(split, name, f"examples_{name}")
+    elif isinstance(split, AttendedSplit):
+        check_array(f"attended_{name}", split.attended, ("example", "path", "channel"), first)
+        check_labels(split, name, f"attended_{name}")
+        check_heads_of_paths(split, name)
+    else:
+        check_array(f"inputs_{name}", split.inputs, ("example", "token", "channel"), first)
+        check_labels(split, name, f"inputs_{name}")
+        check_attention(split, name, first)
+
+
+def check_labels(split: AnySplit, name: str, examples_of: str) -> None:
+    """Raise InputError unless there is a label for every example of the array named last."""
+    if split.labels is not None:
+        check_array(f"labels_{name}", split.labels, ("example", "output"))
+        if split.labels.shape[0] != split.examples:
+            raise InputError(
+                f"labels_{name}",
+                split.labels.shape,
+                f"give one label for each of the {split.examples} examples of {examples_of}",
+            )
+    elif name != "test":
+        raise InputError(f"labels_{name}", None, "this split needs labels [example, output]")
+
+
+def check_heads_of_paths(split: AttendedSplit, name: str) -> None:
+    """Raise InputError unless the heads make as many paths as there are."""
+    if not split.heads or min(split.heads) < 1:
+        raise InputError("heads", list(split.heads), "give at least one head for each layer")
+    paths = math.prod(split.heads)
+    if split.attended.shape[1] != paths:
+        raise InputError(
+            f"attended_{name}",
+            split.attended.shape,
+            f"the shape must be [example, {paths}, channel]: the number of paths is the product of "
+            f"heads = {list(split.heads)}",
+        )
+
+
+def check_attention(split: Split, name: str, first: int = 0) -> None:
+    """Raise InputError unless the attention matrices fit the inputs."""
+    if not split.attention:
+        raise InputError(f"attention_{name}", (), "give attention matrices for at least one layer")
+    for layer, matrices in enumerate(split.attention, start=1):
+        field = f"attention_{name}_{layer}"
+        check_array(field, matrices, ("example", "head", "key", "query"), first)
+        heads = matrices.shape[1]
+        expected = (split.examples, heads, split.tokens, split.tokens)
+        if matrices.shape != expected:
+            raise InputError(
+                field,
+                matrices.shape,
+                f"the shape must be {expected}, [example, head, key, query], to fit inputs_{name}",
+            )
+
+
+def check_agreement(train: AnySplit, other: AnySplit, name: str) -> None:
+    """Raise InputError unless another split describes the same network and labels as training."""
+
+    def same(array: str, received: object, fits: bool, remedy: str) -> None:
+        if not fits:
+            remedy = f"{remedy}, as in {array.format('train')}"
+            raise InputError(array.format(name), received, remedy)
+
+    has_tokens = train.tokens is not None
+    if (other.tokens is not None) != has_tokens:
+        wanted = "inputs and attention matrices" if has_tokens else "attended inputs"
+        raise InputError(name, Verbatim("(another layout)"), f"must have {wanted}, as for training")
+    fits = other.channels == train.channels
+    data = "inputs_{}" if has_tokens else "attended_{}"
+    same(data, other.shape, fits, f"use {train.channels} channels")
+    if other.labels is not None:
+        outputs, shape = train.labels.shape[1], other.labels.shape
+        same("labels_{}", shape, shape[1] == outputs, f"use {outputs} outputs")
+    if not has_tokens:
+        same("heads", list(other.heads), other.heads == train.heads, f"use {list(train.heads)}")
+        return
+    layers, received = len(train.heads), len(other.heads)
+    same("attention_{}", f"{received} layers", received == layers, f"give {layers} layers")
+    for layer, (heads, theirs) in enumerate(zip(train.heads, other.heads, strict=True), start=1):
+        fits = theirs == heads
+        same(f"attention_{{}}_{layer}", f"{theirs} heads", fits, f"use {heads} heads")
+
+
+def check_array(field: str, array: np.ndarray, axes: tuple[str, ...], first: int = 0) -> None:
+    """Raise InputError unless the array is float64, finite, and has these axes, none empty.
+
+    `first` is the number of its first example.
+    """
+    expected = f"[{', '.join(axes)}]"
+    if not isinstance(array, np.ndarray) or array.dtype != np.float64:
+        received = getattr(array, "dtype", type(array).__name__)
+        raise InputError(field, str(received), f"must be a float64 array {expected}")
+    if array.ndim != len(axes) or array.size == 0:
+        raise InputError(
+            field, array.shape, f"the shape must be {expected}, with no axis of length 0"
+        )
+    # The sum of a finite array of moderate numbers is finite: one pass, no array of booleans.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(array.sum()):
+            return
+    finite = np.isfinite(array)
+    if not finite.all():
+        place = tuple(int(index) for index in np.argwhere(~finite)[0])
+        raise InputError(
+            f"{field}{[first + place[0], *place[1:]]}",
+            float(array[place]),
+            f"every entry must be finite ({(~finite).sum()} of {array.size} are not)",
+        )

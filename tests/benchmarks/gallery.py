@@ -1,0 +1,75 @@
+"""Every recipe of the gallery: exit code, and time and memory against what `check` predicts.
+
+A recipe whose data are not there, as the model of a training, is named and left out.
+"""
+
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+
+from sampler.errors import InputError
+from sampler.jobs.choice import leading_eigenvalue
+from sampler.jobs.forecast import machine_seconds, memory_parts, peak_bytes, predicted_times
+from sampler.recipes.recipe import Recipe, load_recipe
+from sampler.recipes.training_recipe import load_any_recipe
+from sampler.storage.manifest import MANIFEST_FILE, read_manifest
+from sampler.tasks.make import make_task
+from tests import ROOT
+
+GIB = 2**30
+
+
+def recipes() -> list[Path]:
+    """All but those of a training."""
+    found = sorted((ROOT / "runs").glob("*.toml"))
+    return [path for path in found if isinstance(load_any_recipe(path, []), Recipe)]
+
+
+def measured(recipe: Path, out: Path) -> tuple[int, float, float]:
+    """Exit code and seconds of `run`, and the most memory in GiB that one of its processes had."""
+    command = [sys.executable, "-m", "sampler", "run", str(recipe), "--out", str(out)]
+    started = time.perf_counter()
+    done = subprocess.run(command, cwd=ROOT, capture_output=True)
+    seconds = time.perf_counter() - started
+    manifests = [read_manifest(path.parent) for path in out.rglob(MANIFEST_FILE)]
+    used = [bytes_ for each in manifests for bytes_ in each.peak_memory_bytes.values()]
+    return done.returncode, seconds, max(used, default=math.nan) / GIB
+
+
+def predicted(recipe: Recipe, gradient_seconds: float) -> tuple[float, float]:
+    """Seconds of `run` and its peak memory in GiB."""
+    task = make_task(recipe)
+    seconds = predicted_times(recipe, task, leading_eigenvalue(recipe, task), gradient_seconds)
+    peak = max(peak_bytes(memory_parts(point, task)) for _, point in recipe.points())
+    return seconds.whole, peak / GIB
+
+
+def measure_gallery(names: list[str], folder: Path | None) -> Iterator[str]:
+    """A row for each recipe, all of them or those that are named; results stay in the folder."""
+    yield "| recipe | exit | minutes | predicted | ratio | GiB | predicted | ratio |"
+    yield "|---|---|---|---|---|---|---|---|"
+    with jax.enable_x64(True), tempfile.TemporaryDirectory() as temporary:
+        gradient = machine_seconds()
+        for path in recipes():
+            if names and path.stem not in names:
+                continue
+            try:
+                recipe = load_recipe(path, [])
+                seconds, peak = predicted(recipe, gradient)
+            except InputError as problem:
+                yield f"| `{path.stem}` | {problem} |"
+                continue
+            out = (folder or Path(temporary)) / path.stem
+            code, took, used = measured(path, out)
+            pairs = (took, seconds), (used, peak)
+            ratios = [f"{math.exp(abs(math.log(one / other))):.1f}" for one, other in pairs]
+            yield (
+                f"| `{path.stem}` | {code} | {took / 60:.1f} | {seconds / 60:.1f} | {ratios[0]} | "
+                f"{used:.2f} | {peak:.2f} | {ratios[1]} |"
+            )

@@ -1,0 +1,174 @@
+"""Time and memory of a recipe, predicted before anything is built."""
+
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sampler.errors import InputError
+from sampler.jobs import forecast
+from sampler.jobs.choice import leading_eigenvalue
+from sampler.jobs.forecast import (
+    REFERENCE_SECONDS,
+    Part,
+    available_bytes,
+    byte_text,
+    draw_bytes,
+    machine_seconds,
+    memory_parts,
+    peak_bytes,
+    predicted_times,
+    refuse_what_does_not_fit,
+)
+from sampler.mcmc.stopping import FIRST_LOOK, next_look
+from tests import ROOT
+from tests.commands import TINY, environment, in_process, loader
+
+GIB = 2**30
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory):
+    """The small recipe with some settings, and its data."""
+    return loader(tmp_path_factory.mktemp("forecast"), TINY)
+
+
+def times(recipe, task, gradient_seconds=REFERENCE_SECONDS):
+    return predicted_times(recipe, task, leading_eigenvalue(recipe, task), gradient_seconds)
+
+
+def test_a_slower_machine_takes_longer_in_proportion(load):
+    here, there = (times(*load(), factor * REFERENCE_SECONDS) for factor in (1.0, 3.0))
+    assert {k: 3.0 * v for k, v in asdict(here).items()} == pytest.approx(asdict(there))
+    assert here.whole == pytest.approx(sum(asdict(here).values()))
+
+
+def test_points_of_a_sweep_add_up_but_for_what_is_compiled_once(load):
+    one = times(*load())
+    three = times(*load("sweep={'network.widths'=[50, 60, 70]}", "network.widths=50"))
+    assert one.sampling < three.sampling < 3 * one.sampling
+    assert three.results == pytest.approx(3 * one.results)
+    # In the space of weights every width is compiled anew.
+    settings = ("sampler.space=weights", "sampler.algorithm=nuts")
+    anew = times(*load("sweep={'network.widths'=[50, 50]}", *settings))
+    other = times(*load("sweep={'network.widths'=[50, 51]}", *settings))
+    assert other.sampling > anew.sampling
+
+
+def test_points_that_are_not_sampled_take_no_sampling(load):
+    sweep = "sweep={'network.widths'=[5, 50]}"
+    both, one = times(*load(sweep)), times(*load(sweep, "sampler.at_widths=[5]"))
+    none = times(*load("sampler.at_widths=[7]"))
+    assert both.sampling > one.sampling > 0.0
+    assert none.sampling == 0.0 < none.theory
+
+
+def test_of_selected_points_one_temperature_is_sampled(load):
+    grid = "sweep={'posterior.temperature'=[0.1, 0.2, 0.3, 0.4]}"
+    every = times(*load(grid, "task.examples_validation=4"))
+    chosen = times(*load(grid, "task.examples_validation=4", 'sampler.points="selected"'))
+    assert chosen.sampling == pytest.approx(every.sampling / 4.0, rel=0.2)
+
+
+def test_trusted_draws_have_had_two_looks():
+    assert next_look(FIRST_LOOK, 20_000) == forecast.FEWEST_TRUSTED
+
+
+def test_a_machine_is_measured():
+    assert 1e-5 < machine_seconds(2) < 10.0
+
+
+def test_draws_beyond_what_is_kept_take_less(load, monkeypatch):
+    """As many bytes as the collector has: whole draws first, then moments of batches."""
+    recipe, task = load("sampler.space=order_parameters")
+    assert draw_bytes(recipe, task, 200) == 2 * draw_bytes(recipe, task, 100)
+    monkeypatch.setattr(forecast, "KEPT_BYTES", 1000)
+    reduced = [draw_bytes(recipe, task, draws) for draws in (100_000, 200_000)]
+    monkeypatch.setattr(forecast, "KEPT_BYTES", 2**40)
+    assert reduced[1] < draw_bytes(recipe, task, 200_000)
+    assert reduced[0] < reduced[1]
+
+
+def test_memory_grows_with_what_is_asked_for(load):
+    """The kernel with the square of examples while they are fewer than features, then no more."""
+
+    def kernel(examples):
+        recipe, task = load(f"task.examples_train={examples}")
+        sizes = {part.name: part.bytes for part in memory_parts(recipe, task)}
+        return sizes["kernel K and its inverse"], task
+
+    few, task = kernel(5)
+    features = len(task.path_names) * task.channels
+    assert few == 8 * 5**2
+    assert kernel(4 * features)[0] == kernel(8 * features)[0] == 8 * features**2
+
+
+def test_what_does_not_fit_is_refused_with_sizes_and_remedy(load, monkeypatch):
+    recipe, task = load()
+    refuse_what_does_not_fit(recipe, task)
+    monkeypatch.setattr(forecast, "available_bytes", lambda: 2.0 * GIB)
+    large = Part("kernel K", 3.0 * GIB, "use fewer examples", 2)
+    monkeypatch.setattr(forecast, "memory_parts", lambda *_: [large, Part("data", 5.0, "")])
+    text = "memory = 7 GiB needed of 2 GiB: most of it, 6 GiB, for kernel K; use fewer examples"
+    with pytest.raises(InputError) as refused:
+        refuse_what_does_not_fit(recipe, task)
+    assert str(refused.value) == text
+
+
+@pytest.mark.parametrize("command", ["check", "run", "solve"])
+def test_commands_refuse_before_anything_is_built(command, tmp_path, capsys):
+    """A width whose weights exceed any memory, named before a directory is made."""
+    file, out = tmp_path / "wide.toml", tmp_path / "out"
+    file.write_text(TINY + 'space = "weights"\n')
+    place = [] if command == "check" else ["--out", out]
+    code = in_process(command, file, *place, "--set", "network.widths=1000000")
+    error = capsys.readouterr().err
+    assert code == 2
+    assert "for weights of all chains; use a smaller width" in error
+    assert not out.exists()
+
+
+def test_a_group_limit_counts(monkeypatch):
+    """The memory of a container, where it is less than that of the machine."""
+    whole = available_bytes()
+    read = Path.read_text
+    limited = {"/sys/fs/cgroup/memory.max": "1048576\n"}
+    monkeypatch.setattr(
+        Path, "read_text", lambda self, **k: limited.get(str(self)) or read(self, **k)
+    )
+    assert available_bytes() == 1048576.0 <= whole
+
+
+def test_bytes_have_units():
+    assert [byte_text(size) for size in (12.0, 2048.0, 1.5 * GIB, 3e30)] == [
+        "12 bytes", "2 KiB", "1.5 GiB", "2.7e+18 TiB",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_check_needs_little_whatever_the_recipe_asks(tmp_path):
+    """A recipe of 20,000 sequences of 200 tokens with nine paths, in seconds and below 1 GiB."""
+    file = tmp_path / "large.toml"
+    file.write_text(
+        'name = "large"\ntask = {kind = "markov_chain", examples_train = 20000, tokens = 200}\n'
+        'attention = {heads = [["good", "uniform", "random"], ["good", "uniform", "random"]]}\n'
+        "network = {widths = 100}\nposterior = {temperature = 0.1}\n"
+    )
+    program = (
+        "import sys; from sampler.cli import main; code = main(sys.argv[1:]); "
+        "from sampler.storage.manifest import most_memory; print(most_memory()); sys.exit(code)"
+    )
+    command = [sys.executable, "-c", program, "check", str(file)]
+    done = subprocess.run(command, cwd=ROOT, env=environment(None), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "20,000, for which 3,609 rows stand" in done.stdout
+    assert int(done.stdout.split()[-1]) < GIB
+
+
+def test_peak_counts_copies():
+    parts = [Part("one", 10.0, "", 3), Part("other", 5.0, "")]
+    assert peak_bytes(parts) - peak_bytes([]) == 35.0
+    assert np.isfinite(peak_bytes([]))

@@ -1,0 +1,317 @@
+"""Examples in blocks: the same numbers as all at once, from memory, a generator or a file."""
+
+import signal
+
+import h5py
+import numpy as np
+import pytest
+
+from sampler.errors import InputError, RequeueError
+from sampler.jobs import rows
+from sampler.jobs.interruption import Interruption
+from sampler.jobs.rows import kept_rows, stored_triangle
+from sampler.problem import fold_training, make_problem
+from sampler.recipes.recipe import load_recipe
+from sampler.tasks import array_files, splits
+from sampler.tasks.arrays import read_arrays
+from sampler.tasks.make import make_task
+from sampler.tasks.splits import AttendedSplit, Split, StreamedSplit
+from tests.tasks import markov_chain as markov_task
+
+EXAMPLES, PATHS, CHANNELS = 100, 4, 3
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Nothing is held, and blocks have 16 examples or fewer."""
+    monkeypatch.setattr(splits, "HELD_BYTES", 1)
+    monkeypatch.setattr(splits, "BLOCK_BYTES", 16 * 8 * (PATHS * CHANNELS + 1))
+
+
+def attended_arrays(rng, examples=EXAMPLES) -> dict[str, np.ndarray]:
+    """Attended inputs of two layers of two heads."""
+    arrays = {"heads": np.array([2, 2])}
+    for name, count in (("train", examples), ("test", 5)):
+        arrays[f"attended_{name}"] = rng.standard_normal((count, PATHS, CHANNELS))
+        arrays[f"labels_{name}"] = np.sign(rng.standard_normal(count))
+    return arrays
+
+
+def token_arrays(rng, examples=30) -> dict[str, np.ndarray]:
+    """Three tokens of two channels, one layer of two heads."""
+    arrays = {}
+    for name, count in (("train", examples), ("test", 5)):
+        arrays[f"inputs_{name}"] = rng.standard_normal((count, 3, 2))
+        arrays[f"attention_{name}_1"] = rng.random((count, 2, 3, 3))
+        arrays[f"labels_{name}"] = np.sign(rng.standard_normal((count, 1)))
+    return arrays
+
+
+KINDS = ["h5", "npz", "compressed npz"]
+
+
+def written(folder, arrays, kind="h5"):
+    """A file of these arrays, and a recipe that reads it."""
+    if kind == "h5":
+        with h5py.File(folder / "mine.h5", "w") as file:
+            for key, values in arrays.items():
+                file[key] = values
+        return recipe_of(folder, "mine.h5")
+    save = np.savez if kind == "npz" else np.savez_compressed
+    save(folder / "mine.npz", **arrays)
+    return recipe_of(folder, "mine.npz")
+
+
+def recipe_of(folder, file, name="mine"):
+    path = folder / f"{name}.toml"
+    path.write_text(
+        f'name = "{name}"\ntask = {{kind = "arrays", path = "{file}"}}\n'
+        "network = {widths = 6}\nposterior = {temperature = 0.1}\n",
+        encoding="utf-8",
+    )
+    return load_recipe(path)
+
+
+def joined(split, first=0) -> list[np.ndarray]:
+    """All arrays of the blocks from an example on, put together."""
+    blocks = [one.arrays[: -1 if isinstance(one, AttendedSplit) else None]
+              for one in split.blocks(first)]  # fmt: skip
+    return [np.concatenate(arrays) for arrays in zip(*blocks, strict=True)]
+
+
+@pytest.mark.parametrize("first", [0, 1, 37, 40])
+def test_markov_chains_do_not_depend_on_blocks(first, monkeypatch):
+    settings = {"examples_train": 41, "examples_test": 4, "tokens": 5, "features": 4, "seed": 3}
+    heads = (("good", "random"), ("uniform", "random"))
+    whole = markov_task(heads, **settings).train
+    monkeypatch.setattr(splits, "HELD_BYTES", 1)
+    streamed = markov_task(heads, **settings).train
+    assert isinstance(whole, Split)
+    assert isinstance(streamed, StreamedSplit)
+    for size in (3, 16, 64):
+        blocks = list(streamed.source.blocks(first, size))
+        for place, expected in enumerate(whole.arrays):
+            received = np.concatenate([block.arrays[place] for block in blocks])
+            np.testing.assert_array_equal(received, expected[first:])
+    assert streamed.heads == whole.heads
+    assert (streamed.examples, streamed.channels) == (whole.examples, whole.channels)
+    assert streamed.tokens == whole.tokens
+
+
+def test_identity_is_that_of_the_numbers(small_blocks):
+    settings = {"examples_train": 41, "examples_test": 4, "tokens": 5, "features": 4}
+    expected = markov_task(seed=3, **settings).checksum
+    assert markov_task(seed=3, **settings).checksum == expected
+    assert markov_task(seed=4, **settings).checksum != expected
+    assert markov_task(seed=3, beta=9.0, **settings).checksum != expected
+
+
+def test_small_hdf5_files_are_read_like_npz_files(rng, tmp_path):
+    for arrays in (attended_arrays(rng), token_arrays(rng)):
+        np.savez(tmp_path / "mine.npz", **arrays)
+        expected = read_arrays(tmp_path / "mine.npz")
+        received = make_task(written(tmp_path, arrays))
+        assert received.checksum == expected.checksum
+        assert received.path_names == expected.path_names
+
+
+@pytest.mark.parametrize("make", [attended_arrays, token_arrays])
+@pytest.mark.parametrize("first", [0, 17, 29])
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_of_a_file_are_its_examples(make, first, kind, rng, tmp_path, small_blocks):
+    arrays = make(rng)
+    split = make_task(written(tmp_path, arrays, kind)).train
+    assert isinstance(split, StreamedSplit)
+    names = ["attended_train", "labels_train"]
+    if make is token_arrays:
+        names = ["inputs_train", "labels_train", "attention_train_1"]
+    for name, received in zip(names, joined(split, first), strict=True):
+        expected = arrays[name][first:]
+        np.testing.assert_array_equal(received.reshape(expected.shape), expected)
+
+
+@pytest.mark.parametrize("make", [attended_arrays, token_arrays])
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_a_streamed_file_are_those_of_its_arrays(make, kind, rng, tmp_path, monkeypatch):
+    recipe = written(tmp_path, make(rng), kind)
+    expected = make_problem(recipe, make_task(recipe)).learning
+    monkeypatch.setattr(splits, "HELD_BYTES", 1)
+    monkeypatch.setattr(splits, "BLOCK_BYTES", 2000)
+    received = make_problem(recipe, make_task(recipe)).learning
+    assert received.compressed.examples == expected.compressed.examples > len(expected.labels)
+    np.testing.assert_allclose(received.attended, expected.attended, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(received.labels, expected.labels, rtol=0, atol=1e-12)
+    assert received.compressed.squares == pytest.approx(expected.compressed.squares, rel=1e-12)
+
+
+def spoiled(arrays, key, place, value):
+    arrays[key] = arrays[key].copy()
+    arrays[key][place] = value
+    return arrays
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bad_number_is_named_with_its_example(kind, rng, tmp_path, small_blocks):
+    arrays = spoiled(attended_arrays(rng), "attended_train", (93, 1, 2), np.nan)
+    recipe = written(tmp_path, arrays, kind)
+    task = make_task(recipe)
+    with pytest.raises(InputError, match=r"attended_train\[93, 1, 2\] = nan: .*finite"):
+        list(fold_training(recipe, task))
+    arrays = spoiled(token_arrays(rng), "attention_train_1", (27, 0, 1, 2), np.inf)
+    recipe = written(tmp_path, arrays, kind)
+    with pytest.raises(InputError, match=r"attention_train_1\[27, 0, 1, 2\] = inf"):
+        list(fold_training(recipe, make_task(recipe)))
+
+
+REFUSED = {
+    "a label too few": (
+        lambda a: a.update(labels_train=a["labels_train"][:-1]),
+        r"labels_train = \(99,\): must have 100 examples",
+    ),
+    "integers": (
+        lambda a: a.update(attended_train=np.ones((100, 4, 3), int)),
+        "attended_train = 'int64': store this array as float32 or float64",
+    ),
+    "an axis too few": (
+        lambda a: a.update(attended_train=np.ones((100, 12))),
+        r"attended_train = \(100, 12\): the shape must be \[example, path, channel\]",
+    ),
+    "no examples": (
+        lambda a: a.update(attended_test=np.ones((0, 4, 3))),
+        "attended_test .* no axis of length 0",
+    ),
+    "other paths": (
+        lambda a: a.update(heads=np.array([2, 3])),
+        r"attended_train .* \[example, 6, channel\]",
+    ),
+    "no labels": (lambda a: a.pop("labels_train"), "labels_train .* this array is required"),
+    "an unknown array": (lambda a: a.update(weights=np.ones(3)), "weights .*unknown array"),
+    "labels that are not finite": (
+        lambda a: spoiled(a, "labels_train", 98, np.nan),
+        r"labels_train\[98, 0\] = nan",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_cannot_be_used_is_named(case, streams, kind, rng, tmp_path, monkeypatch):
+    if streams:
+        monkeypatch.setattr(splits, "HELD_BYTES", 1)
+    change, text = REFUSED[case]
+    if case == "a label too few" and not streams:
+        text = r"labels_train = \(99, 1\): give one label for each of the 100 examples"
+    arrays = attended_arrays(rng)
+    change(arrays)
+    recipe = written(tmp_path, arrays, kind)
+    with pytest.raises(InputError, match=text):
+        make_task(recipe)
+
+
+def test_files_that_are_not_whole_are_told_apart(rng, tmp_path):
+    recipe = written(tmp_path, attended_arrays(rng))
+    file = tmp_path / "mine.h5"
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+    with pytest.raises(InputError, match=r"not whole \(truncated\); copy or write it again"):
+        make_task(recipe)
+    file.write_bytes(b"something else" * 100)
+    with pytest.raises(InputError, match="is not a readable HDF5 file"):
+        make_task(recipe)
+    file.unlink()
+    with pytest.raises(InputError, match="there is no such file"):
+        make_task(recipe)
+
+
+def test_archives_that_are_not_whole_are_told_apart(rng, tmp_path, small_blocks):
+    recipe = written(tmp_path, attended_arrays(rng), "npz")
+    file = tmp_path / "mine.npz"
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+    with pytest.raises(InputError, match=r"is not a readable .npz file .*; store it again"):
+        make_task(recipe)
+    place = content.index(b"attended_train.npy") + 2000  # among its numbers
+    file.write_bytes(content[:place] + bytes(8) + content[place + 8 :])
+    with pytest.raises(InputError, match=r"attended_train = \(unreadable\): Bad CRC-32"):
+        list(fold_training(recipe, make_task(recipe)))
+
+
+def test_arrays_in_fortran_order_are_refused_where_they_do_not_fit(rng, tmp_path, small_blocks):
+    arrays = attended_arrays(rng)
+    arrays["attended_train"] = np.asfortranarray(arrays["attended_train"])
+    with pytest.raises(InputError, match=r"attended_train .* Fortran order"):
+        make_task(written(tmp_path, arrays, "npz"))
+
+
+def test_a_group_is_no_array(rng, tmp_path):
+    recipe = written(tmp_path, attended_arrays(rng))
+    with h5py.File(tmp_path / "mine.h5", "a") as file:
+        del file["labels_test"]
+        file.create_group("labels_test")
+    with pytest.raises(InputError, match=r"labels_test = \(a group\): must be an array"):
+        make_task(recipe)
+
+
+def test_networks_outside_the_theory_say_what_they_miss(rng, tmp_path, small_blocks):
+    recipe = written(tmp_path, token_arrays(rng))
+    network = recipe.network.model_copy(update={"values": "relu"})
+    outside = recipe.model_copy(update={"network": network})
+    with pytest.raises(InputError, match="follows all tokens, and these examples are too many"):
+        make_problem(outside, make_task(outside))
+
+
+class Asked(Interruption):
+    """A signal that comes when so many blocks were read."""
+
+    def __init__(self, blocks: int) -> None:
+        super().__init__()
+        self.left = blocks
+
+    @property
+    def received(self):
+        self.left -= 1
+        return signal.SIGTERM if self.left < 0 else None
+
+    @received.setter
+    def received(self, _) -> None:
+        """Nothing else sends one."""
+
+
+def test_a_pass_goes_on_from_where_it_was_stopped(rng, tmp_path, small_blocks, monkeypatch):
+    monkeypatch.setattr("theory.compression.ROWS_PER_COLUMN", 1)  # folded in after every block
+    recipe = written(tmp_path, attended_arrays(rng))
+    task = make_task(recipe)
+    expected = kept_rows(recipe, task, tmp_path, tmp_path, Interruption())
+    assert expected.examples == EXAMPLES
+    (whole,) = tmp_path.glob("rows-*.bin")
+    whole.unlink()
+    with pytest.raises(RequeueError, match="the pass over the examples is saved"):
+        kept_rows(recipe, task, tmp_path, tmp_path, Asked(2))
+    key = rows.fingerprint_of_rows(recipe, task)
+    partial = stored_triangle(tmp_path / "rows-unfinished.bin", key)
+    assert 0 < partial.examples < EXAMPLES
+    read = []
+    original = array_files.block_of
+
+    def counted(file, name, examples):
+        read.append(examples.start)
+        return original(file, name, examples)
+
+    monkeypatch.setattr(array_files, "block_of", counted)
+    received = kept_rows(recipe, task, tmp_path, tmp_path, Interruption())
+    assert read[0] == partial.examples
+    np.testing.assert_array_equal(received.matrix, expected.matrix)
+    assert not (tmp_path / "rows-unfinished.bin").exists()
+    read.clear()
+    again = kept_rows(recipe, task, tmp_path, tmp_path, Interruption())
+    assert read == []
+    np.testing.assert_array_equal(again.matrix, expected.matrix)
+
+
+def test_rows_of_other_data_are_not_used(rng, tmp_path, small_blocks):
+    recipe = written(tmp_path, attended_arrays(rng))
+    first = kept_rows(recipe, make_task(recipe), tmp_path, tmp_path, Interruption())
+    recipe = written(tmp_path, attended_arrays(rng))
+    second = kept_rows(recipe, make_task(recipe), tmp_path, tmp_path, Interruption())
+    assert not np.array_equal(first.matrix, second.matrix)

@@ -1,0 +1,261 @@
+"""Rows of a triangle in the place of examples: everything is what it was."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro.infer.util import log_density
+
+from sampler.mcmc.algorithm import ChainSettings
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.hamiltonian import SplitHmc
+from sampler.posterior.importance import importance_draws
+from sampler.posterior.order_parameters import OrderParameterPosterior
+from sampler.posterior.weights import weight_model
+from tests.problems import ARCHITECTURES, order_parameters_of, random_problem, random_weights
+from theory import (
+    DenseEnergy,
+    LearningProblem,
+    Predictor,
+    Triangle,
+    compress,
+    kernel_alignment,
+    log_evidence_at_saddle,
+    path_alignment,
+    predict,
+    solve_next_order,
+    solve_saddle_point,
+    sub_network,
+)
+from theory.energy import Compressed, energy_and_gradients, hessian_with_energy
+
+WIDE = [name for name in ARCHITECTURES if name != "narrow"]
+# What is asked of everything, relative to its largest entry.
+RELATIVE = 1e-12
+
+
+def close(received, expected, relative=RELATIVE, what="value"):
+    received, expected = np.asarray(received, float), np.asarray(expected, float)
+    assert received.shape == expected.shape
+    away = np.max(np.abs(received - expected)) / np.max(np.abs(expected))
+    assert away <= relative, f"{what}: {away:.1e} apart, relative (limit {relative:.0e})"
+
+
+def both(name, rng, more=20, temperature=0.1) -> tuple[LearningProblem, LearningProblem]:
+    """A problem with so many examples more than Π D, and the same compressed."""
+    architecture = ARCHITECTURES[name]
+    examples = architecture.path_count * architecture.channels + more
+    problem = random_problem(architecture, rng, examples=examples, temperature=temperature)
+    return problem, compress(problem)
+
+
+def random_factor(problem, rng):
+    rows = problem.architecture.order_parameter_sizes[0]
+    return jnp.asarray(np.tril(rng.standard_normal((rows, rows))) + 2.0 * np.eye(rows))
+
+
+@pytest.mark.parametrize("name", ["one layer", "two layers, three outputs"])
+def test_nothing_changes_up_to_as_many_examples_as_features(name, rng):
+    for more in (-1, 0):
+        problem, small = both(name, rng, more)
+        assert small is problem
+
+
+@pytest.mark.parametrize("more", [1, 40])
+@pytest.mark.parametrize("name", WIDE)
+def test_energy_and_its_derivatives(name, more, rng):
+    problem, small = both(name, rng, more)
+    arch = problem.architecture
+    assert small.labels.shape == (arch.path_count * arch.channels, arch.outputs)
+    assert (small.examples, len(problem.labels)) == (problem.examples, problem.examples)
+    factor = random_factor(problem, rng)
+    constant = small.log_likelihood_apart
+    size = {True: problem.labels.size, False: small.labels.size}
+    values = []
+    for one, is_whole in ((problem, True), (small, False)):
+        energy = one.energy
+        value, slope, by_temperature = energy_and_gradients(energy, factor)
+        unit = size[is_whole] * np.log(2.0 * np.pi)
+        likelihood = -0.5 * (float(value) + unit) + one.log_likelihood_apart
+        hessian = hessian_with_energy(
+            factor.reshape(-1), energy, one.features, 0.5,
+            lambda x: x.reshape(factor.shape), lambda x: 0.0 * x.sum(),
+        )  # fmt: skip
+        dense = DenseEnergy(one).at(np.asarray(factor))
+        values.append((likelihood, slope, by_temperature, hessian, dense.curvature))
+        close(dense.value, value, what="dense")
+    assert constant != 0.0
+    for what, (received, expected) in enumerate(zip(*values[::-1], strict=True)):
+        close(received, expected, what=what)
+
+
+def test_energy_at_another_temperature(rng):
+    problem, small = both("two layers, three outputs", rng)
+    factor = random_factor(problem, rng)
+
+    def change(one, temperature):
+        energy = replace(one.energy, temperature=temperature)
+        return energy(factor) - one.energy(factor)
+
+    close(change(small, 0.7), change(problem, 0.7))
+    received, expected = (jax.grad(lambda t, o=o: change(o, t))(0.7) for o in (small, problem))
+    close(received, expected)
+
+
+@pytest.mark.parametrize("name", ["one layer, two outputs", "two layers", "three layers"])
+def test_theory_and_predictors(name, rng):
+    problem, small = both(name, rng)
+    tests = jnp.asarray(rng.standard_normal((7, *problem.attended.shape[1:])))
+    found = []
+    for one in (problem, small):
+        saddle = solve_saddle_point(one, starts=1)
+        assert saddle.converged
+        next_order = solve_next_order(one, saddle, evidence=True)
+        factor = saddle.order_parameters.factors[0]
+        moments = predict(Predictor.for_examples(one, tests), factor)
+        found.append(
+            (
+                log_evidence_at_saddle(one, saddle),
+                next_order.log_evidence,
+                *(next_order.predict(tests)),
+                *moments,
+                *saddle.order_parameters.matrices,
+            )
+        )
+    for what, (received, expected) in enumerate(zip(*found[::-1], strict=True)):
+        close(received, expected, 1e-9, what)
+
+
+def test_alignments(rng):
+    problem, small = both("two layers, three outputs", rng)
+    factor = random_factor(problem, rng)
+    kernel, labels = problem.energy.kernels.kernel(factor), problem.energy.flat_labels
+    expected = np.asarray(kernel_alignment(kernel, labels))[: small.labels.size]
+    received = kernel_alignment(
+        small.energy.kernels.kernel(factor), small.energy.flat_labels, small.squares_apart
+    )
+    close(received, expected, 1e-10)
+    expected = path_alignment(np.asarray(problem.features))
+    received = path_alignment(np.asarray(small.features), small.ones, small.examples)
+    close(received, expected)
+
+
+def test_alignment_of_features_that_are_constant_is_not_defined(rng):
+    attended = np.ones((30, 2, 3))
+    attended[:, 1] = rng.standard_normal((30, 3))
+    triangle = Triangle.empty(2, 3, 1).fold(attended, np.ones((30, 1)))
+    expected = path_alignment(attended)
+    received = path_alignment(triangle.rows, triangle.ones, 30)
+    assert np.isnan(expected[0, 0])
+    assert received[1, 1] == pytest.approx(1.0)
+
+
+def test_sub_networks_are_compressed_further(rng):
+    problem, small = both("two layers", rng)
+    kept, tests = ((0,), (0, 2)), problem.attended[:5]
+    whole = replace(
+        problem,
+        architecture=replace(problem.architecture, heads=(1, 2)),
+        attended=problem.attended[:, [0, 2]],
+    )
+    factor = random_factor(whole, rng)
+    expected = predict(Predictor.for_examples(whole, tests[:, [0, 2]]), factor)
+    energy = whole.energy(factor) + whole.labels.size * np.log(2.0 * np.pi)
+    for one in (problem, small):
+        part, some = sub_network(one, kept, tests)
+        assert len(part.labels) == 2 * problem.architecture.channels
+        assert part.examples == problem.examples
+        close(predict(Predictor.for_examples(part, some), factor), expected)
+        received = part.energy(factor) + part.labels.size * np.log(2.0 * np.pi)
+        close(received - 2.0 * part.log_likelihood_apart, energy)
+        close(
+            path_alignment(np.asarray(part.features), part.ones, part.examples),
+            path_alignment(np.asarray(whole.features)),
+        )
+
+
+def test_the_triangle_does_not_depend_on_blocks(rng):
+    attended, labels = rng.standard_normal((200, 2, 3)), rng.standard_normal((200, 2))
+    whole = Triangle.empty(2, 3, 2).fold(attended, labels)
+    parts = Triangle.empty(2, 3, 2)
+    for start, end in ((0, 1), (1, 4), (4, 150), (150, 200)):
+        parts = parts.fold(attended[start:end], labels[start:end])
+    assert parts.examples == whole.examples == 200
+    close(parts.matrix, whole.matrix)
+    assert np.all(np.diagonal(parts.matrix) >= 0)
+    columns = np.concatenate([attended.reshape(200, -1), labels, np.ones((200, 1))], axis=1)
+    close(whole.matrix.T @ whole.matrix, columns.T @ columns)
+    close(whole.squares, np.sum((labels - attended.reshape(200, -1) @ np.linalg.lstsq(
+        attended.reshape(200, -1), labels)[0]) ** 2))  # fmt: skip
+
+
+def test_what_no_network_can_fit_is_not_lost_in_what_it_can(rng):
+    """|y|² − |y_∥|² has no correct digit here, the rows below the triangle have ten."""
+    attended = rng.standard_normal((50, 1, 4))
+    noise = rng.standard_normal((50, 1))
+    basis = np.linalg.qr(attended[:, 0])[0]
+    noise -= basis @ (basis.T @ noise)
+    labels = attended[:, 0] @ rng.standard_normal((4, 1)) + 1e-9 * noise
+    triangle = Triangle.empty(1, 4, 1).fold(attended, labels)
+    close(triangle.squares, 1e-18 * np.sum(noise**2), 1e-5)
+
+
+@pytest.mark.parametrize("name", ["two layers, three outputs", "one layer"])
+def test_weights_see_the_same_likelihood(name, rng):
+    problem, small = both(name, rng)
+    arch = problem.architecture
+    found = []
+    for one in (problem, small):
+        values = []
+        for seed in (1, 2):
+            weights = random_weights(arch, np.random.default_rng(seed))
+            weights = {name: jnp.asarray(values) for name, values in weights.items()}
+            variances = jnp.asarray(arch.variances)
+            arguments = (one.attended, one.labels, one.temperature, variances, one.apart)
+            value, _ = log_density(weight_model, arguments, {"architecture": arch.sizes}, weights)
+            values.append(float(value) + one.log_likelihood_apart)
+        found.append(values)
+    close(*found[::-1])
+
+
+def test_evidence_of_importance_draws(rng):
+    found = []
+    for one in both("one layer", rng):
+        drawn = importance_draws(order_parameters_of(one), 1000, seed=1, rounds=0)
+        found.append(drawn.log_evidence)
+    close(*found[::-1], 1e-8)
+
+
+def test_mode_of_the_posterior(rng):
+    problem, small = both("two layers", rng)
+    found = [OrderParameterPosterior.of(one) for one in (problem, small)]
+    point = jnp.asarray(0.1 * rng.standard_normal(found[0].coordinates.size))
+    (_, expected), (_, received) = (one.value_and_gradient(point) for one in found)
+    close(received, expected)
+    close(found[1].curvature(point), found[0].curvature(point))
+
+
+def test_chains_make_the_same_draws(rng):
+    """The same seed leads to the same order parameters, but for rounding, over fifty steps."""
+    problem, small = both("two layers", rng)
+    settings = ChainSettings(chains=2, warmup=20, draws=30, seed=4)
+    found = []
+    for one in (problem, small):
+        chunks = []
+        sample_in_chunks(order_parameters_of(one), SplitHmc(), settings, chunks.append)
+        kept = [chunk.observables["order_parameter"] for chunk in chunks if chunk.observables]
+        found.append(np.concatenate(kept, axis=1))
+    assert found[0].shape[:2] == (2, 30)
+    close(*found[::-1], 1e-8)
+
+
+def test_known_numbers_of_examples():
+    apart = Compressed(10, 2.0, np.zeros(3))
+    problem = LearningProblem(
+        ARCHITECTURES["one head"], jnp.ones((3, 1, 3)), jnp.ones((3, 1)), 0.5, compressed=apart
+    )
+    expected = -0.5 * (7 * np.log(2 * np.pi * 0.5) + 2.0 / 0.5)
+    assert problem.log_likelihood_apart == pytest.approx(expected, rel=1e-14)
+    assert problem.energy.apart(0.5) == 0.0

@@ -1,0 +1,178 @@
+"""Examples enter a posterior through a triangle: any number of them as Π D rows, exactly.
+
+With the attended inputs of all examples as X = [example, path · channel] and X = Q R, every network
+of the theory predicts f(X) = Q f(R), because it is linear in ξ. So for labels y_∥ = Qᵀ y
+    |f(X) − y|² = |f(R) − y_∥|² + y_⊥²,      y_⊥² = |y|² − |y_∥|²,
+    E(U_1) = ln det(K_R + 𝒯) + y_∥ᵀ (K_R + 𝒯)⁻¹ y_∥ + (P − r) O ln 𝒯 + y_⊥²/𝒯:
+the rows of R, y_∥, y_⊥² and P are all that theory and posterior see. Nothing is left
+out or rounded away; other than the Gram matrix, R has the condition number of X.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from theory.architecture import KNOWN, Architecture, AttentionPaths, HyperPriors
+from theory.energy import Compressed, LearningProblem
+
+# Rows of a block that is folded in at a time, relative to its columns.
+ROWS_PER_COLUMN = 8
+
+
+@dataclass(frozen=True)
+class Triangle:
+    """The triangle R of all examples so far, of the columns [X | y | 1].
+
+    matrix    R [row, column], upper triangular with no negative number on its diagonal, with as
+              many rows as columns (zeros while examples are fewer)
+    examples  P, how many were folded in
+    paths, channels, outputs  sizes of the columns
+    """
+
+    matrix: Float[np.ndarray, "column column"]
+    examples: int
+    paths: int
+    channels: int
+    outputs: int
+
+    @classmethod
+    def empty(cls, paths: int, channels: int, outputs: int) -> "Triangle":
+        """No examples yet."""
+        size = paths * channels + outputs + 1
+        return cls(np.zeros((size, size)), 0, paths, channels, outputs)
+
+    @property
+    def features(self) -> int:
+        """Π D, the columns of X."""
+        return self.paths * self.channels
+
+    @property
+    def patience(self) -> int:
+        """Examples that are best folded in together: many more than rows are left of them."""
+        return ROWS_PER_COLUMN * len(self.matrix)
+
+    def fold(
+        self,
+        attended: Float[np.ndarray, "example path channel"],
+        labels: Float[np.ndarray, "example output"],
+        ones: Float[np.ndarray, " example"] | None = None,
+    ) -> "Triangle":
+        """With further examples: R of [R; X | y | 1], some rows at a time.
+
+        Of examples that are rows themselves, `ones` is what they see of the constant function.
+        """
+        examples = len(labels)
+        ones = np.ones(examples) if ones is None else ones
+        columns = [np.reshape(attended, (examples, self.features)), labels, ones[:, None]]
+        block = np.concatenate(columns, axis=1, dtype=float)
+        matrix = self.matrix
+        for start in range(0, examples, self.patience):
+            part = block[start : start + self.patience]
+            matrix = np.linalg.qr(np.concatenate([matrix, part]), mode="r")
+        # A triangle is unique but for the signs of its rows.
+        signs = np.where(np.diagonal(matrix) < 0, -1.0, 1.0)
+        return replace(self, matrix=signs[:, None] * matrix, examples=self.examples + examples)
+
+    def fold_all(
+        self,
+        blocks: Iterable[
+            tuple[Float[np.ndarray, "_example path channel"], Float[np.ndarray, "_example output"]]
+        ],
+    ) -> Iterator["Triangle"]:
+        """The triangle after every so many examples of all blocks, the last one of all of them."""
+        triangle, waiting, count = self, [], 0
+        for attended, labels in blocks:
+            waiting.append((np.asarray(attended), np.asarray(labels)))
+            count += len(labels)
+            if count >= self.patience:
+                triangle = triangle.fold(*map(np.concatenate, zip(*waiting, strict=True)))
+                waiting, count = [], 0
+                yield triangle
+        if waiting:
+            yield triangle.fold(*map(np.concatenate, zip(*waiting, strict=True)))
+
+    @property
+    def rows(self) -> Float[np.ndarray, "row path channel"]:
+        """R as attended inputs."""
+        size = self.features
+        return self.matrix[:size, :size].reshape(size, self.paths, self.channels)
+
+    @property
+    def labels(self) -> Float[np.ndarray, "row output"]:
+        """Labels of the rows, y_∥ = Qᵀ y."""
+        size = self.features
+        return self.matrix[:size, size : size + self.outputs]
+
+    @property
+    def squares(self) -> float:
+        """Sum of squares y_⊥² of the labels below the rows, without cancellation."""
+        size = self.features
+        return float(np.sum(self.matrix[size:, size : size + self.outputs] ** 2))
+
+    @property
+    def ones(self) -> Float[np.ndarray, " row"]:
+        """What the rows see of the constant function, Qᵀ 1."""
+        return self.matrix[: self.features, -1].copy()
+
+    def learning_problem(
+        self,
+        architecture: Architecture,
+        temperature: float,
+        hyper_priors: HyperPriors = KNOWN,
+    ) -> LearningProblem:
+        """The problem of learning all examples, by the rows that stand for them."""
+        return LearningProblem(
+            architecture,
+            jnp.asarray(self.rows),
+            jnp.asarray(self.labels),
+            temperature,
+            hyper_priors,
+            Compressed(self.examples, self.squares, self.ones),
+        )
+
+
+def compress(problem: LearningProblem) -> LearningProblem:
+    """The same problem with the rows of its triangle as examples, where there are fewer of them.
+
+    A problem whose examples are rows already, such as that of a sub-network, is compressed further.
+    """
+    attended, labels = np.asarray(problem.attended, float), np.asarray(problem.labels, float)
+    examples, paths, channels = attended.shape
+    if problem.architecture.rows_of(examples) == examples:
+        return problem
+    triangle = Triangle.empty(paths, channels, labels.shape[1])
+    triangle = triangle.fold(attended, labels, problem.ones)
+    dtype = problem.attended.dtype
+    return replace(
+        problem,
+        attended=jnp.asarray(triangle.rows, dtype),
+        labels=jnp.asarray(triangle.labels, dtype),
+        compressed=Compressed(
+            problem.examples, problem.squares_apart + triangle.squares, triangle.ones
+        ),
+    )
+
+
+def sub_network(
+    problem: LearningProblem,
+    kept: Sequence[Sequence[int]],
+    attended: Float[Array, "test path channel"],
+) -> tuple[LearningProblem, Float[Array, "test kept_path channel"]]:
+    """The same data seen by a network that has only the `kept` heads of each layer.
+
+    Its H_l and Π are its own, and so are the rows of its examples. Raises IndexError for a head
+    that does not exist.
+    """
+    arch = problem.architecture
+    chosen = AttentionPaths(arch.heads).subset(kept)
+    smaller = replace(arch, heads=tuple(len(heads) for heads in kept))
+    part = replace(
+        problem,
+        architecture=smaller,
+        attended=problem.attended[:, chosen],
+        hyper_priors=KNOWN,
+    )
+    return compress(part), attended[:, chosen]
