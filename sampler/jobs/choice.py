@@ -143,11 +143,11 @@ class Speed:
         singular = self.singular * sizes.stiffness * max(0.0, sizes.narrowness - 1.0)
         return self.gradients * stiffness * (1 + self.narrow * sizes.narrowness) + singular
 
-    def gradient_seconds(self, operations: float) -> float:
+    def gradient_seconds(self, operations: int) -> float:
         """Seconds of one gradient of so many operations."""
         return LATENCY + operations / self.rate
 
-    def draw_seconds(self, space: str, sizes: Sizes, operations: float) -> float:
+    def draw_seconds(self, space: str, sizes: Sizes, operations: int) -> float:
         """Seconds of one draw, whose gradients take so many operations each."""
         gradients = self.gradients_needed(sizes) / self.draws * self.gradient_seconds(operations)
         return gradients + sizes.observation_operations(space) / OBSERVED_RATE

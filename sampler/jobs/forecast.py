@@ -325,11 +325,11 @@ def sampling_seconds(sampled: Recipe, task: Task, eigenvalue: float, first: bool
     return start + (warmup + draws) * per_draw / TWO_CORES
 
 
-def gradient_operations(sampled: Recipe, task: Task) -> float:
+def gradient_operations(sampled: Recipe, task: Task) -> int:
     """Of one gradient of the log posterior, leading order."""
     if sampled.network.fits_theory:
-        return float(Sizes.of(sampled, task).gradient_operations(sampled.sampler.space))
-    return 6.0 * task.train.examples * token_operations(sampled, task)
+        return Sizes.of(sampled, task).gradient_operations(sampled.sampler.space)
+    return 6 * task.train.examples * token_operations(sampled, task)
 
 
 def token_operations(recipe: Recipe, task: Task) -> int:
