@@ -71,7 +71,7 @@ def curve() -> list[dict[str, float]]:
     print("      P    N | accuracy GP, theory, next order, exact | ln p(y)/P | U₁ good", flush=True)
     rows = []
     for examples in SIZES:
-        task = sampler.make_task("markov_chain", examples_train=examples, **TASK)
+        task = sampler.markov_chain_task(examples_train=examples, **TASK)
         for width in WIDTHS:
             row = point(task, examples, width)
             rows.append(row)

@@ -53,10 +53,9 @@ def differences(attended: np.ndarray, labels: np.ndarray, width: int) -> dict[st
 
     Without the next order where the expansion is not to be trusted.
     """
-    task = sampler.make_task(
-        "arrays", attended_train=attended, labels_train=labels, heads=[PATHS],
-        attended_test=attended[:1],
-    )  # fmt: skip
+    task = sampler.arrays_task(
+        attended_train=attended, labels_train=labels, heads=[PATHS], attended_test=attended[:1]
+    )
     network = sampler.make_network(widths=width, temperature=TEMPERATURE)
     theory = sampler.solve(task, network)
     if not theory.attrs["converged"]:

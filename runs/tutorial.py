@@ -22,8 +22,8 @@ from sampler.presentation.style import SAMPLED, THEORY, figure_style, new_figure
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/tutorial")
 
 # %% The data: 60 sequences to learn from, 500 to be tested on, with much noise.
-task = sampler.make_task(
-    "markov_chain", heads=[["good", "uniform"], ["uniform"]], perpendicular_noise=5.0, seed=8,
+task = sampler.markov_chain_task(
+    heads=[["good", "uniform"], ["uniform"]], perpendicular_noise=5.0, seed=8,
     examples_train=60, examples_test=500, features=100,
 )  # fmt: skip
 print(task)

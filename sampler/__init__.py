@@ -1,7 +1,7 @@
 """Sampling of deep multi-head attention networks, and their comparison with the theory.
 
 cli          the command line, `attention-posterior` or `python -m sampler`
-api          the same from Python: make_task, make_network, solve, sample, compare
+api          the same from Python; its functions and classes are the names of this package
 
 Rooms, in the order in which data pass through them; each knows those above it only:
 
@@ -24,20 +24,29 @@ Beside them: errors (what can go wrong, and its exit code), numerics (threads an
 registry (tables that can be added to from outside).
 """
 
+from importlib import import_module
+
 __version__ = "0.1.0"
 
-FROM_PYTHON = ("InputError", "compare", "make_network", "make_task", "sample", "solve")
-__all__ = [*FROM_PYTHON]
+# Public names, each imported from its module at its first use.
+CONTENTS = {
+    "api.tasks": "markov_chain_task time_series_task series_archive_task digits_task one_shot_task "
+    "arrays_task make_task ChosenTask",
+    "api.networks": "make_network ChosenNetwork",
+    "api.results": "solve sample compare",
+    "presentation.summary": "Comparison",
+    "errors": "InputError",
+}
+_MODULE_OF = {name: module for module, names in CONTENTS.items() for name in names.split()}
+__all__ = list(_MODULE_OF)
 
 
 def __getattr__(name: str):
     """What the package offers from Python, imported when it is asked for."""
-    if name not in FROM_PYTHON:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from sampler import api
-
-    return getattr(api, name)
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *FROM_PYTHON})
+    return sorted([*__all__, "__version__"])

@@ -3,6 +3,8 @@
 import ctypes
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -70,6 +72,16 @@ def use_float64() -> None:
 
     warn_of_deadlock()
     jax.config.update("jax_enable_x64", True)
+
+
+@contextmanager
+def float64() -> Iterator[None]:
+    """Let JAX compute in float64 while inside, and leave it as it was."""
+    import jax
+
+    warn_of_deadlock()
+    with jax.enable_x64(True):
+        yield
 
 
 def warn_of_deadlock() -> None:

@@ -12,13 +12,10 @@ import pytest
 
 import sampler
 import theory
-from sampler.api import ChosenNetwork, ChosenTask
-from sampler.presentation.summary import Comparison
 
 PUBLIC = {
     **{f"theory.{name}": getattr(theory, name) for name in theory.__all__},
-    **{f"sampler.{name}": getattr(sampler, name) for name in sampler.FROM_PYTHON},
-    **{f"sampler.{made.__name__}": made for made in (ChosenTask, ChosenNetwork, Comparison)},
+    **{f"sampler.{name}": getattr(sampler, name) for name in sampler.__all__},
 }
 # Where an array has whatever axes it has.
 BARE_ARRAYS = (np.ndarray, jax.Array)

@@ -59,7 +59,7 @@ def test_lines_that_open_the_draws(shown_recipe, tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("ignore")
 def test_lines_from_python():
     """As shown, but for sizes: those lines would take a minute."""
-    shown = code_block("python", "make_task")
+    shown = code_block("python", "make_network")
     smaller = shown.replace("tokens=30", "tokens=4, examples_train=6, examples_test=5, features=6")
     smaller = smaller.replace("widths=10, temperature=0.01", "widths=3, temperature=0.5")
     smaller = smaller.replace(

@@ -270,7 +270,7 @@ def test_lists_do_from_python_and_misfits_are_named():
     assert sampler.make_task("arrays", **{**arrays, "heads": [2, 3]}).data.heads == (2, 3)
     with pytest.raises(InputError, match=r"^heads = \[\[0\], \[0, 1\]\]: give an array"):
         sampler.make_task("arrays", **{**arrays, "heads": [[0], [0, 1]]})
-    with pytest.raises(InputError, match=r"^task\.path = 'a\.npz': give the path or the arrays"):
+    with pytest.raises(InputError, match=r"^path = 'a\.npz': give the path or the arrays"):
         sampler.make_task("arrays", path="a.npz", heads=[2, 3])
 
 

@@ -8,9 +8,9 @@ import pytest
 import xarray as xr
 
 import sampler
-from sampler.api import KEYS_OF_ATTENTION
+from sampler.api.networks import joined
+from sampler.api.tasks import KEYS_OF_ATTENTION
 from sampler.errors import ExitCode, InputError
-from sampler.recipes.recipe import load_recipe
 from sampler.recipes.task_section import AttentionSection
 from sampler.tasks.time_series import TimeSeriesSection
 from tests.commands import FEW_DRAWS, SMALLEST, in_process, printed_without_jax, settings
@@ -26,7 +26,7 @@ CHAINS = {"warmup": 4, "draws": 6, "algorithm": "hmc", "leapfrog_steps": 3}
 
 @pytest.fixture(scope="module")
 def chosen():
-    return sampler.make_task("markov_chain", **TASK), sampler.make_network(**NETWORK)
+    return sampler.markov_chain_task(**TASK), sampler.make_network(**NETWORK)
 
 
 @pytest.fixture(scope="module")
@@ -115,21 +115,29 @@ def test_tables_say_in_words_what_they_hold(results):
     for table in (theory, draws["posterior"].to_dataset()):
         named = [n for n in table.data_vars if table[n].attrs.get("long_name")]
         assert {"order_parameter", "predictor_mean", "predictor_variance"} <= set(named)
-    assert "markov_chain: 6 training, 10 test" in repr(sampler.make_task("markov_chain", **TASK))
+    assert "markov_chain: 6 training, 10 test" in repr(sampler.markov_chain_task(**TASK))
     assert "widths = 3" in repr(sampler.make_network(**NETWORK))
 
 
 def test_arrays_in_memory_are_those_of_a_file(rng, tmp_path):
     arrays = small_arrays(rng)
     np.savez(tmp_path / "mine.npz", **arrays)
-    from_file = sampler.make_task("arrays", path=tmp_path / "mine.npz")
-    in_memory = sampler.make_task("arrays", **arrays)
-    for one, other in zip(from_file.data.splits, in_memory.data.splits, strict=True):
-        np.testing.assert_array_equal(one.inputs, other.inputs)
-        np.testing.assert_array_equal(one.labels, other.labels)
-        for left, right in zip(one.attention, other.attention, strict=True):
-            np.testing.assert_array_equal(left, right)
-    assert from_file.data.path_names == in_memory.data.path_names
+    from_file = sampler.arrays_task(tmp_path / "mine.npz")
+    layers = {key: array for key, array in arrays.items() if key.startswith("attention")}
+    by_layer = {
+        f"attention_{split}": [layers[f"attention_{split}_{layer}"] for layer in (1, 2)]
+        for split in ("train", "test")
+    }
+    others = {key: array for key, array in arrays.items() if key not in layers}
+    for in_memory in (
+        sampler.arrays_task(**others, **by_layer), sampler.make_task("arrays", **arrays)
+    ):  # fmt: skip
+        for one, other in zip(from_file.data.splits, in_memory.data.splits, strict=True):
+            np.testing.assert_array_equal(one.inputs, other.inputs)
+            np.testing.assert_array_equal(one.labels, other.labels)
+            for left, right in zip(one.attention, other.attention, strict=True):
+                np.testing.assert_array_equal(left, right)
+        assert from_file.data.path_names == in_memory.data.path_names
 
 
 def refusal(function, *arguments, **keywords) -> str:
@@ -140,62 +148,84 @@ def refusal(function, *arguments, **keywords) -> str:
 
 def test_heads_are_chosen_for_every_task_that_leaves_them_open(without_annotation_checks):
     series = {"examples_train": 4, "examples_test": 4, "tokens": 12, "channels": 2}
-    chosen = sampler.make_task(
-        "time_series", **series, lag=3, heads=[["lag"], ["uniform"]], attention={"lag": 2}
-    )
+    heads = [["lag"], ["uniform"]]
+    chosen = sampler.time_series_task(**series, lag=3, heads=heads, head_lag=2)
     assert chosen.data.head_names == (("lag",), ("uniform",))
     assert chosen.settings["task"]["lag"] == 3
-    assert chosen.settings["attention"] == {"lag": 2, "heads": [["lag"], ["uniform"]]}
+    assert chosen.settings["attention"] == {"lag": 2, "heads": heads}
+    by_kind = sampler.make_task("time_series", **series, lag=3, heads=heads, attention={"lag": 2})
+    assert by_kind.settings == chosen.settings
+    assert by_kind.data.checksum == chosen.data.checksum
     assert refusal(sampler.make_task, "time_series", attention=3).startswith("attention = 3: ")
     # `lag` is the one key that a task has too.
     others = set(AttentionSection.model_fields) - set(KEYS_OF_ATTENTION)
     assert others == {"lag"} <= set(TimeSeriesSection.model_fields)
 
 
+def test_what_is_as_by_default_is_left_to_the_recipe(without_annotation_checks):
+    drawings = {"classes": [0, 1], "examples_train": 4, "examples_test": 4, "patch": 4}
+    task = sampler.digits_task(**drawings, examples_validation=0, heads=(("similar", "near"),))
+    assert task.settings == {"task": {"kind": "digits", **drawings}}
+    for readout, expected in ((None, "mean"), ("last", "last")):
+        network = sampler.make_network(np.array([2, 2]), readout=readout)
+        assert network.settings["network"]["widths"] == [2, 2]
+        assert joined(task, network)[0].network.readout == expected
+
+
 @pytest.mark.parametrize(
-    ("keywords", "key"),
+    ("keywords", "expected"),
     [
-        ({"tokens": 0}, "task.tokens=0"),
-        ({"tokns": 4}, "task.tokns=4"),
-        ({"heads": [["best"]]}, 'attention.heads=[["best"]]'),
+        ({"tokens": 0}, "tokens = 0: must be at least 1"),
+        ({"tokns": 4}, "tokns = 4: {name} has no such keyword; did you mean tokens?"),
+        ({"heads": [["best"]]}, "heads[0][0] = 'best': this task has heads of the kinds"),
+        ({"widths": 4}, "widths = 4: {name} has no such keyword; it is one of make_network"),
     ],
 )
-def test_tasks_are_refused_as_on_the_command_line(keywords, key, tmp_path):
-    recipe = tmp_path / "tiny.toml"
-    recipe.write_text(SMALLEST)
-    with pytest.raises(InputError) as caught:
-        load_recipe(recipe, [key])
-    expected = str(caught.value)
-    assert refusal(sampler.make_task, "markov_chain", **{**TASK, **keywords}) == expected
+def test_tasks_are_refused_in_the_words_of_the_call(keywords, expected):
+    received = refusal(sampler.markov_chain_task, **{**TASK, **keywords})
+    assert received.startswith(expected.format(name="markov_chain_task"))
 
 
 def test_networks_samplers_and_misfits_are_refused_by_key(chosen, rng, without_annotation_checks):
     task, network = chosen
-    assert refusal(sampler.make_network, widths=0).startswith("network.widths = 0: ")
-    assert refusal(sampler.make_network).startswith("network.widths = (absent): ")
-    assert refusal(sampler.make_network, widths=1, temperature=-1.0).startswith(
-        "posterior.temperature = -1.0: "
+    assert refusal(sampler.make_network, widths=0).startswith("widths = 0: ")
+    assert refusal(sampler.make_network, width=10) == (
+        "width = 10: make_network has no such keyword; did you mean widths?"
     )
-    assert refusal(sampler.sample, task, network, draws=1).startswith("sampler.draws = 1: ")
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'widths'"):
+        sampler.make_network()
+    assert refusal(sampler.make_network, 1, temperature=-1.0).startswith("temperature = -1.0: ")
+    assert refusal(sampler.make_network, 1, hypernetwork="no").endswith("use True or False")
+    assert refusal(sampler.sample, task, network, draws=1).startswith("draws = 1: ")
+    assert refusal(sampler.sample, task, network, draws=9, until="trusted").startswith(
+        "keywords of sample = {'draws': 9, 'until': 'trusted'}: "
+    )
     assert refusal(sampler.solve, task, network, start=1) == (
-        "theory.start = 1: this key is unknown; did you mean theory.starts?"
+        "start = 1: solve has no such keyword; did you mean starts?"
     )
     narrow = sampler.make_network(widths=[3, 3])
-    assert refusal(sampler.solve, task, narrow).startswith("network.widths = [3, 3]: ")
+    assert refusal(sampler.solve, task, narrow).startswith("widths = [3, 3]: ")
     outside = sampler.make_network(widths=3, values="relu")
-    assert refusal(sampler.solve, task, outside).startswith("network.values = 'relu': ")
+    assert refusal(sampler.solve, task, outside).startswith("values = 'relu': ")
     exact = {"space": "order_parameters", "draws": 4}
     refused = refusal(sampler.sample, task, outside, **exact)
-    assert refused.startswith("sampler.space = 'order_parameters': ")
+    assert refused.startswith("space = 'order_parameters': ")
     assert 'has no order parameters; use "weights"' in refused
     assert refusal(sampler.solve, "markov_chain", network).startswith("task = 'markov_chain': ")
+    assert refusal(sampler.arrays_task, inputs_train=np.ones((2, 3, 1))).endswith(
+        "this array is required"
+    )
+    matrices = [np.ones((2, 1, 3, 3)), np.ones((2, 3, 3))]
+    given = {"labels": np.ones(2), "inputs": np.ones((2, 3, 1)), "attention": matrices}
+    both = {f"{key}_{split}": value for key, value in given.items() for split in ("train", "test")}
+    assert refusal(sampler.arrays_task, **both).startswith("attention_train[1] = (2, 3, 3): ")
     arrays = small_arrays(rng) | {"labels_train": np.array([1, -1, 1, 1, -1])}
     assert refusal(sampler.make_task, "arrays", **arrays).startswith("labels_train = 'int64': ")
     del arrays["inputs_test"]
     assert refusal(sampler.make_task, "arrays", **arrays).startswith("inputs_test = (absent): ")
     both = refusal(sampler.make_task, "arrays", path="a.npz", **arrays)
-    assert both.startswith("task.path = 'a.npz': ")
-    assert refusal(sampler.make_task, "riddle").startswith("task.kind = 'riddle': ")
+    assert both.startswith("path = 'a.npz': ")
+    assert refusal(sampler.make_task, "riddle").startswith("kind = 'riddle': ")
 
 
 def test_only_what_belongs_together_is_compared(results, without_annotation_checks):
@@ -211,13 +241,13 @@ def test_only_what_belongs_together_is_compared(results, without_annotation_chec
 def test_importing_the_package_leaves_jax_alone():
     printed = printed_without_jax(
         "import sampler\n"
-        "task = sampler.make_task('markov_chain', examples_train=2, examples_test=2)\n"
+        "task = sampler.markov_chain_task(examples_train=2, examples_test=2)\n"
         "network = sampler.make_network(widths=2)\n"
         "try:\n    sampler.solve(task, network, starts=0)\n"
         "except sampler.InputError as problem:\n    print(problem)\n"
         "assert {'solve', 'compare'} <= set(dir(sampler))\n"
     )
-    assert printed.startswith("theory.starts = 0: ")
+    assert printed.startswith("starts = 0: ")
 
 
 def test_the_package_has_no_other_names():

@@ -1,0 +1,7 @@
+"""The package from Python, by the same functions as the command line.
+
+keywords    signatures written out, and errors in terms of Python
+tasks       data: one function for each kind of task
+networks    a network, and its meeting with a task
+results     solve, sample, compare
+"""
