@@ -33,7 +33,7 @@ CONTENTS = {
     "api.tasks": "markov_chain_task time_series_task series_archive_task digits_task one_shot_task "
     "arrays_task make_task ChosenTask",
     "api.networks": "make_network ChosenNetwork",
-    "api.results": "solve sample compare",
+    "api.results": "solve sample compare make_problem",
     "presentation.summary": "Comparison",
     "errors": "InputError",
 }

@@ -125,13 +125,14 @@ def check(arguments: argparse.Namespace) -> ExitCode:
     else:
         from sampler.jobs.check import describe
         from sampler.jobs.forecast import refuse_what_does_not_fit
-        from sampler.jobs.run import refuse_too_many_coordinates
+        from sampler.jobs.run import refuse_too_many_coordinates, refuse_unusable_own
         from sampler.storage.earlier_chains import read_earlier_chains
         from sampler.tasks.make import make_task
 
         task = make_task(recipe)
         refuse_too_many_coordinates(recipe, task)
         refuse_what_does_not_fit(recipe, task)
+        refuse_unusable_own(recipe, task, recipe.theory.own)
         read_earlier_chains(recipe.sampler)
         print(describe(recipe, task))
     return ExitCode.OK
@@ -244,6 +245,18 @@ def status(arguments: argparse.Namespace) -> ExitCode:
 
     print(status_text(find_directory(arguments.directory)))
     return ExitCode.OK
+
+
+def compare(arguments: argparse.Namespace) -> ExitCode:
+    """Hold stored theory and draws against each other, and theories of the user's own."""
+    from sampler.jobs.interruption import listening
+    from sampler.jobs.run import add_own
+
+    own = dict(text.split("=", 1) for text in arguments.own)
+    if own:
+        with listening() as interruption:
+            add_own(arguments.directory, own, interruption)
+    return stage(arguments)
 
 
 def stage(arguments: argparse.Namespace) -> ExitCode:
@@ -362,7 +375,17 @@ def make_parser() -> argparse.ArgumentParser:
     add_stage_command(
         commands, "reproduce", reproduce, "redo a run and compare it with the stored one"
     )
-    add_stage_command(commands, "compare", stage, "compare stored theory and stored draws")
+    comparing = add_stage_command(
+        commands, "compare", compare, "compare stored theory and stored draws"
+    )
+    comparing.add_argument(
+        "--own",
+        type=named_source,
+        metavar="NAME=SOURCE",
+        action="append",
+        default=[],
+        help="a theory of your own: an .npz or .nc file of arrays, or FILE.py:FUNCTION",
+    )
     add_stage_command(commands, "diagnose", stage, "diagnose stored draws")
     add_stage_command(commands, "figures", stage, "draw the figures from stored results")
     add_stage_command(commands, "report", stage, "write everything on one page, report.html")
@@ -450,6 +473,13 @@ def positive_count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
+
+
+def named_source(text: str) -> str:
+    """NAME=SOURCE, for argparse."""
+    if not all(text.partition("=")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SOURCE")
+    return text
 
 
 def add_command(commands, name: str, handler: Callable, summary: str, example: str):

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -18,7 +19,14 @@ from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit
 from sampler.tasks.task import HeadDistances, Task
 from sampler.token_network import TokenNetwork, TokenSplit
 from sampler.transformer.frozen import FrozenNetwork
-from theory import LearningProblem, Triangle, attended_inputs, pair_matrices
+from theory import (
+    LearningProblem,
+    Predictor,
+    Triangle,
+    attended_inputs,
+    pair_matrices,
+    predict,
+)
 from theory.architecture import KNOWN, Architecture, HyperPriors
 
 
@@ -155,10 +163,36 @@ class Problem:
     def temperature(self) -> float:
         return self.learning.temperature
 
+    def predictions_at(
+        self, order_parameter: Float[np.ndarray, "row row"]
+    ) -> dict[str, np.ndarray]:
+        """What follows from a given U_1: it and mean and variance of f on the test set.
+
+        Under the names that a theory of one's own has them. U_1 is positive semi-definite;
+        negative eigenvalues count as 0.
+        """
+        with jax.enable_x64(True):
+            factor = jnp.asarray(square_roots(order_parameter))
+            moments = predict(Predictor.for_examples(self.learning, self.attended_test), factor)
+        mean, variance = (np.asarray(one) for one in moments)
+        if self.architecture.outputs == 1:
+            mean, variance = mean[:, 0], variance[:, 0]
+        return {
+            "order_parameter": np.asarray(order_parameter, dtype=np.float64),
+            "predictor_mean": mean,
+            "predictor_variance": variance,
+        }
+
     def density(self, space: str, precision: str, keep_weights: bool) -> Density:
         """The posterior in a space of the recipe and in this precision."""
         learning = self.learning.astype(precision)
         return make_density(space, learning, self.attended_test, keep_weights)
+
+
+def square_roots(matrices: np.ndarray) -> np.ndarray:
+    """F with U = F Fᵀ for each U [..., row, row]; narrow layers make U singular."""
+    values, vectors = np.linalg.eigh(np.asarray(matrices, dtype=np.float64))
+    return vectors * np.sqrt(np.clip(values, 0.0, None))[..., None, :]
 
 
 AnyProblem = Problem | TokenProblem

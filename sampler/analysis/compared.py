@@ -5,14 +5,22 @@ comparison table it gives; the table is the same in the terminal, the report and
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from sampler.analysis.difference import Difference, difference_of, difference_of_numbers
 from sampler.analysis.estimate import Estimate
-from sampler.analysis.labels import element_name, is_overlap, pair_name, quantity_name
+from sampler.analysis.labels import (
+    NEXT_ORDER,
+    element_name,
+    is_overlap,
+    own_key,
+    pair_name,
+    quantity_name,
+)
 
 NAN = float("nan")
 # These are in the tables of the report alone, element by element.
@@ -31,6 +39,7 @@ class Row:
     spread               posterior standard deviation of what was sampled beside the weights
     remark               how the sampled number was found
     element              its place, for one element of a matrix
+    own                  name of a theory of the user's own → what it predicts
     """
 
     name: str
@@ -45,6 +54,7 @@ class Row:
     remark: str = ""
     element: tuple[int, ...] = ()
     next_order: float = NAN
+    own: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, name: str, theory: float, sampled: float, mcse: float, **rest: object) -> "Row":
@@ -55,6 +65,21 @@ class Row:
         return cls(name, theory, sampled, mcse, in_mcse, relative, **rest)
 
 
+def other_theories(value: Any) -> dict[str, tuple[str, Any]]:
+    """The same comparison with another theory in the place of the leading order.
+
+    What a key of `comparison.json` then ends in → name of that theory, and the comparison: of the
+    next order where it is known, and of every theory of the user's own that predicts this.
+    """
+    found = {}
+    next_order = getattr(value, "next_order", None)
+    if next_order is not None and not (isinstance(next_order, float) and np.isnan(next_order)):
+        found[NEXT_ORDER] = ("next order", replace(value, theory=next_order))
+    for name, predicted in (getattr(value, "own", None) or {}).items():
+        found[own_key("", name)] = (name, replace(value, theory=predicted))
+    return found
+
+
 @dataclass(frozen=True)
 class Compared:
     """One quantity, a number or an array, from the theory and from the draws.
@@ -63,17 +88,14 @@ class Compared:
     sampled     posterior mean with its Monte Carlo standard error
     parts       further estimates by name, such as the two parts of a variance
     next_order  the theory to next order in 1/N; None where it is not known
+    own         name of a theory of the user's own → what it predicts; None where none does
     """
 
     theory: Float[np.ndarray, "*element"] | np.floating | float | None
     sampled: Estimate
     parts: Mapping[str, Estimate] | None = None
     next_order: Float[np.ndarray, "*element"] | np.floating | float | None = None
-
-    @property
-    def at_next_order(self) -> "Compared | None":
-        """The same with the next order as the theory; None where it is not known."""
-        return None if self.next_order is None else replace(self, theory=self.next_order)
+    own: Mapping[str, Float[np.ndarray, "*element"] | np.floating | float] | None = None
 
     @property
     def differences(self) -> tuple[np.ndarray, np.ndarray]:
@@ -93,6 +115,7 @@ class Compared:
             "mcse": self.sampled.mcse,
             "difference_in_mcse": in_mcse,
             "relative_difference": relative,
+            **({} if not self.own else {"own": self.own}),
         } | {name: {"value": p.value, "mcse": p.mcse} for name, p in (self.parts or {}).items()}
 
     @classmethod
@@ -104,10 +127,11 @@ class Compared:
         parts = {
             name: Estimate(*(np.asarray(part[key], np.float64) for key in ("value", "mcse")))
             for name, part in content.items()
-            if isinstance(part, Mapping)
+            if isinstance(part, Mapping) and name != "own"
         }
         sampled = Estimate(values["sampled"], values["mcse"])
-        return cls(values["theory"], sampled, parts or None, values["next_order"])
+        own = {n: np.asarray(one, np.float64) for n, one in (content.get("own") or {}).items()}
+        return cls(values["theory"], sampled, parts or None, values["next_order"], own or None)
 
     def rows(self, key: str, path_names: Sequence[str]) -> list[Row]:
         """Elements of U_1, or a number by itself; of other arrays nothing but their difference."""
@@ -119,7 +143,8 @@ class Compared:
             return []
         numbers = (self.theory, self.sampled.value, self.sampled.mcse)
         next_order = NAN if self.next_order is None else float(self.next_order)
-        return [Row.of(quantity_name(key), *map(float, numbers), next_order=next_order)]
+        own = {name: float(one) for name, one in (self.own or {}).items()}
+        return [Row.of(quantity_name(key), *map(float, numbers), next_order=next_order, own=own)]
 
     def element_rows(self, key: str, path_names: Sequence[str] = ()) -> list[Row]:
         """A line for every element that is defined; of a symmetric matrix, its upper triangle."""
@@ -133,8 +158,9 @@ class Compared:
             if key == "order_parameter":
                 name = f"U₁ {pair_name(path_names, *place)}"
             next_order = NAN if self.next_order is None else float(self.next_order[place])
+            own = {one: float(values[place]) for one, values in (self.own or {}).items()}
             numbers = (float(column[place]) for column in columns)
-            rows.append(Row(name, *numbers, element=place, next_order=next_order))
+            rows.append(Row(name, *numbers, element=place, next_order=next_order, own=own))
         return rows
 
     def difference(self, key: str, path_names: Sequence[str] = ()) -> Difference | None:
@@ -167,18 +193,15 @@ class Accuracy:
     gp: float
     sampled: SampledAccuracy | None
     next_order: float = NAN
-
-    @property
-    def at_next_order(self) -> "Accuracy | None":
-        """The same with the next order as the theory; None where it is not known."""
-        return replace(self, theory=self.next_order) if np.isfinite(self.next_order) else None
+    own: Mapping[str, float] | None = None
 
     def rows(self, key: str, _: Sequence[str]) -> list[Row]:
         found = self.sampled
         if found is None:
             return []
-        errors = {"gp": self.gp, "test_error": found.binomial_error, "next_order": self.next_order}
-        return [Row.of(key, self.theory, found.value, found.mcse, **errors)]
+        errors = {"gp": self.gp, "test_error": found.binomial_error}
+        others = {"next_order": self.next_order, "own": self.own or {}}
+        return [Row.of(key, self.theory, found.value, found.mcse, **errors, **others)]
 
     def difference(self, key: str, _: Sequence[str]) -> Difference | None:
         """Of the two accuracies on the same test set, in percentage points.
@@ -219,6 +242,7 @@ class Evidence:
     gp: float
     sampled: SampledEvidence | None
     next_order: float = NAN
+    own: Mapping[str, float] | None = None
 
     def rows(self, _: str, __: Sequence[str]) -> list[Row]:
         found = self.sampled
@@ -226,6 +250,7 @@ class Evidence:
             return []
         remark = found.method if found.trusted else f"{found.method}, NOT to be trusted"
         given = {"gp": self.gp, "remark": remark, "next_order": self.next_order}
+        given["own"] = self.own or {}
         return [Row.of("log evidence", self.theory, found.value, found.mcse, **given)]
 
 

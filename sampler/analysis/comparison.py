@@ -6,7 +6,7 @@ table, which the terminal, the report and notebooks show.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,7 @@ from sampler.analysis.compared import (
     SampledEvidence,
     SampledSetting,
     SampledSettings,
+    other_theories,
 )
 from sampler.analysis.difference import NOT_TRUSTED, Difference
 from sampler.analysis.draws_table import stored_draws, stored_labels, stored_moments
@@ -39,12 +40,13 @@ from sampler.analysis.estimate import (
     variance_of,
     variance_of_batches,
 )
-from sampler.analysis.labels import NEXT_ORDER
+from sampler.analysis.labels import NEXT_ORDER, is_own
 from sampler.analysis.predictive_quality import PredictiveQuality, predictive_quality
 from sampler.analysis.validation import validation_comparison
 from sampler.analysis.verdict import (
     Verdict,
     doubt_of_next_order,
+    own_verdict,
     saddle_point_converged,
     theory_verdict,
 )
@@ -53,7 +55,7 @@ from sampler.mcmc.kept import BatchMoments
 from sampler.posterior.hyper_parameters import OBSERVED
 from sampler.registry import Registry
 from theory import AttentionPaths, head_scores
-from theory.observables import binomial_error, correct, labels_are_classes
+from theory.observables import accuracy, binomial_error, correct, labels_are_classes
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class TheoryAndDraws:
     moments      name → batch moments of what was too large to keep
     labels_test  [test_example, output]; None without labels
     tree         all of `draws.nc`
+    own          name of a theory of the user's own → what it predicts
     """
 
     theory: xr.Dataset | None
@@ -72,11 +75,18 @@ class TheoryAndDraws:
     moments: Mapping[str, BatchMoments]
     labels_test: Float[np.ndarray, "test_example output"] | None
     tree: xr.DataTree
+    own: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, theory: xr.Dataset | None, tree: xr.DataTree) -> "TheoryAndDraws":
-        """From the table of the theory and the tree of the draws."""
-        return cls(theory, stored_draws(tree), stored_moments(tree), stored_labels(tree), tree)
+    def of(
+        cls,
+        theory: xr.Dataset | None,
+        tree: xr.DataTree,
+        own: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+    ) -> "TheoryAndDraws":
+        """From the table of the theory, the tree of the draws, and theories of the user's own."""
+        draws, moments, labels = stored_draws(tree), stored_moments(tree), stored_labels(tree)
+        return cls(theory, draws, moments, labels, tree, own or {})
 
     @cached_property
     def predictor(self) -> "PredictorEstimates":
@@ -92,6 +102,10 @@ class TheoryAndDraws:
         known = self.theory is not None and f"{name}{NEXT_ORDER}" in self.theory
         return self.predicted(f"{name}{NEXT_ORDER}") if known else None
 
+    def owned(self, name: str) -> dict[str, np.ndarray] | None:
+        """The same variable by every theory of the user's own that predicts it; None if none."""
+        return {who: one[name] for who, one in self.own.items() if name in one} or None
+
     def number(self, name: str) -> float:
         """A number of the theory; NaN where there is none."""
         return float(self.theory[name]) if self.theory is not None and name in self.theory else NAN
@@ -100,7 +114,12 @@ class TheoryAndDraws:
 def compare_order_parameters(given: TheoryAndDraws) -> dict[str, Compared]:
     """U_1 … U_L and U_a, each under its own name."""
     return {
-        name: Compared(given.predicted(name), mean_of(values), next_order=given.to_next_order(name))
+        name: Compared(
+            given.predicted(name),
+            mean_of(values),
+            next_order=given.to_next_order(name),
+            own=given.owned(name),
+        )
         for name, values in given.draws.items()
         if "order_parameter" in name and (given.theory is None or name in given.theory)
     }
@@ -114,7 +133,9 @@ def compare_predictors(given: TheoryAndDraws) -> dict[str, Compared]:
         "predictor_variance": (found.variance, found.parts or None),
     }
     return {
-        name: Compared(given.predicted(name), *estimates, given.to_next_order(name))
+        name: Compared(
+            given.predicted(name), *estimates, given.to_next_order(name), given.owned(name)
+        )
         for name, estimates in sampled.items()
     }
 
@@ -166,7 +187,12 @@ def compare_accuracies(given: TheoryAndDraws) -> Accuracy:
     sampled = sampled_accuracy(given.predictor.batches, given.labels_test)
     names = ("accuracy_theory", "accuracy_gp", f"accuracy{NEXT_ORDER}")
     theory, gp, next_order = map(given.number, names)
-    return Accuracy(theory, gp, sampled, next_order)
+    own = None
+    if labels_are_classes(given.labels_test):
+        means = given.owned("predictor_mean") or {}
+        shape = given.labels_test.shape
+        own = {n: accuracy(mean.reshape(shape), given.labels_test) for n, mean in means.items()}
+    return Accuracy(theory, gp, sampled, next_order, own or None)
 
 
 def sampled_accuracy(batches: np.ndarray, labels_test: np.ndarray | None) -> SampledAccuracy | None:
@@ -200,9 +226,11 @@ def compare_head_scores(given: TheoryAndDraws) -> dict[str, Compared]:
     def scores(means: np.ndarray) -> np.ndarray:
         return np.stack([head_scores(mean, AttentionPaths(heads)) for mean in means])
 
-    batches = batch_means(given.draws["order_parameter"])
+    sampled = bootstrap(scores, batch_means(given.draws["order_parameter"]))
+    overlaps = given.owned("order_parameter") or {}
+    own = {name: scores(overlap[None])[0] for name, overlap in overlaps.items()}
     next_order = given.to_next_order("head_score")
-    return {"head_score": Compared(predicted, bootstrap(scores, batches), next_order=next_order)}
+    return {"head_score": Compared(predicted, sampled, None, next_order, own or None)}
 
 
 def compare_cosines(given: TheoryAndDraws) -> dict[str, dict[str, Cosine]]:
@@ -253,7 +281,8 @@ def compare_evidence(given: TheoryAndDraws) -> Evidence:
         return Evidence(NAN, NAN, sampled)
     names = ("log_evidence", "log_evidence_gp", f"log_evidence{NEXT_ORDER}")
     theory, gp, next_order = map(given.number, names)
-    return Evidence(theory, gp, sampled, next_order)
+    own = {name: float(one) for name, one in (given.owned("log_evidence") or {}).items()}
+    return Evidence(theory, gp, sampled, next_order, own or None)
 
 
 def compare_settings(given: TheoryAndDraws) -> SampledSettings | None:
@@ -281,21 +310,21 @@ def compare_run(
     for key, value in quantities.items():
         if hasattr(value, "difference"):
             found[key] = value.difference(key, names)
-            beyond = getattr(value, "at_next_order", None)
-            if beyond is not None and found[key] is not None:
-                one = beyond.difference(key, names)
-                found[f"{key}{NEXT_ORDER}"] = one and replace(one, name=f"{one.name}, next order")
+            for ending, (theory, other) in other_theories(value).items():
+                one = other.difference(key, names)
+                found[f"{key}{ending}"] = one and replace(one, name=f"{one.name}, {theory}")
     differences = {key: one for key, one in found.items() if one is not None}
     if not diagnostics.passed:
         differences = {k: replace(one, state=NOT_TRUSTED) for k, one in differences.items()}
     verdict = theory_verdict(
         diagnostics.passed,
         saddle_point_converged(given.theory),
-        differences,
+        {key: one for key, one in differences.items() if not is_own(key)},
         quantities.get("hyper_parameters") is not None,
         doubt_of_next_order(given.theory),
     )
-    return ComparedRun(diagnostics, cost, quantities, differences, verdict)
+    own = {who: own_verdict(who, diagnostics.passed, differences) for who in given.own}
+    return ComparedRun(diagnostics, cost, quantities, differences, verdict, own)
 
 
 @dataclass(frozen=True)
@@ -323,7 +352,8 @@ QUANTITIES: Registry[Quantity] = Registry(
         "head_score": Quantity(compare_head_scores),
         "off_diagonal_cosine": Quantity(compare_cosines, Mapping[str, Cosine]),
         "predictive_quality": Quantity(
-            lambda given: predictive_quality(given.theory, given.tree), PredictiveQuality
+            lambda given: predictive_quality(given.theory, given.tree, given.own),
+            PredictiveQuality,
         ),
         "log_evidence": Quantity(compare_evidence, Evidence),
         "hyper_parameters": Quantity(compare_settings, SampledSettings),
@@ -354,7 +384,9 @@ def compare_quantities(given: TheoryAndDraws) -> dict[str, Any]:
 
 
 # Keys of `comparison.json` that are about the run as a whole.
-NO_QUANTITY = ("diagnostics", "cost", "verdict", "differences", "schema_version")
+NO_QUANTITY = (
+    "diagnostics", "cost", "verdict", "own_verdicts", "differences", "schema_version",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -366,6 +398,7 @@ class ComparedRun:
     quantities   key → what is compared there
     differences  key → difference of theory and samples as a whole, wherever there is one
     verdict      on the theory; None in a file of an earlier version
+    own          name of a theory of the user's own → verdict on it
     """
 
     diagnostics: Diagnostics | None
@@ -373,6 +406,7 @@ class ComparedRun:
     quantities: Mapping[str, Any]
     differences: Mapping[str, Difference]
     verdict: Verdict | None
+    own: Mapping[str, Verdict] = field(default_factory=dict)
 
     def get(self, key: str) -> Any:
         """What is compared under a key; None where there is nothing."""
@@ -397,6 +431,7 @@ class ComparedRun:
             "diagnostics": to_json(self.diagnostics),
             "cost": dict(self.cost),
             "verdict": to_json(self.verdict),
+            **({"own_verdicts": to_json(self.own)} if self.own else {}),
             "differences": {
                 key: to_json(one) | {"relative": one.relative, "statement": one.statement}
                 for key, one in self.differences.items()
@@ -417,6 +452,7 @@ class ComparedRun:
             quantities,
             from_json(Mapping[str, Difference], content.get("differences") or {}),
             from_json(Verdict | None, content.get("verdict")),
+            from_json(Mapping[str, Verdict], content.get("own_verdicts") or {}),
         )
 
 

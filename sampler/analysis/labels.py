@@ -14,6 +14,16 @@ from sampler.problem import AnyProblem
 NEXT_ORDER = "_next_order"
 
 
+def own_key(key: str, name: str) -> str:
+    """What is compared under a key, with a theory of the user's own: `order_parameter: mine`."""
+    return f"{key}: {name}"
+
+
+def is_own(key: str) -> bool:
+    """Whether a key is that of a theory of the user's own."""
+    return ": " in key
+
+
 def order_parameter_dimensions(layers: int) -> list[tuple[str, tuple[str, str]]]:
     """Name and axes of U_1, U_2 … U_L and U_a."""
     named = [("order_parameter", ("path", "path_"))]

@@ -112,23 +112,20 @@ class PredictiveQuality:
     gp: Quality | None
     sampled: Quality | None
     next_order: Quality | None = None
-
-    @property
-    def at_next_order(self) -> "PredictiveQuality | None":
-        """The same with the next order as the theory; None where it is not known."""
-        return None if self.next_order is None else replace(self, theory=self.next_order)
+    own: Mapping[str, Quality] | None = None
 
     def rows(self, _: str, __: Sequence[str]) -> list[Row]:
         """Both scores; none where nothing was sampled or there is nothing beside it."""
         rows: list[Row] = []
-        if self.theory is None and self.gp is None:
+        if self.theory is None and self.gp is None and not self.own:
             return rows
         for key, found in (self.sampled.scores if self.sampled else {}).items():
             theory, gp, next_order = (
                 NAN if one is None or key not in one.scores else one.scores[key].value
                 for one in (self.theory, self.gp, self.next_order)
             )
-            given = {"gp": gp, "test_error": found.error, "next_order": next_order}
+            own = {name: one.scores[key].value for name, one in (self.own or {}).items()}
+            given = {"gp": gp, "test_error": found.error, "next_order": next_order, "own": own}
             mcse = NAN if found.mcse is None else found.mcse
             rows.append(Row.of(key.replace("_", " "), theory, found.value, mcse, **given))
         return rows
@@ -276,8 +273,12 @@ def quality(densities: LogDensities, labels: Float[np.ndarray, "example output"]
     )
 
 
-def predictive_quality(theory: xr.Dataset | None, tree: xr.DataTree) -> PredictiveQuality:
-    """Quality of theory, GP limit and samples.
+def predictive_quality(
+    theory: xr.Dataset | None,
+    tree: xr.DataTree,
+    own: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+) -> PredictiveQuality:
+    """Quality of theory, GP limit, samples, and of own theories that predict mean and variance.
 
     None where it cannot be said: without test labels or with labels that are not ±1 in every
     output, and for a theory that there is not or that did not converge.
@@ -287,22 +288,22 @@ def predictive_quality(theory: xr.Dataset | None, tree: xr.DataTree) -> Predicti
         return PredictiveQuality(None, None, None)
     temperature = float(tree["constant_data"]["temperature"])
 
-    def of_gaussian(prefix: str, order: str = "") -> Quality | None:
-        if theory is None or f"{prefix}_mean{order}" not in theory:
+    def of_gaussian(given: Mapping | None, prefix: str, order: str = "") -> Quality | None:
+        names = [f"{prefix}_{moment}{order}" for moment in ("mean", "variance")]
+        if given is None or any(name not in given for name in names):
             return None
-        mean, variance = (
-            theory[f"{prefix}_{moment}{order}"].values.reshape(labels.shape)
-            for moment in ("mean", "variance")
-        )
+        mean, variance = (np.asarray(given[name]).reshape(labels.shape) for name in names)
         known = np.isfinite(mean).all() and np.isfinite(variance).all()
         return quality(log_densities(mean, variance, temperature), labels) if known else None
 
     sampled = sampled_quality(stored_draws(tree), stored_moments(tree), labels, temperature)
+    owned = {name: of_gaussian(one, "predictor") for name, one in (own or {}).items()}
     return PredictiveQuality(
-        of_gaussian("predictor"),
-        of_gaussian("gp"),
+        of_gaussian(theory, "predictor"),
+        of_gaussian(theory, "gp"),
         sampled,
-        of_gaussian("predictor", NEXT_ORDER),
+        of_gaussian(theory, "predictor", NEXT_ORDER),
+        {name: one for name, one in owned.items() if one is not None} or None,
     )
 
 

@@ -11,7 +11,7 @@ import xarray as xr
 from sampler.analysis.estimate import batch_means, bootstrap
 from sampler.analysis.labels import label
 from sampler.posterior.hyper_parameters import energy_at, hyper_positions, input_scale
-from sampler.problem import AnyProblem, Problem
+from sampler.problem import AnyProblem, Problem, square_roots
 from theory import LearningProblem, OrderParameters, Predictor, predict, sub_network
 from theory.observables import correct, labels_are_classes
 
@@ -162,12 +162,6 @@ def _predict_each(predictor: Predictor, factors, positions):
         return here(input_scale(position) * factor)
 
     return jax.lax.map(one, (factors, positions))
-
-
-def square_roots(matrices: np.ndarray) -> np.ndarray:
-    """F with U = F Fᵀ for each U [..., row, row]; narrow layers make U singular."""
-    values, vectors = np.linalg.eigh(np.asarray(matrices, dtype=np.float64))
-    return vectors * np.sqrt(np.clip(values, 0.0, None))[..., None, :]
 
 
 def sampled_scores(table: xr.Dataset) -> dict[str, dict]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import xarray as xr
 
 from sampler.analysis.difference import NOT_RESOLVED, RESOLVED, Difference
-from sampler.analysis.labels import NEXT_ORDER
+from sampler.analysis.labels import NEXT_ORDER, own_key
 
 HEADLINE = "order_parameter"
 TONES = {RESOLVED: "caution", NOT_RESOLVED: "good"}
@@ -90,6 +90,28 @@ def theory_verdict(
     reasons += [doubt] if doubt else []
     reasons += [SAMPLED_SETTINGS] if sampled_settings else []
     return Verdict(TONES.get(decisive.state, "neutral"), headline, tuple(reasons))
+
+
+def own_verdict(name: str, trusted: bool, found: Mapping[str, Difference]) -> Verdict:
+    """What the samples say of a theory of the user's own, from what it predicts alone.
+
+    The headline is about U_1 where it predicts that, else about the first quantity it predicts.
+    """
+    if not trusted:
+        headline = f"No conclusion about {name}: the samples fail their diagnostics."
+        return Verdict("bad", headline)
+    ending = own_key("", name)
+    mine = {key.removesuffix(ending): one for key, one in found.items() if key.endswith(ending)}
+    if not mine:
+        return Verdict("neutral", f"{name} predicts nothing that the samples can be held against.")
+    decisive, *others = sorted(mine, key=lambda key: key != HEADLINE)
+    said = {
+        key: f"{one.name.removesuffix(f', {name}')}: {one.statement}." for key, one in mine.items()
+    }
+    headline = f"{name} against exact posterior, {said[decisive]}"
+    return Verdict(
+        TONES.get(mine[decisive].state, "neutral"), headline, tuple(said[key] for key in others)
+    )
 
 
 def both_orders(key: str, found: Mapping[str, Difference]) -> str:

@@ -3,5 +3,5 @@
 keywords    signatures written out, and errors in terms of Python
 tasks       data: one function for each kind of task
 networks    a network, and its meeting with a task
-results     solve, sample, compare
+results     solve, sample, compare, and the problem for a theory of one's own
 """

@@ -3,7 +3,7 @@
 JAX is imported when something is computed, and float64 is on while it is computed only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,12 +14,14 @@ from sampler.jobs.choice import choose
 from sampler.numerics import float64, use_one_blas_thread
 from sampler.recipes.validation import refuse_without_theory
 from sampler.storage.earlier_chains import read_earlier_chains
+from sampler.storage.own_theories import Source, axes_of_table, read_own
 from sampler.storage.run_directory import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     import xarray as xr
 
     from sampler.presentation.summary import Comparison
+    from sampler.problem import AnyProblem
 
 
 @in_python
@@ -137,18 +139,43 @@ def keywords_of(function, values: dict) -> dict:
 
 
 @in_python
-def compare(theory: "xr.Dataset", draws: "xr.DataTree") -> "Comparison":
+def compare(
+    theory: "xr.Dataset", draws: "xr.DataTree", own: Mapping[str, Source] | None = None
+) -> "Comparison":
     """Hold the theory against the draws: every sampled number with its error, and the verdicts.
 
     theory  what `solve` returns
     draws   what `sample` returns
+    own     theories of your own, name → predictions: a dict of arrays, or an .npz or NetCDF file of
+            them, under the names and of the shapes that they have in `theory`: any of
+            `order_parameter`, `predictor_mean`, `predictor_variance` …; each is one more column,
+            with a verdict of its own
 
-    Raises InputError if the two belong to different paths, test sets or temperatures.
+    Raises InputError if theory and draws belong to different paths, test sets or temperatures, and
+    for predictions of other names or shapes.
     """
     use_one_blas_thread()
     from sampler.jobs.stages import compare_tables
     from sampler.presentation.summary import Comparison, refuse_unrelated
 
     refuse_unrelated(theory, draws)
+    axes = axes_of_table(theory)
+    arrays = {name: read_own(name, source, axes) for name, source in (own or {}).items()}
     names = tuple(str(name) for name in theory["path"].values)
-    return Comparison(compare_tables(theory, draws), theory, names)
+    return Comparison(compare_tables(theory, draws, arrays), theory, names)
+
+
+@in_python
+def make_problem(task: ChosenTask, network: ChosenNetwork) -> "AnyProblem":
+    """What a theory of your own starts from: kernels, labels, widths, temperature, test set.
+
+    task, network  what the theory is about
+
+    `learning` is the training set with the network, `attended_test` [test_example, path, channel]
+    the test set; `predictions_at(U_1)` says what follows from an order parameter. Raises InputError
+    where task and network do not fit.
+    """
+    recipe, data = joined(task, network)
+    use_one_blas_thread()
+    with float64():
+        return problem_of(task, recipe, data)

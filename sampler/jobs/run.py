@@ -4,10 +4,10 @@ Recipe, data and directory are checked before JAX is imported; the stages import
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,15 @@ from sampler.storage.manifest import (
     record,
     record_stage,
 )
+from sampler.storage.own_theories import (
+    Axes,
+    axes_of_network,
+    function_of,
+    is_function,
+    predictions_of,
+    read_own,
+    store_own,
+)
 from sampler.storage.run_directory import (
     CHECKPOINT_FOLDER,
     CHECKPOINT_SLOTS,
@@ -45,7 +54,7 @@ from sampler.storage.run_directory import (
     remove_unfinished,
     write_whole,
 )
-from sampler.tasks.make import make_task
+from sampler.tasks.make import architecture_of, make_task
 from sampler.tasks.task import Task
 from theory.architecture import bartlett_coordinate_count
 
@@ -177,6 +186,7 @@ def begun(command: str, recipe: Recipe, directory: Path, alone: bool = False) ->
             refuse_without_theory(point.network, "use `run` or `sample`")
     task = make_task(recipe)
     refuse_what_does_not_fit(recipe, task)
+    refuse_unusable_own(recipe, task, recipe.theory.own)
     if command != "solve":
         refuse_too_many_coordinates(recipe, task)
         if not (directory / MANIFEST_FILE).is_file():  # else chains may have begun
@@ -195,6 +205,18 @@ def start_run(
     """Claim the directory of a run and do "run", "solve" or "sample", or what is left of it."""
     with begun(command, point.recipe, point.directory, alone) as task:
         return work(command, Job(point, task, interruption))
+
+
+def refuse_unusable_own(recipe: Recipe, task: Task, own: Mapping[str, str]) -> None:
+    """Raise InputError for sources of own theories that cannot be read or do not fit."""
+    axes = own_axes(recipe, task)
+    for name, source in own.items():
+        (function_of if is_function(source) else partial(read_own, axes=axes))(name, source)
+
+
+def own_axes(recipe: Recipe, task: Task) -> Axes:
+    """What an own theory of the network of a recipe may predict."""
+    return axes_of_network(architecture_of(recipe, task), task.test.examples)
 
 
 def refuse_too_many_coordinates(recipe: Recipe, task: Task) -> None:
@@ -294,9 +316,22 @@ def work_on_point(command: str, job: Job) -> ExitCode:
     if command != "solve" and job.point.sampled:
         # What cannot be used is refused before anything is computed.
         job.start(job.point.recipe.sampler)
+    store_own_theories(job, job.point.recipe.theory.own)
     code = COMMANDS[command](job)
     finish_command(job.directory, command, code)
     return code
+
+
+def store_own_theories(job: Job, own: Mapping[str, str]) -> None:
+    """Ask theories of the user's own for their predictions, and store them."""
+    recipe, task = job.point.recipe, job.task
+    axes = own_axes(recipe, task)
+    made = {
+        name: predictions_of(name, source, job.problem if is_function(source) else None, axes)
+        for name, source in own.items()
+    }
+    if made:
+        store_own(job.directory, made, axes)
 
 
 def _run(job: Job) -> ExitCode:
@@ -351,8 +386,20 @@ COMMANDS: dict[str, Callable[[Job], ExitCode]] = {"run": _run, "solve": _solve, 
 # --- one stage from stored results
 
 
+def add_own(directory: Path, own: Mapping[str, str], interruption: Interruption) -> None:
+    """Store further theories of the user's own in the directory of a run."""
+    _, recipe, task = begun_in(directory)
+    if recipe.sweep:
+        remedy = "is a sweep; name the directory of one of its points"
+        raise InputError("DIR", str(directory), remedy)
+    refuse_unusable_own(recipe, task, own)
+    with locked(directory):
+        use_float64()
+        store_own_theories(Job(Point(recipe, directory), task, interruption), own)
+
+
 def compare(directory: Path) -> ExitCode:
-    """Compare the stored theory of a directory with its stored draws."""
+    """Compare the stored theory of a directory, and own ones, with its stored draws."""
     from sampler.jobs.stages import compare_stage
     from sampler.presentation.summary import comparison_text
 

@@ -1,6 +1,7 @@
 """The stages of a run, each from stored or given data to one result file."""
 
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from sampler.problem import AnyProblem, Problem
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO, SamplerSection
 from sampler.storage.earlier_chains import EarlierChains
+from sampler.storage.own_theories import own_arrays
 from sampler.storage.results import (
     RunResults,
     read_draws,
@@ -276,8 +278,9 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
 def compare_stage(directory: Path) -> ComparedRun:
     """Compare stored draws with the stored theory, and store `comparison.json`."""
     tree = read_draws(directory)
-    theory = RunResults(directory).theory
-    comparison = compare_tables(theory, tree)
+    results = RunResults(directory)
+    theory = results.theory
+    comparison = compare_tables(theory, tree, own_arrays(results.own_theories))
     if theory is not None:
         tree["comparison"] = xr.DataTree(comparison_table(dict(comparison.compared), theory))
         write_draws(directory, tree)
@@ -285,10 +288,18 @@ def compare_stage(directory: Path) -> ComparedRun:
     return comparison
 
 
-def compare_tables(theory: xr.Dataset | None, tree: xr.DataTree) -> ComparedRun:
-    """What `comparison.json` says of theory and draws; without a theory, of the draws alone."""
+def compare_tables(
+    theory: xr.Dataset | None,
+    tree: xr.DataTree,
+    own: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+) -> ComparedRun:
+    """What `comparison.json` says of theory and draws; without a theory, of the draws alone.
+
+    own: name of a theory of the user's own → what it predicts.
+    """
     diagnostics = diagnose_stage(tree)
-    return compare_run(TheoryAndDraws.of(theory, tree), diagnostics, cost(tree, diagnostics))
+    given = TheoryAndDraws.of(theory, tree, own)
+    return compare_run(given, diagnostics, cost(tree, diagnostics))
 
 
 def cost(tree: xr.DataTree, diagnostics: Diagnostics) -> dict:

@@ -1,6 +1,6 @@
 """What the terminal and notebooks show of a run: theory, diagnostics, and the comparison table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import chain
@@ -91,15 +91,17 @@ def comparison_lines(comparison: ComparedRun, path_names: Sequence[str] | None) 
     """The comparison table as text; path_names: None without a theory."""
     rows = comparison.rows(list(path_names or ()))
     both = any(np.isfinite(row.next_order) for row in chain(*rows.values()))
+    own = own_names(chain(*rows.values()))
     if path_names is None:
         lines = ["comparison: no theory stored in this directory"]
     else:
         columns = f"{'sampled':>11}{'± MCSE':>9}{'diff/MCSE':>11}{'diff':>9}"
         theory = f"{'theory':>10}{'next order':>12}" if both else f"{'theory':>10}"
+        theory += "".join(f"{shortened(name):>12}" for name in own)
         lines = ["", f"{'':30}{theory}{columns}"]
     for of_quantity in rows.values():
         shown, left_out = shown_rows(of_quantity)
-        texts = [row_text(row, alone=path_names is None, both=both) for row in shown]
+        texts = [row_text(row, alone=path_names is None, both=both, own=own) for row in shown]
         settings = any(row.spread is not None for row in shown)
         lines += ["", *texts] if settings else [text for text in texts if text]
         lines += ["  (more elements in comparison.json)"] if left_out else []
@@ -108,7 +110,18 @@ def comparison_lines(comparison: ComparedRun, path_names: Sequence[str] | None) 
         lines += [f"  {one.name:38}{one.statement}" for one in comparison.differences.values()]
     if comparison.verdict is not None and path_names is not None:
         lines += ["", comparison.verdict.headline]
+    lines += [verdict.headline for verdict in comparison.own.values()]
     return "\n".join(lines)
+
+
+def own_names(rows: Iterable[Row]) -> list[str]:
+    """Names of the user's own theories that have a number in these rows."""
+    return list(dict.fromkeys(name for row in rows for name in row.own))
+
+
+def shortened(name: str) -> str:
+    """A name that fits a column of the terminal."""
+    return name if len(name) <= 11 else name[:10] + "…"
 
 
 def shown_rows(rows: Sequence[Row]) -> tuple[list[Row], int]:
@@ -119,10 +132,11 @@ def shown_rows(rows: Sequence[Row]) -> tuple[list[Row], int]:
     return shown, len(rows) - len(shown)
 
 
-def row_text(row: Row, *, alone: bool = False, both: bool = False) -> str:
+def row_text(row: Row, *, alone: bool = False, both: bool = False, own: Sequence[str] = ()) -> str:
     """One line of the table; empty if there is none.
 
-    alone: samples without a theory. both: the theory to leading and to next order.
+    alone: samples without a theory. both: the theory to leading and to next order. own: names of
+    further theories, a column each.
     """
     if row.spread is not None:
         return (
@@ -133,6 +147,7 @@ def row_text(row: Row, *, alone: bool = False, both: bool = False) -> str:
     digits = 3 if row.remark else 4
     orders = f"{known(row.theory, digits):>10}"
     orders += f"{known(row.next_order, digits):>12}" if both else ""
+    orders += "".join(f"{known(row.own.get(name, np.nan), digits):>12}" for name in own)
     if row.gp is None:
         return (
             f"{short:30}{orders}{row.sampled:11.4f}{row.mcse:9.4f}"
@@ -230,6 +245,11 @@ class Comparison:
         return self.result.verdict
 
     @property
+    def own_verdicts(self) -> Mapping[str, Verdict]:
+        """Name of a theory of your own → what the samples allow to say of it."""
+        return self.result.own
+
+    @property
     def differences(self) -> Mapping[str, Difference]:
         """Key of `comparison.json` → size of the difference, its interval, and what may be said."""
         return self.result.differences
@@ -242,13 +262,19 @@ class Comparison:
         """The comparison table: a row for each element of U_1, each score and each setting.
 
         `difference_in_mcse` is (sampled − theory)/MCSE, `relative_difference` is in units of
-        |sampled|. `test_error` is the error by the finite test set, of the sampled number.
+        |sampled|. `test_error` is the error by the finite test set, of the sampled number. A theory
+        of your own has a column of its name.
         """
         import pandas
 
         rows = list(chain(*self.result.rows(list(self.path_names)).values()))
-        numbers = [[getattr(row, column) for column in COLUMNS] for row in rows]
-        return pandas.DataFrame(numbers, [row.name for row in rows], COLUMNS, dtype=float)
+        own = own_names(rows)
+        numbers = [
+            [getattr(row, column) for column in COLUMNS] + [row.own.get(name) for name in own]
+            for row in rows
+        ]
+        names = [row.name for row in rows]
+        return pandas.DataFrame(numbers, names, [*COLUMNS, *own], dtype=float)
 
     def save(self, path: str | Path) -> None:
         """Write strict JSON, the content of `comparison.json`."""

@@ -45,13 +45,14 @@ from sampler.recipes.validation import check_network, check_sampler_fits, recipe
 from sampler.registry import load_plugins
 
 # What a sweep cannot change: its points share a name and a start, and have no sweep of their own.
-NOT_SWEPT = ("name", "sweep", "sampler.start_from")
+NOT_SWEPT = ("name", "sweep", "sampler.start_from", "theory.own")
 
 
 # Keys that no recipe of schema 1 and 2 had.
 SINCE_SCHEMA_3 = (
     ("theory", "next_order"),
     ("theory", "next_order_evidence"),
+    ("theory", "own"),
     ("sampler", "gradient_precision"),
     ("sampler", "until"),
     ("sampler", "max_draws"),
@@ -248,6 +249,7 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     fill_swept(settings)
     resolve_data_path(settings, path.parent)
     resolve_start(settings, path.parent)
+    resolve_own(settings, path.parent)
     recipe = make_recipe(settings)
     check_layers(recipe)
     for _, point in recipe.points():
@@ -292,6 +294,15 @@ def resolve_start(settings: dict[str, Any], folder: Path) -> None:
     start = sampler.get("start_from") if isinstance(sampler, dict) else None
     if isinstance(start, str) and start:
         sampler["start_from"] = str((folder / start).resolve())
+
+
+def resolve_own(settings: dict[str, Any], folder: Path) -> None:
+    """Make the files of the user's own theories absolute."""
+    theory = settings.get("theory")
+    own = theory.get("own") if isinstance(theory, dict) else None
+    for name, source in own.items() if isinstance(own, dict) else ():
+        if isinstance(source, str) and source:
+            own[name] = str((folder / source).resolve())
 
 
 def make_recipe(settings: dict[str, Any]) -> Recipe:

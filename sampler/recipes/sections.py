@@ -173,7 +173,9 @@ class TheorySection(Section):
     being the GP limit. `next_order` adds the correction of order 1/N where it can be computed, and
     `next_order_evidence` that of the evidence, which takes most of its time: by default where it
     takes little, or where an evidence is sampled or selected by. A sub-network lists the heads it
-    keeps, layer by layer, counted within the heads that the network itself keeps.
+    keeps, layer by layer, counted within the heads that the network itself keeps. `own` gives
+    theories of your own a name each and says where their predictions are: an .npz or NetCDF file of
+    arrays, or FILE.py:FUNCTION.
     """
 
     tolerance: Positive | None = None
@@ -183,6 +185,7 @@ class TheorySection(Section):
     next_order: Switch = True
     next_order_evidence: Switch | Literal[AUTO] = AUTO
     subnetworks: tuple[tuple[tuple[CountFromZero, ...], ...], ...] = ()
+    own: dict[Text, Text] = Field(default_factory=dict)
 
     @field_validator("subnetworks")
     @classmethod

@@ -22,6 +22,7 @@ from sampler.storage.manifest import Manifest, read_manifest
 from sampler.storage.run_directory import (
     COMPARISON_FILE,
     DRAWS_FILE,
+    OWN_THEORIES_FILE,
     RECIPE_FILE,
     SCHEMA_VERSION,
     THEORY_FILE,
@@ -148,6 +149,14 @@ class RunResults:
     def theory(self) -> xr.Dataset | None:
         """The content of `theory.nc`."""
         return read_theory(self.directory) if is_solved(self.directory) else None
+
+    @cached_property
+    def own_theories(self) -> xr.Dataset | None:
+        """The content of `own_theories.nc`."""
+        path = self.directory / OWN_THEORIES_FILE
+        if not path.is_file():
+            return None
+        return read_stored(path, "compare", lambda p: xr.load_dataset(p, engine="h5netcdf"))
 
     @cached_property
     def draws(self) -> xr.DataTree | None:

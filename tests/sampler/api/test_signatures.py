@@ -41,6 +41,7 @@ OTHERS = {"solve": ("task", "network"), "sample": ("task", "network", "progress"
 # What only a sweep or a run directory has.
 NOT_FROM_PYTHON = {
     "largest_width", "at_widths", "points", "selected_by", "checkpoint_seconds", "kind",
+    "own",  # an argument of `compare`
 }  # fmt: skip
 # Left to what else is given: a task sets the readout, the number of draws says when they end.
 LEFT_OPEN = {"readout": "last", "until": "trusted"}

@@ -1,0 +1,249 @@
+"""A theory of the user's own beside that of the program: the same numbers, verdicts, refusals."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import sampler
+from sampler.errors import ExitCode, InputError
+from sampler.jobs import stages
+from sampler.storage.own_theories import PREDICTED
+from tests.commands import (
+    FEW_DRAWS,
+    SMALLEST,
+    TINY_SAMPLED,
+    in_process,
+    made_once,
+    settings,
+    without_drawing,
+)
+from tests.sampler.api.test_results import CHAINS, NETWORK, TASK
+
+SAME, WRONG = "leading order again", "three times U"
+FUNCTIONS = """
+import numpy as np
+
+def rows(problem):
+    size = problem.architecture.order_parameter_sizes[0]
+    return problem.predictions_at(2.0 * np.eye(size))
+
+def stops(problem):
+    return problem.nothing
+"""
+
+
+@pytest.fixture(scope="module")
+def chosen():
+    return sampler.markov_chain_task(**TASK), sampler.make_network(**NETWORK)
+
+
+@pytest.fixture(scope="module")
+def results(chosen):
+    chains = CHAINS | {"draws": 60}
+    return sampler.solve(*chosen, starts=1), sampler.sample(*chosen, **chains, progress=False)
+
+
+def leading_order(theory: xr.Dataset) -> dict[str, np.ndarray]:
+    """What the theory of the program predicts, as a theory of one's own."""
+    return {str(name): one.values for name, one in theory.items() if PREDICTED.fullmatch(str(name))}
+
+
+@pytest.fixture
+def trusted(monkeypatch):
+    """Six draws pass as enough: what is said of theories does not depend on the number."""
+    judge = stages.diagnose_stage
+    passing = {"verdict": "pass", "reasons": ()}
+    monkeypatch.setattr(stages, "diagnose_stage", lambda tree: replace(judge(tree), **passing))
+
+
+@pytest.fixture
+def comparison(results, trusted):
+    theory, draws = results
+    wrong = {"order_parameter": 3.0 * theory["order_parameter"].values}
+    return sampler.compare(theory, draws, own={SAME: leading_order(theory), WRONG: wrong})
+
+
+def test_a_theory_that_is_the_leading_order_has_its_numbers(comparison):
+    compared = dict(comparison.result.compared)
+    assert {"order_parameter", "predictor_mean", "predictor_variance", "head_score"} <= set(
+        compared
+    )
+    for key, one in compared.items():
+        np.testing.assert_array_equal(one.own[SAME], one.theory, err_msg=key)
+    table = comparison.to_dataframe()
+    assert {"U₁ good", "accuracy", "log predictive density"} <= set(table.index)
+    np.testing.assert_array_equal(table[SAME], table["theory"])
+    for key in ("order_parameter", "predictor_mean", "accuracy", "predictive_quality"):
+        expected, received = (comparison.differences[k] for k in (key, f"{key}: {SAME}"))
+        # as text, where undefined numbers are equal
+        assert repr(received) == repr(replace(expected, name=f"{expected.name}, {SAME}"))
+    statement = comparison.differences["order_parameter"].statement
+    verdict = comparison.own_verdicts[SAME]
+    assert verdict.headline == f"{SAME} against exact posterior, U₁: {statement}."
+
+
+def test_a_wrong_theory_is_told_so(comparison, results):
+    theory, _ = results
+    found, leading = (
+        comparison.differences[key] for key in (f"order_parameter: {WRONG}", "order_parameter")
+    )
+    assert found.resolved
+    assert found.value > leading.value
+    verdict = comparison.own_verdicts[WRONG]
+    assert verdict.tone == "caution"
+    assert f"{WRONG} against exact posterior, U₁: resolved at" in verdict.headline
+    assert verdict.reasons == (f"head score: {found_scores(comparison).statement}.",)
+    text = repr(comparison)
+    assert verdict.headline in text
+    assert f"{3.0 * float(theory['order_parameter'][0, 0]):.4f}" in text
+    # What it does not predict is left open, and no other verdict depends on it.
+    assert np.isnan(comparison.to_dataframe()[WRONG]["accuracy"])
+    assert WRONG not in comparison.verdict.headline + "".join(comparison.verdict.reasons)
+
+
+def found_scores(comparison):
+    return comparison.differences[f"head_score: {WRONG}"]
+
+
+def test_without_trusted_samples_nothing_is_said(results):
+    theory, draws = results
+    found = sampler.compare(theory, draws, own={SAME: leading_order(theory)})
+    assert found.own_verdicts[SAME].headline.startswith(f"No conclusion about {SAME}")
+
+
+def test_what_follows_from_an_order_parameter_is_the_prediction_there(chosen, results):
+    theory, _ = results
+    problem = sampler.make_problem(*chosen)
+    received = problem.predictions_at(theory["order_parameter"].values)
+    for name in ("predictor_mean", "predictor_variance"):
+        np.testing.assert_allclose(received[name], theory[name].values, rtol=1e-9, err_msg=name)
+
+
+def test_arrays_may_be_in_files(results, tmp_path):
+    theory, draws = results
+    arrays = leading_order(theory)
+    np.savez(tmp_path / "mine.npz", **arrays)
+    theory[list(arrays)].to_netcdf(tmp_path / "mine.nc", engine="h5netcdf")
+    files = {"npz": tmp_path / "mine.npz", "nc": str(tmp_path / "mine.nc")}
+    found = sampler.compare(theory, draws, own=files).result.get("predictor_mean").own
+    for values in found.values():
+        np.testing.assert_array_equal(values, arrays["predictor_mean"])
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ({"order_parameter": np.eye(3)}, "give real numbers, [path, path_] of shape (2, 2)"),
+        ({"order_parameter": [[1.0, 0.5], [0.0, 1.0]]}, "differ by so much; give a symmetric"),
+        ({"order_parameter": [[1.0, np.nan], [np.nan, 1.0]]}, "2 undefined of 4: give finite"),
+        ({"predictor_variance": -np.ones(10)}, "a variance is not negative"),
+        ({"predictor": np.ones(10)}, "use one of order_parameter"),
+        ({}, "give a dict of arrays"),
+        (np.eye(2), "give a dict of arrays"),
+        ("mine.txt", "name an .npz or .nc file"),
+        ("nowhere.npz", "cannot be read"),
+    ],
+)
+def test_predictions_that_do_not_fit_are_refused(results, own, expected, without_annotation_checks):
+    with pytest.raises(InputError) as caught:
+        sampler.compare(*results, own={"mine": own})
+    assert 'own theory "mine' in str(caught.value)
+    assert expected in str(caught.value)
+
+
+def test_names_of_theories_have_no_colon(results):
+    with pytest.raises(InputError, match="without a colon"):
+        sampler.compare(*results, own={"a: b": leading_order(results[0])})
+
+
+# --- from the command line
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "mine.py").write_text(FUNCTIONS)
+    own = '\n[theory]\nstarts = 1\nown = { "twice unity" = "mine.py:rows" }\n'
+    (folder / "tiny.toml").write_text(TINY_SAMPLED.replace("\n[theory]\nstarts = 1\n", own))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(recipe_file, tmp_path_factory) -> Path:
+    """A finished run of six draws, shared with other tests."""
+
+    def make(folder: Path) -> int:
+        with without_drawing():
+            return in_process("run", recipe_file, "--out", folder / "run", *settings(*FEW_DRAWS))
+
+    return made_once(tmp_path_factory, "run_of_six_draws", make)[0] / "run"
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_finished_run_takes_own_theories(finished, folder, capsys):
+    theory = xr.load_dataset(finished / "theory.nc", engine="h5netcdf")
+    theory[["order_parameter"]].to_netcdf(folder / "leading.nc", engine="h5netcdf")
+    sources = {"leading": folder / "leading.nc", "twice unity": f"{folder / 'mine.py'}:rows"}
+    for name, source in sources.items():
+        code = in_process("compare", finished, "--own", f"{name}={source}")
+        assert code == ExitCode.DIAGNOSTICS_FAILED  # six draws
+        assert f"No conclusion about {name}" in capsys.readouterr().out
+    stored = json.loads((finished / "comparison.json").read_text())
+    overlap = stored["order_parameter"]
+    assert overlap["own"].keys() == stored["own_verdicts"].keys() == sources.keys()
+    assert overlap["own"]["leading"] == overlap["theory"]
+    np.testing.assert_array_equal(overlap["own"]["twice unity"], 2.0 * np.eye(2))
+    assert stored["predictor_mean"]["own"].keys() == {"twice unity"}
+    assert in_process("report", finished) == ExitCode.OK
+    assert "twice unity" in (finished / "report.html").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_a_recipe_names_own_theories(folder):
+    out = folder / "run"
+    assert in_process("run", folder / "tiny.toml", "--out", out) == ExitCode.DIAGNOSTICS_FAILED
+    stored = json.loads((out / "comparison.json").read_text())
+    np.testing.assert_array_equal(stored["order_parameter"]["own"]["twice unity"], 2.0 * np.eye(2))
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("mine.npz", "cannot be read"),
+        ("mine.py:nothing", "the file has no function nothing"),
+        ("none.py:rows", "there is no such file"),
+    ],
+)
+def test_sources_are_refused_before_anything_is_computed(folder, capsys, source, expected):
+    recipe = folder / "tiny.toml"
+    words = settings(f'theory.own={{"mine"="{source}"}}')
+    assert in_process("run", recipe, "--out", folder / "none", *words) == ExitCode.BAD_INPUT
+    assert expected in capsys.readouterr().err
+    assert not (folder / "none").exists()
+
+
+def test_a_function_that_stops_is_named(folder, capsys):
+    words = settings('theory.own={"mine"="mine.py:stops"}')
+    code = in_process("solve", folder / "tiny.toml", "--out", folder / "stopped", *words)
+    assert code == ExitCode.BAD_INPUT
+    assert "the function stops with AttributeError" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_a_network_outside_the_theory_can_have_one(folder, capsys):
+    """Of its predictor: such a network has no order parameter."""
+    recipe = folder / "relu.toml"
+    recipe.write_text(SMALLEST.replace("widths = 3", 'widths = 3\nvalues = "relu"'))
+    np.savez(folder / "zero.npz", predictor_mean=np.zeros(10))
+    words = settings(*FEW_DRAWS, 'theory.own={"zero"="zero.npz"}')
+    in_process("run", recipe, "--out", folder / "relu", *words)
+    stored = json.loads((folder / "relu" / "comparison.json").read_text())
+    assert stored["predictor_mean"]["theory"] is None
+    assert stored["predictor_mean"]["own"]["zero"] == [0.0] * 10
+    assert "zero" in capsys.readouterr().out
