@@ -2,7 +2,12 @@
 # isort: skip_file
 
 from sampler.api.networks import ChosenNetwork as ChosenNetwork, make_network as make_network
-from sampler.api.results import compare as compare, sample as sample, solve as solve
+from sampler.api.results import (
+    compare as compare,
+    make_problem as make_problem,
+    sample as sample,
+    solve as solve,
+)
 from sampler.api.tasks import (
     ChosenTask as ChosenTask,
     arrays_task as arrays_task,
