@@ -68,7 +68,7 @@ def reproduce_run(
     if manifest.choice is not None:
         recipe = Choice(**manifest.choice).applied_to(recipe)
     redone = replace(stored, recipe=recipe, directory=directory / REPRODUCTION_FOLDER)
-    claim_directory(redone.directory, recipe, command, fingerprint(recipe, task.checksum))
+    claim_directory(redone.directory, recipe, command, fingerprint(recipe, task.identity))
     with locked(redone.directory):
         record(redone.directory, started_from=manifest.started_from)
         work(command, Job(redone, task, interruption))

@@ -141,7 +141,7 @@ class Job:
         from sampler.jobs.keeper import ChainKeeper
 
         folder = self.directory / CHECKPOINT_FOLDER
-        common = fingerprint(self.point.recipe, self.task.checksum)
+        common = fingerprint(self.point.recipe, self.task.identity)
         return ChainKeeper(folder, common, self.interruption)
 
     def start(self, settings: SamplerSection) -> EarlierChains | None:
@@ -191,7 +191,7 @@ def begun(command: str, recipe: Recipe, directory: Path, alone: bool = False) ->
         refuse_too_many_coordinates(recipe, task)
         if not (directory / MANIFEST_FILE).is_file():  # else chains may have begun
             read_earlier_chains(recipe.sampler)
-    claim_directory(directory, recipe, command, fingerprint(recipe, task.checksum))
+    claim_directory(directory, recipe, command, fingerprint(recipe, task.identity))
     if alone:
         remove_lock_of_lost_host(directory)
     with locked(directory):
@@ -261,7 +261,7 @@ def begun_in(directory: Path) -> tuple[str, Recipe, Task]:
     if isinstance(recipe, TrainingRecipe):
         raise InputError("DIR", str(directory), "holds a training; only `resume` goes on with it")
     task = make_task(recipe)
-    claim_directory(directory, recipe, command, fingerprint(recipe, task.checksum))
+    claim_directory(directory, recipe, command, fingerprint(recipe, task.identity))
     return command, recipe, task
 
 

@@ -168,7 +168,7 @@ def one_by_one(recipe: Recipe, task: Task, interruption: Interruption) -> Engine
             print(f"\n{recipe.name}, {point.label}", flush=True)
             LOG.info("point %s", point.label)
             data = task if same_task(point.recipe, recipe) else make_task(point.recipe)
-            common = fingerprint(point.recipe, data.checksum)
+            common = fingerprint(point.recipe, data.identity)
             claim_directory(point.directory, point.recipe, command, common)
             with locked(point.directory):
                 code = work_on_point(command, Job(point, data, interruption))
@@ -218,7 +218,7 @@ def open_sweep(recipe: Recipe, directory: Path) -> None:
 
     To every other command it then is the directory of a `run` of the same grid.
     """
-    claim_directory(directory, recipe, COMMAND, fingerprint(recipe, make_task(recipe).checksum))
+    claim_directory(directory, recipe, COMMAND, fingerprint(recipe, make_task(recipe).identity))
 
 
 def for_unfinished(engine: Engine, recipe: Recipe, directory: Path) -> Engine:

@@ -1,5 +1,6 @@
 """What a run directory says of the run in it, and who may go on with it."""
 
+import math
 import os
 import platform
 import re
@@ -42,8 +43,8 @@ FREE = (
 CONTINUED = (2, SCHEMA_VERSION)
 
 
-def fingerprint(recipe: Recipe | TrainingRecipe, data: str) -> dict:
-    """Settings, checksum of the data, and the version of program and results, as JSON has them."""
+def fingerprint(recipe: Recipe | TrainingRecipe, data: str | dict[str, Any]) -> dict:
+    """Settings, identity of the data, and the version of program and results, as JSON has them."""
     settings = flattened(recipe.model_dump(mode="json"))
     return {
         "settings": {key: value for key, value in settings.items() if not is_free(key)},
@@ -84,11 +85,27 @@ def differences(stored: dict, current: dict) -> list[str]:
     for key in sorted({*one, *other}):
         if one.get(key) != other.get(key):
             found.append(f"{key} ({one.get(key)} → {other.get(key)})")
-    if stored.get("data") != current.get("data") and not any(
+    if not same_data(stored.get("data"), current.get("data")) and not any(
         entry.startswith(("task.", "attention.", "network.heads")) for entry in found
     ):
         found.append("the data")
     return found
+
+
+def same_data(stored: Any, current: Any) -> bool:
+    """Whether data are equal but for rounding; of earlier results the checksum alone is known."""
+    if not isinstance(current, dict) or not isinstance(stored, dict):
+        return stored == (current["sha256"] if isinstance(current, dict) else current)
+    return stored["sha256"] == current["sha256"] or agree(stored["sums"], current["sums"])
+
+
+def agree(one: Any, other: Any) -> bool:
+    """Whether two nested lists are equal, their numbers to eleven digits."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(agree, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-11)
+    return one == other
 
 
 MANIFEST_FILE = "manifest.json"

@@ -27,6 +27,11 @@ class HeldSplit:
         """Add every number to a checksum."""
         add_arrays(checksum, self.arrays)
 
+    @property
+    def sums(self) -> list:
+        """Shape of every array, and sums that tell its numbers from others."""
+        return [[*array.shape, *array_sums(array)] for array in self.arrays]
+
     def blocks(self, first: int = 0) -> Iterator[Self]:
         """The examples from this one on, in blocks."""
         for start in range(first, self.examples, BLOCK):
@@ -172,7 +177,12 @@ class StreamedSplit:
 
     def add_to(self, checksum: Checksum) -> None:
         """Add to a checksum what all numbers follow from."""
-        checksum.update(repr((self.source.identity(), self.kept)).encode())
+        checksum.update(repr(self.sums).encode())
+
+    @property
+    def sums(self) -> list:
+        """What all numbers follow from."""
+        return [self.source.identity(), self.kept and [list(heads) for heads in self.kept]]
 
     def keeping(self, kept: KeptHeads) -> "StreamedSplit":
         """The split of the sub-network with these heads, layer by layer."""
@@ -253,6 +263,13 @@ def add_arrays(checksum: Checksum, arrays: tuple[np.ndarray, ...]) -> None:
     for array in arrays:
         checksum.update(repr((array.shape, array.dtype.str)).encode())
         checksum.update(np.ascontiguousarray(array).data)
+
+
+def array_sums(array: np.ndarray) -> tuple[float, float]:
+    """Σ |x| and Σ w x with weights w between 0 and 1: the same where only the rounding differs."""
+    numbers = np.asarray(array, np.float64).ravel()
+    weights = np.modf(np.arange(1, numbers.size + 1) * 0.6180339887498949)[0]
+    return float(np.abs(numbers).sum()), float(weights @ numbers)
 
 
 def given(labels: np.ndarray | None) -> tuple[np.ndarray, ...]:

@@ -1,5 +1,7 @@
 """A checkpoint is used for the run that wrote it, and for no other."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -11,8 +13,11 @@ from sampler.storage.checkpoint import (
     refuse_another_checkpoint,
     write_sealed,
 )
+from sampler.storage.manifest import differences
 from sampler.storage.run_directory import CHECKPOINT_FOLDER, CHECKPOINT_SLOTS
 from sampler.storage.status import newest_checkpoint
+from sampler.tasks.splits import Split
+from sampler.tasks.task import Task
 
 STORED = {
     "settings": {"network.widths": 10, "sampler.seed": 0},
@@ -36,6 +41,21 @@ def test_a_checkpoint_of_the_same_run_is_used(tmp_path):
 def test_a_checkpoint_of_another_run_is_refused_by_what_differs(change, named, tmp_path):
     with pytest.raises(InputError, match=f"of a run with other {named}"):
         refuse_another_checkpoint(tmp_path / "checkpoint", STORED, STORED | change, "run")
+
+
+@pytest.mark.parametrize(("change", "same"), [(1e-15, True), (1e-9, False)])
+def test_data_that_another_processor_rounds_differently_are_the_same(change, same, rng):
+    inputs, labels = rng.standard_normal((200, 5, 4)), np.ones((200, 1))
+    attention = (rng.random((200, 2, 5, 5)),)
+    split = Split(inputs, labels, attention)
+    moved = Split(inputs * (1 + change * rng.standard_normal(inputs.shape)), labels, attention)
+
+    def stored(one: Split) -> dict:
+        task = Task(one, one, (("a", "b"),), ("a", "b"))
+        return json.loads(json.dumps(STORED | {"data": task.identity}))
+
+    assert stored(moved)["data"]["sha256"] != stored(split)["data"]["sha256"]
+    assert differences(stored(split), stored(moved)) == ([] if same else ["the data"])
 
 
 @pytest.mark.parametrize("sequences", [(4, 3), (4, 5)])

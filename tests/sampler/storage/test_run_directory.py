@@ -34,7 +34,7 @@ def recipe(tmp_path):
 
 def claim(directory, recipe):
     return claim_directory(
-        directory, recipe, "run", fingerprint(recipe, make_task(recipe).checksum)
+        directory, recipe, "run", fingerprint(recipe, make_task(recipe).identity)
     )
 
 
