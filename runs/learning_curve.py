@@ -96,13 +96,13 @@ with (folder / "learning_curve.csv").open("w", newline="", encoding="utf-8") as 
 
 # %%
 with figure_style():
-    figure = new_figure(9.0, 3.2)
+    figure = new_figure(9.0, 3.4)
     accuracy, evidence, overlap = figure.subplots(1, 3)
     for place, width in enumerate(WIDTHS):
         of_width = [row for row in rows if row["width"] == width]
         column = {key: np.array([row[key] for row in of_width]) for key in of_width[0]}
         sizes, colour = column["examples"], f"C{place}"
-        marks = {"color": colour, "linestyle": "", "marker": "o", "capsize": 2}
+        marks = {"color": colour, "linestyle": "", "marker": "o", "markersize": 4, "capsize": 2}
         for axes, name, scale in ((accuracy, "accuracy", 1.0), (evidence, "log_evidence", sizes)):
             axes.plot(sizes, column[f"{name}_theory"] / scale, color=colour, label=f"N = {width}")
             axes.plot(sizes, column[f"{name}_next_order"] / scale, color=colour, linestyle=":")
@@ -111,16 +111,23 @@ with figure_style():
         for name, line in zip(PATHS, ("-", "-.", "--", ":"), strict=True):
             overlap.plot(sizes, column[f"{name}_theory"], color=colour, linestyle=line)
             overlap.errorbar(sizes, column[f"{name}_sampled"], column[f"{name}_mcse"], **marks)
+            if place == 0:
+                overlap.plot([], [], color="black", linestyle=line, label=name)
     for axes, name in ((accuracy, "accuracy"), (evidence, "log_evidence")):
         infinite = {row["examples"]: row[f"{name}_gp"] for row in rows}
         scale = np.array(list(infinite)) if axes is evidence else 1.0
         values = np.array(list(infinite.values())) / scale
-        axes.plot(list(infinite), values, color="0.5", linestyle="--", label="N = ∞")
-    accuracy.set(xscale="log", ylabel="accuracy")
-    evidence.set(xscale="log", ylabel="ln p(y) / P")
-    overlap.set(xscale="log", yscale="log", ylabel="diagonal of $U_1$")
+        axes.plot(list(infinite), values, color="0.5", linestyle="--", label="infinite width")
+    accuracy.set(xscale="log", title="accuracy on 4,000 new examples")
+    evidence.set(xscale="log", title="ln p(y) per example")
+    overlap.set(xscale="log", yscale="log", title="$U_1$ of each path with itself")
     for axes in (accuracy, evidence, overlap):
-        axes.set_xlabel("examples P")
-    accuracy.legend(fontsize=8.0)
+        axes.set_xlabel("training examples P")
+    accuracy.legend()
+    orders = {"-": "theory, leading order", ":": "theory, next order", "": "exact posterior"}
+    for line, label in orders.items():
+        evidence.plot([], [], color="black", linestyle=line, marker="" if line else "o", label=label)
+    evidence.legend(handles=evidence.get_legend_handles_labels()[0][-len(orders) :])
+    overlap.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
     written = save_figure(figure, folder, "learning_curve")
 print("figure:", *written)
