@@ -1,0 +1,71 @@
+"""How the site is built: `make docs`. Nothing on its pages is loaded from a network."""
+
+import os
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+sys.path[:0] = [str(HERE / "extensions"), str(ROOT)]
+# Tutorials start programs and kernels of their own: all of them find the package and its modules.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# What they compute is small: compiling for speed costs more than it saves.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# What one page has compiled serves the next ones.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", tempfile.mkdtemp())
+os.environ |= {
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
+}
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+# Their tables are as wide as a column of text, and no browser is asked whether it knows a bar.
+os.environ |= {"COLUMNS": "100", "NO_COLOR": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+
+import sampler  # noqa: E402
+
+project = "attention-posterior"
+author = "the attention-posterior contributors"
+copyright = author
+version = release = sampler.__version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "mathml",
+    "docstrings",
+    "recipe_reference",
+    "notation",
+    "commands",
+]
+exclude_patterns = ["_build", "extensions"]
+source_suffix = {".md": "myst-nb", ".rst": "restructuredtext"}
+nitpicky = False
+
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 4
+html_math_renderer = "mathml"
+
+nb_execution_mode = "force"
+# PyTorch is an extra: without it that page shows its code alone.
+nb_execution_excludepatterns = [] if find_spec("torch") else ["tutorials/own_transformer.md"]
+nb_execution_timeout = 600
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+# Otherwise a page with a widget would load its program from a network.
+nb_ipywidgets_js: dict = {}
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+autodoc_class_signature = "separated"
+
+html_theme = "furo"
+html_title = "attention-posterior"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sourcelink = False
+html_show_sphinx = False

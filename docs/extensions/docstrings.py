@@ -1,0 +1,60 @@
+"""Docstrings of this project are plain text: paragraphs, `code`, equations, tables of names."""
+
+import re
+
+SPECIAL = re.compile(r"([\\*_|])")
+CODE = re.compile(r"(`[^`]+`)")
+# A row of a table, `name  meaning`; its further lines are indented as far as the meaning.
+ROW = re.compile(r"(\S+(?:, \S+)*) {2,}(?=\S)")
+
+
+def as_restructured_text(lines: list[str]) -> list[str]:
+    """The same text in the language that Sphinx reads: what is indented stays as it is."""
+    written: list[str] = []
+    kind = ""
+    for line in lines:
+        before, kind = kind, kind_of(line, kind)
+        if kind != before and line.strip():
+            written += ["", "::", ""] if kind == "verbatim" else [""]
+        if kind == "verbatim" or not line.strip():
+            written.append(line)
+        elif kind == "table":
+            written.append(row(line))
+        else:
+            written.append(escaped(line))
+    return written
+
+
+def kind_of(line: str, before: str) -> str:
+    """What a line belongs to: blank lines and continued rows to what stands before them."""
+    if not line.strip() or (before == "table" and line.startswith("  ")):
+        return before
+    if line.startswith("    "):
+        return "verbatim"
+    return "table" if ROW.match(line) else "text"
+
+
+def row(line: str) -> str:
+    """One row as a line of its own; a continued row belongs to the line before it."""
+    found = ROW.match(line)
+    if not found:
+        return f"  {escaped(line.strip())}"
+    return f"| **{escaped(found[1])}** {escaped(line[found.end():])}"
+
+
+def escaped(line: str) -> str:
+    """A line of prose in which nothing but `code` has a meaning of its own."""
+    parts = CODE.split(line)
+    parts[::2] = [SPECIAL.sub(r"\\\1", part) for part in parts[::2]]
+    # Code that touches a word would not be read as code.
+    parts[1::2] = [f"`{part}`\\ " for part in parts[1::2]]
+    return "".join(parts)
+
+
+def rewrite(app, what, name, thing, options, lines: list[str]) -> None:
+    lines[:] = as_restructured_text(lines)
+
+
+def setup(app) -> dict:
+    app.connect("autodoc-process-docstring", rewrite)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
