@@ -13,7 +13,7 @@ SHARED_OUT := -n 2 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-all lint format benchmark gpu clean
+.PHONY: help install demo docs test test-slow test-all lint format benchmark gpu clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,9 @@ format: $(VENV)/installed-with-tests  ## put format and style right
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/installed-with-docs  ## build the site, docs/_build/html; its tutorials are executed
+	$(BIN)/python -m sphinx --builder html --jobs 2 --fail-on-warning --keep-going docs docs/_build/html
+
 benchmark: $(VENV)/installed-with-tests  ## time the expensive steps
 	$(BIN)/python -m tests.benchmarks
 
@@ -49,7 +52,7 @@ gpu: $(VENV)/installed-with-tests  ## check and time an accelerator, where there
 	$(BIN)/python -m tests.benchmarks.gpu
 
 clean:  ## remove .venv and caches; results stay
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf $(VENV) docs/_build .pytest_cache .ruff_cache .hypothesis build *.egg-info
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found: make PYTHON=/path/to/python"; exit 1; }
@@ -62,3 +65,7 @@ $(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/installed-with-tests: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
 	@touch $@ $(VENV)/installed
+
+$(VENV)/installed-with-docs: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@touch $@

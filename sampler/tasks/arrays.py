@@ -21,7 +21,7 @@ REQUIRED_KEYS = ("inputs_train", "labels_train", "inputs_test")
 OPTIONAL_KEYS = ("labels_test", "inputs_validation", "labels_validation")
 REQUIRED_ATTENDED = ("attended_train", "labels_train", "heads", "attended_test")
 OPTIONAL_ATTENDED = ("labels_test", "attended_validation", "labels_validation")
-NPZ_REMEDY = "name an .npz or .h5 file, or write one (README, Your own transformer)"
+NPZ_REMEDY = "name an .npz or .h5 file, or write one (docs/howto/own_arrays.md)"
 NUMBERS_REMEDY = "store a plain float32 or float64 array"
 HEADS_REMEDY = "store integers, the number of heads of each layer, as in [2, 2]"
 
