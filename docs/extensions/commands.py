@@ -9,10 +9,23 @@ class Commands(Written):
     """A section for each command."""
 
     def run(self) -> list:
-        (commands,) = (a for a in make_parser()._actions if hasattr(a, "choices") and isinstance(a.choices, dict))
+        (commands,) = (
+            a
+            for a in make_parser()._actions
+            if hasattr(a, "choices") and isinstance(a.choices, dict)
+        )
         summaries = {action.dest: action.help for action in commands._choices_actions}
         return [
-            self.section(name, [f"To {summaries[name]}.", "", "```text", *parser.format_help().splitlines(), "```"])
+            self.section(
+                name,
+                [
+                    f"To {summaries[name]}.",
+                    "",
+                    "```text",
+                    *parser.format_help().splitlines(),
+                    "```",
+                ],
+            )
             for name, parser in commands.choices.items()
         ]
 

@@ -39,7 +39,7 @@ def row(line: str) -> str:
     found = ROW.match(line)
     if not found:
         return f"  {escaped(line.strip())}"
-    return f"| **{escaped(found[1])}** {escaped(line[found.end():])}"
+    return f"| **{escaped(found[1])}** {escaped(line[found.end() :])}"
 
 
 def escaped(line: str) -> str:

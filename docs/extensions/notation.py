@@ -2,8 +2,9 @@
 
 import re
 
-import theory
 from pages import Written, table
+
+import theory
 
 HEAD = ["on paper", "in code", "axes, meaning"]
 
@@ -25,7 +26,10 @@ class Notation(Written):
 
     def run(self) -> list:
         parent = self.state.document.__class__("", self.state.document.reporter)
-        rows = [[f"`{symbol}`", word, f"`{rest}`" if "[" in rest[:1] else rest] for symbol, word, rest in notation_rows()]
+        rows = [
+            [f"`{symbol}`", word, f"`{rest}`" if "[" in rest[:1] else rest]
+            for symbol, word, rest in notation_rows()
+        ]
         self.write(table(HEAD, rows), parent)
         return parent.children
 
@@ -37,7 +41,11 @@ class TheoryModules(Written):
         return [
             self.section(
                 f"theory.{module}",
-                [f".. automodule:: theory.{module}", f"   :members: {', '.join(names.split())}", ""],
+                [
+                    f".. automodule:: theory.{module}",
+                    f"   :members: {', '.join(names.split())}",
+                    "",
+                ],
             )
             for module, names in theory.CONTENTS.items()
         ]

@@ -10,7 +10,9 @@ class Written(SphinxDirective):
 
     def section(self, title: str, lines: list[str], name: str = "") -> nodes.section:
         """A section with this text below its title, and an address of its own."""
-        made = nodes.section(ids=[nodes.make_id(name or title)], names=[nodes.fully_normalize_name(name or title)])
+        made = nodes.section(
+            ids=[nodes.make_id(name or title)], names=[nodes.fully_normalize_name(name or title)]
+        )
         made += nodes.title(title, title)
         self.state.document.note_implicit_target(made, made)
         self.write(lines, made)

@@ -30,8 +30,11 @@ def words(schema: dict) -> str:
         return " or ".join(dict.fromkeys(parts))
     kind = schema.get("type")
     if kind in NUMBERS:
-        limits = [text.format(f"{schema[key]:g}" if abs(schema[key]) < 1e6 else schema[key])
-                  for key, text in LIMITS.items() if key in schema]
+        limits = [
+            text.format(f"{schema[key]:g}" if abs(schema[key]) < 1e6 else schema[key])
+            for key, text in LIMITS.items()
+            if key in schema
+        ]
         return " ".join([NUMBERS[kind], " and ".join(limits)]).strip()
     if kind == "boolean":
         return "`true` or `false`"
@@ -48,7 +51,9 @@ def accepted(schema: dict, field) -> str:
     """The words of the checks that a value passes, where there are some; else those of its type."""
     checks = [getattr(check, "func", None) for check in field.metadata]
     texts = [check.__doc__.split("\n")[0] for check in checks if check and check.__doc__]
-    said = [text.removeprefix("Accept ").rstrip(".") for text in texts if text.startswith("Accept ")]
+    said = [
+        text.removeprefix("Accept ").rstrip(".") for text in texts if text.startswith("Accept ")
+    ]
     return "; ".join(said) or words(schema)
 
 

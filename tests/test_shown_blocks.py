@@ -1,0 +1,102 @@
+"""Commands and Python of the how-to pages, executed page by page as a reader would, in a folder
+whose recipes have the names of those in `runs/` and sizes of seconds."""
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+
+from sampler.errors import ExitCode
+from sampler.recipes.settings import read_toml, toml_text
+from tests import ROOT
+from tests.commands import in_process, without_drawing
+from tests.texts import PROGRAM, TEXTS, blocks
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+SAMPLER = {"chains": 2, "warmup": 20, "draws": 20, "weight_draws": 4, "space": "order_parameters",
+           "algorithm": "nuts", "max_tree_depth": 3}  # fmt: skip
+MARKOV = {"examples_train": 6, "examples_test": 5, "tokens": 4, "features": 6}
+# What replaces the sections of a recipe, so that a command takes seconds.
+SMALLER = {
+    "quickstart": {"task": MARKOV, "sampler": SAMPLER, "posterior": {"temperature": 0.5}},
+    "one_shot_train": {
+        "training": {"steps": 20, "batch": 8, "validation_every": 10, "validation_examples": 40,
+                     "evaluation_examples": 40, "widths": 8, "key_size": 4, "heads": [2, 2]},
+    },
+    "one_shot": {
+        "task": {"examples_train": 8, "examples_test": 10, "examples_validation": 10},
+        "sampler": {"chains": 2, "warmup": 10, "draws": 10, "at_widths": [10]},
+        "sweep": {"network.widths": [10], "posterior.temperature": [0.5, 1.0]},
+    },
+}  # fmt: skip
+# What cannot be done here, by the word that a block begins with.
+ELSEWHERE = {
+    "python3 -m venv": "installs the package",
+    "eval": "is for the shell that reads it",
+    f"{PROGRAM} sweep runs/smoke.toml --out /shared/grid": "needs a scheduler of Dask",
+    f"{PROGRAM} run runs/bring_your_own.toml": "needs a model: the tutorial has it",
+    "SH=": "twelve trainings of minutes",
+}
+PAGES = [
+    name
+    for name in TEXTS
+    if name not in ("README.md", "runs/README.md")
+    and any(kind in ("bash", "python") for kind, _ in blocks(name))
+]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """A folder with small recipes in `runs`, where this process is."""
+    (tmp_path / "runs").mkdir()
+    for name, sections in SMALLER.items():
+        settings = read_toml(ROOT / "runs" / f"{name}.toml")
+        for section, values in sections.items():
+            kept = {} if section == "sweep" else settings.get(section, {})
+            settings[section] = {**kept, **values}
+        (tmp_path / "runs" / f"{name}.toml").write_text(toml_text(settings), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_blocks_of_a_page_run_in_order(name, folder):
+    for kind, block in blocks(name):
+        if kind == "python":
+            # A function alone is the file that the next commands name.
+            (folder / "mine.py").write_text(block, encoding="utf-8")
+            exec(compile(block, name, "exec"), {"__name__": "shown"})
+            plt.close("all")
+        elif kind == "bash" and not block.startswith(tuple(ELSEWHERE)):
+            run_lines(block.replace("\\\n", " "))
+
+
+def run_lines(block: str) -> None:
+    for line in block.splitlines():
+        words = shlex.split(line, comments=True)
+        while words and re.match(r"[A-Z_]+=", words[0]):
+            words = words[1:]  # devices are settled when JAX is imported
+        if not words:
+            continue
+        if words[0] == "sbatch":
+            submit(words[1])
+            continue
+        assert words[0] == PROGRAM, line
+        with without_drawing():
+            code = in_process(*words[1:])
+        assert code in (ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED), line
+
+
+def submit(script: str) -> None:
+    """The tasks of a job array, one after the other, as Slurm starts them."""
+    text = Path(script).read_text(encoding="utf-8")
+    first, last = map(int, re.search(r"--array=(\d+)-(\d+)", text).groups())
+    for task in range(first, last + 1):
+        environment = {**os.environ, "SLURM_ARRAY_TASK_ID": str(task), "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(["bash", script], env=environment, capture_output=True, text=True)
+        assert done.returncode in (ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED), done.stderr
