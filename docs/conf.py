@@ -59,7 +59,10 @@ nb_merge_streams = True
 nb_ipywidgets_js: dict = {}
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+add_module_names = False
+maximum_signature_line_length = 90
 autodoc_class_signature = "separated"
 
 html_theme = "furo"

@@ -1,19 +1,22 @@
 """Docstrings of this project are plain text: paragraphs, `code`, equations, tables of names."""
 
 import re
+from itertools import pairwise
 
 SPECIAL = re.compile(r"([\\*_|])")
 CODE = re.compile(r"(`[^`]+`)")
 # A row of a table, `name  meaning`; its further lines are indented as far as the meaning.
 ROW = re.compile(r"(\S+(?:, \S+)*) {2,}(?=\S)")
+# Names that are too long for that have their meaning on the next line, indented.
+NAMES = re.compile(r"(\w+(?:, \w+)*)$")
 
 
 def as_restructured_text(lines: list[str]) -> list[str]:
     """The same text in the language that Sphinx reads: what is indented stays as it is."""
     written: list[str] = []
     kind = ""
-    for line in lines:
-        before, kind = kind, kind_of(line, kind)
+    for line, following in pairwise([*lines, ""]):
+        before, kind = kind, kind_of(line, following, kind)
         if kind != before and line.strip():
             written += ["", "::", ""] if kind == "verbatim" else [""]
         if kind == "verbatim" or not line.strip():
@@ -25,18 +28,19 @@ def as_restructured_text(lines: list[str]) -> list[str]:
     return written
 
 
-def kind_of(line: str, before: str) -> str:
+def kind_of(line: str, following: str, before: str) -> str:
     """What a line belongs to: blank lines and continued rows to what stands before them."""
     if not line.strip() or (before == "table" and line.startswith("  ")):
         return before
     if line.startswith("    "):
         return "verbatim"
-    return "table" if ROW.match(line) else "text"
+    alone = NAMES.match(line) and following.startswith("     ")
+    return "table" if alone or ROW.match(line) else "text"
 
 
 def row(line: str) -> str:
     """One row as a line of its own; a continued row belongs to the line before it."""
-    found = ROW.match(line)
+    found = ROW.match(line) or NAMES.match(line)
     if not found:
         return f"  {escaped(line.strip())}"
     return f"| **{escaped(found[1])}** {escaped(line[found.end() :])}"

@@ -27,7 +27,7 @@ class Notation(Written):
     def run(self) -> list:
         parent = self.state.document.__class__("", self.state.document.reporter)
         rows = [
-            [f"`{symbol}`", word, f"`{rest}`" if "[" in rest[:1] else rest]
+            [f"`{symbol}`", word, rest.replace("[", "\\[")]
             for symbol, word, rest in notation_rows()
         ]
         self.write(table(HEAD, rows), parent)

@@ -1,17 +1,38 @@
 """The directive `recipe-section`: the keys of a section of the recipe, read off its class.
 
-Types, limits and defaults are those that validate a recipe; the text is that of the class.
+Types, limits and defaults are those that validate a recipe; the text is that of the class, and what
+a key means, where a function of the package takes it as a keyword, is what that function says.
 """
 
+import inspect
 import json
+import re
 from importlib import import_module
 
+from docstrings import NAMES, ROW
 from pages import Written, table
 from pydantic import BaseModel
 
+import sampler
 from sampler.attention.variants import VARIANTS
+from sampler.mcmc.algorithm import ALGORITHMS
 
 NUMBERS = {"integer": "whole number", "number": "number"}
+PLURALS = {"number": "numbers", "list of": "lists of", "text": "texts"}
+# The functions whose keywords are the keys of a section.
+FUNCTIONS = {
+    "NetworkSection": sampler.make_network,
+    "PosteriorSection": sampler.make_network,
+    "TheorySection": sampler.solve,
+    "SamplerSection": sampler.sample,
+    "AttentionSection": sampler.time_series_task,
+    "MarkovChainSection": sampler.markov_chain_task,
+    "TimeSeriesSection": sampler.time_series_task,
+    "SeriesArchiveSection": sampler.series_archive_task,
+    "DigitsSection": sampler.digits_task,
+    "OneShotSection": sampler.one_shot_task,
+    "ArraysSection": sampler.arrays_task,
+}
 LIMITS = {
     "minimum": "≥ {}",
     "exclusiveMinimum": "> {}",
@@ -24,37 +45,65 @@ LIMITS = {
 def words(schema: dict) -> str:
     """What a value may be, in words, from its JSON schema."""
     if "const" in schema or "enum" in schema:
-        return ", ".join(f"`{json.dumps(v)}`" for v in schema.get("enum", [schema.get("const")]))
+        return ", ".join(code(value) for value in schema.get("enum", [schema.get("const")]))
     if "anyOf" in schema:
         parts = [words(part) for part in schema["anyOf"] if part.get("type") != "null"]
         return " or ".join(dict.fromkeys(parts))
     kind = schema.get("type")
     if kind in NUMBERS:
-        limits = [
-            text.format(f"{schema[key]:g}" if abs(schema[key]) < 1e6 else schema[key])
-            for key, text in LIMITS.items()
-            if key in schema
-        ]
+        limits = [text.format(number(schema[key])) for key, text in LIMITS.items() if key in schema]
         return " ".join([NUMBERS[kind], " and ".join(limits)]).strip()
     if kind == "boolean":
         return "`true` or `false`"
     if kind == "array":
         if "prefixItems" in schema:
-            return f"list of {len(schema['prefixItems'])}: {words(schema['prefixItems'][0])}"
-        return f"list of ({words(schema.get('items', {}))})"
+            return f"list of {len(schema['prefixItems'])} {plural(words(schema['prefixItems'][0]))}"
+        return f"list of {plural(words(schema.get('items', {})))}"
     if kind == "object":
-        return f"table: {words(schema.get('additionalProperties', {}))}"
+        return f"table of {plural(words(schema.get('additionalProperties', {})))}"
     return "text" if kind == "string" else "any"
 
 
-def accepted(schema: dict, field) -> str:
+def code(value: object) -> str:
+    return f"`{json.dumps(value, default=list)}`"
+
+
+def number(value: float) -> str:
+    return "2³²" if value == 2**32 else f"{value:g}"
+
+
+def plural(text: str) -> str:
+    """Several of these; a list of lists is one of lists."""
+    return re.sub("|".join(PLURALS), lambda found: PLURALS[found[0]], text, count=1)
+
+
+def accepted(name: str, schema: dict, field) -> str:
     """The words of the checks that a value passes, where there are some; else those of its type."""
+    if name == "algorithm":
+        return ", ".join(map(code, ["auto", *ALGORITHMS]))
     checks = [getattr(check, "func", None) for check in field.metadata]
     texts = [check.__doc__.split("\n")[0] for check in checks if check and check.__doc__]
-    said = [
-        text.removeprefix("Accept ").rstrip(".") for text in texts if text.startswith("Accept ")
-    ]
+    said = [text.removeprefix("Accept ").rstrip(".") for text in texts if "Accept " in text]
     return "; ".join(said) or words(schema)
+
+
+def meanings(section: type[BaseModel]) -> dict[str, str]:
+    """Keyword → what it means, from the docstring of the function that takes it."""
+    function = FUNCTIONS.get(section.__name__)
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in inspect.getdoc(function).split("\n") if function else ():
+        at = ROW.match(line) or NAMES.match(line)
+        if at:
+            names = at[1].split(", ")
+            text = line[at.end() :]
+        elif names and line.startswith("    "):
+            text = line.strip()
+        else:
+            names, text = [], ""
+        for name in names:
+            found[name] = f"{found.get(name, '')} {text}".strip()
+    return found
 
 
 def default(field) -> str:
@@ -64,14 +113,15 @@ def default(field) -> str:
     value = field.get_default(call_default_factory=True)
     if value is None:
         return "none"
-    return f"`{json.dumps(value, default=list)}`"
+    return code(value)
 
 
 def rows(section: type[BaseModel]) -> list[list[str]]:
-    """One row per key: key, what it may be, default and, where the class says it, the meaning."""
+    """One row per key: what it may be, its default and, where a function says it, the meaning."""
     schema = section.model_json_schema()["properties"]
+    means = meanings(section)
     return [
-        [f"`{name}`", accepted(schema[name], field), default(field), field.description or ""]
+        [f"`{name}`", accepted(name, schema[name], field), default(field), means.get(name, "")]
         for name, field in section.model_fields.items()
     ]
 

@@ -64,7 +64,7 @@ def count_or_counts(value: object) -> object:
 
 
 def positive_or_positives(value: object) -> object:
-    """Accept a positive finite number, or a list of them, and make them floats."""
+    """Accept a positive finite number, or a list of them."""
     values = value if isinstance(value, list | tuple) else [value]
     if not values or any(
         type(item) not in (int, float) or not 0 < item <= float_info.max for item in values
