@@ -33,7 +33,10 @@ CONTENTS = {
     "api.tasks": "markov_chain_task time_series_task series_archive_task digits_task one_shot_task "
     "arrays_task make_task ChosenTask",
     "api.networks": "make_network ChosenNetwork",
-    "api.results": "solve sample compare make_problem",
+    "api.results": "solve sample compare head_importance make_problem",
+    "api.runs": "run sweep check open_results Run Sweep",
+    "api.estimators": "AttentionClassifier AttentionRegressor AttentionEstimator",
+    "transformer.export": "export_attention",
     "presentation.summary": "Comparison",
     "errors": "InputError",
 }

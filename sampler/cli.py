@@ -114,32 +114,16 @@ def fail(arguments: argparse.Namespace, text: str, code: ExitCode) -> int:
 
 
 def check(arguments: argparse.Namespace) -> ExitCode:
-    from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
+    from sampler.jobs.check import check_recipe
+    from sampler.recipes.training_recipe import load_any_recipe
 
-    recipe = load_any_recipe(arguments.recipe, arguments.overrides)
-    if isinstance(recipe, TrainingRecipe):
-        from sampler.jobs.check import describe_training
-        from sampler.jobs.train import read_splits
-
-        print(describe_training(recipe, read_splits(recipe)))
-    else:
-        from sampler.jobs.check import describe
-        from sampler.jobs.forecast import refuse_what_does_not_fit
-        from sampler.jobs.run import refuse_too_many_coordinates, refuse_unusable_own
-        from sampler.storage.earlier_chains import read_earlier_chains
-        from sampler.tasks.make import make_task
-
-        task = make_task(recipe)
-        refuse_too_many_coordinates(recipe, task)
-        refuse_what_does_not_fit(recipe, task)
-        refuse_unusable_own(recipe, task, recipe.theory.own)
-        read_earlier_chains(recipe.sampler)
-        print(describe(recipe, task))
+    print(check_recipe(load_any_recipe(arguments.recipe, arguments.overrides)))
     return ExitCode.OK
 
 
 def start(arguments: argparse.Namespace) -> ExitCode:
     """`run`, `solve` or `sample` of a recipe, of all its points where it has a grid."""
+    from sampler.jobs import sweep
     from sampler.jobs.interruption import listening
     from sampler.recipes.recipe import load_recipe
     from sampler.storage.run_directory import default_directory
@@ -147,13 +131,7 @@ def start(arguments: argparse.Namespace) -> ExitCode:
     with listening() as interruption:
         recipe = load_recipe(arguments.recipe, arguments.overrides)
         directory = arguments.out or default_directory(recipe)
-        if recipe.sweep:
-            from sampler.jobs.sweep import start_sweep
-
-            return start_sweep(arguments.command, recipe, directory, interruption)
-        from sampler.jobs.run import Point, start_run
-
-        return start_run(arguments.command, Point(recipe, directory), interruption)
+        return sweep.start(arguments.command, recipe, directory, interruption)
 
 
 def sweep(arguments: argparse.Namespace) -> ExitCode:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
+from jaxtyping import Array, Float
 
 from sampler.analysis.estimate import batch_means, bootstrap
 from sampler.analysis.labels import label
@@ -83,29 +84,43 @@ def validation_of_subnetworks(problem: Problem, subnetworks) -> dict:
 def validation_draws(problem: AnyProblem, drawn: Mapping[str, np.ndarray]) -> xr.Dataset | None:
     """Mean and variance of f on the validation split given U_1, for some draws of every chain.
 
-    drawn has U_1, `order_parameter` [chain, draw, row, row], and temperature and variances where
-    they were sampled; given these the predictor is exact, whatever the space that was sampled. None
-    without a validation split.
+    None without a validation split.
     """
     if problem.attended_validation is None:
         return None
+    moments = predictor_draws(problem, problem.attended_validation, drawn, MOST_DRAWS)
+    return validation_table(problem, *moments, drawn)
+
+
+def predictor_draws(
+    problem: Problem,
+    attended: Float[Array | np.ndarray, "example path channel"],
+    drawn: Mapping[str, np.ndarray],
+    most: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Chosen draws of each chain, `most` of all, and mean and variance of f given U_1 in them.
+
+    Both are [chain, draw, example, output]. drawn has U_1, `order_parameter` [chain, draw, row,
+    row], and temperature and variances where they were sampled; given these the predictor is exact,
+    whatever the space that was sampled.
+    """
     order_parameters = drawn["order_parameter"]
     chains = order_parameters.shape[0]
-    chosen = kept_draws(*order_parameters.shape[:2])
+    chosen = kept_draws(*order_parameters.shape[:2], most)
     hyper_parameters = hyper_positions(drawn, problem.learning)
 
     def of_chosen(values: np.ndarray) -> np.ndarray:
         return values[:, chosen].reshape(-1, *values.shape[2:])
 
     with jax.enable_x64(True):
-        predictor = Predictor.for_examples(problem.learning, problem.attended_validation)
+        predictor = Predictor.for_examples(problem.learning, jnp.asarray(attended))
         factors = jnp.asarray(square_roots(of_chosen(order_parameters)))
         positions = {name: jnp.asarray(of_chosen(v)) for name, v in hyper_parameters.items()}
         moments = _predict_each(predictor, factors, positions)
     mean, variance = (
         np.asarray(values).reshape(chains, chosen.size, *values.shape[1:]) for values in moments
     )
-    return validation_table(problem, chosen, mean, variance, drawn)
+    return chosen, mean, variance
 
 
 def validation_predictors(
@@ -119,15 +134,15 @@ def validation_predictors(
     Given the weights f is known: its mean is f itself and its variance zero. `of_draws` are the
     numbers of the draws that the predictors are of, where these are not all.
     """
-    chosen = kept_draws(*predictors.shape[:2])
+    chosen = kept_draws(*predictors.shape[:2], MOST_DRAWS)
     mean = np.asarray(predictors[:, chosen], dtype=np.float64)
     numbers = chosen if of_draws is None else of_draws[chosen]
     return validation_table(problem, numbers, mean, np.zeros_like(mean), drawn)
 
 
-def kept_draws(chains: int, draws: int) -> np.ndarray:
-    """Evenly spaced draws of each chain, of all chains `MOST_DRAWS` at most."""
-    kept = max(1, min(draws, MOST_DRAWS // chains))
+def kept_draws(chains: int, draws: int, most: int) -> np.ndarray:
+    """Evenly spaced draws of each chain, of all chains so many at most."""
+    kept = max(1, min(draws, most // chains))
     return np.arange(kept) * draws // kept
 
 

@@ -7,6 +7,7 @@ quantities without any difference one may well be resolved in the wrong place.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 
 import xarray as xr
 
@@ -37,6 +38,13 @@ class Verdict:
     tone: str
     headline: str
     reasons: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n  ".join([self.headline, *self.reasons])
+
+    def _repr_html_(self) -> str:
+        reasons = "".join(f"<li>{escape(reason)}</li>" for reason in self.reasons)
+        return f"<p><b>{escape(self.headline)}</b></p>" + (f"<ul>{reasons}</ul>" * bool(reasons))
 
 
 def saddle_point_converged(theory: xr.Dataset | None) -> bool | None:

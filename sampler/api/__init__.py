@@ -3,5 +3,7 @@
 keywords    signatures written out, and errors in terms of Python
 tasks       data: one function for each kind of task
 networks    a network, and its meeting with a task
-results     solve, sample, compare, and the problem for a theory of one's own
+results     solve, sample, compare; head importance; the problem for a theory of one's own
+runs        recipes: run, sweep, check, and their stored results
+estimators  classifier and regressor in the manner of scikit-learn
 """

@@ -50,14 +50,24 @@ WORDS = (
     (r"a table of keys and values", "a dict"),
 )
 # Where functions with keywords are, in the order in which they are used.
-MODULES = ("tasks", "networks", "results")
+MODULES = ("tasks", "networks", "results", "runs", "estimators")
 
 
 def in_python(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """The function, whose errors name keywords as they were written in the call.
+    """The function, whose errors name keywords in the place of the keys of a recipe."""
 
-    Of a keyword that it does not have, it says which one is meant, or which function has it.
-    """
+    @wraps(function)
+    def call(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
+        try:
+            return function(*arguments, **keywords)
+        except InputError as problem:
+            raise in_terms_of_python(problem, function.__name__) from None
+
+    return refusing_others(call)
+
+
+def refusing_others(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """The function, which says of a keyword that it does not have which one is meant."""
     parameters = signature(function).parameters
     takes_any = any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
 
@@ -65,12 +75,10 @@ def in_python(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
     def call(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
         for name, value in keywords.items():
             if name not in parameters and not takes_any:
-                remedy = unknown_keyword(name, function.__name__, list(parameters))
+                of = function.__qualname__.removesuffix(".__init__")
+                remedy = unknown_keyword(name, of, list(parameters))
                 raise InputError(name, value, remedy)
-        try:
-            return function(*arguments, **keywords)
-        except InputError as problem:
-            raise in_terms_of_python(problem, function.__name__) from None
+        return function(*arguments, **keywords)
 
     return call
 
@@ -111,13 +119,19 @@ def given(function: Callable, values: Mapping[str, Any]) -> dict[str, Any]:
     """
     parameters = signature(function).parameters
     plain = {name: plain_setting(values[name]) for name in parameters}
-    return {name: value for name, value in plain.items() if value != parameters[name].default}
+    return {
+        name: value
+        for name, value in plain.items()
+        if value != plain_setting(parameters[name].default)
+    }
 
 
 def plain_setting(value: Any) -> Any:
-    """A path as text, and numbers and arrays of NumPy as Python's."""
+    """As a TOML file has it: paths as text, tuples and arrays as lists, numbers as Python's."""
     if isinstance(value, Path):
         return str(value)
-    if isinstance(value, np.generic):
-        return value.item()
-    return value.tolist() if isinstance(value, np.ndarray) else value
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: plain_setting(item) for key, item in value.items()}
+    return [plain_setting(item) for item in value] if isinstance(value, list | tuple) else value

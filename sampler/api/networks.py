@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from sampler.api.keywords import given, in_python
-from sampler.api.tasks import ChosenTask, Settings, recipe_of
+from sampler.api.tasks import ChosenTask, Settings, validated
 from sampler.errors import InputError
 from sampler.recipes.recipe import Recipe, check_layers, resolve_start
 from sampler.recipes.sections import PosteriorSection
@@ -65,7 +65,7 @@ def make_network(
     settings = given(make_network, locals())
     posterior = {k: settings.pop(k) for k in PosteriorSection.model_fields if k in settings}
     sections = {"network": settings, "posterior": posterior}
-    recipe_of(sections)
+    validated(sections)
     return ChosenNetwork(sections)
 
 
@@ -80,7 +80,7 @@ def joined(
         if not isinstance(value, kind):
             raise InputError(name, value, remedy)
     resolve_start(sections, Path.cwd())
-    recipe = recipe_of({**task.settings, **network.settings, **sections})
+    recipe = validated({**task.settings, **network.settings, **sections})
     check_layers(recipe)
     return recipe, fit_task(task.data, recipe)
 

@@ -18,6 +18,7 @@ from sampler.storage.own_theories import Source, axes_of_table, read_own
 from sampler.storage.run_directory import SCHEMA_VERSION
 
 if TYPE_CHECKING:
+    import pandas
     import xarray as xr
 
     from sampler.presentation.summary import Comparison
@@ -161,8 +162,7 @@ def compare(
     refuse_unrelated(theory, draws)
     axes = axes_of_table(theory)
     arrays = {name: read_own(name, source, axes) for name, source in (own or {}).items()}
-    names = tuple(str(name) for name in theory["path"].values)
-    return Comparison(compare_tables(theory, draws, arrays), theory, names)
+    return Comparison(compare_tables(theory, draws, arrays), theory, draws)
 
 
 @in_python
@@ -179,3 +179,23 @@ def make_problem(task: ChosenTask, network: ChosenNetwork) -> "AnyProblem":
     use_one_blas_thread()
     with float64():
         return problem_of(task, recipe, data)
+
+
+@in_python
+def head_importance(theory: "xr.Dataset", draws: "xr.DataTree | None" = None) -> "pandas.DataFrame":
+    """Scores of the heads: the share of |U₁| on paths through each, relative to the largest.
+
+    theory  what `solve` returns
+    draws   what `sample` returns: the scores of the exact posterior as well, with their Monte Carlo
+            standard error `mcse`
+
+    A row for each layer, from 1, and head, from 0. To next order where the theory has it, and
+    those of the trained network where there is one. Raises InputError if the two do not belong
+    together.
+    """
+    use_one_blas_thread()
+    from sampler.presentation.summary import head_table, refuse_unrelated
+
+    if draws is not None:
+        refuse_unrelated(theory, draws)
+    return head_table(theory, draws)

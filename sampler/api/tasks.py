@@ -316,7 +316,7 @@ def chosen_task(kind: str, settings: Settings) -> ChosenTask:
     if attention:
         sections["attention"] = attention
     resolve_data_path(sections, Path.cwd())
-    recipe = recipe_of(sections)
+    recipe = validated(sections)
     return ChosenTask(sections, recipe.task.make(recipe.attention))
 
 
@@ -327,7 +327,7 @@ def in_memory(settings: Settings) -> ChosenTask:
     if "path" in others:
         raise InputError("path", others["path"], "give the path or the arrays, not both")
     sections = {"task": {"kind": "arrays", "path": IN_MEMORY, **others}}
-    recipe_of(sections)
+    validated(sections)
     return ChosenTask(sections, task_of_arrays(arrays))
 
 
@@ -339,7 +339,7 @@ def as_array(key: str, value: Any) -> np.ndarray:
         raise InputError(key, value, "give an array: lists in a list have one length") from None
 
 
-def recipe_of(sections: Settings) -> Recipe:
+def validated(sections: Settings) -> Recipe:
     """A validated recipe; what is not given yet is a placeholder that refuses nothing."""
     placeholders = {
         "name": "python",

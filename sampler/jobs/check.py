@@ -13,16 +13,35 @@ from sampler.jobs.forecast import (
     memory_parts,
     peak_bytes,
     predicted_times,
+    refuse_what_does_not_fit,
 )
 from sampler.mcmc.algorithm import algorithm_named
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO, paired
 from sampler.recipes.training_recipe import PATCHES, TOKENS, TrainingRecipe
+from sampler.storage.earlier_chains import read_earlier_chains
 from sampler.tasks.task import Task
 from sampler.transformer.model_file import TransformerShape
 from theory.architecture import order_parameter_sizes, weight_count
 
 OF_THE_DATA = ("task.", "attention.", "network.heads", "network.hypernetwork")
+
+
+def check_recipe(recipe: Recipe | TrainingRecipe) -> str:
+    """What `check` prints; InputError for data or settings that cannot be used."""
+    if isinstance(recipe, TrainingRecipe):
+        from sampler.jobs.train import read_splits
+
+        return describe_training(recipe, read_splits(recipe))
+    from sampler.jobs.run import refuse_too_many_coordinates, refuse_unusable_own
+    from sampler.tasks.make import make_task
+
+    task = make_task(recipe)
+    refuse_too_many_coordinates(recipe, task)
+    refuse_what_does_not_fit(recipe, task)
+    refuse_unusable_own(recipe, task, recipe.theory.own)
+    read_earlier_chains(recipe.sampler)
+    return describe(recipe, task)
 
 
 def describe(recipe: Recipe, task: Task) -> str:

@@ -3,6 +3,7 @@
 import logging
 import sys
 import time
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -14,6 +15,16 @@ from sampler.transformer.training import TrainingState
 
 LOG = logging.getLogger("attention_posterior")
 SECONDS_BETWEEN_LINES = 10.0
+
+
+def line_in_notebook() -> Callable[[str], None] | None:
+    """What shows a line in the place of the one before, below a cell; None outside of notebooks."""
+    if not type(sys.stderr).__module__.startswith("ipykernel"):
+        return None
+    from IPython.display import display
+
+    shown = display({"text/plain": ""}, raw=True, display_id=True)
+    return lambda text: shown.update({"text/plain": text}, raw=True)
 
 
 class ProgressDisplay:
@@ -29,10 +40,12 @@ class ProgressDisplay:
             console=self._console,
             disable=not self._live,
         )
+        self._line: Callable[[str], None] | None = None
         self._tasks: dict[str, int] = {}
         self._last_line = 0.0
 
     def __enter__(self) -> "ProgressDisplay":
+        self._line = line_in_notebook()
         self._bar.start()
         return self
 
@@ -44,12 +57,14 @@ class ProgressDisplay:
         if phase not in self._tasks:
             self._tasks[phase] = self._bar.add_task(phase, total=total, text="")
         self._bar.update(self._tasks[phase], completed=done, text=text)
+        line = f"{phase} {done}/{total} {text}"
+        if self._line is not None:
+            self._line(line)
         now = time.monotonic()
         if ended or done == total or now - self._last_line > SECONDS_BETWEEN_LINES:
             self._last_line = now
-            line = f"{phase} {done}/{total} {text}"
             LOG.info(line)
-            if not self._live:
+            if not self._live and self._line is None:
                 print(line, file=sys.stderr, flush=True)
 
 

@@ -16,7 +16,7 @@ from sampler.jobs.choice import Choice, choose
 from sampler.jobs.forecast import refuse_what_does_not_fit
 from sampler.jobs.interruption import Interruption
 from sampler.mcmc.algorithm import ALGORITHMS
-from sampler.numerics import use_float64
+from sampler.numerics import float64
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.recipes.sections import AUTO, SamplerSection
 from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
@@ -194,8 +194,7 @@ def begun(command: str, recipe: Recipe, directory: Path, alone: bool = False) ->
     claim_directory(directory, recipe, command, fingerprint(recipe, task.identity))
     if alone:
         remove_lock_of_lost_host(directory)
-    with locked(directory):
-        use_float64()
+    with locked(directory), float64():
         yield task
 
 
@@ -393,8 +392,7 @@ def add_own(directory: Path, own: Mapping[str, str], interruption: Interruption)
         remedy = "is a sweep; name the directory of one of its points"
         raise InputError("DIR", str(directory), remedy)
     refuse_unusable_own(recipe, task, own)
-    with locked(directory):
-        use_float64()
+    with locked(directory), float64():
         store_own_theories(Job(Point(recipe, directory), task, interruption), own)
 
 

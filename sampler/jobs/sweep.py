@@ -133,6 +133,13 @@ def gather(command: str, recipe: Recipe, directory: Path, code: ExitCode) -> Non
 # --- `run`, `solve`, `sample` and `resume` of a recipe with a grid: the first error ends them
 
 
+def start(command: str, recipe: Recipe, directory: Path, interruption: Interruption) -> ExitCode:
+    """Do "run", "solve" or "sample" of a recipe, of all its points where it has a grid."""
+    if recipe.sweep:
+        return start_sweep(command, recipe, directory, interruption)
+    return start_run(command, Point(recipe, directory), interruption)
+
+
 def start_sweep(
     command: str, recipe: Recipe, directory: Path, interruption: Interruption
 ) -> ExitCode:

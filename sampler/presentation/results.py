@@ -17,8 +17,9 @@ from sampler.analysis.pruning_table import PruningTable
 from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_verdict
 from sampler.mcmc.diagnostics import AXES, Diagnostics
 from sampler.recipes.recipe import load_recipe
+from sampler.storage.manifest import Manifest
 from sampler.storage.results import RunResults, has_results, open_run
-from sampler.storage.run_directory import RECIPE_FILE, read_json
+from sampler.storage.run_directory import RECIPE_FILE, plain, read_json
 from sampler.storage.sweeps import SweepResults, swept_points
 
 PRUNING_FILE = "pruning.json"
@@ -36,6 +37,20 @@ FEWEST_DRAWS = 20
 @dataclass(frozen=True)
 class ShownRun(RunResults):
     """What a run directory holds, the comparison as values and not as text."""
+
+    @classmethod
+    def held(
+        cls, theory: xr.Dataset | None, draws: xr.DataTree | None, results: ComparedRun | None
+    ) -> "ShownRun":
+        """Results in memory, which no directory holds."""
+        run = cls(Path())
+        # Where a cached property keeps what it has read.
+        vars(run).update(
+            theory=theory, draws=draws, results=results,
+            comparison=None if results is None else plain(results.to_json()),
+            recipe=None, manifest=Manifest(), pruning=None,
+        )  # fmt: skip
+        return run
 
     @cached_property
     def results(self) -> ComparedRun | None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +86,18 @@ def figure_style() -> Iterator[None]:
         yield
 
 
+class ShownFigure(Figure):
+    """A figure that notebooks show by themselves, without a pyplot session."""
+
+    def _repr_png_(self) -> bytes:
+        content = BytesIO()
+        self.savefig(content, format="png", dpi=100, bbox_inches="tight")
+        return content.getvalue()
+
+
 def new_figure(width: float, height: float, layout: str = "constrained") -> Figure:
     """Return an empty figure of the given size in inches, not known to any pyplot session."""
-    figure = Figure(figsize=(width, height), layout=layout)
+    figure = ShownFigure(figsize=(width, height), layout=layout)
     FigureCanvasAgg(figure)
     return figure
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,18 +10,21 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.compared import Row
-from sampler.analysis.comparison import ComparedRun
+from sampler.analysis.comparison import ComparedRun, TheoryAndDraws, compare_head_scores
 from sampler.analysis.difference import Difference
 from sampler.analysis.draws_table import comparison_table
+from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.pruning_table import PruningTable
 from sampler.analysis.verdict import Verdict
 from sampler.errors import InputError
 from sampler.mcmc.diagnostics import Diagnostics
+from sampler.presentation.report.verdict import trust_verdict
 from sampler.storage.results import RunResults, read_comparison
 from sampler.storage.run_directory import write_json
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
 MOST_ROWS = 15
 COLUMNS = (
@@ -225,14 +227,19 @@ def interval(bounds: tuple[float, float]) -> str:
 class Comparison:
     """Theory against draws; prints as `compare` does.
 
-    result      diagnostics, cost, and every compared quantity with its errors
-    theory      the table of the theory
-    path_names  names along the axis of U_1
+    result  diagnostics, cost, and every compared quantity with its errors
+    theory  the table of the theory
+    draws   the tree of the draws
     """
 
     result: ComparedRun
     theory: xr.Dataset
-    path_names: tuple[str, ...]
+    draws: xr.DataTree
+
+    @property
+    def path_names(self) -> tuple[str, ...]:
+        """Names along the axis of U_1."""
+        return tuple(str(name) for name in self.theory["path"].values)
 
     @property
     def trusted(self) -> bool:
@@ -241,7 +248,7 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """What the samples allow to say of the theory, in the words of the report."""
+        """On the theory: what the samples allow to say of it, in the words of the report."""
         return self.result.verdict
 
     @property
@@ -250,9 +257,25 @@ class Comparison:
         return self.result.own
 
     @property
+    def reliability(self) -> Verdict:
+        """On the samples: whether they can be trusted, every number beside its limit."""
+        return trust_verdict(self.result.diagnostics)
+
+    @property
     def differences(self) -> Mapping[str, Difference]:
         """Key of `comparison.json` → size of the difference, its interval, and what may be said."""
         return self.result.differences
+
+    def plot(self, figure: str = "order_parameter") -> "Figure":
+        """A figure, by its name among those of a run, such as "accuracy" or "predictor_mean".
+
+        Raises InputError, with the names that there are, for another one.
+        """
+        # Only here: `compare` in a terminal needs no figures.
+        from sampler.presentation.figures.draw import draw_figure
+        from sampler.presentation.results import ShownRun
+
+        return draw_figure(ShownRun.held(self.theory, self.draws, self.result), figure)
 
     def to_dataset(self) -> xr.Dataset:
         """Theory, sampled, MCSE and differences of every compared quantity, with its axes."""
@@ -285,8 +308,28 @@ class Comparison:
         return f"{diagnostics_text(self.result.diagnostics)}\n{table}"
 
     def _repr_html_(self) -> str:
-        verdict = escape(diagnostics_text(self.result.diagnostics))
-        return f"<pre>{verdict}</pre>{self.to_dataframe().to_html(na_rep='')}"
+        table = self.to_dataframe().to_html(na_rep="", float_format="{:.4g}".format)
+        verdicts = (self.verdict, *self.own_verdicts.values(), self.reliability)
+        return "".join(verdict._repr_html_() for verdict in verdicts) + table
+
+
+def head_table(theory: xr.Dataset, draws: xr.DataTree | None = None) -> "pandas.DataFrame":
+    """Head scores by layer, from 1, and head, from 0; those of the draws with their MCSE."""
+    import pandas
+
+    columns = {
+        name: theory[f"head_score{ending}"].values
+        for name, ending in (("theory", ""), ("next_order", NEXT_ORDER), ("trained", "_trained"))
+        if f"head_score{ending}" in theory
+    }
+    if draws is not None:
+        found = compare_head_scores(TheoryAndDraws.of(theory, draws)).get("head_score")
+        if found is not None:
+            columns |= {"sampled": found.sampled.value, "mcse": found.sampled.mcse}
+    layers, heads = (theory[axis].values for axis in ("layer", "head"))
+    index = pandas.MultiIndex.from_product([layers, heads], names=["layer", "head"])
+    table = pandas.DataFrame({name: np.ravel(one) for name, one in columns.items()}, index)
+    return table.dropna(how="all")  # a layer with fewer heads than another
 
 
 def refuse_unrelated(theory: xr.Dataset, draws: xr.DataTree) -> None:

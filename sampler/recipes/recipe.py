@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -227,15 +227,23 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     key that does not exist, or a value that cannot be used, in any point of the sweep.
     """
     path = Path(path)
-    settings = read_toml(path)
+    return recipe_of(read_toml(path), path.parent, map(parse_override, overrides))
+
+
+def recipe_of(
+    settings: dict[str, Any], folder: Path, changes: Iterable[tuple[str, Any]] = ()
+) -> Recipe:
+    """The recipe of nested settings, which are filled in, and of changes of dotted keys.
+
+    Paths are relative to the folder. Raises InputError as `load_recipe` does.
+    """
     if "training" in settings:
         raise InputError("training", settings["training"], "this recipe trains a network: `train`")
     load_plugins()  # before the paths of a task are looked for
     sweep = settings.setdefault("sweep", {})
     if isinstance(sweep, dict):
         settings["sweep"] = sweep = flattened(sweep)  # its keys may be quoted or not
-    for override in overrides:
-        key, value = parse_override(override)
+    for key, value in changes:
         if isinstance(sweep, dict) and key.startswith("sweep."):
             sweep[key.removeprefix("sweep.")] = value
         else:
@@ -247,9 +255,9 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
             if isinstance(sweep, dict):
                 sweep.pop(key, None)
     fill_swept(settings)
-    resolve_data_path(settings, path.parent)
-    resolve_start(settings, path.parent)
-    resolve_own(settings, path.parent)
+    resolve_data_path(settings, folder)
+    resolve_start(settings, folder)
+    resolve_own(settings, folder)
     recipe = make_recipe(settings)
     check_layers(recipe)
     for _, point in recipe.points():

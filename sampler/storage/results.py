@@ -219,14 +219,18 @@ class RunResults:
     def widths(self) -> tuple[int, ...] | None:
         """The widths as the recipe has them, one for all layers or one for each."""
         if self.recipe is None:
-            return None
+            widths = None if self.theory is None else self.theory.attrs.get("widths")
+            return None if widths is None else tuple(map(int, np.atleast_1d(widths)))
         widths = self.recipe.network.widths
         return (widths,) if isinstance(widths, int) else tuple(widths)
 
     @property
     def temperature(self) -> float | None:
         """The temperature; None where it was sampled."""
-        if self.recipe is None or self.recipe.posterior.temperature_spread:
+        if self.recipe is None:
+            known = self.theory is not None and self.drawn("temperature") is None
+            return self.theory.attrs.get("temperature") if known else None
+        if self.recipe.posterior.temperature_spread:
             return None
         return self.recipe.posterior.temperature
 
@@ -235,6 +239,8 @@ class RunResults:
         """The space that was sampled, or that the recipe names."""
         if self.manifest.choice is not None:
             return self.manifest.choice["space"]
+        if self.recipe is None and self.draws is not None:
+            return self.draws["posterior"].attrs.get("space")
         return None if self.recipe is None else self.recipe.sampler.space
 
     @property

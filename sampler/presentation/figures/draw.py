@@ -7,6 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from sampler.analysis.pruning_table import PruningTable
+from sampler.errors import InputError
 from sampler.presentation.figures import (
     accuracy,
     alignment,
@@ -71,15 +72,31 @@ def register_figure(
 
 def figures_of(results: ShownRun | ShownSweep | PruningTable) -> Iterator[tuple[str, Figure]]:
     """Name and drawing of every figure that applies; those of pruning belong to their run."""
+    for name in FIGURES:
+        figure = figure_of(results, name)
+        if figure is not None:
+            yield name, figure
+
+
+def figure_of(results: ShownRun | ShownSweep | PruningTable, name: str) -> Figure | None:
+    """One figure of the table; None where it does not apply."""
     of = {ShownRun: "run", ShownSweep: "sweep", PruningTable: "pruning"}
     given = {of[type(results)]: results}
     if isinstance(results, ShownRun) and results.pruning is not None:
         given["pruning"] = results.pruning
-    for name, entry in FIGURES.items():
-        kind = next((kind for kind in entry.of if kind in given), None)
-        figure = None if kind is None else entry.draw(given[kind])
-        if figure is not None:
-            yield name, figure
+    entry = FIGURES[name]
+    kind = next((kind for kind in entry.of if kind in given), None)
+    return None if kind is None else entry.draw(given[kind])
+
+
+def draw_figure(results: ShownRun | ShownSweep, name: str) -> Figure:
+    """One figure, to be shown; InputError, with the names of those that apply, for another."""
+    with figure_style():
+        figure = figure_of(results, name) if name in FIGURES else None
+        if figure is None:
+            known = ", ".join(name for name, _ in figures_of(results))
+            raise InputError("figure", name, f"there is none of these results; use {known}")
+        return figure
 
 
 def draw_figures(directory: Path, results: ShownRun | ShownSweep | PruningTable) -> list[Path]:

@@ -1,0 +1,342 @@
+"""The posterior over arrays of one's own as estimators in the manner of scikit-learn.
+
+They are exact where they sample: predictions are averages over draws of U_1, given which the
+predictor is a Gaussian process, and every average has its Monte Carlo error.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float, Shaped
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from sampler.api.keywords import refusing_others, without_sections
+from sampler.api.networks import joined, make_network, problem_of
+from sampler.api.results import sample, solve
+from sampler.api.tasks import arrays_task
+from sampler.errors import InputError
+from sampler.numerics import float64
+from sampler.tasks.splits import Split, check_split
+
+if TYPE_CHECKING:
+    from sampler.problem import Problem
+
+# Chains are judged by their predictions at so many training examples, evenly spaced.
+MOST_JUDGED = 100
+# Predictions average over so many draws, evenly spaced; so many examples are in memory at a time.
+MOST_DRAWS, TOGETHER = 1000, 1000
+# [example, path, channel], [example, channel], or a pair of tokens and attention matrices.
+Inputs = Any
+Fitted = TypeVar("Fitted", bound="AttentionEstimator")
+Labels = Shaped[np.ndarray, " example"] | Shaped[np.ndarray, "example output"]
+Targets = Float[np.ndarray, " example"] | Float[np.ndarray, "example output"]
+
+
+class AttentionEstimator(BaseEstimator):
+    """What classifier and regressor have in common.
+
+    heads         of each layer, whose product is the number of paths; None: one layer of them all
+    widths        N of all layers, or [N_1, …, N_L, N_a]
+    variances     prior variance of all weights, or [σ0², σ1², …, σL², σa²]
+    temperature   𝒯, the variance of the likelihood
+    readout       the token that is read out of tokens, or "mean" of all
+    method        "posterior": exact, by sampling; "theory": leading order in 1/N, in an instant
+    draws         of each chain; None: until they can be trusted
+    chains        how many
+    warmup        steps of each chain before its draws; None: as many as its space needs
+    max_minutes   of computing at most, until the draws are trusted
+    space         "auto", "order_parameters", "upper_weights" or "weights"
+    algorithm     "auto", "split_hmc", "nuts", "hmc" or "importance"
+    random_state  seed of the chains, or of the starting points of the theory
+    progress      show how far the chains are
+
+    Inputs X are attended inputs [example, path, channel], paths in flat order, the head of layer 1
+    slowest; or [example, channel], a single path; or a pair of tokens [example, token, channel] and
+    a list with the attention matrices [example, head, key, query] of each layer. Only the first two
+    can be cut into folds by scikit-learn.
+    """
+
+    @refusing_others
+    def __init__(
+        self,
+        *,
+        heads: Sequence[int] | None = None,
+        widths: int | Sequence[int] = 100,
+        variances: float | Sequence[float] = 1.0,
+        temperature: float = 0.01,
+        readout: Literal["last", "first", "mean"] = "last",
+        method: Literal["posterior", "theory"] = "posterior",
+        draws: int | None = None,
+        chains: int = 4,
+        warmup: int | None = None,
+        max_minutes: float = 60.0,
+        space: Literal["auto", "order_parameters", "upper_weights", "weights"] = "auto",
+        algorithm: str = "auto",
+        random_state: int = 0,
+        progress: bool = False,
+    ) -> None:
+        self.heads = heads
+        self.widths = widths
+        self.variances = variances
+        self.temperature = temperature
+        self.readout = readout
+        self.method = method
+        self.draws = draws
+        self.chains = chains
+        self.warmup = warmup
+        self.max_minutes = max_minutes
+        self.space = space
+        self.algorithm = algorithm
+        self.random_state = random_state
+        self.progress = progress
+
+    def fit(self: Fitted, X: Inputs, y: Any) -> Fitted:
+        """Sample the posterior, or solve the theory, of these examples.
+
+        X  inputs, as the class says
+        y  labels [example]
+
+        Afterwards `draws_` or `theory_` is what `sample` or `solve` returns, and `reliability_` the
+        verdict on the draws: a warning says where they cannot be trusted. Raises ValueError or
+        InputError for what cannot be used.
+        """
+        attended, heads, y = self._read(X, y)
+        spaced = np.linspace(0, len(attended) - 1, min(MOST_JUDGED, len(attended))).astype(int)
+        arrays = {"attended_train": attended, "labels_train": self._labels(y)}
+        try:
+            self.task_ = arrays_task(**arrays, heads=heads, attended_test=attended[spaced])
+        except InputError as problem:
+            field = "X" if problem.field == "attended_train" else problem.field
+            raise InputError(field, problem.value, problem.remedy) from None
+        self.network_ = make_network(
+            self.widths, variances=self.variances, temperature=self.temperature
+        )
+        if self.method == "theory":
+            self.theory_ = solve(self.task_, self.network_, seed=self.random_state or 0)
+            if not self.theory_.attrs["converged"]:
+                raise InputError("method", "theory", self.theory_.attrs["explanation"])
+        elif self.method == "posterior":
+            self._sample()
+        else:
+            raise InputError("method", self.method, 'use "posterior" or "theory"')
+        return self
+
+    def _sample(self) -> None:
+        """Draw, and judge the draws."""
+        settings = ("draws", "chains", "warmup", "max_minutes", "space", "algorithm", "progress")
+        self.draws_ = sample(
+            self.task_, self.network_, seed=self.random_state or 0,
+            **{name: getattr(self, name) for name in settings},
+        )  # fmt: skip
+        from sampler.jobs.stages import diagnose_stage
+        from sampler.presentation.report.verdict import trust_verdict
+
+        diagnostics = diagnose_stage(self.draws_)
+        self.reliability_ = trust_verdict(diagnostics)
+        if not diagnostics.passed:
+            warnings.warn(
+                without_sections(str(self.reliability_)), ConvergenceWarning, stacklevel=4
+            )
+
+    def predictive(self, X: Inputs) -> xr.Dataset:
+        """Mean and variance of f(x), each with its Monte Carlo standard error `…_mcse`.
+
+        X  inputs, as the class says
+
+        A new label varies by variance + temperature. Of classes also the probability of the second
+        one. The theory has no error that it knows: its numbers stand alone.
+        """
+        check_is_fitted(self, "task_")
+        attended, _, _ = self._read(X)
+        recipe, data = joined(self.task_, self.network_)
+        with float64():
+            problem = problem_of(self.task_, recipe, data)
+            parts = [self._predictive(problem, part) for part in blocks(attended)]
+        return xr.concat(parts, "example")
+
+    def _predictive(
+        self, problem: "Problem", attended: Float[np.ndarray, "example path channel"]
+    ) -> xr.Dataset:
+        import jax.numpy as jnp
+
+        from sampler.analysis.draws_table import stored_draws
+        from sampler.analysis.estimate import mean_of, squared_deviations
+        from sampler.analysis.validation import predictor_draws
+
+        if self.method == "theory":
+            of_part = replace(problem, attended_test=jnp.asarray(attended))
+            found = of_part.predictions_at(self.theory_["order_parameter"].values)
+            one_draw = (1, 1, len(attended), problem.architecture.outputs)
+            mean, variance = (
+                found[f"predictor_{moment}"].reshape(one_draw) for moment in ("mean", "variance")
+            )
+        else:
+            drawn = stored_draws(self.draws_)
+            _, mean, variance = predictor_draws(problem, attended, drawn, MOST_DRAWS)
+        columns = {"mean": mean, **self._quantities(mean, variance)}
+        spread = variance if self.method == "theory" else variance + squared_deviations(mean)
+        columns["variance"] = spread
+        axes = ("example", "output")
+        if self.method == "theory":
+            return xr.Dataset({name: (axes, one[0, 0]) for name, one in columns.items()})
+        estimates = {name: mean_of(one) for name, one in columns.items()}
+        return xr.Dataset(
+            {name: (axes, one.value) for name, one in estimates.items()}
+            | {f"{name}_mcse": (axes, one.mcse) for name, one in estimates.items()}
+        )
+
+    def _quantities(
+        self,
+        mean: Float[np.ndarray, "chain draw example output"],
+        variance: Float[np.ndarray, "chain draw example output"],
+    ) -> dict[str, Float[np.ndarray, "chain draw example output"]]:
+        """Further quantities whose averages over draws are wanted."""
+        return {}
+
+    def _labels(self, y: Labels) -> Targets:
+        raise NotImplementedError
+
+    def _read(
+        self, X: Inputs, y: Any = None
+    ) -> tuple[Float[np.ndarray, "example path channel"], tuple[int, ...], Labels | None]:
+        """Attended inputs, heads and labels; remembers their shape where there are labels."""
+        heads, reset = self.heads, y is not None
+        if isinstance(X, tuple):
+            X, heads = self._attend(*X)
+        if reset:
+            options = {"multi_output": True, "y_numeric": isinstance(self, RegressorMixin)}
+            X, y = validate_data(self, X, y, dtype=np.float64, allow_nd=True, **options)
+        else:
+            X = validate_data(self, X, reset=False, dtype=np.float64, allow_nd=True)
+        if X.ndim > 3:
+            raise ValueError(f"X has shape {X.shape}: give [example, path, channel]")
+        attended = X if X.ndim == 3 else X[:, None]
+        if reset:
+            self.shape_in_ = attended.shape[1:]
+        elif attended.shape[1:] != self.shape_in_:
+            raise ValueError(f"X has {attended.shape[1:]} paths and channels, not {self.shape_in_}")
+        return attended, (attended.shape[1],) if heads is None else tuple(heads), y
+
+    def _attend(
+        self, tokens: Any, attention: Sequence[Any]
+    ) -> tuple[Float[np.ndarray, "example path channel"], tuple[int, ...]]:
+        """The inputs at the end of every attention path, and the heads of each layer."""
+        arrays = [np.asarray(one, dtype=np.float64) for one in (tokens, *attention)]
+        no_labels = np.zeros((*arrays[0].shape[:1], 1))
+        split = Split(arrays[0], no_labels, tuple(arrays[1:]))
+        check_split(split, "X")
+        with float64():
+            from sampler.problem import attend_split
+
+            pairs = (False,) * len(attention)
+            return np.asarray(attend_split(split, self.readout, pairs)), split.heads
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
+
+class AttentionRegressor(RegressorMixin, AttentionEstimator):
+    """Regression by the posterior of a deep multi-head attention network; labels are as they are.
+
+    `predict` is the posterior mean of f(x), `predictive` has it with its error and the variance.
+    Labels may have several outputs, [example, output]. Parameters and inputs: `AttentionEstimator`.
+    """
+
+    def predict(self, X: Inputs) -> Targets:
+        """The posterior mean of f(x).
+
+        X  inputs, as `AttentionEstimator` says
+        """
+        mean = self.predictive(X)["mean"].values
+        return mean[:, 0] if self.one_output_ else mean
+
+    def _labels(self, y: Labels) -> Targets:
+        self.one_output_ = y.ndim == 1
+        return np.asarray(y, dtype=np.float64)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+class AttentionClassifier(ClassifierMixin, AttentionEstimator):
+    """Two classes, as labels −1 and +1 of the posterior of a deep multi-head attention network.
+
+    The probability of the second class is p₊ = p(+1)/(p(+1) + p(−1)) of the predictive density of
+    the label; `predictive` has it with its error. Parameters and inputs: `AttentionEstimator`.
+    """
+
+    def predict(self, X: Inputs) -> Shaped[np.ndarray, " example"]:
+        """The class on whose side of 0 the posterior mean of f(x) is.
+
+        X  inputs, as `AttentionEstimator` says
+        """
+        positive = self.predictive(X)["mean"].values[:, 0] > 0
+        return self.classes_[positive.astype(int)]
+
+    def predict_proba(self, X: Inputs) -> Float[np.ndarray, "example class"]:
+        """Probabilities of both classes, in the order of `classes_`.
+
+        X  inputs, as `AttentionEstimator` says
+        """
+        positive = self.predictive(X)["probability"].values[:, 0]
+        return np.stack([1.0 - positive, positive], axis=1)
+
+    def decision_function(self, X: Inputs) -> Float[np.ndarray, " example"]:
+        """The posterior mean of f(x), above 0 for the second class.
+
+        X  inputs, as `AttentionEstimator` says
+        """
+        return self.predictive(X)["mean"].values[:, 0]
+
+    def _labels(self, y: Labels) -> Targets:
+        check_classification_targets(y)
+        if y.ndim > 1:
+            raise ValueError(f"y has shape {y.shape}: give one class per example")
+        self.classes_, of_class = np.unique(y, return_inverse=True)
+        if len(self.classes_) != 2:
+            raise ValueError(f"y needs two classes; it has {len(self.classes_)} class(es)")
+        return 2.0 * of_class - 1.0
+
+    def _quantities(
+        self,
+        mean: Float[np.ndarray, "chain draw example output"],
+        variance: Float[np.ndarray, "chain draw example output"],
+    ) -> dict[str, Float[np.ndarray, "chain draw example output"]]:
+        """Numbers whose average is p₊ = ⟨p(+1)⟩/⟨p(+1) + p(−1)⟩, and whose MCSE is that of it.
+
+        To first order in the errors of both averages p₊ varies as the average of
+        (p_d(+1) − p₊ (p_d(+1) + p_d(−1)))/⟨p(+1) + p(−1)⟩ over draws d.
+        """
+        from sampler.analysis.predictive_quality import log_densities
+
+        logarithms = log_densities(mean, variance, self.temperature)
+        densities = np.exp(logarithms - logarithms.max(axis=(0, 1, -1), keepdims=True))
+        both = densities.sum(axis=-1)
+        whole = both.mean(axis=(0, 1))
+        found = densities[..., 0].mean(axis=(0, 1)) / whole
+        return {"probability": found + (densities[..., 0] - found * both) / whole}
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+def blocks(
+    attended: Float[np.ndarray, "example path channel"],
+) -> Iterator[Float[np.ndarray, "_part path channel"]]:
+    """So many examples at a time."""
+    for start in range(0, len(attended), TOGETHER):
+        yield attended[start : start + TOGETHER]

@@ -1,0 +1,325 @@
+"""Recipes from Python: runs and sweeps, stored in directories as on the command line."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sampler.api.keywords import plain_setting, refusing_others
+from sampler.errors import ABSENT, InputError, Verbatim
+from sampler.numerics import float64, silence_compiler, use_one_blas_thread
+from sampler.recipes.recipe import Recipe, load_recipe, recipe_of
+from sampler.recipes.settings import read_toml, toml_value
+from sampler.storage.run_directory import RECIPE_FILE, default_directory, find_directory
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray as xr
+    from matplotlib.figure import Figure
+
+    from sampler.analysis.verdict import Verdict
+    from sampler.presentation.results import ShownRun, ShownSweep
+    from sampler.presentation.summary import Comparison
+
+# A TOML file, or its tables as nested dicts.
+AnyRecipe = str | Path | Mapping[str, Any]
+Changes = Mapping[str, Any]
+
+
+@dataclass(frozen=True, repr=False)
+class Stored:
+    """What runs and sweeps have in common: a directory with results, figures and a page."""
+
+    directory: Path
+
+    @property
+    def verdict(self) -> "Verdict":
+        """On the theory."""
+        raise NotImplementedError
+
+    @property
+    def reliability(self) -> "Verdict":
+        """On the samples."""
+        raise NotImplementedError
+
+    def report(self) -> Path:
+        """Write `report.html`, everything on one page, and the figures; the path of the page."""
+        from sampler.presentation.report.write import write_report
+
+        return write_report(self.directory)[-1]
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        return (
+            f"{name}({str(self.directory)!r}): {self.verdict.headline} {self.reliability.headline}"
+        )
+
+    def _html(self, *parts: str) -> str:
+        return "".join([*parts, f"<p>results: <code>{escape(str(self.directory))}</code></p>"])
+
+
+@dataclass(frozen=True, repr=False)
+class Run(Stored):
+    """A run in its directory; each file is read when it is first asked for.
+
+    `print` shows the comparison, or the verdicts where there is none.
+    """
+
+    @cached_property
+    def _shown(self) -> "ShownRun":
+        from sampler.presentation.results import open_shown
+
+        return open_shown(self.directory)
+
+    @property
+    def theory(self) -> "xr.Dataset | None":
+        """What `solve` returns; None where there is no theory."""
+        return self._shown.theory
+
+    @property
+    def draws(self) -> "xr.DataTree | None":
+        """What `sample` returns; None where nothing was sampled."""
+        return self._shown.draws
+
+    @property
+    def comparison(self) -> "Comparison | None":
+        """What `compare` returns; None unless it was both solved and sampled."""
+        from sampler.presentation.summary import Comparison
+
+        run = self._shown
+        if run.theory is None or run.results is None:
+            return None
+        return Comparison(run.results, run.theory, run.draws)
+
+    @property
+    def verdict(self) -> "Verdict":
+        """On the theory: what the samples allow to say of it."""
+        return self._shown.verdict
+
+    @property
+    def reliability(self) -> "Verdict":
+        """On the samples: whether they can be trusted, every number beside its limit."""
+        from sampler.presentation.report.verdict import trust_verdict
+
+        return trust_verdict(self._shown.diagnostics)
+
+    @property
+    def trusted(self) -> bool | None:
+        """Whether the samples passed their diagnostics; None where nothing was sampled."""
+        diagnostics = self._shown.diagnostics
+        return None if diagnostics is None else diagnostics.passed
+
+    def plot(self, figure: str = "order_parameter") -> "Figure":
+        """A figure by its name in the folder `figures`; InputError for one that there is not."""
+        from sampler.presentation.figures.draw import draw_figure
+
+        return draw_figure(self._shown, figure)
+
+    @property
+    def _parts(self) -> "list[Comparison | Verdict]":
+        found = self.comparison
+        return [self.verdict, self.reliability] if found is None else [found]
+
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self._parts), f"results: {self.directory}"])
+
+    def _repr_html_(self) -> str:
+        return self._html(*(part._repr_html_() for part in self._parts))
+
+
+@dataclass(frozen=True, repr=False)
+class Sweep(Stored):
+    """A sweep in its directory: its points, its table, and what is said of all of them."""
+
+    @cached_property
+    def _shown(self) -> "ShownSweep":
+        from sampler.presentation.results import ShownSweep
+
+        return ShownSweep(self.directory)
+
+    @property
+    def points(self) -> dict[str, Run | None]:
+        """Label `key=value,…` → the run; None where nothing is stored yet."""
+        table = self._shown.table
+        return {
+            label: None if run is None else Run(run.directory)
+            for label, run in zip(table.points, self._shown.runs, strict=True)
+        }
+
+    @property
+    def table(self) -> "pandas.DataFrame":
+        """The content of `sweep.csv`, a row for each point, numbers as numbers."""
+        import pandas
+
+        from sampler.storage.sweeps import SWEEP_FILE, read_rows
+
+        read_rows(self.directory)  # says what is wrong with a file that cannot be read
+        return pandas.read_csv(self.directory / SWEEP_FILE, index_col="point")
+
+    @property
+    def dataset(self) -> "xr.Dataset | None":
+        """The content of `sweep.nc`: columns of the table and U₁ over the swept keys."""
+        return self._shown.dataset
+
+    @property
+    def verdict(self) -> "Verdict":
+        """On the theory: whether it and the exact posterior approach each other with the width."""
+        from sampler.presentation.report.sweep import sweep_trend
+
+        return sweep_trend(self._reported, self._shown.finite_size)
+
+    @property
+    def reliability(self) -> "Verdict":
+        """On the samples: at how many points they can be trusted."""
+        from sampler.presentation.report.sweep import sweep_trust
+
+        return sweep_trust(self._reported)
+
+    @cached_property
+    def _reported(self) -> list:
+        from sampler.presentation.report.sweep import reported_points
+
+        return reported_points(self.directory, load_recipe(self.directory / RECIPE_FILE))
+
+    def plot(self, figure: str = "accuracy_against_width") -> "Figure":
+        """A figure by its name in the folder `figures`; InputError for one that there is not."""
+        from sampler.presentation.figures.draw import draw_figure
+
+        return draw_figure(self._shown, figure)
+
+    def __str__(self) -> str:
+        return f"{self.verdict}\n{self.reliability}\n\n{self.table.T.to_string()}"
+
+    def _repr_html_(self) -> str:
+        verdicts = (self.verdict, self.reliability)
+        table = self.table.to_html(na_rep="")
+        return self._html(*(verdict._repr_html_() for verdict in verdicts), table)
+
+
+@refusing_others
+def run(
+    recipe: AnyRecipe,
+    *,
+    settings: Changes | None = None,
+    out: str | Path | None = None,
+    progress: bool = True,
+) -> Run | Sweep:
+    """Do everything for a recipe, as `attention-posterior run`, and open the results.
+
+    recipe    a TOML file, or its tables as nested dicts, whose paths are relative to the current
+              directory
+    settings  changes of single settings, such as {"network.widths": 20}
+    out       where results go; None: `runs/results/<name>-<hash>`
+    progress  print on stdout and stderr what is done
+
+    Called again, an interrupted run goes on where it was, and a finished one is opened. A recipe
+    with a grid gives a Sweep. Raises InputError for what cannot be used.
+    """
+    from sampler.jobs.interruption import listening
+    from sampler.jobs.sweep import start
+
+    chosen = recipe_from(recipe, settings)
+    directory = Path(out or default_directory(chosen))
+    with as_a_command(progress), listening() as interruption:
+        start("run", chosen, directory, interruption)
+    return open_results(directory)
+
+
+@refusing_others
+def sweep(
+    recipe: AnyRecipe,
+    over: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    settings: Changes | None = None,
+    out: str | Path | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    progress: bool = True,
+) -> Sweep:
+    """Run a recipe at every point of a grid, as `attention-posterior sweep`, and open the results.
+
+    recipe     a TOML file, or its tables as nested dicts, whose paths are relative to the current
+               directory
+    over       values of settings, such as {"network.widths": [10, 100]}; None: the recipe's own
+    settings   changes of single settings, such as {"posterior.temperature": 0.1}
+    out        where results go; None: `runs/results/<name>-<hash>`
+    workers    so many processes of this machine (Dask): a script then has to begin its work under
+               `if __name__ == "__main__":`
+    scheduler  address of a Dask cluster, as in "tcp://host:8786"
+    progress   print on stdout and stderr what is done
+
+    A point that fails stops no other one; called again, points that are finished are left as they
+    are. Raises InputError for what cannot be used.
+    """
+    from sampler.jobs.engines import ENGINES
+    from sampler.jobs.sweep import run_sweep, sweep_points
+
+    swept = {f"sweep.{key}": list(values) for key, values in (over or {}).items()}
+    chosen = recipe_from(recipe, {**(settings or {}), **swept})
+    if not chosen.sweep:
+        remedy = 'name what to vary, as in over={"network.widths": [10, 100]}'
+        raise InputError("over", ABSENT, remedy)
+    directory = Path(out or default_directory(chosen)).resolve()
+    sweep_points(chosen, directory)  # refused before JAX is there
+    engine = ENGINES["scheduler"](scheduler) if scheduler else ENGINES[""](None)
+    if workers is not None:
+        engine = ENGINES["workers"](workers)
+    with as_a_command(progress), float64():
+        run_sweep(chosen, directory, engine)
+    return Sweep(directory)
+
+
+@refusing_others
+def check(recipe: AnyRecipe, *, settings: Changes | None = None) -> str:
+    """Validate a recipe and its data: sizes, settings in force, memory and cost, as text.
+
+    recipe    a TOML file, of a run or of a training, or the tables of a run as nested dicts
+    settings  changes of single settings, such as {"network.widths": 20}
+
+    Raises InputError for what cannot be used.
+    """
+    from sampler.jobs.check import check_recipe
+    from sampler.recipes.training_recipe import load_training_recipe
+
+    if not isinstance(recipe, Mapping) and "training" in read_toml(Path(recipe)):
+        changes = [f"{key}={toml_value(plain_setting(v))}" for key, v in (settings or {}).items()]
+        return Verbatim(check_recipe(load_training_recipe(recipe, changes)))
+    return Verbatim(check_recipe(recipe_from(recipe, settings)))
+
+
+@refusing_others
+def open_results(directory: str | Path) -> Run | Sweep:
+    """Open the results of an earlier run or sweep.
+
+    directory  where they are
+
+    Raises InputError if there are none.
+    """
+    found = find_directory(Path(directory))
+    return Sweep(found) if load_recipe(found / RECIPE_FILE).sweep else Run(found)
+
+
+def recipe_from(recipe: AnyRecipe, settings: Changes | None) -> Recipe:
+    """The validated recipe of a file or of nested dicts, with changes of dotted keys."""
+    changes = [(key, plain_setting(value)) for key, value in (settings or {}).items()]
+    if isinstance(recipe, Mapping):
+        return recipe_of(plain_setting(recipe), Path.cwd(), changes)
+    path = Path(recipe)
+    return recipe_of(read_toml(path), path.parent, changes)
+
+
+@contextmanager
+def as_a_command(progress: bool) -> Iterator[None]:
+    """What the program sets up before a command; without progress nothing is printed."""
+    use_one_blas_thread()
+    silence_compiler()
+    with ExitStack() as stack:
+        if not progress:
+            nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+            stack.enter_context(redirect_stdout(nowhere))
+            stack.enter_context(redirect_stderr(nowhere))
+        yield

@@ -1,0 +1,155 @@
+"""The estimators are the posterior, and behave as scikit-learn asks."""
+
+import pickle
+import warnings
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import cross_val_score
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+import sampler
+from sampler.api.networks import joined, problem_of
+from sampler.problem import square_roots
+from theory import Predictor, attended_inputs, predict
+
+CHAINS = {"draws": 40, "warmup": 20, "chains": 2, "space": "order_parameters", "algorithm": "nuts"}
+NETWORK = {"widths": 4, "temperature": 0.3}
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Attended inputs [example, path, channel] of two layers with two heads each, and labels."""
+    rng = np.random.default_rng(3)
+    inputs = rng.standard_normal((13, 4, 3))
+    return inputs, np.where(inputs[:, 0, 0] + 0.3 * rng.standard_normal(13) > 0, "yes", "no")
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    X, y = data
+    estimator = sampler.AttentionClassifier(heads=(2, 2), **NETWORK, **CHAINS)
+    with pytest.warns(ConvergenceWarning, match="The samples cannot be trusted"):
+        return estimator.fit(X[:9], y[:9])
+
+
+def test_predictions_are_averages_over_draws(data, fitted):
+    """Mean, variance and probability from the draws of U_1, one by one, by their definitions."""
+    X, _ = data
+    problem = problem_of(fitted.task_, *joined(fitted.task_, fitted.network_))
+    predictor = Predictor.for_examples(problem.learning, jnp.asarray(X[9:]))
+    draws = fitted.draws_["posterior"]["order_parameter"].values
+    moments = [
+        [np.asarray(one)[:, 0] for one in predict(predictor, jnp.asarray(factor))]
+        for factor in square_roots(draws.reshape(-1, 4, 4))
+    ]
+    mean, variance = np.moveaxis(np.array(moments), 1, 0)
+    found = fitted.predictive(X[9:])
+    np.testing.assert_allclose(found["mean"].values[:, 0], mean.mean(axis=0), rtol=1e-9)
+    expected = variance.mean(axis=0) + mean.var(axis=0, ddof=1)
+    np.testing.assert_allclose(found["variance"].values[:, 0], expected, rtol=1e-9)
+    deviation = np.sqrt(variance + NETWORK["temperature"])
+    positive, negative = (norm.pdf(y, mean, deviation).mean(axis=0) for y in (1.0, -1.0))
+    probability = positive / (positive + negative)
+    np.testing.assert_allclose(found["probability"].values[:, 0], probability, rtol=1e-9)
+    np.testing.assert_allclose(fitted.predict_proba(X[9:])[:, 1], probability, rtol=1e-9)
+    np.testing.assert_array_equal(
+        fitted.predict(X[9:]), np.where(mean.mean(axis=0) > 0, "yes", "no")
+    )
+
+
+def test_every_number_has_its_error(data, fitted):
+    found = fitted.predictive(data[0])
+    for name in ("mean", "variance", "probability"):
+        error = found[f"{name}_mcse"].values
+        assert found[name].shape == error.shape == (13, 1)
+        assert (error > 0).all()
+        assert (error < 1).all()
+    assert fitted.reliability_.tone == "bad"
+    assert fitted.score(*data) == np.mean(fitted.predict(data[0]) == data[1])
+
+
+def test_the_error_of_a_probability_is_that_of_a_ratio(rng):
+    """The spread over many independent sets of draws."""
+    classifier = sampler.AttentionClassifier(temperature=0.2)
+    mean = rng.normal(0.2, 0.5, (300, 1, 100, 1, 1))
+    variance = rng.gamma(4.0, 0.05, mean.shape)
+    found = [
+        classifier._quantities(m, v)["probability"] for m, v in zip(mean, variance, strict=True)
+    ]
+    values = np.array([one.mean() for one in found])
+    errors = np.array([one.std(ddof=1) / 10.0 for one in found])
+    # A standard deviation of 300 numbers is known to 1/√(2·299).
+    assert abs(values.std(ddof=1) / errors.mean() - 1.0) < 4.0 / np.sqrt(2 * 299)
+
+
+def test_tokens_are_attended_first(rng):
+    tokens, labels = rng.standard_normal((6, 3, 2)), rng.standard_normal((6, 2))
+    attention = [rng.random((6, heads, 3, 3)) for heads in (2, 1)]
+    theory = {"method": "theory", **NETWORK}
+    one = sampler.AttentionRegressor(readout="mean", **theory).fit((tokens, attention), labels)
+    attended = np.asarray(
+        attended_inputs(jnp.asarray(tokens), tuple(map(jnp.asarray, attention)), "mean")
+    )
+    other = sampler.AttentionRegressor(heads=(2, 1), **theory).fit(attended, labels)
+    np.testing.assert_array_equal(one.predict((tokens, attention)), other.predict(attended))
+    assert one.predict((tokens, attention)).shape == (6, 2)
+    assert one.task_.data.heads == (2, 1)
+    with pytest.raises(sampler.InputError, match=r"^attention_X_2 = \(6, 1, 3\)"):
+        one.predict((tokens, [attention[0], attention[1][..., 0]]))
+
+
+def test_theory_is_that_of_solve(data):
+    X, y = data
+    estimator = sampler.AttentionClassifier(method="theory", heads=(2, 2), **NETWORK).fit(X, y)
+    task = sampler.arrays_task(
+        attended_train=X, labels_train=np.where(y == "yes", 1.0, -1.0), heads=(2, 2),
+        attended_test=X,
+    )  # fmt: skip
+    solved = sampler.solve(task, sampler.make_network(**NETWORK))
+    found = estimator.predictive(X)
+    for moment in ("mean", "variance"):
+        expected = solved[f"predictor_{moment}"].values
+        np.testing.assert_allclose(found[moment].values[:, 0], expected, rtol=1e-8, atol=1e-10)
+    assert set(found) == {"mean", "variance", "probability"}
+    again = pickle.loads(pickle.dumps(estimator))
+    np.testing.assert_array_equal(again.predict_proba(X), estimator.predict_proba(X))
+
+
+def test_scikit_learn_takes_it_apart(data):
+    X, y = data
+    estimator = sampler.AttentionClassifier(method="theory", **NETWORK)
+    copy = clone(estimator).set_params(widths=7)
+    assert copy.get_params() == {**estimator.get_params(), "widths": 7}
+    scores = cross_val_score(estimator, X, y, cv=2)
+    assert scores.shape == (2,)
+    assert np.isfinite(scores).all()
+
+
+def test_misuse_is_refused(data, without_annotation_checks):
+    X, y = data
+    with pytest.raises(sampler.InputError, match=r"width = 3: .* did you mean widths"):
+        sampler.AttentionClassifier(width=3)
+    with pytest.raises(sampler.InputError, match=r"method = 'guess'"):
+        sampler.AttentionClassifier(method="guess").fit(X, y)
+    with pytest.raises(sampler.InputError, match=r"^X = \(13, 4, 3\): the shape must be"):
+        sampler.AttentionRegressor(heads=(3, 2)).fit(X, np.ones(13))
+    with pytest.raises(ValueError, match="two classes; it has 3 class"):
+        sampler.AttentionClassifier().fit(X, np.arange(13) % 3)
+    theory = sampler.AttentionRegressor(method="theory", **NETWORK).fit(X, np.ones(13))
+    with pytest.raises(ValueError, match="paths and channels"):
+        theory.predict(X[:, :, :2])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [sampler.AttentionClassifier, sampler.AttentionRegressor])
+def test_checks_of_scikit_learn(kind, without_annotation_checks):
+    estimator = kind(method="theory", widths=50, temperature=0.05)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for one, check in estimator_checks_generator(estimator):
+            check(one)

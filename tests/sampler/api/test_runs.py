@@ -1,0 +1,140 @@
+"""Runs, sweeps and checks of recipes from Python, and what their results show."""
+
+import re
+
+import jax
+import numpy as np
+import pytest
+
+import sampler
+from tests.commands import TINY_SAMPLED, printed_without_jax, without_drawing
+
+TABLES = {
+    "name": "tiny",
+    "task": {
+        "kind": "markov_chain", "examples_train": 6, "examples_test": 10, "tokens": 4,
+        "features": 6,
+    },
+    "attention": {"heads": [["good", "uniform"], ["uniform"]]},
+    "network": {"widths": 3},
+    "posterior": {"temperature": 1.0},
+    "theory": {"starts": 1},
+    "sampler": {"chains": 2, "warmup": 4, "draws": 6, "algorithm": "hmc", "leapfrog_steps": 3},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> sampler.Run:
+    """A run of nested dicts, with precision as a notebook has it before and after."""
+    with without_drawing(), jax.enable_x64(False):
+        run = sampler.run(TABLES, out=tmp_path_factory.mktemp("run") / "tiny", progress=False)
+        assert not jax.config.jax_enable_x64
+    return run
+
+
+def test_a_run_opens_as_what_solve_sample_and_compare_return(done):
+    assert done.theory["order_parameter"].dtype == np.float64
+    assert done.draws["posterior"].sizes["draw"] == 6
+    again = sampler.compare(done.theory, done.draws)
+    assert again.to_dataframe().equals(done.comparison.to_dataframe())
+    assert (again.verdict, again.reliability) == (done.verdict, done.reliability)
+    assert done.trusted is False
+    assert done.reliability.tone == "bad"
+    assert sampler.open_results(done.directory) == done
+
+
+def test_nothing_is_printed_and_a_finished_run_is_opened(done, capsys, undrawn):
+    again = sampler.run(TABLES, out=done.directory, progress=False)
+    assert again == done
+    assert capsys.readouterr() == ("", "")
+    sampler.run(TABLES, out=done.directory)
+    assert "was finished before" in capsys.readouterr().out
+
+
+def test_a_file_and_nested_dicts_are_the_same_recipe(recipe_file, tmp_path):
+    recipe_file = tmp_path / "tiny.toml"
+    recipe_file.write_text(TINY_SAMPLED)
+    changes = {"network.widths": np.int64(5), "sampler.checkpoint_seconds": 10.0}
+    expected = sampler.check(TABLES, settings=changes)
+    assert (
+        sampler.check(recipe_file, settings=changes).split("Time")[0] == (expected.split("Time")[0])
+    )
+    assert repr(expected) == expected  # on its lines, not with \\n between them
+    assert re.search(r"widths N_1 .* 5, 5, 5\n", expected)
+
+
+def test_results_show_themselves(done, tmp_path):
+    for text in (str(done), str(done.comparison)):
+        assert "U₁ good" in text
+    assert done.verdict.headline in repr(done)
+    assert len(repr(done)) < 400
+    for shown in (done, done.comparison):
+        page = shown._repr_html_()
+        assert "<table" in page
+        assert "The samples cannot be trusted" in page
+    for results in (done, done.comparison):
+        figure = results.plot()
+        assert figure._repr_png_().startswith(b"\x89PNG")
+        with pytest.raises(sampler.InputError, match="figure = 'acuracy': there is none"):
+            results.plot("acuracy")
+    texts = [[t.get_text() for t in one.plot().findobj(lambda a: hasattr(a, "get_text"))]
+             for one in (done, done.comparison)]  # fmt: skip
+    assert texts[0] == texts[1]
+
+
+def test_the_report_is_written_again(done, undrawn):
+    page = done.report()
+    assert page == done.directory / "report.html"
+    assert "The samples cannot be trusted" in page.read_text(encoding="utf-8")
+
+
+def test_heads_have_scores_with_errors(done):
+    table = sampler.head_importance(done.theory, done.draws)
+    assert table.index.tolist() == [(1, 0), (1, 1), (2, 0)]
+    assert {"theory", "next_order", "sampled", "mcse"} == set(table.columns)
+    assert np.isfinite(table).all(axis=None)
+    expected = done.comparison.result.get("head_score").sampled.mcse
+    np.testing.assert_array_equal(table["mcse"], expected[np.isfinite(expected)])
+    assert set(sampler.head_importance(done.theory)) == {"theory", "next_order"}
+
+
+@pytest.mark.slow
+def test_a_sweep_opens_with_its_points(tmp_path, undrawn):
+    swept = sampler.sweep(TABLES, {"network.widths": [2, 3]}, out=tmp_path / "sweep")
+    assert swept.table["width"].tolist() == [2, 3]
+    assert swept.dataset.sizes["network.widths"] == 2
+    assert list(swept.points) == ["network.widths=2", "network.widths=3"]
+    assert swept.points["network.widths=3"].theory.attrs["widths"].tolist() == [3, 3, 3]
+    assert swept.reliability.headline.startswith("The samples of 2 of 2 sampled points cannot")
+    assert "No trend with width" in repr(swept)
+    assert "<table" in swept._repr_html_()
+    assert swept.plot()._repr_png_().startswith(b"\x89PNG")
+    assert sampler.open_results(tmp_path / "sweep") == swept
+
+
+def test_recipes_are_refused_in_their_own_words_and_before_jax():
+    printed = printed_without_jax(
+        "import sampler\n"
+        "tables = {'name': 'x', 'task': {'kind': 'markov_chain'}, 'network': {'widths': 3}}\n"
+        "for call in (\n"
+        "    lambda: sampler.run(tables, settings={'network.width': 3}),\n"
+        "    lambda: sampler.run(tables, setings={}),\n"
+        "    lambda: sampler.sweep(tables),\n"
+        "    lambda: sampler.sweep(tables, {'network.widths': []}),\n"
+        "    lambda: sampler.check('nowhere.toml'),\n"
+        "    lambda: sampler.open_results('.'),\n"
+        "):\n"
+        "    try:\n        call()\n"
+        "    except sampler.InputError as problem:\n        print(problem)\n"
+    ).splitlines()
+    beginnings = (
+        "network.width = 3: this key is unknown; did you mean network.widths?",
+        "setings = {}: run has no such keyword; did you mean settings?",
+        "over = (absent): name what to vary",
+        "sweep.network.widths = []: must have at least 1 entry",
+        "recipe = 'nowhere.toml': ",
+        "DIR = '.': holds no recipe.toml",
+    )
+    assert len(printed) == len(beginnings)
+    for line, beginning in zip(printed, beginnings, strict=True):
+        assert line.startswith(beginning), line
