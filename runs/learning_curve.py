@@ -126,7 +126,9 @@ with figure_style():
     accuracy.legend()
     orders = {"-": "theory, leading order", ":": "theory, next order", "": "exact posterior"}
     for line, label in orders.items():
-        evidence.plot([], [], color="black", linestyle=line, marker="" if line else "o", label=label)
+        evidence.plot(
+            [], [], color="black", linestyle=line, marker="" if line else "o", label=label
+        )
     evidence.legend(handles=evidence.get_legend_handles_labels()[0][-len(orders) :])
     overlap.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
     written = save_figure(figure, folder, "learning_curve")

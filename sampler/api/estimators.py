@@ -15,8 +15,8 @@ from jaxtyping import Float, Shaped
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from sampler.api.keywords import refusing_others, without_sections
 from sampler.api.networks import joined, make_network, problem_of
@@ -108,7 +108,7 @@ class AttentionEstimator(BaseEstimator):
         verdict on the draws: a warning says where they cannot be trusted. Raises ValueError or
         InputError for what cannot be used.
         """
-        attended, heads, y = self._read(X, y)
+        attended, heads, y = self._read(X, y, fitting=True)
         spaced = np.linspace(0, len(attended) - 1, min(MOST_JUDGED, len(attended))).astype(int)
         arrays = {"attended_train": attended, "labels_train": self._labels(y)}
         try:
@@ -205,13 +205,13 @@ class AttentionEstimator(BaseEstimator):
         raise NotImplementedError
 
     def _read(
-        self, X: Inputs, y: Any = None
+        self, X: Inputs, y: Any = None, *, fitting: bool = False
     ) -> tuple[Float[np.ndarray, "example path channel"], tuple[int, ...], Labels | None]:
-        """Attended inputs, heads and labels; remembers their shape where there are labels."""
-        heads, reset = self.heads, y is not None
+        """Attended inputs, heads and labels; the shape is remembered, or held against that."""
+        heads = self.heads
         if isinstance(X, tuple):
             X, heads = self._attend(*X)
-        if reset:
+        if fitting:
             options = {"multi_output": True, "y_numeric": isinstance(self, RegressorMixin)}
             X, y = validate_data(self, X, y, dtype=np.float64, allow_nd=True, **options)
         else:
@@ -219,7 +219,7 @@ class AttentionEstimator(BaseEstimator):
         if X.ndim > 3:
             raise ValueError(f"X has shape {X.shape}: give [example, path, channel]")
         attended = X if X.ndim == 3 else X[:, None]
-        if reset:
+        if fitting:
             self.shape_in_ = attended.shape[1:]
         elif attended.shape[1:] != self.shape_in_:
             raise ValueError(f"X has {attended.shape[1:]} paths and channels, not {self.shape_in_}")
@@ -278,12 +278,12 @@ class AttentionClassifier(ClassifierMixin, AttentionEstimator):
     """
 
     def predict(self, X: Inputs) -> Shaped[np.ndarray, " example"]:
-        """The class on whose side of 0 the posterior mean of f(x) is.
+        """The class with the larger probability.
 
         X  inputs, as `AttentionEstimator` says
         """
-        positive = self.predictive(X)["mean"].values[:, 0] > 0
-        return self.classes_[positive.astype(int)]
+        larger = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[larger]
 
     def predict_proba(self, X: Inputs) -> Float[np.ndarray, "example class"]:
         """Probabilities of both classes, in the order of `classes_`.
@@ -293,20 +293,16 @@ class AttentionClassifier(ClassifierMixin, AttentionEstimator):
         positive = self.predictive(X)["probability"].values[:, 0]
         return np.stack([1.0 - positive, positive], axis=1)
 
-    def decision_function(self, X: Inputs) -> Float[np.ndarray, " example"]:
-        """The posterior mean of f(x), above 0 for the second class.
-
-        X  inputs, as `AttentionEstimator` says
-        """
-        return self.predictive(X)["mean"].values[:, 0]
-
     def _labels(self, y: Labels) -> Targets:
         check_classification_targets(y)
-        if y.ndim > 1:
-            raise ValueError(f"y has shape {y.shape}: give one class per example")
+        y = column_or_1d(y, warn=True)
         self.classes_, of_class = np.unique(y, return_inverse=True)
+        kind = type_of_target(y)
+        if kind != "binary":
+            text = f"Only binary classification is supported. The type of the target is {kind}."
+            raise ValueError(text)
         if len(self.classes_) != 2:
-            raise ValueError(f"y needs two classes; it has {len(self.classes_)} class(es)")
+            raise ValueError("y needs two classes; it has one class")
         return 2.0 * of_class - 1.0
 
     def _quantities(

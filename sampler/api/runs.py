@@ -207,7 +207,7 @@ def run(
     settings: Changes | None = None,
     out: str | Path | None = None,
     progress: bool = True,
-) -> Run | Sweep:
+) -> Run:
     """Do everything for a recipe, as `attention-posterior run`, and open the results.
 
     recipe    a TOML file, or its tables as nested dicts, whose paths are relative to the current
@@ -216,17 +216,21 @@ def run(
     out       where results go; None: `runs/results/<name>-<hash>`
     progress  print on stdout and stderr what is done
 
-    Called again, an interrupted run goes on where it was, and a finished one is opened. A recipe
-    with a grid gives a Sweep. Raises InputError for what cannot be used.
+    Called again, an interrupted run goes on where it was, and a finished one is opened. Raises
+    InputError for what cannot be used.
     """
     from sampler.jobs.interruption import listening
-    from sampler.jobs.sweep import start
+    from sampler.jobs.run import Point, start_run
 
     chosen = recipe_from(recipe, settings)
+    if chosen.sweep:
+        raise InputError(
+            "sweep", chosen.sweep, "this recipe has a grid of points: use sampler.sweep"
+        )
     directory = Path(out or default_directory(chosen))
     with as_a_command(progress), listening() as interruption:
-        start("run", chosen, directory, interruption)
-    return open_results(directory)
+        start_run("run", Point(chosen, directory), interruption)
+    return Run(directory)
 
 
 @refusing_others

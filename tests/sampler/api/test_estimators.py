@@ -1,6 +1,8 @@
 """The estimators are the posterior, and behave as scikit-learn asks."""
 
+import contextlib
 import pickle
+import unittest
 import warnings
 
 import jax.numpy as jnp
@@ -57,9 +59,7 @@ def test_predictions_are_averages_over_draws(data, fitted):
     probability = positive / (positive + negative)
     np.testing.assert_allclose(found["probability"].values[:, 0], probability, rtol=1e-9)
     np.testing.assert_allclose(fitted.predict_proba(X[9:])[:, 1], probability, rtol=1e-9)
-    np.testing.assert_array_equal(
-        fitted.predict(X[9:]), np.where(mean.mean(axis=0) > 0, "yes", "no")
-    )
+    np.testing.assert_array_equal(fitted.predict(X[9:]), np.where(probability > 0.5, "yes", "no"))
 
 
 def test_every_number_has_its_error(data, fitted):
@@ -138,7 +138,7 @@ def test_misuse_is_refused(data, without_annotation_checks):
         sampler.AttentionClassifier(method="guess").fit(X, y)
     with pytest.raises(sampler.InputError, match=r"^X = \(13, 4, 3\): the shape must be"):
         sampler.AttentionRegressor(heads=(3, 2)).fit(X, np.ones(13))
-    with pytest.raises(ValueError, match="two classes; it has 3 class"):
+    with pytest.raises(ValueError, match="Only binary classification is supported"):
         sampler.AttentionClassifier().fit(X, np.arange(13) % 3)
     theory = sampler.AttentionRegressor(method="theory", **NETWORK).fit(X, np.ones(13))
     with pytest.raises(ValueError, match="paths and channels"):
@@ -152,4 +152,5 @@ def test_checks_of_scikit_learn(kind, without_annotation_checks):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for one, check in estimator_checks_generator(estimator):
-            check(one)
+            with contextlib.suppress(unittest.SkipTest):
+                check(one)

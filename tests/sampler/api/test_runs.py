@@ -119,6 +119,7 @@ def test_recipes_are_refused_in_their_own_words_and_before_jax():
         "for call in (\n"
         "    lambda: sampler.run(tables, settings={'network.width': 3}),\n"
         "    lambda: sampler.run(tables, setings={}),\n"
+        "    lambda: sampler.run({**tables, 'sweep': {'network.widths': [3, 4]}}),\n"
         "    lambda: sampler.sweep(tables),\n"
         "    lambda: sampler.sweep(tables, {'network.widths': []}),\n"
         "    lambda: sampler.check('nowhere.toml'),\n"
@@ -130,6 +131,7 @@ def test_recipes_are_refused_in_their_own_words_and_before_jax():
     beginnings = (
         "network.width = 3: this key is unknown; did you mean network.widths?",
         "setings = {}: run has no such keyword; did you mean settings?",
+        "sweep = {'network.widths': (3, 4)}: this recipe has a grid of points: use sampler.sweep",
         "over = (absent): name what to vary",
         "sweep.network.widths = []: must have at least 1 entry",
         "recipe = 'nowhere.toml': ",
