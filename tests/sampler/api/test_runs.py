@@ -108,7 +108,7 @@ def test_a_sweep_opens_with_its_points(tmp_path, undrawn):
     assert swept.reliability.headline.startswith("The samples of 2 of 2 sampled points cannot")
     assert "No trend with width" in repr(swept)
     assert "<table" in swept._repr_html_()
-    assert swept.plot()._repr_png_().startswith(b"\x89PNG")
+    assert swept.plot().axes
     assert sampler.open_results(tmp_path / "sweep") == swept
 
 
