@@ -16,11 +16,13 @@ from sampler.analysis.difference import Difference
 from sampler.analysis.pruning_table import PruningTable
 from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_verdict
 from sampler.mcmc.diagnostics import AXES, Diagnostics
+from sampler.presentation.style import EXACT, LEADING, NEXT, NEXT_ORDER, THEORY, own_colour
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.manifest import Manifest
 from sampler.storage.results import RunResults, has_results, open_run
 from sampler.storage.run_directory import RECIPE_FILE, plain, read_json
 from sampler.storage.sweeps import SweepResults, swept_points
+from theory.observables import binomial_error
 
 PRUNING_FILE = "pruning.json"
 COMPARED_BEFORE = Verdict(
@@ -93,9 +95,26 @@ class ShownRun(RunResults):
 
     @property
     def sampled_label(self) -> str:
-        """How the samples are named in a figure: their space, and a warning if they are unsound."""
-        label = "sampled" if self.space is None else f"sampled {self.space.replace('_', ' ')}"
-        return label if self.diagnostics_passed else f"{label} (diagnostics failed)"
+        """How the samples are named in a figure, with a warning if they are unsound."""
+        return EXACT if self.diagnostics_passed else f"{EXACT} (diagnostics failed)"
+
+    def test_set_error(self, accuracy: float) -> float | None:
+        """√(a(1 − a)/tests), None where the number of test examples is not stored."""
+        if self.theory is None or "test_example" not in self.theory.sizes:
+            return None
+        return binomial_error(accuracy, self.theory.sizes["test_example"])
+
+    @property
+    def order_parameters_of_theories(self) -> list[tuple[str, np.ndarray, str]]:
+        """Name, U_1 and colour of both orders and of the user's own theories, where known."""
+        found = [
+            (LEADING, self.theory_values("order_parameter"), THEORY),
+            (NEXT, self.theory_values("order_parameter_next_order"), NEXT_ORDER),
+        ]
+        compared = self.compared_as("order_parameter")
+        own = (compared and compared.own) or {}
+        found += [(name, one, own_colour(i)) for i, (name, one) in enumerate(own.items())]
+        return [one for one in found if one[1] is not None]
 
     @cached_property
     def pruning(self) -> PruningTable | None:

@@ -1,6 +1,6 @@
-"""What all figures share: an entry in their table, colours, fonts, and writing them to disk."""
+"""What all figures share: an entry in their table, names, colours, sizes, and writing them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib import rc_context
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 
 @dataclass(frozen=True)
@@ -45,16 +48,30 @@ GREY = "#767676"
 # Not of that palette; with every kind of colour blindness further from each of its colours
 # (CIELAB distance at least 26) than some of these are from each other.
 INDIGO = "#4B0092"
+BROWN = "#8C510A"
+OLIVE = "#6B6B00"
 
 THEORY = BLUE
 NEXT_ORDER = INDIGO
 SAMPLED = VERMILLION
 GAUSSIAN_PROCESS = BLACK
+OWN_THEORIES = (BROWN, OLIVE)
 SUBNETWORKS = (GREEN, ORANGE, SKY_BLUE, PURPLE)
 CHAINS = (BLUE, VERMILLION, GREEN, ORANGE, SKY_BLUE, PURPLE, BLACK, YELLOW)
-SERIES = (BLACK, BLUE, VERMILLION)  # quantities side by side in one panel
+SERIES = (GREEN, ORANGE, PURPLE)  # quantities side by side in one panel
 UNDEFINED_CELL = "#D9D9D9"
 ERRORS = "bars: thick ±1 MCSE, thin ±1 binomial error of the test set"
+BAND = "band: ±1 binomial error of the test set, leading order"
+# What theories and samples are called, in figures and tables alike.
+LEADING = "leading order"
+NEXT = "next order"
+EXACT = "exact posterior"
+LIMIT = "infinite width"
+
+# Inches. On a phone a figure is as wide as the screen: text of one this wide is still legible.
+WIDTH = 5.8
+# Percentage points that an axis of accuracies spans at least, or a few tenths look like all.
+LEAST_POINTS = 20.0
 
 _SETTINGS = {
     "font.family": "sans-serif",
@@ -95,11 +112,40 @@ class ShownFigure(Figure):
         return content.getvalue()
 
 
+def own_colour(place: int) -> str:
+    """Colour of the user's own theory at a place of their list, the same in every figure."""
+    return OWN_THEORIES[place % len(OWN_THEORIES)]
+
+
+def span_at_least(limits: Sequence[float], least: float, most: float) -> tuple[float, float]:
+    """Limits of an axis of numbers from 0 to `most`, widened evenly to span `least`."""
+    low, high = map(float, limits)
+    missing = max(0.0, least - (high - low)) / 2.0
+    low, high = low - missing, high + missing
+    shift = min(0.0, 1.02 * most - high) + max(0.0, -0.02 * most - low)
+    return low + shift, high + shift
+
+
+def accuracy_axis(axis: Axis) -> None:
+    """An axis of accuracies in per cent that does not zoom in on little."""
+    low, high = span_at_least(axis.get_view_interval().tolist(), LEAST_POINTS, 100.0)
+    (axis.axes.set_xlim if axis.axis_name == "x" else axis.axes.set_ylim)(low, high)
+
+
 def new_figure(width: float, height: float, layout: str = "constrained") -> Figure:
     """Return an empty figure of the given size in inches, not known to any pyplot session."""
     figure = ShownFigure(figsize=(width, height), layout=layout)
     FigureCanvasAgg(figure)
     return figure
+
+
+def legend_below(figure: Figure, entries: tuple[list, list], columns: int, **more: Any) -> None:
+    """A legend under all panels, its marks full and thick however faint those of the figure are."""
+    legend = figure.legend(*entries, loc="outside lower center", ncols=columns, **more)
+    for handle in legend.legend_handles:
+        handle.set_alpha(1.0 if not isinstance(handle, Patch) else handle.get_alpha())
+        if isinstance(handle, Line2D) and handle.get_linestyle() != "None":
+            handle.set_linewidth(max(1.5, handle.get_linewidth()))
 
 
 def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:

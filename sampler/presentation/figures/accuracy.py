@@ -1,6 +1,6 @@
 """Accuracy of one run, and accuracy against width."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,14 +13,13 @@ from sampler.presentation.figures.variant_comparison import short_label
 from sampler.presentation.results import ShownRun, ShownSweep, temperature_text
 
 MOST_LABELS = 24
-NEXT_ORDER = "theory, next order"
-DIAGONAL_ONLY = "theory, $U_1$ diagonal only"
-EQUAL_DIAGONAL = "theory, $U_1$ equal diagonal"
+DIAGONAL_ONLY = f"{style.LEADING}, $U_1$ diagonal only"
+EQUAL_DIAGONAL = f"{style.LEADING}, $U_1$ equal diagonal"
 
 
 @dataclass(frozen=True)
 class AccuracyRow:
-    """One predictor of a run; accuracy is NaN where it is undefined, errors None for theory."""
+    """One predictor of a run; accuracy is NaN where it is undefined, errors None where unknown."""
 
     label: str
     accuracy: float
@@ -42,7 +41,11 @@ class SampledAccuracy:
 
 @dataclass(frozen=True)
 class AccuracyCurves:
-    """Accuracies of a sweep, each [row]; NaN where undefined, None where it is so everywhere."""
+    """Accuracies of a sweep, each [row]; NaN where undefined, None where it is so everywhere.
+
+    own    of the user's own theories, by name
+    tests  examples of the test set, where all points have the same
+    """
 
     theory: np.ndarray
     gaussian_process: np.ndarray
@@ -51,6 +54,8 @@ class AccuracyCurves:
     equal_diagonal: np.ndarray
     sampled: list[SampledAccuracy]
     next_order: np.ndarray | None = None
+    own: dict[str, np.ndarray] = field(default_factory=dict)
+    tests: int | None = None
 
 
 def subnetwork_colour(place: int) -> str:
@@ -59,8 +64,8 @@ def subnetwork_colour(place: int) -> str:
 
 
 def draw_accuracy(rows: list[AccuracyRow], setting: str) -> Figure:
-    """Draw the accuracies of one run as labelled points, error bars on the sampled one."""
-    figure = style.new_figure(7.2, 0.36 * len(rows) + 1.6)
+    """Draw the accuracies of one run as labelled points with their errors."""
+    figure = style.new_figure(style.WIDTH, 0.34 * len(rows) + 1.5)
     figure.suptitle(style.title_of("Accuracy on the test set", setting))
     ax = figure.subplots()
     beside = {"xycoords": ax.get_yaxis_transform(), "va": "center", "fontsize": 9.0}
@@ -77,7 +82,7 @@ def draw_accuracy(rows: list[AccuracyRow], setting: str) -> Figure:
                 x, half = 100 * row.accuracy, 100 * error
                 ax.errorbar(x, place, xerr=half, elinewidth=thickness, **bars)
         if row.mcse is not None and np.isfinite(row.mcse):
-            number = f"{100 * row.accuracy:.2f} ± {100 * row.mcse:.2f}"
+            number = f"{100 * row.accuracy:.2f}\n± {100 * row.mcse:.2f}"
         ax.plot(100 * row.accuracy, place, "o", color=row.colour, markersize=6.0)
         ax.annotate(number, (1.01, place), **beside)
     ax.set_yticks(range(len(rows)), [row.label for row in rows])
@@ -85,8 +90,9 @@ def draw_accuracy(rows: list[AccuracyRow], setting: str) -> Figure:
     ax.grid(axis="y", color="#E5E5E5", linewidth=0.8)
     ax.tick_params(axis="y", length=0)
     ax.margins(x=0.08)
-    sampled = any(row.mcse is not None or row.binomial_error is not None for row in rows)
-    ax.set_xlabel("accuracy (%)" + (f"\n{style.ERRORS}" if sampled else ""))
+    style.accuracy_axis(ax.xaxis)
+    errors = any(row.mcse is not None or row.binomial_error is not None for row in rows)
+    ax.set_xlabel("accuracy (%)" + (f"\n{style.ERRORS}" if errors else ""))
     return figure
 
 
@@ -98,7 +104,7 @@ def draw_accuracy_against_width(
     widths: [row] ascending, or None if something else was swept: then the rows stand side by
     side under their names `points`.
     """
-    figure = style.new_figure(8.4, 4.6 if widths is not None else 5.4)
+    figure = style.new_figure(style.WIDTH, 5.2 if widths is not None else 6.2)
     figure.suptitle(style.title_of("Accuracy on the test set", setting))
     ax = figure.subplots()
     position = np.arange(len(points), dtype=float) if widths is None else widths
@@ -120,19 +126,21 @@ def draw_accuracy_against_width(
         ax.xaxis.set_major_formatter(FuncFormatter(lambda width, _: f"{width:g}"))
         ax.set_xlabel("width $N$")
     ax.set_ylabel("accuracy (%)")
-    if curves.sampled:
-        ax.set_xlabel(f"{ax.get_xlabel()}\n{style.ERRORS}".lstrip("\n"))
+    style.accuracy_axis(ax.yaxis)
+    notes = [style.ERRORS] if curves.sampled else []
+    notes += [style.BAND] if curves.tests and widths is not None else []
+    ax.set_xlabel("\n".join(filter(None, [ax.get_xlabel(), *notes])))
     handles, labels = ax.get_legend_handles_labels()
     # Samples directly under the theory they are compared with.
     order = sorted(range(len(labels)), key=lambda place: not _compared(labels[place]))
     figure.legend(
-        [handles[i] for i in order], [labels[i] for i in order], loc="outside right upper"
+        [handles[i] for i in order], [labels[i] for i in order], loc="outside lower center", ncols=2
     )
     return figure
 
 
 def _compared(label: str) -> bool:
-    return label in ("theory", NEXT_ORDER) or label.startswith("sampled")
+    return label in (style.LEADING, style.NEXT) or label.startswith(style.EXACT)
 
 
 def _draw_lines(ax: Axes, position: np.ndarray, curves: AccuracyCurves, *, connected: bool) -> None:
@@ -144,17 +152,25 @@ def _draw_lines(ax: Axes, position: np.ndarray, curves: AccuracyCurves, *, conne
         # Neighbours in a list of settings are no curve: they get marks and no line.
         shape = {"marker": marker, "linestyle": dashes if connected else "none"}
         ax.plot(position, 100 * accuracy, color=colour, label=label, **(marks | shape))
+        if curves.tests and connected and label == style.LEADING:
+            half = 100 * np.sqrt(accuracy * (1.0 - accuracy) / curves.tests)
+            edges = (100 * accuracy - half, 100 * accuracy + half)
+            ax.fill_between(position, *edges, color=colour, alpha=0.12, linewidth=0.0, zorder=0)
 
     level = "" if connected else "_"
     wide = {"markersize": 16.0, "markeredgewidth": 2.0}
     thin = {"linewidth": 0.8, "markersize": 4.0}
-    line(curves.theory, "o", "-", style.THEORY, "theory", markersize=5.0, zorder=3)
+    line(curves.theory, "o", "-", style.THEORY, style.LEADING, markersize=5.0, zorder=3)
     if curves.next_order is not None:
         marks = {"markersize": 7.0, "markerfacecolor": "none", "zorder": 3.5}
-        line(curves.next_order, "o", (0, (4, 1)), style.NEXT_ORDER, NEXT_ORDER, **marks)
-    line(curves.gaussian_process, level, "--", style.GAUSSIAN_PROCESS, "GP, all paths", **wide)
+        line(curves.next_order, "o", (0, (4, 1)), style.NEXT_ORDER, style.NEXT, **marks)
+    for place, (label, accuracy) in enumerate(curves.own.items()):
+        line(accuracy, "P", "-", style.own_colour(place), label, markersize=5.0, zorder=3)
+    line(curves.gaussian_process, level, "--", style.GAUSSIAN_PROCESS, style.LIMIT, **wide)
     for place, (label, accuracy) in enumerate(curves.subnetworks.items()):
-        line(accuracy, level, "-.", subnetwork_colour(place), f"GP, {label}", **wide)
+        line(
+            accuracy, level, "-.", subnetwork_colour(place), f"{style.LIMIT}, only {label}", **wide
+        )
     line(curves.diagonal_only, "x", "-", style.GREY, DIAGONAL_ONLY, **thin)
     line(curves.equal_diagonal, "+", ":", style.PURPLE, EQUAL_DIAGONAL, **thin)
 
@@ -183,32 +199,39 @@ def accuracy_of_run(run: ShownRun) -> Figure | None:
     theory = run.theory_values("accuracy_theory")
     if run.theory is not None and theory is None:
         return None
-    rows = [] if theory is None else [AccuracyRow("theory", float(theory), style.THEORY)]
+
+    def row(label: str, value: float, colour: str) -> AccuracyRow:
+        return AccuracyRow(label, value, colour, binomial_error=run.test_set_error(value))
+
+    rows = [] if theory is None else [row(style.LEADING, float(theory), style.THEORY)]
     next_order = run.theory_values("accuracy_next_order")
     if next_order is not None:
-        rows.append(AccuracyRow(NEXT_ORDER, float(next_order), style.NEXT_ORDER))
+        rows.append(row(style.NEXT, float(next_order), style.NEXT_ORDER))
     accuracies = run.compared_as("accuracy")
+    own = {} if accuracies is None else accuracies.own or {}
+    for place, (name, value) in enumerate(own.items()):
+        rows.append(row(name, value, style.own_colour(place)))
     if accuracies is not None and accuracies.sampled is not None:
         sampled = accuracies.sampled
         errors = (sampled.mcse, sampled.binomial_error)
         rows.append(AccuracyRow(run.sampled_label, sampled.value, style.SAMPLED, *errors))
     gaussian_process = run.theory_values("accuracy_gp")
     if gaussian_process is not None:
-        rows.append(AccuracyRow("GP, all paths", float(gaussian_process), style.GAUSSIAN_PROCESS))
+        rows.append(row(style.LIMIT, float(gaussian_process), style.GAUSSIAN_PROCESS))
     if run.theory is None:
         return draw_accuracy(rows, run.setting) if rows else None
     if "accuracy_gp_subnetwork" in run.theory:
         limits = run.theory["accuracy_gp_subnetwork"]
         for place, label in enumerate(limits["subnetwork"].values):
             value, colour = float(limits.values[place]), subnetwork_colour(place)
-            rows.append(AccuracyRow(f"GP, {label}", value, colour))
+            rows.append(row(f"{style.LIMIT}, only {label}", value, colour))
     variants = {
         "accuracy_diagonal_only": (DIAGONAL_ONLY, style.GREY),
         "accuracy_equal_diagonal": (EQUAL_DIAGONAL, style.PURPLE),
     }
     for name, (label, colour) in variants.items():
         if name in run.theory:
-            rows.append(AccuracyRow(label, float(run.theory[name]), colour))
+            rows.append(row(label, float(run.theory[name]), colour))
     return draw_accuracy(rows, run.setting)
 
 
@@ -227,6 +250,8 @@ def accuracy_of_sweep(sweep: ShownSweep) -> Figure | None:
         equal_diagonal=table.values("accuracy_equal_diagonal"),
         sampled=_sampled_accuracies(sweep),
         next_order=table.values("accuracy_next_order"),
+        own=_own_accuracies(sweep),
+        tests=_tests(sweep),
     )
     temperatures = {run.temperature for run in sweep.runs if run is not None}
     setting = temperature_text(temperatures.pop() if len(temperatures) == 1 else None)
@@ -237,6 +262,26 @@ def accuracy_of_sweep(sweep: ShownSweep) -> Figure | None:
     return draw_accuracy_against_width(curves, table.widths, names, setting)
 
 
+def _own_accuracies(sweep: ShownSweep) -> dict[str, np.ndarray]:
+    """Name of a theory of the user's own → its accuracy [row], where it was compared."""
+    found = [
+        {} if run is None or (one := run.compared_as("accuracy")) is None else one.own or {}
+        for run in sweep.runs
+    ]
+    names = dict.fromkeys(name for own in found for name in own)
+    return {name: np.array([own.get(name, np.nan) for own in found]) for name in names}
+
+
+def _tests(sweep: ShownSweep) -> int | None:
+    """The number of test examples, where it is the same at all points."""
+    tables = [run.theory for run in sweep.runs if run is not None and run.theory is not None]
+    sizes = {table.sizes.get("test_example") for table in tables}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+SPACES = {"order_parameters": "", "upper_weights": ", upper weights", "weights": ", all weights"}
+
+
 def _sampled_accuracies(sweep: ShownSweep) -> list[SampledAccuracy]:
     table, runs = sweep.table, sweep.runs
     accuracy = table.values("accuracy_sampled")
@@ -244,7 +289,7 @@ def _sampled_accuracies(sweep: ShownSweep) -> list[SampledAccuracy]:
     passed = np.array([run is None or run.diagnostics_passed for run in runs])
     return [
         SampledAccuracy(
-            label=f"sampled {space.replace('_', ' ')}".strip(),
+            label=f"{style.EXACT}{SPACES.get(space, '')}",
             accuracy=np.where(spaces == space, accuracy, np.nan),
             mcse=table.values("accuracy_sampled_mcse"),
             binomial_error=table.values("accuracy_sampled_binomial"),
@@ -257,13 +302,13 @@ def _sampled_accuracies(sweep: ShownSweep) -> list[SampledAccuracy]:
 ACCURACY = style.FigureEntry(
     accuracy_of_run,
     "Accuracy on the test set. Theory and exact posterior should agree; their distance from "
-    "infinite width (GP) is what finite width changes.",
+    "infinite width is what finite width changes. The error of the test set is common to all.",
     "Points with error bars: accuracy of the theory, of the sampled exact posterior and of the "
     "network of infinite width, one per row.",
 )
 ACCURACY_AGAINST_WIDTH = style.FigureEntry(
     accuracy_of_sweep,
-    "Accuracy on the test set along the sweep: theory, exact posterior, infinite width (GP).",
+    "Accuracy on the test set along the sweep: theory, exact posterior, infinite width.",
     "Accuracy at every point of the sweep: theory, sampled exact posterior with error bars, "
     "and infinite width.",
     of=("sweep",),

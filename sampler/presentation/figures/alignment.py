@@ -5,7 +5,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sampler.presentation.results import ShownRun, ShownSweep
-from sampler.presentation.style import GAUSSIAN_PROCESS, THEORY, FigureEntry, new_figure, title_of
+from sampler.presentation.style import (
+    GAUSSIAN_PROCESS,
+    LEADING,
+    LIMIT,
+    THEORY,
+    WIDTH,
+    FigureEntry,
+    new_figure,
+    title_of,
+)
 
 COMPONENTS = 50
 
@@ -15,18 +24,18 @@ def draw_alignment(theory: np.ndarray, gaussian_process: np.ndarray | None, sett
 
     theory, gaussian_process: [component], in descending order of eigenvalue.
     """
-    figure = new_figure(6.4, 3.8)
+    figure = new_figure(WIDTH, 3.9)
     figure.suptitle(title_of("Kernel–task alignment", setting))
     ax = figure.subplots()
-    _draw_components(ax, theory, "o-", THEORY, "theory")
+    _draw_components(ax, theory, "o-", THEORY, LEADING)
     if gaussian_process is not None:
-        _draw_components(ax, gaussian_process, "s--", GAUSSIAN_PROCESS, r"GP ($N \to \infty$)")
+        _draw_components(ax, gaussian_process, "s--", GAUSSIAN_PROCESS, LIMIT)
     ax.set_xlabel("principal component $i$ of the training kernel")
     ax.set_ylabel(r"alignment $|e_i \cdot y|\,/\,|y|$")
     ax.set_ylim(bottom=0.0)
     shown = min(len(theory), COMPONENTS)
-    ax.set_xticks([1, *range(5, shown + 1, 5)])
-    figure.legend(loc="outside right upper")
+    ax.set_xticks([1, *range(10, shown + 1, 10)] if shown >= 10 else range(1, shown + 1))
+    figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 
@@ -48,7 +57,7 @@ def alignment_of(results: ShownRun | ShownSweep) -> Figure | None:
 KERNEL_ALIGNMENT = FigureEntry(
     alignment_of,
     "How much of the labels lies along each principal component of the training kernel: theory "
-    "against infinite width (GP).",
+    "against infinite width.",
     "Alignment of the principal components of the training kernel with the labels, "
     "component by component: theory against infinite width.",
     of=("run", "sweep"),

@@ -1,7 +1,8 @@
 """Diagnostics of chains: ranks, autocorrelation, energy, effective draws.
 
-Drawn here and not by ArviZ, whose plots of 0.23 give a panel to every chain and to both halves of a
-symmetric matrix, show no range of independent draws for ranks, and have another interface from 1.0.
+Drawn here, as are those of `traces`, and not by ArviZ, whose plots of 0.23 give a panel to every
+chain and to both halves of a symmetric matrix, show no range of independent draws for ranks and no
+prediction of a theory, and have another interface from 1.0.
 """
 
 from collections.abc import Mapping
@@ -15,11 +16,12 @@ from scipy.stats import binom, rankdata
 from sampler.mcmc.diagnostics import AXES, ESS_LIMIT
 from sampler.mcmc.hamiltonian import BFMI_LIMIT
 from sampler.presentation import style
-from sampler.presentation.figures.order_parameter import LARGEST_NUMBERED
 from sampler.presentation.results import ShownRun
 
+LARGEST_EVERY = 4  # paths; with more the diagonal of U_1 alone is shown
 RANKED_EXAMPLES = 6  # whose ranks are shown where no order parameter is sampled
 RANK_BINS = 20
+INDEPENDENT = "95 % of independent draws"
 
 
 def rank_histogram(draws: np.ndarray, bins: int) -> np.ndarray:
@@ -39,8 +41,8 @@ def draw_ranks(draws: np.ndarray, path_names: list[str], setting: str) -> Figure
     as in the matrix; with many only the diagonal is shown.
     """
     paths = len(path_names)
-    every_element = paths <= LARGEST_NUMBERED
-    columns = paths if every_element else int(np.ceil(np.sqrt(paths)))
+    every_element = paths <= LARGEST_EVERY
+    columns = paths if every_element else min(4, int(np.ceil(np.sqrt(paths))))
     rows = paths if every_element else -(-paths // columns)
     shown = "$U_1$" if every_element else "the diagonal of $U_1$"
     figure, grid = _rank_panels(rows, columns, f"Ranks of {shown} by chain", setting)
@@ -51,8 +53,7 @@ def draw_ranks(draws: np.ndarray, path_names: list[str], setting: str) -> Figure
             continue
         one, other = path_names[row], path_names[column]
         _draw_element(ax, draws[:, :, row, column], one if one == other else f"{one},\n{other}")
-    # With three paths or more the corner of the matrix has no panels.
-    _explain(figure, grid[0, 0], grid[0, -1] if every_element and paths >= 3 else None)
+    _explain(figure, grid[0, 0])
     return figure
 
 
@@ -71,21 +72,21 @@ def draw_predictor_ranks(draws: np.ndarray, names: list[str], setting: str) -> F
 
 def _rank_panels(rows: int, columns: int, title: str, setting: str) -> tuple[Figure, np.ndarray]:
     """A figure and its panels [row, column]."""
-    figure = style.new_figure(max(1.75 * columns, 5.2) + 1.4, 1.45 * rows + 1.3)
+    height = 1.3 if columns > 3 else 1.5
+    figure = style.new_figure(style.WIDTH, height * rows + 1.6)
     figure.suptitle(style.title_of(title, setting))
     return figure, figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
 
 
-def _explain(figure: Figure, first: Axes, corner: Axes | None = None) -> None:
+def _explain(figure: Figure, first: Axes) -> None:
     """Range, legend and labels of all panels, whose axes are shared: once they have their data."""
     first.set_ylim(bottom=0.0)
-    entries = first.get_legend_handles_labels()
-    if corner is None:
-        figure.legend(*entries, loc="outside right upper")
-    else:
-        corner.legend(*entries, loc="upper right")
-    figure.supxlabel("rank among all draws (fraction)", fontsize=10.0)
+    _legend_below(figure, first)
     figure.supylabel("draws in bin / expected", fontsize=10.0)
+
+
+def _legend_below(figure: Figure, ax: Axes) -> None:
+    style.legend_below(figure, ax.get_legend_handles_labels(), 3)
 
 
 def _draw_element(ax: Axes, draws: np.ndarray, name: str, size: float = 8.0) -> None:
@@ -96,28 +97,31 @@ def _draw_element(ax: Axes, draws: np.ndarray, name: str, size: float = 8.0) -> 
     expected = length / bins
     edges = np.linspace(0.0, 1.0, bins + 1)
     low, high = binom.ppf([0.025, 0.975], length, 1.0 / bins) / expected
-    ax.axhspan(low, high, color="#DDDDDD", zorder=0, label="95 % range of\nindependent draws")
+    ax.axhspan(low, high, color="#DDDDDD", zorder=0, label=INDEPENDENT)
     for chain in range(chains):
         heights = counts[chain] / expected
         colour = style.CHAINS[chain % len(style.CHAINS)]
         ax.stairs(
             heights, edges, baseline=None, color=colour, linewidth=1.0, label=f"chain {chain}"
         )
-    ax.set(xlim=(0.0, 1.0), xticks=(0.0, 0.5, 1.0))
+    ax.set(xlim=(0.0, 1.0))
+    # The ends of neighbouring panels would touch.
+    ax.set_xticks((0.0, 0.5, 1.0), ("0", "0.5", "1"))
     ax.set_title(name, fontsize=size)
+    ax.set_xlabel("rank / draws")
+    ax.label_outer()
 
 
 def draw_series_ranks(series: Mapping[str, np.ndarray], setting: str) -> Figure:
     """Draw the rank histograms of single numbers, label → [chain, draw], side by side."""
-    figure = style.new_figure(2.4 * len(series) + 1.8, 3.0)
+    figure = style.new_figure(style.WIDTH, 3.4)
     figure.suptitle(style.title_of("Ranks in function space by chain", setting))
     axes = figure.subplots(1, len(series), squeeze=False, sharex=True, sharey=True)[0]
     for ax, (label, values) in zip(axes, series.items(), strict=True):
         _draw_element(ax, values, label, 9.0)
     axes[0].set_ylim(bottom=0.0)
     axes[0].set_ylabel("draws in bin / expected")
-    figure.supxlabel("rank among all draws (fraction)", fontsize=10.0)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
+    _legend_below(figure, axes[0])
     return figure
 
 
@@ -134,13 +138,13 @@ def autocorrelation(values: np.ndarray) -> np.ndarray:
 
 def draw_autocorrelation(series: Mapping[str, np.ndarray], setting: str) -> Figure:
     """Draw the autocorrelation of each series, label → [chain, draw], against the lag."""
-    figure = style.new_figure(7.2, 3.8)
+    figure = style.new_figure(style.WIDTH, 4.0)
     figure.suptitle(style.title_of("Autocorrelation", setting))
     ax = figure.subplots()
     chains, draws = next(iter(series.values())).shape
     lags = min(MOST_LAGS, draws // 4)
     band = 1.96 / np.sqrt(chains * draws)
-    ax.axhspan(-band, band, color="#DDDDDD", zorder=0, label="95 % range of\nindependent draws")
+    ax.axhspan(-band, band, color="#DDDDDD", zorder=0, label=INDEPENDENT)
     for place, (label, values) in enumerate(series.items()):
         shown = autocorrelation(values)[: lags + 1]
         ax.plot(
@@ -148,7 +152,7 @@ def draw_autocorrelation(series: Mapping[str, np.ndarray], setting: str) -> Figu
             color=style.SERIES[place % len(style.SERIES)], label=label,
         )  # fmt: skip
     ax.set(xlabel="lag (draws)", ylabel="autocorrelation, mean of chains")
-    figure.legend(loc="outside right upper")
+    _legend_below(figure, ax)
     return figure
 
 
@@ -164,7 +168,7 @@ def draw_energy(energy: np.ndarray, setting: str) -> Figure:
     centred = (energy - energy.mean(axis=1, keepdims=True)).ravel()
     changes = np.diff(energy, axis=1).ravel()
     bfmi = np.atleast_1d(array_stats.bfmi(energy, **AXES))
-    figure = style.new_figure(8.4, 3.8)
+    figure = style.new_figure(style.WIDTH, 3.8)
     figure.suptitle(style.title_of("Energy of the sampler", setting))
     left, right = figure.subplots(1, 2, width_ratios=(1.6, 1.0))
     edges = np.histogram_bin_edges(np.concatenate([centred, changes]), ENERGY_BINS)
@@ -176,13 +180,12 @@ def draw_energy(energy: np.ndarray, setting: str) -> Figure:
         left.stairs(heights, edges, fill=True, color=colour, alpha=0.35)
         left.stairs(heights, edges, color=colour, linestyle=dashes, linewidth=1.5, label=label)
     left.set(xlabel="energy", ylabel="density")
-    left.legend(loc="upper center", bbox_to_anchor=(0.5, 1.14), ncols=2)
     for chain, value in enumerate(bfmi):
         right.plot(value, chain, "o", color=style.CHAINS[chain % len(style.CHAINS)])
     right.axvline(BFMI_LIMIT, color=style.GREY, linestyle=":", label=f"limit {BFMI_LIMIT:g}")
     right.set_yticks(range(len(bfmi)), [f"chain {chain}" for chain in range(len(bfmi))])
     right.set(xlabel="E-BFMI", xlim=(0.0, None), ylim=(len(bfmi) - 0.5, -0.5))
-    right.legend(loc="upper center", bbox_to_anchor=(0.5, 1.14))
+    figure.legend(loc="outside lower center", ncols=3)
     return figure
 
 
@@ -207,7 +210,7 @@ def draw_ess_evolution(series: Mapping[str, np.ndarray], setting: str) -> Figure
 
     series: label → [chain, draw].
     """
-    figure = style.new_figure(7.2, 4.0)
+    figure = style.new_figure(style.WIDTH, 4.6)
     figure.suptitle(style.title_of("Effective sample size", setting))
     ax = figure.subplots()
     for place, (label, values) in enumerate(series.items()):
@@ -220,7 +223,7 @@ def draw_ess_evolution(series: Mapping[str, np.ndarray], setting: str) -> Figure
             )  # fmt: skip
     ax.axhline(ESS_LIMIT, color=style.GREY, linestyle=":", label=f"limit {ESS_LIMIT:.0f}")
     ax.set(xlabel="draws of all chains", ylabel="effective sample size", ylim=(0.0, None))
-    figure.legend(loc="outside right upper")
+    _legend_below(figure, ax)
     return figure
 
 

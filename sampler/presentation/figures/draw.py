@@ -18,6 +18,7 @@ from sampler.presentation.figures import (
     pruning,
     reliability,
     temperature_choice,
+    traces,
     variant_comparison,
 )
 from sampler.presentation.results import ShownRun, ShownSweep
@@ -43,6 +44,8 @@ FIGURES: Registry[FigureEntry] = Registry(
         "kernel_alignment": alignment.KERNEL_ALIGNMENT,
         "head_scores": pruning.HEAD_SCORES,
         "pruning": pruning.PRUNING,
+        "traces": traces.TRACES,
+        "pairs": traces.PAIRS,
         "function_space_ranks": chains.FUNCTION_SPACE_RANKS,
         "order_parameter_ranks": chains.ORDER_PARAMETER_RANKS,
         "predictor_ranks": chains.PREDICTOR_RANKS,

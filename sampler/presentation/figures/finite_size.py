@@ -12,11 +12,12 @@ from sampler.presentation import style
 from sampler.presentation.results import ShownSweep, temperature_text
 
 SPACES = {
-    "order_parameters": ("exact posterior", style.VERMILLION, "o"),
-    "upper_weights": ("weight samples, $V_0$ integrated out", style.GREEN, "s"),
-    "weights": ("weight samples, all weights", style.ORANGE, "D"),
+    "order_parameters": (style.EXACT, "o"),
+    "upper_weights": (f"{style.EXACT}, upper weights", "s"),
+    "weights": (f"{style.EXACT}, all weights", "D"),
 }
 MOST_PATHS = 4
+COLUMNS = 2
 
 
 @dataclass(frozen=True)
@@ -27,44 +28,51 @@ class Order:
     name: str
     colour: str
     marker: str
-    points: str
-    hidden: str
 
 
 ORDERS = (
-    Order("", "theory", style.THEORY, "o", style.BLACK, style.GREY),
-    Order("_next_order", "next order", style.NEXT_ORDER, "s", style.NEXT_ORDER, style.NEXT_ORDER),
+    Order("", style.LEADING, style.THEORY, "o"),
+    Order("_next_order", style.NEXT, style.NEXT_ORDER, "s"),
 )
 
 
 def draw_finite_size(table: dict, setting: str) -> Figure:
-    """Upper row: diagonal of U_1 against width. Lower row: |theory − exact| with its power law.
+    """Upper panels: diagonal of U_1 against width. Lower: |theory − exact| with its power law.
 
     Both with the next order, too, where it is known. `table` is the content of `finite_size.json`.
     """
     names = table["paths"][:MOST_PATHS]
-    figure = style.new_figure(3.1 * len(names) + 0.8, 6.2)
+    columns = min(COLUMNS, len(names))
+    rows = -(-len(names) // columns)
+    figure = style.new_figure(style.WIDTH if columns > 1 else 3.8, 5.4 * rows + 1.0)
     title = "Order parameter $U_1$: theory against exact posterior"
     figure.suptitle(style.title_of(title, setting))
-    axes = figure.subplots(2, len(names), sharex=True, squeeze=False)
+    axes = figure.subplots(2 * rows, columns, squeeze=False)
     for path, name in enumerate(names):
-        _values(axes[0, path], table, path, name)
-        _differences(axes[1, path], table, path)
-        for ax in axes[:, path]:
+        row, column = divmod(path, columns)
+        above, below = axes[2 * row, column], axes[2 * row + 1, column]
+        _values(above, table, path, name)
+        _differences(below, table, path)
+        for ax in (above, below):
             ax.set(xscale="log", yscale="log")
             # Without error bars: matplotlib 3.10 counts their logarithms among the data.
             ax.relim()
             ax.autoscale_view()
         # A decade or less has one power of ten or none.
-        axes[0, path].yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes[0, path].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes[0, path].yaxis.set_minor_formatter(NullFormatter())
-    axes[0, 0].set_ylabel("posterior mean of $U_1$, diagonal")
-    axes[1, 0].set_ylabel("|theory − exact|")
+        above.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        above.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        above.yaxis.set_minor_formatter(NullFormatter())
+        above.set_xlim(below.get_xlim())
+        if column == 0:
+            above.set_ylabel("posterior mean of $U_1$, diagonal")
+            below.set_ylabel("|theory − exact|")
+    for ax in axes.flat:
+        if not ax.has_data():
+            ax.set_axis_off()
     handles, labels = axes[0, 0].get_legend_handles_labels()
     more, more_labels = axes[1, 0].get_legend_handles_labels()
     figure.legend(
-        handles + more, labels + more_labels, loc="outside lower center", ncols=3, fontsize=9.0
+        handles + more, labels + more_labels, loc="outside lower center", ncols=2, fontsize=9.0
     )
     return figure
 
@@ -77,12 +85,12 @@ def _of_path(values: list | None, path: int) -> np.ndarray | None:
 
 def _values(ax: Axes, table: dict, path: int, name: str) -> None:
     theory = np.array(table["theory"]["order_parameter"], dtype=float)[:, path, path]
-    ax.plot(table["theory"]["widths"], theory, color=style.THEORY, label="theory (saddle point)")
+    ax.plot(table["theory"]["widths"], theory, color=style.THEORY, label=style.LEADING)
     beyond = _of_path(table["theory"].get("order_parameter_next_order"), path)
     if beyond is not None:
         marks = {"color": style.NEXT_ORDER, "linestyle": (0, (4, 1))}
-        ax.plot(table["theory"]["widths"], beyond, label="theory, next order", **marks)
-    for space, (label, colour, marker) in SPACES.items():
+        ax.plot(table["theory"]["widths"], beyond, label=style.NEXT, **marks)
+    for space, (label, marker) in SPACES.items():
         found = table["sampled"].get(space)
         if found:
             mean, mcse = (
@@ -90,7 +98,7 @@ def _values(ax: Axes, table: dict, path: int, name: str) -> None:
                 for key in ("order_parameter", "mcse")
             )
             ax.errorbar(
-                found["widths"], mean, mcse, label=f"{label} (± MCSE)", color=colour,
+                found["widths"], mean, mcse, label=f"{label} (± MCSE)", color=style.SAMPLED,
                 marker=marker, linestyle="none", markersize=5,
                 fillstyle="none" if space != "order_parameters" else "full",
             )  # fmt: skip
@@ -110,10 +118,9 @@ def _differences(ax: Axes, table: dict, path: int) -> None:
                 laws.append((order, law))
     for (order, law), place in zip(laws, ("left", "right"), strict=False):
         fitted = np.array(law["widths"], dtype=float)
-        alone = order.name == "theory"
         ax.plot(
             fitted, abs(law["prefactor"]) * fitted ** law["slope"], color=order.colour,
-            linestyle="--", label="fitted power law" + ("" if alone else f", {order.name}"),
+            linestyle="--", label=f"fitted power law, {order.name}",
         )  # fmt: skip
         text = f"slope {law['slope']:.2f} ± {law['slope_error']:.2f}".replace("-", "−")
         if len(laws) == 1:
@@ -130,19 +137,18 @@ def _difference(ax: Axes, order: Order, exact: dict, difference: np.ndarray, pat
     size = np.abs(difference[known])
     resolved = (size > RESOLVED_MCSE * mcse) & trusted
     hidden = (size <= RESOLVED_MCSE * mcse) & trusted
-    leading = order.name == "theory"
-    named = "" if leading else f"|{order.name} − exact|, "
+    leading = order.name == style.LEADING
     fill = {"fillstyle": "full" if leading else "none", "linestyle": "none"}
     ax.errorbar(
-        widths[resolved], size[resolved], mcse[resolved], color=order.points, marker=order.marker,
+        widths[resolved], size[resolved], mcse[resolved], color=order.colour, marker=order.marker,
         markersize=4, label=f"|{order.name} − exact| (± MCSE)", **fill,
     )  # fmt: skip
     ax.plot(
-        widths[hidden], size[hidden] + RESOLVED_MCSE * mcse[hidden], color=order.hidden, marker="v",
-        markersize=5, label=f"{named}below 3 MCSE (upper bound)", **fill,
+        widths[hidden], size[hidden] + RESOLVED_MCSE * mcse[hidden], color=order.colour, marker="v",
+        markersize=5, label=f"{order.name}: unresolved, below", **fill,
     )  # fmt: skip
     ax.plot(
-        widths[~trusted], size[~trusted], color=order.hidden, marker="x", markersize=5,
+        widths[~trusted], size[~trusted], color=order.colour, marker="x", markersize=5,
         linestyle="none", label="diagnostics failed" if leading and not trusted.all() else None,
     )  # fmt: skip
 

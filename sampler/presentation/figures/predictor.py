@@ -1,11 +1,14 @@
 """Predictions: theory against draws, and draws alone."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from sampler.presentation import style
 from sampler.presentation.results import ShownRun
@@ -19,7 +22,7 @@ POINTS = {"fmt": "o", "markersize": 2.5, "capsize": 0.0, "markeredgewidth": 0.0}
 class ComparedPredictor:
     """One quantity of the predictor over the test set; theory, sampled, mcse: [test_example].
 
-    next_order: the theory to next order, None where it is not known.
+    next_order: the theory to next order, None where it is not known. own: the user's own theories.
     """
 
     symbol: str
@@ -27,55 +30,64 @@ class ComparedPredictor:
     sampled: np.ndarray
     mcse: np.ndarray
     next_order: np.ndarray | None = None
+    own: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def theories(self) -> list[tuple[str, np.ndarray, str]]:
+        """Name, values and colour of every theory."""
+        found = [(style.LEADING, self.theory, style.THEORY)]
+        if self.next_order is not None:
+            found.append((style.NEXT, self.next_order, style.NEXT_ORDER))
+        own = enumerate(self.own.items())
+        return found + [(name, one, style.own_colour(place)) for place, (name, one) in own]
 
 
 def draw_predictor(quantities: list[ComparedPredictor], sampled_label: str, setting: str) -> Figure:
-    """Draw each quantity sampled against theory, one panel each, with the line of equality."""
-    figure = style.new_figure(4.4 * len(quantities) + 0.4, 4.4)
+    """Draw each quantity, sampled against every theory, in a panel with the line of equality."""
+    columns = len(quantities)
+    figure = style.new_figure(style.WIDTH if columns > 1 else 3.6, 3.7)
     figure.suptitle(style.title_of("Predictor on the test set", setting))
-    for ax, quantity in zip(
-        figure.subplots(1, len(quantities), squeeze=False)[0], quantities, strict=True
-    ):
+    panels = figure.subplots(1, columns, squeeze=False)[0]
+    for ax, quantity in zip(panels, quantities, strict=True):
         _draw_scatter(ax, quantity, sampled_label)
+    values = quantities[0].sampled.size
+    entries = panels[0].get_legend_handles_labels()
+    marks = [
+        Line2D([], [], color=one[0].get_color(), marker="o", linestyle="none")
+        if isinstance(one, ErrorbarContainer)
+        else one
+        for one in entries[0]
+    ]
+    title = f"{values} values, bars ±1 MCSE"
+    style.legend_below(figure, (marks, entries[1]), 3, title=title, title_fontsize=9.0)
     return figure
 
 
 def _draw_scatter(ax: Axes, quantity: ComparedPredictor, sampled_label: str) -> None:
-    theory, sampled, mcse = (
-        np.ravel(values) for values in (quantity.theory, quantity.sampled, quantity.mcse)
-    )
-    marks = {"color": style.SAMPLED, "alpha": 0.45, "elinewidth": 0.8}
-    label = f"{theory.size} test values, bars ±1 MCSE"
-    if quantity.next_order is not None:
-        label = "leading order, bars ±1 MCSE"
-    container = ax.errorbar(theory, sampled, np.nan_to_num(mcse), label=label, **POINTS, **marks)
-    _rasterize_large(container, theory.size)
-    both = np.concatenate([theory, sampled])
-    if quantity.next_order is not None:
-        beyond = np.ravel(quantity.next_order)
-        marks = {"color": style.NEXT_ORDER, "alpha": 0.35, "markersize": 2.5}
-        (points,) = ax.plot(beyond, sampled, "s", label="next order", markeredgewidth=0.0, **marks)
-        points.set_rasterized(theory.size > LARGEST_VECTOR_DRAWING)
-        both = np.concatenate([both, beyond])
-    ax.axline(
-        (0.0, 0.0), slope=1.0, color=style.GREY, linewidth=1.0, zorder=0, label="sampled = theory"
-    )
-    ax.set_xlabel(f"theory, {quantity.symbol}")
+    sampled, mcse = np.ravel(quantity.sampled), np.nan_to_num(np.ravel(quantity.mcse))
+    shown = [sampled]
+    for place, (name, values, colour) in enumerate(quantity.theories):
+        theory = np.ravel(values)
+        # The first ones on top: of those that follow, a wrong one scatters over everything.
+        marks = {"color": colour, "alpha": 0.4, "elinewidth": 0.8, "zorder": 3.0 - 0.1 * place}
+        container = ax.errorbar(theory, sampled, mcse, label=name, **POINTS, **marks)
+        _rasterize_large(container, theory.size)
+        shown.append(theory)
+    ax.axline((0.0, 0.0), slope=1.0, color=style.GREY, linewidth=1.0, zorder=0, label="equal")
+    ax.set_title(quantity.symbol)
+    ax.set_xlabel("theory")
     # A warning in brackets on a line of its own: both do not fit beside one axis.
-    ax.set_ylabel(f"{sampled_label}, {quantity.symbol}".replace(" (", "\n("))
+    ax.set_ylabel(sampled_label.replace(" (", "\n("))
+    both = np.concatenate(shown)
     both = both[np.isfinite(both)]
     if both.size:
         margin = 0.05 * np.ptp(both) or 0.5
         # One range for both axes makes the line of equality the diagonal.
         ax.set(xlim=(both.min() - margin, both.max() + margin))
         ax.set(ylim=ax.get_xlim())
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(4))
     ax.set_aspect("equal")
-    handles, labels = ax.get_legend_handles_labels()
-    if quantity.next_order is not None:  # in the order in which they were drawn
-        order = [labels.index(one) for one in (label, "next order", "sampled = theory")]
-        handles, labels = [handles[i] for i in order], [labels[i] for i in order]
-    place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
-    ax.legend(handles, labels, ncols=2, columnspacing=1.0, **place)
 
 
 def _rasterize_large(container: ErrorbarContainer, size: int) -> None:
@@ -98,7 +110,7 @@ def draw_sampled_predictor(
     """
     flat, deviation = mean.ravel(), np.sqrt(variance.ravel())
     order = np.argsort(flat, kind="stable")
-    figure = style.new_figure(7.2, 4.2)
+    figure = style.new_figure(style.WIDTH, 4.2)
     figure.suptitle(style.title_of("Predictor on the test set", setting))
     ax = figure.subplots()
     rank = np.empty(flat.size)
@@ -110,7 +122,7 @@ def draw_sampled_predictor(
     ax.axhline(0.0, color=style.GREY, linewidth=1.0, zorder=0)
     ax.set_xlabel("test values in ascending order")
     ax.set_ylabel(f"{sampled_label}\nmean of $f(x)$, bars ±1 posterior deviation")
-    ax.legend(loc="upper left")
+    figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 
@@ -132,7 +144,12 @@ def predictor_of_run(run: ShownRun) -> Figure | None:
     tables = {symbol: run.compared_as(key) for key, symbol in symbols.items()}
     quantities = [
         ComparedPredictor(
-            symbol, table.theory, table.sampled.value, table.sampled.mcse, table.next_order
+            symbol,
+            table.theory,
+            table.sampled.value,
+            table.sampled.mcse,
+            table.next_order,
+            table.own or {},
         )
         for symbol, table in tables.items()
         if table is not None and table.theory is not None
@@ -151,8 +168,8 @@ def predictor_alone(run: ShownRun) -> Figure | None:
 
 PREDICTOR = style.FigureEntry(
     predictor_of_run,
-    "The predictor, a point per test example: samples against theory, to leading and, where it is "
-    "known, to next order. On the line they agree.",
+    "The predictor, a point per test example: exact posterior against every theory. They agree "
+    "on the line.",
     "Scatter plots over the test set: sampled mean and variance of the predictor against those "
     "of the theory, with the line of equality.",
 )

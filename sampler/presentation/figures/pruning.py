@@ -20,7 +20,7 @@ def draw_head_scores(table: PruningTable) -> Figure:
     """Score of every head beside the drop of the trained network without it, ascending score."""
     scores = np.array(table.scores["theory"])
     order = np.argsort(scores, kind="stable")
-    figure = style.new_figure(7.6, 0.36 * len(order) + 2.1)
+    figure = style.new_figure(style.WIDTH, 0.34 * len(order) + 2.3)
     rho = table.spearman["trained"]["theory"]
     figure.suptitle(
         f"Head scores and what removal costs, {setting(table)}\n"
@@ -28,32 +28,30 @@ def draw_head_scores(table: PruningTable) -> Figure:
     )
     left, right = figure.subplots(1, 2, sharey=True)
     places = np.arange(len(order))
-    left.barh(places, scores[order], color=style.THEORY, height=0.6, label="theory")
+    left.barh(places, scores[order], color=style.THEORY, height=0.6, label=style.LEADING)
     if "sampled" in table.scores:
         sampled = np.array(table.scores["sampled"])
-        left.plot(sampled[order], places, "D", color=style.SAMPLED, label="exact posterior")
+        left.plot(sampled[order], places, "D", color=style.SAMPLED, label=style.EXACT)
     if "next_order" in table.scores:
         beyond = np.array(table.scores["next_order"])[order]
         marks = {"color": style.NEXT_ORDER, "markeredgecolor": "white", "markersize": 7}
-        left.plot(beyond, places, "s", label="next order", **marks)
-        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    elif "sampled" in table.scores:
-        left.legend(loc="lower right")
+        left.plot(beyond, places, "s", label=style.NEXT, **marks)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     left.set_xlabel("head score")
     left.set_yticks(places, [table.heads[place].label for place in order])
     drops = [table.alone["trained"][place] for place in order]
     values, errors = zip(*((100 * one.drop, 100 * one.drop_error) for one in drops), strict=True)
     right.errorbar(values, places, xerr=errors, fmt="o", color=style.BLACK)
     right.axvline(0.0, color=style.GREY, linewidth=0.8)
-    right.set_xlabel("loss of accuracy without the head\n(trained network, points ± error)")
+    right.set_xlabel("accuracy lost without the head\n(trained network, points ± error)")
     return figure
 
 
 def draw_pruning(table: PruningTable) -> Figure:
     """Accuracy of trained network and theory after each removal, by order."""
-    figure = style.new_figure(9.2, 4.4)
+    figure = style.new_figure(style.WIDTH, 4.6)
     figure.suptitle(f"Accuracy while heads are removed, {setting(table)}")
-    axes = figure.subplots(1, 2, sharex=True)
+    axes = figure.subplots(1, 2, sharex=True, sharey=True)
     orders, panels = table.orders, (("trained", "trained network"), ("theory_zeroed", "theory"))
     for ax, (which, title) in zip(axes, panels, strict=True):
         start = table.unpruned["trained" if which == "trained" else "theory"]
@@ -62,14 +60,15 @@ def draw_pruning(table: PruningTable) -> Figure:
                    marker="", label="random orders" if place == 0 else None)  # fmt: skip
         _curve(ax, start, getattr(orders.magnitude, which), color=style.ORANGE, marker="s",
                label="ascending magnitude")  # fmt: skip
-        _curve(ax, start, getattr(orders.score, which), color=style.THEORY, marker="o",
+        _curve(ax, start, getattr(orders.score, which), color=style.PURPLE, marker="o",
                label="ascending score", errors=True)  # fmt: skip
         if which == "theory_zeroed":
             _curve(ax, start, orders.score.theory_refitted, color=style.GREEN, marker="^",
                    label="ascending score, refitted")  # fmt: skip
         ax.set(title=title, xlabel="heads removed")
-        ax.legend(loc="lower left")
-    axes[0].set_ylabel("accuracy (%)")
+    style.accuracy_axis(axes[0].yaxis)
+    axes[0].set_ylabel("accuracy (%), bars ±1 error of the test set")
+    figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 
 

@@ -8,12 +8,8 @@ from sampler.analysis.predictive_quality import PredictiveQuality, Quality, Reli
 from sampler.presentation import style
 from sampler.presentation.results import ShownRun
 
-COLOURS = {
-    "theory": style.THEORY,
-    "next_order": style.NEXT_ORDER,
-    "sampled": style.SAMPLED,
-    "gp": style.GAUSSIAN_PROCESS,
-}
+COLUMNS = 2
+BINS = "bins, bars ±1 standard error"
 
 
 def draw_reliability(quality: PredictiveQuality, sampled_label: str, setting: str) -> Figure | None:
@@ -22,23 +18,42 @@ def draw_reliability(quality: PredictiveQuality, sampled_label: str, setting: st
     None if nothing of the quality is known. Bars are Wilson intervals of one standard deviation,
     by the finite number of test examples in each bin.
     """
-    labels = ("theory", "theory, next order", sampled_label, "GP, infinite width")
-    names = dict(zip(COLOURS, labels, strict=True))
-    shown = {name: found for name in names if (found := getattr(quality, name)) is not None}
-    if not shown:
+    own = (quality.own or {}).items()
+    panels = [
+        (style.LEADING, quality.theory, style.THEORY),
+        (style.NEXT, quality.next_order, style.NEXT_ORDER),
+        *((name, one, style.own_colour(place)) for place, (name, one) in enumerate(own)),
+        (sampled_label, quality.sampled, style.SAMPLED),
+        (style.LIMIT, quality.gp, style.GAUSSIAN_PROCESS),
+    ]
+    panels = [panel for panel in panels if panel[1] is not None]
+    if not panels:
         return None
-    figure = style.new_figure(3.4 * len(shown) + 0.6, 5.0)
+    columns = min(COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = style.new_figure(style.WIDTH if columns > 1 else 3.6, 3.8 * rows + 0.6)
     figure.suptitle(style.title_of("Calibration on the test set", setting))
-    axes = figure.subplots(
-        2, len(shown), sharex=True, sharey="row", squeeze=False, height_ratios=[3.0, 1.0]
-    )
-    for column, (name, found) in enumerate(shown.items()):
-        _draw_bins(axes[0, column], axes[1, column], found.reliability, COLOURS[name])
-        axes[0, column].set_title(f"{names[name]}\n{_in_words(found)}")
-        axes[1, column].set_xlabel("predicted probability of +1")
-    axes[0, 0].set_ylabel("share of labels +1")
-    axes[1, 0].set_ylabel("test labels")
-    axes[0, 0].legend(loc="upper left")
+    axes = figure.subplots(2 * rows, columns, squeeze=False, height_ratios=[3.0, 1.0] * rows)
+    fullest = max(one.count for _, found, _ in panels for one in found.reliability)
+    for place in range(rows * columns):
+        row, column = divmod(place, columns)
+        above, below = axes[2 * row, column], axes[2 * row + 1, column]
+        if place >= len(panels):
+            above.set_axis_off()
+            below.set_axis_off()
+            continue
+        name, found, colour = panels[place]
+        _draw_bins(above, below, found.reliability, colour)
+        above.set_title(f"{name}\n{_in_words(found)}")
+        above.set_xticklabels([])
+        below.set(xlim=above.get_xlim(), ylim=(0.0, 1.05 * fullest))
+        if column == 0:
+            above.set_ylabel("share of labels +1")
+            below.set_ylabel("labels")
+        if place + columns >= len(panels):
+            below.set_xlabel("predicted probability of +1")
+    entries = axes[0, 0].get_legend_handles_labels()
+    figure.legend(*entries, loc="outside lower center", ncols=2)
     return figure
 
 
@@ -53,9 +68,7 @@ def _draw_bins(above: Axes, below: Axes, bins: tuple[ReliabilityBin, ...], colou
     above.plot(
         [0.0, 1.0], [0.0, 1.0], color=style.GREY, linewidth=1.0, zorder=0, label="calibrated"
     )
-    above.errorbar(
-        predicted, fraction, bars, fmt="o-", markersize=4.0, color=colour, label="bins, ±1 SE"
-    )
+    above.errorbar(predicted, fraction, bars, fmt="o-", markersize=4.0, color=colour, label=BINS)
     above.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
     below.bar(low, count, width=high - low, align="edge", color=colour, alpha=0.4)
 
@@ -70,7 +83,7 @@ def _in_words(found: Quality) -> str:
 
 
 def reliability_of_run(run: ShownRun) -> Figure | None:
-    """Of both orders of the theory, samples and GP limit, as far as they are known."""
+    """Of all theories, samples and infinite width, as far as they are known."""
     quality = run.compared_as("predictive_quality")
     return None if quality is None else draw_reliability(quality, run.sampled_label, run.setting)
 

@@ -31,7 +31,7 @@ def draw_rank_collapse(curves: list[CollapseCurve], setting: str = "") -> Figure
 
     Lines are geometric means over seeds, bands one standard deviation of the logarithm.
     """
-    figure = style.new_figure(8.4, 4.6)
+    figure = style.new_figure(style.WIDTH, 4.6)
     title = "Rank collapse: distance of the tokens from their mean"
     figure.suptitle(style.title_of(title, setting))
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
@@ -48,9 +48,9 @@ def draw_rank_collapse(curves: list[CollapseCurve], setting: str = "") -> Figure
     panels[0].set_ylabel(r"$\mu(X_l)\,/\,\mu(X_0)$,  $\mu = \| X - 1\bar{x}^T \|_F$")
     figure.legend(
         loc="outside lower center",
-        title=f"keys $j$ that query $i$ sees; geometric mean ± standard deviation, {seeds} seeds",
+        title=f"keys $j$ that query $i$ sees;\ngeometric mean ± standard deviation, {seeds} seeds",
         title_fontsize=9.0,
-        ncols=len(curves),
+        ncols=min(3, len(curves)),
     )
     return figure
 
@@ -87,7 +87,7 @@ def draw_support_vectors(attention: SupportVectorAttention, setting: str = "") -
     fit = attention.attend(line[:, None])[:, 0]
     support = attention.coefficients[:, 0] != 0.0
 
-    figure = style.new_figure(7.6, 5.2)
+    figure = style.new_figure(style.WIDTH, 5.4)
     kind = f"{str(attention.similarity).capitalize()} attention"
     figure.suptitle(style.title_of(f"{kind} is a support-vector regressor", setting))
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2.0, 1.0])

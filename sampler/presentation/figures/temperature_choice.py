@@ -17,20 +17,21 @@ VALIDATED = f"validation_{CRITERION}_theory"
 def draw_temperature_choice(sweep: ShownSweep) -> Figure | None:
     """Draw a sweep over widths and temperatures; None if the sweep is another one.
 
-    Left: accuracy on the test set at the temperature chosen for each width. Right: accuracy of the
+    Above: accuracy on the test set at the temperature chosen for each width. Below: accuracy of the
     theory on the validation split over the grid, the choice marked. Accuracies that do not depend
     on the posterior are those of the first point that has a theory.
     """
     if not is_temperature_choice(sweep):
         return None
     selection, grid = chosen_by_width(sweep), sweep.dataset
-    figure = style.new_figure(10.4, 4.6)
+    figure = style.new_figure(style.WIDTH, 9.2)
     figure.suptitle("Temperatures chosen on the validation split for each width")
-    left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
-    _accuracies(left, selection, grid, None if sweep.solved is None else sweep.solved.theory)
-    _choices(right, grid[VALIDATED].transpose(TEMPERATURE, WIDTH), selection)
-    bar = figure.colorbar(right.images[0], ax=right, label="accuracy (%)")
+    above, below = figure.subplots(2, 1)
+    _accuracies(above, selection, grid, None if sweep.solved is None else sweep.solved.theory)
+    _choices(below, grid[VALIDATED].transpose(TEMPERATURE, WIDTH), selection)
+    bar = figure.colorbar(below.images[0], ax=below, label="accuracy (%)")
     bar.outline.set_visible(False)
+    figure.legend(*above.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 
 
@@ -64,14 +65,14 @@ def _accuracies(ax: Axes, groups: list[dict], grid: xr.Dataset, theory: xr.Datas
         chosen = [_chosen(group, who) for group in groups]
         return np.array([np.nan if c is None else c["test_accuracy"]["value"] for c in chosen])
 
-    ax.plot(widths, 100 * curve("theory"), "o-", color=style.THEORY, label="theory", markersize=5)
+    ax.plot(
+        widths, 100 * curve("theory"), "o-", color=style.THEORY, label=style.LEADING, markersize=5
+    )
     beyond = curve("next_order")
     if np.isfinite(beyond).any():
         marks = {"color": style.NEXT_ORDER, "markersize": 7, "fillstyle": "none"}
-        ax.plot(widths, 100 * beyond, "o--", label="theory, next order", **marks)
-    ax.plot(
-        widths, 100 * curve("gp"), "--", color=style.GAUSSIAN_PROCESS, label=r"GP ($N \to \infty$)"
-    )
+        ax.plot(widths, 100 * beyond, "o--", label=style.NEXT, **marks)
+    ax.plot(widths, 100 * curve("gp"), "--", color=style.GAUSSIAN_PROCESS, label=style.LIMIT)
     labelled = _sampled(ax, groups, grid)
     others = {
         "trained": ("trained network", style.GREEN),
@@ -85,7 +86,7 @@ def _accuracies(ax: Axes, groups: list[dict], grid: xr.Dataset, theory: xr.Datas
     if labelled:
         ax.set_xlabel(f"width $N$\n{style.ERRORS}")
     ax.xaxis.set_major_formatter(FuncFormatter(lambda width, _: f"{width:g}"))
-    ax.legend(loc="best", frameon=True, framealpha=1.0, edgecolor="none")
+    style.accuracy_axis(ax.yaxis)
 
 
 def _sampled(ax: Axes, groups: list[dict], grid: xr.Dataset) -> set[str]:
@@ -99,7 +100,7 @@ def _sampled(ax: Axes, groups: list[dict], grid: xr.Dataset) -> set[str]:
         if not np.isfinite(found["accuracy_sampled"]):
             continue
         passed = _chosen(group, "sampled") is not None
-        label = "exact posterior, sampled" + ("" if passed else " (diagnostics failed)")
+        label = style.EXACT + ("" if passed else " (diagnostics failed)")
         point = (group["settings"][WIDTH], 100 * float(found["accuracy_sampled"]))
         fill = {"fillstyle": "full" if passed else "none", "color": style.SAMPLED, "markersize": 6}
         new = None if label in labelled else label
@@ -131,7 +132,7 @@ def _choices(ax: Axes, accuracy: xr.DataArray, groups: list[dict]) -> None:
             ax.plot(*zip(*places, strict=True), linestyle="none", **({"marker": "o"} | marks))
             said += ", × to next order" if who == "next_order" else ""
     ax.set(xlabel="width $N$", ylabel=r"temperature $\mathcal{T}$")
-    ax.set_title(f"theory on the validation split ({said})")
+    ax.set_title(f"{style.LEADING} on the validation split ({said})")
 
 
 ACCURACY_AT_CHOSEN_TEMPERATURES = style.FigureEntry(

@@ -17,9 +17,9 @@ PANELS = {
     "alignment of path kernels": [("path_alignment", None, style.GREY, "o")],
     "off-diagonal share of $U_1$": [("off_diagonal_share", None, style.GREY, "o")],
     "accuracy": [
-        ("accuracy_theory", "theory", style.THEORY, "o"),
-        ("accuracy_sampled", "exact posterior", style.SAMPLED, "D"),
-        ("accuracy_gp", "infinite width (GP)", style.GAUSSIAN_PROCESS, "s"),
+        ("accuracy_theory", style.LEADING, style.THEORY, "o"),
+        ("accuracy_sampled", style.EXACT, style.SAMPLED, "D"),
+        ("accuracy_gp", style.LIMIT, style.GAUSSIAN_PROCESS, "s"),
     ],
 }
 
@@ -36,10 +36,10 @@ def draw_variant_comparison(sweep: ShownSweep) -> Figure | None:
     names = [variant_name(row["settings"].removeprefix(key)) for row in rows]
     if None in names:
         return None
-    figure = style.new_figure(10.0, 1.9 + 0.34 * len(rows))
+    figure = style.new_figure(style.WIDTH, 1.6 + len(PANELS) * (0.7 + 0.26 * len(rows)))
     seeds = "/".join(sorted({row["points"] for row in rows}))
     figure.suptitle(f"Attention variants: mean ± standard error over {seeds} seeds")
-    panels = figure.subplots(1, len(PANELS), sharey=True)
+    panels = figure.subplots(len(PANELS), 1, sharey=True)
     places = np.arange(len(rows))
     for ax, (title, shown) in zip(panels, PANELS.items(), strict=True):
         for column, label, colour, marker in shown:
@@ -52,9 +52,11 @@ def draw_variant_comparison(sweep: ShownSweep) -> Figure | None:
                 ax.errorbar(mean, places, xerr=np.nan_to_num(error), label=label, **marks)
         ax.set_xlabel(title)
         ax.grid(axis="both", color="#E5E5E5", linewidth=0.8)
-    panels[0].set_yticks(places, names)
+        # Shares of 1: a tenth of a point must not look like all.
+        ax.set_xlim(style.span_at_least(ax.get_xlim(), 0.01 * style.LEAST_POINTS, 1.0))
+        ax.set_yticks(places, names)
     panels[0].invert_yaxis()
-    figure.legend(*panels[-1].get_legend_handles_labels(), loc="outside lower right", ncols=3)
+    figure.legend(*panels[-1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
 
@@ -110,8 +112,8 @@ def flattened(variants: Any) -> list:
 
 VARIANT_COMPARISON = style.FigureEntry(
     draw_variant_comparison,
-    "Attention variants, means over seeds with their standard errors. On the left how alike "
-    "their paths are (smaller: less redundant), on the right how well they predict.",
+    "Attention variants, means over seeds with their standard errors. Above how alike "
+    "their paths are (smaller: less redundant), below how well they predict.",
     "Attention variants, one per row: alignment of their path kernels, off-diagonal share of "
     "U₁, and accuracy of theory, exact posterior and infinite width, with error bars.",
     of=("sweep",),

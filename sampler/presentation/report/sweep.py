@@ -6,15 +6,16 @@ from itertools import compress, product
 from pathlib import Path
 from urllib.parse import quote
 
-from sampler.analysis.difference import SAYING_NOTHING, Difference
+from sampler.analysis.difference import Difference
 from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.numbers import Number, count, percent
 from sampler.analysis.verdict import HEADLINE, Verdict
 from sampler.presentation.figures.variant_comparison import short_label
 from sampler.presentation.report.elements import Cell, Link, Table
-from sampler.presentation.report.tables import sampled_accuracy, theory_accuracy
+from sampler.presentation.report.tables import difference_cell, sampled_accuracy, theory_accuracy
 from sampler.presentation.report.verdict import worst
 from sampler.presentation.results import ShownRun
+from sampler.presentation.style import EXACT, LEADING, LIMIT, NEXT
 from sampler.recipes.recipe import Recipe
 from sampler.storage.results import has_results
 from sampler.storage.run_directory import point_directory
@@ -140,17 +141,17 @@ def _accuracy_reasons(points: Sequence[ReportedPoint]) -> tuple[str, ...]:
         sampled = sampled_accuracy(point.run)
         exact = f", exact posterior {percent(sampled.value, sampled.mcse)}" if sampled else ""
         said.append(
-            f"theory {percent(theory_accuracy(point.run, 'theory'))}{exact} at N = {point.width}"
+            f"{LEADING} {percent(theory_accuracy(point.run, 'theory'))}{exact} at N = {point.width}"
         )
     limit = percent(theory_accuracy(solved[0].run, "gp"))
     return (f"Accuracy: {'; '.join(said)}; infinite width {limit}.",)
 
 
 PREDICTORS = {
-    "theory": "theory",
-    "next_order": "theory, next order",
-    "sampled": "exact posterior",
-    "gp": "GP",
+    "theory": LEADING,
+    "next_order": NEXT,
+    "sampled": EXACT,
+    "gp": LIMIT,
 }
 CRITERIA = {
     "log_predictive_density": "log predictive density",
@@ -205,7 +206,7 @@ def points_table(points: Sequence[ReportedPoint]) -> Table:
     Columns without any number, those of samples where there are none, are left out.
     """
     header = (
-        "point", "theory", "next order", "exact posterior", "GP", "U₁ off by",
+        "point", LEADING, NEXT, EXACT, LIMIT, "U₁ off by",
         "U₁ off by, next order", "m(x) off by", "U₁, MCSE", "R-hat", "ESS", "samples", "state",
     )  # fmt: skip
     caption = "Accuracy on the test set."
@@ -251,13 +252,6 @@ def _row(point: ReportedPoint) -> list[Cell]:
         said[point.trusted],
         state_in_short(point.state),
     ]
-
-
-def difference_cell(one: Difference | None) -> Cell:
-    """A resolved difference with its error, or what it is below."""
-    if one is None or one.state in SAYING_NOTHING:
-        return Number(None)
-    return one.shown(one.value, one.error) if one.resolved else f"< {one.shown(one.below)}"
 
 
 def state_in_short(state: str) -> str:

@@ -3,22 +3,23 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 
 from sampler.analysis.compared import Compared, Row, SampledAccuracy
 from sampler.analysis.difference import SAYING_NOTHING, Difference, largest_by_chance
-from sampler.analysis.labels import element_name, quantity_name
+from sampler.analysis.labels import NEXT_ORDER, element_name, own_key, quantity_name
 from sampler.analysis.numbers import Number, count, percent
-from sampler.analysis.predictive_quality import PredictiveQuality, ReliabilityBin
+from sampler.analysis.predictive_quality import PredictiveQuality, Quality, ReliabilityBin
 from sampler.mcmc.diagnostics import ESS_LIMIT, R_HAT_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
 from sampler.presentation.report.elements import Cell, Table
 from sampler.presentation.results import ShownRun
-from sampler.presentation.summary import shown_rows
-from theory.observables import binomial_error
+from sampler.presentation.style import EXACT, LEADING, LIMIT, NEXT
+from sampler.presentation.summary import own_names, shown_rows
 
 VARIANTS = {
-    "accuracy_diagonal_only": "theory, U₁ diagonal only",
-    "accuracy_equal_diagonal": "theory, U₁ with equal diagonal",
+    "accuracy_diagonal_only": f"{LEADING}, U₁ diagonal only",
+    "accuracy_equal_diagonal": f"{LEADING}, U₁ with equal diagonal",
     "accuracy_trained": "network trained by gradient descent",
     "accuracy_nearest_neighbour": "nearest neighbour in pixels",
 }
@@ -30,23 +31,64 @@ def accuracy_rows(run: ShownRun) -> list[tuple[str, float, float | None]]:
     sampled = sampled_accuracy(run)
     if run.theory is not None:
         rows = [
-            ("theory", theory_accuracy(run, "theory"), None),
-            ("theory, next order", theory_accuracy(run, "next_order"), None),
+            (LEADING, theory_accuracy(run, "theory"), None),
+            (NEXT, theory_accuracy(run, "next_order"), None),
         ]
+    accuracies = run.compared_as("accuracy")
+    own = {} if accuracies is None else accuracies.own or {}
+    rows += [(name, value, None) for name, value in own.items()]
     if sampled:
-        rows.append(("exact posterior, sampled", sampled.value, sampled.mcse))
+        rows.append((EXACT, sampled.value, sampled.mcse))
     if run.theory is not None:
-        rows.append(("infinite width (GP)", theory_accuracy(run, "gp"), None))
+        rows.append((LIMIT, theory_accuracy(run, "gp"), None))
         if "accuracy_gp_subnetwork" in run.theory:
             limits = run.theory["accuracy_gp_subnetwork"]
             for name, value in zip(limits["subnetwork"].values, limits.values, strict=True):
-                rows.append((f"infinite width, only {name}", float(value), None))
+                rows.append((f"{LIMIT}, only {name}", float(value), None))
         rows += [
             (label, float(run.theory[name]), None)
             for name, label in VARIANTS.items()
             if name in run.theory
         ]
     return [row for row in rows if math.isfinite(row[1])]
+
+
+def summary_table(run: ShownRun) -> Table | None:
+    """Accuracy of every predictor, and how far theories are from the exact posterior."""
+    accuracies = {name: (value, mcse) for name, value, mcse in accuracy_rows(run)}
+    own = () if run.results is None else run.results.own
+    endings = {LEADING: "", NEXT: NEXT_ORDER, **{name: own_key("", name) for name in own}}
+    columns = {"order_parameter": "U₁ off by", "predictor_mean": "m(x) off by"}
+    rows = []
+    for name in (*endings, EXACT, LIMIT):
+        value, mcse = accuracies.get(name, (math.nan, None))
+        error = run.test_set_error(value) if mcse is None and math.isfinite(value) else mcse
+        ending = endings.get(name)
+        found = [
+            None if ending is None else run.differences.get(f"{key}{ending}") for key in columns
+        ]
+        if math.isfinite(value) or any(one is not None for one in found):
+            rows.append([name, percent(value, error), *map(difference_cell, found)])
+    if not rows:
+        return None
+    caption = (
+        "At a glance: accuracy on the test set (± Monte Carlo error of the exact posterior, else "
+        "of the test set), and how far theories are from the exact posterior in U₁ and in the "
+        "predictor mean m(x)."
+    )
+    header = ("", "accuracy", *columns.values())
+    kept = [
+        any(not isinstance(c, Number) or c.defined for c in column)
+        for column in zip(*rows, strict=True)
+    ]
+    return Table(caption, [*compress(header, kept)], [[*compress(row, kept)] for row in rows])
+
+
+def difference_cell(one: Difference | None) -> Cell:
+    """A resolved difference with its error, or what it is below."""
+    if one is None or one.state in SAYING_NOTHING:
+        return Number(None)
+    return one.shown(one.value, one.error) if one.resolved else f"< {one.shown(one.below)}"
 
 
 def accuracy_table(run: ShownRun) -> Table | None:
@@ -56,7 +98,7 @@ def accuracy_table(run: ShownRun) -> Table | None:
         return None
     cells = []
     for name, value, mcse in rows:
-        on_test_set = test_set_error(run, value)
+        on_test_set = run.test_set_error(value)
         if mcse is not None:
             on_test_set = sampled_accuracy(run).binomial_error
         monte_carlo = "" if mcse is None else percent(mcse, digits=2)
@@ -78,13 +120,13 @@ def accuracy_sentence(run: ShownRun) -> str | None:
     if not (math.isfinite(theory) and math.isfinite(limit)):
         return None
     sampled = sampled_accuracy(run)
-    parts = [f"theory {percent(theory, test_set_error(run, theory))}"]
+    parts = [f"{LEADING} {percent(theory, run.test_set_error(theory))}"]
     beyond = theory_accuracy(run, "next_order")
     if math.isfinite(beyond):
-        parts.append(f"to next order {percent(beyond, test_set_error(run, beyond))}")
+        parts.append(f"{NEXT} {percent(beyond, run.test_set_error(beyond))}")
     if sampled:
-        parts.append(f"exact posterior {percent(sampled.value, sampled.mcse)}")
-    parts.append(f"infinite width {percent(limit, test_set_error(run, limit))}")
+        parts.append(f"{EXACT} {percent(sampled.value, sampled.mcse)}")
+    parts.append(f"{LIMIT} {percent(limit, run.test_set_error(limit))}")
     errors = "Errors: Monte Carlo for the exact posterior, of the test set for the others."
     gain = Number(theory - limit, None, 100.0, digits=3)
     return (
@@ -105,13 +147,6 @@ def theory_accuracy(run: ShownRun, name: str) -> float:
     if run.theory is None or column not in run.theory:
         return float("nan")
     return float(run.theory[column])
-
-
-def test_set_error(run: ShownRun, accuracy: float) -> float | None:
-    """√(a(1 − a)/tests), None where the number of test examples is not stored."""
-    if run.theory is None or "test_example" not in run.theory.sizes:
-        return None
-    return binomial_error(accuracy, run.theory.sizes["test_example"])
 
 
 def differences_table(found: Mapping[str, Difference]) -> Table | None:
@@ -155,7 +190,7 @@ def interval_text(one: Difference) -> str:
 
 
 def order_parameter_table(run: ShownRun) -> Table | None:
-    """Elements of U₁: both orders of the theory, sampled, difference of the leading order.
+    """Elements of U₁: theories, exact posterior, difference of the leading order.
 
     The diagonal alone where there are many.
     """
@@ -170,7 +205,8 @@ def order_parameter_table(run: ShownRun) -> Table | None:
     return compared_table(caption, "paths", named)
 
 
-COMPARED = ("theory", "next order", "sampled ± MCSE", "difference, MCSE", "difference, relative")
+SAMPLED = f"{EXACT} ± MCSE"
+COMPARED = (LEADING, NEXT, SAMPLED, "difference, MCSE", "difference, relative")
 # What has a table of its own.
 IN_OTHER_TABLES = ("order_parameter", "predictor_mean", "predictor_variance")
 
@@ -178,22 +214,25 @@ IN_OTHER_TABLES = ("order_parameter", "predictor_mean", "predictor_variance")
 def compared_table(
     caption: str, what: str, rows: Sequence[Row], columns: Sequence[str] = COMPARED
 ) -> Table:
-    """Lines of the comparison table; that of the next order only where one of them has it."""
+    """Lines of the comparison table; next order and own theories where one of them has it."""
     if not any(math.isfinite(row.next_order) for row in rows):
-        columns = [name for name in columns if name != "next order"]
+        columns = [name for name in columns if name != NEXT]
+    place = columns.index(SAMPLED)
+    columns = [*columns[:place], *own_names(rows), *columns[place:]]
     return Table(caption, (what, *columns), [compared_cells(row, columns) for row in rows])
 
 
 def compared_cells(row: Row, columns: Sequence[str]) -> list[Cell]:
     """A line of the comparison table."""
     numbers = {
-        "theory": Number(row.theory),
-        "next order": Number(row.next_order),
-        "sampled ± MCSE": Number(row.sampled, row.mcse),
+        **{name: Number(value) for name, value in row.own.items()},
+        LEADING: Number(row.theory),
+        NEXT: Number(row.next_order),
+        SAMPLED: Number(row.sampled, row.mcse),
         "difference, MCSE": Number(row.difference_in_mcse, digits=2),
         "difference, relative": percent(row.relative_difference, digits=2),
     }
-    return [row.name, *(numbers[name] for name in columns)]
+    return [row.name, *(numbers.get(name, Number(None)) for name in columns)]
 
 
 def further_table(run: ShownRun) -> Table | None:
@@ -283,12 +322,13 @@ def evidence_table(run: ShownRun) -> Table | None:
         return None
     doubt = "" if sampled.trusted else ", not to be trusted"
     rows = [
-        [f"exact posterior, by {sampled.method}{doubt}", Number(sampled.value, sampled.mcse)],
-        ["theory: Laplace's approximation at the saddle point", Number(evidence.theory)],
-        ["infinite width (GP)", Number(evidence.gp)],
+        [f"{EXACT}, by {sampled.method}{doubt}", Number(sampled.value, sampled.mcse)],
+        [f"{LEADING}: Laplace's approximation at the saddle point", Number(evidence.theory)],
+        *([name, Number(value)] for name, value in (evidence.own or {}).items()),
+        [LIMIT, Number(evidence.gp)],
     ]
     if math.isfinite(evidence.next_order):
-        rows.insert(2, ["theory, to next order", Number(evidence.next_order)])
+        rows.insert(2, [NEXT, Number(evidence.next_order)])
     caption = (
         "Log evidence ln p(y) of the training labels, with its Monte Carlo error. Between two "
         "networks or temperatures on the same data the larger one is supported, without any test "
@@ -312,17 +352,23 @@ def sampled_settings_table(run: ShownRun) -> Table | None:
     return Table(caption, header, rows) if rows else None
 
 
-def quality_tables(quality: PredictiveQuality | None) -> list[Table]:
-    """Scores of both orders, samples and GP limit side by side, and the reliability of each."""
-    names = {
-        "theory": "theory",
-        "next_order": "theory, next order",
-        "sampled": "exact posterior, sampled",
-        "gp": "infinite width (GP)",
+def qualities(quality: PredictiveQuality | None) -> dict[str, Quality]:
+    """Name → quality of theories, exact posterior and infinite width, as far as they are known."""
+    if quality is None:
+        return {}
+    known = {
+        LEADING: quality.theory,
+        NEXT: quality.next_order,
+        **(quality.own or {}),
+        EXACT: quality.sampled,
+        LIMIT: quality.gp,
     }
-    known = {label: getattr(quality, who, None) for who, label in names.items()}
-    found = {label: one for label, one in known.items() if one is not None}
-    rows = []
+    return {name: one for name, one in known.items() if one is not None}
+
+
+def quality_table(quality: PredictiveQuality | None) -> Table | None:
+    """Scores of theories, exact posterior and infinite width side by side."""
+    found, rows = qualities(quality), []
     for name in dict.fromkeys(name for one in found.values() for name in one.scores):
         label, scores = name.replace("_", " "), [one.scores.get(name) for one in found.values()]
         rows.append([label, *(Number(s and s.value, s and s.error) for s in scores)])
@@ -330,8 +376,13 @@ def quality_tables(quality: PredictiveQuality | None) -> list[Table]:
             errors = [Number(s and s.mcse, digits=2) for s in scores]
             rows.append([f"{label}, Monte Carlo error", *errors])
     caption = "Quality of the predictive distribution, ± the error of a finite test set."
-    tables = [Table(caption, ("score", *found), rows)] if rows else []
-    return tables + [_reliability(who, o.reliability) for who, o in found.items() if o.reliability]
+    return Table(caption, ("score", *found), rows) if rows else None
+
+
+def reliability_tables(quality: PredictiveQuality | None) -> list[Table]:
+    """The reliability of each, bin by bin."""
+    found = qualities(quality).items()
+    return [_reliability(who, one.reliability) for who, one in found if one.reliability]
 
 
 def _reliability(who: str, bins: Sequence[ReliabilityBin]) -> Table:

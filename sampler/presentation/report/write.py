@@ -68,6 +68,7 @@ def _run_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, An
     run = open_shown(directory)
     drawn = draw_figures(directory, run)
     diagnostics, found = run.diagnostics, run.differences
+    quality = run.compared_as("predictive_quality")
     titles = {"verdict": "Verdict", "comparison": "Theory against exact posterior"}
     sampled = diagnostics is not None or run.order_parameter_draws is not None
     return drawn, {
@@ -76,18 +77,22 @@ def _run_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, An
         "theory_verdict": run.verdict,
         "trust_verdict": trust_verdict(diagnostics),
         "sentence": tables.accuracy_sentence(run),
-        "main_tables": _there(tables.accuracy_table(run), tables.differences_table(found)),
+        "own_verdicts": [] if run.results is None else list(run.results.own.values()),
+        "main_table": tables.summary_table(run),
         "reading": READING if found else None,
         "explanation": _explanation(run),
         "shown": _pictures(drawn),
         "comparison_tables": _there(
+            tables.accuracy_table(run),
+            tables.differences_table(found),
             tables.order_parameter_table(run),
             tables.further_table(run),
             tables.head_score_table(run),
-            *tables.quality_tables(run.compared_as("predictive_quality")),
+            tables.quality_table(quality),
             tables.evidence_table(run),
             tables.sampled_settings_table(run),
         ),
+        "reliability_tables": tables.reliability_tables(quality),
         **_diagnostics(run),
     }
 
@@ -120,15 +125,17 @@ def _sweep_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, 
         raise InputError("DIR", str(directory), remedy)
     shown = ShownSweep(directory)
     drawn = draw_figures(directory, shown) if (directory / SWEEP_FILE).is_file() else []
+    shown_figures, chosen = _pictures(drawn), _there(sweep.selection_table(shown.selection))
+    more = shown_figures["comparison"] or chosen
     return drawn, {
         "subtitle": f"{_subtitle(recipe)}; {len(points)} points over {', '.join(recipe.sweep)}",
-        "titles": {"verdict": "Verdict", "comparison": "Along the sweep"},
+        "titles": {"verdict": "Verdict", "comparison": "Along the sweep" if more else ""},
         "trend": sweep.sweep_trend(points, shown.finite_size),
         "trust": sweep.sweep_trust(points),
         "points": sweep.points_table(points),
-        "chosen": _there(sweep.selection_table(shown.selection)),
+        "chosen": chosen,
         "reading": READING if any(point.found for point in points) else None,
-        "shown": _pictures(drawn),
+        "shown": shown_figures,
     }
 
 
@@ -137,14 +144,18 @@ def _there(*found: Table | None) -> list[Table]:
     return [table for table in found if table is not None]
 
 
-def _pictures(drawn: list[Path]) -> dict[str, list[Picture]]:
-    """The figures that were drawn, by the section they stand in, in the order of their table."""
+def _pictures(drawn: list[Path]) -> dict[str, Any]:
+    """The figures that were drawn, by the section they stand in, in the order of their table.
+
+    The first one of the comparison is "main", on the first screen.
+    """
     found = {path.stem: path for path in drawn if path.suffix == ".png"}
     shown: dict[str, list[Picture]] = {"comparison": [], "diagnostics": []}
     for name, entry in FIGURES.items():
         if name in found:
             shown[entry.section].append(Picture(found[name], entry))
-    return shown
+    first, *others = shown["comparison"] or [None]
+    return {**shown, "main": first, "comparison": others}
 
 
 def _state(directory: Path, manifest: Manifest, ended: ExitCode | None) -> str | None:

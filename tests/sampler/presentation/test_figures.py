@@ -28,7 +28,7 @@ from sampler.presentation.figures.accuracy import (
 )
 from sampler.presentation.figures.chains import draw_ranks, rank_histogram
 from sampler.presentation.figures.draw import draw_figures
-from sampler.presentation.figures.order_parameter import draw_order_parameter
+from sampler.presentation.figures.order_parameter import MatrixPanel, draw_order_parameter
 from sampler.presentation.figures.predictor import ComparedPredictor, draw_predictor
 from sampler.presentation.figures.reliability import draw_reliability
 from sampler.presentation.results import ShownSweep, open_shown
@@ -42,6 +42,8 @@ CHAIN_FIGURES = {
     "function_space_ranks",
     "ess_evolution",
     "autocorrelation",
+    "traces",
+    "pairs",
 }
 ALL_RUN_FIGURES = CHAIN_FIGURES | {
     "order_parameter",
@@ -248,10 +250,16 @@ def test_run_has_every_figure_with_names_numbers_and_errors(tmp_path):
     directory = write_run(tmp_path / "run")
     assert figure_names(draw_run_figures(directory)) == ALL_RUN_FIGURES
     received = svg_text(directory, "order_parameter")
-    for expected in (*FOUR_PATHS, "14.96", "±0.13", "−5.991", "±0.068", "sampled weights"):
+    for expected in (*FOUR_PATHS, "14.96", "±0.13", "−5.991", "±0.068", "exact posterior"):
         assert expected in received, expected
     received = svg_text(directory, "accuracy")
-    for expected in ("95.40 ± 0.12", "82.6", "GP, good + denoising", "undefined"):
+    for expected in (
+        "95.40",
+        "± 0.12",
+        "82.6",
+        "infinite width, only good + denoising",
+        "undefined",
+    ):
         assert expected in received, expected
 
 
@@ -284,7 +292,7 @@ def test_missing_table_leaves_out_its_figure_only(tmp_path, missing, left_out):
     directory = write_run(tmp_path / "run", **missing)
     assert figure_names(draw_run_figures(directory)) == ALL_RUN_FIGURES - left_out
     if not missing.get("compared", True):
-        assert "sampled" not in svg_text(directory, "order_parameter")
+        assert "exact posterior" not in svg_text(directory, "order_parameter")
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -306,7 +314,8 @@ def test_failed_diagnostics_are_written_into_the_figure(tmp_path):
 @pytest.mark.parametrize("paths", [("good",), tuple(f"{h}·{k}" for h in "0123" for k in "0123")])
 def test_any_number_of_paths(tmp_path, paths):
     directory = write_run(tmp_path / "run", paths=paths)
-    assert figure_names(draw_run_figures(directory)) == ALL_RUN_FIGURES
+    left_out = {"pairs"} if len(paths) == 1 else set()  # one element has no other
+    assert figure_names(draw_run_figures(directory)) == ALL_RUN_FIGURES - left_out
     received = svg_text(directory, "order_parameter")
     assert all(name in received for name in paths)
     # Numbers, recognised by their errors, only where they fit their cells.
@@ -316,10 +325,11 @@ def test_any_number_of_paths(tmp_path, paths):
 def test_order_parameter_panels_show_the_stored_matrices():
     theory, sampled = np.array([[2.0, -1.0], [-1.0, 4.0]]), np.array([[2.5, -1.0], [-1.0, 3.0]])
     mcse = np.array([[0.25, 0.1], [0.1, 0.0]])
-    figure = draw_order_parameter(("a", "b"), theory, sampled, mcse, "sampled", "")
-    images = [ax.images[0] for ax in figure.axes if ax.images]
-    np.testing.assert_array_equal(images[0].get_array(), theory)
-    np.testing.assert_array_equal(images[1].get_array(), sampled)
+    panels = [MatrixPanel("mine", theory)], MatrixPanel("sampled", sampled, mcse)
+    figure = draw_order_parameter(("a", "b"), *panels, "")
+    images = [ax.images[0] for ax in figure.axes if ax.images and ax.get_title()]
+    np.testing.assert_array_equal(images[0].get_array(), sampled)
+    np.testing.assert_array_equal(images[1].get_array(), theory)
     assert images[0].get_clim() == images[1].get_clim() == (-4.0, 4.0)
     received = np.ma.filled(images[2].get_array(), np.nan)
     np.testing.assert_array_equal(received, [[2.0, 0.0], [0.0, np.nan]])
@@ -381,12 +391,11 @@ def test_sweep_has_every_figure_and_line(tmp_path):
         "kernel_alignment",
     }
     received = svg_text(directory, "accuracy_against_width")
-    for label in ("theory", "sampled weights", "GP, all paths", "GP, good<"):
+    for label in ("leading order", "exact posterior, all weights", "infinite width<", "only good<"):
         assert label in received, label
     received = svg_text(directory, "order_parameter_against_width")
     # Drawn at the smallest width, 100 and 1000; sampled only where it was sampled.
-    assert {"14.96", "±0.13"} <= set(re.findall(r"±?[\d.]+", received))
-    assert received.count("sampled weights, ") == 1
+    assert received.count("exact posterior") == 1
     assert shown_widths(received) == {10, 100, 1000}
     assert shown_widths(svg_text(directory, "kernel_alignment")) == {10}
 
@@ -419,8 +428,8 @@ def test_sweep_without_any_theory_that_converged(tmp_path):
         table.to_netcdf(path, engine="h5netcdf")
     draw_sweep_figures(directory)
     received = svg_text(directory, "order_parameter_against_width")
-    assert "sampled" in received
-    assert "theory, " not in received
+    assert "exact posterior" in received
+    assert "leading order" not in received
 
 
 def test_accuracy_against_width_draws_the_stored_values():
@@ -436,10 +445,10 @@ def test_accuracy_against_width_draws_the_stored_values():
     figure = draw_accuracy_against_width(curves, widths, ("a", "b"), "")
     ax = figure.axes[0]
     lines = {line.get_label(): line for line in ax.lines}
-    np.testing.assert_array_equal(lines["theory"].get_ydata(), [50.0, 25.0])
+    np.testing.assert_array_equal(lines["leading order"].get_ydata(), [50.0, 25.0])
     np.testing.assert_array_equal(lines["sampled"].get_ydata(), [75.0])
     assert ax.get_xscale() == "log"
-    assert not any("GP" in label for label in lines), "an undefined line must not be named"
+    assert not any("infinite" in label for label in lines), "an undefined line must not be named"
     thin, thick = (bars.get_segments()[0][:, 1] for bars in ax.collections)
     np.testing.assert_array_equal(thin, [50.0, 100.0])
     np.testing.assert_array_equal(thick, [62.5, 87.5])

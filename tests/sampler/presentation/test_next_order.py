@@ -16,13 +16,13 @@ from sampler.analysis.estimate import Estimate
 from sampler.analysis.predictive_quality import PredictiveQuality, quality
 from sampler.presentation import style
 from sampler.presentation.figures.accuracy import (
-    NEXT_ORDER,
     AccuracyCurves,
     accuracy_of_run,
     draw_accuracy_against_width,
 )
 from sampler.presentation.figures.finite_size import draw_finite_size
 from sampler.presentation.figures.order_parameter import (
+    MatrixPanel,
     draw_order_parameter,
     order_parameter_of_run,
     order_parameters_of_sweep,
@@ -95,10 +95,10 @@ def points(ax, colour: str) -> list[np.ndarray]:
 
 def test_accuracy_has_its_row_after_the_leading_order(known, unknown):
     (ax,) = accuracy_of_run(open_shown(known)).axes
-    assert [label.get_text() for label in ax.get_yticklabels()][:2] == ["theory", NEXT_ORDER]
+    assert [label.get_text() for label in ax.get_yticklabels()][:2] == [style.LEADING, style.NEXT]
     (drawn,) = points(ax, style.NEXT_ORDER)
     np.testing.assert_array_equal(drawn, [[87.5, 1.0]])
-    assert NEXT_ORDER not in texts(accuracy_of_run(open_shown(unknown)))
+    assert style.NEXT not in texts(accuracy_of_run(open_shown(unknown)))
 
 
 def test_order_parameter_shows_both_orders_and_both_differences(known, unknown):
@@ -106,19 +106,26 @@ def test_order_parameter_shows_both_orders_and_both_differences(known, unknown):
     compared = run.compared_as("order_parameter")
     figure = order_parameter_of_run(run)
     shown = {ax.get_title(): ax.images[0].get_array() for ax in figure.axes if ax.get_title()}
-    titles = ["theory", "theory, next order", run.sampled_label.replace(" (", "\n(")]
-    assert list(shown)[:3] == titles
+    exact = run.sampled_label.replace(" (", "\n(")
     beyond = 1.25 * compared.theory
-    np.testing.assert_array_equal(shown["theory, next order"], beyond)
-    for name, theory in (("theory", compared.theory), ("next order", beyond)):
+    np.testing.assert_array_equal(shown[style.NEXT], beyond)
+    values, differences = {exact}, set()
+    for name, theory in ((style.LEADING, compared.theory), (style.NEXT, beyond)):
         expected = (compared.sampled.value - theory) / compared.sampled.mcse
-        np.testing.assert_allclose(shown[f"(sampled − {name}) / MCSE"], expected, rtol=1e-12)
-    assert len({ax.images[0].get_clim() for ax in figure.axes[:3]}) == 1
+        gap = f"(exact − {name})\nin MCSE"
+        np.testing.assert_allclose(shown[gap], expected, rtol=1e-12)
+        values.add(name)
+        differences.add(gap)
+    assert set(shown) == values | differences
+    for group in (values, differences):
+        scales = {ax.images[0].get_clim() for ax in figure.axes if ax.get_title() in group}
+        assert len(scales) == 1
     assert "next order" not in texts(order_parameter_of_run(open_shown(unknown)))
 
 
 def test_order_parameter_of_theory_alone_shows_both_orders():
-    figure = draw_order_parameter(("a", "b"), np.eye(2), None, None, "", "", 2.0 * np.eye(2))
+    orders = [MatrixPanel(style.LEADING, np.eye(2)), MatrixPanel(style.NEXT, 2.0 * np.eye(2))]
+    figure = draw_order_parameter(("a", "b"), orders, None, "")
     images = [ax.images[0].get_array() for ax in figure.axes if ax.get_title()]
     assert [image[0, 0] for image in images] == [1.0, 2.0]
 
@@ -133,8 +140,8 @@ def test_predictor_shows_the_samples_against_both_orders(known, unknown):
         np.testing.assert_array_equal(drawn, expected)
         low, high = ax.get_xlim()
         assert low < drawn.min() <= drawn.max() < high
-        labels = [text.get_text() for text in ax.get_legend().get_texts()]
-        assert labels == ["leading order, bars ±1 MCSE", "next order", "sampled = theory"]
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["equal", style.LEADING, style.NEXT]
     assert "next order" not in texts(predictor_of_run(open_shown(unknown)))
 
 
@@ -143,7 +150,7 @@ def test_reliability_has_a_panel_for_it(rng):
     found = quality(np.log(rng.random((200, 1, 2))), labels)
     both = PredictiveQuality(found, None, found, found)
     titles = [ax.get_title().split("\n")[0] for ax in draw_reliability(both, "sampled", "").axes]
-    assert titles[:3] == ["theory", "theory, next order", "sampled"]
+    assert [title for title in titles if title] == [style.LEADING, style.NEXT, "sampled"]
     assert "next order" not in texts(draw_reliability(replace(both, next_order=None), "", ""))
 
 
@@ -160,7 +167,10 @@ def test_accuracy_against_width_has_its_own_line():
             assert drawn == []
         else:
             np.testing.assert_array_equal(drawn[0][:, 1], expected)
-            assert [t.get_text() for t in figure.legends[0].get_texts()] == ["theory", NEXT_ORDER]
+            assert [t.get_text() for t in figure.legends[0].get_texts()] == [
+                style.LEADING,
+                style.NEXT,
+            ]
 
 
 def test_order_parameters_of_a_sweep_have_a_row_for_it(known, unknown, tmp_path):
@@ -168,7 +178,7 @@ def test_order_parameters_of_a_sweep_have_a_row_for_it(known, unknown, tmp_path)
         (tmp_path / "sweep.csv").write_text(f"point,directory,width\na,{directory},10\n")
         figure = order_parameters_of_sweep(ShownSweep(tmp_path))
         assert len([ax for ax in figure.axes if ax.get_title()]) == rows
-        assert ("next order, $N$ = 10" in texts(figure)) == (rows == 3)
+        assert ("next order\n$N$ = 10" in texts(figure)) == (rows == 3)
 
 
 def finite_size(next_order: bool) -> dict:
@@ -209,7 +219,7 @@ def test_finite_size_shows_values_differences_and_law_of_both_orders():
     np.testing.assert_allclose(resolved, [[30.0, 1 / 900]])
     np.testing.assert_allclose(hidden, [[100.0, 1e-4 + 3e-4], [300.0, 1 / 9e4 + 3e-4]])
     np.testing.assert_allclose(law[:, 1], law[:, 0] ** -2.0)
-    assert below.get_title("left") == "theory\nslope −1.00 ± 0.01"
+    assert below.get_title("left") == "leading order\nslope −1.00 ± 0.01"
     assert below.get_title("right") == "next order\nslope −2.00 ± 0.01"
 
 
@@ -233,16 +243,16 @@ def test_finite_size_is_as_before_where_no_point_has_it(nulls):
 def test_the_page_of_a_run_has_both_orders_side_by_side(known, unknown):
     page = page_of(known)
     table = page.table("Order parameter U₁")
-    assert table.rows[0][:4] == ["paths", "theory", "next order", "sampled ± MCSE"]
+    assert table.rows[0][:4] == ["paths", "leading order", "next order", "exact posterior ± MCSE"]
     for values in table.values[1:]:
         assert float(values[2]) == pytest.approx(1.25 * float(values[1]))
     accuracy = page.table("Accuracy on the test set")
-    assert [row[0] for row in accuracy.rows[1:3]] == ["theory", "theory, next order"]
+    assert [row[0] for row in accuracy.rows[1:3]] == ["leading order", "next order"]
     assert float(accuracy.values[2][1]) == 0.875
-    assert re.search(r"theory \d+ ± \d+\s%, to next order 88 ± \d+\s%", page.text)
+    assert re.search(r"leading order \d+ ± \d+\s%, next order 88 ± \d+\s%", page.text)
     evidence = page.table("Log evidence")
     assert float(evidence.values[3][1]) == -10.25
-    assert evidence.rows[3][0] == "theory, to next order"
+    assert evidence.rows[3][0] == "next order"
     assert f"; {EXPLANATION}." in page.text
     assert "next order" not in page_of(unknown).text
 
@@ -257,7 +267,7 @@ def test_the_quality_table_has_a_column_for_it(tmp_path):
     }
     (directory / "comparison.json").write_text(json.dumps(comparison))
     assert page_of(directory).table("Quality of the predictive distribution").rows == [
-        ["score", "theory", "theory, next order"],
+        ["score", "leading order", "next order"],
         ["log predictive density", "−0.712 ± 0.032", "−0.703 ± 0.032"],
     ]
 
@@ -311,7 +321,7 @@ def test_the_choices_of_a_sweep_stand_side_by_side():
         "log_evidence": {"next_order": {"log_evidence": choice(10.0)}, "gp": {}},
     }
     table = selection_table({"by_temperature": [chosen | {"settings": {"network.widths": 10}}]})
-    assert list(table.header) == ["chosen by", "theory", "theory, next order"]
+    assert list(table.header) == ["chosen by", "leading order", "next order"]
     assert table.rows == [
         ["widths=10: accuracy", "temperature=0.1", "temperature=1.0 (temperature=0.1)"],
         ["widths=10: log evidence of the training labels", "", "temperature=10.0"],

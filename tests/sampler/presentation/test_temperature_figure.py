@@ -64,10 +64,10 @@ class SweepWithTheory(ShownSweep):
 
 def test_samples_that_failed_are_shown_as_such(directory):
     figure = draw_temperature_choice(SweepWithTheory(directory))
-    accuracies, grid = figure.axes[:2]
-    labels = [text.get_text() for text in accuracies.get_legend().get_texts()]
-    assert "exact posterior, sampled" in labels
-    assert "exact posterior, sampled (diagnostics failed)" in labels
+    grid = figure.axes[1]
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "exact posterior" in labels
+    assert "exact posterior (diagnostics failed)" in labels
     assert "trained network" in labels
     np.testing.assert_array_equal(grid.images[0].get_array(), [[80.0, 60.0], [70.0, 65.0]])
     np.testing.assert_array_equal(grid.lines[0].get_xydata(), [[0, 0], [1, 1]])
@@ -84,10 +84,10 @@ def test_the_next_order_has_its_curve_and_its_choices(directory):
     labels = [
         {line.get_label(): line for line in figure.axes[0].lines} for figure in (before, after)
     ]
-    assert "theory, next order" not in labels[0]
+    assert "next order" not in labels[0]
     assert len(before.axes[1].lines) == 1
-    assert before.axes[1].get_title() == "theory on the validation split (○ chosen)"
-    np.testing.assert_array_equal(labels[1]["theory, next order"].get_ydata(), [65.0, 65.0])
+    assert before.axes[1].get_title() == "leading order on the validation split (○ chosen)"
+    np.testing.assert_array_equal(labels[1]["next order"].get_ydata(), [65.0, 65.0])
     leading, beyond = after.axes[1].lines
     np.testing.assert_array_equal(leading.get_xydata(), [[0, 0], [1, 1]])
     np.testing.assert_array_equal(beyond.get_xydata(), [[0, 1], [1, 0]])
