@@ -110,9 +110,9 @@ def test_accuracies_are_the_stored_ones(page, comparison):
     named = {row[0]: values for row, values in zip(table.rows, table.values, strict=True)}
     accuracy = comparison["accuracy"]
     expected = {
-        "theory": accuracy["theory"],
-        "infinite width (GP)": accuracy["gp"],
-        "exact posterior, sampled": accuracy["sampled"]["value"],
+        "leading order": accuracy["theory"],
+        "infinite width": accuracy["gp"],
+        "exact posterior": accuracy["sampled"]["value"],
     }
     received = {name: float(named[name][1]) for name in expected}
     assert received == expected
@@ -214,12 +214,12 @@ def test_quality_of_the_predictive_distribution_is_shown_where_it_is_stored(tmp_
     page = page_of(directory)
     table = page.table("Quality of the predictive distribution")
     assert table.rows == [
-        ["score", "theory", "exact posterior, sampled", "infinite width (GP)"],
+        ["score", "leading order", "exact posterior", "infinite width"],
         ["log predictive density", "−0.712 ± 0.032", "−0.700 ± 0.033", "–"],
         ["log predictive density, Monte Carlo error", "–", "0.0012", "–"],
         ["expected calibration error", "–", "–", "0.046 ± 0.012"],
     ]
-    assert page.table("Reliability, theory").rows[1] == [
+    assert page.table("Reliability, leading order").rows[1] == [
         "0.50 to 0.60", "7", f"55.0{NO_BREAK}%", f"50 ± 19{NO_BREAK}%",
     ]  # fmt: skip
 
