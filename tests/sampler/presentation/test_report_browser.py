@@ -27,7 +27,10 @@ PROBE = """<!DOCTYPE html><html><head><meta charset="utf-8"><title>waiting</titl
 addEventListener("load", () => {{
   const page = document.getElementById("page").contentDocument;
   const root = page.documentElement;
+  const folded = page.querySelectorAll("details:not([open])").length;
+  page.querySelectorAll("details").forEach(one => one.open = true);
   document.title = JSON.stringify({{
+    folded: folded,
     images: [...page.images].map(image => image.naturalWidth),
     widths: [page.defaultView.innerWidth, root.scrollWidth],
     cells: [...page.querySelectorAll("td, th")].map(cell => cell.innerText.trim()),
@@ -79,6 +82,11 @@ def test_the_page_loads_without_a_word_on_the_console(run, tmp_path):
     document, console = browse(run / "report.html", tmp_path / "profile")
     assert console == []
     assert "</footer>" in document
+
+
+def test_all_but_the_verdict_is_folded_until_it_is_asked_for(run, seen):
+    page = Page((run / "report.html").read_text(encoding="utf-8"))
+    assert seen["folded"] == len(page.named("details")) >= 5
 
 
 def test_every_picture_loads(run, seen):
