@@ -59,6 +59,12 @@ def rewrite(app, what, name, thing, options, lines: list[str]) -> None:
     lines[:] = as_restructured_text(lines)
 
 
+def without_factories(app, what, name, thing, options, signature, returned):
+    """No signature where a default is made anew each time: it would be no Python."""
+    return ("", returned) if "<factory>" in (signature or "") else None
+
+
 def setup(app) -> dict:
+    app.connect("autodoc-process-signature", without_factories)
     app.connect("autodoc-process-docstring", rewrite)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

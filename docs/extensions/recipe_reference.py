@@ -34,10 +34,10 @@ FUNCTIONS = {
     "ArraysSection": sampler.arrays_task,
 }
 LIMITS = {
-    "minimum": "≥ {}",
-    "exclusiveMinimum": "> {}",
-    "maximum": "≤ {}",
-    "exclusiveMaximum": "< {}",
+    "minimum": "≥\N{NO-BREAK SPACE}{}",
+    "exclusiveMinimum": ">\N{NO-BREAK SPACE}{}",
+    "maximum": "≤\N{NO-BREAK SPACE}{}",
+    "exclusiveMaximum": "<\N{NO-BREAK SPACE}{}",
     "multipleOf": "a multiple of {}",
 }
 
@@ -52,7 +52,7 @@ def words(schema: dict) -> str:
     kind = schema.get("type")
     if kind in NUMBERS:
         limits = [text.format(number(schema[key])) for key, text in LIMITS.items() if key in schema]
-        return " ".join([NUMBERS[kind], " and ".join(limits)]).strip()
+        return f"{NUMBERS[kind]} {' and '.join(limits)}".strip()
     if kind == "boolean":
         return "`true` or `false`"
     if kind == "array":

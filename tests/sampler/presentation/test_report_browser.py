@@ -40,14 +40,14 @@ addEventListener("load", () => {{
 </script></body></html>"""
 
 
-def browse(page: Path, profile: Path) -> tuple[str, list[str]]:
+def browse(page: Path, profile: Path, *options: str) -> tuple[str, list[str]]:
     """The document after loading, and what the page wrote to the console."""
     finished = subprocess.run(
         [
             BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
             "--hide-scrollbars", "--no-first-run", "--disable-background-networking",
             f"--user-data-dir={profile}", "--enable-logging=stderr", "--virtual-time-budget=20000",
-            "--dump-dom", page.as_uri(),
+            *options, "--dump-dom", page.as_uri(),
         ],
         capture_output=True,
         text=True,
