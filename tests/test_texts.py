@@ -7,6 +7,7 @@ import tomllib
 
 import pytest
 
+import sampler
 from sampler.cli import make_parser, separate_settings
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.training_recipe import load_any_recipe
@@ -77,3 +78,9 @@ def test_recipes_that_ship_are_valid():
     for path in shipped:
         assert load_any_recipe(path).name == path.stem
         assert f"`{path.name}`" in listed, f"runs/README.md does not list {path.name}"
+
+
+@pytest.mark.parametrize("name", sampler.__all__)
+def test_public_names_are_in_the_reference(name):
+    page = (ROOT / "docs" / "reference" / "python.rst").read_text(encoding="utf-8")
+    assert re.search(rf"\b{name}\b", page)
