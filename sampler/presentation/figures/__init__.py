@@ -6,6 +6,7 @@ order_parameter     order parameters as coloured matrices
 predictor           predictions of theory and draws
 alignment           kernel–task alignment
 reliability         predicted probabilities against the share of labels that came true
+traces              chains draw by draw, and elements of U_1 in pairs
 chains              ranks, autocorrelation, energy and effective draws of chains
 finite_size         theory and exact posterior against width
 variant_comparison  attention variants: redundancy and accuracy
