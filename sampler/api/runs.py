@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sampler.api.keywords import plain_setting, refusing_others
-from sampler.errors import ABSENT, InputError, Verbatim
+from sampler.errors import ABSENT, ExitCode, InputError, RequeueError, Verbatim
 from sampler.numerics import float64, silence_compiler, use_one_blas_thread
 from sampler.recipes.recipe import Recipe, load_recipe, recipe_of
 from sampler.recipes.settings import read_toml, toml_value
@@ -273,7 +273,9 @@ def sweep(
     if workers is not None:
         engine = ENGINES["workers"](workers)
     with as_a_command(progress), float64():
-        run_sweep(chosen, directory, engine)
+        code = run_sweep(chosen, directory, engine)
+    if code == ExitCode.REQUEUE:
+        raise RequeueError("stopped by a signal, everything is saved: the same call goes on")
     return Sweep(directory)
 
 
