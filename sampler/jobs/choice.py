@@ -121,6 +121,7 @@ class Speed:
     rate       operations of a gradient per second
     gradients  per effective draw of the worst element, in wide networks
     narrow     how many times more there are for each unit of max_l p_l / N_l
+    few        the same for each unit of max_l 1 / N_l², in the space of all weights
     stiff      exponent of the condition number 1 + λ_max(K)/𝒯 in the number of gradients: ½ for
                chains of all weights, which follow the directions that the examples fix
     singular   gradients more, for each unit of λ_max(K)/𝒯 and of what max_l p_l / N_l is above 1:
@@ -133,6 +134,7 @@ class Speed:
     rate: float
     gradients: float
     narrow: float
+    few: float
     stiff: float
     singular: float
     draws: float
@@ -141,7 +143,8 @@ class Speed:
         """Gradients per effective draw."""
         stiffness = (1.0 + sizes.stiffness) ** self.stiff if self.stiff else 1.0
         singular = self.singular * sizes.stiffness * max(0.0, sizes.narrowness - 1.0)
-        return self.gradients * stiffness * (1 + self.narrow * sizes.narrowness) + singular
+        widths = 1 + self.narrow * sizes.narrowness + self.few / min(sizes.architecture.widths) ** 2
+        return self.gradients * stiffness * widths + singular
 
     def gradient_seconds(self, operations: int) -> float:
         """Seconds of one gradient of so many operations."""
@@ -149,8 +152,11 @@ class Speed:
 
     def draw_seconds(self, space: str, sizes: Sizes, operations: int) -> float:
         """Seconds of one draw, whose gradients take so many operations each."""
-        gradients = self.gradients_needed(sizes) / self.draws * self.gradient_seconds(operations)
-        return gradients + sizes.observation_operations(space) / OBSERVED_RATE
+        gradients = min(self.gradients_needed(sizes) / self.draws, LONGEST_TRAJECTORY)
+        return (
+            gradients * self.gradient_seconds(operations)
+            + sizes.observation_operations(space) / OBSERVED_RATE
+        )
 
     def seconds(self, space: str, sizes: Sizes) -> float:
         """Predicted time to `EFFECTIVE_DRAWS` effective draws."""
@@ -158,16 +164,19 @@ class Speed:
         return self.start + (1 + self.warmup) * EFFECTIVE_DRAWS * self.draws * one
 
 
-# Seconds of a gradient in which nothing is computed, and operations of observations per second.
-LATENCY, OBSERVED_RATE = 1e-4, 2e10
+# Seconds of a gradient in which nothing is computed, leapfrog steps of a draw at most, and operations
+# of observations per second.
+LATENCY, LONGEST_TRAJECTORY, OBSERVED_RATE = 1e-4, 1023, 5e10
 # `python -m tests.benchmarks fit`, from the table of `python -m tests.benchmarks choices`.
 SPEEDS = {
-    ("order_parameters", "split_hmc"): Speed(16.4, 0.429, 8.62e10, 1.7, 3.11, 0.0, 0.309, 1.66),
-    ("order_parameters", "nuts"): Speed(29.3, 0.0501, 2.25e10, 9.82, 0.0657, 0.0, 0.332, 1.48),
-    ("upper_weights", "split_hmc"): Speed(27.7, 0.807, 2.47e10, 11.8, 3.59, 0.0, 0.0, 1.56),
-    ("upper_weights", "nuts"): Speed(45.3, 0.5, 2.57e10, 67.0, 0.874, 0.0, 0.0, 1.26),
-    ("weights", "split_hmc"): Speed(22.3, 1.18, 2.45e10, 9.46, 2.42, 0.5, 0.0, 2.23),
-    ("weights", "nuts"): Speed(93.7, 0.161, 9.67e09, 17.5, 8.32, 0.5, 0.0, 1.66),
+    ("order_parameters", "split_hmc"): Speed(
+        16.4, 0.429, 8.62e10, 1.7, 3.11, 0.0, 0.0, 0.309, 1.66
+    ),
+    ("order_parameters", "nuts"): Speed(29.3, 0.0501, 2.25e10, 9.82, 0.0657, 0.0, 0.0, 0.332, 1.48),
+    ("upper_weights", "split_hmc"): Speed(27.7, 0.807, 2.47e10, 11.8, 3.59, 0.0, 0.0, 0.0, 1.56),
+    ("upper_weights", "nuts"): Speed(45.3, 0.5, 2.57e10, 67.0, 0.874, 0.0, 0.0, 0.0, 1.26),
+    ("weights", "split_hmc"): Speed(22.3, 1.18, 2.45e10, 12.4, 0.0, 52.4, 0.5, 0.0, 2.23),
+    ("weights", "nuts"): Speed(93.7, 0.161, 9.67e9, 28.7, 0.0, 50.9, 0.5, 0.0, 1.66),
 }
 MEASURED = tuple(dict.fromkeys(algorithm for _, algorithm in SPEEDS))
 # Draws of order parameters know mean and variance of the predictor exactly, so that another space

@@ -194,15 +194,16 @@ class Times:
 
 # Seconds where the constants of `sampler.jobs.choice` were measured: to compile the theory, for a
 # further point of it, and to compare and show a point that is sampled or only solved.
-COMPILE_THEORY, POINT_OF_THEORY, SAMPLED_POINT, SOLVED_POINT = 5.0, 1.0, 10.0, 2.0
+COMPILE_THEORY, POINT_OF_THEORY, SAMPLED_POINT, SOLVED_POINT = 5.0, 1.0, 16.0, 2.0
 # Newton steps from a start, and in place of a Hessian, where there is none, so many gradients.
 NEWTON_STEPS, PRODUCTS = 10, 60
 HESSIANS_NEXT_ORDER = 12
 DENSE_RATE, PRODUCT_RATE = 3e10, 1.5e11  # operations of a Hessian, and of gradients, per second
 TWO_CORES = 1.6  # faster than one, of chains side by side
 FEWEST_TRUSTED = 520  # draws of a chain at the second look
-EARLIER_COMPILED = 0.3  # of a compilation is left where an earlier point had equal shapes
+EARLIER_COMPILED = 0.15  # of a compilation is left where an earlier point had equal shapes
 DATA_RATE = 2e8  # bytes of inputs and attention matrices made or read per second
+OUTSIDE_START = 20.0  # seconds of compilation of a network outside the theory
 REFERENCE_SECONDS = 0.0035  # of the gradient of `machine_seconds`
 
 
@@ -321,7 +322,8 @@ def sampling_seconds(sampled: Recipe, task: Task, eigenvalue: float, first: bool
     if settings.until == "trusted":
         draws = max(EFFECTIVE_DRAWS * speed.draws, settings.chains * FEWEST_TRUSTED)
     warmup = speed.warmup * EFFECTIVE_DRAWS * speed.draws
-    start = speed.start * (1.0 if first else EARLIER_COMPILED)
+    start = speed.start if sampled.network.fits_theory else OUTSIDE_START
+    start *= 1.0 if first else EARLIER_COMPILED
     return start + (warmup + draws) * per_draw / TWO_CORES
 
 

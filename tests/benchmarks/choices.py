@@ -274,7 +274,8 @@ def fitted_speed(pair: tuple[str, str], rows: Sequence[Cost]) -> Speed:
     def tried(parameters) -> Speed:
         gradients, narrow, singular = map(float, np.exp(parameters))
         singular = singular if space == "order_parameters" else 0.0
-        return replace(speed, gradients=gradients, narrow=narrow, singular=singular)
+        width = {"few": narrow} if space == "weights" else {"narrow": narrow}
+        return replace(speed, gradients=gradients, singular=singular, **width)
 
     def residuals(parameters):
         one = tried(parameters)
