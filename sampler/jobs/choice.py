@@ -150,13 +150,13 @@ class Speed:
         """Seconds of one gradient of so many operations."""
         return LATENCY + operations / self.rate
 
-    def draw_seconds(self, space: str, sizes: Sizes, operations: int) -> float:
-        """Seconds of one draw, whose gradients take so many operations each."""
-        gradients = min(self.gradients_needed(sizes) / self.draws, LONGEST_TRAJECTORY)
-        return (
-            gradients * self.gradient_seconds(operations)
-            + sizes.observation_operations(space) / OBSERVED_RATE
-        )
+    def draw_seconds(
+        self, space: str, sizes: Sizes, operations: int, longest: float = math.inf
+    ) -> float:
+        """Seconds of one draw, of at most so many gradients of so many operations each."""
+        gradients = min(self.gradients_needed(sizes) / self.draws, longest)
+        seconds = gradients * self.gradient_seconds(operations)
+        return seconds + sizes.observation_operations(space) / OBSERVED_RATE
 
     def seconds(self, space: str, sizes: Sizes) -> float:
         """Predicted time to `EFFECTIVE_DRAWS` effective draws."""
@@ -164,9 +164,8 @@ class Speed:
         return self.start + (1 + self.warmup) * EFFECTIVE_DRAWS * self.draws * one
 
 
-# Seconds of a gradient in which nothing is computed, leapfrog steps of a draw at most, and operations
-# of observations per second.
-LATENCY, LONGEST_TRAJECTORY, OBSERVED_RATE = 1e-4, 1023, 5e10
+# Seconds of a gradient in which nothing is computed, and operations of observations per second.
+LATENCY, OBSERVED_RATE = 1e-4, 4e10
 # `python -m tests.benchmarks fit`, from the table of `python -m tests.benchmarks choices`.
 SPEEDS = {
     ("order_parameters", "split_hmc"): Speed(

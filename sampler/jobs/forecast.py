@@ -198,12 +198,13 @@ COMPILE_THEORY, POINT_OF_THEORY, SAMPLED_POINT, SOLVED_POINT = 5.0, 1.0, 16.0, 2
 # Newton steps from a start, and in place of a Hessian, where there is none, so many gradients.
 NEWTON_STEPS, PRODUCTS = 10, 60
 HESSIANS_NEXT_ORDER = 12
-DENSE_RATE, PRODUCT_RATE = 3e10, 1.5e11  # operations of a Hessian, and of gradients, per second
+DENSE_RATE, PRODUCT_RATE = 1.5e10, 1.5e11  # operations of a Hessian, and of gradients, per second
 TWO_CORES = 1.6  # faster than one, of chains side by side
 FEWEST_TRUSTED = 520  # draws of a chain at the second look
 EARLIER_COMPILED = 0.15  # of a compilation is left where an earlier point had equal shapes
 DATA_RATE = 2e8  # bytes of inputs and attention matrices made or read per second
-OUTSIDE_START = 20.0  # seconds of compilation of a network outside the theory
+LONGEST_TRAJECTORY = 1023.0  # leapfrog steps
+OUTSIDE_START = 12.0  # seconds of compilation of a network outside the theory
 REFERENCE_SECONDS = 0.0035  # of the gradient of `machine_seconds`
 
 
@@ -317,7 +318,8 @@ def sampling_seconds(sampled: Recipe, task: Task, eigenvalue: float, first: bool
     settings = sampled.sampler
     sizes = Sizes.of(sampled, task, eigenvalue)
     speed = speed_of(settings.space, settings.algorithm)
-    per_draw = speed.draw_seconds(settings.space, sizes, gradient_operations(sampled, task))
+    operations = gradient_operations(sampled, task)
+    per_draw = speed.draw_seconds(settings.space, sizes, operations, LONGEST_TRAJECTORY)
     draws = settings.chains * settings.draws_per_chain * settings.thinning
     if settings.until == "trusted":
         draws = max(EFFECTIVE_DRAWS * speed.draws, settings.chains * FEWEST_TRUSTED)

@@ -36,7 +36,7 @@ HASHES = {
     "quickstart": ("4d39b852", "822ce797"),
     "relu_values": ("f62d0f18", "53ecc97b"),
     "smoke": ("abc05cfc", "f45ecf46"),
-    "temperature": ("8fad187f", "16fabbbc"),
+    "temperature": ("5aa38c12", "73faa0b0"),
     "temperature_sampled": ("4837084b", "e60c6bbe"),
     "time_series": ("edde7e11", "831d215f"),
 }
