@@ -291,5 +291,5 @@ def test_from_python_a_path_is_relative_to_the_current_directory(sources, monkey
     expected = read_draws(Path("nuts"))["sample_stats"]["step_size"].values[:, -1]
     received = tree["sample_stats"]["step_size"].values
     np.testing.assert_array_equal(received, np.repeat(expected[:, None], 4, axis=1))
-    with pytest.raises(InputError, match=r"sampler.start_from = .*nowhere.*holds no recipe.toml"):
+    with pytest.raises(InputError, match=r"^start_from = .*nowhere.*holds no recipe.toml"):
         sampler.sample(task, network, **asked, progress=False, start_from="nowhere")
