@@ -1,5 +1,6 @@
 """Order parameters as matrices."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -265,7 +266,9 @@ def order_parameters_of_sweep(sweep: ShownSweep) -> Figure | None:
     if not solved:
         return None
     if widths is None:
-        shown = sorted({solved[0], solved[len(solved) // 2], solved[-1]})
+        sampled = [row for row in solved if runs[row].order_parameter_draws is not None]
+        known = sampled or solved
+        shown = sorted({known[0], known[len(known) // 2], known[-1]})
     else:
         shown = [r for r in solved if r == solved[0] or widths[r] in SHOWN_WIDTHS]
     names = runs[shown[0]].path_names
@@ -283,7 +286,9 @@ def order_parameters_of_sweep(sweep: ShownSweep) -> Figure | None:
 def _matrix_row(sweep: ShownSweep, row: int) -> dict[str, MatrixPanel]:
     """What the matrices of a point are called in every point → the matrix."""
     run, table = sweep.runs[row], sweep.table
-    name = table.points[row] if table.widths is None else f"$N$ = {table.widths[row]:g}"
+    # Without the sections of the keys, a line for each.
+    label = re.sub(r"(^|,)[a-z_.]+\.(?=[a-z_]+=)", r"\1", table.points[row]).replace(",", "\n")
+    name = label if table.widths is None else f"$N$ = {table.widths[row]:g}"
     panels = {panel.title: panel for panel in theory_panels(run)}
     sampled = sampled_panel(run)
     if sampled is not None:
