@@ -6,23 +6,30 @@ seconds. What the system tells of a signal at once, in a pipe, another thread re
 Ctrl-C does not wait for the chunk. Python raises it wherever it is, and where that is inside a
 callback or a library that clears errors, it is lost: it is then raised again, at once or after the
 chunk.
+
+A scheduler that stops a job signals every process of it, and the script of the job passes the
+signal on as well: what arrives within a moment of the first signal is that same signal.
 """
 
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from sampler.errors import ExitCode, RequeueError
 
 MESSAGE = "{name} received for the second time: what was saved is kept; use `resume`\n"
+MOMENT = 2.0  # seconds
 
 
 @contextmanager
 def second_signal_ends(signals: Collection[signal.Signals]) -> Iterator[None]:
-    """Inside, a second one of the signals ends the process; to be used in the main thread.
+    """Inside, a second one of the signals ends the process, unless it comes within a moment.
+
+    To be used in the main thread.
 
     Every file is complete under its name at any moment, so that nothing but the chunk in work is
     lost. The exit code is that of a first signal that was heard.
@@ -42,11 +49,13 @@ def second_signal_ends(signals: Collection[signal.Signals]) -> Iterator[None]:
 
 def end_at_second(reader: int, signals: Collection[signal.Signals]) -> None:
     """Read the numbers of signals until the pipe is closed, or until the second that counts."""
-    heard = 0
+    first = None
     with os.fdopen(reader, "rb", buffering=0) as numbers:
         while number := numbers.read(1):
-            heard += number[0] in signals
-            if heard == 2:
+            if number[0] not in signals:
+                continue
+            first = first or time.monotonic()
+            if time.monotonic() - first > MOMENT:
                 try:
                     os.write(2, MESSAGE.format(name=signal.Signals(number[0]).name).encode())
                 finally:  # even where nobody reads stderr any more
@@ -63,18 +72,22 @@ class Interruption:
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
+        self.moment_over = 0.0
         self.interrupted = False
 
     def __call__(self, number: int, _frame) -> None:
-        self.received = signal.Signals(number)
-        # The next one ends the program at once, whatever it does then.
-        for each in SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
+        if self.received is None:
+            self.received = signal.Signals(number)
+            self.moment_over = time.monotonic() + MOMENT
 
     def interrupt(self, _number: int, _frame) -> None:
         """Ctrl-C: remembered, and raised here and now."""
         self.interrupted = True
         raise KeyboardInterrupt
+
+    def wait_for_the_same_signal(self) -> None:
+        """Until the moment is over in which a signal that was received may arrive once more."""
+        time.sleep(max(0.0, self.moment_over - time.monotonic()))
 
     def leave_if_asked(self, where: str) -> None:
         """Raise RequeueError if there was a signal; to be called when everything is saved.
@@ -96,8 +109,12 @@ def interrupt_main_thread() -> None:
 def listening() -> Iterator[Interruption]:
     """Catch SIGTERM, SIGUSR1 and SIGINT while inside; to be used in the main thread.
 
-    What a task inside a longer one received while it finished, the longer one hears of afterwards.
+    A task inside a longer one that listens already is told of the same signals.
     """
+    around = signal.getsignal(signal.SIGTERM)
+    if isinstance(around, Interruption):
+        yield around
+        return
     interruption = Interruption()
     before = {each: signal.signal(each, interruption) for each in SIGNALS}
     # A shell starts programs in the background with SIGINT ignored: that remains so.
@@ -116,15 +133,13 @@ def listening() -> Iterator[Interruption]:
     sys.unraisablehook = again
     try:
         with second_signal_ends(SIGNALS):
-            yield interruption
+            try:
+                yield interruption
+            finally:
+                interruption.wait_for_the_same_signal()
     finally:
         sys.unraisablehook = hook
         for timer in timers:
             timer.cancel()
         for each, handler in before.items():
             signal.signal(each, handler)
-        around = before[signal.SIGTERM]
-        if isinstance(around, Interruption):
-            around.interrupted |= interruption.interrupted
-            if interruption.received is not None:
-                around(interruption.received, None)

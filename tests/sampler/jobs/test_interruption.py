@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from sampler.errors import ExitCode
-from sampler.jobs.interruption import second_signal_ends
+from sampler.jobs.interruption import MOMENT, second_signal_ends
 
 # As in a compilation, Python is not held meanwhile, and no signal cuts the step short.
 DEAF = """
@@ -45,7 +45,7 @@ def test_the_second_one_ends_it_and_says_so():
     with deaf_program(LONG) as process:
         process.send_signal(signal.SIGUSR1)
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(0.5)
+            process.wait(MOMENT + 0.5)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20.0) == ExitCode.REQUEUE
         assert process.stdout.read() == ""
@@ -59,7 +59,7 @@ def test_it_ends_where_nobody_reads_stderr():
         process.stderr.close()
         process.send_signal(signal.SIGUSR1)
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(0.5)
+            process.wait(MOMENT + 0.5)
         process.send_signal(signal.SIGUSR1)
         assert process.wait(20.0) == ExitCode.REQUEUE
 
@@ -70,6 +70,33 @@ def test_a_single_one_is_heard_after_the_step():
         assert process.wait(60.0) == 0
         assert process.stdout.read() == "heard SIGUSR1\n"
         assert process.stderr.read() == ""
+
+
+def test_one_signal_from_scheduler_and_script_is_one():
+    """Twice within a moment; the program goes on to the end of its step, and then of the moment."""
+    with deaf_program(SHORT) as process:
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60.0) == 0
+        assert process.stdout.read() == "heard SIGTERM\n"
+        assert process.stderr.read() == ""
+
+
+def test_the_same_signal_does_no_harm_when_everything_is_saved():
+    """The program has left its work when the script of the job passes the signal on."""
+    program = DEAF.replace("    hashlib.pbkdf2_hmac", "    signal.pause() #").replace(
+        "import hashlib", "import signal"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "deaf\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "heard SIGTERM\n"
+        time.sleep(0.5 * MOMENT)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20.0) == 0
 
 
 def test_nothing_is_left_behind():
