@@ -1,4 +1,4 @@
-"""Slow: a sweep on a real Slurm, whose tasks are disturbed in every way that Slurm knows."""
+"""Long: a sweep on a real Slurm, whose tasks are disturbed in every way that Slurm knows."""
 
 import time
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from tests.sampler.jobs.slurm_cluster import Cluster, missing_programs, wait_for
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(
         bool(missing_programs()),
         reason=f"a Slurm cluster needs {', '.join(missing_programs())}: install slurm-wlm, munge",
@@ -27,8 +28,7 @@ RECIPE = f"{TINY.replace('checkpoint_seconds = 0', 'checkpoint_seconds = 1')}dra
 class Sweep:
     """A sweep over seeds, done here in one process and there by Slurm.
 
-    thinning  trajectories from one draw to the next: with 10 a point takes seconds, with 100 more
-              than a minute
+    thinning  trajectories from one draw to the next: with 100 chains run for some 20 seconds
     """
 
     folder: Path
@@ -98,7 +98,7 @@ def cluster(tmp_path_factory, cache):
 
 def test_an_array_with_everything_that_slurm_does_to_it(cluster, cache, tmp_path):
     """One task requeued by hand, both pre-empted, a node's daemon killed: a chunk each is lost."""
-    sweep = Sweep(tmp_path, cache, points=4, thinning=10)
+    sweep = Sweep(tmp_path, cache, points=4, thinning=100)
     job = sweep.submit(cluster)
     wait_for(lambda: sweep.is_sampling(0) and sweep.is_sampling(1))
     cluster.run("scontrol", "requeue", f"{job}_0")
@@ -119,7 +119,7 @@ def test_an_array_with_everything_that_slurm_does_to_it(cluster, cache, tmp_path
 
 
 def test_a_warning_before_the_time_limit_saves_and_queues_again(cluster, cache, tmp_path):
-    sweep = Sweep(tmp_path, cache, points=1, thinning=100)
+    sweep = Sweep(tmp_path, cache, points=1, thinning=1000)
     # A limit is a whole number of minutes, and its warning comes up to one of them too early.
     job = sweep.submit(cluster, f"--time={WARNING_SECONDS // 60 + 1}")
     wait_for(lambda: sweep.there.joinpath("slurm", "0.log").exists())
@@ -131,7 +131,7 @@ def test_a_warning_before_the_time_limit_saves_and_queues_again(cluster, cache, 
 
 
 def test_a_cancelled_task_is_saved_and_stays_cancelled(cluster, cache, tmp_path):
-    sweep = Sweep(tmp_path, cache, points=1, thinning=10)
+    sweep = Sweep(tmp_path, cache, points=1, thinning=100)
     job = sweep.submit(cluster)
     wait_for(lambda: sweep.is_sampling(0))
     cluster.run("scancel", f"{job}_0")
