@@ -22,7 +22,7 @@ from tests.commands import TINY, assert_same_bits, command, finish, start
 
 pytestmark = pytest.mark.slow
 
-KILLS, FRESH_KILLS, OFFSETS = 25, 3, 20
+FRESH_KILLS, OFFSETS = 3, 20
 DRAWS = 3000
 
 
@@ -70,11 +70,12 @@ def phase_of(directory: Path) -> str:
     return "writing" if finished else {"warmup": "warm-up", "draws": "sampling"}[header["phase"]]
 
 
-def test_killed_at_random_moments(workshop, tmp_path):
+@pytest.mark.parametrize("kills", [8, pytest.param(25, marks=pytest.mark.long)])
+def test_killed_at_random_moments(workshop, tmp_path, kills):
     recipe, whole, seconds, cache = workshop
-    rng = np.random.default_rng(25)
+    rng = np.random.default_rng(kills)
     phases, redone = Counter(), []
-    for number in range(KILLS):
+    for number in range(kills):
         directory = tmp_path / f"run-{number}"
         own_cache = tmp_path / f"cache-{number}" if number < FRESH_KILLS else cache
         process = start("run", recipe, "--out", directory, cache=own_cache)
@@ -107,7 +108,7 @@ def test_killed_at_random_moments(workshop, tmp_path):
         ]:
             assert f"after {header['done']} of" in header_was_used[-1]
         shutil.rmtree(directory)
-    print(f"\n{KILLS} kills, {KILLS} times the same bits; killed while: {dict(phases)}")
+    print(f"\n{kills} kills, {kills} times the same bits; killed while: {dict(phases)}")
     assert len(phases) >= 3, phases
 
 
