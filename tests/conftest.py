@@ -92,6 +92,18 @@ def recipe_file(tmp_path_factory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def run_of_six_draws(recipe_file, tmp_path_factory) -> Path:
+    """The directory of a finished run of six draws, made once for all modules."""
+    from tests.commands import FEW_DRAWS, in_process, made_once, settings, without_drawing
+
+    def make(folder: Path) -> int:
+        with without_drawing():
+            return in_process("run", recipe_file, "--out", folder / "run", *settings(*FEW_DRAWS))
+
+    return made_once(tmp_path_factory, "run_of_six_draws", make)[0] / "run"
+
+
 @pytest.fixture(scope="session")
 def reference() -> dict[str, np.ndarray]:
     """The published four-path problem with 100 of its test examples (tests/reference)."""

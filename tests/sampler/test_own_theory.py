@@ -17,9 +17,7 @@ from tests.commands import (
     SMALLEST,
     TINY_SAMPLED,
     in_process,
-    made_once,
     settings,
-    without_drawing,
 )
 from tests.sampler.api.test_results import CHAINS, NETWORK, TASK
 
@@ -172,34 +170,23 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def finished(recipe_file, tmp_path_factory) -> Path:
-    """A finished run of six draws, shared with other tests."""
-
-    def make(folder: Path) -> int:
-        with without_drawing():
-            return in_process("run", recipe_file, "--out", folder / "run", *settings(*FEW_DRAWS))
-
-    return made_once(tmp_path_factory, "run_of_six_draws", make)[0] / "run"
-
-
 @pytest.mark.usefixtures("undrawn")
-def test_a_finished_run_takes_own_theories(finished, folder, capsys):
-    theory = xr.load_dataset(finished / "theory.nc", engine="h5netcdf")
+def test_a_finished_run_takes_own_theories(run_of_six_draws, folder, capsys):
+    theory = xr.load_dataset(run_of_six_draws / "theory.nc", engine="h5netcdf")
     theory[["order_parameter"]].to_netcdf(folder / "leading.nc", engine="h5netcdf")
     sources = {"leading": folder / "leading.nc", "twice unity": f"{folder / 'mine.py'}:rows"}
     for name, source in sources.items():
-        code = in_process("compare", finished, "--own", f"{name}={source}")
+        code = in_process("compare", run_of_six_draws, "--own", f"{name}={source}")
         assert code == ExitCode.DIAGNOSTICS_FAILED  # six draws
         assert f"No conclusion about {name}" in capsys.readouterr().out
-    stored = json.loads((finished / "comparison.json").read_text())
+    stored = json.loads((run_of_six_draws / "comparison.json").read_text())
     overlap = stored["order_parameter"]
     assert overlap["own"].keys() == stored["own_verdicts"].keys() == sources.keys()
     assert overlap["own"]["leading"] == overlap["theory"]
     np.testing.assert_array_equal(overlap["own"]["twice unity"], 2.0 * np.eye(2))
     assert stored["predictor_mean"]["own"].keys() == {"twice unity"}
-    assert in_process("report", finished) == ExitCode.OK
-    assert "twice unity" in (finished / "report.html").read_text()
+    assert in_process("report", run_of_six_draws) == ExitCode.OK
+    assert "twice unity" in (run_of_six_draws / "report.html").read_text()
 
 
 @pytest.mark.slow

@@ -36,26 +36,17 @@ from tests.commands import in_process as command
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 
-@pytest.fixture(scope="module")
-def finished(recipe_file, tmp_path_factory) -> Path:
-    """A finished run of six draws."""
-
-    def make(folder: Path) -> int:
-        with without_drawing():
-            return command("run", recipe_file, "--out", folder / "run", *settings(*FEW_DRAWS))
-
-    return made_once(tmp_path_factory, "run_of_six_draws", make)[0] / "run"
-
-
 @pytest.fixture
-def copy(finished, tmp_path) -> Path:
+def copy(run_of_six_draws, tmp_path) -> Path:
     directory = tmp_path / "copy"
-    shutil.copytree(finished, directory)
+    shutil.copytree(run_of_six_draws, directory)
     return directory
 
 
 @pytest.mark.parametrize("chunks", [1, 2, 4])
-def test_interrupted_chains_go_on_bit_for_bit(chunks, recipe_file, finished, tmp_path, capsys):
+def test_interrupted_chains_go_on_bit_for_bit(
+    chunks, recipe_file, run_of_six_draws, tmp_path, capsys
+):
     recipe = load_recipe(recipe_file, FEW_DRAWS)
     directory = tmp_path / "run"
     with pytest.raises(RequeueError) as stopped:
@@ -63,8 +54,8 @@ def test_interrupted_chains_go_on_bit_for_bit(chunks, recipe_file, finished, tmp
     assert "interrupted after" in status(directory, capsys)
     assert not (directory / "draws.nc").exists()
     code = command("resume", directory)
-    assert code == command("resume", finished)
-    assert_same_bits(directory, finished)
+    assert code == command("resume", run_of_six_draws)
+    assert_same_bits(directory, run_of_six_draws)
     phase, done, _, total = str(stopped.value).split()
     assert f"going on after {done} of {total} steps ({phase})" in log(directory)
 
@@ -90,12 +81,12 @@ def test_finished_run_is_left_alone(copy, recipe_file, capsys):
     assert f"`run` finished with exit code {code}" in status(copy, capsys)
 
 
-def test_status_does_not_wait_for_jax(finished):
+def test_status_does_not_wait_for_jax(run_of_six_draws):
     code = (
         "import sys; from sampler.cli import main; code = main(['status', sys.argv[1]]); "
         "sys.exit(code or ('jax' in sys.modules))"
     )
-    words = [sys.executable, "-c", code, str(finished)]
+    words = [sys.executable, "-c", code, str(run_of_six_draws)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "chains: 4, saved at draw 6 of 6" in done.stdout
@@ -215,11 +206,11 @@ def test_lock_of_another_host_is_refused(copy):
 
 
 @pytest.fixture(scope="module")
-def reproduced(finished, tmp_path_factory) -> tuple[Path, int, str]:
+def reproduced(run_of_six_draws, tmp_path_factory) -> tuple[Path, int, str]:
     """A copy of the finished run with its reproduction; exit code and what was printed."""
 
     def make(folder: Path) -> tuple[int, str]:
-        shutil.copytree(finished, folder / "run")
+        shutil.copytree(run_of_six_draws, folder / "run")
         printed = io.StringIO()
         with without_drawing(), contextlib.redirect_stdout(printed):
             code = command("reproduce", folder / "run")
