@@ -1,6 +1,8 @@
-"""Sixteen paths and six hundred examples, from mode to draws: does whitening keep trees shallow?"""
+"""Sixteen paths and six hundred examples, from mode to draws; a whole run with 256 paths."""
 
+import tempfile
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -12,12 +14,21 @@ from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import NUTS
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.spaces import order_parameter_density
+from tests.benchmarks.gallery import measured
 from tests.problems import order_parameters_of, problem_of_many_paths
 
 HEADS, EXAMPLES = (4, 4), 600
 WIDTHS = (100, 10)
 CHAINS, WARMUP, DRAWS = 4, 40, 100
 EVALUATIONS = 2000
+
+RECIPE = """
+name = "paths_256"
+task = { kind = "arrays", path = "data.npz" }
+network = { widths = 1000 }
+posterior = { temperature = 0.25 }
+theory = { starts = 1 }
+"""
 
 
 def measure_many_paths():
@@ -44,6 +55,31 @@ def measure_many_paths():
                 f"| {width} | {draws.efficiency:.2g} | {draws.pareto_k:.2f} | "
                 f"{'yes' if draws.trusted else 'no'} |"
             )
+    yield "\n| paths | P | N | exit code of `run` | minutes | GiB |"
+    yield "|---|---|---|---|---|---|"
+    with tempfile.TemporaryDirectory() as folder:
+        code, seconds, peak = measured(recipe_of_256_paths(Path(folder)), Path(folder) / "run")
+    yield f"| 256 | 500 | 1000 | {code} | {seconds / 60:.1f} | {peak:.1f} |"
+
+
+def recipe_of_256_paths(folder: Path) -> Path:
+    """The recipe of 500 examples whose 64 channels are mostly shared by 256 paths."""
+    rng = np.random.default_rng(0)
+    examples, tests, channels = 500, 100, 64
+    shared = rng.standard_normal((examples + tests, 1, channels))
+    attended = shared + 0.5 * rng.standard_normal((examples + tests, 256, channels))
+    labels = np.sign(attended.mean(axis=1) @ rng.standard_normal(channels))
+    np.savez(
+        folder / "data.npz",
+        attended_train=attended[:examples],
+        labels_train=labels[:examples],
+        attended_test=attended[examples:],
+        labels_test=labels[examples:],
+        heads=np.array([16, 16]),
+    )
+    recipe = folder / "paths_256.toml"
+    recipe.write_text(RECIPE)
+    return recipe
 
 
 def chains_row(width: int) -> str:
