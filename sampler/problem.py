@@ -103,19 +103,27 @@ def make_token_problem(recipe: Recipe, task: Task, architecture: Architecture) -
                 "a network outside the theory follows all tokens, and these examples are too many "
                 "to be held; use fewer of them",
             )
+        if split is not None and split.lengths is not None and settings.readout == "mean":
+            raise InputError(
+                "network.readout",
+                "mean",
+                f"the sequences of {name} have {split.lengths.min()} to {split.lengths.max()} "
+                'tokens, and outside the theory only one token can be read of such: use "last" or '
+                '"first"',
+            )
     network = TokenNetwork(
         architecture, task.pairs, settings.values, settings.layer_norm, settings.readout
     )
     return TokenProblem(
         network,
-        TokenSplit.of(task.train),
+        TokenSplit.of(task.train, settings.readout),
         jnp.asarray(task.train.labels),
         recipe.posterior.temperature,
-        TokenSplit.of(task.test),
+        TokenSplit.of(task.test, settings.readout),
         task.test.labels,
         task.path_names,
         task.head_names,
-        None if validation is None else TokenSplit.of(validation),
+        None if validation is None else TokenSplit.of(validation, settings.readout),
         None if validation is None else validation.labels,
         hyper_priors_of(recipe),
     )
@@ -275,4 +283,5 @@ def attend_block(
         pair_matrices(jnp.asarray(omega)) if is_pair else jnp.asarray(omega)
         for omega, is_pair in zip(split.attention, pairs, strict=True)
     )
-    return attended_inputs(jnp.asarray(split.inputs), attention, readout)
+    lengths = None if split.lengths is None else jnp.asarray(split.lengths)
+    return attended_inputs(jnp.asarray(split.inputs), attention, readout, lengths)

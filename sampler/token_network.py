@@ -9,8 +9,10 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from sampler.attention.padding import in_order
 from sampler.recipes.sections import paired
 from sampler.tasks.splits import Split
 from theory.architecture import Architecture
@@ -180,8 +182,14 @@ class TokenSplit:
     attention: tuple[Float[Array, "example _head key query"], ...]
 
     @classmethod
-    def of(cls, split: Split) -> "TokenSplit":
-        return cls(jnp.asarray(split.inputs), tuple(map(jnp.asarray, split.attention)))
+    def of(cls, split: Split, readout: str) -> "TokenSplit":
+        """The tokens of a split; where the last is read, padding is put before the first."""
+        inputs, attention = split.inputs, split.attention
+        if split.lengths is not None and readout == "last":
+            behind = split.tokens - split.lengths[:, None]
+            order = (np.arange(split.tokens) - behind) % split.tokens
+            inputs, attention = in_order(inputs, attention, order)
+        return cls(jnp.asarray(inputs), tuple(map(jnp.asarray, attention)))
 
     @property
     def arrays(self) -> tuple:

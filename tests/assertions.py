@@ -3,6 +3,7 @@
 import numpy as np
 
 FLOAT64_ROUNDING = float(np.finfo(np.float64).eps)
+FLOAT32_ROUNDING = float(np.finfo(np.float32).eps)
 
 
 def assert_within_mcse(
@@ -40,6 +41,14 @@ def assert_within_mcse(
             f"± {mcse[worst]:.2g}, expected {expected[worst]:.6g}: {deviation[worst]:.1f} standard "
             f"errors apart (limit {k:g}); {np.sum(deviation > k)} of {deviation.size} entries fail"
         )
+
+
+def assert_equal_in_float32(received, expected, operations=100):
+    """Equal but for so many roundings of numbers of order 1."""
+    limit = operations * FLOAT32_ROUNDING * max(1.0, float(np.abs(expected).max()))
+    assert received.shape == expected.shape
+    difference = np.abs(received - expected).max()
+    assert difference <= limit, f"difference {difference:.2g}, rounding explains {limit:.2g}"
 
 
 def assert_equal_to_rounding(

@@ -6,18 +6,26 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 Readout = Literal["last", "first", "mean"]
 
 
-def token_readout(tokens: int, readout: Readout) -> Float[Array, " token"]:
-    """The vector t* that reads one value off the tokens: their last, their first, or their mean."""
+def token_readout(
+    tokens: int, readout: Readout, length: Int[Array, ""] | None = None
+) -> Float[Array, " token"]:
+    """The vector t* that reads one value off the tokens: their last, their first, or their mean.
+
+    Only the first `length` tokens count, where it is given: those behind them are padding.
+    """
     if readout == "mean":
-        return jnp.full(tokens, 1.0 / tokens)
+        if length is None:
+            return jnp.full(tokens, 1.0 / tokens)
+        return jnp.where(jnp.arange(tokens) < length, 1.0 / length, 0.0)
     if readout not in ("last", "first"):
         raise ValueError(f"readout = {readout!r}: must be 'last', 'first' or 'mean'")
-    return jnp.zeros(tokens).at[-1 if readout == "last" else 0].set(1.0)
+    end = tokens if length is None else length
+    return jnp.zeros(tokens).at[end - 1 if readout == "last" else 0].set(1.0)
 
 
 def attend_example(
@@ -54,10 +62,20 @@ def attended_inputs(
     inputs: Float[Array, "example token channel"],
     attention: tuple[Float[Array, "example _head token token"], ...],
     readout: Readout,
+    lengths: Int[Array, " example"] | None = None,
 ) -> Float[Array, "example path channel"]:
-    """Attended inputs ξ^π(x) of every example; paths in flat order, h_1 slowest."""
-    vector = token_readout(inputs.shape[1], readout).astype(inputs.dtype)
-    return jax.vmap(attend_example, in_axes=(0, 0, None))(inputs, attention, vector)
+    """Attended inputs ξ^π(x) of every example; paths in flat order, h_1 slowest.
+
+    `lengths` are the numbers of tokens of sequences with padding behind them, whose keys have
+    weight 0 at every query before. As t* is 0 there, too, ξ^π is that of the sequence by itself:
+    Ω t* has no entry on a key of padding, whatever its queries attend to.
+    """
+    tokens = inputs.shape[1]
+    if lengths is None:
+        vector = token_readout(tokens, readout).astype(inputs.dtype)
+        return jax.vmap(attend_example, in_axes=(0, 0, None))(inputs, attention, vector)
+    vectors = jax.vmap(partial(token_readout, tokens, readout))(lengths).astype(inputs.dtype)
+    return jax.vmap(attend_example)(inputs, attention, vectors)
 
 
 def path_features(

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from sampler.api.keywords import given, in_python, plain_setting
 from sampler.attention.variants import AttentionVariant
 from sampler.errors import InputError
 from sampler.recipes.recipe import Recipe, make_recipe, resolve_data_path
 from sampler.recipes.task_section import section_of
-from sampler.tasks.arrays import ATTENTION_KEY, is_array_name
+from sampler.tasks.arrays import ATTENTION_KEY, HEAD_NAMES_KEY, is_array_name
 from sampler.tasks.arrays import arrays_task as task_of_arrays
 from sampler.tasks.task import Task
 
@@ -26,6 +26,7 @@ Tokens = Float[np.ndarray, "_example _token _channel"]
 Labels = Float[np.ndarray, " _example"] | Float[np.ndarray, "_example _output"]
 Matrices = Float[np.ndarray, "_example _head _key _query"]
 Attended = Float[np.ndarray, "_example _path _channel"]
+Lengths = Int[np.ndarray, " _example"]
 # A variant for all heads, or a list with one, or a list of them, for each layer.
 Form = AttentionVariant | Mapping[str, Any] | Sequence[Any]
 # Keys of the section `attention`, and what they are called where the task has keys as well.
@@ -248,6 +249,10 @@ def arrays_task(
     attended_test: Attended | None = None,
     attended_validation: Attended | None = None,
     heads: Sequence[int] | None = None,
+    lengths_train: Lengths | None = None,
+    lengths_test: Lengths | None = None,
+    lengths_validation: Lengths | None = None,
+    head_names: Sequence[Sequence[str]] | None = None,
 ) -> ChosenTask:
     """Data of one's own: a file, or the arrays themselves in one of two layouts.
 
@@ -265,6 +270,10 @@ def arrays_task(
                       attention path, [example, path, channel], paths in flat order, the head of
                       layer 1 slowest
     heads             with these: the number of heads of each layer, whose product is that of paths
+    lengths_train, lengths_test, lengths_validation
+                      tokens of each sequence, [example], where they are not all as long; the tokens
+                      behind them are padding, which no other token may attend to
+    head_names        a list of names for each layer; without it heads are called by their numbers
 
     Raises InputError, naming the array, for what cannot be used.
     """
@@ -274,6 +283,8 @@ def arrays_task(
     for split in ("train", "test", "validation"):
         layers = enumerate(arrays.pop(f"attention_{split}", ()), start=1)
         arrays |= {f"attention_{split}_{layer}": matrices for layer, matrices in layers}
+    layers = enumerate(arrays.pop("head_names", ()), start=1)
+    arrays |= {f"head_names_{layer}": list(names) for layer, names in layers}
     try:
         return chosen_task("arrays", arrays)
     except InputError as problem:
@@ -281,7 +292,8 @@ def arrays_task(
 
 
 def by_place(name: str) -> str:
-    """`attention_train[0]` for `attention_train_1`."""
+    """`attention_train[0]` for `attention_train_1`, `head_names[0]` for `head_names_1`."""
+    name = HEAD_NAMES_KEY.sub(lambda key: f"head_names[{int(key[1]) - 1}]", name)
     return ATTENTION_KEY.sub(lambda key: f"attention_{key[1]}[{int(key[2]) - 1}]", name)
 
 

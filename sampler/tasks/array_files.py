@@ -26,9 +26,11 @@ from sampler.tasks.arrays import (
     NPZ_REMEDY,
     NUMBERS_REMEDY,
     arrays_task,
-    as_float64,
+    as_numbers,
     check_keys,
     check_type,
+    is_number,
+    names_of_heads,
     read_heads,
 )
 from sampler.tasks.splits import AttendedSplit, Split, StreamedSplit, block_size, check_split
@@ -40,6 +42,8 @@ AXES = {
     "labels": "[example] or [example, output]",
     "attention": "[example, head, key, query]",
     "heads": "[layer]",
+    "lengths": "[example]",
+    "head": "[head]",
 }
 
 
@@ -161,17 +165,17 @@ def read_in_blocks(path: Path) -> Task:
             for name, keys in keys_of.items()
             if keys
         }
-    train = made["train"]
-    names = tuple(tuple(map(str, range(of_layer))) for of_layer in train.heads)
-    return Task(train, made["test"], names, name_paths(names), made.get("validation"))
+        names = names_of_heads(file, made["train"].heads)
+    return Task(made["train"], made["test"], names, name_paths(names), made.get("validation"))
 
 
 def check_header(key: str, array: StoredArray) -> None:
     """Raise InputError unless this is an array of numbers with the axes of its name."""
     kind, shape = key.split("_")[0], array.shape
-    if kind != "heads":
+    if is_number(key):
         check_type(key, array.dtype)
-    axes = {"labels": (1, 2), "heads": (1,), "attention": (4,)}.get(kind, (3,))
+    of_kind = {"labels": (1, 2), "heads": (1,), "lengths": (1,), "head": (1,), "attention": (4,)}
+    axes = of_kind.get(kind, (3,))
     if len(shape) not in axes or 0 in shape:
         raise InputError(key, shape, f"the shape must be {AXES[kind]}, with no axis of length 0")
 
@@ -195,12 +199,14 @@ def block_of(file: Arrays, name: str, examples: slice) -> Split | AttendedSplit:
     """Some examples of a split."""
 
     def numbers(key: str) -> np.ndarray:
-        return as_float64(key, read_part(file, key, examples))
+        return as_numbers(key, read_part(file, key, examples))
 
     labels = numbers(f"labels_{name}") if f"labels_{name}" in file else None
     if "heads" in file:
         return AttendedSplit(numbers(f"attended_{name}"), labels, read_heads(file["heads"][:]))
-    return Split(numbers(f"inputs_{name}"), labels, tuple(map(numbers, attention_keys(file, name))))
+    attention = tuple(map(numbers, attention_keys(file, name)))
+    lengths = numbers(f"lengths_{name}") if f"lengths_{name}" in file else None
+    return Split(numbers(f"inputs_{name}"), labels, attention, lengths)
 
 
 def attention_keys(file: Arrays, name: str) -> list[str]:
@@ -239,7 +245,7 @@ def streamed(whole: ArrayFile, file: Arrays, name: str, keys: list[str]) -> Stre
             )
     labels = None
     if f"labels_{name}" in file:
-        labels = as_float64(f"labels_{name}", read_part(file, f"labels_{name}"))
+        labels = as_numbers(f"labels_{name}", read_part(file, f"labels_{name}"))
     source = FileSource(whole, name, sum(math.prod(file[key].shape) for key in keys) // examples)
     return StreamedSplit(source, labels, examples, first.heads, first.channels, first.tokens)
 

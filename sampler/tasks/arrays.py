@@ -1,9 +1,9 @@
 """Arrays brought by the user in an .npz file: with tokens and attention, or attended inputs."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -18,12 +18,17 @@ from sampler.tasks.task import Task, name_paths
 ATTENTION_KEY = re.compile(r"attention_(train|test|validation)_([1-9][0-9]*)")
 HDF5_SUFFIXES = (".h5", ".hdf5")
 REQUIRED_KEYS = ("inputs_train", "labels_train", "inputs_test")
-OPTIONAL_KEYS = ("labels_test", "inputs_validation", "labels_validation")
+LENGTHS = ("lengths_train", "lengths_test", "lengths_validation")
+OPTIONAL_KEYS = ("labels_test", "inputs_validation", "labels_validation", *LENGTHS)
 REQUIRED_ATTENDED = ("attended_train", "labels_train", "heads", "attended_test")
 OPTIONAL_ATTENDED = ("labels_test", "attended_validation", "labels_validation")
+HEAD_NAMES_KEY = re.compile(r"head_names_([1-9][0-9]*)")
 NPZ_REMEDY = "name an .npz or .h5 file, or write one (docs/howto/own_arrays.md)"
 NUMBERS_REMEDY = "store a plain float32 or float64 array"
 HEADS_REMEDY = "store integers, the number of heads of each layer, as in [2, 2]"
+LENGTHS_REMEDY = "store integers, the number of tokens of each sequence"
+NAMES_REMEDY = "store text, as in np.array(['induction', 'residual'])"
+REMEDIES = {"heads": HEADS_REMEDY, "lengths": LENGTHS_REMEDY, "head": NAMES_REMEDY}
 
 
 class ArraysSection(TaskSection):
@@ -45,12 +50,15 @@ def read_arrays(path: str | Path) -> Task:
     labels_train       [example] or [example, output]
     attention_train_l  [example, head, key, query], for every layer l = 1..L
     and the same with _test, where the labels are optional, and with _validation, where all of it
-    is optional together. The other layout, without tokens, has
+    is optional together. Of sequences of unequal length
+    lengths_train      [example], integers: the tokens of each; those behind them are padding
+    and again _test and _validation. The other layout, without tokens, has
 
     attended_train     [example, path, channel], ξ^π of every path in flat order, h_1 slowest
     labels_train       [example] or [example, output]
     heads              [layer], integers: heads of each layer, whose product is the number of paths
-    and `attended_` and `labels_` with _test and _validation as above.
+    and `attended_` and `labels_` with _test and _validation as above. In both
+    head_names_l       [head], text, for every layer, where heads have names beside their numbers.
 
     Files may be larger than memory: they are read in blocks. Raises InputError, naming the array,
     for a file or an array that cannot be used.
@@ -72,12 +80,10 @@ def arrays_task(arrays: Mapping[str, np.ndarray]) -> Task:
     check_keys(list(arrays))
     if "heads" in arrays:
         return attended_task(arrays)
-    arrays = {key: as_float64(key, array) for key, array in arrays.items()}
     layers = sum(key.startswith("attention_train_") for key in arrays)
-    names = tuple(
-        tuple(str(head) for head in range(head_count(arrays[f"attention_train_{layer}"])))
-        for layer in range(1, layers + 1)
-    )
+    heads = [head_count(arrays[f"attention_train_{layer}"]) for layer in range(1, layers + 1)]
+    names = names_of_heads(arrays, heads)
+    arrays = {key: as_numbers(key, array) for key, array in arrays.items() if is_number(key)}
     return Task(
         make_split(arrays, "train", layers),
         make_split(arrays, "test", layers),
@@ -90,7 +96,7 @@ def arrays_task(arrays: Mapping[str, np.ndarray]) -> Task:
 def attended_task(arrays: Mapping[str, np.ndarray]) -> Task:
     """A task from attended inputs, labels and the number of heads of each layer."""
     heads = read_heads(arrays["heads"])
-    numbers = {key: as_float64(key, array) for key, array in arrays.items() if key != "heads"}
+    numbers = {key: as_numbers(key, array) for key, array in arrays.items() if is_number(key)}
     train, test, validation = (
         AttendedSplit(numbers[f"attended_{name}"], numbers.get(f"labels_{name}"), heads)
         if f"attended_{name}" in numbers
@@ -98,8 +104,34 @@ def attended_task(arrays: Mapping[str, np.ndarray]) -> Task:
         for name in ("train", "test", "validation")
     )
     check_split(train, "train")  # before heads are named: their number may be absurd
-    names = tuple(tuple(map(str, range(of_layer))) for of_layer in heads)
+    names = names_of_heads(arrays, heads)
     return Task(train, test, names, name_paths(names), validation)
+
+
+def names_of_heads(arrays: Mapping[str, Any], heads: Sequence[int]) -> tuple[tuple[str, ...], ...]:
+    """The names of the heads of each layer that are stored, or else their numbers."""
+    given = sorted(key for key in arrays if HEAD_NAMES_KEY.fullmatch(key))
+    if not given:
+        return tuple(tuple(map(str, range(of_layer))) for of_layer in heads)
+    names = []
+    for layer, count in enumerate(heads, start=1):
+        key = f"head_names_{layer}"
+        require([key], list(arrays))
+        of_layer = [
+            name.decode() if isinstance(name, bytes) else str(name)
+            for name in np.ravel(arrays[key][:]).tolist()
+        ]
+        if len(of_layer) != count or len(set(of_layer)) != count or "" in of_layer:
+            raise InputError(key, of_layer, f"give {count} different names, one for each head")
+        names.append(tuple(of_layer))
+    if len(given) > len(names):
+        raise InputError(given[-1], ABSENT, f"there are {len(names)} layers; remove this array")
+    return tuple(names)
+
+
+def is_number(key: str) -> bool:
+    """Whether an array holds numbers with an example axis."""
+    return key != "heads" and not HEAD_NAMES_KEY.fullmatch(key)
 
 
 def read_heads(heads: np.ndarray) -> tuple[int, ...]:
@@ -122,20 +154,25 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     with open_npz(path, "task.path", NPZ_REMEDY) as stored:
         check_keys(stored.files)
         return {
-            key: read_array(stored, key, HEADS_REMEDY if key == "heads" else NUMBERS_REMEDY)
+            key: read_array(stored, key, REMEDIES.get(key.split("_")[0], NUMBERS_REMEDY))
             for key in stored.files
         }
 
 
 def check_type(key: str, dtype: np.dtype) -> None:
     """Raise InputError unless numbers of this type are used."""
-    if dtype not in (np.float32, np.float64):
+    if key.startswith("lengths_"):
+        if dtype.kind not in "iu":
+            raise InputError(key, str(dtype), LENGTHS_REMEDY)
+    elif dtype not in (np.float32, np.float64):
         raise InputError(key, str(dtype), "store this array as float32 or float64")
 
 
-def as_float64(key: str, array: np.ndarray) -> np.ndarray:
-    """The array in float64; labels of one output get an output axis."""
+def as_numbers(key: str, array: np.ndarray) -> np.ndarray:
+    """The array in float64, lengths in int64; labels of one output get an output axis."""
     check_type(key, array.dtype)
+    if key.startswith("lengths_"):
+        return np.ascontiguousarray(array, dtype=np.int64)
     if key.startswith("labels_") and array.ndim == 1:
         array = array[:, None]
     return np.ascontiguousarray(array, dtype=np.float64)
@@ -143,7 +180,8 @@ def as_float64(key: str, array: np.ndarray) -> np.ndarray:
 
 def is_array_name(key: str) -> bool:
     """Whether an array, and no setting, has a name like this."""
-    return key.startswith(("inputs_", "labels_", "attention_")) or is_of_attended(key)
+    of_tokens = ("inputs_", "labels_", "attention_", "lengths_", "head_names_")
+    return key.startswith(of_tokens) or is_of_attended(key)
 
 
 def is_of_attended(key: str) -> bool:
@@ -154,7 +192,7 @@ def is_of_attended(key: str) -> bool:
 def check_keys(keys: list[str]) -> None:
     """Raise InputError for an unknown key, a missing one, a gap in the layers, or two layouts."""
     attended = [key for key in keys if is_of_attended(key)]
-    tokens = [key for key in keys if key.startswith(("inputs_", "attention_"))]
+    tokens = [key for key in keys if key.startswith(("inputs_", "attention_", "lengths_"))]
     if attended and tokens:
         raise InputError(
             attended[0],
@@ -173,7 +211,8 @@ def check_keys_of_attended(keys: list[str]) -> None:
     if any(key.endswith("_validation") for key in keys):
         required += ["attended_validation", "labels_validation"]
     for key in keys:
-        if key not in REQUIRED_ATTENDED + OPTIONAL_ATTENDED:
+        known = REQUIRED_ATTENDED + OPTIONAL_ATTENDED
+        if key not in known and not HEAD_NAMES_KEY.fullmatch(key):
             refuse_key(key, (*REQUIRED_ATTENDED, *OPTIONAL_ATTENDED))
     require(required, keys)
 
@@ -189,7 +228,7 @@ def check_keys_with_tokens(keys: list[str]) -> None:
         match = ATTENTION_KEY.fullmatch(key)
         if match:
             layers.add(int(match[2]))
-        elif key not in REQUIRED_KEYS + OPTIONAL_KEYS:
+        elif key not in REQUIRED_KEYS + OPTIONAL_KEYS and not HEAD_NAMES_KEY.fullmatch(key):
             attention = ("attention_train_1", "attention_test_1", "…")
             refuse_key(key, (*REQUIRED_KEYS, *OPTIONAL_KEYS, *attention))
     for layer in range(1, max(layers) + 1):
@@ -218,4 +257,5 @@ def make_split(arrays: Mapping[str, np.ndarray], name: str, layers: int) -> Spli
         arrays[f"inputs_{name}"],
         arrays.get(f"labels_{name}"),
         tuple(arrays[f"attention_{name}_{layer}"] for layer in range(1, layers + 1)),
+        arrays.get(f"lengths_{name}"),
     )

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 
+from sampler.attention.padding import refuse_attended_padding, within
 from sampler.errors import InputError, Verbatim
 
 # Splits of up to so many bytes are held. A block has at most so many, and that many examples.
@@ -45,11 +46,14 @@ class Split(HeldSplit):
     inputs     [example, token, channel], float64
     labels     [example, output], float64; None where a test split has no labels
     attention  one array [example, head, key, query] per layer, float64
+    lengths    [example], whole numbers: tokens of each sequence; those behind them are padding,
+               which no token before attends to. None where all sequences have all tokens
     """
 
     inputs: np.ndarray
     labels: np.ndarray | None
     attention: tuple[np.ndarray, ...]
+    lengths: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -76,19 +80,21 @@ class Split(HeldSplit):
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
         """Every number of the split."""
-        return self.inputs, *given(self.labels), *self.attention
+        return self.inputs, *given(self.labels), *self.attention, *given(self.lengths)
 
     def part(self, examples: slice | np.ndarray) -> "Split":
         """Some of the examples."""
         labels = None if self.labels is None else self.labels[examples]
-        return Split(self.inputs[examples], labels, tuple(one[examples] for one in self.attention))
+        lengths = None if self.lengths is None else self.lengths[examples]
+        attention = tuple(one[examples] for one in self.attention)
+        return Split(self.inputs[examples], labels, attention, lengths)
 
     def keeping(self, kept: tuple[tuple[int, ...], ...]) -> "Split":
         """The split of the sub-network with these heads, layer by layer."""
         attention = tuple(
             matrices[:, list(heads)] for matrices, heads in zip(self.attention, kept, strict=True)
         )
-        return Split(self.inputs, self.labels, attention)
+        return Split(self.inputs, self.labels, attention, self.lengths)
 
 
 @dataclass(frozen=True)
@@ -272,8 +278,8 @@ def array_sums(array: np.ndarray) -> tuple[float, float]:
     return float(np.abs(numbers).sum()), float(weights @ numbers)
 
 
-def given(labels: np.ndarray | None) -> tuple[np.ndarray, ...]:
-    return () if labels is None else (labels,)
+def given(array: np.ndarray | None) -> tuple[np.ndarray, ...]:
+    return () if array is None else (array,)
 
 
 def kept_paths(heads: tuple[int, ...], kept: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
@@ -297,6 +303,8 @@ def check_split(split: AnySplit, name: str, first: int = 0) -> None:
         check_array(f"inputs_{name}", split.inputs, ("example", "token", "channel"), first)
         check_labels(split, name, f"inputs_{name}")
         check_attention(split, name, first)
+        if split.lengths is not None:
+            check_padding(split, name, first)
 
 
 def check_labels(split: AnySplit, name: str, examples_of: str) -> None:
@@ -342,6 +350,22 @@ def check_attention(split: Split, name: str, first: int = 0) -> None:
                 matrices.shape,
                 f"the shape must be {expected}, [example, head, key, query], to fit inputs_{name}",
             )
+
+
+def check_padding(split: Split, name: str, first: int = 0) -> None:
+    """Raise InputError unless lengths fit the tokens, and no token attends to padding."""
+    field, lengths = f"lengths_{name}", split.lengths
+    if lengths.dtype.kind not in "iu" or lengths.shape != (split.examples,):
+        remedy = f"give the number of tokens of each of the {split.examples} examples, integers"
+        raise InputError(field, Verbatim(f"({lengths.dtype} {lengths.shape})"), remedy)
+    outside = np.flatnonzero((lengths < 1) | (lengths > split.tokens))
+    if outside.size:
+        place = int(outside[0])
+        remedy = f"must be a number of tokens from 1 to {split.tokens}, as inputs_{name} has"
+        raise InputError(f"{field}[{first + place}]", int(lengths[place]), remedy)
+    real = within(lengths, split.tokens)
+    for layer, matrices in enumerate(split.attention, start=1):
+        refuse_attended_padding(f"attention_{name}_{layer}", matrices, real, first)
 
 
 def check_agreement(train: AnySplit, other: AnySplit, name: str) -> None:

@@ -6,6 +6,8 @@ training    steps, choice by validation, and their checkpoints
 evaluation  episodes as arrays, and accuracies with their errors
 frozen      the trained network in the theory's terms
 pruning     heads removed from it, and from the theory
+padding     sequences of unequal length
+fused       attention whose matrices a model does not compute by itself
 recording   the attention of PyTorch models
 export      the same written to files that the arrays task reads
 """

@@ -13,15 +13,16 @@ from sampler.errors import InputError, Verbatim
 from sampler.storage.run_directory import fill_whole
 from sampler.tasks.arrays import HDF5_SUFFIXES
 from sampler.tasks.splits import AttendedSplit, Split, check_agreement
+from sampler.transformer.padding import stacked
 from sampler.transformer.recording import (
     Forward,
     as_numpy,
     as_tensors,
     check_batch_size,
+    count_of,
     record_attention,
     taken,
     torch_module,
-    values_of,
 )
 from theory.attended_inputs import Readout, attended_inputs
 
@@ -87,11 +88,12 @@ def pieces(name: str, examples: Examples | Iterable[Examples], size: int) -> Ite
         return
     inputs, labels = examples
     tensors = as_tensors(inputs)
-    count = len(values_of(tensors)[0])
+    count = count_of(tensors)
     labels = read_labels(f"labels_{name}", labels, count)
     for start in range(0, count, size):
         part = slice(start, start + size)
-        yield taken(tensors, part, "cpu"), None if labels is None else labels[part]
+        some = tensors[part] if isinstance(tensors, list) else taken(tensors, part, "cpu")
+        yield some, None if labels is None else labels[part]
 
 
 def recorded_split(
@@ -109,9 +111,10 @@ def recorded_split(
     if residual:
         recorded = recorded.with_identity_heads()
     if attended is None:
-        return Split(recorded.inputs, labels, recorded.attention)
+        return Split(recorded.inputs, labels, recorded.attention, recorded.lengths)
     attention = tuple(map(jnp.asarray, recorded.attention))
-    at_the_end = attended_inputs(jnp.asarray(recorded.inputs), attention, attended)
+    lengths = None if recorded.lengths is None else jnp.asarray(recorded.lengths)
+    at_the_end = attended_inputs(jnp.asarray(recorded.inputs), attention, attended, lengths)
     return AttendedSplit(np.asarray(at_the_end), labels, recorded.heads)
 
 
@@ -135,10 +138,17 @@ def named(name: str, split: Split | AttendedSplit) -> dict[str, np.ndarray]:
         layers = enumerate(split.attention, start=1)
         arrays = {f"attention_{name}_{layer}": matrices for layer, matrices in layers}
         arrays[f"inputs_{name}"] = split.inputs
+        every = np.full(split.examples, split.tokens)
+        arrays[f"lengths_{name}"] = every if split.lengths is None else split.lengths
     return arrays if split.labels is None else {**arrays, f"labels_{name}": split.labels}
 
 
 Pieces = Iterator[tuple[str, Split | AttendedSplit]]
+
+
+def needless(lengths: np.ndarray, inputs: Any) -> bool:
+    """Whether all sequences of a split have all tokens."""
+    return bool((lengths == inputs.shape[1]).all())
 
 
 def write_npz(path: Path, found: Pieces) -> None:
@@ -147,22 +157,28 @@ def write_npz(path: Path, found: Pieces) -> None:
     for name, split in found:
         for key, array in named(name, split).items():
             parts.setdefault(key, []).append(array)
-    arrays = {key: np.concatenate(values) for key, values in parts.items()}
+    arrays = {key: stacked(values) for key, values in parts.items()}
+    for key in [key for key in arrays if key.startswith("lengths_")]:
+        if needless(arrays[key], arrays[key.replace("lengths", "inputs")]):
+            del arrays[key]
     np.savez(path, **arrays, **heads_of(split))
 
 
 def write_hdf5(path: Path, found: Pieces) -> None:
-    """Piece by piece, each behind those before it."""
+    """Piece by piece, each behind those before it; shorter sequences have 0 behind them."""
     with h5py.File(path, "w") as file:
         for name, split in found:
             for key, array in named(name, split).items():
                 if key not in file:
-                    shape = (None, *array.shape[1:])
-                    file.create_dataset(key, data=array, maxshape=shape)
+                    file.create_dataset(key, data=array, maxshape=(None,) * array.ndim)
                     continue
-                before = len(file[key])
-                file[key].resize(before + len(array), axis=0)
-                file[key][before:] = array
+                before = file[key].shape
+                sizes = np.maximum(before[1:], array.shape[1:]).astype(int)
+                file[key].resize((before[0] + len(array), *sizes))
+                file[key][(slice(before[0], None), *map(slice, array.shape[1:]))] = array
+        for key in [key for key in file if key.startswith("lengths_")]:
+            if needless(file[key][:], file[key.replace("lengths", "inputs")]):
+                del file[key]
         for key, array in heads_of(split).items():
             file[key] = array
 

@@ -10,7 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from sampler.attention.padding import within
 from sampler.errors import ABSENT, InputError, Verbatim
+from sampler.transformer.fused import eager, watched
+from sampler.transformer.padding import (
+    agreeing_tokens,
+    stacked,
+    stated_tokens,
+    without_padding,
+)
 
 
 def torch_module() -> Any:
@@ -27,24 +35,23 @@ def as_numpy(tensor: Any) -> np.ndarray:
     return tensor.detach().to("cpu", torch_module().float32, copy=True).numpy()
 
 
-ONE_LENGTH = "all sequences must be of one length, without padding; choose examples of one length"
-
-
 def as_tensors(inputs: Any) -> Any:
-    """One tensor, or tensors by the name of their argument, with the examples on the first axis.
+    """One tensor, or tensors by the name of their argument, with the examples on the first axis;
+    of examples with different numbers of tokens the list of their tensors.
 
-    Raises InputError for sequences of different lengths, padding, or no examples at all.
+    Raises InputError for no examples at all, and where the tensors have not as many.
     """
     torch = torch_module()
     if isinstance(inputs, Mapping):
-        tensors = {name: torch.as_tensor(values) for name, values in inputs.items()}
-        if "attention_mask" in tensors and not bool(tensors["attention_mask"].all()):
-            raise InputError("attention_mask", Verbatim("(hides tokens)"), ONE_LENGTH)
+        tensors = {name: as_tensor(name, values) for name, values in inputs.items()}
     elif isinstance(inputs, list | tuple):
         examples = [torch.as_tensor(example) for example in inputs]
         shapes = sorted({tuple(example.shape) for example in examples})
+        if len({shape[1:] for shape in shapes}) > 1 or () in shapes[1:]:
+            remedy = "examples may differ in the number of tokens, their first axis, only"
+            raise InputError("inputs", Verbatim(f"(examples of shape {shapes[:4]})"), remedy)
         if len(shapes) > 1:
-            raise InputError("inputs", Verbatim(f"(examples of shape {shapes[:4]})"), ONE_LENGTH)
+            return examples
         tensors = torch.stack(examples) if examples else torch.empty(0)
     else:
         tensors = torch.as_tensor(inputs)
@@ -53,6 +60,15 @@ def as_tensors(inputs: Any) -> Any:
         remedy = "the first axis must be the examples, as many in every tensor and at least one"
         raise InputError("inputs", Verbatim(f"({counts} examples)"), remedy)
     return tensors
+
+
+def as_tensor(name: str, values: Any) -> Any:
+    """A tensor; InputError for lists of different lengths."""
+    try:
+        return torch_module().as_tensor(values)
+    except ValueError as problem:
+        remedy = "must be one tensor; pad the sequences and say in `attention_mask` where"
+        raise InputError(name, Verbatim(f"({problem})"), remedy) from None
 
 
 def check_batch_size(batch_size: Any) -> None:
@@ -65,17 +81,31 @@ def values_of(tensors: Any) -> list[Any]:
     return list(tensors.values()) if isinstance(tensors, dict) else [tensors]
 
 
-def slices(examples: int, batch_size: int) -> Iterator[slice]:
-    """The first example alone, which shows whether a model takes the tokens first; then batches."""
-    yield slice(0, 1)
-    for start in range(1, examples, batch_size):
-        yield slice(start, min(start + batch_size, examples))
+def count_of(tensors: Any) -> int:
+    """The number of examples."""
+    return len(values_of(tensors)[0])
 
 
-def taken(tensors: Any, batch: slice, device: Any) -> Any:
+def batches(tensors: Any, batch_size: int) -> Iterator[list[int]]:
+    """Examples of a batch, in which all have the same shape. The first comes alone, which shows
+    whether a model takes the tokens first."""
+    yield [0]
+    rest = range(1, count_of(tensors))
+    alike: dict[Any, list[int]] = {}
+    for example in rest:
+        shape = tensors[example].shape if isinstance(tensors, list) else None
+        alike.setdefault(shape, []).append(example)
+    for examples in alike.values():
+        for start in range(0, len(examples), batch_size):
+            yield examples[start : start + batch_size]
+
+
+def taken(tensors: Any, batch: Any, device: Any) -> Any:
     """The examples of one batch, on the device of the model."""
     if isinstance(tensors, dict):
         return {name: taken(tensor, batch, device) for name, tensor in tensors.items()}
+    if isinstance(tensors, list):
+        return torch_module().stack([tensors[example] for example in batch]).to(device)
     return tensors[batch].to(device)
 
 
@@ -95,18 +125,26 @@ def read_returned(returned: Any) -> list[np.ndarray]:
 
     x_0 is the first of the hidden states, before any LayerNorm of the first layer.
     """
-    found = getattr(returned, "attentions", None)
-    if not found or any(matrices is None for matrices in found):
+    found = returned_attention(returned)
+    if not found:
         remedy = (
-            "no attention came back; a Hugging Face model must be loaded with "
-            'attn_implementation="eager", and of an encoder with decoder take the encoder'
+            "no attention came back, and no fused attention was called; a Hugging Face model must "
+            'be loaded with attn_implementation="eager", and of an encoder with decoder take the '
+            "encoder"
         )
-        raise InputError("attentions", Verbatim("(absent)" if not found else "(None)"), remedy)
+        absent = not getattr(returned, "attentions", None)
+        raise InputError("attentions", Verbatim("(absent)" if absent else "(None)"), remedy)
     hidden = getattr(returned, "hidden_states", None)
     if not hidden:
         remedy = "return them too: the first of them are the tokens of the first layer"
         raise InputError("hidden_states", Verbatim("(absent)"), remedy)
     return [as_numpy(hidden[0]), *(as_numpy(matrices) for matrices in found)]
+
+
+def returned_attention(returned: Any) -> tuple[Any, ...]:
+    """What a model returns under `attentions`; nothing where it lacks a layer."""
+    found = getattr(returned, "attentions", None) or ()
+    return () if any(matrices is None for matrices in found) else tuple(found)
 
 
 def attention_layers(model: Any) -> list[Any]:
@@ -116,14 +154,16 @@ def attention_layers(model: Any) -> list[Any]:
 
 
 @contextmanager
-def hooked(modules: list[Any]) -> Iterator[list[np.ndarray]]:
+def hooked(modules: list[Any]) -> Iterator[tuple[list[np.ndarray], list[np.ndarray | None]]]:
     """A list that gets the values of the first call of these modules, [example, token, channel],
-    and then the attention [example, head, query, key] of every call, in the order of computation.
+    and then the attention [example, head, query, key] of every call, in the order of computation;
+    and a list of what each was told of padding: [example, token], false there, or None.
 
     The modules are made to compute the weights of each head; their caller receives what it asked
     for. On leaving, the hooks are gone.
     """
     found: list[np.ndarray] = []
+    told: list[np.ndarray | None] = []
     asked: list[tuple[bool, bool]] = []
 
     def before(module: Any, positional: tuple, named: dict) -> tuple[tuple, dict]:
@@ -131,6 +171,10 @@ def hooked(modules: list[Any]) -> Iterator[list[np.ndarray]]:
         bound.apply_defaults()
         settings = bound.arguments
         refuse_unusual(settings)
+        hidden = settings["key_padding_mask"]
+        if hidden is not None:  # one that is added to logits hides with −∞
+            hidden = (hidden if hidden.dtype == torch_module().bool else hidden.isneginf()).cpu()
+        told.append(None if hidden is None else ~hidden.numpy())
         if not found:
             values = settings["value"]
             found.append(as_numpy(values if module.batch_first else values.transpose(0, 1)))
@@ -151,21 +195,18 @@ def hooked(modules: list[Any]) -> Iterator[list[np.ndarray]]:
         for module in modules:
             handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
             handles.append(module.register_forward_hook(after, with_kwargs=True))
-        yield found
+        yield found, told
     finally:
         for handle in handles:
             handle.remove()
 
 
 def refuse_unusual(settings: dict[str, Any]) -> None:
-    """Raise InputError for padding and for what is not attention within batches of sequences."""
+    """Raise InputError for what is not attention within batches of sequences."""
     query, key = settings["query"], settings["key"]
     if query.ndim != 3:
         remedy = "must be a batch of sequences with three axes; give the batch axis"
         raise InputError("query of MultiheadAttention", tuple(query.shape), remedy)
-    padding = settings["key_padding_mask"]
-    if padding is not None and bool(padding.any()):
-        raise InputError("key_padding_mask", Verbatim("(hides tokens)"), ONE_LENGTH)
     if key is not query and not (key.shape == query.shape and bool((key == query).all())):
         remedy = (
             "queries and keys must be those of the same tokens; the theory has self-attention only"
@@ -179,12 +220,15 @@ class RecordedAttention:
 
     inputs     x_0 [example, token, channel], the tokens that the first attention layer sees
     attention  Ω^l [example, head, key, query] for every layer l, in the order of computation
+    lengths    tokens of each sequence, [example], where they are not all as long: tokens and
+               matrices behind them, of padding, are 0
 
     Raises InputError, naming layer and entry, unless everything is finite and fits together.
     """
 
     inputs: np.ndarray
     attention: tuple[np.ndarray, ...]
+    lengths: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.inputs.ndim != 3 or self.inputs.size == 0:
@@ -211,9 +255,12 @@ class RecordedAttention:
     def with_identity_heads(self) -> "RecordedAttention":
         """The same with one more head in each layer, number H_l, whose Ω is the identity."""
         examples, tokens, _ = self.inputs.shape
-        identity = np.broadcast_to(np.eye(tokens, dtype=np.float32), (examples, 1, tokens, tokens))
+        real = np.ones((examples, tokens), np.float32)
+        if self.lengths is not None:
+            real = within(self.lengths, tokens).astype(np.float32)
+        identity = (np.eye(tokens, dtype=np.float32) * real[:, None, :])[:, None]
         attention = tuple(np.concatenate([m, identity], axis=1) for m in self.attention)
-        return RecordedAttention(self.inputs, attention)
+        return RecordedAttention(self.inputs, attention, self.lengths)
 
 
 def refuse_infinite(field: str, array: np.ndarray) -> None:
@@ -236,55 +283,81 @@ def record_attention(
 
     The model has `torch.nn.MultiheadAttention` layers, at any depth, batch-first or not; or it
     takes `output_attentions` and `output_hidden_states` and returns `attentions`, [example, head,
-    query, key] of each layer, and `hidden_states`, as Hugging Face models do.
+    query, key] of each layer, and `hidden_states`, as Hugging Face models do, which compute their
+    matrices meanwhile, however they were loaded; or it calls `scaled_dot_product_attention`.
 
-    inputs      a tensor [example, …], or tensors by the name of their argument
+    inputs      a tensor [example, …]; tensors by the name of their argument; or a list of examples,
+                which may differ in the number of tokens and then go through the model by length
     forward     runs the model on a batch, `forward(model, batch)`; by default `model(batch)`
     batch_size  examples in the model at a time
 
-    Mode, hooks and weights of the model are afterwards as before, after an error too. Raises
-    InputError for a model without such layers, padding or sequences of different lengths,
-    attention that is not finite, and layers or heads that change from batch to batch.
+    Padding is what the `attention_mask` among named inputs says, [example, token], 0 there, or what
+    the attention layers are told by `key_padding_mask` or a mask of keys. Tokens are moved before
+    it, in their order, and the numbers of them are `lengths`.
+
+    Mode, hooks, settings and weights of the model are afterwards as before, after an error too.
+    Raises InputError for a model without such layers, tokens that attend to padding, attention that
+    is not finite, and layers or heads that change from batch to batch.
     """
     torch = torch_module()
     check_batch_size(batch_size)
     tensors = as_tensors(inputs)
-    examples = len(values_of(tensors)[0])
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    kept: list[np.ndarray] = []
+    order: list[int] = []
+    kept: list[list[np.ndarray]] = []
+    counts: list[np.ndarray] = []
     # Not inference mode: what the model caches meanwhile must stay usable in training.
-    with evaluating(model), torch.no_grad():
-        for batch in slices(examples, batch_size):
-            found = run_batch(model, taken(tensors, batch, device), forward)
-            refuse_other_examples(found, batch.stop - batch.start)
-            if not kept:
-                kept = [np.empty((examples, *array.shape[1:]), np.float32) for array in found]
-            refuse_change(found, kept)
-            for array, new in zip(kept, found, strict=True):
-                array[batch] = new
-    return RecordedAttention(kept[0], tuple(kept[1:]))
+    with evaluating(model), eager(model), torch.no_grad():
+        for examples in batches(tensors, batch_size):
+            batch = taken(tensors, examples, device)
+            found, told = run_batch(model, batch, forward)
+            refuse_other_examples(found, len(examples))
+            tokens = agreeing_tokens(stated_tokens(batch), told)
+            found, lengths = without_padding(found, tokens)
+            refuse_change(found, kept[0] if kept else found)
+            order += examples
+            kept.append(found)
+            counts.append(lengths)
+    back = np.argsort(order)
+    in_place = np.array_equal(back, order)
+    arrays = map(stacked, zip(*kept, strict=True))
+    inputs, *attention = (one if in_place else one[back] for one in arrays)
+    lengths = np.concatenate(counts)[back]
+    equal = (lengths == inputs.shape[1]).all()
+    return RecordedAttention(inputs, tuple(attention), None if equal else lengths)
 
 
-def run_batch(model: Any, batch: Any, forward: Forward | None) -> list[np.ndarray]:
-    """x_0 [example, token, channel] and then Ω [example, head, key, query] of every layer."""
+def run_batch(
+    model: Any, batch: Any, forward: Forward | None
+) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
+    """x_0 [example, token, channel] and then Ω [example, head, key, query] of every layer; and what
+    each layer was told of padding."""
     modules = attention_layers(model)
     if modules:
-        with hooked(modules) as found:
+        with hooked(modules) as (found, told):
             (forward or call)(model, batch)
         if not found:
             remedy = "its attention layers are not used in this forward pass; check `forward`"
             raise InputError("model", Verbatim(type(model).__name__), remedy)
-        inputs, *matrices = found
     else:
-        if forward is None and not takes_flags(model):
+        asked = dict.fromkeys(FLAGS, True) if takes_flags(model) else {}
+        with watched(model) as calls:
+            returned = (forward or partial(call, **asked))(model, batch)
+        told = [None]
+        if calls.weights and not returned_attention(returned):
+            found = [as_numpy(one) for one in (calls.inputs, *calls.weights)]
+            told = calls.tokens
+        elif forward is None and not asked:
             remedy = (
-                "has no torch.nn.MultiheadAttention layer and does not take output_attentions "
-                "and output_hidden_states; give it one of the two"
+                "has no torch.nn.MultiheadAttention layer, does not call "
+                "scaled_dot_product_attention, and does not take output_attentions and "
+                "output_hidden_states; give it one of the three"
             )
             raise InputError("model", Verbatim(type(model).__name__), remedy)
-        asking = partial(call, **dict.fromkeys(FLAGS, True))
-        inputs, *matrices = read_returned((forward or asking)(model, batch))
-    return [inputs, *(weights.swapaxes(-1, -2) for weights in matrices)]
+        else:
+            found = read_returned(returned)
+    inputs, *matrices = found
+    return [inputs, *(weights.swapaxes(-1, -2) for weights in matrices)], told
 
 
 def call(model: Any, batch: Any, **flags: bool) -> Any:
@@ -320,9 +393,13 @@ def refuse_other_examples(found: list[np.ndarray], examples: int) -> None:
 
 
 def refuse_change(found: list[np.ndarray], kept: list[np.ndarray]) -> None:
-    """Raise InputError if tokens, layers or heads are not those of the first example."""
-    expected = [array.shape[1:] for array in kept]
-    received = [array.shape[1:] for array in found]
+    """Raise InputError if channels, layers or heads are not those of the first example."""
+
+    def sizes(arrays: list[np.ndarray]) -> list[tuple[int, ...]]:
+        inputs, *attention = (array.shape for array in arrays)
+        return [inputs[2:], *(shape[1:2] for shape in attention)]
+
+    received, expected = sizes(found), sizes(kept)
     if received != expected:
         remedy = f"was {expected} for the first example; layers and heads must not depend on it"
-        raise InputError("[token, channel] and [head, key, query]", Verbatim(received), remedy)
+        raise InputError("channels, and heads of each layer", Verbatim(received), remedy)

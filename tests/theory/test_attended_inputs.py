@@ -65,6 +65,30 @@ def test_the_order_of_tokens_does_not_matter_to_the_mean(rng):
     )
 
 
+@pytest.mark.parametrize("readout", READOUTS)
+def test_padding_behind_a_sequence_changes_nothing(readout, rng):
+    """Whatever the tokens of padding are and attend to, as long as no token attends to them."""
+    data = random_network_data(ARCHITECTURES["two layers"], rng, tokens=3, readout=readout)
+    lengths = jnp.asarray([3, 2, 1] * data.inputs.shape[0])[: data.inputs.shape[0]]
+    real = np.arange(5) < np.asarray(lengths)[:, None]
+    padded = rng.standard_normal((len(lengths), 5, data.inputs.shape[2]))
+    padded[:, :3] = np.where(real[:, :3, None], data.inputs, padded[:, :3])
+    attention, alone = [], []
+    for matrices in data.attention:
+        noise = rng.standard_normal((*matrices.shape[:2], 5, 5))
+        noise[:, :, :3, :3] = matrices
+        attention.append(np.where(real[:, None, None, :] & ~real[:, None, :, None], 0.0, noise))
+    received = attended_inputs(
+        jnp.asarray(padded), tuple(map(jnp.asarray, attention)), readout, lengths
+    )
+    for row, length in enumerate(np.asarray(lengths)):
+        part = slice(0, length)
+        own = tuple(jnp.asarray(one[row : row + 1, :, part, part]) for one in attention)
+        alone.append(attended_inputs(jnp.asarray(padded[row : row + 1, part]), own, readout)[0])
+    scale = np.abs(padded).max() * max(np.abs(one).max() for one in attention) ** 2
+    assert_equal_to_rounding(received, np.stack(alone), operations=40, scale=scale)
+
+
 def test_features_carry_variance_channels_and_paths(rng):
     attended = jnp.asarray(rng.standard_normal((4, 6, 5)))
     expected = np.sqrt(0.7) * np.asarray(attended) / np.sqrt(5 * 6)

@@ -1,5 +1,6 @@
 """Arrays brought by the user: what is read, and what is refused by name."""
 
+import h5py
 import numpy as np
 import pytest
 
@@ -201,3 +202,57 @@ def test_a_single_array_is_no_npz(tmp_path):
     np.save(tmp_path / "one.npy", np.ones(3))
     with pytest.raises(InputError, match="not one array"):
         read_arrays(tmp_path / "one.npy")
+
+
+def with_lengths():
+    """Test sequences of 6, 2, 4 and 1 tokens, which padding does not reach, and all of training."""
+    stored = arrays()
+    lengths = np.array([6, 2, 4, 1])
+    real = np.arange(6) < lengths[:, None]
+    for layer in (1, 2):
+        matrices = stored[f"attention_test_{layer}"]
+        matrices *= real[:, None, :, None] | ~real[:, None, None, :]
+    return stored | {"lengths_test": lengths}
+
+
+NAMES = {"head_names_1": ["a", "b"], "head_names_2": ["x", "y", "residual"]}
+
+
+@pytest.mark.parametrize("suffix", ["npz", "h5"])
+def test_lengths_and_names_of_heads_are_read(suffix, tmp_path):
+    stored = with_lengths()
+    names = {key: np.array(value) for key, value in NAMES.items()}
+    path = tmp_path / f"arrays.{suffix}"
+    if suffix == "npz":
+        np.savez(path, **stored, **names)
+    else:
+        with h5py.File(path, "w") as file:
+            for key, array in stored.items():
+                file[key] = array
+            for key, value in NAMES.items():
+                file[key] = value
+    task = read_arrays(path)
+    assert task.train.lengths is None
+    assert task.test.lengths.tolist() == [6, 2, 4, 1]
+    assert task.test.part(slice(1, 3)).lengths.tolist() == [2, 4]
+    assert task.test.keeping(((0,), (1,))).lengths.tolist() == [6, 2, 4, 1]
+    assert task.head_names == (("a", "b"), ("x", "y", "residual"))
+    assert task.path_names[2] == "a·residual"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lengths_test": np.array([6, 2, 4])}, r"lengths_test = \(int64 \(3,\)\): .* 4 examples"),
+        ({"lengths_test": np.array([6, 2, 4, 1.5])}, "lengths_test = 'float64': store integers"),
+        ({"lengths_test": np.array([6, 2, 0, 1])}, r"lengths_test\[2\] = 0: .* from 1 to 6"),
+        ({"lengths_train": np.full(5, 3)}, r"attention_train_1\[0\] = .* gives to padding"),
+        ({"head_names_1": np.array(["a", "b"])}, r"head_names_2 = \(absent\)"),
+        (NAMES | {"head_names_1": np.array(["a", "a"])}, "head_names_1 = .*2 different names"),
+        (NAMES | {"head_names_3": np.array(["a"])}, "head_names_3 = .*there are 2 layers"),
+    ],
+)
+def test_lengths_and_names_that_do_not_fit_are_named(change, message, path):
+    np.savez(path, **(with_lengths() | change))
+    with pytest.raises(InputError, match=message):
+        read_arrays(path)

@@ -1,0 +1,99 @@
+"""Sequences of unequal length: which tokens are padding, and recorded arrays without it.
+
+Queries that are tokens give padding no weight, and no readout reads padding. So Ω^1 ··· Ω^L t* has
+no entry on it, and ξ^π is that of the sequence by itself, whatever padding attends to.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sampler.attention.padding import in_order, refuse_attended_padding, within
+from sampler.errors import InputError, Verbatim
+
+MASK = "attention_mask"
+Arrays = list[np.ndarray]
+
+
+def stated_tokens(batch: Any) -> np.ndarray | None:
+    """[example, token], false for padding, as the `attention_mask` among named inputs says."""
+    if not isinstance(batch, Mapping) or MASK not in batch:
+        return None
+    mask = batch[MASK].detach().cpu().numpy()
+    if mask.ndim != 2 or not np.isin(mask, (0, 1)).all():
+        remedy = "must be [example, token], 1 for a token and 0 for padding"
+        raise InputError(MASK, Verbatim(f"(shape {mask.shape})"), remedy)
+    return mask.astype(bool)
+
+
+def agreeing_tokens(stated: np.ndarray | None, used: Sequence[Any]) -> np.ndarray | None:
+    """[example, token], false for padding: as the attention layers were told, or else as stated.
+
+    used  what each layer was told in this forward pass, None where nothing
+    """
+    if all(one is None for one in used):
+        return stated
+    told = [one for one in used if one is not None]
+    if len(told) < len(used) or any(not np.array_equal(one, told[0]) for one in told):
+        remedy = "every layer of attention must hide the same padding"
+        raise InputError("padding", Verbatim("(differs from layer to layer)"), remedy)
+    return told[0]
+
+
+def without_padding(found: Arrays, real: np.ndarray | None) -> tuple[Arrays, np.ndarray]:
+    """x_0 [example, token, channel] and Ω [example, head, key, query] of every layer with the
+    tokens, in their order, before the padding, which becomes 0; and tokens of each sequence.
+
+    Raises InputError if a token attends to padding, or nothing attends to what is called a token.
+    """
+    inputs, *attention = found
+    examples, tokens = inputs.shape[:2]
+    shapes = {matrices.shape[2:] for matrices in attention}
+    if real is None:
+        refuse_unseen(attention)
+        return found, np.full(examples, tokens)
+    if real.shape != (examples, tokens) or shapes != {(tokens, tokens)}:
+        remedy = f"must be {(examples, tokens)}, [example, token], as the first layer sees them"
+        raise InputError(f"{MASK}, padding", real.shape, remedy)
+    lengths = real.sum(axis=1)
+    if not lengths.all():
+        place = int(np.argmin(lengths))
+        remedy = "every sequence needs one token at least; leave this example out"
+        raise InputError(f"{MASK}, tokens of example {place}", 0, remedy)
+    for layer, matrices in enumerate(attention, start=1):
+        refuse_attended_padding(f"attention of layer {layer}", matrices, real)
+    order = np.argsort(~real, axis=1, kind="stable")[:, : lengths.max()]
+    inputs, attention = in_order(inputs, tuple(attention), order)
+    inside = within(lengths, order.shape[1])
+    both = inside[:, None, :, None] & inside[:, None, None, :]
+    inputs = np.where(inside[..., None], inputs, np.float32(0))
+    return [inputs, *(np.where(both, one, np.float32(0)) for one in attention)], lengths
+
+
+def refuse_unseen(attention: Arrays) -> None:
+    """Raise InputError for a token that no query of any layer sees: likely padding, unsaid."""
+    seen = [np.abs(one).sum(axis=(1, 3)) for one in attention if one.ndim == 4]
+    if not seen or len({one.shape for one in seen}) > 1:
+        return  # refused, with its shape, when all is recorded
+    unseen = np.argwhere(sum(seen) == 0)
+    if len(unseen):
+        example, token = map(int, unseen[0])
+        raise InputError(
+            f"attention to token {token} of example {example}",
+            0.0,
+            f"no token gives it any weight; give named inputs with `{MASK}` [example, token], 0 "
+            "for padding, or 1 everywhere if it is a token",
+        )
+
+
+def stacked(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Arrays of some examples each, with 0 behind those that are smaller than the largest."""
+    largest = np.max([part.shape[1:] for part in parts], axis=0).astype(int)
+    whole = np.zeros((sum(map(len, parts)), *largest), parts[0].dtype)
+    start = 0
+    for part in parts:
+        end = start + len(part)
+        whole[(slice(start, end), *map(slice, part.shape[1:]))] = part
+        start = end
+    return whole

@@ -1,0 +1,319 @@
+"""Padded sequences, and models with fused attention, exported as each sequence would be alone."""
+
+import numpy as np
+import pytest
+
+from sampler.errors import InputError
+from sampler.problem import make_problem
+from sampler.recipes.recipe import load_recipe
+from sampler.tasks.arrays import read_arrays
+from sampler.tasks.make import make_task
+from sampler.tasks.splits import Split
+from sampler.transformer.export import export_attention
+from sampler.transformer.recording import record_attention
+from tests.assertions import assert_equal_in_float32
+
+torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install -e '.[torch]'")
+functional = torch.nn.functional
+
+HEADS, CHANNELS, TOKENS = 2, 6, 5
+LENGTHS = (3, 5, 1, 4, 2)
+READOUTS = ("last", "first", "mean")
+
+
+class Encoder(torch.nn.Module):
+    """Two layers of PyTorch's encoder, told by `attention_mask` where tokens are."""
+
+    def __init__(self, norm_first=False):
+        super().__init__()
+        layer = torch.nn.TransformerEncoderLayer(
+            CHANNELS, HEADS, 8, batch_first=True, norm_first=norm_first
+        )
+        self.encoder = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, tokens, attention_mask=None):
+        hidden = None if attention_mask is None else attention_mask == 0
+        return self.encoder(tokens, src_key_padding_mask=hidden)
+
+
+class FusedLayer(torch.nn.Module):
+    def __init__(self, is_causal, additive):
+        super().__init__()
+        self.projections = torch.nn.Linear(CHANNELS, 3 * CHANNELS)
+        self.is_causal, self.additive = is_causal, additive
+
+    def forward(self, x, mask=None):
+        query, key, value = (
+            one.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+            for one in self.projections(x).chunk(3, dim=-1)
+        )
+        if mask is not None:
+            mask = mask[:, None, None, :] == 1
+            if self.is_causal:
+                mask = mask & torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+            if self.additive:
+                mask = torch.where(mask, 0.0, torch.finfo(x.dtype).min)
+        causal = self.is_causal and mask is None
+        attended = functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, is_causal=causal
+        )
+        return x + attended.transpose(1, 2).flatten(2)
+
+
+class Fused(torch.nn.Module):
+    """Two layers that call PyTorch's fused kernel, as most models written by hand do."""
+
+    def __init__(self, is_causal=False, additive=False):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(FusedLayer(is_causal, additive) for _ in range(2))
+
+    def forward(self, tokens, attention_mask=None):
+        for layer in self.layers:
+            tokens = layer(tokens, attention_mask)
+        return tokens
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+def sequences(lengths=LENGTHS):
+    return [torch.randn(length, CHANNELS) for length in lengths]
+
+
+def padded(examples, side="right", most=TOKENS):
+    """Named inputs with noise for padding, behind, before or among the tokens of a sequence."""
+    tokens = torch.randn(len(examples), most, CHANNELS)
+    mask = torch.zeros(len(examples), most, dtype=torch.long)
+    for row, example in enumerate(examples):
+        free = most - len(example)
+        places = {
+            "right": torch.arange(len(example)),
+            "left": torch.arange(len(example)) + free,
+            "among": torch.randperm(most)[: len(example)].sort().values,
+        }[side]
+        tokens[row, places] = example
+        mask[row, places] = 1
+    return {"tokens": tokens, "attention_mask": mask}
+
+
+MODELS = {
+    "encoder": (Encoder, ("right", "left", "among")),
+    "pre-norm": (lambda: Encoder(norm_first=True), ("right",)),
+    "fused": (Fused, ("right", "among")),
+    "fused, causal": (lambda: Fused(is_causal=True), ("right",)),
+    "fused, added": (lambda: Fused(additive=True), ("left",)),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "side"), [(name, side) for name, (_, sides) in MODELS.items() for side in sides]
+)
+def test_a_padded_batch_is_recorded_as_its_sequences_one_by_one(name, side):
+    model, examples = MODELS[name][0](), sequences()
+    batch = record_attention(model, padded(examples, side), batch_size=3)
+    assert batch.lengths.tolist() == list(LENGTHS)
+    for row, example in enumerate(examples):
+        alone = record_attention(model, example[None])
+        part = slice(0, len(example))
+        assert alone.lengths is None
+        assert_equal_in_float32(batch.inputs[row, part], alone.inputs[0])
+        assert not batch.inputs[row, len(example) :].any()
+        for received, expected in zip(batch.attention, alone.attention, strict=True):
+            assert_equal_in_float32(received[row, :, part, part], expected[0])
+            assert not received[row, :, len(example) :].any()
+            assert not received[row, :, :, len(example) :].any()
+
+
+def test_sequences_of_unequal_length_need_no_padding():
+    model, examples = Encoder(), sequences()
+    received = record_attention(model, examples, batch_size=2)
+    expected = record_attention(model, padded(examples))
+    assert np.array_equal(received.lengths, expected.lengths)
+    for one, other in zip(
+        (received.inputs, *received.attention), (expected.inputs, *expected.attention), strict=True
+    ):
+        assert_equal_in_float32(one, other)
+
+
+def labels(count):
+    return torch.arange(count) % 2 * 2.0 - 1.0
+
+
+def loader(examples, most=TOKENS):
+    """Batches of two, each padded to its own longest sequence."""
+    values = labels(len(examples))
+    for start in range(0, len(examples), 2):
+        part = examples[start : start + 2]
+        yield padded(part, most=max(map(len, part))), values[start : start + 2]
+
+
+def attended_of(folder, readout, given):
+    """Attended inputs of both splits, as the network of a recipe reads them."""
+    recipe = folder / "mine.toml"
+    network = f'readout = "{readout}"' if given == "tokens" else ""
+    recipe.write_text(
+        f'name = "mine"\ntask = {{kind = "arrays", path = "{given}.h5"}}\n[network]\nwidths = 3\n'
+        f"{network}\n",
+        encoding="utf-8",
+    )
+    loaded = load_recipe(recipe)
+    problem = make_problem(loaded, make_task(loaded))
+    return np.asarray(problem.learning.attended), np.asarray(problem.attended_test)
+
+
+@pytest.mark.parametrize("readout", READOUTS)
+def test_every_readout_is_that_of_the_sequences_alone(readout, tmp_path):
+    """Both layouts, from a data loader, against sequences exported one by one."""
+    model, examples = Encoder(), sequences()
+    settings = {"residual": True, "batch_size": 2}
+    expected = [
+        np.asarray(
+            read_arrays(
+                export_attention(
+                    tmp_path / "one.npz",
+                    model,
+                    train=(example[None], labels(1)),
+                    test=(example[None], None),
+                    attended=readout,
+                    residual=True,
+                )
+            ).train.attended[0]
+        )
+        for example in examples
+    ]
+    for given, options in (("tokens", {}), ("attended", {"attended": readout})):
+        export_attention(
+            tmp_path / f"{given}.h5",
+            model,
+            train=loader(examples),
+            test=(padded(examples, "left", 7), None),
+            **settings,
+            **options,
+        )
+        for received in attended_of(tmp_path, readout, given):
+            assert_equal_in_float32(received, np.stack(expected))
+
+
+def test_both_kinds_of_file_hold_the_same(tmp_path):
+    model, examples = Encoder(), sequences()
+    found = []
+    for suffix in ("npz", "h5"):
+        torch.manual_seed(1)
+        path = tmp_path / f"mine.{suffix}"
+        test = (torch.randn(2, 4, CHANNELS), None)
+        export_attention(path, model, train=loader(examples), test=test)
+        found.append(read_arrays(path))
+    npz, hdf5 = found
+    assert npz.train.lengths.tolist() == list(LENGTHS)
+    assert npz.test.lengths is None
+    for one, other in zip(npz.splits, hdf5.splits, strict=True):
+        for received, expected in zip(one.arrays, other.arrays, strict=True):
+            assert np.array_equal(received, expected)
+
+
+def test_a_network_outside_the_theory_reads_the_last_token(tmp_path):
+    """The same weights on padded tokens and on each sequence by itself."""
+    import jax
+
+    from sampler.token_network import TokenSplit, predict_tokens
+
+    model, examples = Encoder(), sequences()
+    path = export_attention(
+        tmp_path / "tokens.npz", model, train=loader(examples), test=(padded(examples), None)
+    )
+    recipe = tmp_path / "mine.toml"
+    text = 'name = "mine"\ntask = {kind = "arrays", path = "tokens.npz"}\n[network]\nwidths = 3\n'
+    recipe.write_text(text + 'values = "relu"\nlayer_norm = true\n', encoding="utf-8")
+    problem = make_problem(load_recipe(recipe), read_arrays(path))
+    shapes = problem.architecture.weight_shapes
+    keys = jax.random.split(jax.random.PRNGKey(0), len(shapes))
+    drawn = {
+        name: jax.random.normal(key, shape)
+        for key, (name, shape) in zip(keys, shapes.items(), strict=True)
+    }
+    received = np.asarray(predict_tokens(drawn, *problem.train.arrays, problem.network))
+    for row, example in enumerate(examples):
+        alone = record_attention(model, example[None])
+        split = Split(alone.inputs, None, alone.attention)
+        arrays = TokenSplit.of(split, "last").astype(np.float64).arrays
+        expected = predict_tokens(drawn, *arrays, problem.network)
+        assert_equal_in_float32(received[row], np.asarray(expected)[0], operations=1000)
+    recipe.write_text(text + 'values = "relu"\nreadout = "mean"\n', encoding="utf-8")
+    with pytest.raises(InputError, match=r"network.readout = 'mean': .* 1 to 5 tokens, .*\"last\""):
+        make_problem(load_recipe(recipe), read_arrays(path))
+
+
+def test_fused_attention_is_left_as_it_was():
+    model = Fused()
+    example = torch.randn(2, TOKENS, CHANNELS)
+    received = []
+    record_attention(model, example, forward=lambda model, x: received.append(model(x)))
+    with torch.no_grad():
+        expected = model(example[:1])
+    assert torch.equal(received[0], expected)
+    for module in model.modules():
+        assert not module._forward_hooks
+        assert not module._forward_pre_hooks
+
+
+class Alone(torch.nn.Module):
+    """Calls the kernel on what no module is given as tokens."""
+
+    def forward(self, x):
+        heads = x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+        return functional.scaled_dot_product_attention(heads, heads, heads)
+
+
+def hiding(rows):
+    """Encoder inputs of two examples with this mask."""
+    mask = torch.tensor(rows)
+    return {"tokens": torch.randn(len(rows), 3, CHANNELS), "attention_mask": mask}
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "more", "message"),
+    [
+        (Encoder, hiding([[1, 1, 0], [0, 0, 0]]), {}, "tokens of example 0 = 0: every sequence"),
+        (Encoder, hiding([[1, 1, 2]]), {}, r"attention_mask = \(shape \(1, 3\)\): .*0 for padding"),
+        (
+            Encoder,
+            hiding([[1, 1]]),
+            {"forward": lambda model, batch: model(batch["tokens"])},
+            r"attention_mask, padding = \(1, 2\): must be \(1, 3\)",
+        ),
+        (
+            Fused,
+            {"tokens": torch.randn(1, 3, CHANNELS), "attention_mask": torch.tensor([[1, 1, 0]])},
+            {"forward": lambda model, batch: model(batch["tokens"])},
+            r"attention of layer 1\[0\] = .* gives to padding, above 1e-07",
+        ),
+        (
+            Alone,
+            torch.randn(2, TOKENS, CHANNELS),
+            {"forward": lambda model, x: model(x.flatten(1).unflatten(1, (TOKENS, CHANNELS)))},
+            "",
+        ),
+        (Encoder, {"tokens": [[1.0], [1.0, 2.0]]}, {}, "tokens = .*pad the sequences"),
+    ],
+    ids=["empty", "values", "shape", "attended", "alone", "lists"],
+)
+def test_what_cannot_be_recorded_is_named(model, inputs, more, message):
+    if not message:
+        assert record_attention(model(), inputs, **more).inputs.shape == (2, TOKENS, CHANNELS)
+        return
+    with pytest.raises(InputError, match=message):
+        record_attention(model(), inputs, **more)
+
+
+def test_a_token_that_nothing_sees_is_likely_padding():
+    """A mask that the model was given elsewhere than where padding is looked for."""
+
+    def forward(model, batch):
+        mask = torch.zeros(3, 3)
+        mask[:, 2] = -np.inf
+        model.encoder(batch, mask=mask)
+
+    with pytest.raises(InputError, match=r"token 2 of example 0 = 0.*`attention_mask`"):
+        record_attention(Encoder(), torch.randn(2, 3, CHANNELS), forward=forward)
