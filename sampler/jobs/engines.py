@@ -7,8 +7,10 @@ Each array task runs one point. It is queued again when its command leaves with 
 "everything is saved", and then goes on where the directory of the point says it stands.
 """
 
+import math
 import re
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -118,6 +120,8 @@ ENGINES: Registry[Callable[[Any], Engine]] = Registry(
 SCRIPT_FILE = "sweep.sbatch"
 LOG_FOLDER = "slurm"
 WARNING_SECONDS = 120
+# Slurm may warn a minute too early, and there must be time to go on in before.
+LEAST_SECONDS = 2 * WARNING_SECONDS + 60
 FIXED = ("requeue", "no-requeue", "signal", "wrap")
 TEMPLATE = """\
 #!/bin/bash
@@ -126,7 +130,7 @@ TEMPLATE = """\
 # One array task for each of the {count} points of this sweep; the recipe beside this file lists
 # them. Slurm warns this shell alone, {seconds} s before the time limit, and the shell passes the
 # warning on. The command then saves its state and leaves with exit code {requeue}, and the task
-# is queued again.
+# is queued again; so it is where the warning came before the command could hear it, {unheard}.
 
 child= signalled= cancelled=
 forward() {{
@@ -150,7 +154,7 @@ done
 
 # A cancelled task stays cancelled. The id names this task alone: for one task of every array
 # SLURM_JOB_ID is the id of the whole array.
-if [ "$code" -eq {requeue} ] && [ -z "$cancelled" ]; then
+if [[ -z $cancelled && ($code -eq {requeue} || $code -eq {unheard}) ]]; then
     echo "queued again: everything is saved"
     scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}" && exit 0
 fi
@@ -188,6 +192,7 @@ def batch_script(directives: Sequence[str], count: int, command: Sequence[str]) 
         count=count,
         seconds=WARNING_SECONDS,
         requeue=int(ExitCode.REQUEUE),
+        unheard=128 + signal.SIGUSR1,
         command=shlex.join(command),
     )
 
@@ -228,4 +233,24 @@ def parse_option(option: str) -> tuple[str, str | None]:
     if key in FIXED:
         remedy = "leave it out: the script sets how a task is warned and queued again"
         raise InputError("--slurm-option", option, remedy)
+    if key == "time" and limit_seconds(value) < LEAST_SECONDS:
+        remedy = (
+            f"a task is warned {WARNING_SECONDS} s before and up to a minute earlier; give it at "
+            f"least {LEAST_SECONDS // 60} minutes"
+        )
+        raise InputError("--slurm-option", option, remedy)
     return key, value if equals else None
+
+
+def limit_seconds(text: str) -> float:
+    """Seconds of a time limit as Slurm takes it, infinite where it is no limit.
+
+    [DAYS-]HOURS:MINUTES:SECONDS; without days one number is minutes, two are minutes and seconds.
+    """
+    days, dash, clock = text.rpartition("-")
+    parts = clock.split(":")
+    if len(parts) > 3 or not all(part.isdecimal() for part in [*parts, *([days] if dash else [])]):
+        return math.inf
+    units = (3600, 60, 1) if dash or len(parts) == 3 else (60, 1)
+    seconds = sum(float(part) * unit for part, unit in zip(parts, units, strict=False))
+    return 86400.0 * int(days or 0) + seconds or math.inf

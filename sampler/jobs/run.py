@@ -191,9 +191,9 @@ def begun(command: str, recipe: Recipe, directory: Path, alone: bool = False) ->
         refuse_too_many_coordinates(recipe, task)
         if not (directory / MANIFEST_FILE).is_file():  # else chains may have begun
             read_earlier_chains(recipe.sampler)
-    claim_directory(directory, recipe, command, fingerprint(recipe, task.identity))
     if alone:
         remove_lock_of_lost_host(directory)
+    claim_directory(directory, recipe, command, fingerprint(recipe, task.identity))
     with locked(directory), float64():
         yield task
 

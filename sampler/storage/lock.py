@@ -1,17 +1,35 @@
-"""One process per run directory."""
+"""One process per run directory.
 
+The file `lock` names its holder. The holder keeps it locked by `flock`, which the operating system
+gives back when a process ends, however it ends; some network file systems tell other hosts of it,
+others do not. Where a file system has no `flock`, the file alone is the lock, and on this host the
+holder's number tells whether it still runs.
+
+Who may take the lock that was left by   | this host | another host | another host, `alone`
+a process that runs                      | nobody    | nobody       | nobody, if `flock` reaches it
+a process that has ended                 | anybody   | nobody       | anybody
+
+Times play no part: clocks may differ between hosts, or be set back.
+"""
+
+import errno
 import fcntl
 import json
 import os
 import socket
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from sampler.errors import InputError
+from sampler.storage.run_directory import UNFINISHED
 
 LOCK_FILE = "lock"
+# Lustre mounted without locks, NFS without its lock service, and others.
+WITHOUT_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 @dataclass(frozen=True)
@@ -24,18 +42,33 @@ class Holder:
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
 
+    @property
+    def is_here(self) -> bool:
+        """Whether it is, or was, a process of this host."""
+        return self.host == socket.gethostname()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether this host has a process of that number."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:  # it is somebody else's
+            pass
+        return True
+
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Hold the directory for this process, or raise InputError naming the process that has it.
 
-    The operating system gives the lock back when its holder ends, however it ends, so a lock left
-    behind on this host is taken over. A lock left behind on another host cannot be told from a
-    living one: it is refused.
+    A lock left behind on this host is taken over. A lock left behind on another host cannot be told
+    from a living one: it is refused.
     """
     path = directory / LOCK_FILE
     try:
-        file = _acquire(path)
+        file = _acquire(path) if has_flock(directory) else _create(path)
     except OSError as problem:
         raise InputError(
             "DIR", str(directory), f"{problem.strerror}; a run needs to write there"
@@ -47,38 +80,79 @@ def locked(directory: Path) -> Iterator[None]:
         file.close()
 
 
-def _acquire(path: Path):
+def has_flock(directory: Path) -> bool:
+    """Whether the file system of a directory that can be written has `flock`."""
+    with tempfile.TemporaryFile(dir=directory, prefix=UNFINISHED) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as problem:
+            if problem.errno in WITHOUT_FLOCK:
+                return False
+            raise
+    return True
+
+
+def _acquire(path: Path) -> IO[str]:
+    """The file of the lock, held by `flock`."""
     while True:
         file = path.open("a+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()
-            holder = read_holder(path)
-            raise InputError(
-                "DIR",
-                str(path.parent),
-                f"is in use by {holder or 'another process'}; wait for it, or stop it",
-            ) from None
+            raise in_use(path, read_holder(path)) from None
         if not _still_there(path, file):  # its holder removed it between open and lock
             file.close()
             continue
         holder = read_holder(path)
-        if holder is not None and holder.host != socket.gethostname():
+        if holder is not None and not holder.is_here:
             file.close()
-            raise InputError(
-                "DIR",
-                str(path.parent),
-                f"is in use by {holder}; if that process has ended, remove {LOCK_FILE} there",
-            )
+            raise in_use(path, holder)
         file.seek(0)
         file.truncate()
-        json.dump({"host": socket.gethostname(), "pid": os.getpid()}, file)
-        file.flush()
+        _write_holder(file)
         return file
 
 
-def _still_there(path: Path, file) -> bool:
+def _create(path: Path) -> IO[str]:
+    """The same without `flock`: a file is complete when it gets its name, which one process can do.
+
+    A lock that was left behind is put aside before, which one process can do as well.
+    """
+    with tempfile.NamedTemporaryFile("w+", dir=path.parent, prefix=UNFINISHED) as own:
+        _write_holder(own)
+        aside = Path(f"{own.name}-aside")
+        while True:
+            try:
+                os.link(own.name, path)
+                return path.open()
+            except FileExistsError:
+                holder = read_holder(path)
+            if holder is not None and (not holder.is_here or holder.is_running):
+                raise in_use(path, holder)
+            with suppress(FileNotFoundError):
+                os.rename(path, aside)
+                if read_holder(aside) != holder:  # another process was faster, and has it now
+                    with suppress(FileExistsError):
+                        os.link(aside, path)
+                aside.unlink()
+
+
+def _write_holder(file: IO[str]) -> None:
+    json.dump({"host": socket.gethostname(), "pid": os.getpid()}, file)
+    file.flush()
+
+
+def in_use(path: Path, holder: Holder | None) -> InputError:
+    """The error for a directory that another process has, or had on another host."""
+    remedy = "wait for it, or stop it"
+    if holder is not None and not holder.is_here:
+        remedy += f"; if that process has ended, remove {LOCK_FILE} there"
+    text = f"is in use by {holder or 'another process'}; {remedy}"
+    return InputError("DIR", str(path.parent), text)
+
+
+def _still_there(path: Path, file: IO[str]) -> bool:
     try:
         return os.fstat(file.fileno()).st_ino == path.stat().st_ino
     except FileNotFoundError:
@@ -98,15 +172,15 @@ def living_holder(directory: Path) -> Holder | None:
     """Who is at work in this directory now: on another host, who was there last."""
     path = directory / LOCK_FILE
     holder = read_holder(path)
-    if holder is None or holder.host != socket.gethostname():
+    if holder is None or not holder.is_here:
         return holder
     try:
         with path.open("a+") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return holder
-    except OSError:
-        return None
+    except OSError as problem:
+        return holder if problem.errno in WITHOUT_FLOCK and holder.is_running else None
     return None
 
 
@@ -114,11 +188,12 @@ def remove_lock_of_lost_host(directory: Path) -> None:
     """Remove the lock of another host that nobody holds: its host was lost with its process."""
     path = directory / LOCK_FILE
     holder = read_holder(path)
-    if holder is None or holder.host == socket.gethostname():
+    if holder is None or holder.is_here:
         return
     with path.open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # held after all, on a file system whose locks reach other hosts
-            return
+        except OSError as problem:
+            if problem.errno not in WITHOUT_FLOCK:
+                return  # held after all, on a file system whose locks reach other hosts
         path.unlink(missing_ok=True)

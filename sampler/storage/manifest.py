@@ -22,7 +22,7 @@ from sampler.errors import ExitCode, InputError
 from sampler.recipes.recipe import Recipe, make_recipe
 from sampler.recipes.settings import flattened, place
 from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe, make_training_recipe
-from sampler.storage.lock import LOCK_FILE
+from sampler.storage.lock import LOCK_FILE, locked
 from sampler.storage.run_directory import (
     LOG_FILE,
     RECIPE_FILE,
@@ -332,20 +332,24 @@ def claim_directory(
     """Make the directory of this recipe; write down the command, then the resolved recipe.
 
     A directory that holds results of the same recipe is used again; the sweep may have grown.
-    Raises InputError, leaving nothing behind, if the directory cannot be written or holds anything
-    else.
+    Raises InputError, leaving nothing behind, if the directory cannot be written, is in use, or
+    holds anything else.
     """
     made = missing_ancestors(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         refuse_foreign(directory, recipe)
-        begin_command(directory, recipe, command, fingerprint)
-        write_whole(directory / RECIPE_FILE, recipe.to_toml())
+        with locked(directory):  # or what a process at work there records might be undone
+            try:
+                begin_command(directory, recipe, command, fingerprint)
+                write_whole(directory / RECIPE_FILE, recipe.to_toml())
+            except (OSError, InputError):
+                if made:  # of the directory's files only the manifest can be there
+                    (directory / MANIFEST_FILE).unlink(missing_ok=True)
+                raise
     except (OSError, InputError) as problem:
         with suppress(OSError):
-            if made:  # of the directory's files only the manifest can be there
-                (directory / MANIFEST_FILE).unlink(missing_ok=True)
-            for folder in made:  # the deepest first; only what was made here
+            for folder in made:  # the deepest first; only what was made here and is empty
                 folder.rmdir()
         if isinstance(problem, InputError):
             raise

@@ -10,13 +10,14 @@ from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 NODES = ("one", "two")
-# A job of the partition `high` takes the place of one of `low`, which is queued again.
+# A job of the partition `high` takes the place of one of `low`, which is queued again. A job that is
+# queued again begins after the lifetime of its credential: two minutes, if this is not said.
 CONFIGURATION = """\
 ClusterName=trial
 SlurmctldHost=localhost(127.0.0.1)
 SlurmctldPort={port}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket
+AuthInfo=socket={folder}/munge/socket,cred_expire=5
 CredType=cred/munge
 SlurmUser={user}
 SlurmdUser={user}

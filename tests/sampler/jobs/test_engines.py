@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import math
 import os
 import shlex
 import signal
@@ -19,6 +20,7 @@ from sampler.errors import ExitCode, InputError
 from sampler.jobs.engines import (
     batch_script,
     dask_engine,
+    limit_seconds,
     parse_option,
     sbatch_directives,
     write_batch_script,
@@ -56,10 +58,12 @@ def recipe(tmp_path) -> Path:
 class Job:
     """A batch script under bash, as Slurm starts it, with a `scontrol` that writes down its use."""
 
-    def __init__(self, folder: Path, code: int, wait: float, requeue_fails: bool = False):
+    def __init__(
+        self, folder: Path, code: int, wait: float, requeue_fails: bool = False, text: str = CHILD
+    ):
         self.heard, self.requeued = folder / "heard", folder / "requeued"
         child, scontrol, script = folder / "child.py", folder / "bin" / "scontrol", folder / "s.sh"
-        child.write_text(CHILD)
+        child.write_text(text)
         scontrol.parent.mkdir()
         scontrol.write_text(f'#!/bin/bash\necho "$@" >> {self.requeued}\nexit {requeue_fails:d}\n')
         scontrol.chmod(0o755)
@@ -104,6 +108,16 @@ def test_saved_task_is_queued_again(tmp_path):
     job = Job(tmp_path, code=75, wait=0)
     assert job.exit_code() == 0
     # the one task, not the array whose id SLURM_JOB_ID may be
+    assert job.requeued.read_text() == "requeue 70_1\n"
+
+
+def test_a_warning_before_the_command_could_hear_it_is_no_failure(tmp_path):
+    """A process without a handler is killed by SIGUSR1; nothing was begun that could be lost."""
+    deaf = CHILD.replace("signal.signal(each, stop)", "pass")
+    job = Job(tmp_path, code=0, wait=60, text=deaf)
+    job.send(signal.SIGUSR1)
+    assert job.exit_code() == 0
+    assert not job.heard.exists()
     assert job.requeued.read_text() == "requeue 70_1\n"
 
 
@@ -169,10 +183,24 @@ def test_defaults_of_the_array(tmp_path):
     assert write_batch_script(tmp_path, "name", 12, []).name == "sweep.sbatch"
 
 
-@pytest.mark.parametrize("option", ["Time=3", "=3", "signal=USR2", "no-requeue", "time=1\n2", ""])
+@pytest.mark.parametrize(
+    "option",
+    ["Time=3", "=3", "signal=USR2", "no-requeue", "time=1\n2", "", "time=4", "time=4:59",
+     "time=0:04:59", "time=0-0:04"],
+)  # fmt: skip
 def test_options_that_slurm_or_the_script_cannot_take(option):
     with pytest.raises(InputError, match="--slurm-option"):
         parse_option(option)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("5", 300), ("5:30", 330), ("1:00:00", 3600), ("1-0", 86400), ("1-2:03", 93780),
+     ("0-0:05:01", 301), ("0", math.inf), ("UNLIMITED", math.inf)],
+)  # fmt: skip
+def test_time_limits_are_read_as_slurm_reads_them(text, seconds):
+    assert limit_seconds(text) == seconds
+    assert parse_option(f"time={text}") == ("time", text)
 
 
 def test_in_process_begins_nothing_after_a_request_to_stop(monkeypatch, recipe, tmp_path):
