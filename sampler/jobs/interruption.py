@@ -16,20 +16,23 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 
 from sampler.errors import ExitCode, RequeueError
 
+FIRST = "{name} received: finishing {work}; if it is killed before, only that is lost\n"
 MESSAGE = "{name} received for the second time: what was saved is kept; use `resume`\n"
 MOMENT = 2.0  # seconds
 
 
 @contextmanager
-def second_signal_ends(signals: Collection[signal.Signals]) -> Iterator[None]:
+def second_signal_ends(
+    signals: Collection[signal.Signals], in_work: Callable[[], str]
+) -> Iterator[None]:
     """Inside, a second one of the signals ends the process, unless it comes within a moment.
 
-    To be used in the main thread.
+    To be used in the main thread. `in_work` says, in a few words, what is finished after the first.
 
     Every file is complete under its name at any moment, so that nothing but the chunk in work is
     lost. The exit code is that of a first signal that was heard.
@@ -37,7 +40,7 @@ def second_signal_ends(signals: Collection[signal.Signals]) -> Iterator[None]:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    watcher = threading.Thread(target=end_at_second, args=(reader, signals), daemon=True)
+    watcher = threading.Thread(target=end_at_second, args=(reader, signals, in_work), daemon=True)
     watcher.start()
     try:
         yield
@@ -47,30 +50,44 @@ def second_signal_ends(signals: Collection[signal.Signals]) -> Iterator[None]:
         watcher.join()
 
 
-def end_at_second(reader: int, signals: Collection[signal.Signals]) -> None:
+def end_at_second(
+    reader: int, signals: Collection[signal.Signals], in_work: Callable[[], str]
+) -> None:
     """Read the numbers of signals until the pipe is closed, or until the second that counts."""
     first = None
     with os.fdopen(reader, "rb", buffering=0) as numbers:
         while number := numbers.read(1):
             if number[0] not in signals:
                 continue
-            first = first or time.monotonic()
-            if time.monotonic() - first > MOMENT:
-                try:
-                    os.write(2, MESSAGE.format(name=signal.Signals(number[0]).name).encode())
-                finally:  # even where nobody reads stderr any more
-                    os._exit(ExitCode.REQUEUE)
+            name = signal.Signals(number[0]).name
+            if first is None:
+                first = time.monotonic()
+                say(FIRST.format(name=name, work=in_work()))
+            elif time.monotonic() - first > MOMENT:
+                say(MESSAGE.format(name=name))
+                os._exit(ExitCode.REQUEUE)
 
 
+def say(text: str) -> None:
+    """Write to stderr, if anybody reads it."""
+    with suppress(OSError):
+        os.write(2, text.encode())
+
+
+STEP = "the step in work"
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 # By then a callback that lost an interrupt has come to its end.
 SECONDS_TO_LEAVE = 0.02
 
 
 class Interruption:
-    """Whether a signal has asked the program to stop, and whether Ctrl-C has."""
+    """Whether a signal has asked the program to stop, and whether Ctrl-C has.
+
+    in_work  what a program that is asked to stop finishes first
+    """
 
     def __init__(self) -> None:
+        self.in_work = STEP
         self.received: signal.Signals | None = None
         self.moment_over = 0.0
         self.interrupted = False
@@ -132,7 +149,7 @@ def listening() -> Iterator[Interruption]:
 
     sys.unraisablehook = again
     try:
-        with second_signal_ends(SIGNALS):
+        with second_signal_ends(SIGNALS, lambda: interruption.in_work):
             try:
                 yield interruption
             finally:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from sampler.errors import InputError
-from sampler.jobs.interruption import Interruption
+from sampler.jobs.interruption import STEP, Interruption
 from sampler.mcmc.chunks import Chunk, Snapshot
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.stopping import Looks
@@ -205,6 +205,10 @@ class ChainKeeper:
         if asked or ended or chunk.done == chunk.total or enough:
             self._save(unsaved)
         self.interruption.leave_if_asked(f"{chunk.phase} {chunk.done} of {chunk.total}")
+        last = ended or (chunk.phase == "draws" and chunk.done == chunk.total)
+        self.interruption.in_work = (
+            STEP if last else f"the chunk in work (the last one took {chunk.seconds:.1f} s)"
+        )
 
     def _save(self, seconds: float) -> None:
         """Write the chunks that are waiting as one segment, then a checkpoint of the last state."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 NODES = ("one", "two")
-# A job of the partition `high` takes the place of one of `low`, which is queued again. A job that is
-# queued again begins after the lifetime of its credential: two minutes, if this is not said.
+# A job of the partition `high` takes the place of one of `low`, which is queued again. A job that
+# is queued again begins after the lifetime of its credential: two minutes, if this is not said.
 CONFIGURATION = """\
 ClusterName=trial
 SlurmctldHost=localhost(127.0.0.1)
@@ -125,14 +125,18 @@ class Cluster:
         assert printed.isdigit(), printed
         return printed
 
+    def limit(self, job: str, minutes: int) -> None:
+        """Set the time limit of a job that was submitted."""
+        assert self.run("scontrol", "update", f"jobid={job}", f"TimeLimit={minutes}") == ""
+
+    def shown(self, job: str) -> dict[str, str]:
+        """What Slurm shows of a job or of a task of an array."""
+        words = self.run("scontrol", "show", "job", job, "--oneliner").split()
+        return dict(word.split("=", 1) for word in words if "=" in word)
+
     def state(self, job: str) -> str:
         """The state of a job or of a task of an array, such as RUNNING."""
-        words = dict(
-            word.split("=", 1)
-            for word in self.run("scontrol", "show", "job", job, "--oneliner").split()
-            if "=" in word
-        )
-        return words.get("JobState", "gone")
+        return self.shown(job).get("JobState", "gone")
 
     def wait_until(self, job: str, *states: str) -> None:
         """Wait until a job is in one of the states."""

@@ -1,4 +1,4 @@
-"""Engines of a sweep: the batch script under bash, and Dask workers, one of which is killed."""
+"""Engines of a sweep: the batch script under bash, and Dask workers."""
 
 import fcntl
 import json
@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -28,8 +27,8 @@ from sampler.jobs.engines import (
 from sampler.jobs.run import Point
 from sampler.jobs.sweep import PointOutcome, run_in_process
 from sampler.recipes.recipe import load_recipe
-from sampler.storage.lock import LOCK_FILE, read_holder, remove_lock_of_lost_host
-from tests.commands import TINY_SAMPLED, assert_same_bits, environment
+from sampler.storage.lock import LOCK_FILE, remove_lock_of_lost_host
+from tests.commands import TINY_SAMPLED
 
 # Stands for the command of a point. It says which signal reached it and leaves with a code.
 CHILD = """
@@ -236,44 +235,7 @@ def test_missing_dask_is_named_with_its_remedy(monkeypatch):
         dask_engine(2, None)
 
 
-# Dask warns of a killed worker, and of ports and loops that it closes late.
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_killed_worker_costs_no_point(recipe, tmp_path, monkeypatch):
-    """One of two workers is killed in the middle of a point: every array is as in one process."""
-    distributed = pytest.importorskip("distributed")
-    for name, value in environment(tmp_path / "cache").items():
-        monkeypatch.setenv(name, value)
-    sweep = ["sweep", str(recipe), "--over", "sampler.seed=0:2", "--set", "sampler.draws=400"]
-    here, there = tmp_path / "here", tmp_path / "there"
-    expected = main([*sweep, "--out", str(here)])
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, memory_limit=0, dashboard_address=None
-    ) as cluster:
-        killed = []
-
-        def kill_one() -> None:
-            """Kill the first worker that has saved chains of its point."""
-            wait_for(lambda: list(there.glob("*/checkpoint/state-*.bin")))
-            point = next(there.glob("*/checkpoint/state-*.bin")).parents[1]
-            holder = read_holder(point / LOCK_FILE)
-            assert holder is not None, "the point was over too soon"
-            assert holder.pid in {worker.pid for worker in cluster.workers.values()}
-            os.kill(holder.pid, signal.SIGKILL)
-            killed.append(point.name)
-
-        killer = threading.Thread(target=kill_one)
-        killer.start()
-        received = main([*sweep, "--out", str(there), "--scheduler", cluster.scheduler_address])
-        killer.join()
-    assert len(killed) == 1
-    assert "going on after" in (there / killed[0] / "run.log").read_text()
-    assert received == expected == ExitCode.DIAGNOSTICS_FAILED
-    assert (there / "sweep.csv").read_text() == (here / "sweep.csv").read_text()
-    for point in sorted(path.parent.name for path in here.glob("*/draws.nc")):
-        assert_same_bits(there / point, here / point)
-
-
+# Dask warns of ports and loops that it closes late.
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_local_workers_bring_a_sweep_to_its_end(recipe, tmp_path, capsys):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from sampler.errors import ExitCode
-from sampler.jobs.interruption import MOMENT, second_signal_ends
+from sampler.jobs.interruption import FIRST, MOMENT, STEP, second_signal_ends
 
 # As in a compilation, Python is not held meanwhile, and no signal cuts the step short.
 DEAF = """
@@ -50,7 +50,8 @@ def test_the_second_one_ends_it_and_says_so():
         assert process.wait(20.0) == ExitCode.REQUEUE
         assert process.stdout.read() == ""
         assert process.stderr.read() == (
-            "SIGTERM received for the second time: what was saved is kept; use `resume`\n"
+            FIRST.format(name="SIGUSR1", work=STEP)
+            + "SIGTERM received for the second time: what was saved is kept; use `resume`\n"
         )
 
 
@@ -64,12 +65,22 @@ def test_it_ends_where_nobody_reads_stderr():
         assert process.wait(20.0) == ExitCode.REQUEUE
 
 
+def test_what_is_finished_first_is_said_at_once():
+    """Long before the step is over, and the program could say anything."""
+    with deaf_program(LONG) as process:
+        process.send_signal(signal.SIGUSR1)
+        received = process.stderr.readline()
+        assert process.poll() is None
+    expected = "SIGUSR1 received: finishing the step in work; if it is killed before, only that is"
+    assert received == f"{expected} lost\n"
+
+
 def test_a_single_one_is_heard_after_the_step():
     with deaf_program(SHORT) as process:
         process.send_signal(signal.SIGUSR1)
         assert process.wait(60.0) == 0
         assert process.stdout.read() == "heard SIGUSR1\n"
-        assert process.stderr.read() == ""
+        assert process.stderr.read() == FIRST.format(name="SIGUSR1", work=STEP)
 
 
 def test_one_signal_from_scheduler_and_script_is_one():
@@ -80,7 +91,7 @@ def test_one_signal_from_scheduler_and_script_is_one():
         process.send_signal(signal.SIGTERM)
         assert process.wait(60.0) == 0
         assert process.stdout.read() == "heard SIGTERM\n"
-        assert process.stderr.read() == ""
+        assert process.stderr.read() == FIRST.format(name="SIGTERM", work=STEP)
 
 
 def test_the_same_signal_does_no_harm_when_everything_is_saved():
@@ -103,7 +114,8 @@ def test_nothing_is_left_behind():
     threads = threading.active_count()
     outer = signal.set_wakeup_fd(-1)
     try:
-        with second_signal_ends((signal.SIGUSR1,)), second_signal_ends((signal.SIGUSR1,)):
+        one = second_signal_ends((signal.SIGUSR1,), str)
+        with one, second_signal_ends((signal.SIGUSR1,), str):
             assert threading.active_count() == threads + 2
         assert threading.active_count() == threads
         assert signal.set_wakeup_fd(-1) == -1

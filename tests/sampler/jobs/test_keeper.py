@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.jobs.interruption import Interruption
+from sampler.jobs.interruption import STEP, Interruption
 from sampler.jobs.keeper import ChainKeeper, load_chains
 from sampler.mcmc.chunks import Chunk
 from sampler.mcmc.draws import DrawCollector
@@ -32,6 +32,19 @@ def folder(tmp_path, rng):
             collected(chunk)
             keeper(chunk)
     return folder
+
+
+def test_what_would_be_lost_is_the_chunk_in_work_until_chains_end(folder):
+    interruption = Interruption()
+    keeper = ChainKeeper(folder, {"settings": {}}, interruption)
+    keeper.go_on(DrawCollector(), every=1e9)
+    assert interruption.in_work == STEP
+    values = {"lp": np.zeros((CHAINS, STEPS))}
+    keeper(Chunk("draws", 4, DRAWS, {}, values, 2.5))
+    assert interruption.in_work == "the chunk in work (the last one took 2.5 s)"
+    end = Chunk("draws", DRAWS, DRAWS, {}, values, 2.5, state=({}, {"position": np.array([1])}))
+    keeper(end)
+    assert interruption.in_work == STEP
 
 
 def cut(folder, name: str, keys: str = "") -> str:

@@ -1,0 +1,288 @@
+"""A sweep on workers, disturbed at random moments: what it ends with is what it would have been.
+
+The same command is given again after every disturbance, as a user would, and nothing is mended by
+hand but what a user has spoilt.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sampler.errors import ExitCode
+from sampler.storage.lock import LOCK_FILE, read_holder
+from sampler.storage.manifest import read_manifest
+from tests.commands import POINTS, TINY_SAMPLED, Command, assert_same_bits, command, finish, start
+
+pytestmark = pytest.mark.slow
+
+COMPLETE = {ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED}
+# Python imports it at its start: figures are files of one point, and the clock can be wrong.
+SITE = f"""
+import os, time
+from pathlib import Path
+wrong, real = float(os.environ.get("WRONG_BY", "0")), time.time
+time.time = lambda: real() + wrong
+from matplotlib.figure import Figure
+POINTS = {POINTS!r}
+Figure.savefig = lambda figure, path, **_: Path(path).write_bytes(POINTS[Path(path).suffix])
+"""
+DAY = 86400.0
+
+
+def mount(*words: object) -> bool:
+    """Whether a file system could be mounted; only the superuser may."""
+    done = subprocess.run(["mount", *map(str, words)], capture_output=True)
+    return done.returncode == 0
+
+
+@dataclass
+class Hunt:
+    """A sweep in work, what disturbs it, and how its commands ended.
+
+    finished  number of the file of draws of each finished point, which no later command changes
+    """
+
+    recipe: Path
+    disk: Path
+    points: int
+    workers: int
+    cache: Path
+    rng: np.random.Generator
+    seen: Counter = field(default_factory=Counter)
+    finished: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def out(self) -> Path:
+        """The directory of the sweep."""
+        return self.disk / "sweep"
+
+    def words(self, out: Path) -> list:
+        """The command, on workers."""
+        seeds = f"sampler.seed=0:{self.points}"
+        return ["sweep", self.recipe, "--out", out, "--over", seeds, "--workers", self.workers]
+
+    def begin(self) -> Command:
+        """The command in a group of processes of its own."""
+        return start(*self.words(self.out), cache=self.cache, start_new_session=True)
+
+    def wait_for_points(self, process: Command, count: int) -> None:
+        """Wait until so many more points are finished, and a moment longer, or for the end."""
+        enough = len(self.finished_now()) + count
+        while process.poll() is None and len(self.finished_now()) < enough:
+            time.sleep(0.05)
+        time.sleep(self.rng.uniform(0.0, 1.0))
+
+    def finished_now(self) -> dict[str, int]:
+        """The finished points, each with the number of its file of draws."""
+        found = {}
+        for path in self.out.glob("*/draws.nc"):
+            if read_manifest(path.parent).finished.get("run") is not None:
+                found[path.parent.name] = path.stat().st_ino
+        return found
+
+    def check(self) -> None:
+        """No point that was finished is computed again."""
+        now = self.finished_now()
+        assert {name: now.get(name) for name in self.finished} == self.finished
+        self.finished = now
+
+    def holder(self) -> int | None:
+        """The process of some point in work."""
+        locks = sorted(self.out.glob(f"*/{LOCK_FILE}"))
+        holders = [read_holder(path) for path in self.rng.permutation(locks)]
+        return next((holder.pid for holder in holders if holder is not None), None)
+
+    def end(self, process: Command, name: str) -> tuple[int, str]:
+        """Wait for the end of a command; nothing of it stays behind."""
+        code, errors = finish(process, timeout=1200.0)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        assert "Traceback" not in errors.split("distributed")[0], errors
+        self.seen[f"{name}: exit code {code}"] += 1
+        self.check()
+        return code, errors
+
+
+def kill_all(hunt: Hunt, process: Command) -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+
+
+def kill_the_command(hunt: Hunt, process: Command) -> None:
+    process.kill()
+
+
+def terminate_all(hunt: Hunt, process: Command) -> None:
+    os.killpg(process.pid, signal.SIGTERM)
+
+
+def terminate_the_command(hunt: Hunt, process: Command) -> None:
+    process.terminate()
+
+
+def interrupt_all(hunt: Hunt, process: Command) -> None:
+    """Ctrl-C in a terminal."""
+    os.killpg(process.pid, signal.SIGINT)
+
+
+def to_a_worker(number: signal.Signals) -> Callable[[Hunt, Command], None]:
+    """Send a signal to the worker of some point; the command goes on."""
+
+    def send(hunt: Hunt, process: Command) -> None:
+        holder = hunt.holder()
+        if holder is not None:
+            with suppress(ProcessLookupError):
+                os.kill(holder, number)
+
+    return send
+
+
+def second_command(hunt: Hunt, process: Command) -> None:
+    """The same sweep once more while it is running: refused, and the first goes on."""
+    code, errors = command(*hunt.words(hunt.out), cache=hunt.cache)
+    if process.poll() is None:
+        assert code == ExitCode.BAD_INPUT, errors
+        assert "is in use by process" in errors
+
+
+def fill_the_disk(hunt: Hunt, process: Command) -> None:
+    """No byte is free for some time; then the command ends, or is ended."""
+    filler = hunt.disk / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    wait_some_time(process)
+    filler.unlink()
+
+
+def make_read_only(hunt: Hunt, process: Command) -> None:
+    """Nothing can be written for some time, by the superuser neither."""
+    if process.poll() is None and hunt.out.is_dir():
+        assert mount("--bind", hunt.out, hunt.out)
+        assert mount("-o", "remount,bind,ro", hunt.out)
+        wait_some_time(process)
+        subprocess.run(["umount", hunt.out], check=True)
+
+
+def wait_some_time(process: Command) -> None:
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(20.0)
+
+
+def spoil(path: Path, hunt: Hunt) -> tuple[int, str]:
+    """What the command says to a recipe that no editor has saved; it is put right afterwards."""
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2] + b'\n= "')
+    received = command(*hunt.words(hunt.out), cache=hunt.cache)
+    path.write_bytes(content)
+    return received
+
+
+def spoil_the_recipe(hunt: Hunt, process: Command) -> None:
+    """That of the sweep: everything is refused, and the file named."""
+    kill_all(hunt, process)
+    process.wait()
+    recipe = hunt.out / "recipe.toml"
+    if recipe.is_file():
+        code, errors = spoil(recipe, hunt)
+        assert code == ExitCode.BAD_INPUT
+        assert str(recipe) in errors
+
+
+def set_the_clock_back(hunt: Hunt, process: Command) -> None:
+    """What is there is of tomorrow, for a command that believes it is yesterday."""
+    kill_all(hunt, process)
+    process.wait()
+    for path in hunt.out.rglob("*"):
+        with suppress(OSError):
+            stamp = path.stat().st_mtime + DAY
+            os.utime(path, (stamp, stamp))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WRONG_BY", str(-DAY))
+        again = hunt.begin()
+    hunt.wait_for_points(again, 2)
+    kill_all(hunt, again)
+    hunt.end(again, "clock")
+
+
+NEEDS_A_DISK = {fill_the_disk, make_read_only}
+DISTURBANCES = {
+    "all killed": kill_all,
+    "command killed": kill_the_command,
+    "all terminated": terminate_all,
+    "command terminated": terminate_the_command,
+    "all interrupted": interrupt_all,
+    "worker killed": to_a_worker(signal.SIGKILL),
+    "worker terminated": to_a_worker(signal.SIGTERM),
+    "second command": second_command,
+    "full disk": fill_the_disk,
+    "read-only": make_read_only,
+    "recipe spoilt": spoil_the_recipe,
+    "clock set back": set_the_clock_back,
+}
+SOME = ("worker killed", "full disk", "command terminated")
+
+
+@pytest.fixture
+def hunt(request, tmp_path, monkeypatch):
+    """A sweep of so many points on so many workers, on a file system of its own if possible."""
+    points, workers, megabytes = request.param
+    pytest.importorskip("distributed")
+    site, disk, recipe = tmp_path / "site", tmp_path / "disk", tmp_path / "tiny.toml"
+    site.mkdir()
+    disk.mkdir()
+    (site / "sitecustomize.py").write_text(SITE)
+    recipe.write_text(TINY_SAMPLED)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    mounted = mount("-t", "tmpfs", "-o", f"size={megabytes}m", "none", disk)
+    if not mounted:
+        monkeypatch.setattr(f"{__name__}.DISTURBANCES", {
+            name: what for name, what in DISTURBANCES.items() if what not in NEEDS_A_DISK
+        })  # fmt: skip
+    rng = np.random.default_rng(points)
+    yield Hunt(recipe, disk, points, workers, tmp_path / "cache", rng)
+    if mounted:
+        subprocess.run(["umount", "--recursive", disk], check=True)
+
+
+def disturbed(hunt: Hunt, names: list[str]) -> None:
+    """Disturb the sweep in these ways, one after the other, then let it come to its end."""
+    here = hunt.disk.parent / "here"
+    expected, errors = command(*hunt.words(here)[:-2], cache=hunt.cache)
+    assert expected in COMPLETE, errors
+    began = time.monotonic()
+    for name in names:
+        process = hunt.begin()
+        hunt.wait_for_points(process, int(hunt.rng.integers(0, hunt.points // 12 + 1)))
+        DISTURBANCES[name](hunt, process)
+        hunt.end(process, name)
+    code, errors = hunt.end(hunt.begin(), "undisturbed")
+    print(f"\n{len(names)} disturbances in {time.monotonic() - began:.0f} s")
+    print("\n".join(f"{count} × {name}" for name, count in sorted(hunt.seen.items())))
+    assert code == expected, errors
+    assert len(hunt.finished) == hunt.points
+    assert (hunt.out / "sweep.csv").read_text() == (here / "sweep.csv").read_text()
+    for number in range(hunt.points):
+        assert_same_bits(hunt.out / f"sampler.seed={number}", here / f"sampler.seed={number}")
+    assert not list(hunt.out.rglob(".part-*"))
+    shutil.rmtree(here)
+
+
+@pytest.mark.parametrize("hunt", [(12, 2, 30)], indirect=True)
+def test_a_short_sweep_disturbed_in_some_ways(hunt):
+    disturbed(hunt, [name for name in SOME if name in DISTURBANCES])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("hunt", [(200, 4, 400)], indirect=True)
+def test_a_long_sweep_disturbed_in_every_way(hunt):
+    disturbed(hunt, [*hunt.rng.permutation(list(DISTURBANCES) * 2)])
