@@ -14,17 +14,35 @@ from sampler.storage.run_directory import (
     point_directory,
 )
 
+NOT_BEGUN, RUNNING, INTERRUPTED, FINISHED = "not begun", "running", "interrupted", "finished"
+
 
 def status_text(directory: Path) -> str:
     """What was begun, what is finished, and who is at work; one line per point of a sweep."""
     recipe = load_any_recipe(directory / RECIPE_FILE)
+    if isinstance(recipe, Recipe) and recipe.sweep:
+        return sweep_text(directory, recipe)
     lines = [f"{directory}: {state_of(directory)}"]
-    swept = isinstance(recipe, Recipe) and recipe.sweep
-    for label, _ in recipe.points() if swept else ():
-        lines.append(f"  {label}: {state_of(point_directory(directory, label))}")
-    if not swept:
-        lines += [f"  {line}" for line in stages(directory, recipe)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"  {line}" for line in stages(directory, recipe))])
+
+
+def sweep_text(directory: Path, recipe: Recipe) -> str:
+    """The state of a sweep, counted over its points where it is not finished; then of each."""
+    states = {label: state_of(point_directory(directory, label)) for label, _ in recipe.points()}
+    whole = state_of(directory)
+    if f"{INTERRUPTED}; " in whole:
+        counts = {
+            word: sum(word in state for state in states.values())
+            for word in (FINISHED, RUNNING, INTERRUPTED, NOT_BEGUN)
+        }
+        counted = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+        whole = f"{len(states)} points, {counted}"
+        if counts[FINISHED] == len(states):
+            recipe_file = directory / RECIPE_FILE
+            whole += f"; gather them with: sweep {recipe_file} --out {directory}"
+        elif not counts[RUNNING]:
+            whole += f"; go on with: resume {directory}"
+    return "\n".join([f"{directory}: {whole}", *(f"  {one}: {s}" for one, s in states.items())])
 
 
 def state_of(directory: Path) -> str:
@@ -33,16 +51,16 @@ def state_of(directory: Path) -> str:
     command = manifest.command
     if command is None:
         older = "of an earlier version: it can be read, not gone on with"
-        return older if manifest.seconds else "not begun"
+        return older if manifest.seconds else NOT_BEGUN
     holder = living_holder(directory)
     if holder is not None:
-        return f"`{command}` running: {holder}"
+        return f"`{command}` {RUNNING}: {holder}"
     code = manifest.finished.get(command)
     if code is not None:
-        return f"`{command}` finished with exit code {code}"
+        return f"`{command}` {FINISHED} with exit code {code}"
     draws = newest_checkpoint(directory)
     reached = f" after {reached_text(draws)}" if draws else ""
-    return f"`{command}` interrupted{reached}; go on with: resume {directory}"
+    return f"`{command}` {INTERRUPTED}{reached}; go on with: resume {directory}"
 
 
 def stages(directory: Path, recipe: Recipe | TrainingRecipe) -> list[str]:
