@@ -104,7 +104,7 @@ class Hunt:
 
     def end(self, process: Command, name: str) -> tuple[int, str]:
         """Wait for the end of a command; nothing of it stays behind."""
-        code, errors = finish(process, timeout=1200.0)
+        code, errors = finish(process, timeout=3600.0)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         assert "Traceback" not in errors.split("distributed")[0], errors
@@ -257,7 +257,8 @@ def hunt(request, tmp_path, monkeypatch):
 def disturbed(hunt: Hunt, names: list[str]) -> None:
     """Disturb the sweep in these ways, one after the other, then let it come to its end."""
     here = hunt.disk.parent / "here"
-    expected, errors = command(*hunt.words(here)[:-2], cache=hunt.cache)
+    undisturbed = start(*hunt.words(here)[:-2], cache=hunt.cache)
+    expected, errors = finish(undisturbed, timeout=3600.0)
     assert expected in COMPLETE, errors
     began = time.monotonic()
     process, last = hunt.begin(), ""
