@@ -1,0 +1,125 @@
+"""Models of Hugging Face, of random small configurations, from their export to draws."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from sampler.errors import ExitCode
+from sampler.tasks.arrays import read_arrays
+from sampler.transformer.export import export_attention
+from sampler.transformer.recording import record_attention
+from tests.assertions import assert_equal_in_float32
+from tests.commands import FEW_DRAWS, in_process, settings, stored_arrays, without_drawing
+
+torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install -e '.[torch]'")
+
+pytestmark = pytest.mark.slow
+LENGTHS = (5, 3, 1, 4, 2, 5)
+WORDS, TOKENS, HEADS, LAYERS = 11, 5, 2, 2
+END = {"bos_token_id": 0, "eos_token_id": 0}
+HIDDEN = {"hidden_size": 8, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+def hugging_face():
+    remedy = "transformers is an extra: pip install -e '.[transformers]'"
+    return pytest.importorskip("transformers", reason=remedy)
+
+
+def bert():
+    made = hugging_face()
+    return made.BertModel(made.BertConfig(vocab_size=WORDS, intermediate_size=16, **HIDDEN))
+
+
+def gpt_2():
+    made = hugging_face()
+    sizes = {"n_positions": 8, "n_embd": 8, "n_layer": LAYERS, "n_head": HEADS}
+    return made.GPT2Model(made.GPT2Config(vocab_size=WORDS, **sizes, **END))
+
+
+def vit():
+    made = hugging_face()
+    sizes = {"image_size": 8, "patch_size": 4, "num_channels": 1, "intermediate_size": 16}
+    return made.ViTModel(made.ViTConfig(**sizes, **HIDDEN))
+
+
+def texts():
+    ids = torch.randint(1, WORDS, (len(LENGTHS), TOKENS))
+    mask = (torch.arange(TOKENS) < torch.tensor(LENGTHS)[:, None]).long()
+    return {"input_ids": ids * mask, "attention_mask": mask}
+
+
+def pictures():
+    return torch.randn(len(LENGTHS), 1, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("make", "inputs_of"),
+    [(bert, texts), (gpt_2, texts), (vit, pictures)],
+    ids=lambda f: f.__name__,
+)
+def test_a_model_as_it_is_loaded_is_exported_run_and_sampled(make, inputs_of, tmp_path):
+    model, inputs = make(), inputs_of()
+    assert model.config._attn_implementation == "sdpa"
+    values = torch.arange(len(LENGTHS)) % 2 * 2.0 - 1.0
+    path = export_attention(
+        tmp_path / "mine.npz", model, train=(inputs, values), test=(inputs, values), batch_size=4
+    )
+    assert model.config._attn_implementation == "sdpa"
+    task = read_arrays(path)
+    if inputs_of is texts:
+        assert task.train.lengths.tolist() == list(LENGTHS)
+        for row, length in enumerate(LENGTHS):
+            alone = record_attention(model, inputs["input_ids"][row : row + 1, :length])
+            part = slice(0, length)
+            assert_equal_in_float32(task.train.inputs[row, part], alone.inputs[0])
+            for received, expected in zip(task.train.attention, alone.attention, strict=True):
+                assert_equal_in_float32(received[row, :, part, part], expected[0])
+                assert not received[row, :, length:].any()
+    recipe, out = tmp_path / "mine.toml", tmp_path / "out"
+    recipe.write_text(
+        'name = "mine"\ntask = {kind = "arrays", path = "mine.npz"}\n'
+        'network = {widths = 3, readout = "mean"}\n'
+    )
+    small = settings("theory.starts=1", "posterior.temperature=1.0", *FEW_DRAWS)
+    with without_drawing():
+        # So few draws cannot pass the diagnostics.
+        code = in_process("run", recipe, "--out", out, *small)
+    assert code == ExitCode.DIAGNOSTICS_FAILED
+    stored = stored_arrays(out)
+    assert stored["theory/head_score"].shape == (LAYERS, HEADS)
+    assert np.isfinite(stored["posterior/order_parameter"]).all()
+
+
+def cached(model, ids):
+    """What TransformerLens keeps of a forward pass, as the exporter takes it."""
+    _, cache = model.run_with_cache(ids)
+    layers = range(LAYERS)
+    return SimpleNamespace(
+        attentions=[cache[f"blocks.{layer}.attn.hook_pattern"] for layer in layers],
+        hidden_states=[cache["blocks.0.hook_resid_pre"]],
+    )
+
+
+def test_a_model_of_transformer_lens():
+    reason = "some 50 packages that nothing else needs: pip install transformer_lens"
+    bridge = pytest.importorskip("transformer_lens.model_bridge", reason=reason)
+    from transformer_lens.config import TransformerBridgeConfig
+
+    sizes = {"d_model": 8, "d_head": 4, "n_layers": LAYERS, "n_ctx": 8, "n_heads": HEADS}
+    more = {"d_vocab": WORDS, "d_mlp": 16, "act_fn": "gelu"}
+    config = TransformerBridgeConfig(**sizes, **more, architecture="TransformerLensNative")
+    model = bridge.TransformerBridge.boot_native(config)
+    ids = torch.randint(0, WORDS, (3, TOKENS))
+    recorded = record_attention(model, ids, forward=cached, batch_size=2)
+    assert recorded.heads == (HEADS,) * LAYERS
+    assert recorded.inputs.shape == (3, TOKENS, 8)
+    future = np.tril(np.ones((TOKENS, TOKENS), dtype=bool), k=-1)  # [key, query]: key > query
+    for matrices in recorded.attention:
+        assert (matrices[..., future] == 0).all()
+        assert_equal_in_float32(matrices.sum(axis=2), np.ones((3, HEADS, TOKENS)))
