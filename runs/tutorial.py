@@ -17,7 +17,7 @@ import numpy as np
 
 import sampler
 from sampler.presentation.figures.reliability import draw_reliability
-from sampler.presentation.style import SAMPLED, THEORY, figure_style, new_figure, save_figure
+from sampler.presentation import style
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/tutorial")
 
@@ -51,32 +51,34 @@ for N, solved in zip(widths, by_width, strict=True):
 print(f" GP     1.000        1.000{float(theory['accuracy_gp']):11.3f}")
 
 # %% Theory against width, and the exact posterior where it was sampled.
-with figure_style():
-    figure = new_figure(8.6, 3.8)
+with style.figure_style():
+    figure = style.new_figure(style.WIDTH, 4.0)
     left, right = figure.subplots(1, 2)
     sampled = comparison.to_dataset()["order_parameter_sampled"].values
     mcse = comparison.to_dataset()["order_parameter_mcse"].values
     for path, (name, line) in enumerate(zip(theory["path"].values, "-:", strict=True)):
         diagonal = [float(solved["order_parameter"][path, path]) for solved in by_width]
-        left.loglog(widths, diagonal, line, color=THEORY, label=f"theory, {name}")
-        left.errorbar([10], sampled[path, path], mcse[path, path], fmt="o", color=SAMPLED)
+        left.loglog(widths, diagonal, line, color=style.THEORY, label=f"leading order, {name}")
+        left.errorbar([10], sampled[path, path], mcse[path, path], fmt="o", color=style.SAMPLED)
     left.set(xlabel="width $N$", ylabel="diagonal of $U_1$", xlim=(2.5, 1200), ylim=(0.9, 8.0))
-    left.legend()
+    left.set_yticks([1, 2, 4, 8], ["1", "2", "4", "8"])
+    left.minorticks_off()
     accuracies = [float(solved["accuracy_theory"]) for solved in by_width]
-    right.semilogx(widths, accuracies, color=THEORY, label="theory")
+    right.semilogx(widths, accuracies, color=style.THEORY, label=style.LEADING)
     found = comparison.to_dataframe().loc["accuracy"]
     right.errorbar(
-        [10], found["sampled"], found["test_error"], fmt="o", color=SAMPLED,
+        [10], found["sampled"], found["test_error"], fmt="o", color=style.SAMPLED,
         label="exact posterior,\n± error of the test set",
     )  # fmt: skip
     right.axhline(float(theory["accuracy_gp"]), color="black", ls="--", label="infinite width")
     right.set(xlabel="width $N$", ylabel="test accuracy", xlim=(2.5, 1200))
-    right.legend(loc="upper right")
-    written = save_figure(figure, folder, "tutorial")
+    for place, ax in (("left", left), ("right", right)):
+        figure.legend(*ax.get_legend_handles_labels(), loc=f"outside lower {place}")
+    written = style.save_figure(figure, folder, "tutorial")
 
     # Is it right as often as it says? Probabilities of +1 against the share of labels +1.
     quality = comparison.result.get("predictive_quality")
-    written += save_figure(
+    written += style.save_figure(
         draw_reliability(quality, "exact posterior", "$N$ = 10"), folder, "tutorial_reliability"
     )
 print("figure:", *written)
