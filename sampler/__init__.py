@@ -1,6 +1,7 @@
 """Sampling of deep multi-head attention networks, and their comparison with the theory.
 
-cli          the command line, `attention-posterior` or `python -m sampler`
+cli          the commands, `attention-posterior` or `python -m sampler`
+command_line their arguments and help
 api          the same from Python; its functions and classes are the names of this package
 
 Rooms, in the order in which data pass through them; each knows those above it only:

@@ -17,7 +17,7 @@ FORBIDDEN = {"sampler", "numpyro", "arviz", "arviz_base", "arviz_stats", "matplo
 ORDER = (
     "errors", "registry", "numerics", "attention", "mcmc.algorithm", "recipes", "storage", "images",
     "network", "transformer", "tasks", "transformer.export", "token_network", "posterior",
-    "problem", "mcmc", "analysis", "presentation", "jobs", "api", "cli",
+    "problem", "mcmc", "analysis", "presentation", "jobs", "api", "command_line", "cli",
     "__main__",
 )  # fmt: skip
 

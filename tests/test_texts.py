@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 import sampler
-from sampler.cli import make_parser, separate_settings
+from sampler.command_line import make_parser, separate_settings
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.training_recipe import load_any_recipe
 from tests import ROOT

@@ -2,7 +2,7 @@
 
 from pages import Written
 
-from sampler.cli import make_parser
+from sampler.command_line import make_parser
 
 
 class Commands(Written):

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from sampler.analysis.difference import Difference, difference_of, difference_of_numbers
 from sampler.analysis.estimate import Estimate
 from sampler.analysis.labels import (
+    NEXT,
     NEXT_ORDER,
     element_name,
     is_overlap,
@@ -74,7 +75,7 @@ def other_theories(value: Any) -> dict[str, tuple[str, Any]]:
     found = {}
     next_order = getattr(value, "next_order", None)
     if next_order is not None and not (isinstance(next_order, float) and np.isnan(next_order)):
-        found[NEXT_ORDER] = ("next order", replace(value, theory=next_order))
+        found[NEXT_ORDER] = (NEXT, replace(value, theory=next_order))
     for name, predicted in (getattr(value, "own", None) or {}).items():
         found[own_key("", name)] = (name, replace(value, theory=predicted))
     return found

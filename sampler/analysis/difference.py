@@ -35,6 +35,7 @@ TAIL = 0.025
 # With fewer independent batches their covariance says nothing about a tail of 2.5 %.
 FEWEST_DEGREES = 7
 RELATIVE = "%"
+CONFIDENCE = " with 95 % confidence"
 RESOLVED, NOT_RESOLVED = "resolved", "not resolved"
 TOO_FEW, NOT_TRUSTED = "not enough draws", "not trusted"
 SAYING_NOTHING = {
@@ -200,12 +201,17 @@ class Difference:
         return self.state == RESOLVED
 
     @property
+    def said(self) -> bool:
+        """Whether the draws say something of it."""
+        return self.state not in SAYING_NOTHING
+
+    @property
     def statement(self) -> str:
         """What may be said, in one of four forms."""
         if self.state == RESOLVED:
             said = f"resolved at {self.shown(self.value, self.error)}"
         elif self.state == NOT_RESOLVED:
-            said = f"not resolved: below {self.shown(self.below)} with 95 % confidence"
+            said = f"not resolved: below {self.shown(self.below)}{CONFIDENCE}"
         else:
             said = SAYING_NOTHING[self.state]
         return said.replace(NO_BREAK, " ")

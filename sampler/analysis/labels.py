@@ -10,6 +10,12 @@ import xarray as xr
 
 from sampler.problem import AnyProblem
 
+# What theories and samples are called in figures, tables and the terminal alike.
+LEADING = "leading order"
+NEXT = "next order"
+EXACT = "exact posterior"
+LIMIT = "infinite width"
+
 # What the theory knows to next order in 1/N has the name of the leading order and this.
 NEXT_ORDER = "_next_order"
 

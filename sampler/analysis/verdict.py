@@ -12,7 +12,8 @@ from html import escape
 import xarray as xr
 
 from sampler.analysis.difference import NOT_RESOLVED, RESOLVED, Difference
-from sampler.analysis.labels import NEXT_ORDER, own_key
+from sampler.analysis.labels import LEADING, NEXT, NEXT_ORDER, own_key
+from sampler.analysis.numbers import NO_BREAK
 
 HEADLINE = "order_parameter"
 TONES = {RESOLVED: "caution", NOT_RESOLVED: "good"}
@@ -33,11 +34,20 @@ BOTH_ORDERS = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """A sentence in bold with the word that colours it, and the sentences that give the reasons."""
+    """A sentence in bold with the word that colours it, and the sentences that give the reasons.
+
+    in_short: on the theory, what a command ends with; empty where that is the headline.
+    """
 
     tone: str
     headline: str
     reasons: tuple[str, ...] = ()
+    in_short: str = ""
+
+    @property
+    def line(self) -> str:
+        """The verdict in one line."""
+        return self.in_short or self.headline
 
     def __str__(self) -> str:
         return "\n  ".join([self.headline, *self.reasons])
@@ -97,7 +107,22 @@ def theory_verdict(
     reasons += [order] if any(one.resolved for one in found.values()) else []
     reasons += [doubt] if doubt else []
     reasons += [SAMPLED_SETTINGS] if sampled_settings else []
-    return Verdict(TONES.get(decisive.state, "neutral"), headline, tuple(reasons))
+    short = f"The theory holds {holding(HEADLINE, found)}." if decisive.said else ""
+    return Verdict(TONES.get(decisive.state, "neutral"), headline, tuple(reasons), short)
+
+
+def holding(key: str, found: Mapping[str, Difference]) -> str:
+    """How well the theory holds in a quantity, of both orders where the draws say something."""
+    leading, beyond = found[key], found.get(f"{key}{NEXT_ORDER}")
+    text = f"{extent(leading)} in {leading.name}"
+    return text if beyond is None or not beyond.said else f"{text}, {NEXT} {extent(beyond)}"
+
+
+def extent(one: Difference) -> str:
+    """To how much a theory holds, where the draws say something of it."""
+    if one.resolved:
+        return f"to {one.shown(one.value, one.error)}".replace(NO_BREAK, " ")
+    return f"within the error (< {one.shown(one.below)})".replace(NO_BREAK, " ")
 
 
 def own_verdict(name: str, trusted: bool, found: Mapping[str, Difference]) -> Verdict:
@@ -129,4 +154,4 @@ def both_orders(key: str, found: Mapping[str, Difference]) -> str:
         return f"{leading.name}: {leading.statement}"
     if leading.statement == beyond.statement:
         return f"{leading.name}, both orders: {leading.statement}"
-    return f"{leading.name}: leading order {leading.statement}, next order {beyond.statement}"
+    return f"{leading.name}: {LEADING} {leading.statement}, {NEXT} {beyond.statement}"

@@ -1,5 +1,6 @@
 """Jobs: commands as sequences of stages, for one run, a sweep or a training.
 
+beginning     what a command says first, and where it is interrupted
 run           one run: begun or gone on with, stage by stage
 stages        each stage, from data to one result file
 rows          the pass over examples too many to be held

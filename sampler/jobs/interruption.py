@@ -114,7 +114,7 @@ class Interruption:
         if self.interrupted:
             raise KeyboardInterrupt
         if self.received is not None:
-            raise RequeueError(f"{self.received.name} received: {where} is saved; use `resume`")
+            raise RequeueError(f"{self.received.name} received: {where} is saved")
 
 
 def interrupt_main_thread() -> None:

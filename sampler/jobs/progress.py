@@ -1,17 +1,26 @@
-"""What a running job shows."""
+"""What a running job shows: moving bars in a terminal, one line in a notebook, else lines."""
 
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from textwrap import indent
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+from rich.spinner import Spinner
+from rich.text import Text
 
-from sampler.mcmc.algorithm import Algorithm
-from sampler.mcmc.chunks import Chunk
-from sampler.mcmc.stopping import Looks
-from sampler.transformer.training import TrainingState
+from sampler.presentation.terminal import unbroken, wrapped
+
+if TYPE_CHECKING:
+    from sampler.mcmc.algorithm import Algorithm
+    from sampler.mcmc.chunks import Chunk
+    from sampler.mcmc.stopping import Looks
+    from sampler.transformer.training import TrainingState
 
 LOG = logging.getLogger("attention_posterior")
 SECONDS_BETWEEN_LINES = 10.0
@@ -27,6 +36,17 @@ def line_in_notebook() -> Callable[[str], None] | None:
     return lambda text: shown.update({"text/plain": text}, raw=True)
 
 
+@contextmanager
+def busy(text: str) -> Iterator[None]:
+    """Say what is done inside: with a spinner in a terminal, elsewhere in a line."""
+    if sys.stderr.isatty():
+        with Console(stderr=True).status(text):
+            yield
+    else:
+        print(text, file=sys.stderr, flush=True)
+        yield
+
+
 class ProgressDisplay:
     """Shows how far each phase of a job is."""
 
@@ -34,29 +54,57 @@ class ProgressDisplay:
         self._console = Console(stderr=True)
         self._live = sys.stderr.isatty()
         self._bar = Progress(
+            SpinnerColumn(finished_text=" "),
             TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            TextColumn("{task.completed}/{task.total} {task.fields[text]}"),
-            console=self._console,
-            disable=not self._live,
+            BarColumn(bar_width=None),
+            TextColumn("{task.completed}/{task.total}"),
+            TextColumn("{task.fields[left]}"),
+            expand=True,
         )
+        self._waiting: Spinner | None = None
+        self._details: tuple[str, ...] = ()
         self._line: Callable[[str], None] | None = None
         self._tasks: dict[str, int] = {}
         self._last_line = 0.0
+        self._picture = Live(
+            get_renderable=self._drawn, console=self._console, refresh_per_second=8
+        )
 
     def __enter__(self) -> "ProgressDisplay":
         self._line = line_in_notebook()
-        self._bar.start()
+        if self._live:
+            self._picture.start()
         return self
 
     def __exit__(self, *_) -> None:
-        self._bar.stop()
+        self._waiting = None
+        if self._live:
+            self._picture.stop()
+
+    def _drawn(self) -> Group:
+        """The bars, and below them what else there is to say of the latest phase."""
+        details = wrapped(unbroken(self._details), self._console.width - 2)
+        shown = [self._bar, Text(indent(details, "  "))] if self._tasks else []
+        return Group(*shown, *([self._waiting] if self._waiting else []))
+
+    def wait(self, text: str) -> None:
+        """Say what is done before anything can be counted, until the next phase moves."""
+        self._waiting = Spinner("dots", text)
+        if self._line is not None:
+            self._line(text)
+        elif not self._live:
+            print(text, file=sys.stderr, flush=True)
 
     def show(self, phase: str, done: int, total: int, text: str, ended: bool = False) -> None:
-        """Move the bar of a phase; write a line if it is time for one, or if this is its end."""
+        """Move the bar of a phase; write a line if it is time for one, or if this is its end.
+
+        text: the time left, then after commas what else there is to say.
+        """
         if phase not in self._tasks:
-            self._tasks[phase] = self._bar.add_task(phase, total=total, text="")
-        self._bar.update(self._tasks[phase], completed=done, text=text)
+            self._tasks[phase] = self._bar.add_task(phase, total=total, left="")
+        left, *details = text.split(", ")
+        self._bar.update(self._tasks[phase], completed=done, left=left)
+        self._waiting, self._details = None, tuple(details)
         line = f"{phase} {done}/{total} {text}"
         if self._line is not None:
             self._line(line)
@@ -71,12 +119,17 @@ class ProgressDisplay:
 class SamplingProgress(ProgressDisplay):
     """Shows every chunk: time left, and what the algorithm says of its chains."""
 
-    def __init__(self, algorithm: Algorithm, looks: Looks | None = None) -> None:
+    def __init__(self, algorithm: "Algorithm", looks: "Looks | None" = None) -> None:
         super().__init__()
         self._algorithm, self._looks = algorithm, looks
         self._totals: dict[tuple[str, str], float] = {}
 
-    def __call__(self, chunk: Chunk) -> None:
+    def __enter__(self) -> "SamplingProgress":
+        super().__enter__()
+        self.wait("compiling")
+        return self
+
+    def __call__(self, chunk: "Chunk") -> None:
         for name in self._algorithm.summed:
             key = chunk.phase, name
             self._totals[key] = self._totals.get(key, 0.0) + float(chunk.statistics[name].sum())
@@ -85,7 +138,7 @@ class SamplingProgress(ProgressDisplay):
         ended = chunk.phase == "draws" and self._looks is not None and self._looks.ended
         self.show(chunk.phase, chunk.done, chunk.total, text, bool(ended))
 
-    def describe(self, chunk: Chunk) -> str:
+    def describe(self, chunk: "Chunk") -> str:
         """Rate and health of the chains, from the latest chunk."""
         total, seen = chunk.total, ""
         if self._looks is not None and self._looks.found and chunk.phase == "draws":
@@ -112,10 +165,15 @@ class TrainingProgress(ProgressDisplay):
         self._steps = steps
         self._from: tuple[float, int] | None = None
 
-    def __call__(self, state: TrainingState) -> None:
+    def __enter__(self) -> "TrainingProgress":
+        super().__enter__()
+        self.wait("compiling")
+        return self
+
+    def __call__(self, state: "TrainingState") -> None:
         self.show("training", state.step, self._steps, self.describe(state))
 
-    def describe(self, state: TrainingState) -> str:
+    def describe(self, state: "TrainingState") -> str:
         """Rate, loss of the last hundred steps, and the latest and the best validation."""
         now = time.monotonic()
         # The first chunk is compiled: its rate says nothing about the others.

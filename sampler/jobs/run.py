@@ -334,30 +334,42 @@ def store_own_theories(job: Job, own: Mapping[str, str]) -> None:
 
 
 def _run(job: Job) -> ExitCode:
-    from sampler.presentation.summary import comparison_text
+    from sampler.jobs.progress import busy
 
     if not (job.point.solved or job.point.sampled):
         print("this network has no theory, and is not sampled at this width: nothing to do")
         return ExitCode.OK
     code = _solve(job) if job.point.solved else ExitCode.OK
     if job.point.sampled:
+        from sampler.presentation.summary import comparison_text
+
         code = max(code, _sample(job))
         print(comparison_text(job.directory), flush=True)
     job.interruption.leave_if_asked("everything before the report")
-    report(job.directory, code)
+    with busy("drawing figures"):
+        from sampler.presentation.results import ShownRun
+        from sampler.presentation.terminal import wrapped
+
+        report(job.directory, code)
+    if job.point.solved:
+        print(wrapped(ShownRun(job.directory).verdict.line))
     return code
 
 
 def _solve(job: Job) -> ExitCode:
-    from sampler.jobs.stages import solve_stage
-    from sampler.presentation.summary import theory_text
-    from sampler.storage.results import read_theory
+    from sampler.jobs.progress import busy
+
+    with busy("compiling and solving the theory"):
+        from sampler.jobs.stages import solve_stage
+        from sampler.presentation.summary import theory_text
+        from sampler.storage.results import read_theory
 
     if job.done("solve", THEORY_FILE):
         table = read_theory(job.directory)
     else:
-        with job.recorded("solve"):
-            table = solve_stage(job.problem, job.point.recipe, job.directory)
+        problem = job.problem  # which may show how far a pass over the examples is
+        with busy("compiling and solving the theory"), job.recorded("solve"):
+            table = solve_stage(problem, job.point.recipe, job.directory)
     print(theory_text(table), flush=True)
     return ExitCode.OK if table.attrs["converged"] else ExitCode.NOT_CONVERGED
 

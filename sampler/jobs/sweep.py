@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from sampler.errors import ABSENT, ExitCode, InputError, one_line
@@ -125,7 +126,11 @@ def gather(command: str, recipe: Recipe, directory: Path, code: ExitCode) -> Non
     write_sweep_tables(directory, recipe)
     stored = any(has_results(point_directory(directory, label)) for label, _ in recipe.points())
     if command == "run" and stored:
+        from sampler.presentation.report.sweep import sweep_verdict
+        from sampler.presentation.terminal import wrapped
+
         report(directory, code)
+        print(wrapped(sweep_verdict(directory, recipe)))
     elif command != "sample":
         figures(directory)
 
@@ -326,28 +331,31 @@ ENDINGS = {
     ExitCode.NOT_CONVERGED: "saddle point not converged",
     ExitCode.REQUEUE: "stopped, saved",
 }
-HEADER = ("point", "theory", "sampled", "± MCSE", "GP", "")
-COLUMNS = ("accuracy_theory", "accuracy_sampled", "accuracy_sampled_mcse", "accuracy_gp")
 
 
 def sweep_text(rows: Sequence[Mapping[str, str]], outcomes: Mapping[str, PointOutcome]) -> str:
     """Accuracies of every point of a sweep table, and how the point ended."""
-    cells = [HEADER] + [
-        (
-            row["point"],
-            *(decimals(row.get(column) or "") for column in COLUMNS),
-            ending(outcomes[row["point"]]),
-        )
-        for row in rows
+    from sampler.analysis.labels import EXACT, LEADING, LIMIT, NEXT, own_key
+    from sampler.presentation.terminal import Column, table_lines
+
+    own = own_key("accuracy", "")
+    headers = {
+        "accuracy_theory": (LEADING, 0),
+        "accuracy_next_order": (NEXT, 2),
+        **{n: (n.removeprefix(own), 3) for n in rows[0] if n.startswith(own)},
+        "accuracy_sampled": (EXACT, 0),
+        "accuracy_sampled_mcse": ("± MCSE", 0),
+        "accuracy_gp": (LIMIT, 1),
+    }
+    columns = [
+        Column(header.replace(" ", "\n"), [decimals(row.get(name) or "") for row in rows], dropped)
+        for name, (header, dropped) in headers.items()
+        if any(row.get(name) for row in rows)
     ]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(HEADER))]
-    lines = [
-        f"{line[0]:<{widths[0]}}"
-        + "".join(f"  {c:>{w}}" for c, w in zip(line[1:-1], widths[1:-1], strict=True))
-        + f"  {line[-1]}"
-        for line in cells
-    ]
-    return "\n".join(["accuracy", *(line.rstrip() for line in lines)])
+    columns.append(Column("", [ending(outcomes[row["point"]]) for row in rows]))
+    *lines, (note,) = table_lines([row["point"] for row in rows], columns)
+    notes = [f"{note[:-1]}: all is in sweep.csv)"] if note else []
+    return "\n".join(["accuracy", *chain.from_iterable(lines), *notes])
 
 
 def failures_text(outcomes: Mapping[str, PointOutcome]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.estimate import fit_power_law
-from sampler.analysis.labels import NEXT_ORDER
+from sampler.analysis.labels import NEXT_ORDER, own_key
 from sampler.analysis.validation import SCORES
 from sampler.jobs.selection import write_selection
 from sampler.recipes.recipe import Recipe
@@ -105,6 +105,9 @@ def point_row(sweep: Path, point: SweptPoint) -> dict:
         if evidence and evidence["trusted"]:
             row["log_evidence_sampled"] = evidence["value"]
             row["log_evidence_sampled_mcse"] = evidence["mcse"]
+        for key in ("accuracy", "log_evidence"):
+            for name, value in ((comparison.get(key) or {}).get("own") or {}).items():
+                row[own_key(key, name)] = float(value)
         sampled = (comparison.get("accuracy") or {}).get("sampled")
         if sampled:
             row["accuracy_sampled"] = sampled["value"]
@@ -170,21 +173,28 @@ def by_width(found: dict[int, dict]) -> dict:
     """U_1 of one space at every width: mean, MCSE, theory − sampled and next order − sampled.
 
     `trusted` says whether the samples of that width passed their diagnostics, `next_order_fine`
-    whether the expansion in 1/N holds there.
+    whether the expansion in 1/N holds there. own: what theories of the user's own predict, by name.
     """
     widths = sorted(found)
-    tables = [{k: np.array(found[w][k], dtype=float) for k in found[w]} for w in widths]
-    beyond = [table.get("next_order", np.full_like(table["theory"], np.nan)) for table in tables]
+    sampled = np.stack([np.array(found[w]["sampled"], dtype=float) for w in widths])
+
+    def stacked(tables: Iterable[Mapping[str, Any]], key: str) -> np.ndarray:
+        """What is stored under a key at every width, NaN where there is nothing."""
+        nothing = np.full(sampled.shape[1:], np.nan)
+        return np.stack([np.array(table.get(key, nothing), dtype=float) for table in tables])
+
+    tables = [found[w] for w in widths]
+    own = [table.get("own") or {} for table in tables]
+    names = dict.fromkeys(name for of_width in own for name in of_width)
     return {
         "widths": widths,
-        "trusted": [bool(found[w]["trusted"]) for w in widths],
-        "next_order_fine": [bool(found[w].get("fine")) for w in widths],
-        "order_parameter": np.stack([table["sampled"] for table in tables]),
-        "mcse": np.stack([table["mcse"] for table in tables]),
-        "difference": np.stack([table["theory"] - table["sampled"] for table in tables]),
-        f"difference{NEXT_ORDER}": np.stack(
-            [known - table["sampled"] for known, table in zip(beyond, tables, strict=True)]
-        ),
+        "trusted": [bool(table["trusted"]) for table in tables],
+        "next_order_fine": [bool(table.get("fine")) for table in tables],
+        "order_parameter": sampled,
+        "mcse": stacked(tables, "mcse"),
+        "difference": stacked(tables, "theory") - sampled,
+        f"difference{NEXT_ORDER}": stacked(tables, "next_order") - sampled,
+        **({"own": {name: stacked(own, name) for name in names}} if names else {}),
     }
 
 

@@ -4,5 +4,6 @@ results  stored results as figures and pages show them
 summary  what the terminal and notebooks show: theory, diagnostics, the comparison table, pruning
 figures  the figures of runs, sweeps and studies
 report   one page about a run or a sweep
+terminal text that fits a terminal: paragraphs and tables
 style    what all figures share: their entry in the table, colours, fonts, writing to disk
 """

@@ -14,6 +14,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+# What theories and samples are called, here as in tables and the terminal.
+from sampler.analysis.labels import EXACT as EXACT
+from sampler.analysis.labels import LEADING as LEADING
+from sampler.analysis.labels import LIMIT as LIMIT
+from sampler.analysis.labels import NEXT as NEXT
+
 
 @dataclass(frozen=True)
 class FigureEntry:
@@ -62,11 +68,6 @@ SERIES = (GREEN, ORANGE, PURPLE)  # quantities side by side in one panel
 UNDEFINED_CELL = "#D9D9D9"
 ERRORS = "bars: thick ±1 MCSE, thin ±1 binomial error of the test set"
 BAND = "band: ±1 binomial error of the test set, leading order"
-# What theories and samples are called, in figures and tables alike.
-LEADING = "leading order"
-NEXT = "next order"
-EXACT = "exact posterior"
-LIMIT = "infinite width"
 
 # Inches. On a phone a figure is as wide as the screen: text of one this wide is still legible.
 WIDTH = 5.8

@@ -11,14 +11,15 @@ import xarray as xr
 
 from sampler.analysis.compared import Row
 from sampler.analysis.comparison import ComparedRun, TheoryAndDraws, compare_head_scores
-from sampler.analysis.difference import Difference
+from sampler.analysis.difference import CONFIDENCE, Difference
 from sampler.analysis.draws_table import comparison_table
-from sampler.analysis.labels import NEXT_ORDER
+from sampler.analysis.labels import EXACT, LEADING, LIMIT, NEXT, NEXT_ORDER
 from sampler.analysis.pruning_table import PruningTable
 from sampler.analysis.verdict import Verdict
 from sampler.errors import InputError
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.presentation.report.verdict import trust_verdict
+from sampler.presentation.terminal import Column, table_lines, unbroken, wrapped
 from sampler.storage.results import RunResults, read_comparison
 from sampler.storage.run_directory import write_json
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_ROWS = 15
+# Of the columns of a table, before those of the user's own theories.
+LEFT_OUT_FIRST = 1000
 COLUMNS = (
     "theory", "next_order", "sampled", "mcse", "difference_in_mcse", "relative_difference", "gp",
     "test_error",
@@ -38,11 +41,11 @@ def theory_text(table: xr.Dataset) -> str:
     lines = [f"theory: {table.attrs['explanation']}"]
     if "next_order_explanation" in table.attrs:
         lines.append(f"  {table.attrs['next_order_explanation']}")
-    accuracy, gp = float(table["accuracy_theory"]), float(table["accuracy_gp"])
-    if np.isfinite(gp):
-        beyond = float(table.get("accuracy_next_order", np.nan))
-        beyond = f" (next order {beyond:.3f})" if np.isfinite(beyond) else ""
-        lines.append(f"accuracy: theory {accuracy:.3f}{beyond}, infinite width (GP) {gp:.3f}")
+    predictors = {LEADING: "theory", NEXT: "next_order", LIMIT: "gp"}
+    accuracies = {who: float(table.get(f"accuracy_{n}", np.nan)) for who, n in predictors.items()}
+    found = [f"{who} {value:.3f}" for who, value in accuracies.items() if np.isfinite(value)]
+    if found:
+        lines.append(f"accuracy: {', '.join(found)}")
     others = {"trained": "the trained network", "nearest_neighbour": "pixel nearest neighbour"}
     found = [
         f"{label} {float(table[f'accuracy_{name}']):.3f}"
@@ -54,8 +57,8 @@ def theory_text(table: xr.Dataset) -> str:
     for name in table["subnetwork"].values if "subnetwork" in table.coords else ():
         value = float(table["accuracy_gp_subnetwork"].sel(subnetwork=name))
         if np.isfinite(value):
-            lines.append(f"  GP with only {name}: {value:.3f}")
-    return "\n".join(lines)
+            lines.append(f"  {LIMIT}, only {name}: {value:.3f}")
+    return wrapped("\n".join(lines))
 
 
 def diagnostics_text(diagnostics: Diagnostics) -> str:
@@ -78,8 +81,8 @@ def diagnostics_text(diagnostics: Diagnostics) -> str:
         elif "bfmi" in found:
             parts.append("independent draws")
         counts = f"{diagnostics.chains} chains of {diagnostics.draws} draws"
-        lines.append(f"  {counts}: {', '.join(parts)}")
-    return "\n".join(lines)
+        lines.append(f"  {counts}: {unbroken(parts)}")
+    return wrapped("\n".join(lines))
 
 
 def comparison_text(directory: Path) -> str:
@@ -91,29 +94,92 @@ def comparison_text(directory: Path) -> str:
 
 def comparison_lines(comparison: ComparedRun, path_names: Sequence[str] | None) -> str:
     """The comparison table as text; path_names: None without a theory."""
-    rows = comparison.rows(list(path_names or ()))
-    both = any(np.isfinite(row.next_order) for row in chain(*rows.values()))
-    own = own_names(chain(*rows.values()))
+    shown, left_out = [], 0
+    for of_quantity in comparison.rows(list(path_names or ())).values():
+        rows, more = shown_rows(of_quantity)
+        shown, left_out = [*shown, *rows], left_out + more
+    settings = [setting_text(row) for row in shown if row.spread is not None]
+    rows = [row for row in shown if row.spread is None]
     if path_names is None:
-        lines = ["comparison: no theory stored in this directory"]
+        lines = ["comparison: no theory stored in this directory", *map(sampled_text, rows)]
     else:
-        columns = f"{'sampled':>11}{'± MCSE':>9}{'diff/MCSE':>11}{'diff':>9}"
-        theory = f"{'theory':>10}{'next order':>12}" if both else f"{'theory':>10}"
-        theory += "".join(f"{shortened(name):>12}" for name in own)
-        lines = ["", f"{'':30}{theory}{columns}"]
-    for of_quantity in rows.values():
-        shown, left_out = shown_rows(of_quantity)
-        texts = [row_text(row, alone=path_names is None, both=both, own=own) for row in shown]
-        settings = any(row.spread is not None for row in shown)
-        lines += ["", *texts] if settings else [text for text in texts if text]
-        lines += ["  (more elements in comparison.json)"] if left_out else []
+        lines = ["", *table_text([row for row in rows if row.remark or np.isfinite(row.theory)])]
+    lines += ["(more elements in comparison.json)"] if left_out else []
+    lines += ["", *settings] if settings else []
     if comparison.differences:
-        lines += ["", "as a whole, relative to the size of the quantity:"]
-        lines += [f"  {one.name:38}{one.statement}" for one in comparison.differences.values()]
-    if comparison.verdict is not None and path_names is not None:
-        lines += ["", comparison.verdict.headline]
-    lines += [verdict.headline for verdict in comparison.own.values()]
+        lines += ["", *whole_text(list(comparison.differences.values()))]
+    verdicts = [] if path_names is None or comparison.verdict is None else [comparison.verdict]
+    verdicts += comparison.own.values()
+    lines += ["", *(wrapped(verdict.headline) for verdict in verdicts)] if verdicts else []
     return "\n".join(lines)
+
+
+def whole_text(differences: Sequence[Difference]) -> list[str]:
+    """What may be said of every quantity as a whole; once where it is the same of all."""
+    first, *others = dict.fromkeys(one.statement for one in differences)
+    if not others:
+        return [wrapped(f"every quantity as a whole: {first}")]
+    longest = max(len(one.name) for one in differences)
+    lines = [
+        wrapped(f"  {one.name:{longest}}  {one.statement.removesuffix(CONFIDENCE)}")
+        for one in differences
+    ]
+    return ["as a whole, relative to the size of the quantity, with 95 % confidence:", *lines]
+
+
+def table_text(rows: Sequence[Row]) -> list[str]:
+    """Lines of the comparison table: a column for every theory, and one for the samples."""
+    plain = [row.gp is None for row in rows]
+    columns = [
+        Column("leading\norder", [known(row, row.theory) for row in rows]),
+        *(
+            [Column("next\norder", [known(row, row.next_order) for row in rows])]
+            if any(np.isfinite(row.next_order) for row in rows)
+            else []
+        ),
+        # The last of many are left out first, when there is no room even without differences.
+        *(
+            Column(shortened(name), [known(row, row.own.get(name, np.nan)) for row in rows], place)
+            for place, name in enumerate(own_names(rows), start=1)
+        ),
+        Column("exact\nposterior", [known(row, row.sampled) for row in rows]),
+        Column("± MCSE", [error_text(row.mcse) for row in rows]),
+        Column(
+            "diff/\nMCSE",
+            [f"{r.difference_in_mcse:.1f}" * p for r, p in zip(rows, plain, strict=True)],
+            LEFT_OUT_FIRST,
+        ),
+        Column(
+            "diff",
+            [f"{r.relative_difference:.1%}" * p for r, p in zip(rows, plain, strict=True)],
+            LEFT_OUT_FIRST + 1,
+        ),
+    ]
+    header, *lines, (note,) = table_lines([row.name for row in rows], columns)
+    for row, of_row in zip(rows, lines, strict=True):
+        of_row += [wrapped(f"  {beside(row)}")] if row.gp is not None else []
+    notes = [f"{note[:-1]}: all is in comparison.json and report.html)"] if note else []
+    return [*chain(header, *lines), *map(wrapped, notes)]
+
+
+def beside(row: Row) -> str:
+    """What stands below the line of an accuracy or of an evidence."""
+    first = f"by {row.remark}" if row.remark else f"test set ± {row.test_error:.4f}"
+    return f"{first}, {LIMIT} {known(row, row.gp)}"
+
+
+def sampled_text(row: Row) -> str:
+    """A line of the samples alone."""
+    error = f"by {row.remark}" if row.remark else f"test set ± {row.test_error:.4f}"
+    return f"{row.name}: {EXACT} {known(row, row.sampled)} ± {error_text(row.mcse)} ({error})"
+
+
+def setting_text(row: Row) -> str:
+    """A line of what was sampled beside the weights."""
+    return wrapped(
+        f"{row.name}: prior median {row.theory:.4g}, {EXACT} {row.sampled:.4g} ± {row.mcse:.2g} "
+        f"(spread {row.spread:.2g})"
+    )
 
 
 def own_names(rows: Iterable[Row]) -> list[str]:
@@ -134,46 +200,14 @@ def shown_rows(rows: Sequence[Row]) -> tuple[list[Row], int]:
     return shown, len(rows) - len(shown)
 
 
-def row_text(row: Row, *, alone: bool = False, both: bool = False, own: Sequence[str] = ()) -> str:
-    """One line of the table; empty if there is none.
-
-    alone: samples without a theory. both: the theory to leading and to next order. own: names of
-    further theories, a column each.
-    """
-    if row.spread is not None:
-        return (
-            f"{f'{row.name}, prior median and sampled':40}{row.theory:10.4g}{row.sampled:11.4g}"
-            f" ± {row.mcse:.2g}   (spread {row.spread:.2g})"
-        )
-    short = row.name if len(row.name) <= 30 else row.name[:29] + "…"
-    digits = 3 if row.remark else 4
-    orders = f"{known(row.theory, digits):>10}"
-    orders += f"{known(row.next_order, digits):>12}" if both else ""
-    orders += "".join(f"{known(row.own.get(name, np.nan), digits):>12}" for name in own)
-    if row.gp is None:
-        return (
-            f"{short:30}{orders}{row.sampled:11.4f}{row.mcse:9.4f}"
-            f"{row.difference_in_mcse:11.1f}{row.relative_difference:9.1%}"
-        )
-    if row.remark:
-        gp = known(row.gp, digits)
-        return f"{short:30}{orders}{row.sampled:11.3f}{row.mcse:9.4f}   ({row.remark}; GP: {gp})"
-    if alone:
-        return (
-            f"{row.name}: sampled {row.sampled:.4f} ± {row.mcse:.4f} "
-            f"(test set: ± {row.test_error:.4f})"
-        )
-    if not np.isfinite(row.theory):
-        return ""
-    return (
-        f"{short:30}{orders}{row.sampled:11.4f}{row.mcse:9.4f}"
-        f"   (test set: ± {row.test_error:.4f}; GP: {row.gp:.4f})"
-    )
+def known(row: Row, number: float) -> str:
+    """A number of this line, – where there is none."""
+    return f"{number:.{3 if row.remark else 4}f}" if np.isfinite(number) else "–"
 
 
-def known(number: float, digits: int) -> str:
-    """A number with so many decimals, – where there is none."""
-    return f"{number:.{digits}f}" if np.isfinite(number) else "–"
+def error_text(mcse: float) -> str:
+    """A Monte Carlo standard error, which is never rounded to 0."""
+    return f"{mcse:.1e}" if 0.0 < mcse < 0.00005 else f"{mcse:.4f}"
 
 
 def pruning_text(table: PruningTable) -> str:

@@ -9,4 +9,5 @@ checkpoint     sealed files, and two checkpoints that take turns
 earlier_chains where the chains of another run ended, for those that start there
 lock           one process per directory
 status         where a run stands
+listing        which runs there are, the newest first
 """

@@ -228,7 +228,7 @@ def test_what_is_raised_decides_the_exit_code(capsys, recipe, monkeypatch):
         return make_task
 
     for problem, expected in (
-        (RequeueError("SIGTERM received: draws 3 of 9 is saved; use `resume`"), 75),
+        (RequeueError("SIGTERM received: draws 3 of 9 is saved"), 75),
         (KeyboardInterrupt(), 130),
         (RuntimeError("two\nlines"), 1),
         (InputError("field", "value", "remedy"), 2),
@@ -237,6 +237,8 @@ def test_what_is_raised_decides_the_exit_code(capsys, recipe, monkeypatch):
         code, _, line = command(capsys, "check", recipe)
         assert code == expected
         assert line
+        again = f"to do it again: attention-posterior check {recipe}"
+        assert line.endswith(again) == (expected in (75, 130)), line
     assert main(["--debug", "check", str(recipe)]) == ExitCode.BAD_INPUT
     assert "Traceback" in capsys.readouterr().err
 

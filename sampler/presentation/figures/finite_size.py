@@ -11,8 +11,10 @@ from sampler.analysis.estimate import RESOLVED_MCSE
 from sampler.presentation import style
 from sampler.presentation.results import ShownSweep, temperature_text
 
+# The space whose draws theories are held against.
+EXACT_SPACE = "order_parameters"
 SPACES = {
-    "order_parameters": (style.EXACT, "o"),
+    EXACT_SPACE: (style.EXACT, "o"),
     "upper_weights": (f"{style.EXACT}, upper weights", "s"),
     "weights": (f"{style.EXACT}, all weights", "D"),
 }
@@ -39,7 +41,8 @@ ORDERS = (
 def draw_finite_size(table: dict, setting: str) -> Figure:
     """Upper panels: diagonal of U_1 against width. Lower: |theory − exact| with its power law.
 
-    Both with the next order, too, where it is known. `table` is the content of `finite_size.json`.
+    Both with the next order and with theories of the user's own, where they are known. `table` is
+    the content of `finite_size.json`.
     """
     names = table["paths"][:MOST_PATHS]
     columns = min(COLUMNS, len(names))
@@ -83,6 +86,11 @@ def _of_path(values: list | None, path: int) -> np.ndarray | None:
     return None if found is None or not np.isfinite(found).any() else found
 
 
+def _own(table: dict) -> dict[str, list]:
+    """Name of a theory of the user's own → its U_1 at every width that was sampled."""
+    return (table["sampled"].get(EXACT_SPACE) or {}).get("own", {})
+
+
 def _values(ax: Axes, table: dict, path: int, name: str) -> None:
     theory = np.array(table["theory"]["order_parameter"], dtype=float)[:, path, path]
     ax.plot(table["theory"]["widths"], theory, color=style.THEORY, label=style.LEADING)
@@ -90,6 +98,10 @@ def _values(ax: Axes, table: dict, path: int, name: str) -> None:
     if beyond is not None:
         marks = {"color": style.NEXT_ORDER, "linestyle": (0, (4, 1))}
         ax.plot(table["theory"]["widths"], beyond, label=style.NEXT, **marks)
+    for place, (own, matrices) in enumerate(_own(table).items()):
+        widths = table["sampled"][EXACT_SPACE]["widths"]
+        marks = {"color": style.own_colour(place), "linestyle": (0, (1, 1))}
+        ax.plot(widths, np.array(matrices, dtype=float)[:, path, path], label=own, **marks)
     for space, (label, marker) in SPACES.items():
         found = table["sampled"].get(space)
         if found:
@@ -100,14 +112,18 @@ def _values(ax: Axes, table: dict, path: int, name: str) -> None:
             ax.errorbar(
                 found["widths"], mean, mcse, label=f"{label} (± MCSE)", color=style.SAMPLED,
                 marker=marker, linestyle="none", markersize=5,
-                fillstyle="none" if space != "order_parameters" else "full",
+                fillstyle="none" if space != EXACT_SPACE else "full",
             )  # fmt: skip
     ax.set_title(name)
 
 
 def _differences(ax: Axes, table: dict, path: int) -> None:
     ax.set_xlabel("width $N$")
-    exact = table["sampled"].get("order_parameters")
+    exact = table["sampled"].get(EXACT_SPACE)
+    for place, (own, matrices) in enumerate(_own(table).items()):
+        gap = np.array(matrices, dtype=float) - np.array(exact["order_parameter"], dtype=float)
+        theory = Order("", own, style.own_colour(place), "D")
+        _difference(ax, theory, exact, gap[:, path, path], path)
     laws = []
     for order in ORDERS:
         difference = exact and _of_path(exact.get(f"difference{order.suffix}"), path)
@@ -165,7 +181,7 @@ FINITE_SIZE = style.FigureEntry(
     finite_size_of,
     "Theory and exact posterior approach each other as the width grows: above the diagonal of "
     "U₁, below the difference with a fitted power law, of the leading and, where it is known, of "
-    "the next order in 1/N.",
+    "the next order in 1/N, and of further theories.",
     "Diagonal of U₁ against width for theory and samples, and below their difference with its "
     "power law.",
     of=("sweep",),

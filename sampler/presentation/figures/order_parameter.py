@@ -57,11 +57,15 @@ def draw_order_parameter(
         rows: list[list[MatrixPanel | None]] = [
             list(theories[place : place + 2]) for place in range(0, len(theories), 2)
         ]
-        figure, axes = _grid(path_names, rows, limit, title_of("Order parameter $U_1$", setting))
+        figure, axes = _grid(
+            path_names, rows, [limit] * len(rows), title_of("Order parameter $U_1$", setting)
+        )
         _add_colour_bar(figure, axes[0][0].images[0], [ax for row in axes for ax in row], "$U_1$")
         return figure
     rows = [[sampled, None], *([panel, None] for panel in theories)]
-    figure, axes = _grid(path_names, rows, limit, title_of("Order parameter $U_1$", setting))
+    figure, axes = _grid(
+        path_names, rows, [limit] * len(rows), title_of("Order parameter $U_1$", setting)
+    )
     gaps = [in_mcse(sampled.matrix, panel.matrix, sampled.mcse) for panel in theories]
     # Three MCSE is the least range: differences within the noise stay pale.
     widest = max(3.0, _colour_limit(*gaps))
@@ -79,10 +83,10 @@ def draw_order_parameter(
 def _grid(
     path_names: Sequence[str],
     rows: Sequence[Sequence[MatrixPanel | None]],
-    limit: float,
+    limits: Sequence[float],
     title: str,
 ) -> tuple[Figure, list[list[Axes]]]:
-    """A figure of matrices [row][column] on one colour scale; None leaves a place empty."""
+    """A figure of matrices [row][column], a colour scale for each row; None: an empty place."""
     columns = max(len(row) for row in rows)
     names = 0.075 * max(map(len, path_names)) + 0.4
     side = (WIDTH - names - 0.2 * (columns - 1)) / columns
@@ -101,7 +105,7 @@ def _grid(
             if panel is None:
                 ax.set_axis_off()
                 continue
-            _draw_matrix(ax, panel, path_names, limit, numbered=numbered)
+            _draw_matrix(ax, panel, path_names, limits[place], numbered=numbered)
             below = [other[column] for other in rows[place + 1 :] if column < len(other)]
             last = not any(one is not None for one in below)
             _tick_paths(ax, path_names, rows=column == 0, columns=last)
@@ -122,15 +126,32 @@ def draw_order_parameter_grid(
     """Draw a grid of U_1 matrices [row][column] on one colour scale; None leaves a place empty."""
     panels = [panel for row in rows for panel in row if panel is not None]
     limit = _colour_limit(*[panel.matrix for panel in panels])
-    figure, axes = _grid(path_names, rows, limit, title)
+    figure, axes = _grid(path_names, rows, [limit] * len(rows), title)
     drawn = [ax for row in axes for ax in row]
     image = next(ax.images[0] for ax in drawn if ax.images)
     _add_colour_bar(figure, image, drawn, "$U_1$")
     return figure
 
 
-def _add_colour_bar(figure: Figure, image: AxesImage, axes: list[Axes], label: str) -> None:
-    where = {"location": "bottom", "shrink": 0.8, "pad": 0.02, "aspect": 25}
+def draw_order_parameter_rows(
+    path_names: Sequence[str], rows: Sequence[Sequence[MatrixPanel | None]]
+) -> Figure:
+    """Draw a grid of U_1 matrices [row][column], every row on a colour scale of its own.
+
+    U_1 grows as the width shrinks: on one scale for all widths those of wide networks are pale.
+    """
+    limits = [_colour_limit(*[one.matrix for one in row if one is not None]) for row in rows]
+    figure, axes = _grid(path_names, rows, limits, "Order parameter $U_1$")
+    for row in axes:
+        image = next(ax.images[0] for ax in row if ax.images)
+        _add_colour_bar(figure, image, row, "", location="right", shrink=0.65, aspect=12)
+    return figure
+
+
+def _add_colour_bar(
+    figure: Figure, image: AxesImage, axes: list[Axes], label: str, **where: str | float
+) -> None:
+    where = {"location": "bottom", "shrink": 0.8, "pad": 0.02, "aspect": 25} | where
     bar = figure.colorbar(image, ax=axes, label=label, **where)
     bar.outline.set_visible(False)
     bar.ax.locator_params(nbins=5)
@@ -280,7 +301,8 @@ def order_parameters_of_sweep(sweep: ShownSweep) -> Figure | None:
         return None
     # The samples beside the theories, in the last column.
     titles.sort(key=lambda who: who.startswith(EXACT))
-    return draw_order_parameter_grid(names, [[row.get(who) for who in titles] for row in panels])
+    rows = [[row.get(who) for who in titles] for row in panels]
+    return draw_order_parameter_rows(names, rows)
 
 
 def _matrix_row(sweep: ShownSweep, row: int) -> dict[str, MatrixPanel]:
@@ -313,7 +335,7 @@ ORDER_PARAMETER_TRAINED = FigureEntry(
 ORDER_PARAMETER_AGAINST_WIDTH = FigureEntry(
     order_parameters_of_sweep,
     "Order parameter U₁ along the sweep, a row for each point: theories, and on the right the "
-    "exact posterior, on one colour scale.",
+    "exact posterior. Every row has a colour scale of its own.",
     "Coloured matrices over pairs of attention paths: U₁ of the theory beside the samples, for "
     "several points of the sweep.",
     of=("sweep",),

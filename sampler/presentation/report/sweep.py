@@ -9,12 +9,12 @@ from urllib.parse import quote
 from sampler.analysis.difference import Difference
 from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.numbers import Number, count, percent
-from sampler.analysis.verdict import HEADLINE, Verdict
+from sampler.analysis.verdict import HEADLINE, Verdict, extent
 from sampler.presentation.figures.variant_comparison import short_label
 from sampler.presentation.report.elements import Cell, Link, Table
 from sampler.presentation.report.tables import difference_cell, sampled_accuracy, theory_accuracy
 from sampler.presentation.report.verdict import worst
-from sampler.presentation.results import ShownRun
+from sampler.presentation.results import ShownRun, ShownSweep
 from sampler.presentation.style import EXACT, LEADING, LIMIT, NEXT
 from sampler.recipes.recipe import Recipe
 from sampler.storage.results import has_results
@@ -89,10 +89,10 @@ def sweep_trend(points: Sequence[ReportedPoint], finite_size: Mapping | None) ->
     widths = {point.width for point in compared}
     if len(widths) < 2:
         headline = "No trend with width: fewer than two widths have trusted samples and a theory."
-        return Verdict("neutral", headline, _accuracy_reasons(points))
+        return Verdict("neutral", headline, _accuracy_reasons(points), _worst_and_best(points))
     if len(widths) < len(compared):
         headline = "Several points share a width: the table compares theory and samples at each."
-        return Verdict("neutral", headline, _accuracy_reasons(points))
+        return Verdict("neutral", headline, _accuracy_reasons(points), _worst_and_best(points))
     one, other = compared[0].found.get(HEADLINE), compared[-1].found.get(HEADLINE)
     if one is None or other is None:
         return Verdict("neutral", "No trend with width: U₁ was not compared.")
@@ -109,16 +109,37 @@ def sweep_trend(points: Sequence[ReportedPoint], finite_size: Mapping | None) ->
     if beyond:
         reasons.append(f"{fitted.replace('of U₁', 'of U₁ to next order')}{beyond}.")
     reasons += _accuracy_reasons(points)
+    short = _extent_at({f"N = {p.width}": p for p in (compared[0], compared[-1])})
     if other.interval[0] > one.interval[1]:
         headline = f"Theory and exact posterior part as the width grows, by {one.name}."
-        return Verdict("caution", headline, tuple(reasons))
+        return Verdict("caution", headline, tuple(reasons), short)
     if other.interval[1] < one.interval[0]:
         headline = (
             f"Theory and exact posterior approach each other as the width grows, by {one.name}."
         )
-        return Verdict("good", headline, tuple(reasons))
+        return Verdict("good", headline, tuple(reasons), short)
     headline = f"The samples do not resolve a trend with width, by {one.name}."
-    return Verdict("neutral", headline, tuple(reasons))
+    return Verdict("neutral", headline, tuple(reasons), short)
+
+
+def _extent_at(points: Mapping[str, ReportedPoint]) -> str:
+    """How well the theory holds at some points, each with the name of its place, in a sentence."""
+    ends = {at: point.found[HEADLINE] for at, point in points.items()}
+    said = [f"{extent(one)} at {at}" for at, one in ends.items() if one.said]
+    return f"The theory holds in U₁ {', '.join(said)}." if said else ""
+
+
+def _worst_and_best(points: Sequence[ReportedPoint]) -> str:
+    """The same at the points where the theory is furthest from the samples and closest to them."""
+    known = [point for point in points if point.trusted and HEADLINE in point.found]
+    known.sort(key=lambda point: -point.found[HEADLINE].below)
+    return _extent_at({point.label: point for point in (known[:1] + known[-1:])})
+
+
+def sweep_verdict(directory: Path, recipe: Recipe) -> str:
+    """The verdict on the theory of a whole sweep, in one line."""
+    finite_size = ShownSweep(directory).finite_size
+    return sweep_trend(reported_points(directory, recipe), finite_size).line
 
 
 def _slopes(finite_size: Mapping | None, key: str) -> str:

@@ -165,7 +165,8 @@ def test_an_interrupt_leaves_in_good_order(workshop, tmp_path):
     code, errors = finish(process)
     assert code == ExitCode.INTERRUPTED, errors
     last = errors.splitlines()[-1]
-    assert last.endswith("interrupted: `status` says where it stands, `resume` goes on")
+    again = f"what is done is in {directory}; to go on: attention-posterior resume {directory}"
+    assert last.endswith(f"interrupted; {again}")
     assert command("resume", directory, cache=cache)[0] == ExitCode.OK
     assert_same_bits(directory, whole)
 

@@ -1,11 +1,14 @@
-"""Progress is one live line in a notebook, and figures show themselves there."""
+"""Progress fits the terminal, and is one live line in a notebook, where figures show themselves."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
 
 import pytest
 
 from tests import ROOT
-
-jupyter_client = pytest.importorskip("jupyter_client", reason="notebooks need Jupyter")
-pytest.importorskip("ipykernel", reason="notebooks need Jupyter")
 
 CELL = """
 from sampler.jobs.progress import ProgressDisplay
@@ -18,9 +21,71 @@ new_figure(1.0, 1.0)
 """
 
 
+LONG = """
+import sys
+from sampler.jobs.progress import ProgressDisplay, busy
+
+assert "jax" not in sys.modules
+with busy("solving"):
+    pass
+with ProgressDisplay() as progress:
+    progress.wait("compiling")
+    for done in (1, 123456789, 1000000000):
+        progress.show(
+            "reading examples", done, 1000000000,
+            "123456 s left, step size 0.000562, at 123456789: R-hat 1.001, ESS 12345 of predictor, "
+            "123456789 divergences, 1023 leapfrog steps per draw",
+        )
+"""
+
+
+def in_terminal(program: str, columns: int) -> str:
+    """What a program writes to a terminal of so many columns, without what moves the cursor."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=ROOT,
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        written = b""
+        while True:
+            try:
+                written += os.read(ours, 65536)
+            except OSError:  # nobody writes any more
+                break
+    os.close(ours)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode())
+    assert process.returncode == 0, text
+    return text
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_progress_fits_the_terminal(columns):
+    lines = re.split(r"[\r\n]+", in_terminal(LONG, columns))
+    assert max(map(len, lines)) <= columns
+    text = "\n".join(lines)
+    assert "compiling" in text
+    for whole in ("123456789/1000000000", "123456 s left", "step size 0.000562", "R-hat 1.001"):
+        assert whole in text, whole
+
+
+def test_without_a_terminal_progress_is_lines():
+    done = subprocess.run([sys.executable, "-c", LONG], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    first, second, *others = done.stderr.splitlines()
+    assert (first, second) == ("solving", "compiling")
+    assert [line[:26] for line in others] == [
+        "reading examples 1/1000000",
+        "reading examples 100000000",
+    ]
+
+
 @pytest.fixture(scope="module")
 def messages():
     """Type and content of what the kernel answers to one cell."""
+    jupyter_client = pytest.importorskip("jupyter_client", reason="notebooks need Jupyter")
+    pytest.importorskip("ipykernel", reason="notebooks need Jupyter")
     manager = jupyter_client.KernelManager(kernel_name="python3")
     manager.start_kernel(cwd=str(ROOT))
     client = manager.client()
