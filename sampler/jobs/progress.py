@@ -92,7 +92,9 @@ class ProgressDisplay:
         self._waiting = Spinner("dots", text)
         if self._line is not None:
             self._line(text)
-        elif not self._live:
+        elif self._live:
+            self._picture.refresh()
+        else:
             print(text, file=sys.stderr, flush=True)
 
     def show(self, phase: str, done: int, total: int, text: str, ended: bool = False) -> None:

@@ -45,7 +45,7 @@ def test_the_comparison_table_fits_with_theories_of_the_users_own(width, theorie
         Row.of("accuracy", 0.9, 0.91, gp=0.8, test_error=0.01, **numbers),
         Row.of("log evidence", 0.9, 0.91, gp=0.8, remark="bridge", **numbers),
     ]
-    lines = table_text(rows)
+    lines = "\n".join(table_text(rows)).splitlines()
     assert max(map(len, lines)) <= int(width), lines
     text = " ".join(" ".join(lines).split())
     assert LONG in text
