@@ -144,14 +144,14 @@ def draw_order_parameter_rows(
     figure, axes = _grid(path_names, rows, limits, "Order parameter $U_1$")
     for row in axes:
         image = next(ax.images[0] for ax in row if ax.images)
-        _add_colour_bar(figure, image, row, "", location="right", shrink=0.65, aspect=12)
+        _add_colour_bar(figure, image, row, "", location="right", shrink=0.65, aspect=12.0)
     return figure
 
 
 def _add_colour_bar(
     figure: Figure, image: AxesImage, axes: list[Axes], label: str, **where: str | float
 ) -> None:
-    where = {"location": "bottom", "shrink": 0.8, "pad": 0.02, "aspect": 25} | where
+    where = {"location": "bottom", "shrink": 0.8, "pad": 0.02, "aspect": 25.0} | where
     bar = figure.colorbar(image, ax=axes, label=label, **where)
     bar.outline.set_visible(False)
     bar.ax.locator_params(nbins=5)
