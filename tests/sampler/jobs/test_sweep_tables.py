@@ -17,6 +17,7 @@ from sampler.jobs.sweep_tables import (
     write_finite_size,
     write_sweep_table,
 )
+from sampler.presentation.figures.finite_size import draw_finite_size
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import write_theory
 from sampler.storage.run_directory import point_directory, read_json, write_json
@@ -309,3 +310,16 @@ def test_a_sweep_over_seeds_and_forms_leaves_the_table(tmp_path):
     words = settings("task.seed=0")
     assert in_process("solve", recipe, "--out", without, *words) == ExitCode.OK
     assert not (without / "seed_averages.csv").exists()
+
+
+def test_theories_of_the_users_own_stand_by_width_and_in_the_figure():
+    one = {"theory": [[1.5]], "sampled": [[1.25]], "mcse": [[0.01]], "trusted": True}
+    found = by_width({10: one, 3: one | {"own": {"mine": [[2.0]]}}})
+    np.testing.assert_array_equal(found["own"]["mine"], [[[2.0]], [[np.nan]]])
+    np.testing.assert_array_equal(found["difference"], [[[0.25]], [[0.25]]])
+    assert np.isnan(found["difference_next_order"]).all()
+    theory = {"widths": [3, 10], "order_parameter": [[[1.5]], [[1.5]]]}
+    table = {"paths": ["only"], "theory": theory, "sampled": {"order_parameters": found}}
+    figure = draw_finite_size(table, "")
+    shown = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert {"mine", "|mine − exact| (± MCSE)"} <= set(shown), shown
