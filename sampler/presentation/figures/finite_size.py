@@ -86,7 +86,7 @@ def _of_path(values: list | None, path: int) -> np.ndarray | None:
     return None if found is None or not np.isfinite(found).any() else found
 
 
-def _own(table: dict) -> dict[str, list]:
+def _own(table: dict) -> dict:
     """Name of a theory of the user's own → its U_1 at every width that was sampled."""
     return (table["sampled"].get(EXACT_SPACE) or {}).get("own", {})
 

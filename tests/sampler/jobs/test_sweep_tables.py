@@ -20,7 +20,7 @@ from sampler.jobs.sweep_tables import (
 from sampler.presentation.figures.finite_size import draw_finite_size
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import write_theory
-from sampler.storage.run_directory import point_directory, read_json, write_json
+from sampler.storage.run_directory import plain, point_directory, read_json, write_json
 from sampler.storage.sweeps import FINITE_SIZE_FILE, SWEEP_FILE, swept_points
 from tests.commands import TINY, in_process, settings
 
@@ -319,7 +319,7 @@ def test_theories_of_the_users_own_stand_by_width_and_in_the_figure():
     np.testing.assert_array_equal(found["difference"], [[[0.25]], [[0.25]]])
     assert np.isnan(found["difference_next_order"]).all()
     theory = {"widths": [3, 10], "order_parameter": [[[1.5]], [[1.5]]]}
-    table = {"paths": ["only"], "theory": theory, "sampled": {"order_parameters": found}}
+    table = {"paths": ["only"], "theory": theory, "sampled": {"order_parameters": plain(found)}}
     figure = draw_finite_size(table, "")
     shown = [text.get_text() for text in figure.legends[0].get_texts()]
     assert {"mine", "|mine − exact| (± MCSE)"} <= set(shown), shown
