@@ -188,14 +188,14 @@ def spoil(path: Path, hunt: Hunt) -> tuple[int, str]:
 
 
 def spoil_the_recipe(hunt: Hunt, process: Command) -> None:
-    """That of the sweep: everything is refused, and the file named."""
+    """That of the sweep: everything is refused, and the reason given."""
     kill_all(hunt, process)
     process.wait()
     recipe = hunt.out / "recipe.toml"
     if recipe.is_file():
         code, errors = spoil(recipe, hunt)
         assert code == ExitCode.BAD_INPUT
-        assert str(recipe) in errors
+        assert "is not valid TOML" in errors
 
 
 def set_the_clock_back(hunt: Hunt, process: Command) -> None:
@@ -291,4 +291,4 @@ def test_a_short_sweep_disturbed_in_some_ways(hunt):
 @pytest.mark.long
 @pytest.mark.parametrize("hunt", [(200, 4, 400)], indirect=True)
 def test_a_long_sweep_disturbed_in_every_way(hunt):
-    disturbed(hunt, [*hunt.rng.permutation(list(DISTURBANCES) * 2)])
+    disturbed(hunt, [*hunt.rng.permutation(list(DISTURBANCES))])
