@@ -17,7 +17,9 @@ from sampler.analysis.labels import (
     NEXT,
     NEXT_ORDER,
     element_name,
+    head_label,
     is_overlap,
+    names_of_heads,
     own_key,
     pair_name,
     quantity_name,
@@ -153,9 +155,12 @@ class Compared:
         if is_overlap(key):
             places = np.argwhere(np.triu(np.ones(np.shape(self.theory), dtype=bool)))
         columns = (self.theory, self.sampled.value, self.sampled.mcse, *self.differences)
+        heads = names_of_heads(path_names, self.theory) if key.startswith("head_score") else None
         rows = []
         for place in map(tuple, places.tolist()):
             name = element_name(key, place, path_names)
+            if heads is not None:
+                name = head_label(place[0] + 1, place[1], heads[place[0]][place[1]])
             if key == "order_parameter":
                 name = f"U₁ {pair_name(path_names, *place)}"
             next_order = NAN if self.next_order is None else float(self.next_order[place])

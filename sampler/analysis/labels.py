@@ -179,6 +179,28 @@ def head_label(layer: int, head: int, name: str | None = None) -> str:
     return place if name is None else f"{place} ({name})"
 
 
+def names_of_heads(
+    path_names: Sequence[str], scores: np.ndarray
+) -> tuple[tuple[str, ...], ...] | None:
+    """The names of the heads of each layer, as paths are called by them; None where they are not.
+
+    scores  [layer, head], NaN where a layer has fewer heads than another
+    """
+    heads = [int(count) for count in np.isfinite(scores).sum(axis=1)]
+    parts = list(dict.fromkeys(re.sub(r", output \d+$", "", name) for name in path_names))
+    if len(parts) != np.prod(heads) or any(name.count("·") != len(heads) - 1 for name in parts):
+        return None
+    paths = np.array([name.split("·") for name in parts], object).reshape(*heads, len(heads))
+    names = []
+    for layer, count in enumerate(heads):
+        of_head = np.moveaxis(paths[..., layer], layer, 0).reshape(count, -1)
+        if (of_head != of_head[:, :1]).any():
+            return None
+        names.append(tuple(of_head[:, 0]))
+    numbers = [tuple(map(str, range(count))) for count in heads]
+    return None if names == numbers else tuple(names)
+
+
 def element_name(key: str, at: Sequence[int], path_names: Sequence[str] = ()) -> str:
     """An element of a stored array in words: paths and heads by name, test examples by number."""
     if key == "order_parameter" and path_names:

@@ -108,10 +108,27 @@ def comparison_lines(comparison: ComparedRun, path_names: Sequence[str] | None) 
     lines += ["", *settings] if settings else []
     if comparison.differences:
         lines += ["", *whole_text(list(comparison.differences.values()))]
+    lines += head_lines(comparison, path_names or ())
     verdicts = [] if path_names is None or comparison.verdict is None else [comparison.verdict]
     verdicts += comparison.own.values()
     lines += ["", *(wrapped(verdict.headline) for verdict in verdicts)] if verdicts else []
     return "\n".join(lines)
+
+
+def head_lines(comparison: ComparedRun, path_names: Sequence[str]) -> list[str]:
+    """Head scores, largest first; nothing where no layer has more than one head."""
+    found = comparison.get("head_score")
+    if found is None or found.theory is None or np.shape(found.theory)[1] < 2:
+        return []
+    rows = found.element_rows("head_score", path_names)
+    rows = sorted(rows, key=lambda row: -row.sampled)
+    longest = max(len(row.name) for row in rows)
+    lines = [
+        f"  {row.name:{longest}}{row.theory:8.3f}{row.sampled:9.3f} ± {row.mcse:.3f}"
+        for row in rows[:MOST_ROWS]
+    ]
+    more = ["  (more heads in comparison.json)"] if len(rows) > MOST_ROWS else []
+    return ["", f"{'head scores':{longest + 2}}{'theory':>8}{'sampled':>9} ± MCSE", *lines, *more]
 
 
 def whole_text(differences: Sequence[Difference]) -> list[str]:

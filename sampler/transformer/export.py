@@ -49,7 +49,7 @@ def export_attention(
               [example, output]: ±1 for two classes, a column for each of several, or real numbers;
               or batches of such pairs, as a data loader yields them. Test labels may be None
     residual  every layer gets one more head, its last, whose attention is the identity: the path
-              past a layer that a residual connection opens
+              past a layer that a residual connection opens; it is called "residual"
     attended  "last", "first" or "mean": store the inputs at the end of every attention path, read
               out so, in the place of tokens and attention matrices. Networks inside the theory need
               no more, and of long sequences it is a small part
@@ -67,7 +67,8 @@ def export_attention(
         for name, examples in given.items()
         if examples is not None
     }
-    write = write_hdf5 if path.suffix in HDF5_SUFFIXES else write_npz
+    writer = write_hdf5 if path.suffix in HDF5_SUFFIXES else write_npz
+    write = partial(writer, residual=residual)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         fill_whole(path, lambda temporary: write(temporary, agreeing(splits)))
@@ -151,7 +152,7 @@ def needless(lengths: np.ndarray, inputs: Any) -> bool:
     return bool((lengths == inputs.shape[1]).all())
 
 
-def write_npz(path: Path, found: Pieces) -> None:
+def write_npz(path: Path, found: Pieces, residual: bool) -> None:
     """All pieces put together."""
     parts: dict[str, list[np.ndarray]] = {}
     for name, split in found:
@@ -161,10 +162,10 @@ def write_npz(path: Path, found: Pieces) -> None:
     for key in [key for key in arrays if key.startswith("lengths_")]:
         if needless(arrays[key], arrays[key.replace("lengths", "inputs")]):
             del arrays[key]
-    np.savez(path, **arrays, **heads_of(split))
+    np.savez(path, **arrays, **heads_of(split), **names_with(split, residual))
 
 
-def write_hdf5(path: Path, found: Pieces) -> None:
+def write_hdf5(path: Path, found: Pieces, residual: bool) -> None:
     """Piece by piece, each behind those before it; shorter sequences have 0 behind them."""
     with h5py.File(path, "w") as file:
         for name, split in found:
@@ -181,11 +182,23 @@ def write_hdf5(path: Path, found: Pieces) -> None:
                 del file[key]
         for key, array in heads_of(split).items():
             file[key] = array
+        for key, names in names_with(split, residual).items():
+            file[key] = names
 
 
 def heads_of(split: Split | AttendedSplit) -> dict[str, np.ndarray]:
     """The heads of each layer, which attended inputs alone do not show."""
     return {"heads": np.array(split.heads)} if isinstance(split, AttendedSplit) else {}
+
+
+def names_with(split: Split | AttendedSplit, residual: bool) -> dict[str, list[str]]:
+    """Names of the heads of each layer where the last stands for the residual connection."""
+    if not residual:
+        return {}
+    return {
+        f"head_names_{layer}": [*map(str, range(heads - 1)), "residual"]
+        for layer, heads in enumerate(split.heads, start=1)
+    }
 
 
 def read_labels(field: str, labels: Any, examples: int) -> np.ndarray | None:

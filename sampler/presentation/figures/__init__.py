@@ -11,6 +11,7 @@ chains              ranks, autocorrelation, energy and effective draws of chains
 finite_size         theory and exact posterior against width
 variant_comparison  attention variants: redundancy and accuracy
 temperature_choice  scores against temperature, and what was chosen
+heads               head scores of a run
 pruning             head scores, and accuracy while heads are removed
 studies             rank collapse; attention as support-vector regression
 """

@@ -252,7 +252,7 @@ def head_score_table(run: ShownRun) -> Table | None:
     compared: Compared | None = run.compared_as("head_score")
     if compared is None or compared.theory is None:
         return None
-    rows = compared.element_rows("head_score")
+    rows = compared.element_rows("head_score", run.path_names)
     caption = "Head scores: the share of |U₁| on paths through a head; sampled ± MCSE."
     return compared_table(caption, "head", rows, COMPARED[:3]) if rows else None
 

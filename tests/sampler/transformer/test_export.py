@@ -285,6 +285,7 @@ def test_a_residual_connection_is_one_more_head(seeded, tmp_path):
     more = read_arrays(export_attention(path, model, residual=True, **data))
     assert plain.heads == (HEADS, HEADS)
     assert more.heads == (HEADS + 1, HEADS + 1)
+    assert more.head_names == (("0", "1", "residual"),) * 2
     for layer in more.test.attention:
         assert (layer[:, HEADS] == np.eye(TOKENS)).all()
     recorded = record_attention(model, data["test"][0])
