@@ -49,9 +49,6 @@ myst_heading_anchors = 4
 html_math_renderer = "mathml"
 
 nb_execution_mode = "force"
-# Not executed yet: it takes longer than all others together. `runs/bring_your_own.py`, which a test
-# runs, is the same with a larger model.
-nb_execution_excludepatterns = ["tutorials/own_transformer.md"]
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_merge_streams = True

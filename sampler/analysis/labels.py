@@ -176,7 +176,7 @@ def pair_name(names: Sequence[str], one: SupportsIndex, other: SupportsIndex) ->
 def head_label(layer: int, head: int, name: str | None = None) -> str:
     """A head in words, `layer 1, head 0 (good)`: layers from 1, heads from 0, and its own name."""
     place = f"layer {layer}, head {head}"
-    return place if name is None else f"{place} ({name})"
+    return place if name in (None, str(head)) else f"{place} ({name})"
 
 
 def names_of_heads(

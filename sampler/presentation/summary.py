@@ -122,13 +122,8 @@ def head_lines(comparison: ComparedRun, path_names: Sequence[str]) -> list[str]:
         return []
     rows = found.element_rows("head_score", path_names)
     rows = sorted(rows, key=lambda row: -row.sampled)
-    longest = max(len(row.name) for row in rows)
-    lines = [
-        f"  {row.name:{longest}}{row.theory:8.3f}{row.sampled:9.3f} ± {row.mcse:.3f}"
-        for row in rows[:MOST_ROWS]
-    ]
-    more = ["  (more heads in comparison.json)"] if len(rows) > MOST_ROWS else []
-    return ["", f"{'head scores':{longest + 2}}{'theory':>8}{'sampled':>9} ± MCSE", *lines, *more]
+    more = ["(more heads in comparison.json)"] if len(rows) > MOST_ROWS else []
+    return ["", "head scores, largest first:", *table_text(rows[:MOST_ROWS]), *more]
 
 
 def whole_text(differences: Sequence[Difference]) -> list[str]:

@@ -115,27 +115,35 @@ def _acquire(path: Path) -> IO[str]:
 
 
 def _create(path: Path) -> IO[str]:
-    """The same without `flock`: a file is complete when it gets its name, which one process can do.
-
-    A lock that was left behind is put aside before, which one process can do as well.
-    """
+    """The same without `flock`: one process alone can give a file, complete by then, its name."""
     with tempfile.NamedTemporaryFile("w+", dir=path.parent, prefix=UNFINISHED) as own:
         _write_holder(own)
-        aside = Path(f"{own.name}-aside")
-        while True:
-            try:
-                os.link(own.name, path)
-                return path.open()
-            except FileExistsError:
-                holder = read_holder(path)
-            if holder is not None and (not holder.is_here or holder.is_running):
-                raise in_use(path, holder)
-            with suppress(FileNotFoundError):
-                os.rename(path, aside)
-                if read_holder(aside) != holder:  # another process was faster, and has it now
-                    with suppress(FileExistsError):
-                        os.link(aside, path)
-                aside.unlink()
+        _name(Path(own.name), path)
+        return path.open()
+
+
+def _name(own: Path, path: Path) -> None:
+    """Give a file the name of a lock, also of one that was left behind.
+
+    What was left behind is replaced by who holds another lock, named after the process that left
+    it, and nobody else: so it is what it was when it was read. That lock is taken like any other.
+    """
+    while True:
+        with suppress(FileExistsError):
+            os.link(own, path)
+            return
+        found = _content(path)
+        if found is None:  # removed in between
+            continue
+        left = _holder_in(found)
+        if left is not None and (not left.is_here or left.is_running):
+            raise in_use(path, left)
+        claim = path.with_name(f"{path.name}-left-by-{left.pid if left else 'nobody'}")
+        _name(own, claim)
+        if _content(path) == found:
+            os.rename(claim, path)
+            return
+        claim.unlink()
 
 
 def _write_holder(file: IO[str]) -> None:
@@ -162,9 +170,24 @@ def _still_there(path: Path, file: IO[str]) -> bool:
 def read_holder(path: Path) -> Holder | None:
     """The holder written in a lock file; None if there is none or it cannot be read."""
     try:
-        content = json.loads(path.read_text())
-        return Holder(str(content["host"]), int(content["pid"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        return _holder_in(_content(path) or "")
+    except OSError:
+        return None
+
+
+def _content(path: Path) -> str | None:
+    """What a lock file says; None if there is none."""
+    try:
+        return path.read_text(errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+def _holder_in(content: str) -> Holder | None:
+    try:
+        found = json.loads(content)
+        return Holder(str(found["host"]), int(found["pid"]))
+    except (ValueError, KeyError, TypeError):
         return None
 
 
