@@ -23,6 +23,7 @@ MARKOV = {"examples_train": 6, "examples_test": 5, "tokens": 4, "features": 6}
 # What replaces the sections of a recipe, so that a command takes seconds.
 SMALLER = {
     "quickstart": {"task": MARKOV, "sampler": SAMPLER, "posterior": {"temperature": 0.5}},
+    "smoke": {"task": MARKOV, "sampler": SAMPLER},
     "one_shot_train": {
         "training": {"steps": 20, "batch": 8, "validation_every": 10, "validation_examples": 40,
                      "evaluation_examples": 40, "widths": 8, "key_size": 4, "heads": [2, 2]},

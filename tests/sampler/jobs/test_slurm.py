@@ -118,7 +118,7 @@ def test_an_array_with_everything_that_slurm_does_to_it(cluster, cache, tmp_path
 
 
 def test_a_warning_before_the_time_limit_saves_and_queues_again(cluster, cache, tmp_path):
-    sweep = Sweep(tmp_path, cache, points=1, thinning=200)
+    sweep = Sweep(tmp_path, cache, points=1, thinning=500)
     job = sweep.submit(cluster, "--time=60")
     wait_for(lambda: sweep.is_sampling(0))
     # Of a task that runs, so that it is sampling when the warning comes, within half a minute.
