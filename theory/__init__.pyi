@@ -27,6 +27,7 @@ from theory.next_order import (
     solve_next_order as solve_next_order,
 )
 from theory.observables import (
+    centred_kernel as centred_kernel,
     diagonal_only as diagonal_only,
     equal_diagonal as equal_diagonal,
     head_scores as head_scores,
@@ -43,6 +44,10 @@ from theory.path_kernels import (
     SymmetricKernelForm as SymmetricKernelForm,
     path_kernels as path_kernels,
 )
+from theory.path_contributions import (
+    mean_without as mean_without,
+    path_contributions as path_contributions,
+)
 from theory.predictor import Predictor as Predictor, predict as predict
 from theory.saddle_point import (
     SaddlePoint as SaddlePoint,
@@ -56,6 +61,17 @@ from theory.studies.attention_kernel import (
     attention_matrix as attention_matrix,
     mask_matrix as mask_matrix,
 )
+from theory.studies.complementarity import (
+    ComplementarityProblem as ComplementarityProblem,
+    complementarity_problem as complementarity_problem,
+    unknowns_of as unknowns_of,
+)
+from theory.studies.kernel_components import (
+    captured_variance as captured_variance,
+    component_alignment as component_alignment,
+    component_coefficients as component_coefficients,
+    component_values as component_values,
+)
 from theory.studies.rank_collapse import (
     Equilibrium as Equilibrium,
     collapse_of_fixed_attention as collapse_of_fixed_attention,
@@ -64,10 +80,22 @@ from theory.studies.rank_collapse import (
     equilibrium as equilibrium,
     rate_of_uniform_averages as rate_of_uniform_averages,
 )
+from theory.studies.softmax_forms import (
+    most_similarity_and_entropy as most_similarity_and_entropy,
+    similarity_and_entropy as similarity_and_entropy,
+    taylor_features as taylor_features,
+    truncated_attention as truncated_attention,
+    truncation_bound as truncation_bound,
+)
 from theory.studies.support_vectors import (
     SupportVectorAttention as SupportVectorAttention,
     is_one_regression as is_one_regression,
     masked_regressions as masked_regressions,
     regression_of_attention as regression_of_attention,
     support_vector_attention as support_vector_attention,
+)
+from theory.studies.variant_regressions import (
+    HeadPoints as HeadPoints,
+    scaled_down_points as scaled_down_points,
+    standardised_points as standardised_points,
 )

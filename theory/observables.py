@@ -117,6 +117,14 @@ def path_alignment(
         return squares / np.outer(own, own)
 
 
+def centred_kernel(
+    kernel: Float[np.ndarray, "*batch example example"],
+) -> Float[np.ndarray, "*batch example example"]:
+    """What remains of K(x, x') where features are those of φ less their mean over examples."""
+    rows = kernel - kernel.mean(axis=-1, keepdims=True)
+    return rows - rows.mean(axis=-2, keepdims=True)
+
+
 def centred_rows(
     features: Float[np.ndarray, "example path channel"],
     ones: Float[np.ndarray, " example"],

@@ -9,7 +9,14 @@ import pytest
 import scipy.stats
 
 from tests.assertions import assert_equal_to_rounding
-from theory import AttentionPaths, diagonal_only, equal_diagonal, head_scores, kernel_alignment
+from theory import (
+    AttentionPaths,
+    centred_kernel,
+    diagonal_only,
+    equal_diagonal,
+    head_scores,
+    kernel_alignment,
+)
 from theory.observables import (
     accuracy,
     correct,
@@ -187,3 +194,11 @@ def test_equal_diagonal_is_undefined_where_it_is_not_positive_definite():
     """|U_12| > U_11: with U_22 lowered to U_11 the matrix is indefinite."""
     overlap = np.array([[1.0, 1.5], [1.5, 4.0]])
     assert equal_diagonal(jnp.asarray(np.linalg.cholesky(overlap))) is None
+
+
+def test_centred_kernel_is_that_of_centred_features(rng):
+    features = rng.standard_normal((2, 5, 3)) + 10.0
+    centred = features - features.mean(axis=1, keepdims=True)
+    received = centred_kernel(features @ features.swapaxes(1, 2))
+    expected = centred @ centred.swapaxes(1, 2)
+    assert_equal_to_rounding(received, expected, operations=20, scale=3 * 12.0**2)

@@ -1,0 +1,168 @@
+# %% [markdown]
+# # Are value vectors principal components of the keys?
+#
+# Softmax attention projects queries on kernel principal components of the keys if its value
+# vectors are eigenvectors of the centred kernel matrix of the keys, each divided by the sum of its
+# similarities (arXiv 2406.13762; `theory.component_values`). That is an identity. The claim is that
+# training makes them so. Here networks of two layers of four heads learn to tell digits apart; for
+# every head and episode the alignment of its values with K̃ times them is measured, which is 1 for
+# eigenvectors, and how much of the variance of the keys' images the values span. Beside the
+# network's own values stand the same values shuffled over the tokens, and the inputs themselves,
+# all of them with the same keys, before the first step and after the last.
+#
+#     python runs/value_components.py [FOLDER] [SEEDS] [STEPS]
+#
+# by default into runs/results/value_components, 5 trainings of 2,000 steps.
+
+# %%
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from sampler.images.episodes import draw_episodes, episode_inputs, normalised_patches
+from sampler.images.sources import read_drawings, split_characters
+from sampler.presentation import style
+from sampler.recipes.training_recipe import load_training_recipe
+from sampler.transformer.evaluation import accuracy, draw_embedding
+from sampler.transformer.frozen import frozen_attention
+from sampler.transformer.network import predict
+from sampler.transformer.training import initial_state, train
+from theory import captured_variance, component_alignment
+from theory.studies.attention_kernel import normalisers
+
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/value_components")
+SEEDS = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+STEPS = int(sys.argv[3]) if len(sys.argv) > 3 else 2000
+RECIPE = Path(__file__).parent / "one_shot_train.toml"
+SMALLER = ["training.widths=32", "training.key_size=16", "training.batch=64"]
+EPISODES, COMPONENTS = 50, 4
+KINDS = {"own values": style.VERMILLION, "shuffled": style.GREY, "inputs as values": style.BLUE}
+MEASURES = ("alignment", "captured variance", "ln (largest h / smallest h)")
+
+
+# %%
+def keys_and_values(parameters: dict, inputs: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Keys [example, head, token, G] and value vectors [example, head, token, N] of both layers."""
+    hidden = inputs @ parameters["W_in"].T
+    found = []
+    for layer, matrices in enumerate(frozen_attention(parameters, inputs), start=1):
+        keys = np.einsum("hgi,xti->xhtg", parameters[f"W_K_{layer}"], inputs)
+        values = np.einsum("hab,xtb->xhta", parameters[f"W_V_{layer}"], hidden)
+        found.append((keys, values))
+        hidden = np.einsum("xhkq,xhka->xqa", matrices, values) / np.sqrt(matrices.shape[1])
+    return found
+
+
+def measured(keys: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """`MEASURES`, means over episodes, heads and channels."""
+    keys, values = (one.reshape(-1, *one.shape[2:]) for one in (keys, values))
+    found = [
+        (
+            component_alignment(key, value).mean(),
+            captured_variance(key, value, COMPONENTS),
+            np.ptp(np.log(normalisers(key))),
+        )
+        for key, value in zip(keys, values, strict=True)
+    ]
+    return np.mean(found, axis=0)
+
+
+def compared(parameters: dict, inputs: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """[kind, layer, measure]; every kind of values meets the same keys."""
+    layers = keys_and_values(parameters, inputs)
+    order = rng.permutation(inputs.shape[1])
+    kinds = [
+        layers,
+        [(keys, values[:, :, order]) for keys, values in layers],
+        [
+            (keys, np.broadcast_to(inputs[:, None], (*keys.shape[:3], inputs.shape[2])))
+            for keys, _ in layers
+        ],
+    ]
+    return np.array([[measured(*layer) for layer in kind] for kind in kinds])
+
+
+def trained(seed: int) -> tuple[np.ndarray, float]:
+    """[before and after, kind, layer, measure], and the accuracy on new episodes."""
+    settings = [*SMALLER, f"training.steps={STEPS}", f"training.seed={seed}"]
+    recipe = load_training_recipe(RECIPE, settings)
+    splits = split_characters(read_drawings(recipe.task), recipe.task)
+    start = initial_state(recipe)
+    end = train(recipe, splits, start, lambda _: None)
+    rng = np.random.default_rng(seed)
+    episodes = draw_episodes(splits.train, 1000, rng)
+    patches = normalised_patches(splits.train.images, recipe.task.channels)
+    inputs = episode_inputs(patches, episodes.drawings, episodes.labels, draw_embedding(recipe))
+    networks = [
+        {name: np.asarray(value, np.float64) for name, value in parameters.items()}
+        for parameters in (start.parameters, end.best)
+    ]
+    predictions = np.asarray(predict(networks[1], inputs))
+    found = [compared(network, inputs[:EPISODES], rng) for network in networks]
+    return np.array(found), accuracy(predictions, episodes.targets)["accuracy"]
+
+
+# %%
+results = [trained(seed) for seed in range(SEEDS)]
+
+
+def mean_and_error(values) -> tuple[np.ndarray, np.ndarray]:
+    """Mean over trainings and its standard error."""
+    return np.mean(values, axis=0), np.std(values, axis=0, ddof=1) / np.sqrt(len(values))
+
+
+print(f"{SEEDS} trainings of {STEPS} steps; mean ± standard error over them")
+print(
+    "accuracy on new episodes of the training's digits: {:.3f} ± {:.3f}".format(
+        *mean_and_error([accuracy for _, accuracy in results])
+    )
+)
+mean, error = mean_and_error([found for found, _ in results])
+for moment, when in enumerate(("before the first step", "after the last")):
+    for layer in range(2):
+        print(f"{when}, layer {layer + 1}")
+        for kind, name in enumerate(KINDS):
+            cells = [
+                f"{what} {mean[moment, kind, layer, place]:.3g} ± "
+                f"{error[moment, kind, layer, place]:.1g}"
+                for place, what in enumerate(MEASURES)
+            ]
+            print(f"  {name:17} {', '.join(cells)}")
+own = [found[:, :1] - found[:, 1:] for found, _ in results]
+mean_gain, error_gain = mean_and_error(own)
+print("alignment of the network's own values minus that of")
+for moment, when in enumerate(("before", "after")):
+    for layer in range(2):
+        gains = zip(
+            list(KINDS)[1:], mean_gain[moment, :, layer, 0], error_gain[moment, :, layer, 0],
+            strict=True,
+        )  # fmt: skip
+        cells = [f"{name} {gain:+.3f} ± {by:.3f}" for name, gain, by in gains]
+        print(f"  {when}, layer {layer + 1}: {', '.join(cells)}")
+
+# %%
+PLACES = ("layer 1,\nbefore", "layer 2,\nbefore", "layer 1,\nafter", "layer 2,\nafter")
+with style.figure_style():
+    figure = style.new_figure(style.WIDTH, 3.9)
+    figure.suptitle("Are value vectors principal components of the keys?")
+    panels = figure.subplots(1, 2)
+    for measure, axes in enumerate(panels):
+        for kind, (name, colour) in enumerate(KINDS.items()):
+            axes.errorbar(
+                np.arange(4) + 0.18 * (kind - 1),
+                mean[:, kind, :, measure].ravel(),
+                error[:, kind, :, measure].ravel(),
+                color=colour,
+                marker="osD"[kind],
+                markersize=5.0,
+                linestyle="none",
+                label=name,
+            )
+        axes.axhline(1.0, color=style.BLACK, linewidth=0.8, linestyle="--", label="eigenvectors")
+        axes.set_xticks(np.arange(4), PLACES, fontsize=8.0)
+    panels[0].set(ylabel="alignment with the components", ylim=(0.0, 1.05))
+    panels[1].set(ylabel=f"captured by {COMPONENTS} directions", yscale="log")
+    style.legend_below(figure, panels[0].get_legend_handles_labels(), columns=4)
+    written = style.save_figure(figure, folder, "value_components")
+print("figure:", *written)

@@ -1,0 +1,99 @@
+"""Attention as projections on kernel principal components, against components of real features."""
+
+import numpy as np
+import pytest
+
+from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding
+from theory.observables import centred_kernel
+from theory.studies.attention_kernel import attention_kernel, attention_matrix
+from theory.studies.kernel_components import (
+    captured_variance,
+    component_alignment,
+    component_coefficients,
+    component_values,
+)
+from theory.studies.softmax_forms import taylor_features
+
+TOKENS, CHANNELS, COMPONENTS = 9, 2, 4
+# Enough for the features of the exponential to be exact to rounding with such keys.
+ORDER = 30
+
+
+@pytest.fixture
+def queries_and_keys(rng):
+    return rng.standard_normal((2, TOKENS, CHANNELS))
+
+
+def images(points, keys):
+    """φ(x)/h(x) as vectors: monomials up to a degree beyond which they are below rounding."""
+    of_points, of_keys = taylor_features(points, ORDER), taylor_features(keys, ORDER)
+    return of_points / (of_points @ of_keys.sum(axis=0))[:, None]
+
+
+def test_attention_with_these_values_projects_on_principal_components(queries_and_keys):
+    """Principal components by a singular value decomposition of explicit features."""
+    queries, keys = queries_and_keys
+    of_keys = images(keys, keys)
+    centred = of_keys - of_keys.mean(axis=0)
+    _, sizes, components = np.linalg.svd(centred, full_matrices=False)
+    expected = images(queries, keys) @ components[:COMPONENTS].T
+    values = component_values(keys, COMPONENTS)
+    received = attention_matrix(queries, keys) @ values
+    signs = np.sign(np.sum(received * expected, axis=0))
+    # Eigenvectors are known to rounding of K̃ over the gaps between its eigenvalues.
+    eigenvalues = sizes[: COMPONENTS + 1] ** 2
+    condition = eigenvalues[0] / -np.diff(eigenvalues).max() * eigenvalues[0] / eigenvalues[-1]
+    assert condition < 1e6
+    assert_equal_to_rounding(received, signs * expected, operations=1000, condition=condition)
+
+
+def test_components_are_their_own_images(queries_and_keys):
+    _, keys = queries_and_keys
+    values = component_values(keys, COMPONENTS)
+    kernel = centred_kernel(attention_kernel(keys, keys))
+    eigenvalues = np.linalg.eigvalsh(kernel)[::-1]
+    condition = eigenvalues[0] / eigenvalues[COMPONENTS - 1]
+    alignment = component_alignment(keys, values)
+    assert_equal_to_rounding(alignment, 1.0, operations=100, condition=condition**2)
+    captured = captured_variance(keys, values, COMPONENTS)
+    assert_equal_to_rounding(captured, 1.0, operations=100, condition=condition)
+    # A constant added to the values changes neither, nor does a rotation what they span together.
+    turn, _ = np.linalg.qr(np.arange(16.0).reshape(4, 4) ** 2 + np.eye(4))
+    scaled = values * np.sqrt(eigenvalues[:COMPONENTS])
+    received = captured_variance(keys, scaled @ turn + 3.0, COMPONENTS)
+    assert_equal_to_rounding(received, 1.0, operations=1e4, condition=condition)
+    assert np.all(component_alignment(keys, scaled @ turn) < 1.0 - 1e-3)
+
+
+def test_other_values_are_no_components(queries_and_keys, rng):
+    _, keys = queries_and_keys
+    values = rng.standard_normal((TOKENS, 50))
+    coefficients = component_coefficients(keys, values)
+    assert_equal_to_rounding(coefficients.sum(axis=0), 0.0, operations=100, scale=1e3)
+    alignment = component_alignment(keys, values)
+    assert np.all((alignment > 0) & (alignment < 1))
+    captured = captured_variance(keys, values[:, :COMPONENTS], COMPONENTS)
+    assert 0 < captured < 1
+    # From the definition, channel by channel.
+    kernel = centred_kernel(attention_kernel(keys, keys))
+    for a, received in zip(coefficients.T, alignment, strict=True):
+        expected = a @ kernel @ a / np.sqrt((a @ a) * (a @ kernel @ kernel @ a))
+        assert_equal_to_rounding(received, expected, operations=1000)
+
+
+def test_the_centred_kernel_is_that_of_centred_images(queries_and_keys):
+    _, keys = queries_and_keys
+    of_keys = images(keys, keys)
+    centred = of_keys - of_keys.mean(axis=0)
+    expected = centred @ centred.T
+    assert_equal_to_rounding(
+        centred_kernel(attention_kernel(keys, keys)), expected, operations=1000
+    )
+    eigenvalues = np.linalg.eigvalsh(centred_kernel(attention_kernel(keys, keys)))
+    assert eigenvalues[0] >= -100 * FLOAT64_ROUNDING * eigenvalues[-1]
+
+
+def test_components_that_are_not_there_are_refused():
+    keys = np.repeat([[0.0, 1.0], [1.0, 0.0], [2.0, 1.0]], 2, axis=0)
+    with pytest.raises(ValueError, match=r"components = 3: must be 1 to 2, which these keys have"):
+        component_values(keys, 3)
