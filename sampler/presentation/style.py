@@ -7,10 +7,13 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
@@ -66,6 +69,7 @@ SUBNETWORKS = (GREEN, ORANGE, SKY_BLUE, PURPLE)
 CHAINS = (BLUE, VERMILLION, GREEN, ORANGE, SKY_BLUE, PURPLE, BLACK, YELLOW)
 SERIES = (GREEN, ORANGE, PURPLE)  # quantities side by side in one panel
 UNDEFINED_CELL = "#D9D9D9"
+VALUES = "RdBu_r"  # colours of matrices, white at 0
 ERRORS = "bars: thick ±1 MCSE, thin ±1 binomial error of the test set"
 BAND = "band: ±1 binomial error of the test set, leading order"
 
@@ -138,6 +142,26 @@ def new_figure(width: float, height: float, layout: str = "constrained") -> Figu
     figure = ShownFigure(figsize=(width, height), layout=layout)
     FigureCanvasAgg(figure)
     return figure
+
+
+def colour_limit(*matrices: np.ndarray) -> float:
+    """Largest absolute value of matrices on one colour scale; 1 where all are zero or undefined."""
+    largest = max(np.max(np.abs(m), where=np.isfinite(m), initial=0.0) for m in matrices)
+    return float(largest) if largest > 0 else 1.0
+
+
+def colour_bar(
+    figure: Figure | SubFigure,
+    image: AxesImage,
+    axes: list[Axes],
+    label: str,
+    **where: str | float,
+) -> None:
+    """The colour bar of panels on one scale, below them or where it is said."""
+    where = {"location": "bottom", "shrink": 0.8, "pad": 0.02, "aspect": 25.0} | where
+    bar = figure.colorbar(image, ax=axes, label=label, **where)
+    bar.outline.set_visible(False)
+    bar.ax.locator_params(nbins=5)
 
 
 def legend_below(figure: Figure, entries: tuple[list, list], columns: int, **more: Any) -> None:

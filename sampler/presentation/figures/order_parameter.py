@@ -17,8 +17,11 @@ from sampler.presentation.style import (
     EXACT,
     LEADING,
     UNDEFINED_CELL,
+    VALUES,
     WIDTH,
     FigureEntry,
+    colour_bar,
+    colour_limit,
     new_figure,
     title_of,
 )
@@ -28,7 +31,7 @@ LARGEST_TICKED = 24
 SHOWN_WIDTHS = (100, 1000)  # that a sweep shows beside its smallest width
 NARROWEST_NUMBERED = 0.5  # inches of a cell that a number with its error needs
 LARGEST_CELL = 0.85  # inches
-VALUES, DIFFERENCES = "RdBu_r", "PuOr"
+DIFFERENCES = "PuOr"
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ def draw_order_parameter(
     MCSE to the right of their theory, undefined where the MCSE is zero. Without samples the
     theories alone are drawn.
     """
-    limit = _colour_limit(*[panel.matrix for panel in [*theories, *filter(None, [sampled])]])
+    limit = colour_limit(*[panel.matrix for panel in [*theories, *filter(None, [sampled])]])
     if sampled is None:
         rows: list[list[MatrixPanel | None]] = [
             list(theories[place : place + 2]) for place in range(0, len(theories), 2)
@@ -60,7 +63,7 @@ def draw_order_parameter(
         figure, axes = _grid(
             path_names, rows, [limit] * len(rows), title_of("Order parameter $U_1$", setting)
         )
-        _add_colour_bar(figure, axes[0][0].images[0], [ax for row in axes for ax in row], "$U_1$")
+        colour_bar(figure, axes[0][0].images[0], [ax for row in axes for ax in row], "$U_1$")
         return figure
     rows = [[sampled, None], *([panel, None] for panel in theories)]
     figure, axes = _grid(
@@ -68,15 +71,15 @@ def draw_order_parameter(
     )
     gaps = [in_mcse(sampled.matrix, panel.matrix, sampled.mcse) for panel in theories]
     # Three MCSE is the least range: differences within the noise stay pale.
-    widest = max(3.0, _colour_limit(*gaps))
+    widest = max(3.0, colour_limit(*gaps))
     for row, (panel, gap) in enumerate(zip(theories, gaps, strict=True), start=1):
         beside = MatrixPanel(f"(exact − {panel.title})\nin MCSE", gap)
         axes[row][1].set_axis_on()
         image = _draw_matrix(axes[row][1], beside, path_names, widest, DIFFERENCES)
         _tick_paths(axes[row][1], path_names, rows=False, columns=row == len(theories))
     columns = ([row[0] for row in axes], [row[1] for row in axes])
-    _add_colour_bar(figure, axes[0][0].images[0], columns[0], "$U_1$")
-    _add_colour_bar(figure, image, columns[1], "difference in MCSE")
+    colour_bar(figure, axes[0][0].images[0], columns[0], "$U_1$")
+    colour_bar(figure, image, columns[1], "difference in MCSE")
     return figure
 
 
@@ -125,11 +128,11 @@ def draw_order_parameter_grid(
 ) -> Figure:
     """Draw a grid of U_1 matrices [row][column] on one colour scale; None leaves a place empty."""
     panels = [panel for row in rows for panel in row if panel is not None]
-    limit = _colour_limit(*[panel.matrix for panel in panels])
+    limit = colour_limit(*[panel.matrix for panel in panels])
     figure, axes = _grid(path_names, rows, [limit] * len(rows), title)
     drawn = [ax for row in axes for ax in row]
     image = next(ax.images[0] for ax in drawn if ax.images)
-    _add_colour_bar(figure, image, drawn, "$U_1$")
+    colour_bar(figure, image, drawn, "$U_1$")
     return figure
 
 
@@ -140,21 +143,12 @@ def draw_order_parameter_rows(
 
     U_1 grows as the width shrinks: on one scale for all widths those of wide networks are pale.
     """
-    limits = [_colour_limit(*[one.matrix for one in row if one is not None]) for row in rows]
+    limits = [colour_limit(*[one.matrix for one in row if one is not None]) for row in rows]
     figure, axes = _grid(path_names, rows, limits, "Order parameter $U_1$")
     for row in axes:
         image = next(ax.images[0] for ax in row if ax.images)
-        _add_colour_bar(figure, image, row, "", location="right", shrink=0.65, aspect=12.0)
+        colour_bar(figure, image, row, "", location="right", shrink=0.65, aspect=12.0)
     return figure
-
-
-def _add_colour_bar(
-    figure: Figure, image: AxesImage, axes: list[Axes], label: str, **where: str | float
-) -> None:
-    where = {"location": "bottom", "shrink": 0.8, "pad": 0.02, "aspect": 25.0} | where
-    bar = figure.colorbar(image, ax=axes, label=label, **where)
-    bar.outline.set_visible(False)
-    bar.ax.locator_params(nbins=5)
 
 
 def _draw_matrix(
@@ -216,11 +210,6 @@ def _tick_paths(ax: Axes, path_names: Sequence[str], *, rows: bool, columns: boo
         ax.tick_params(axis="x", labelrotation=45)
         for label in ax.get_xticklabels():
             label.set(ha="right", rotation_mode="anchor")
-
-
-def _colour_limit(*matrices: np.ndarray) -> float:
-    largest = max(np.max(np.abs(m), where=np.isfinite(m), initial=0.0) for m in matrices)
-    return float(largest) if largest > 0 else 1.0
 
 
 def sampled_panel(run: ShownRun) -> MatrixPanel | None:

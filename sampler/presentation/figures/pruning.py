@@ -52,7 +52,10 @@ def draw_pruning(table: PruningTable) -> Figure:
     figure = style.new_figure(style.WIDTH, 4.6)
     figure.suptitle(f"Accuracy while heads are removed, {setting(table)}")
     axes = figure.subplots(1, 2, sharex=True, sharey=True)
-    orders, panels = table.orders, (("trained", "trained network"), ("theory_zeroed", "theory"))
+    orders, panels = (
+        table.orders,
+        (("trained", "trained network"), ("theory_zeroed", style.LEADING)),
+    )
     for ax, (which, title) in zip(axes, panels, strict=True):
         start = table.unpruned["trained" if which == "trained" else "theory"]
         for place, order in enumerate(orders.random):
@@ -64,7 +67,7 @@ def draw_pruning(table: PruningTable) -> Figure:
                label="ascending score", errors=True)  # fmt: skip
         if which == "theory_zeroed":
             _curve(ax, start, orders.score.theory_refitted, color=style.GREEN, marker="^",
-                   label="ascending score, refitted")  # fmt: skip
+                   label="ascending score, solved again")  # fmt: skip
         ax.set(title=title, xlabel="heads removed")
     style.accuracy_axis(axes[0].yaxis)
     axes[0].set_ylabel("accuracy (%), bars ±1 error of the test set")

@@ -56,6 +56,7 @@ def test_the_contract(outputs, rng, tmp_path):
             "warmup_sample_stats",
             "observed_data",
             "constant_data",
+            "kernel",
         }
         posterior = tree["posterior"].to_dataset()
         predictor_axes = ("test_example",) if outputs == 1 else ("test_example", "output")

@@ -11,8 +11,10 @@ from sampler.presentation.figures.chains import (
     autocorrelation,
     draw_autocorrelation,
     draw_energy,
+    draw_ranks,
     draw_series_ranks,
     ess_evolution,
+    rank_histogram,
 )
 from sampler.presentation.results import ShownRun, slowest_element
 
@@ -95,3 +97,26 @@ def test_the_figures_show_every_chain_and_the_bfmi(rng):
     (ax,) = draw_autocorrelation(series, "").axes
     assert [line.get_label() for line in ax.lines] == ["one", "other"]
     np.testing.assert_allclose(ax.lines[0].get_ydata()[0], 1.0, rtol=1e-12)
+
+
+def test_rank_histogram_counts_every_draw_once():
+    draws = np.random.default_rng(0).normal(size=(3, 40))
+    ordered = np.sort(draws, axis=None)
+    expected = np.array(
+        [
+            [np.isin(chain, ordered[start : start + 30]).sum() for start in range(0, 120, 30)]
+            for chain in draws
+        ]
+    )
+    np.testing.assert_array_equal(rank_histogram(draws, bins=4), expected)
+
+
+def test_rank_histogram_of_a_displaced_chain_leaves_the_lower_bins():
+    draws = np.stack([np.arange(50.0), 100.0 + np.arange(50.0)])
+    np.testing.assert_array_equal(rank_histogram(draws, bins=2), [[50, 0], [0, 50]])
+
+
+def test_rank_plot_has_one_panel_for_each_distinct_element():
+    draws = np.random.default_rng(0).normal(size=(2, 60, 3, 3))
+    figure = draw_ranks(draws, ["a", "b", "c"], "")
+    assert sum(ax.axison for ax in figure.axes) == 6

@@ -26,7 +26,6 @@ from sampler.presentation.figures.accuracy import (
     SampledAccuracy,
     draw_accuracy_against_width,
 )
-from sampler.presentation.figures.chains import draw_ranks, rank_histogram
 from sampler.presentation.figures.draw import draw_figures
 from sampler.presentation.figures.order_parameter import MatrixPanel, draw_order_parameter
 from sampler.presentation.figures.predictor import ComparedPredictor, draw_predictor
@@ -35,7 +34,7 @@ from sampler.presentation.results import ShownSweep, open_shown
 
 FOUR_PATHS = ("good", "adversarial 1", "denoising", "adversarial 2")
 SUBNETWORKS = {"good": 0.93, "good + denoising": 0.95}
-CHAINS, DRAWS, TEST_EXAMPLES, COMPONENTS = 4, 200, 300, 100
+CHAINS, DRAWS, TEST_EXAMPLES, COMPONENTS, SHOWN = 4, 200, 300, 100, 6
 # The synthetic runs store no energies.
 CHAIN_FIGURES = {
     "order_parameter_ranks",
@@ -48,6 +47,8 @@ CHAIN_FIGURES = {
 ALL_RUN_FIGURES = CHAIN_FIGURES | {
     "order_parameter",
     "predictor_mean",
+    "kernels",
+    "path_kernels",
     "kernel_alignment",
     "accuracy",
     "reliability",
@@ -115,6 +116,10 @@ def write_run(
     alignment = decay * np.abs(rng.normal(size=COMPONENTS))
     gp_alignment = np.abs(rng.normal(size=COMPONENTS)) / 10.0
     scored = accuracy if labelled else np.nan
+    examples, shown_paths = ("shown_example", "shown_example_"), names[:4]
+    features = rng.normal(size=(SHOWN, len(shown_paths), 3))
+    blocks = np.einsum("xpi,yqi->pqxy", features, features)
+    kernel = np.einsum("ppxy->xy", blocks)
     xr.Dataset(
         {
             "order_parameter": (("path", "path_"), theory),
@@ -122,6 +127,10 @@ def write_run(
             "predictor_variance": ("test_example", variance),
             "kernel_alignment": ("component", alignment / np.linalg.norm(alignment)),
             "gp_kernel_alignment": ("component", gp_alignment / np.linalg.norm(gp_alignment)),
+            "kernel": (examples, kernel),
+            "gp_kernel": (examples, kernel / 2.0),
+            "path_kernels": (("shown_path", "shown_path_", *examples), blocks),
+            "labels_shown": (("shown_example", "output"), np.repeat([[1.0], [-1.0]], 3, axis=0)),
             "accuracy_theory": scored,
             "accuracy_gp": 0.826 if labelled else np.nan,
             "accuracy_diagonal_only": scored - 0.06,
@@ -131,7 +140,12 @@ def write_run(
                 [value if labelled else np.nan for value in SUBNETWORKS.values()],
             ),
         },
-        coords={"path": names, "path_": names, "subnetwork": list(SUBNETWORKS)},
+        coords={
+            "path": names,
+            "path_": names,
+            "shown_path": shown_paths,
+            "subnetwork": list(SUBNETWORKS),
+        },
     ).to_netcdf(directory / "theory.nc", engine="h5netcdf")
     (directory / "recipe.toml").write_text(
         f'name = "synthetic"\ntask.kind = "markov_chain"\n[network]\nwidths = {width}\n'
@@ -177,6 +191,10 @@ def write_run(
                 "path_": names,
             },
         ).to_netcdf(directory / "draws.nc", engine="h5netcdf", group="posterior")
+        columns = {"centred_kernel": kernel, "centred_kernel_mcse": kernel**2}
+        xr.Dataset({name: (examples, one) for name, one in columns.items()}).to_netcdf(
+            directory / "draws.nc", engine="h5netcdf", group="kernel", mode="a"
+        )
         xr.Dataset({"temperature": 0.01}).to_netcdf(
             directory / "draws.nc", engine="h5netcdf", group="constant_data", mode="a"
         )
@@ -357,29 +375,6 @@ def test_reliability_shows_every_bin_with_its_wilson_interval():
     heights = [patch.get_height() for patch in figure.axes[2].patches]
     assert heights == [row.count for row in found.gp.reliability]
     assert draw_reliability(PredictiveQuality(None, None, None), "sampled", "") is None
-
-
-def test_rank_histogram_counts_every_draw_once():
-    draws = np.random.default_rng(0).normal(size=(3, 40))
-    ordered = np.sort(draws, axis=None)
-    expected = np.array(
-        [
-            [np.isin(chain, ordered[start : start + 30]).sum() for start in range(0, 120, 30)]
-            for chain in draws
-        ]
-    )
-    np.testing.assert_array_equal(rank_histogram(draws, bins=4), expected)
-
-
-def test_rank_histogram_of_a_displaced_chain_leaves_the_lower_bins():
-    draws = np.stack([np.arange(50.0), 100.0 + np.arange(50.0)])
-    np.testing.assert_array_equal(rank_histogram(draws, bins=2), [[50, 0], [0, 50]])
-
-
-def test_rank_plot_has_one_panel_for_each_distinct_element():
-    draws = np.random.default_rng(0).normal(size=(2, 60, 3, 3))
-    figure = draw_ranks(draws, ["a", "b", "c"], "")
-    assert sum(ax.axison for ax in figure.axes) == 6
 
 
 def test_sweep_has_every_figure_and_line(tmp_path):

@@ -56,6 +56,12 @@ def test_the_comparison_table_fits_with_theories_of_the_users_own(width, theorie
     assert shown + (left_out[1].count("…") if left_out else 0) == theories
 
 
+def test_a_sampled_number_without_error_has_no_difference_in_errors():
+    lines = table_text([Row.of("layer 2, head 1", 1.0, 1.0, mcse=0.0)])
+    assert "–" in lines[-1].split()
+    assert "nan" not in "".join(lines)
+
+
 def test_columns_are_left_out_in_their_order_and_named():
     columns = [
         Column("first", ["1.25"]),

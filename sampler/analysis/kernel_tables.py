@@ -1,0 +1,184 @@
+"""Kernels of theory, draws and infinite width: some of their elements, and their alignment.
+
+The kernel of a posterior is K at the mean of U_1, in which it is linear. It is shown of some
+training examples and, with several outputs, as the mean over outputs.
+"""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Float, Int
+from scipy.linalg import eigh
+
+from sampler.analysis.estimate import batch_means, bootstrap
+from sampler.analysis.labels import NEXT_ORDER
+from sampler.problem import AnyProblem, Problem, square_roots
+from theory import FeatureForm, OrderParameters, centred_kernel
+from theory.attended_inputs import path_features
+
+# Paths whose kernels are shown, and components whose sampled alignment is known.
+MOST_PATHS = 4
+COMPONENTS = 50
+# Eigenvectors that the first components may turn into within the error of the draws.
+FOLLOWED = 2 * COMPONENTS
+REPLICATES = 200
+TINY = np.finfo(np.float64).tiny
+SHOWN = ("shown_example", "shown_example_")
+
+
+def kernel_columns(
+    problem: Problem,
+    leading: Float[np.ndarray, "row row"],
+    next_order: Float[np.ndarray, "row row"] | None,
+) -> dict:
+    """Columns `kernel`, `kernel_next_order`, `gp_kernel` and `path_kernels` of `theory.nc`.
+
+    From U_1 to both orders. Empty where no training examples can be shown.
+    """
+    if problem.shown is None:
+        return {}
+    features = shown_features(problem)
+    limit = np.asarray(OrderParameters.gp_limit(problem.architecture).matrices[0])
+    overlaps = {"kernel": leading, f"kernel{NEXT_ORDER}": next_order, "gp_kernel": limit}
+    columns: dict = {
+        name: (SHOWN, shown_kernel(features, mean_over_outputs(problem, overlap)))
+        for name, overlap in overlaps.items()
+        if overlap is not None
+    }
+    paths = features[:, strongest_paths(problem, leading)]
+    blocks = np.einsum("xpi,yqi->pqxy", paths, paths, optimize=True)
+    columns["path_kernels"] = (("shown_path", "shown_path_", *SHOWN), blocks)
+    columns["labels_shown"] = (("shown_example", "output"), problem.shown.labels)
+    return columns
+
+
+def kernel_coordinates(problem: Problem, leading: Float[np.ndarray, "row row"]) -> dict:
+    """Numbers of the shown examples and names of the shown paths."""
+    if problem.shown is None:
+        return {}
+    names = [problem.path_names[path] for path in strongest_paths(problem, leading)]
+    return dict.fromkeys(SHOWN, problem.shown.numbers) | {"shown_path": names, "shown_path_": names}
+
+
+def strongest_paths(
+    problem: Problem, overlap: Float[np.ndarray, "row row"]
+) -> Int[np.ndarray, " path"]:
+    """The paths with the largest diagonal of U_1, in their order."""
+    weights = np.diagonal(mean_over_outputs(problem, overlap))
+    return np.sort(np.argsort(-weights, kind="stable")[:MOST_PATHS])
+
+
+def shown_features(problem: Problem) -> Float[np.ndarray, "example path channel"]:
+    """φ^π of the shown examples."""
+    attended = np.asarray(problem.shown.attended)
+    return path_features(attended, problem.architecture.variances[0])
+
+
+def shown_kernel(
+    features: Float[np.ndarray, "example path channel"], overlap: Float[np.ndarray, "path path"]
+) -> Float[np.ndarray, "example example"]:
+    """K = Σ U^{ππ'} φ^π(x)·φ^π'(x')."""
+    weighed = np.einsum("xpi,pq->xqi", features, overlap, optimize=True)
+    return weighed.reshape(len(features), -1) @ features.reshape(len(features), -1).T
+
+
+def relative_to_size(
+    kernels: Float[np.ndarray, "*batch example example"],
+) -> Float[np.ndarray, "*batch example example"]:
+    """Centred kernels in units of the mean of their diagonal; 0 for one that is constant."""
+    centred = centred_kernel(kernels)
+    sizes = np.einsum("...xx->...", centred) / centred.shape[-1]
+    return centred / np.maximum(sizes, TINY)[..., None, None]
+
+
+def mean_over_outputs(
+    problem: Problem, overlap: Float[np.ndarray, "row row"]
+) -> Float[np.ndarray, "path path"]:
+    """Σ_c U_1^{(π,c),(π',c)}/O."""
+    paths, outputs = problem.architecture.path_count, problem.architecture.outputs
+    return np.einsum("pcqc->pq", overlap.reshape(paths, outputs, paths, outputs)) / outputs
+
+
+# --- of the draws
+
+
+def sampled_kernels(problem: AnyProblem, draws: Mapping[str, np.ndarray]) -> xr.Dataset:
+    """Kernel and alignment of the posterior with their errors: the group `kernel` of `draws.nc`.
+
+    draws: name → [chain, draw, …]. Empty without order parameters, and where chains are too short
+    for an error.
+    """
+    if not isinstance(problem, Problem) or "order_parameter" not in draws:
+        return xr.Dataset()
+    batches = batch_means(overlaps_of(problem, draws))
+    if len(batches) < 2:
+        return xr.Dataset()
+    with jax.enable_x64(True):
+        columns = alignment_columns(problem, batches)
+    coordinates = {"component": range(columns["kernel_alignment"][1].size)}
+    if problem.shown is not None:
+        features = shown_features(problem)
+        kernels = np.stack(
+            [shown_kernel(features, mean_over_outputs(problem, batch)) for batch in batches]
+        )
+        kinds = {"kernel": np.asarray, "centred_kernel": relative_to_size}
+        for name, statistic in kinds.items():
+            found = bootstrap(statistic, kernels)
+            columns |= {name: (SHOWN, found.value), f"{name}_mcse": (SHOWN, found.mcse)}
+        coordinates |= dict.fromkeys(SHOWN, problem.shown.numbers)
+    return xr.Dataset(columns, coords=coordinates)
+
+
+def overlaps_of(
+    problem: Problem, draws: Mapping[str, np.ndarray]
+) -> Float[np.ndarray, "chain draw row row"]:
+    """U_1 of every draw, in units of the known variance σ_0² where that is sampled, too."""
+    overlaps = np.asarray(draws["order_parameter"], np.float64)
+    if "prior_variances" not in draws:
+        return overlaps
+    ratios = draws["prior_variances"][..., 0] / problem.architecture.variances[0]
+    return overlaps * ratios[..., None, None]
+
+
+def alignment_columns(problem: Problem, batches: Float[np.ndarray, "batch row row"]) -> dict:
+    """Kernel–task alignment of the first components at the mean of batches of U_1.
+
+    Errors are those of a bootstrap over batches, in which eigenvectors turn among the first
+    `FOLLOWED` ones of the mean kernel.
+    """
+    learning = problem.learning
+    labels, apart = np.asarray(learning.labels).reshape(-1), learning.squares_apart
+    length = np.sqrt(labels @ labels + apart)
+    factor = jnp.asarray(square_roots(batches.mean(axis=0)))
+    kernel = np.asarray(FeatureForm(learning.features, None).kernel(factor))
+    first = len(kernel) - min(len(kernel), FOLLOWED)
+    _, vectors = eigh(kernel, subset_by_index=[first, len(kernel) - 1])
+    kernels = np.stack([kernel_between(problem, vectors, batch) for batch in batches])
+    along = labels @ vectors / length
+
+    def alignments(means: np.ndarray) -> np.ndarray:
+        turned = np.linalg.eigh(means)[1][..., ::-1][..., :COMPONENTS]
+        return np.abs(np.einsum("m,rmi->ri", along, turned))
+
+    found = bootstrap(alignments, kernels, REPLICATES)
+    return {
+        "kernel_alignment": ("component", found.value),
+        "kernel_alignment_mcse": ("component", found.mcse),
+    }
+
+
+def kernel_between(
+    problem: Problem,
+    vectors: Float[np.ndarray, "example_output vector"],
+    overlap: Float[np.ndarray, "row row"],
+) -> Float[np.ndarray, "vector vector"]:
+    """vᵀ K(U_1) v' for vectors over (example, output), output fastest."""
+    outputs = problem.architecture.outputs
+    by_example = vectors.reshape(-1, outputs, vectors.shape[1])
+    features = np.asarray(problem.learning.features)
+    projected = np.einsum("xcm,xpi->mpci", by_example, features, optimize=True)
+    rows = projected.reshape(vectors.shape[1], len(overlap), -1)
+    return shown_kernel(rows, overlap)

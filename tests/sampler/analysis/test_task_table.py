@@ -1,0 +1,107 @@
+"""`task.nc`: two examples of every kind of task, no more of them than figures show."""
+
+import numpy as np
+import pytest
+
+from sampler.analysis.task_table import MOST_HEADS, MOST_LAYERS, MOST_TOKENS, task_table
+from sampler.storage.results import read_task, write_task
+from sampler.tasks.splits import AttendedSplit, PartsOf, Split, StreamedSplit
+from sampler.tasks.task import Pictures, Task, name_paths
+
+
+def split_of(rng, heads=(2, 1), tokens=5, lengths=None, labels=(1.0, 1.0, -1.0)) -> Split:
+    """Examples with attention that no token of padding has a part in."""
+    examples = len(labels)
+    attention = tuple(rng.random((examples, h, tokens, tokens)) for h in heads)
+    if lengths is not None:
+        real = np.arange(tokens) < np.asarray(lengths)[:, None]
+        attention = tuple(np.where(real[:, None, :, None], one, 0.0) for one in attention)
+    inputs = rng.standard_normal((examples, tokens, 3))
+    return Split(inputs, np.array(labels)[:, None], attention, lengths)
+
+
+def task_of(split, heads=(2, 1), **more) -> Task:
+    names = tuple(tuple(f"h{head}" for head in range(count)) for count in heads)
+    return Task(split, split, names, name_paths(names), **more)
+
+
+def test_the_first_examples_of_two_labels(rng, tmp_path):
+    split = split_of(rng)
+    write_task(tmp_path, task_table(task_of(split)))
+    received = read_task(tmp_path)
+    np.testing.assert_array_equal(received["example"], [0, 2])
+    np.testing.assert_array_equal(received["labels"], [[1.0], [-1.0]])
+    np.testing.assert_array_equal(received["inputs"], split.inputs[[0, 2]].astype(np.float32))
+    for layer, matrices in enumerate(split.attention, start=1):
+        expected = matrices[0].astype(np.float32)
+        np.testing.assert_array_equal(received[f"attention_{layer}"], expected)
+    assert received["head_names_1"].values.tolist() == ["h0", "h1"]
+    assert {key: int(received.attrs[key]) for key in ("tokens", "channels", "paths")} == {
+        "tokens": 5,
+        "channels": 3,
+        "paths": 2,
+    }
+
+
+def test_a_single_label_gives_one_example(rng):
+    assert task_table(task_of(split_of(rng, labels=(1.0, 1.0)))).sizes["example"] == 1
+
+
+def test_padding_is_left_out(rng):
+    split = split_of(rng, lengths=np.array([2, 5, 3]))
+    received = task_table(task_of(split))
+    assert received["attention_1"].shape == (2, 2, 2)
+    assert received.sizes["token"] == received.attrs["tokens"] == 3
+
+
+def test_no_more_is_kept_than_shown(rng):
+    heads = (MOST_HEADS + 2,) + (1,) * MOST_LAYERS
+    received = task_table(task_of(split_of(rng, heads, MOST_TOKENS + 1), heads))
+    assert received["attention_1"].shape == (MOST_HEADS, MOST_TOKENS, MOST_TOKENS)
+    assert f"attention_{MOST_LAYERS + 1}" not in received
+    assert received[f"head_names_{MOST_LAYERS + 1}"].size == 1
+    assert received.sizes["token"] == MOST_TOKENS
+    assert received.attrs["tokens"] == MOST_TOKENS + 1
+
+
+def test_a_hypernetwork_attends_twice(rng):
+    names = (("a", "b"), ("a", "b"))
+    split = split_of(rng, (2,))
+    task = Task(split, split, names, name_paths(names), hypernetworks=(True,))
+    received = task_table(task)
+    np.testing.assert_array_equal(received["attention_1"], received["attention_2"])
+
+
+def test_attended_inputs_have_paths_and_no_attention(rng):
+    attended = rng.standard_normal((2, 2, 3))
+    split = AttendedSplit(attended, np.array([[1.0], [-1.0]]), (2, 1))
+    received = task_table(task_of(split))
+    np.testing.assert_array_equal(received["attended"], attended.astype(np.float32))
+    assert not {"inputs", "attention_1"} & set(received)
+
+
+def test_of_examples_that_are_not_held_only_the_first_are_made(rng):
+    split, made = split_of(rng), []
+
+    def make(part: slice) -> Split:
+        made.append(part)
+        return split.part(part)
+
+    source = PartsOf(3, make, "", ())
+    task = task_of(StreamedSplit(source, split.labels, 3, (2, 1), 3, 5))
+    np.testing.assert_array_equal(task_table(task)["example"], [0, 2])
+    assert len(made) == 2  # one example for its size, and a block
+
+
+@pytest.mark.parametrize("pictured", [True, False])
+def test_pictures_are_those_of_the_examples(rng, pictured):
+    images = rng.random((4, 2, 2))
+    of, kinds = np.array([[0, 1], [1, 2], [3, 0]]), np.array([[0, 1], [0, 1], [1, 0]])
+    pictures = Pictures(images, of, kinds, ("support", "query")) if pictured else None
+    received = task_table(task_of(split_of(rng), pictures=pictures))
+    assert ("pictures" in received) == pictured
+    if pictured:
+        expected = images[[[0, 1], [3, 0]]].astype(np.float32)
+        np.testing.assert_array_equal(received["pictures"], expected)
+        expected = [["support", "query"], ["query", "support"]]
+        assert received["picture_names"].values.tolist() == expected
