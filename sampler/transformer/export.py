@@ -1,6 +1,6 @@
 """The attention of a model of one's own in a file that `task.kind = "arrays"` reads."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ def export_attention(
     test: Examples | Iterable[Examples],
     validation: Examples | Iterable[Examples] | None = None,
     residual: bool = False,
+    head_names: Sequence[Sequence[str]] | None = None,
     attended: Readout | None = None,
     forward: Forward | None = None,
     batch_size: int = 64,
@@ -50,6 +51,9 @@ def export_attention(
               or batches of such pairs, as a data loader yields them. Test labels may be None
     residual  every layer gets one more head, its last, whose attention is the identity: the path
               past a layer that a residual connection opens; it is called "residual"
+    head_names
+              a list of names for the heads of each layer, without that of the residual connection;
+              without it heads are called by their numbers
     attended  "last", "first" or "mean": store the inputs at the end of every attention path, read
               out so, in the place of tokens and attention matrices. Networks inside the theory need
               no more, and of long sequences it is a small part
@@ -68,7 +72,7 @@ def export_attention(
         if examples is not None
     }
     writer = write_hdf5 if path.suffix in HDF5_SUFFIXES else write_npz
-    write = partial(writer, residual=residual)
+    write = partial(writer, names=partial(names_with, residual=residual, given=head_names))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         fill_whole(path, lambda temporary: write(temporary, agreeing(splits)))
@@ -145,6 +149,7 @@ def named(name: str, split: Split | AttendedSplit) -> dict[str, np.ndarray]:
 
 
 Pieces = Iterator[tuple[str, Split | AttendedSplit]]
+Names = Callable[[Split | AttendedSplit], dict[str, list[str]]]
 
 
 def needless(lengths: np.ndarray, inputs: Any) -> bool:
@@ -152,7 +157,7 @@ def needless(lengths: np.ndarray, inputs: Any) -> bool:
     return bool((lengths == inputs.shape[1]).all())
 
 
-def write_npz(path: Path, found: Pieces, residual: bool) -> None:
+def write_npz(path: Path, found: Pieces, names: Names) -> None:
     """All pieces put together."""
     parts: dict[str, list[np.ndarray]] = {}
     for name, split in found:
@@ -162,10 +167,10 @@ def write_npz(path: Path, found: Pieces, residual: bool) -> None:
     for key in [key for key in arrays if key.startswith("lengths_")]:
         if needless(arrays[key], arrays[key.replace("lengths", "inputs")]):
             del arrays[key]
-    np.savez(path, **arrays, **heads_of(split), **names_with(split, residual))
+    np.savez(path, **arrays, **heads_of(split), **names(split))
 
 
-def write_hdf5(path: Path, found: Pieces, residual: bool) -> None:
+def write_hdf5(path: Path, found: Pieces, names: Names) -> None:
     """Piece by piece, each behind those before it; shorter sequences have 0 behind them."""
     with h5py.File(path, "w") as file:
         for name, split in found:
@@ -182,8 +187,8 @@ def write_hdf5(path: Path, found: Pieces, residual: bool) -> None:
                 del file[key]
         for key, array in heads_of(split).items():
             file[key] = array
-        for key, names in names_with(split, residual).items():
-            file[key] = names
+        for key, of_heads in names(split).items():
+            file[key] = of_heads
 
 
 def heads_of(split: Split | AttendedSplit) -> dict[str, np.ndarray]:
@@ -191,13 +196,20 @@ def heads_of(split: Split | AttendedSplit) -> dict[str, np.ndarray]:
     return {"heads": np.array(split.heads)} if isinstance(split, AttendedSplit) else {}
 
 
-def names_with(split: Split | AttendedSplit, residual: bool) -> dict[str, list[str]]:
-    """Names of the heads of each layer where the last stands for the residual connection."""
-    if not residual:
+def names_with(
+    split: Split | AttendedSplit, residual: bool, given: Sequence[Sequence[str]] | None
+) -> dict[str, list[str]]:
+    """Names of the heads of each layer, those given or numbers; the last may be a residual's."""
+    if not residual and given is None:
         return {}
+    heads = [count - residual for count in split.heads]
+    names = [list(map(str, range(count))) for count in heads] if given is None else given
+    if [len(of_layer) for of_layer in names] != heads:
+        remedy = f"name the heads of each layer of the model, {tuple(heads)} in all"
+        raise InputError("head_names", [list(of_layer) for of_layer in names], remedy)
     return {
-        f"head_names_{layer}": [*map(str, range(heads - 1)), "residual"]
-        for layer, heads in enumerate(split.heads, start=1)
+        f"head_names_{layer}": [*of_layer, *["residual"] * residual]
+        for layer, of_layer in enumerate(names, start=1)
     }
 
 

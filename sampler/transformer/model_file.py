@@ -17,12 +17,16 @@ Parameters = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class TransformerShape:
-    """H_1 … H_L heads, widths N_1 … N_L, N_a, G key channels, D input channels."""
+    """H_1 … H_L heads, widths N_1 … N_L, N_a, G key channels, D input channels, outputs.
+
+    Without a number of outputs there is one, and it has no axis.
+    """
 
     heads: tuple[int, ...]
     widths: tuple[int, ...]
     key_size: int
     channels: int
+    outputs: int | None = None
 
     @classmethod
     def of(cls, recipe: TrainingRecipe) -> "TransformerShape":
@@ -36,13 +40,17 @@ class TransformerShape:
 
     @property
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
-        """W_in [N_1, D]; W_Q_l, W_K_l [head, G, D]; W_V_l [head, N_{l+1}, N_l]; readout [N_a]."""
+        """W_in [N_1, D]; W_Q_l, W_K_l [head, G, D]; W_V_l [head, N_{l+1}, N_l]; readout [N_a].
+
+        The readout of several outputs is [output, N_a].
+        """
         shapes: dict[str, tuple[int, ...]] = {"W_in": (self.widths[0], self.channels)}
         for layer, heads in enumerate(self.heads, start=1):
             shapes[f"W_Q_{layer}"] = (heads, self.key_size, self.channels)
             shapes[f"W_K_{layer}"] = (heads, self.key_size, self.channels)
             shapes[f"W_V_{layer}"] = (heads, self.widths[layer], self.widths[layer - 1])
-        shapes["readout"] = (self.widths[-1],)
+        several = () if self.outputs is None else (self.outputs,)
+        shapes["readout"] = (*several, self.widths[-1])
         return shapes
 
     @property

@@ -149,12 +149,13 @@ def predict(
     parameters: Parameters,
     inputs: Float[Array, "example token channel"],
     variants: tuple[tuple[AttentionVariant, ...], ...] = (),
-) -> Float[Array, " example"]:
+) -> Float[Array, " example *output"]:
     """f(x_0) of every example: linear attention layers, mean over tokens, linear readout.
 
         z^1 = W_in x_0,   z^{l+1} = Σ_h W_V^{l,h} z^l Ω^{l,h} / √H_l,   f = readout · mean_t z^{L+1}
 
-    `variants` has that of every head, layer by layer; without it all are softmax.
+    `variants` has that of every head, layer by layer; without it all are softmax. The readout is
+    [N_a], or [output, N_a] where there are several outputs.
 
     The mean over tokens goes first, down through the attention of the upper layers; their values
     then meet one row per path instead of one per token and head.
@@ -176,7 +177,7 @@ def predict(
         hidden = pooled @ hidden
     for of_layer in values[lower:]:
         hidden = sum_heads(hidden, of_layer)
-    return hidden[:, 0] @ parameters["readout"]
+    return hidden[:, 0] @ parameters["readout"].T
 
 
 def token_layers(heads: tuple[int, ...], tokens: int) -> int:
@@ -219,8 +220,8 @@ def gather_inputs(
 def squared_error(
     parameters: Parameters,
     inputs: Float[Array, "example token channel"],
-    targets: Float[Array, " example"],
+    targets: Float[Array, " example *output"],
     variants: tuple[tuple[AttentionVariant, ...], ...] = (),
 ) -> Float[Array, ""]:
-    """Mean over examples of (f − y)²."""
+    """Mean over examples and outputs of (f − y)²."""
     return jnp.mean((predict(parameters, inputs, variants) - targets) ** 2)

@@ -292,6 +292,17 @@ def test_a_residual_connection_is_one_more_head(seeded, tmp_path):
     assert np.array_equal(more.test.attention[1][:, :HEADS], recorded.attention[1])
 
 
+@pytest.mark.parametrize("ending", ["npz", "h5"])
+@pytest.mark.parametrize(("residual", "last"), [(False, ()), (True, ("residual",))])
+def test_heads_may_be_named(seeded, tmp_path, ending, residual, last):
+    path = export_attention(
+        tmp_path / f"mine.{ending}", Stack(), train=examples(4), test=examples(3),
+        residual=residual, head_names=[["previous", "same"], ["copies", "idle"]],
+    )  # fmt: skip
+    expected = (("previous", "same", *last), ("copies", "idle", *last))
+    assert read_arrays(path).head_names == expected
+
+
 class Changing(torch.nn.Module):
     """The number of layers depends on the batch."""
 
@@ -371,6 +382,7 @@ def test_what_cannot_be_recorded_is_named(seeded, model, inputs, more, message):
         ({"path": "mine.h5", "test": iter([1, 2])}, r"test = \(int\): every batch must be a pair"),
         ({"train": (torch.zeros(2, 4, 6), torch.tensor([0, 1]))}, r"labels_train = \[0, 1\]: .*±1"),
         ({"train": (torch.zeros(2, 4, 6), None)}, "labels_train = None"),
+        ({"head_names": [["a", "b"], ["c"]]}, r"head_names = .*\(2, 2\) in all"),
         ({"train": (torch.zeros(2, 4, 6), torch.ones(3))}, r"labels_train = \(3,\): .*\(2,\)"),
         ({"test": (torch.zeros(1, 4, 6), torch.tensor([torch.inf]))}, "labels_test = inf"),
         ({"test": (torch.zeros(1, 4, 6), torch.ones(1, 2))}, r"labels_test = \(1, 2\): use 1"),

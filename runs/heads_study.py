@@ -1,0 +1,292 @@
+# %% [markdown]
+# # Which heads matter? Models of several kinds, every head removed
+#
+# What does a trained model lose without a head, and which number told so beforehand? Encoders of
+# PyTorch learn to look something up, to continue a repetition, to read digits and to tell apart
+# time series; transformers of the command `train` learn one-shot classification. Of each,
+# `ablate_heads` removes every head on unseen examples and holds against that what the theory and
+# practitioners' scores predict from other examples.
+#
+#     python runs/heads_study.py [FOLDER] [MODEL …]   (an hour; default runs/results/heads_study)
+#
+# A model whose result is in the folder is not made again. `one_shot_*` need the files of Omniglot
+# in runs/omniglot (see `runs/one_shot_train_omniglot.toml`).
+
+# %%
+import csv
+import re
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+import sampler
+from sampler.analysis.as_json import from_json, to_json
+from sampler.analysis.head_ablation import PREDICTIONS, HeadAblation
+from sampler.cli import main
+from sampler.presentation import style
+from sampler.storage.run_directory import read_json, write_json
+from sampler.transformer.model_file import MODEL_FILE
+
+try:
+    import torch
+    from torch import nn
+except ImportError:
+    sys.exit("this study needs PyTorch: pip install -c constraints.txt -e '.[torch]'")
+
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/heads_study")
+recipes = Path(__file__).parent
+torch.set_num_threads(1)  # these matrices are too small for more
+SYMBOLS, WIDTH, BATCH = 8, 32, 64
+LEARNED, UNSEEN = 100, 1000  # examples of the theory; of predictions and of removal
+
+
+# %% [markdown]
+# ## Tasks: tokens [example, token, channel], and labels ±1
+# %%
+def with_places(tokens: torch.Tensor) -> torch.Tensor:
+    """Channels that say where a token is."""
+    places = torch.eye(tokens.shape[1]).expand(len(tokens), -1, -1)
+    return torch.cat([tokens, places], dim=2)
+
+
+def look_up(examples: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Five items of key and value, then a query: its label is the value of that key."""
+    items, each = 5, torch.arange(examples)
+    keys = torch.rand(examples, SYMBOLS).argsort(dim=1)[:, :items]
+    values = 2.0 * torch.randint(0, 2, (examples, items)) - 1.0
+    chosen = torch.randint(0, items, (examples,))
+    shown = torch.cat([keys, keys[each, chosen, None]], dim=1)
+    tokens = nn.functional.one_hot(shown, SYMBOLS) + 0.2 * torch.randn(examples, 6, SYMBOLS)
+    marks = torch.zeros(examples, items + 1, 2)
+    marks[:, :items, 0], marks[:, items, 1] = values, 1.0
+    return with_places(torch.cat([tokens, marks], dim=2)), values[each, chosen]
+
+
+def induction(examples: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Seven symbols, the last one of them seen before: in which half is the one that followed?"""
+    each, order = torch.arange(examples), torch.rand(examples, SYMBOLS).argsort(dim=1)
+    before = torch.randint(0, 5, (examples,))
+    shown = torch.cat([order[:, :6], order[each, before, None]], dim=1)
+    tokens = nn.functional.one_hot(shown, SYMBOLS) + 0.1 * torch.randn(examples, 7, SYMBOLS)
+    following = order[each, before + 1]
+    return with_places(tokens), torch.where(following < SYMBOLS // 2, -1.0, 1.0)
+
+
+def of_arrays(
+    inputs: np.ndarray, labels: np.ndarray, examples: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Some of these examples by chance."""
+    chosen = torch.randperm(len(inputs))[:examples]
+    return torch.as_tensor(inputs)[chosen].float(), torch.as_tensor(labels)[chosen].float()
+
+
+# %% [markdown]
+# ## Models
+# %%
+class Encoder(nn.Module):
+    """A post-norm encoder, read out at its last token, or at the mean of all."""
+
+    def __init__(self, channels: int, layers: int, heads: int, mean: bool) -> None:
+        super().__init__()
+        self.embedding = nn.Linear(channels, WIDTH)
+        layer = nn.TransformerEncoderLayer(WIDTH, heads, 2 * WIDTH, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.readout, self.mean = nn.Linear(WIDTH, 1), mean
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        hidden = self.encoder(self.embedding(tokens))
+        return self.readout(hidden.mean(dim=1) if self.mean else hidden[:, -1])[:, 0]
+
+
+def trained_encoder(draw, layers: int, heads: int, mean: bool, steps: int) -> Encoder:
+    """Adam on new batches, its learning rate falling to 0."""
+    model = Encoder(draw(1)[0].shape[2], layers, heads, mean).train()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    for _ in range(steps):
+        tokens, labels = draw(BATCH)
+        loss = nn.functional.softplus(-labels * model(tokens)).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        schedule.step()
+    return model
+
+
+def encoder(task: str, layers: int, heads: int, steps: int, seed: int) -> HeadAblation:
+    """Train an encoder on a task and remove its heads; N = 20 and 𝒯 = 0.1 in the theory."""
+    torch.manual_seed(seed)
+    drawn = {"look_up": look_up, "induction": induction}
+    if task in drawn:
+        learn = drawn[task]
+        splits = {
+            name: learn(count)
+            for name, count in (("train", LEARNED), ("validation", UNSEEN), ("test", UNSEEN))
+        }
+    else:
+        arrays = arrays_of(task, seed)
+        learn = partial(of_arrays, *arrays["learned"])
+        splits = {"train": learn(LEARNED)} | {
+            name: of_arrays(*arrays[name], UNSEEN) for name in ("validation", "test")
+        }
+    mean = task not in drawn
+    model = trained_encoder(learn, layers, heads, mean, steps)
+    network = sampler.make_network(widths=20, temperature=0.1, readout="mean" if mean else "last")
+    return sampler.ablate_heads(model, network, **splits, seed=seed).result
+
+
+def arrays_of(task: str, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Inputs and labels of what is learned, of validation, and of the test."""
+    if task == "time_series":
+        made = sampler.time_series_task(
+            examples_train=4000, examples_validation=UNSEEN, examples_test=UNSEEN,
+            tokens=12, channels=4, lag=3, noise=0.5, seed=seed,
+        ).data  # fmt: skip
+        named = {"learned": made.train, "validation": made.validation, "test": made.test}
+        return {name: (one.inputs, one.labels[:, 0]) for name, one in named.items()}
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    order = np.random.default_rng(seed).permutation(len(digits.target))
+    rows = digits.images[order] / 8.0 - 1.0  # a token is a row of pixels
+    rows = np.concatenate([rows, np.broadcast_to(np.eye(8), rows.shape)], axis=2)
+    labels = np.where(digits.target[order] % 2, 1.0, -1.0)
+    parts = {"learned": slice(0, 900), "validation": slice(900, 1300), "test": slice(1300, None)}
+    return {name: (rows[part], labels[part]) for name, part in parts.items()}
+
+
+def one_shot(heads: list[int], seed: int, full: bool = False) -> HeadAblation:
+    """Remove the heads of a network of `train`; N = 10 and 𝒯 = 0.5 in the theory.
+
+    In full it is that of one_shot_train_omniglot.toml; otherwise half as wide, 6,000 steps of 64
+    episodes.
+    """
+    name = "_".join(map(str, heads))
+    place = folder / f"one_shot_{name}_{seed}{'_full' if full else ''}"
+    smaller = {"widths": 32, "key_size": 16, "batch": 64, "steps": 6000, "learning_rate": 2e-3}
+    settings = {"heads": heads, "seed": seed} | ({} if full else smaller)
+    words = [f"--set=training.{key}={value}" for key, value in settings.items()]
+    recipe = str(recipes / "one_shot_train_omniglot.toml")
+    train = ["train", recipe, "--out", str(place), "--set", "task.download=false", *words]
+    if not (place / MODEL_FILE).is_file() and (code := main(train)):
+        sys.exit(code)
+    task = sampler.one_shot_task(
+        place, examples_train=300, examples_validation=UNSEEN, examples_test=UNSEEN
+    )
+    network = sampler.make_network(widths=10, temperature=0.5)
+    return sampler.ablate_heads(task, network, seed=seed).result
+
+
+MODELS = {
+    **{f"look_up_2x4_{seed}": partial(encoder, "look_up", 2, 4, 500, seed) for seed in range(3)},
+    **{f"induction_2x4_{seed}": partial(encoder, "induction", 2, 4, 900, seed) for seed in (0, 1)},
+    **{f"digits_2x4_{seed}": partial(encoder, "digits", 2, 4, 400, seed) for seed in (0, 1)},
+    **{f"time_series_2x4_{seed}": partial(encoder, "time_series", 2, 4, 400, seed)
+       for seed in (0, 1)},
+    **{f"look_up_3x2_{seed}": partial(encoder, "look_up", 3, 2, 500, seed) for seed in (0, 1)},
+    "one_shot_4_4_0": partial(one_shot, [4, 4], 0, True),
+    "one_shot_4_4_1": partial(one_shot, [4, 4], 1),
+    "one_shot_4_4_2": partial(one_shot, [4, 4], 2),
+    "one_shot_3_3_3": partial(one_shot, [3, 3, 3], 0),
+    "one_shot_8_8": partial(one_shot, [8, 8], 0),
+}  # fmt: skip
+
+# %%
+chosen = sys.argv[2:] or list(MODELS)
+folder.mkdir(parents=True, exist_ok=True)
+for name in chosen:
+    file = folder / f"{name}.json"
+    if not file.is_file():
+        print(f"{name} …", flush=True)
+        write_json(file, to_json(MODELS[name]()))
+found = {
+    name: from_json(HeadAblation, read_json(folder / f"{name}.json", "heads_study"))
+    for name in MODELS
+    if (folder / f"{name}.json").is_file()
+}
+
+# %% [markdown]
+# ## How well each number orders the heads
+# Spearman's ρ with the loss gained when a head sends nothing, and when it sends its mean.
+# %%
+COLUMNS = [key for key in PREDICTIONS if any(key in one.predicted for one in found.values())]
+
+
+def rho(one: HeadAblation, key: str, measure: str = "zero_loss") -> float:
+    return one.predicted[key].spearman[measure].value if key in one.predicted else float("nan")
+
+
+with (folder / "heads_study.csv").open("w", newline="") as file:
+    table = csv.writer(file)
+    table.writerow(["model", "heads", "accuracy", "measured", "prediction", "spearman",
+                    "heads_low", "heads_high", "examples_low", "examples_high"])  # fmt: skip
+    for name, one in found.items():
+        for key, judged in one.predicted.items():
+            for measure, of in judged.spearman.items():
+                table.writerow([
+                    name, len(one.heads), f"{one.unpruned['accuracy'][0]:.4f}", measure, key,
+                    *(f"{number:.4f}" for number in
+                      (of.value, *of.interval_over_heads, *of.interval_over_examples)),
+                ])  # fmt: skip
+print("accuracy of the models:")
+for name, one in found.items():
+    value, error = one.unpruned["accuracy"]
+    costliest = int(np.argmax(one.measured["zero_loss"][0]))
+    most, most_error = (numbers[costliest] for numbers in one.measured["zero_loss"])
+    print(f"  {name:18} {value:.3f} ± {error:.3f}, most costly head {most:.3f} ± {most_error:.3f}")
+generator = np.random.default_rng(0)
+for measure in ("zero_loss", "mean_loss"):
+    print(f"\nSpearman ρ with {measure}, {len(found)} models: median (95 % bootstrap over models)")
+    for key in COLUMNS:
+        values = np.array([rho(one, key, measure) for one in found.values()])
+        values = values[np.isfinite(values)]
+        again = np.median(generator.choice(values, (2000, len(values))), axis=1)
+        low, high = np.quantile(again, [0.025, 0.975])
+        print(f"  {PREDICTIONS[key]:40} {np.median(values):5.2f} ({low:.2f} to {high:.2f})")
+    for theory in ("removed", "removed_mean", "zeroed", "solved_again", "score"):
+        ahead = sum(
+            rho(one, theory, measure)
+            > max(rho(one, key, measure) for key in ("taylor", "patching", "patching_mean"))
+            for one in found.values()
+        )
+        print(
+            f"  {PREDICTIONS[theory]} ahead of Taylor and both patchings: {ahead} of {len(found)}"
+        )
+
+
+# %%
+def in_words(name: str) -> str:
+    """`look_up_2x4_0` as "look up, heads 4·4, seed 0"."""
+    task, heads, seed = re.fullmatch(r"([a-z_]+?)_([\dx_]+)_(\d)", name).groups()
+    if "x" in heads:
+        layers, count = map(int, heads.split("x"))
+        heads = "_".join([str(count)] * layers)
+    return f"{task.replace('_', ' ')}, heads {heads.replace('_', '·')}, seed {seed}"
+
+
+SHOWN = {
+    "removed": (style.THEORY, "o"), "score": (style.SKY_BLUE, "s"), "taylor": (style.ORANGE, "^"),
+    "patching": (style.GREEN, "D"), "magnitude": (style.GREY, "v"),
+}  # fmt: skip
+with style.figure_style():
+    figure = style.new_figure(style.WIDTH, 0.34 * len(found) + 2.0)
+    figure.suptitle("Which number orders heads by what their removal costs?")
+    axes = figure.subplots()
+    places = np.arange(len(found))
+    for shift, (key, (colour, mark)) in zip(np.linspace(-0.3, 0.3, 5), SHOWN.items(), strict=True):
+        values = [rho(one, key) for one in found.values()]
+        bounds = [one.predicted[key].spearman["zero_loss"].interval_over_examples
+                  for one in found.values()]  # fmt: skip
+        axes.hlines(places + shift, *zip(*bounds, strict=True), color=colour, linewidth=1.0)
+        axes.plot(values, places + shift, mark, color=colour, markersize=5,
+                  label=PREDICTIONS[key])  # fmt: skip
+    axes.set_yticks(places, [in_words(name) for name in found])
+    axes.invert_yaxis()
+    axes.set_xlim(-1.05, 1.05)
+    axes.axvline(0.0, color=style.GREY, linewidth=0.8)
+    axes.set_xlabel("Spearman ρ with the loss gained\n(bars: 95 % over test examples)")
+    style.legend_below(figure, axes.get_legend_handles_labels(), 2)
+    written = style.save_figure(figure, folder, "heads_study")
+print("figure:", *written)

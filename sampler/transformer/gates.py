@@ -1,0 +1,139 @@
+"""Heads with gates: what a trained model computes when some heads are replaced."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from sampler.errors import InputError
+from sampler.tasks.splits import Split, StreamedSplit
+from sampler.transformer.frozen import FrozenNetwork
+
+# What a closed gate lets through: nothing, or the mean over examples, token by token.
+Replacement = Literal["zero", "mean"]
+
+
+@runtime_checkable
+class GatedModel(Protocol):
+    """A trained model with its examples, each of whose heads has a gate g.
+
+    In the place of its output o a head sends g o + (1 − g) r, where r is 0 or the mean of o over
+    all examples at the same token. Heads are counted through all layers, lowest layer first.
+    """
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """H_1 … H_L."""
+        ...
+
+    def outputs(
+        self, gates: Float[np.ndarray, " head"], replacement: Replacement
+    ) -> Float[np.ndarray, "example output"]:
+        """f(x) of every example with these gates, the same for all examples."""
+        ...
+
+    def slopes(
+        self, along: Float[np.ndarray, "example output"], replacement: Replacement
+    ) -> Float[np.ndarray, "example head"]:
+        """Σ_c a_c(x) ∂f_c(x)/∂g_h of every example and gate, where all gates are 1."""
+        ...
+
+    def magnitudes(self) -> Float[np.ndarray, " head"]:
+        """The Frobenius norm of the weights by which a head acts, as the implementation says."""
+        ...
+
+
+def one_closed(heads: int, closed: int) -> Float[np.ndarray, " head"]:
+    """Gates of which one is 0 and all others 1."""
+    return (np.arange(heads) != closed).astype(float)
+
+
+@dataclass(frozen=True)
+class GatedNetwork:
+    """A network of the command `train` on some examples; magnitudes are ‖V_l^h‖.
+
+    inputs     [example, token, channel]
+    attention  [example, head, key, query] of each layer
+    """
+
+    network: FrozenNetwork
+    inputs: np.ndarray
+    attention: tuple[np.ndarray, ...]
+
+    @classmethod
+    def of_examples(cls, network: FrozenNetwork, split: Split | StreamedSplit) -> "GatedNetwork":
+        """On all examples of a split, which are held at once: a mean is over all of them."""
+        parts = list(split.blocks())
+        layers = zip(*(part.attention for part in parts), strict=True)
+        inputs = np.concatenate([part.inputs for part in parts])
+        return cls(network, inputs, tuple(np.concatenate(of_layer) for of_layer in layers))
+
+    def __post_init__(self) -> None:
+        heads = tuple(matrices.shape[1] for matrices in self.attention)
+        if heads != self.network.heads:
+            remedy = f"the trained network has heads {self.network.heads}; use `random_heads = 0`"
+            raise InputError("heads of the task", heads, remedy)
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        return self.network.heads
+
+    def outputs(self, gates, replacement):
+        everyone = np.broadcast_to(gates, (len(self.inputs), sum(self.heads)))
+        return np.asarray(self._forward(replacement)(jnp.asarray(everyone)))
+
+    def slopes(self, along, replacement):
+        open_gates = jnp.ones((len(self.inputs), sum(self.heads)))
+        _, pull_back = jax.vjp(self._forward(replacement), open_gates)
+        return np.asarray(pull_back(jnp.asarray(along))[0])
+
+    def magnitudes(self):
+        weights = self.network.weights
+        layers = range(1, len(self.heads) + 1)
+        return np.concatenate(
+            [np.linalg.norm(weights[f"V_{layer}"], axis=(1, 2)) for layer in layers]
+        )
+
+    def _forward(self, replacement: Replacement):
+        weights = {name: jnp.asarray(values) for name, values in self.network.weights.items()}
+        attention = tuple(map(jnp.asarray, self.attention))
+        return partial(gated_forward, weights, jnp.asarray(self.inputs), attention,
+                       replacement == "mean")  # fmt: skip
+
+
+@partial(jax.jit, static_argnames="use_mean")
+def gated_forward(
+    weights: dict[str, Array],
+    inputs: Float[Array, "example token channel"],
+    attention: tuple[Float[Array, "example _head key query"], ...],
+    use_mean: bool,
+    gates: Float[Array, "example all_heads"],
+) -> Float[Array, "example output"]:
+    """f(x) token by token, the mean over tokens read out.
+
+    z^{l+1} = Σ_h (g_h o_h + (1 − g_h) r_h)/√H_l with o_h = V_l^h z^l Ω^{l,h}/√N_l. Means are those
+    of the whole network, every gate open.
+    """
+    hidden = inputs @ weights["V_0"].T / inputs.shape[-1] ** 0.5
+    plain, first = hidden, 0
+    for layer, matrices in enumerate(attention, start=1):
+        values = weights[f"V_{layer}"] / weights[f"V_{layer}"].shape[2] ** 0.5
+
+        def of_heads(tokens, matrices=matrices, values=values):
+            return jnp.einsum("xhst,xsi,hji->xhtj", matrices, tokens, values, optimize=True)
+
+        count = matrices.shape[1]
+        gate = gates[:, first : first + count, None, None]
+        sent = gate * of_heads(hidden)
+        if use_mean:
+            undisturbed = of_heads(plain)
+            sent = sent + (1.0 - gate) * undisturbed.mean(axis=0)
+            plain = undisturbed.sum(axis=1) / count**0.5
+        hidden = sent.sum(axis=1) / count**0.5
+        first += count
+    readout = weights["a"] / weights["a"].shape[1] ** 0.5
+    return hidden.mean(axis=1) @ readout.T
