@@ -16,6 +16,7 @@ from sampler.jobs.forecast import (
     refuse_what_does_not_fit,
 )
 from sampler.mcmc.algorithm import algorithm_named
+from sampler.presentation.terminal import terminal_width, wrapped
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO, paired
 from sampler.recipes.training_recipe import PATCHES, TOKENS, TrainingRecipe
@@ -74,7 +75,8 @@ def settings_in_force(recipe: Recipe, choice: Choice) -> str:
     if recipe.sampler.warmup is None:
         steps = choice.applied_to(recipe).sampler.warmup_steps
         left_open.append(f"# sampler.warmup is not set: {steps} steps, the default of this space")
-    return "\n".join([recipe.to_toml().strip(), *([""] if left_open else []), *left_open])
+    said = [wrapped(line, terminal_width() - 2, further="#   ") for line in left_open]
+    return "\n".join([recipe.to_toml().strip(), *([""] if said else []), *said])
 
 
 def sizes_in_words(recipe: Recipe, task: Task) -> list[tuple[str, str]]:

@@ -7,18 +7,24 @@ Each array task runs one point. It is queued again when its command leaves with 
 "everything is saved", and then goes on where the directory of the point says it stands.
 """
 
+import logging
 import math
 import re
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from functools import partial
 from importlib import import_module
+from multiprocessing import resource_tracker
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
+from uuid import uuid4
 
 from sampler.errors import ExitCode, InputError
+from sampler.jobs.interruption import SIGNALS, WARNING_SECONDS, Interruption, listening, say
 from sampler.jobs.run import Point
 from sampler.jobs.sweep import (
     Engine,
@@ -34,6 +40,7 @@ from sampler.storage.run_directory import RECIPE_FILE, write_whole
 
 OUTPUT_ENDING = ".output.txt"
 CONNECT_SECONDS = 20
+SECONDS_BETWEEN_LOOKS = 0.5
 Outcomes = Iterator[tuple[Point, PointOutcome]]
 
 
@@ -52,14 +59,48 @@ def dask_engine(workers: int | None, scheduler: str | None) -> Engine:
         raise InputError(option, value, remedy) from None
 
     def run_on_workers(command: str, points: Sequence[Point]) -> Outcomes:
-        """Yield every point as it ends, in whatever order."""
-        with connected(distributed, workers, scheduler) as client:
+        """Yield every point as it ends, in whatever order, until a signal asks to stop."""
+        with listening() as interruption, connected(distributed, workers, scheduler) as client:
+            interruption.leave_if_asked("everything that was done before")
+            sweep = uuid4().hex
             # Not pure: the result is in the files, so no earlier one may stand in for it.
-            futures = {client.submit(work, command, point, pure=False): point for point in points}
-            for future in distributed.as_completed(futures):
-                yield futures[future], outcome_of(future)
+            futures = {
+                client.submit(work, command, point, sweep, pure=False): point for point in points
+            }
+            before = interruption.in_work
+            where = points[0].directory.parent
+            interruption.in_work = lambda: f"what the workers have in work, in {where}"
+            for future in ended(client, futures, sweep, interruption):
+                outcome = outcome_of(future)
+                if outcome.problem != NOT_BEGUN:
+                    yield futures[future], outcome
+            interruption.leave_if_asked("what the workers had in work")
+            interruption.in_work = before
 
     return run_on_workers
+
+
+def ended(
+    client: Any, futures: Mapping[Any, Point], sweep: str, interruption: Interruption
+) -> Iterator[Any]:
+    """Every future as it ends; a signal that was received is passed on to the workers."""
+    done: SimpleQueue = SimpleQueue()
+    for future in futures:
+        future.add_done_callback(done.put)
+    left, told = len(futures), False
+    while left:
+        with suppress(Empty):
+            future = done.get(timeout=SECONDS_BETWEEN_LOOKS)
+            left -= 1
+            yield future
+        if interruption.received is not None:
+            # At every look: a worker that was lost is replaced by one that was not asked.
+            ask = partial(client.run, ask_to_stop, sweep, interruption.received)
+            in_work = ask(on_error="ignore") or {}
+            if not told:
+                for lines in in_work.values():
+                    say("".join(f"  {label}: {text}\n" for label, text in lines.items()))
+            told = True
 
 
 @contextmanager
@@ -78,23 +119,62 @@ def connected(distributed: Any, workers: int | None, scheduler: str | None) -> I
         return
     # A worker near Dask's limit of memory would be stopped in the middle of a point.
     local = {"n_workers": workers, "threads_per_worker": 1, "processes": True, "memory_limit": 0}
-    with (
-        distributed.LocalCluster(**local, dashboard_address=None) as cluster,
-        distributed.Client(cluster) as client,
-    ):
+    # Workers that are ended in the middle of a point are nothing to warn of.
+    local["silence_logs"] = logging.ERROR
+    # No dashboard, on any free port: a second sweep on this machine is nothing to warn of either.
+    address = {"dashboard": False, "dashboard_address": ":0"}
+    with signals_held_back():
+        cluster = distributed.LocalCluster(**local, scheduler_kwargs=address)
+    with cluster, distributed.Client(cluster) as client:
         yield client
 
 
-def work(command: str, point: Point) -> PointOutcome:
+@contextmanager
+def signals_held_back() -> Iterator[None]:
+    """Threads and processes begun inside, and all that those begin, leave signals to this process.
+
+    A terminal and a scheduler signal every process of a command. The workers must not end by it
+    before their chunks are saved, nor while they start.
+    """
+    resource_tracker.ensure_running()  # which would let signals through again when it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *SIGNALS})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+# In a worker: the sweeps that were asked to stop, and by sweep and point what is in work.
+ASKED: set[str] = set()
+IN_WORK: dict[tuple[str, str], Interruption] = {}
+NOT_BEGUN = "not begun"
+
+
+def work(command: str, point: Point, sweep: str) -> PointOutcome:
     """What a worker does: the point, with everything it prints beside the point's directory."""
     output_path = point.directory.with_name(f"{point.directory.name}{OUTPUT_ENDING}")
-    with (
-        output_path.open("a", encoding="utf-8") as output,
-        redirect_stdout(output),
-        redirect_stderr(output),
-    ):
-        # The scheduler gives a point to another worker only when the first one is lost.
-        return attempt_point(command, point, alone=True)
+    interruption = IN_WORK[sweep, point.label] = Interruption()
+    try:
+        if sweep in ASKED:
+            return PointOutcome(ExitCode.REQUEUE, NOT_BEGUN)
+        with (
+            output_path.open("a", encoding="utf-8") as output,
+            redirect_stdout(output),
+            redirect_stderr(output),
+        ):
+            # The scheduler gives a point to another worker only when the first one is lost.
+            return attempt_point(command, point, interruption, alone=True)
+    finally:
+        del IN_WORK[sweep, point.label]
+
+
+def ask_to_stop(sweep: str, number: int) -> Mapping[str, str]:
+    """Pass a signal on to this worker, which begins no further point: what it finishes before."""
+    ASKED.add(sweep)
+    found = {label: one for (of, label), one in list(IN_WORK.items()) if of == sweep}
+    for interruption in found.values():
+        interruption(number, None)
+    return {label: interruption.in_work() for label, interruption in found.items()}
 
 
 def outcome_of(future: Any) -> PointOutcome:
@@ -119,10 +199,8 @@ ENGINES: Registry[Callable[[Any], Engine]] = Registry(
 
 SCRIPT_FILE = "sweep.sbatch"
 LOG_FOLDER = "slurm"
-WARNING_SECONDS = 120
-# Slurm may warn a minute too early, and there must be time to go on in before.
-LEAST_SECONDS = 2 * WARNING_SECONDS + 60
-FIXED = ("requeue", "no-requeue", "signal", "wrap")
+FIXED = ("requeue", "no-requeue", "wrap")
+SIGNAL = re.compile(r"B:USR1@([1-9]\d{0,4})")
 TEMPLATE = """\
 #!/bin/bash
 {directives}
@@ -167,8 +245,7 @@ def write_slurm_array(recipe: Recipe, directory: Path, options: Sequence[str]) -
 
     No engine: Slurm runs the points when this process is gone. Raises InputError.
     """
-    for option in options:
-        parse_option(option)  # before anything is written
+    settings_of(options)  # before anything is written
     points = sweep_points(recipe, directory)
     open_sweep(recipe, directory)
     script = write_batch_script(directory, recipe.name, len(points), options)
@@ -181,16 +258,19 @@ def write_batch_script(directory: Path, name: str, count: int, options: Sequence
     """Write DIR/sweep.sbatch for the recipe in DIR; options are KEY=VALUE of sbatch."""
     directives = sbatch_directives(directory, name, count, options)
     (directory / LOG_FOLDER).mkdir(exist_ok=True)
-    write_whole(directory / SCRIPT_FILE, batch_script(directives, count, point_command(directory)))
+    text = batch_script(directives, count, point_command(directory), settings_of(options)[1])
+    write_whole(directory / SCRIPT_FILE, text)
     return directory / SCRIPT_FILE
 
 
-def batch_script(directives: Sequence[str], count: int, command: Sequence[str]) -> str:
+def batch_script(
+    directives: Sequence[str], count: int, command: Sequence[str], seconds: int = WARNING_SECONDS
+) -> str:
     """The script; `command` is what runs one point when `--point INDEX` is put behind it."""
     return TEMPLATE.format(
         directives="\n".join(f"#SBATCH {directive}" for directive in directives),
         count=count,
-        seconds=WARNING_SECONDS,
+        seconds=seconds,
         requeue=int(ExitCode.REQUEUE),
         unheard=128 + signal.SIGUSR1,
         command=shlex.join(command),
@@ -213,12 +293,31 @@ def sbatch_directives(
         "output": str(directory / LOG_FOLDER / "%a.log"),
         "open-mode": "append",
     }
-    settings |= dict(map(parse_option, options))
-    settings |= {"requeue": None, "signal": f"B:USR1@{WARNING_SECONDS}"}
+    given, seconds = settings_of(options)
+    settings |= given | {"requeue": None, "signal": f"B:USR1@{seconds}"}
     return tuple(
         f"--{key}" if value is None else f"--{key}={shlex.quote(value)}"
         for key, value in settings.items()
     )
+
+
+def settings_of(options: Sequence[str]) -> tuple[dict[str, str | None], int]:
+    """Keys and values of the options, and how many seconds before its limit a task is warned.
+
+    Raises InputError for options that cannot be used, alone or together.
+    """
+    settings = dict(map(parse_option, options))
+    seconds = int(SIGNAL.fullmatch(settings.get("signal") or f"B:USR1@{WARNING_SECONDS}")[1])
+    # Slurm may warn a minute too early, and there must be time to go on in before.
+    least = math.ceil((2 * seconds + 60) / 60)
+    limit = settings.get("time") or "UNLIMITED"
+    if limit_seconds(limit) < 60 * least:
+        remedy = (
+            f"a task is warned {seconds} s before and up to a minute earlier; give it at "
+            f"least {least} minutes"
+        )
+        raise InputError("--slurm-option", f"time={limit}", remedy)
+    return settings, seconds
 
 
 def parse_option(option: str) -> tuple[str, str | None]:
@@ -233,11 +332,8 @@ def parse_option(option: str) -> tuple[str, str | None]:
     if key in FIXED:
         remedy = "leave it out: the script sets how a task is warned and queued again"
         raise InputError("--slurm-option", option, remedy)
-    if key == "time" and limit_seconds(value) < LEAST_SECONDS:
-        remedy = (
-            f"a task is warned {WARNING_SECONDS} s before and up to a minute earlier; give it at "
-            f"least {LEAST_SECONDS // 60} minutes"
-        )
+    if key == "signal" and not SIGNAL.fullmatch(value):
+        remedy = "use signal=B:USR1@SECONDS: the script passes this warning on"
         raise InputError("--slurm-option", option, remedy)
     return key, value if equals else None
 

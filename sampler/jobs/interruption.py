@@ -22,17 +22,20 @@ from contextlib import contextmanager, suppress
 from sampler.errors import ExitCode, RequeueError
 
 FIRST = "{name} received: finishing {work}; if it is killed before, only that is lost\n"
-MESSAGE = "{name} received for the second time: what was saved is kept; use `resume`\n"
+MESSAGE = "{name} received for the second time: ended at once; {going_on}\n"
 MOMENT = 2.0  # seconds
+# From the warning that Slurm is asked for to its time limit.
+WARNING_SECONDS = 120
 
 
 @contextmanager
 def second_signal_ends(
-    signals: Collection[signal.Signals], in_work: Callable[[], str]
+    signals: Collection[signal.Signals], in_work: Callable[[], str], going_on: Callable[[], str]
 ) -> Iterator[None]:
     """Inside, a second one of the signals ends the process, unless it comes within a moment.
 
-    To be used in the main thread. `in_work` says, in a few words, what is finished after the first.
+    To be used in the main thread. `in_work` says, in a few words, what is finished after the first,
+    `going_on` after the second where results are and what goes on with them.
 
     Every file is complete under its name at any moment, so that nothing but the chunk in work is
     lost. The exit code is that of a first signal that was heard.
@@ -40,7 +43,8 @@ def second_signal_ends(
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    watcher = threading.Thread(target=end_at_second, args=(reader, signals, in_work), daemon=True)
+    arguments = (reader, signals, in_work, going_on)
+    watcher = threading.Thread(target=end_at_second, args=arguments, daemon=True)
     watcher.start()
     try:
         yield
@@ -51,7 +55,10 @@ def second_signal_ends(
 
 
 def end_at_second(
-    reader: int, signals: Collection[signal.Signals], in_work: Callable[[], str]
+    reader: int,
+    signals: Collection[signal.Signals],
+    in_work: Callable[[], str],
+    going_on: Callable[[], str],
 ) -> None:
     """Read the numbers of signals until the pipe is closed, or until the second that counts."""
     first = None
@@ -64,7 +71,7 @@ def end_at_second(
                 first = time.monotonic()
                 say(FIRST.format(name=name, work=in_work()))
             elif time.monotonic() - first > MOMENT:
-                say(MESSAGE.format(name=name))
+                say(MESSAGE.format(name=name, going_on=going_on()))
                 os._exit(ExitCode.REQUEUE)
 
 
@@ -74,7 +81,16 @@ def say(text: str) -> None:
         os.write(2, text.encode())
 
 
-STEP = "the step in work"
+def step_in_work() -> str:
+    """What is finished where nothing else was said."""
+    return "the step in work"
+
+
+def same_again() -> str:
+    """What goes on where nothing else was said."""
+    return "what was saved is kept, and the same command goes on"
+
+
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 # By then a callback that lost an interrupt has come to its end.
 SECONDS_TO_LEAVE = 0.02
@@ -83,11 +99,11 @@ SECONDS_TO_LEAVE = 0.02
 class Interruption:
     """Whether a signal has asked the program to stop, and whether Ctrl-C has.
 
-    in_work  what a program that is asked to stop finishes first
+    in_work  says what a program that is asked to stop finishes first
     """
 
     def __init__(self) -> None:
-        self.in_work = STEP
+        self.in_work: Callable[[], str] = step_in_work
         self.received: signal.Signals | None = None
         self.moment_over = 0.0
         self.interrupted = False
@@ -123,10 +139,11 @@ def interrupt_main_thread() -> None:
 
 
 @contextmanager
-def listening() -> Iterator[Interruption]:
+def listening(going_on: Callable[[], str] = same_again) -> Iterator[Interruption]:
     """Catch SIGTERM, SIGUSR1 and SIGINT while inside; to be used in the main thread.
 
-    A task inside a longer one that listens already is told of the same signals.
+    A second signal ends the process with what `going_on` says. A task inside a longer one that
+    listens already is told of the same signals.
     """
     around = signal.getsignal(signal.SIGTERM)
     if isinstance(around, Interruption):
@@ -149,7 +166,7 @@ def listening() -> Iterator[Interruption]:
 
     sys.unraisablehook = again
     try:
-        with second_signal_ends(SIGNALS, lambda: interruption.in_work):
+        with second_signal_ends(SIGNALS, lambda: interruption.in_work(), going_on):
             try:
                 yield interruption
             finally:

@@ -6,14 +6,16 @@ with the same result.
 """
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from sampler.errors import InputError
-from sampler.jobs.interruption import STEP, Interruption
+from sampler.jobs.interruption import WARNING_SECONDS, Interruption, step_in_work
 from sampler.mcmc.chunks import Chunk, Snapshot
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.stopping import Looks
@@ -148,6 +150,25 @@ def _chunk(segment: Sealed) -> Chunk:
     )
 
 
+LONG = (
+    "a chunk of draws took %.0f s, more than the %d s between Slurm's warning and its time limit: "
+    "a task that is warned in such a chunk may lose it, and is then not queued again; use fewer "
+    "sampler.chains or a smaller sampler.thinning, or sweep with --slurm-option signal=B:USR1@%d"
+)
+
+
+def chunk_in_work(last: float, unsaved: float, began: float) -> str:
+    """What is finished before chains are left, and how long that may take.
+
+    last     seconds that the chunk before took
+    unsaved  computing time of the chunks before that no segment holds yet
+    began    when this chunk began, by the monotonic clock
+    """
+    words = f"the chunk in work (since {time.monotonic() - began:.1f} s, the last one took"
+    words += f" {last:.1f} s)"
+    return f"{words} to save it with the {unsaved:.1f} s of draws before it" if unsaved else words
+
+
 @dataclass
 class ChainKeeper:
     """A callback for chunks: saves them from time to time, and leaves when asked to.
@@ -167,6 +188,7 @@ class ChainKeeper:
     _collected: DrawCollector = field(init=False)
     _every: float = field(init=False)
     _looks: Looks | None = None
+    _warned: bool = False
 
     def go_on(
         self, collected: DrawCollector, every: float, looks: Looks | None = None
@@ -206,9 +228,12 @@ class ChainKeeper:
             self._save(unsaved)
         self.interruption.leave_if_asked(f"{chunk.phase} {chunk.done} of {chunk.total}")
         last = ended or (chunk.phase == "draws" and chunk.done == chunk.total)
-        self.interruption.in_work = (
-            STEP if last else f"the chunk in work (the last one took {chunk.seconds:.1f} s)"
-        )
+        unsaved = sum(one.seconds for one in self._waiting)
+        words = partial(chunk_in_work, chunk.seconds, unsaved, time.monotonic())
+        self.interruption.in_work = step_in_work if last else words
+        if not (last or chunk.compiled or self._warned) and chunk.seconds > WARNING_SECONDS:
+            self._warned = True
+            LOG.warning(LONG, chunk.seconds, WARNING_SECONDS, int(2 * chunk.seconds))
 
     def _save(self, seconds: float) -> None:
         """Write the chunks that are waiting as one segment, then a checkpoint of the last state."""

@@ -8,7 +8,6 @@ import xarray as xr
 
 from sampler.analysis.draws_table import stored_draws, stored_selected
 from sampler.analysis.estimate import mean_of
-from sampler.analysis.labels import NEXT_ORDER
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.choice import Choice
 from sampler.jobs.interruption import Interruption
@@ -112,16 +111,13 @@ def agreements(one: Path, other: Path) -> list[Agreement]:
 
 
 def theory_agreements(one: xr.Dataset, other: xr.Dataset) -> list[Agreement]:
-    """Numbers of the theory; how the solver got there (gradient norm) is not compared.
+    """Stored numbers of the theory; how the solver got there (gradient norm) is not compared.
 
-    Neither is the next order where an earlier version stored none.
+    What an earlier version did not store cannot be.
     """
     found = []
-    names = {*map(str, one), *map(str, other)} - {"gradient_norm"}
-    if "next_order_status" not in one.attrs:
-        names = {name for name in names if NEXT_ORDER not in name}
-    for name in sorted(names):
-        if name not in one or name not in other or one[name].shape != other[name].shape:
+    for name in sorted({*map(str, one)} - {"gradient_norm"}):
+        if name not in other or one[name].shape != other[name].shape:
             found.append(Agreement(f"theory: {name}", False, np.inf, THEORY_TOLERANCE))
             continue
         left, right = (np.atleast_1d(table[name].values).astype(float) for table in (one, other))

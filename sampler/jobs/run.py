@@ -17,6 +17,7 @@ from sampler.jobs.forecast import refuse_what_does_not_fit
 from sampler.jobs.interruption import Interruption
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.numerics import float64
+from sampler.presentation.terminal import unbroken, wrapped
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.recipes.sections import AUTO, SamplerSection
 from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
@@ -49,6 +50,7 @@ from sampler.storage.run_directory import (
     COMPARISON_FILE,
     DRAWS_FILE,
     RECIPE_FILE,
+    TASK_FILE,
     THEORY_FILE,
     log_to,
     remove_unfinished,
@@ -133,7 +135,7 @@ class Job:
         choice = choose(self.point.recipe, self.task) if recorded is None else Choice(**recorded)
         if recorded is None:
             record(self.directory, choice=asdict(choice))
-        print(choice.explain(), flush=True)
+        print(wrapped(choice.explain()), flush=True)
         return choice.applied_to(self.point.recipe).sampler
 
     def keeper(self) -> "ChainKeeper":
@@ -315,10 +317,20 @@ def work_on_point(command: str, job: Job) -> ExitCode:
     if command != "solve" and job.point.sampled:
         # What cannot be used is refused before anything is computed.
         job.start(job.point.recipe.sampler)
+    store_task(job)
     store_own_theories(job, job.point.recipe.theory.own)
     code = COMMANDS[command](job)
     finish_command(job.directory, command, code)
     return code
+
+
+def store_task(job: Job) -> None:
+    """Store what figures show of the task."""
+    from sampler.analysis.task_table import task_table
+    from sampler.storage.results import write_task
+
+    if not (job.directory / TASK_FILE).is_file():
+        write_task(job.directory, task_table(job.task))
 
 
 def store_own_theories(job: Job, own: Mapping[str, str]) -> None:
@@ -348,7 +360,6 @@ def _run(job: Job) -> ExitCode:
     job.interruption.leave_if_asked("everything before the report")
     with busy("drawing figures"):
         from sampler.presentation.results import ShownRun
-        from sampler.presentation.terminal import wrapped
 
         report(job.directory, code)
     if job.point.solved:
@@ -460,7 +471,9 @@ def written_text(paths: Sequence[Path]) -> str:
             drawn.setdefault(path.parent, {})[path.stem] = None
         else:
             others.append(f"{path.stem}: {path}")
-    lines = [f"figures in {folder}: {', '.join(names)}" for folder, names in drawn.items()]
+    lines = [
+        wrapped(f"figures in {folder}: {unbroken(tuple(names))}") for folder, names in drawn.items()
+    ]
     return "\n".join(lines + others)
 
 

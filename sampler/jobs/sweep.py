@@ -5,10 +5,8 @@ engines. An engine takes a command and points and yields each of them with its o
 order.
 """
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -73,17 +71,14 @@ def sweep_points(recipe: Recipe, directory: Path) -> list[Point]:
 def drive(command: str, recipe: Recipe, directory: Path, engine: Engine) -> dict[str, PointOutcome]:
     """Bring every point to its end on an engine: the outcomes by label, the gravest of each point.
 
-    The directory is claimed and locked. A point that the engine did not come to is "not begun".
+    The directory is claimed and locked. Raises RequeueError when a signal has asked to stop, with
+    everything saved.
     """
     points = sweep_points(recipe, directory)
     outcomes: dict[str, PointOutcome] = {}
     for of_round in rounds(command, recipe, directory, points):
         for point, outcome in engine(command, of_round) if of_round else ():
             outcomes[point.label] = gravest([outcome, outcomes.get(point.label, outcome)])
-        if any(outcome.code == ExitCode.REQUEUE for outcome in outcomes.values()):
-            break
-    for point in points:
-        outcomes.setdefault(point.label, PointOutcome(ExitCode.REQUEUE, "not begun"))
     return outcomes
 
 
@@ -205,7 +200,8 @@ def same_task(one: Recipe, other: Recipe) -> bool:
 def run_sweep(recipe: Recipe, directory: Path, engine: Engine) -> ExitCode:
     """Bring every point to its end and write the tables; the exit code is that of the worst point.
 
-    Points that an earlier call finished are not run again.
+    Points that an earlier call finished are not run again. Raises RequeueError when a signal has
+    asked to stop: there may be little time left, and nothing is gathered.
     """
     from sampler.storage.sweeps import read_rows
 
@@ -214,12 +210,11 @@ def run_sweep(recipe: Recipe, directory: Path, engine: Engine) -> ExitCode:
     with locked(directory):
         outcomes = drive(COMMAND, recipe, directory, for_unfinished(engine, recipe, directory))
         worst = worst_code(outcome.code for outcome in outcomes.values())
-        if worst != ExitCode.REQUEUE:  # else there is little time left
-            with log_to(directory):
-                gather(COMMAND, recipe, directory, worst)
-                print(f"\n{sweep_text(read_rows(directory), outcomes)}\n")
-            if worst not in NOT_RUN:
-                finish_command(directory, COMMAND, worst)
+        with log_to(directory):
+            gather(COMMAND, recipe, directory, worst)
+            print(f"\n{sweep_text(read_rows(directory), outcomes)}\n")
+        if worst not in NOT_RUN:
+            finish_command(directory, COMMAND, worst)
     print(failures_text(outcomes) or "every point is fine")
     print(f"results: {directory}")
     return worst
@@ -264,7 +259,9 @@ def finished_earlier(command: str, point: Point) -> ExitCode | None:
     return None if code is None or load_recipe(stored) != point.recipe else code
 
 
-def run_one(recipe: Recipe, directory: Path, index: int, alone: bool) -> ExitCode:
+def run_one(
+    recipe: Recipe, directory: Path, index: int, interruption: Interruption, alone: bool
+) -> ExitCode:
     """Run one point of the grid, as a task of a job array does.
 
     The many tasks of an array begin at once: they leave the directory of the sweep as it is where
@@ -276,26 +273,24 @@ def run_one(recipe: Recipe, directory: Path, index: int, alone: bool) -> ExitCod
     stored = directory / RECIPE_FILE
     if not (stored.is_file() and load_recipe(stored) == recipe):
         open_sweep(recipe, directory)
-    return run_point(COMMAND, points[index], alone)
+    return run_point(COMMAND, points[index], interruption, alone)
 
 
 def run_in_process(command: str, points: Sequence[Point]) -> Iterator[tuple[Point, PointOutcome]]:
     """Run one point after the other; after a request to stop, no further one is begun."""
-    with listening() as between:  # within a point, the point listens
+    with listening() as interruption:
         for point in points:
             print(f"\n{point.recipe.name}, {point.label}", flush=True)
-            outcome = attempt_point(command, point)
-            if between.interrupted:
-                raise KeyboardInterrupt
-            yield point, outcome
-            if outcome.code == ExitCode.REQUEUE or between.received:
-                return
+            yield point, attempt_point(command, point, interruption)
+            interruption.leave_if_asked(f"everything up to {point.label}")
 
 
-def attempt_point(command: str, point: Point, alone: bool = False) -> PointOutcome:
+def attempt_point(
+    command: str, point: Point, interruption: Interruption, alone: bool = False
+) -> PointOutcome:
     """Run a point; an error becomes an outcome, so that it does not stop the other points."""
     try:
-        return PointOutcome(run_point(command, point, alone))
+        return PointOutcome(run_point(command, point, interruption, alone))
     except Exception as problem:
         code = getattr(problem, "exit_code", ExitCode.INTERNAL_ERROR)
         if code != ExitCode.INTERNAL_ERROR:
@@ -308,18 +303,18 @@ def attempt_point(command: str, point: Point, alone: bool = False) -> PointOutco
         return PointOutcome(code, text)
 
 
-def run_point(command: str, point: Point, alone: bool = False) -> ExitCode:
+def run_point(
+    command: str, point: Point, interruption: Interruption, alone: bool = False
+) -> ExitCode:
     """Bring a point to its end, from wherever its directory says it stands.
 
     A finished one is left as it is. `alone` says that whoever calls gives a point to one process
     at a time: a lock left behind on another host is then that of a lost process. Raises
-    RequeueError after a signal, which is heard in the main thread only.
+    RequeueError when the interruption asks to stop.
     """
     use_one_blas_thread()
     silence_compiler()
-    main = threading.current_thread() is threading.main_thread()
-    with listening() if main else nullcontext(Interruption()) as interruption:
-        return start_run(command, point, interruption, alone)
+    return start_run(command, point, interruption, alone)
 
 
 # --- what is printed

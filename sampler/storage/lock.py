@@ -18,6 +18,7 @@ import json
 import os
 import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from sampler.errors import InputError
 from sampler.storage.run_directory import UNFINISHED
 
 LOCK_FILE = "lock"
+# So long a process may look who holds a lock (`living_holder`), on a machine that is busy.
+SECONDS_TO_LOOK = 2.0
 # Lustre mounted without locks, NFS without its lock service, and others.
 WITHOUT_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
@@ -94,13 +97,19 @@ def has_flock(directory: Path) -> bool:
 
 def _acquire(path: Path) -> IO[str]:
     """The file of the lock, held by `flock`."""
+    given_up = time.monotonic() + SECONDS_TO_LOOK
     while True:
         file = path.open("a+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()
-            raise in_use(path, read_holder(path)) from None
+            holder = read_holder(path)
+            left = holder is not None and holder.is_here and not holder.is_running
+            if left and time.monotonic() < given_up:  # somebody looks whether it still runs
+                time.sleep(0.01)
+                continue
+            raise in_use(path, holder) from None
         if not _still_there(path, file):  # its holder removed it between open and lock
             file.close()
             continue

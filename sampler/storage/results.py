@@ -1,17 +1,20 @@
 """Results of one run: every file is written and read here, its schema checked in one place.
 
 theory.nc        the theory, `write_theory`, `read_theory`
+task.nc          two examples of the task, for figures, `write_task`, `read_task`
 draws.nc         the draws, `write_draws`, `read_draws`
 comparison.json  theory against draws, `write_comparison`, `read_comparison`
 
 The readers raise the same InputError, with the file, what is wrong and the remedy, whoever reads.
-`RunResults` reads what a directory holds when it is asked for, each file once.
+`RunResults` reads what a directory holds when it is asked for, each file but `draws.nc` once.
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -25,6 +28,7 @@ from sampler.storage.run_directory import (
     OWN_THEORIES_FILE,
     RECIPE_FILE,
     SCHEMA_VERSION,
+    TASK_FILE,
     THEORY_FILE,
     check_schema,
     read_json,
@@ -83,15 +87,45 @@ def read_theory(directory: Path) -> xr.Dataset:
     return read_stored(directory / THEORY_FILE, "solve", load)
 
 
+def write_task(directory: Path, table: xr.Dataset) -> None:
+    """Write `task.nc`."""
+    table = table.assign_attrs(schema_version=SCHEMA_VERSION)
+    write_atomically(directory / TASK_FILE, lambda path: write_netcdf(path, table))
+
+
+def read_task(directory: Path) -> xr.Dataset:
+    """Read `task.nc` into memory; InputError if it is damaged or of another schema."""
+
+    def load(path: Path) -> xr.Dataset:
+        table = xr.load_dataset(path, engine="h5netcdf")
+        check_schema(table.attrs.get("schema_version"), str(path))
+        return table
+
+    return read_stored(directory / TASK_FILE, "run", load)
+
+
 def read_draws(directory: Path) -> xr.DataTree:
     """Read `draws.nc` into memory; InputError if it is absent, damaged or of another schema."""
+    return _of_draws(directory, xr.DataTree.load)
 
-    def load(path: Path) -> xr.DataTree:
+
+def read_drawn(directory: Path, name: str, group: str = "posterior") -> xr.DataArray | None:
+    """Read one variable of `draws.nc`; None if it is not among them, InputError as `read_draws`."""
+
+    def chosen(tree: xr.DataTree) -> xr.DataArray | None:
+        there = group in tree and name in tree[group]
+        return tree[group][name].load() if there else None
+
+    return _of_draws(directory, chosen)
+
+
+def _of_draws(directory: Path, chosen: Callable[[xr.DataTree], Any]) -> Any:
+    def load(path: Path) -> Any:
         with xr.open_datatree(path, engine="h5netcdf") as tree:
             check_schema(tree.attrs.get("schema_version"), str(path))
             if "posterior" not in tree:
                 raise ValueError("it has no group posterior")
-            return tree.load()
+            return chosen(tree)
 
     return read_stored(directory / DRAWS_FILE, "sample", load)
 
@@ -151,6 +185,12 @@ class RunResults:
         return read_theory(self.directory) if is_solved(self.directory) else None
 
     @cached_property
+    def task(self) -> xr.Dataset | None:
+        """The content of `task.nc`."""
+        there = (self.directory / TASK_FILE).is_file()
+        return read_task(self.directory) if there else None
+
+    @cached_property
     def own_theories(self) -> xr.Dataset | None:
         """The content of `own_theories.nc`."""
         path = self.directory / OWN_THEORIES_FILE
@@ -186,10 +226,15 @@ class RunResults:
         return {key: np.asarray(table[key], dtype=np.float64) for key in keys}
 
     def drawn(self, name: str, group: str = "posterior") -> xr.DataArray | None:
-        """A variable of `draws.nc`, None where there is none: large runs keep only moments."""
-        if self.draws is None or group not in self.draws or name not in self.draws[group]:
-            return None
-        return self.draws[group][name]
+        """A variable of `draws.nc`, None where there is none: large runs keep only moments.
+
+        It is read whenever it is asked for, alone: the draws of all points of a sweep together
+        can be more than the memory holds.
+        """
+        if "draws" not in vars(self):
+            return read_drawn(self.directory, name, group) if is_sampled(self.directory) else None
+        there = self.draws is not None and group in self.draws and name in self.draws[group]
+        return self.draws[group][name] if there else None
 
     @property
     def order_parameter_draws(self) -> xr.DataArray | None:

@@ -124,7 +124,7 @@ def check_schema(version: object, file: str) -> None:
 
 RECIPE_FILE = "recipe.toml"
 THEORY_FILE, DRAWS_FILE, COMPARISON_FILE = "theory.nc", "draws.nc", "comparison.json"
-OWN_THEORIES_FILE = "own_theories.nc"
+OWN_THEORIES_FILE, TASK_FILE = "own_theories.nc", "task.nc"
 RESULTS = Path("runs") / "results"
 CHECKPOINT_FOLDER = "checkpoint"
 FIGURE_FOLDER = "figures"

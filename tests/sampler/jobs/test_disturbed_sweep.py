@@ -1,7 +1,7 @@
 """A sweep on workers, disturbed at random moments: what it ends with is what it would have been.
 
 The same command is given again after every disturbance, as a user would, and nothing is mended by
-hand but what a user has spoilt.
+hand but what a user has spoilt. What every disturbance met is counted, and printed at the end.
 """
 
 import os
@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,9 +21,10 @@ import pytest
 from sampler.errors import ExitCode
 from sampler.storage.lock import LOCK_FILE, read_holder
 from sampler.storage.manifest import read_manifest
+from sampler.storage.status import newest_checkpoint
 from tests.commands import POINTS, TINY_SAMPLED, Command, assert_same_bits, command, finish, start
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("interruptible")]
 
 COMPLETE = {ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED}
 # Python imports it at its start: figures are files of one point, and the clock can be wrong.
@@ -45,11 +46,50 @@ def mount(*words: object) -> bool:
     return done.returncode == 0
 
 
+# What a point in work is at, by the newest of its files.
+STAGES = ("theory", "compiling", "chains", "results")
+
+
+def stage_of(point: Path) -> str:
+    """What a point in work is at."""
+    if (point / "draws.nc").is_file():
+        return "results"
+    if newest_checkpoint(point) is not None:
+        return "chains"
+    return "compiling" if (point / "theory.nc").is_file() else "theory"
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that ended may still have a number until its parent asks."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+@dataclass
+class Met:
+    """What the disturbances of one kind met.
+
+    times    how often the sweep was disturbed so
+    live     how often at least one worker was at a point then
+    stages   what the workers were at
+    ended    how many of the workers ended
+    codes    how the commands ended that did not go on after it
+    """
+
+    times: int = 0
+    live: int = 0
+    stages: Counter = field(default_factory=Counter)
+    ended: int = 0
+    codes: Counter = field(default_factory=Counter)
+
+
 @dataclass
 class Hunt:
-    """A sweep in work, what disturbs it, and how its commands ended.
+    """A sweep in work, what disturbs it, and what the disturbances met.
 
-    finished  number of the file of draws of each finished point, which no later command changes
+    finished  number of the file of draws of each finished point, which nothing later changes
     """
 
     recipe: Path
@@ -58,7 +98,7 @@ class Hunt:
     workers: int
     cache: Path
     rng: np.random.Generator
-    seen: Counter = field(default_factory=Counter)
+    met: dict[str, Met] = field(default_factory=lambda: defaultdict(Met))
     finished: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -76,41 +116,66 @@ class Hunt:
         return start(*self.words(self.out), cache=self.cache, start_new_session=True)
 
     def wait_for_points(self, process: Command, count: int) -> None:
-        """Wait until so many more points are finished, and a moment longer, or for the end."""
-        enough = len(self.finished_now()) + count
-        while process.poll() is None and len(self.finished_now()) < enough:
-            time.sleep(0.05)
-        time.sleep(self.rng.uniform(0.0, 1.0))
+        """Wait until so many more points are finished and a worker is at one, or for the end."""
+        enough = len(self.look()) + count
+        while process.poll() is None and (len(self.look()) < enough or not self.at_work()):
+            time.sleep(0.2)
+        time.sleep(self.rng.uniform(0.0, 0.5))
 
-    def finished_now(self) -> dict[str, int]:
-        """The finished points, each with the number of its file of draws."""
-        found = {}
+    def look(self) -> dict[str, int]:
+        """The finished points; none that was finished before is computed again."""
         for path in self.out.glob("*/draws.nc"):
-            if read_manifest(path.parent).finished.get("run") is not None:
-                found[path.parent.name] = path.stat().st_ino
-        return found
+            name = path.parent.name
+            if name not in self.finished:
+                if read_manifest(path.parent).finished.get("run") is not None:
+                    self.finished[name] = path.stat().st_ino
+            else:
+                assert path.stat().st_ino == self.finished[name], f"{name} was computed again"
+        return self.finished
 
-    def check(self) -> None:
-        """No point that was finished is computed again."""
-        now = self.finished_now()
-        assert {name: now.get(name) for name in self.finished} == self.finished
-        self.finished = now
+    def at_work(self) -> dict[str, int]:
+        """The points in work, each with the process that is at it."""
+        holders = {path.parent.name: read_holder(path) for path in self.out.glob(f"*/{LOCK_FILE}")}
+        return {
+            name: holder.pid
+            for name, holder in holders.items()
+            if holder is not None and is_alive(holder.pid)
+        }
 
-    def holder(self) -> int | None:
-        """The process of some point in work."""
-        locks = sorted(self.out.glob(f"*/{LOCK_FILE}"))
-        holders = [read_holder(path) for path in self.rng.permutation(locks)]
-        return next((holder.pid for holder in holders if holder is not None), None)
-
-    def end(self, process: Command, name: str) -> tuple[int, str]:
+    def end(self, process: Command) -> tuple[int, str]:
         """Wait for the end of a command; nothing of it stays behind."""
         code, errors = finish(process, timeout=3600.0)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         assert "Traceback" not in errors.split("distributed")[0], errors
-        self.seen[f"{name}: exit code {code}"] += 1
-        self.check()
+        self.look()
         return code, errors
+
+    def disturb(self, name: str, process: Command) -> None:
+        """Disturb the sweep, and count what that met."""
+        met, at_work, running = self.met[name], self.at_work(), process.poll() is None
+        met.times += 1
+        met.live += running and bool(at_work)
+        met.stages.update(stage_of(self.out / point) for point in at_work)
+        DISTURBANCES[name](self, process)
+        if name not in ENDING:
+            wait_some_time(process, 1.0)
+        if name in ENDING or process.poll() is not None:
+            code, errors = self.end(process)
+            met.codes[code] += 1
+            assert not running or code in {ENDING.get(name, code), *COMPLETE}, errors
+        met.ended += sum(not is_alive(pid) for pid in at_work.values())
+
+    def table(self) -> str:
+        """What the disturbances met."""
+        rows = [["disturbance", "times", "live", *STAGES, "ended", "exit codes of the command"]]
+        for name, met in sorted(self.met.items()):
+            stages = [met.stages[stage] for stage in STAGES]
+            codes = ", ".join(f"{count} × {code}" for code, count in met.codes.items())
+            rows.append([name, met.times, met.live, *stages, met.ended, codes])
+        widths = [max(len(str(row[i])) for row in rows) for i in range(len(rows[0]))]
+        lines = (zip(row, widths, strict=True) for row in rows)
+        return "\n".join("  ".join(f"{cell!s:<{n}}" for cell, n in line).rstrip() for line in lines)
 
 
 def kill_all(hunt: Hunt, process: Command) -> None:
@@ -138,10 +203,10 @@ def to_a_worker(number: signal.Signals) -> Callable[[Hunt, Command], None]:
     """Send a signal to the worker of some point; the command goes on."""
 
     def send(hunt: Hunt, process: Command) -> None:
-        holder = hunt.holder()
-        if holder is not None:
+        at_work = sorted(hunt.at_work().values())
+        if at_work:
             with suppress(ProcessLookupError):
-                os.kill(holder, number)
+                os.kill(int(hunt.rng.choice(at_work)), number)
 
     return send
 
@@ -201,7 +266,7 @@ def spoil_the_recipe(hunt: Hunt, process: Command) -> None:
 def set_the_clock_back(hunt: Hunt, process: Command) -> None:
     """What is there is of tomorrow, for a command that believes it is yesterday."""
     kill_all(hunt, process)
-    process.wait()
+    hunt.end(process)
     for path in hunt.out.rglob("*"):
         with suppress(OSError):
             stamp = path.stat().st_mtime + DAY
@@ -211,7 +276,7 @@ def set_the_clock_back(hunt: Hunt, process: Command) -> None:
         again = hunt.begin()
     hunt.wait_for_points(again, 2)
     kill_all(hunt, again)
-    hunt.end(again, "clock")
+    hunt.end(again)
 
 
 NEEDS_A_DISK = {fill_the_disk, make_read_only}
@@ -229,7 +294,17 @@ DISTURBANCES = {
     "recipe spoilt": spoil_the_recipe,
     "clock set back": set_the_clock_back,
 }
-SOME = ("full disk", "worker killed", "all killed")
+# The exit code of a command that a disturbance ends.
+ENDING = {
+    "all killed": -signal.SIGKILL,
+    "command killed": -signal.SIGKILL,
+    "all terminated": ExitCode.REQUEUE,
+    "command terminated": ExitCode.REQUEUE,
+    "all interrupted": ExitCode.INTERRUPTED,
+    "recipe spoilt": -signal.SIGKILL,
+    "clock set back": -signal.SIGKILL,
+}
+SOME = ("full disk", "worker killed", "all terminated")
 
 
 @pytest.fixture
@@ -254,26 +329,34 @@ def hunt(request, tmp_path, monkeypatch):
         subprocess.run(["umount", "--recursive", disk], check=True)
 
 
-def disturbed(hunt: Hunt, names: list[str]) -> None:
-    """Disturb the sweep in these ways, one after the other, then let it come to its end."""
+def disturbed(hunt: Hunt, names: list[str], least: int) -> None:
+    """Disturb the sweep in these ways, one after the other, then let it come to its end.
+
+    Every way has to meet a worker at a point `least` times.
+    """
     here = hunt.disk.parent / "here"
     undisturbed = start(*hunt.words(here)[:-2], cache=hunt.cache)
     expected, errors = finish(undisturbed, timeout=3600.0)
     assert expected in COMPLETE, errors
     began = time.monotonic()
-    process, last = hunt.begin(), ""
+    process = hunt.begin()
     for name in names:
-        if process.poll() is not None:
-            hunt.end(process, last)
+        wanted = int(hunt.rng.integers(0, hunt.points // len(names) // 2 + 1))
+        if process.poll() is None:
+            hunt.wait_for_points(process, wanted)
+        if process.poll() is not None:  # some of its points failed by what came before
+            hunt.end(process)
             process = hunt.begin()
-        hunt.wait_for_points(process, int(hunt.rng.integers(0, hunt.points // len(names) + 1)))
-        DISTURBANCES[name](hunt, process)
-        last = name
-        wait_some_time(process, 1.0)  # most of those that end it do so at once
-    hunt.end(process, last)
-    code, errors = hunt.end(hunt.begin(), "undisturbed")
-    print(f"\n{len(names)} disturbances in {time.monotonic() - began:.0f} s")
-    print("\n".join(f"{count} × {name}" for name, count in sorted(hunt.seen.items())))
+            hunt.wait_for_points(process, wanted)
+        finished = len(hunt.finished)
+        hunt.disturb(name, process)
+        seconds = time.monotonic() - began
+        print(f"{seconds:5.0f} s, {finished:3} points finished: {name}", flush=True)
+    code, errors = hunt.end(process)
+    if code not in COMPLETE:
+        hunt.end(hunt.begin())
+    code, errors = hunt.end(hunt.begin())
+    print(f"\n{len(names)} disturbances in {time.monotonic() - began:.0f} s\n{hunt.table()}")
     assert code == expected, errors
     assert len(hunt.finished) == hunt.points
     assert (hunt.out / "sweep.csv").read_text() == (here / "sweep.csv").read_text()
@@ -281,14 +364,16 @@ def disturbed(hunt: Hunt, names: list[str]) -> None:
         assert_same_bits(hunt.out / f"sampler.seed={number}", here / f"sampler.seed={number}")
     assert not list(hunt.out.rglob(".part-*"))
     shutil.rmtree(here)
+    assert all(met.live >= least for met in hunt.met.values()), "too few met a worker"
 
 
 @pytest.mark.parametrize("hunt", [(12, 2, 30)], indirect=True)
 def test_a_short_sweep_disturbed_in_some_ways(hunt):
-    disturbed(hunt, [name for name in SOME if name in DISTURBANCES])
+    disturbed(hunt, [name for name in SOME if name in DISTURBANCES], least=1)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("hunt", [(200, 4, 400)], indirect=True)
 def test_a_long_sweep_disturbed_in_every_way(hunt):
-    disturbed(hunt, [*hunt.rng.permutation(list(DISTURBANCES))])
+    names = list(DISTURBANCES)
+    disturbed(hunt, [*hunt.rng.permutation(names), *hunt.rng.permutation(names)], least=1)

@@ -10,25 +10,27 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from sampler.cli import main
-from sampler.errors import ExitCode, InputError
+from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.jobs.engines import (
+    WARNING_SECONDS,
     batch_script,
     dask_engine,
     limit_seconds,
-    parse_option,
     sbatch_directives,
+    settings_of,
     write_batch_script,
 )
 from sampler.jobs.run import Point
 from sampler.jobs.sweep import PointOutcome, run_in_process
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.lock import LOCK_FILE, remove_lock_of_lost_host
-from tests.commands import TINY_SAMPLED
+from tests.commands import TINY_SAMPLED, finish, start
 
 # Stands for the command of a point. It says which signal reached it and leaves with a code.
 CHILD = """
@@ -184,12 +186,23 @@ def test_defaults_of_the_array(tmp_path):
 
 @pytest.mark.parametrize(
     "option",
-    ["Time=3", "=3", "signal=USR2", "no-requeue", "time=1\n2", "", "time=4", "time=4:59",
-     "time=0:04:59", "time=0-0:04"],
+    ["Time=3", "=3", "signal=USR2", "signal=B:USR1@0", "signal", "no-requeue", "time=1\n2", "",
+     "time=4", "time=4:59", "time=0:04:59", "time=0-0:04"],
 )  # fmt: skip
 def test_options_that_slurm_or_the_script_cannot_take(option):
     with pytest.raises(InputError, match="--slurm-option"):
-        parse_option(option)
+        settings_of([option])
+
+
+def test_a_longer_warning_needs_a_longer_limit(tmp_path):
+    """For a chunk of ten minutes: the task is warned that much earlier."""
+    options = ["time=0:21:00", "signal=B:USR1@600"]
+    assert "--signal=B:USR1@600" in sbatch_directives(tmp_path, "name", 1, options)
+    script = write_batch_script(tmp_path, "name", 1, options).read_text()
+    assert "#SBATCH --signal=B:USR1@600" in script
+    assert "600 s before the time limit" in " ".join(script.replace("\n#", "").split())
+    with pytest.raises(InputError, match=r"time=0:20:00.*600 s before.*at least 21 minutes"):
+        settings_of(["time=0:20:00", "signal=B:USR1@600"])
 
 
 @pytest.mark.parametrize(
@@ -199,15 +212,26 @@ def test_options_that_slurm_or_the_script_cannot_take(option):
 )  # fmt: skip
 def test_time_limits_are_read_as_slurm_reads_them(text, seconds):
     assert limit_seconds(text) == seconds
-    assert parse_option(f"time={text}") == ("time", text)
+    assert settings_of([f"time={text}"]) == ({"time": text}, WARNING_SECONDS)
 
 
 def test_in_process_begins_nothing_after_a_request_to_stop(monkeypatch, recipe, tmp_path):
     points = [Point(load_recipe(recipe), tmp_path / str(i), str(i)) for i in range(3)]
-    outcomes = iter([PointOutcome(ExitCode.OK), PointOutcome(ExitCode.REQUEUE, "saved")])
-    monkeypatch.setattr("sampler.jobs.sweep.attempt_point", lambda *_: next(outcomes))
-    received = [(point.label, outcome.code) for point, outcome in run_in_process("run", points)]
-    assert received == [("0", ExitCode.OK), ("1", ExitCode.REQUEUE)]
+
+    def attempt(_command, point, interruption):
+        if point.label == "1":
+            signal.raise_signal(signal.SIGTERM)
+            return PointOutcome(ExitCode(75 if interruption.received else 0), "saved")
+        return PointOutcome(ExitCode.OK)
+
+    monkeypatch.setattr("sampler.jobs.sweep.attempt_point", attempt)
+    monkeypatch.setattr("sampler.jobs.interruption.MOMENT", 0.0)
+    received = []
+    with pytest.raises(RequeueError, match="SIGTERM received: everything up to 1 is saved"):
+        received.extend(run_in_process("run", points))
+    assert [(point.label, outcome.code) for point, outcome in received] == [
+        ("0", ExitCode.OK), ("1", ExitCode.REQUEUE)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("host", [None, "lost.example"])
@@ -248,6 +272,35 @@ def test_local_workers_bring_a_sweep_to_its_end(recipe, tmp_path, capsys):
     assert "every point is fine" in capsys.readouterr().out
     assert len(list(out.glob("*/theory.nc"))) == 2
     assert "saddle point" in (out / "network.widths=4.output.txt").read_text()
+
+
+@pytest.mark.slow
+def test_ctrl_c_during_a_sweep_on_workers_warns_of_nothing(recipe, tmp_path):
+    """It reaches all processes, as in a terminal; a taken dashboard port is no matter either."""
+    pytest.importorskip("distributed")
+    out = tmp_path / "out"
+    # for ever, as far as this test is concerned
+    chains = ["sampler.draws=1000000", "sampler.warmup=1000000"]
+    over = ["--over", "network.widths=3,4", "--workers", "2", "--out", str(out)]
+    # A test run in the background ignores the signal, and so would what it starts.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    with socket.socket() as taken:
+        with suppress(OSError):
+            taken.bind(("", 8787))
+            taken.listen()
+        process = start(
+            "sweep", recipe, *over, "--set", *chains, before=heard, start_new_session=True
+        )
+        while len(list(out.glob("*/run.log"))) < 2:
+            assert process.poll() is None, process.complaints()
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)
+        code, errors = finish(process, timeout=120)
+    assert code == ExitCode.INTERRUPTED
+    assert "WARNING" not in errors
+    assert "already in use" not in errors
+    said = "attention-posterior: interrupted; what is done is in"
+    assert errors.splitlines()[-1].startswith(said), errors
 
 
 @pytest.mark.slow

@@ -180,9 +180,13 @@ def test_second_signal_ends_at_once(workshop, tmp_path):
     time.sleep(MOMENT + 0.3)
     started = time.monotonic()
     process.send_signal(signal.SIGUSR1)
-    code, _ = finish(process)
+    code, errors = finish(process)
     assert code == ExitCode.REQUEUE
     assert time.monotonic() - started < 5.0
+    going_on = f"what is done is in {tmp_path / 'run'}; to go on: attention-posterior resume"
+    assert errors.splitlines()[-1] == (
+        f"SIGUSR1 received for the second time: ended at once; {going_on} {tmp_path / 'run'}"
+    )
 
 
 def damaged(path: Path, offset: int, how: str) -> None:

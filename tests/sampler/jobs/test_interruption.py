@@ -10,13 +10,13 @@ from contextlib import contextmanager
 import pytest
 
 from sampler.errors import ExitCode
-from sampler.jobs.interruption import FIRST, MOMENT, STEP, second_signal_ends
+from sampler.jobs.interruption import FIRST, MOMENT, second_signal_ends, step_in_work
 
 # As in a compilation, Python is not held meanwhile, and no signal cuts the step short.
 DEAF = """
 import hashlib
 from sampler.jobs.interruption import listening
-with listening() as interruption:
+with listening(lambda: "here is more") as interruption:
     print("deaf", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", {rounds})
     print("heard", interruption.received.name, flush=True)
@@ -50,8 +50,8 @@ def test_the_second_one_ends_it_and_says_so():
         assert process.wait(20.0) == ExitCode.REQUEUE
         assert process.stdout.read() == ""
         assert process.stderr.read() == (
-            FIRST.format(name="SIGUSR1", work=STEP)
-            + "SIGTERM received for the second time: what was saved is kept; use `resume`\n"
+            FIRST.format(name="SIGUSR1", work=step_in_work())
+            + "SIGTERM received for the second time: ended at once; here is more\n"
         )
 
 
@@ -80,7 +80,7 @@ def test_a_single_one_is_heard_after_the_step():
         process.send_signal(signal.SIGUSR1)
         assert process.wait(60.0) == 0
         assert process.stdout.read() == "heard SIGUSR1\n"
-        assert process.stderr.read() == FIRST.format(name="SIGUSR1", work=STEP)
+        assert process.stderr.read() == FIRST.format(name="SIGUSR1", work=step_in_work())
 
 
 def test_one_signal_from_scheduler_and_script_is_one():
@@ -91,14 +91,14 @@ def test_one_signal_from_scheduler_and_script_is_one():
         process.send_signal(signal.SIGTERM)
         assert process.wait(60.0) == 0
         assert process.stdout.read() == "heard SIGTERM\n"
-        assert process.stderr.read() == FIRST.format(name="SIGTERM", work=STEP)
+        assert process.stderr.read() == FIRST.format(name="SIGTERM", work=step_in_work())
 
 
 def test_the_same_signal_does_no_harm_when_everything_is_saved():
     """The program has left its work when the script of the job passes the signal on."""
-    program = DEAF.replace("    hashlib.pbkdf2_hmac", "    signal.pause() #").replace(
-        "import hashlib", "import signal"
-    )
+    step = '    hashlib.pbkdf2_hmac("sha256", b"", b"", {rounds})'
+    program = DEAF.replace(step, "    while not interruption.received: time.sleep(0.01)")
+    program = program.replace("import hashlib", "import time")
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
     ) as process:
@@ -114,8 +114,8 @@ def test_nothing_is_left_behind():
     threads = threading.active_count()
     outer = signal.set_wakeup_fd(-1)
     try:
-        one = second_signal_ends((signal.SIGUSR1,), str)
-        with one, second_signal_ends((signal.SIGUSR1,), str):
+        one = second_signal_ends((signal.SIGUSR1,), str, str)
+        with one, second_signal_ends((signal.SIGUSR1,), str, str):
             assert threading.active_count() == threads + 2
         assert threading.active_count() == threads
         assert signal.set_wakeup_fd(-1) == -1

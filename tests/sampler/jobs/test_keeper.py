@@ -1,12 +1,13 @@
 """Chains on disk: only segments that hold what a checkpoint counts are used."""
 
 import logging
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.jobs.interruption import STEP, Interruption
+from sampler.jobs.interruption import WARNING_SECONDS, Interruption, step_in_work
 from sampler.jobs.keeper import ChainKeeper, load_chains
 from sampler.mcmc.chunks import Chunk
 from sampler.mcmc.draws import DrawCollector
@@ -38,13 +39,33 @@ def test_what_would_be_lost_is_the_chunk_in_work_until_chains_end(folder):
     interruption = Interruption()
     keeper = ChainKeeper(folder, {"settings": {}}, interruption)
     keeper.go_on(DrawCollector(), every=1e9)
-    assert interruption.in_work == STEP
+    assert interruption.in_work is step_in_work
     values = {"lp": np.zeros((CHAINS, STEPS))}
     keeper(Chunk("draws", 4, DRAWS, {}, values, 2.5))
-    assert interruption.in_work == "the chunk in work (the last one took 2.5 s)"
+    keeper(Chunk("draws", 8, DRAWS, {}, values, 1.5))
+    assert interruption.in_work() == (
+        "the chunk in work (since 0.0 s, the last one took 1.5 s) "
+        "to save it with the 4.0 s of draws before it"
+    )
     end = Chunk("draws", DRAWS, DRAWS, {}, values, 2.5, state=({}, {"position": np.array([1])}))
     keeper(end)
-    assert interruption.in_work == STEP
+    assert interruption.in_work is step_in_work
+
+
+def test_a_chunk_longer_than_the_warning_of_slurm_is_named_once(folder, caplog):
+    keeper = ChainKeeper(folder, {"settings": {}}, Interruption())
+    keeper.go_on(DrawCollector(), every=1e9)
+    values = {"lp": np.zeros((CHAINS, 1))}
+    with heard(caplog):
+        compiled = Chunk("draws", 1, DRAWS, {}, values, WARNING_SECONDS + 1.0, compiled=True)
+        keeper(compiled)
+        keeper(Chunk("draws", 2, DRAWS, {}, values, WARNING_SECONDS - 1.0))
+        assert "Slurm" not in caplog.text
+        keeper(Chunk("draws", 3, DRAWS, {}, values, 200.0))
+        keeper(Chunk("draws", 4, DRAWS, {}, values, 200.0))
+    assert len({id(record) for record in caplog.records if record.levelno > logging.INFO}) == 1
+    assert "took 200 s, more than the 120 s" in caplog.text
+    assert "--slurm-option signal=B:USR1@400" in caplog.text
 
 
 def cut(folder, name: str, keys: str = "") -> str:
@@ -70,15 +91,22 @@ def newest_slot(folder) -> str:
     return max(CHECKPOINT_SLOTS, key=lambda name: read_sealed(folder / name).header["sequence"])
 
 
-def loaded(folder, caplog):
-    """What is found, and what the log says."""
+@contextmanager
+def heard(caplog):
+    """What the log says inside is in `caplog`."""
     logger = logging.getLogger("attention_posterior")
     with caplog.at_level(logging.WARNING, logger="attention_posterior"):
         logger.addHandler(caplog.handler)
         try:
-            return load_chains(folder)
+            yield
         finally:
             logger.removeHandler(caplog.handler)
+
+
+def loaded(folder, caplog):
+    """What is found, and what the log says."""
+    with heard(caplog):
+        return load_chains(folder)
 
 
 def test_everything_is_found_where_nothing_is_damaged(folder, caplog):

@@ -122,6 +122,7 @@ def test_a_run_samples_and_leaves_what_there_is(finished):
         "checkpoint",
         "report.html",
         "run.log",
+        "task.nc",
     }
     figures = {path.stem for path in (finished / "figures").glob("*.png")}
     assert figures >= {"accuracy", "predictor_sampled", "predictor_ranks"}

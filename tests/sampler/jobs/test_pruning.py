@@ -175,7 +175,10 @@ def test_magnitudes_are_norms_of_the_trained_values(folder, pruned):
 def test_prune_writes_its_table_and_its_figures(folder, pruned, capsys):
     words = ["prune", str(folder / "solved"), "--orders", "3", "--seed", "4"]
     assert main(words) == ExitCode.OK
-    assert "Spearman of score (theory) and drop of trained network" in capsys.readouterr().out
+    assert (
+        "Spearman of head score (leading order) and drop of trained network"
+        in capsys.readouterr().out
+    )
     table = json.loads((folder / "solved" / "pruning.json").read_text())
     theory = read_theory(folder / "solved")
     scores = theory["head_score"].values

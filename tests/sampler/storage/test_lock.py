@@ -150,3 +150,20 @@ def test_an_error_that_is_not_the_lack_of_flock_is_reported(tmp_path, monkeypatc
     monkeypatch.setattr(lock.fcntl, "flock", refuse)
     with pytest.raises(InputError, match="Input/output error"), locked(tmp_path):
         pass
+
+
+def test_a_look_at_what_was_left_behind_keeps_nobody_away(tmp_path, monkeypatch):
+    """`status` locks the file for a moment to see whether its holder still runs."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    path = tmp_path / LOCK_FILE
+    path.write_text(json.dumps({"host": socket.gethostname(), "pid": ended.pid}))
+    with path.open() as look:
+        fcntl.flock(look, fcntl.LOCK_SH)
+        threading.Timer(0.2, fcntl.flock, (look, fcntl.LOCK_UN)).start()
+        assert may_take(tmp_path)
+    path.write_text(json.dumps({"host": socket.gethostname(), "pid": ended.pid}))
+    monkeypatch.setattr(lock, "SECONDS_TO_LOOK", 0.1)
+    with path.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert not may_take(tmp_path)  # not for ever, if it is held by what nobody knows
