@@ -11,6 +11,7 @@ from sampler.errors import ABSENT, InputError
 from sampler.images.drawings import (
     Drawings,
     read_digits,
+    read_idx_images,
     read_labelled_images,
     select_characters,
     with_rotations,
@@ -45,13 +46,7 @@ def split_characters(drawings: Drawings, settings: ImageSection) -> CharacterSpl
     check_drawings(drawings)
     chosen = choose_characters(drawings.names, settings)
     for split in SPLITS:
-        if len(chosen[split]) < FEWEST_CHARACTERS:
-            raise InputError(
-                f"task.characters_{split}",
-                [drawings.names[c] for c in chosen[split]],
-                f"this split needs at least {FEWEST_CHARACTERS} of the {drawings.characters} "
-                "characters; name more, or change the fractions",
-            )
+        refuse_too_few(drawings, chosen[split], f"characters_{split}")
     train, validation, test = (select_characters(drawings, chosen[split]) for split in SPLITS)
     return CharacterSplits(with_rotations(train) if settings.rotations else train, validation, test)
 
@@ -69,7 +64,10 @@ def check_drawings(drawings: Drawings) -> None:
 
 def choose_characters(names: Sequence[str], settings: ImageSection) -> dict[str, list[int]]:
     """Positions of the characters of each split, in the order of the names."""
-    listed = {split: find_listed(names, settings, split) for split in SPLITS}
+    listed = {
+        split: find_listed(names, getattr(settings, f"characters_{split}"), f"characters_{split}")
+        for split in SPLITS
+    }
     for one, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
         both = sorted(set(listed[one]) & set(listed[other]))
         if both:
@@ -91,15 +89,32 @@ def choose_characters(names: Sequence[str], settings: ImageSection) -> dict[str,
     return listed
 
 
-def find_listed(names: Sequence[str], settings: ImageSection, split: str) -> list[int]:
+def named_characters(drawings: Drawings, listed: Sequence[str], key: str) -> Drawings:
+    """The drawings of listed characters alone; InputError if one is unknown, or all are too few."""
+    found = find_listed(drawings.names, listed, key)
+    refuse_too_few(drawings, found, key)
+    return select_characters(drawings, found)
+
+
+def refuse_too_few(drawings: Drawings, chosen: Sequence[int], key: str) -> None:
+    """Raise InputError if these characters do not make an episode."""
+    if len(chosen) < FEWEST_CHARACTERS:
+        raise InputError(
+            f"task.{key}",
+            [drawings.names[c] for c in chosen],
+            f"this split needs at least {FEWEST_CHARACTERS} of the {drawings.characters} "
+            "characters; name more, or change the fractions",
+        )
+
+
+def find_listed(names: Sequence[str], listed: Sequence[str], key: str) -> list[int]:
     """Positions of the characters that a list names, itself or by its group."""
-    field = f"characters_{split}"
     found = set()
-    for wanted in getattr(settings, field):
+    for wanted in listed:
         matches = [c for c, name in enumerate(names) if f"{name}/".startswith(f"{wanted}/")]
         if not matches:
             groups = sorted({name.split("/")[0] for name in names})
-            raise InputError(f"task.{field}", wanted, f"is not among {', '.join(groups)}")
+            raise InputError(f"task.{key}", wanted, f"is not among {', '.join(groups)}")
         found.update(matches)
     return sorted(found)
 
@@ -122,7 +137,8 @@ def read_drawings(settings: ImageSection) -> Drawings:
     if settings.images == "digits":
         return read_digits()
     if settings.images != "omniglot":
-        return read_labelled_images(Path(settings.images))
+        path = Path(settings.images)
+        return read_labelled_images(path) if path.suffix == ".npz" else read_idx_images(path)
     folder = omniglot_folder(settings)
     if settings.download:
         there = tuple(name for name in ARCHIVES if (folder / name).is_file())

@@ -58,6 +58,7 @@ SINCE_SCHEMA_3 = (
     ("sampler", "max_draws"),
     ("sampler", "max_minutes"),
     ("sampler", "start_from"),
+    ("task", "test_characters"),
 )
 # Defaults of the sampler that were others in schema 3: a recipe that names these keeps its hash.
 SAMPLER_OF_SCHEMA_3 = {

@@ -35,15 +35,19 @@ class AttentionSection(Section):
         return self
 
 
+# How names of files of images end: NumPy's, and those of MNIST, IDX.
+IMAGE_FILES = (".npz", "-ubyte", "-ubyte.gz")
+
+
 class DataSection(Section):
     """Settings of data.
 
-    data_paths  keys that name a file or a folder, relative to the recipe
-    npz_paths   keys that name an .npz file, relative to the recipe, or else data known by name
+    data_paths   keys that name a file or a folder, relative to the recipe
+    image_paths  keys that name a file of images, relative to the recipe, or images known by name
     """
 
     data_paths: ClassVar[tuple[str, ...]] = ()
-    npz_paths: ClassVar[tuple[str, ...]] = ()
+    image_paths: ClassVar[tuple[str, ...]] = ()
 
     kind: str
 
@@ -52,7 +56,7 @@ class DataSection(Section):
         """The value of a key, absolute if it is a path; anything else as it is."""
         if not isinstance(value, str) or not value:
             return value
-        is_path = key in cls.data_paths or (key in cls.npz_paths and value.endswith(".npz"))
+        is_path = key in cls.data_paths or (key in cls.image_paths and value.endswith(IMAGE_FILES))
         return str((folder / value).resolve()) if is_path else value
 
 

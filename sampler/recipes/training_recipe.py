@@ -22,7 +22,7 @@ from sampler.recipes.sections import (
     expanded,
 )
 from sampler.recipes.settings import parse_override, place, read_toml
-from sampler.recipes.task_section import DataSection
+from sampler.recipes.task_section import IMAGE_FILES, DataSection
 from sampler.recipes.validation import recipe_error
 from sampler.registry import load_plugins
 
@@ -49,14 +49,15 @@ class ImageSection(DataSection):
     """One-shot image classification: images, and which characters are for what.
 
     `images` is "digits", which come with scikit-learn, "omniglot", whose zip files are in `folder`,
-    or the path of an .npz file. `archives` are the zip files to use, by default all that are there;
-    `download` fetches those that are missing, by default the two small sets. `characters_…` list
+    or the path of an .npz file or of the images of MNIST or Fashion-MNIST. `archives` are the zip
+    files to use, by default all that are there; `download` fetches those that are missing, by
+    default the two small sets. `characters_…` list
     characters or whole alphabets; without a list a fraction of all characters is drawn, and
     training has the rest. `channels` counts equal copies of the grey values.
     """
 
     data_paths: ClassVar = ("folder",)
-    npz_paths: ClassVar = ("images",)
+    image_paths: ClassVar = ("images",)
 
     kind: Literal["one_shot"]
     images: Text = "digits"
@@ -76,8 +77,11 @@ class ImageSection(DataSection):
     @field_validator("images")
     @classmethod
     def is_a_source(cls, images):
-        if images not in ("digits", "omniglot") and not images.endswith(".npz"):
-            raise ValueError('use "digits", "omniglot", or the path of an .npz file')
+        if images not in ("digits", "omniglot") and not images.endswith(IMAGE_FILES):
+            raise ValueError(
+                'use "digits", "omniglot", or the path of a file that ends in '
+                + ", ".join(IMAGE_FILES)
+            )
         return images
 
 

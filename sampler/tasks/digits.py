@@ -17,6 +17,7 @@ from sampler.recipes.sections import Seed, ValidationCount
 from sampler.recipes.task_section import AttentionSection, TaskSection
 from sampler.tasks.splits import AnySplit
 from sampler.tasks.task import (
+    Pictures,
     Task,
     attended,
     draw_layers,
@@ -100,7 +101,9 @@ class DigitsSection(TaskSection):
             for chosen in np.split(order[:wanted], np.cumsum(sizes)[:-1])
         )
         names = name_heads(attention)
-        return Task(train, test, names, name_paths(names), validation)
+        drawn = order[: self.examples_train, None]
+        pictures = Pictures(images, drawn, np.zeros_like(drawn), ("drawing",))
+        return Task(train, test, names, name_paths(names), validation, pictures=pictures)
 
 
 def query_and_key_weights(

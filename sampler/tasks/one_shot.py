@@ -21,6 +21,7 @@ from sampler.images.sources import (
     CharacterSplits,
     check_drawings,
     images_checksum,
+    named_characters,
     omniglot_folder,
     read_drawings,
     refuse_shared_drawings,
@@ -28,15 +29,17 @@ from sampler.images.sources import (
 )
 from sampler.numerics import stream
 from sampler.recipes.sections import CountFromZero, Seed, Several, Text, ValidationCount
-from sampler.recipes.task_section import TaskSection
+from sampler.recipes.task_section import IMAGE_FILES, TaskSection
 from sampler.recipes.training_recipe import ImageSection
 from sampler.tasks.splits import AnySplit, Split, made_in_parts
-from sampler.tasks.task import Task, name_paths
+from sampler.tasks.task import Pictures, Task, name_paths
 from sampler.transformer.frozen import FrozenNetwork, frozen_attention, theory_weights
 from sampler.transformer.model_file import TrainedModel, draw_parameters, read_model
 
 # First entries of the spawn keys: changing the size of one split leaves the others as they are.
 TRAIN_STREAM, TEST_STREAM, VALIDATION_STREAM, HEAD_STREAM = 0, 1, 2, 3
+# What the images of an episode are, by their label.
+IMAGES = ("support, −1", "support, +1", "query")
 
 
 class OneShotSection(TaskSection):
@@ -44,18 +47,20 @@ class OneShotSection(TaskSection):
 
     `model` is the directory of a training, relative to the recipe, whose images and characters are
     used; `folder` says where those of Omniglot are now, if they were moved. `test` takes the test
-    characters of the training, Omniglot's one-shot runs, or other images as the test set.
+    characters of the training, Omniglot's one-shot runs, or other images as the test set, of which
+    `test_characters` chooses some.
     `random_heads` adds so many heads to every layer, with queries and keys as before training.
     """
 
     data_paths: ClassVar = ("model", "folder")
-    npz_paths: ClassVar = ("test",)
+    image_paths: ClassVar = ("test",)
     # A trained network averages its tokens.
     network_defaults: ClassVar = {"readout": "mean"}
 
     model: Text
     folder: Text | None = None
     test: Annotated[str, Field(strict=True)] = "characters"
+    test_characters: tuple[Text, ...] = ()
     random_heads: CountFromZero = 0
     examples_train: Several = 600
     examples_test: Several = 1000
@@ -65,8 +70,11 @@ class OneShotSection(TaskSection):
     @field_validator("test")
     @classmethod
     def is_a_source(cls, test):
-        if test not in ("characters", "all_runs", "digits") and not test.endswith(".npz"):
-            raise ValueError('use "characters", "all_runs", "digits", or the path of an .npz file')
+        if test not in ("characters", "all_runs", "digits") and not test.endswith(IMAGE_FILES):
+            raise ValueError(
+                'use "characters", "all_runs", "digits", or the path of a file that ends in '
+                + ", ".join(IMAGE_FILES)
+            )
         return test
 
     def make(self, attention: None) -> Task:
@@ -89,26 +97,28 @@ class OneShotSection(TaskSection):
                 "set task.folder",
             )
 
-        def draw(drawings: Drawings, examples: int, key: int) -> AnySplit:
-            episodes = draw_episodes(drawings, examples, stream(self.seed, key))
-            return make_split(model, drawings, episodes)
+        def draw(drawings: Drawings, examples: int, key: int) -> Episodes:
+            return draw_episodes(drawings, examples, stream(self.seed, key))
 
         validation = None
         if self.examples_validation:
-            validation = draw(splits.validation, self.examples_validation, VALIDATION_STREAM)
+            episodes = draw(splits.validation, self.examples_validation, VALIDATION_STREAM)
+            validation = make_split(model, splits.validation, episodes)
+        train = draw(splits.train, self.examples_train, TRAIN_STREAM)
 
         test = draw_test_set(self, images, splits)
         # Random heads have no trained values.
         weights = None if self.random_heads else theory_weights(model.parameters, model.shape)
         names = name_heads(model.recipe.training.heads, self.random_heads)
         return Task(
-            draw(splits.train, self.examples_train, TRAIN_STREAM),
+            make_split(model, splits.train, train),
             make_split(model, *test),
             names,
             name_paths(names),
             validation,
             None if weights is None else FrozenNetwork(weights),
             nearest_neighbour(*test),
+            pictures=Pictures(splits.train.images, train.drawings, train.labels, IMAGES),
         )
 
 
@@ -137,6 +147,9 @@ def draw_test_set(
     """Drawings and episodes of the test set: the model's test characters, or other images."""
     generator = stream(settings.seed, TEST_STREAM)
     if settings.test == "all_runs":
+        if settings.test_characters:
+            remedy = "these episodes are ready-made; leave it out, or choose other images"
+            raise InputError("task.test_characters", list(settings.test_characters), remedy)
         folder = omniglot_folder(images)
         drawings, episodes = read_all_runs(folder, settings.examples_test, generator)
         refuse_shared_drawings(splits.train, drawings, "task.test", ARCHIVE)
@@ -147,6 +160,8 @@ def draw_test_set(
         drawings = read_drawings(other)
         check_drawings(drawings)
         refuse_shared_drawings(splits.train, drawings, "task.test", settings.test)
+    if settings.test_characters:
+        drawings = named_characters(drawings, settings.test_characters, "test_characters")
     return drawings, draw_episodes(drawings, settings.examples_test, generator)
 
 

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from sampler.attention.heads import factored_attention, variants_by_head
 from sampler.attention.variants import AttentionVariant, Softmax
@@ -44,6 +45,22 @@ def with_positions(features: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
+class Pictures:
+    """What the training examples were made of, for figures.
+
+    images  [image, row, column], ink above 0
+    of      [example, picture], which images belong to an example
+    kinds   [example, picture], what each is, a place in `names`
+    names   what an image may be in an example
+    """
+
+    images: Float[np.ndarray, "image row column"]
+    of: Int[np.ndarray, "example picture"]
+    kinds: Int[np.ndarray, "example picture"]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Task:
     """Training and test data with the attention matrices that the inputs fix.
 
@@ -53,7 +70,7 @@ class Task:
     `hypernetworks` is true serves two of them, with the same heads; None stands for none of them.
     Settings are chosen on `validation`, which has labels. `trained` is the network that the
     attention comes from, and `nearest_neighbour` [test episode] the ±1 of the nearest support, 0
-    for a tie.
+    for a tie. `pictures` are those of the training examples, where the inputs were made of such.
     Raises InputError, naming the array, if anything does not fit.
     """
 
@@ -65,6 +82,7 @@ class Task:
     trained: FrozenNetwork | None = None
     nearest_neighbour: np.ndarray | None = None
     hypernetworks: tuple[bool, ...] | None = None
+    pictures: Pictures | None = None
 
     def __post_init__(self) -> None:
         check_split(self.train, "train")

@@ -11,6 +11,7 @@ NAMES = (
     "floor",
     "theory",
     "pooling",
+    "variants",
     "scale",
     "paths",
     "importance",
@@ -47,6 +48,7 @@ from tests.benchmarks.outsiders import measure_outsiders  # noqa: E402
 from tests.benchmarks.pooled_attention import measure_pooling  # noqa: E402
 from tests.benchmarks.scale import measure_scale  # noqa: E402
 from tests.benchmarks.theory_solve import measure_theory  # noqa: E402
+from tests.benchmarks.variant_operations import measure_variants  # noqa: E402
 
 PRECISIONS = ("float64", "float32")
 
@@ -100,6 +102,7 @@ BENCHMARKS = {
     "floor": lambda arguments: [measure_floor(arguments.repetitions)],
     "theory": lambda arguments: [measure_theory(arguments.repetitions)],
     "pooling": lambda arguments: measure_pooling(arguments.repetitions),
+    "variants": lambda arguments: measure_variants(arguments.repetitions),
     "scale": lambda arguments: measure_scale(arguments.repetitions),
     "paths": lambda _: measure_many_paths(),
     "importance": lambda arguments: [

@@ -46,11 +46,9 @@ VARIANTS = (
 )
 
 
-def attended(variant: Variant, queries, keys, values):
-    """Ωᵀ V [example, head, query, channel]."""
-    if variant.whole:
-        return layer_matrices(variant.of_heads, queries, keys).swapaxes(2, 3) @ values
-    groups = head_groups(variant.of_heads, queries, keys)
+def attended(of_heads: tuple[AttentionVariant, ...], queries, keys, values):
+    """Ωᵀ V [example, head, query, channel], with Ω never multiplied out."""
+    groups = head_groups(of_heads, queries, keys)
     found = []
     for group in groups:
         of_group = jnp.concat([values[:, head : head + 1] for head in group.heads], axis=1)
@@ -99,7 +97,9 @@ def rows_for(tokens: int, examples: int, repetitions: int) -> list[str]:
     for variant in VARIANTS:
 
         def forward(queries, keys, values, variant=variant):
-            return attended(variant, queries, keys, values)
+            if variant.whole:
+                return layer_matrices(variant.of_heads, queries, keys).swapaxes(2, 3) @ values
+            return attended(variant.of_heads, queries, keys, values)
 
         def objective(queries, keys, values, forward=forward):
             return jnp.sum(jnp.sin(forward(queries, keys, values)))

@@ -1,5 +1,7 @@
 """Images of every source: resizing, digits, labelled arrays, splits of characters, and patches."""
 
+import gzip
+
 import numpy as np
 import pytest
 
@@ -94,6 +96,61 @@ def test_a_file_that_is_no_npz(tmp_path, content):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(InputError, match=r"^task\.images = "):
+        read_drawings(section(images=str(path)))
+
+
+def write_idx(path, values, axes=None):
+    """An IDX file of bytes, compressed if its name says so."""
+    sizes = np.array(values.shape, ">u4").tobytes()
+    content = bytes([0, 0, 8, axes or values.ndim]) + sizes + values.astype(np.uint8).tobytes()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_files_in_the_format_of_mnist(tmp_path, rng, ending):
+    images, labels = rng.integers(0, 256, (6, 28, 28)), np.array([1, 0, 1, 7, 0, 7])
+    path = tmp_path / f"t10k-images-idx3-ubyte{ending}"
+    write_idx(path, images)
+    write_idx(tmp_path / f"t10k-labels-idx1-ubyte{ending}", labels)
+    received = read_drawings(section(images=str(path)))
+    np.savez(tmp_path / "same.npz", images=images.astype(np.uint8), labels=labels)
+    expected = read_drawings(section(images=str(tmp_path / "same.npz")))
+    assert received.names == expected.names == ("0", "1", "7")
+    assert np.array_equal(received.images, expected.images)
+    assert received.counts.tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("no images", r"is not there; .*dataset-fashion-mnist"),
+        ("no labels", r"labels-idx1.*is not there"),
+        ("other labels", r"these are labels of 3 images, not of 2"),
+        ("axes", r"is no IDX file of bytes with 3 axes"),
+        ("short", r"fetch it again"),
+        ("no gzip", r"fetch it again"),
+        ("fewer values", r"holds 12 values of 18; fetch it again"),
+        ("name", r"the name must contain images-idx3-ubyte"),
+    ],
+)
+def test_a_file_that_is_not_in_the_format_of_mnist(tmp_path, change, message):
+    path = tmp_path / "x-images-idx3-ubyte.gz"
+    labels = tmp_path / "x-labels-idx1-ubyte.gz"
+    write_idx(path, np.zeros((2, 3, 3)), axes=2 if change == "axes" else None)
+    write_idx(labels, np.zeros(3 if change == "other labels" else 2))
+    if change == "short":
+        path.write_bytes(path.read_bytes()[:-12])
+    elif change == "no gzip":
+        path.write_bytes(b"not compressed")
+    elif change == "fewer values":
+        path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes())[:-6]))
+    elif change == "name":
+        path = path.rename(tmp_path / "x-ubyte.gz")
+    elif change == "no images":
+        path.unlink()
+    elif change == "no labels":
+        labels.unlink()
+    with pytest.raises(InputError, match=rf"^task\.images = .*{message}"):
         read_drawings(section(images=str(path)))
 
 

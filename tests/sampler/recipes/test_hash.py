@@ -27,6 +27,7 @@ HASHES = {
     "markov_published": ("f843ba63", "f926049e"),
     "markov_two_paths": ("ba286402", "d163f78f"),
     "one_shot": ("c9b34068", "f6c7a32d"),
+    "one_shot_fashion": ("4d54b429", "4823808d"),
     "one_shot_out_of_distribution": ("e7e9be8f", "c6ede690"),
     "one_shot_random_heads": ("249db4f5", "e9752b01"),
     "one_shot_train": ("4942ba6e", "83ebd002"),

@@ -103,9 +103,21 @@ def test_other_images_as_a_test_set(folder, rng):
         make_task(load(folder, "task.test=pictures.npz"))
 
 
+def test_some_characters_of_the_other_images(folder, rng):
+    write_labelled(folder / "three.npz", rng, characters=3)
+    chosen = make_task(load(folder, "task.test=three.npz", 'task.test_characters=["0", "2"]'))
+    with np.load(folder / "three.npz") as stored:
+        kept = stored["labels"] != 1
+        np.savez(folder / "two.npz", images=stored["images"][kept], labels=stored["labels"][kept])
+    alone = make_task(load(folder, "task.test=two.npz"))
+    assert np.array_equal(chosen.test.inputs, alone.test.inputs)
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
+        ('task.test_characters=["x"]', r"^task\.test_characters = 'x': is not among 3, 5"),
+        ('task.test_characters=["3"]', r"^task\.test_characters = \['3'\]: .*at least 2"),
         ("task.model=nowhere", r"^task\.model = .*holds no model\.bin"),
         ("task.test=mnist", r"^task\.test = 'mnist': use \"characters\""),
         ("task.test=all_runs", r"^task\.folder = \(absent\)"),
