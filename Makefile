@@ -9,6 +9,8 @@ PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
 # Two processes, each with half of the files in their order: what one test has compiled or made
 # serves its neighbours. Who is done first takes over half of what the other has left.
 SHARED_OUT := -n 2 --dist worksteal
+# One test that waits for ever must not hold the others: it fails, and says where it waited.
+AT_MOST := --timeout
 # Tests start the program many times: its modules are compiled the first time only.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -26,10 +28,10 @@ demo: $(VENV)/installed  ## run the shortest recipe from beginning to end
 # Arrays of the fast tests are small: compiling for speed costs more than it saves. The slow tests
 # run what users run.
 test: $(VENV)/installed-with-tests  ## the fast tests
-	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST) $(SHARED_OUT) -m "not slow and not long"
+	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST) $(SHARED_OUT) $(AT_MOST) 600 -m "not slow and not long"
 
 test-slow: $(VENV)/installed-with-tests  ## the slow tests
-	$(PYTEST) $(SHARED_OUT) -m "slow and not long"
+	$(PYTEST) $(SHARED_OUT) $(AT_MOST) 1800 -m "slow and not long"
 
 test-all: $(VENV)/installed-with-tests  ## every test, the long ones included
 	$(PYTEST)
