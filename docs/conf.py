@@ -24,6 +24,8 @@ os.environ |= {
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 # Their tables are as wide as a column of text, and no browser is asked whether it knows a bar.
 os.environ |= {"COLUMNS": "100", "NO_COLOR": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+# A library offers widgets for bars that no page shows.
+os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"
 
 import sampler  # noqa: E402
 

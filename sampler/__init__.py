@@ -35,6 +35,7 @@ CONTENTS = {
     "arrays_task make_task ChosenTask",
     "api.networks": "make_network ChosenNetwork",
     "api.results": "solve sample compare head_importance make_problem",
+    "api.heads": "ablate_heads",
     "api.runs": "run sweep check open_results Run Sweep",
     "api.estimators": "AttentionClassifier AttentionRegressor AttentionEstimator",
     "transformer.export": "export_attention",

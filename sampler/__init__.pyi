@@ -6,6 +6,7 @@ from sampler.api.estimators import (
     AttentionEstimator as AttentionEstimator,
     AttentionRegressor as AttentionRegressor,
 )
+from sampler.api.heads import ablate_heads as ablate_heads
 from sampler.api.networks import ChosenNetwork as ChosenNetwork, make_network as make_network
 from sampler.api.results import (
     compare as compare,

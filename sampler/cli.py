@@ -5,6 +5,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from sampler.command_line import LATEST, PROGRAM, make_parser, separate_settings
@@ -109,7 +110,7 @@ def start(arguments: argparse.Namespace) -> ExitCode:
     from sampler.recipes.recipe import load_recipe
     from sampler.storage.run_directory import default_directory
 
-    with listening() as interruption:
+    with listening(partial(how_to_go_on, arguments)) as interruption:
         recipe = load_recipe(arguments.recipe, arguments.overrides)
         directory = arguments.out or default_directory(recipe)
         announce(arguments, what_begins(arguments.command, recipe), directory)
@@ -122,6 +123,7 @@ def sweep(arguments: argparse.Namespace) -> ExitCode:
     """Run a grid of points, or write what runs it."""
     from sampler.jobs import engines
     from sampler.jobs.beginning import what_begins
+    from sampler.jobs.interruption import listening
     from sampler.jobs.sweep import run_one, run_sweep
     from sampler.recipes.recipe import load_recipe
     from sampler.recipes.settings import sweep_override
@@ -143,17 +145,16 @@ def sweep(arguments: argparse.Namespace) -> ExitCode:
     if arguments.point is not None:
         # Slurm starts a task again only when the node it was on is done with it, or lost.
         again = os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
-        return run_one(recipe, directory, arguments.point, alone=again)
-    if recipe.sweep:
-        announce(arguments, what_begins("run", recipe), directory)
-    given = {name: getattr(arguments, name) for name in ("workers", "scheduler")}
-    chosen = next((name for name, value in given.items() if value is not None), "")
-    engine = engines.ENGINES[chosen](given.get(chosen))
-    use_float64()
-    code = run_sweep(recipe, directory, engine)
-    if code == ExitCode.REQUEUE:
-        print(how_to_go_on(arguments))
-    return code
+        with listening(partial(how_to_go_on, arguments)) as interruption:
+            return run_one(recipe, directory, arguments.point, interruption, alone=again)
+    with listening(partial(how_to_go_on, arguments)):
+        if recipe.sweep:
+            announce(arguments, what_begins("run", recipe), directory)
+        given = {name: getattr(arguments, name) for name in ("workers", "scheduler")}
+        chosen = next((name for name, value in given.items() if value is not None), "")
+        engine = engines.ENGINES[chosen](given.get(chosen))
+        use_float64()
+        return run_sweep(recipe, directory, engine)
 
 
 def train(arguments: argparse.Namespace) -> ExitCode:
@@ -162,7 +163,7 @@ def train(arguments: argparse.Namespace) -> ExitCode:
     from sampler.recipes.training_recipe import load_training_recipe
     from sampler.storage.run_directory import default_directory
 
-    with listening() as interruption:
+    with listening(partial(how_to_go_on, arguments)) as interruption:
         recipe = load_training_recipe(arguments.recipe, arguments.overrides)
         directory = arguments.out or default_directory(recipe)
         announce(arguments, what_begins("train", recipe), directory)
@@ -180,7 +181,7 @@ def resume(arguments: argparse.Namespace) -> ExitCode:
     from sampler.storage.lock import locked
 
     directory = arguments.directory
-    with listening() as interruption:
+    with listening(partial(how_to_go_on, arguments)) as interruption:
         command, recipe = recipe_in(directory)
         announce(arguments, f"going on: {what_begins(command, recipe)}", directory)
         if isinstance(recipe, TrainingRecipe):
@@ -206,7 +207,7 @@ def reproduce(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.interruption import listening
     from sampler.jobs.run import begun_in
 
-    with listening() as interruption:
+    with listening(partial(how_to_go_on, arguments)) as interruption:
         command, recipe, task = begun_in(arguments.directory)
         print(f"once more, to compare: {what_begins(command, recipe)}", flush=True)
         use_float64()
@@ -238,7 +239,7 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
 
     own = dict(text.split("=", 1) for text in arguments.own)
     for directory in arguments.directories if own else ():
-        with listening() as interruption:
+        with listening(partial(how_to_go_on, arguments)) as interruption:
             add_own(directory, own, interruption)
     return stage(arguments)
 

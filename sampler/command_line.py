@@ -17,7 +17,8 @@ PROGRAM = "attention-posterior"
 SHELLS = ("bash", "zsh", "tcsh")
 # In the place of a run directory, the newest run in the directory of results.
 LATEST = "latest"
-SETTING = re.compile(r"[\w-]+(\.[\w-]+)*=")
+# A key of a recipe, which is no option, then a value.
+SETTING = re.compile(r"\w[\w-]*(\.[\w-]+)*=")
 TAKE_SEVERAL = ("--set", "--over", "--slurm-option")
 
 

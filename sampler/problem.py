@@ -7,7 +7,7 @@ from functools import cached_property
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from sampler.errors import InputError
 from sampler.posterior.density import Density, specialised
@@ -15,6 +15,7 @@ from sampler.posterior.spaces import make_density, observe_tokens, token_model
 from sampler.posterior.weights import weight_priors
 from sampler.recipes.recipe import Recipe
 from sampler.tasks.make import architecture_of
+from sampler.tasks.shown import evenly_chosen
 from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit
 from sampler.tasks.task import HeadDistances, Task
 from sampler.token_network import TokenNetwork, TokenSplit
@@ -134,13 +135,27 @@ def hyper_priors_of(recipe: Recipe) -> HyperPriors:
     return HyperPriors(recipe.posterior.temperature_spread, recipe.posterior.variance_spread)
 
 
+# Training examples that kernels are shown of.
+MOST_SHOWN = 40
+
+
+@dataclass(frozen=True)
+class ShownExamples:
+    """Some training examples, sorted by label, and which of the training examples they are."""
+
+    numbers: Int[np.ndarray, " shown_example"]
+    labels: Float[np.ndarray, "shown_example output"]
+    attended: Float[Array, "shown_example path channel"]
+
+
 @dataclass(frozen=True)
 class Problem:
     """One network with its data: the learning problem, the test set, and the names of its paths.
 
     The validation set, on which settings are chosen, is None where the task has none; so is the
-    trained network, where there is none or tokens are not read as it reads them, and the training
-    split, where it has attended inputs instead of tokens.
+    trained network, where there is none or tokens are not read as it reads them, the training
+    split, where it has attended inputs instead of tokens, and the examples that are shown, where
+    they are not held.
     """
 
     learning: LearningProblem
@@ -153,6 +168,7 @@ class Problem:
     trained: FrozenNetwork | None = None
     nearest_neighbour: Float[np.ndarray, " test"] | None = None
     train: Split | None = None
+    shown: ShownExamples | None = None
 
     @cached_property
     def head_distances(self) -> HeadDistances | None:
@@ -237,7 +253,17 @@ def make_problem(recipe: Recipe, task: Task, triangle: Triangle | None = None) -
         task.trained if readout == "mean" else None,
         task.nearest_neighbour,
         task.train if isinstance(task.train, Split) else None,
+        show_examples(task, readout),
     )
+
+
+def show_examples(task: Task, readout) -> ShownExamples | None:
+    """The training examples that kernels are shown of; None where they are not held."""
+    chosen = evenly_chosen(task.train, MOST_SHOWN)
+    if chosen is None:
+        return None
+    part = task.train.part(chosen)
+    return ShownExamples(chosen, part.labels, attend_block(part, readout, task.pairs))
 
 
 def is_folded(recipe: Recipe, task: Task) -> bool:

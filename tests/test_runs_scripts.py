@@ -5,34 +5,57 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 
 from tests import ROOT
 from tests.commands import environment
 
+
+def write_series(folder):
+    """Four series of each of two classes in the files that `trained_variants.py` reads."""
+    generator = np.random.default_rng(0)
+    for split in ("TRAIN", "TEST"):
+        rows = []
+        for label in ("1", "2") * 4:
+            values = generator.standard_normal((2, 5)) + int(label)
+            rows.append(":".join([*(",".join(map(str, one)) for one in values), label]))
+        header = "@timeStamps false\n@classLabel true 1 2\n@data\n"
+        path = folder / f"JapaneseVowels_eq_{split}.ts"
+        path.write_text(header + "\n".join(rows) + "\n", encoding="utf-8")
+    return str(folder)
+
+
 SCRIPTS = sorted(path.name for path in (ROOT / "runs").glob("*.py"))
-# Tutorials and the study of several outputs sample, one of them trains as well; the study over
-# seeds solves 80 saddle points. Several outputs take many minutes even when made smaller.
+NEEDS_TORCH = pytest.mark.skipif(
+    find_spec("torch") is None, reason="PyTorch is an extra: pip install -e '.[torch]'"
+)
+# Tutorials and the studies of several outputs and of robust attention sample, one tutorial and the
+# study of values train; the study over seeds solves 80 saddle points. Several outputs take many
+# minutes even when made smaller.
 MARKS = {
+    "heads_study.py": [pytest.mark.slow, NEEDS_TORCH],
     "four_paths_seeds.py": [pytest.mark.slow],
     "learning_curve.py": [pytest.mark.slow],
     "next_order.py": [pytest.mark.slow],
     "several_outputs.py": [pytest.mark.slow, pytest.mark.long],
+    "robust_attention.py": [pytest.mark.slow],
+    "trained_variants.py": [pytest.mark.slow],
     "tutorial.py": [pytest.mark.slow],
-    "bring_your_own.py": [
-        pytest.mark.slow,
-        pytest.mark.skipif(
-            find_spec("torch") is None, reason="PyTorch is an extra: pip install -e '.[torch]'"
-        ),
-    ],
+    "value_components.py": [pytest.mark.slow],
+    "bring_your_own.py": [pytest.mark.slow, NEEDS_TORCH],
 }
 
-# Smaller than as shown, where that takes minutes: draws of a chain, seeds, examples, draws.
+# Smaller than as shown, where that takes minutes: draws of a chain, seeds, examples, draws, steps,
+# models.
 SIZES = {
+    "heads_study.py": ["look_up_2x4_0"],
     "several_outputs.py": ["200"],
     "four_paths_seeds.py": ["3"],
     "learning_curve.py": ["100"],
     "next_order.py": ["4000"],
+    "robust_attention.py": ["2"],
+    "value_components.py": ["2", "20"],
 }
 
 
@@ -40,8 +63,11 @@ SIZES = {
     "name", [pytest.param(name, marks=MARKS.get(name, [])) for name in SCRIPTS]
 )
 def test_scripts_run_and_draw_their_figure(name, tmp_path):
+    sizes = SIZES.get(name, [])
+    if name == "trained_variants.py":
+        sizes = [write_series(tmp_path), "2", "20"]
     done = subprocess.run(
-        [sys.executable, ROOT / "runs" / name, tmp_path, *SIZES.get(name, [])],
+        [sys.executable, ROOT / "runs" / name, tmp_path, *sizes],
         capture_output=True,
         text=True,
         env=environment(None) | {"PYTHONPATH": str(ROOT)},

@@ -59,6 +59,14 @@ def test_commands_are_understood(name, command):
         assert load_any_recipe(ROOT / recipe, settings).name == recipe.stem
 
 
+@pytest.mark.parametrize(
+    "words", ["--set a.b=1 c=2", "--set a.b=1 --set=c=2", "--set=a.b=1 --set c=2"]
+)
+def test_settings_may_be_given_in_any_form(words):
+    arguments = make_parser().parse_args(separate_settings(["check", *words.split(), "x.toml"]))
+    assert (arguments.overrides, str(arguments.recipe)) == (["a.b=1", "c=2"], "x.toml")
+
+
 @pytest.mark.parametrize("name", ["README.md", "runs/README.md", "CONTRIBUTING.md"])
 def test_links_lead_somewhere(name):
     text = (ROOT / name).read_text(encoding="utf-8")

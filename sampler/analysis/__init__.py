@@ -6,11 +6,14 @@ estimate            means and variances with Monte Carlo errors, rank correlatio
 difference          how far theory and draws are apart in a quantity, and what may be said of it
 verdict             what the differences say of the theory
 theory_table        what the theory predicts (`theory.nc`)
+kernel_tables       kernels and their alignment with the labels, of theory and draws
+task_table          two examples of a task and the attention to one (`task.nc`)
 draws_table         draws in the layout of ArviZ (`draws.nc`)
 validation          scores on the validation split, for theory and draws
 compared            what is compared, as values, and the lines of the comparison table
 comparison          the compared quantities, and theory against draws (`comparison.json`)
 predictive_quality  log predictive density and calibration of theory, GP limit and draws
+head_ablation       what removing each head costs, and what predicts it
 pruning_table       what removing heads costs (`pruning.json`)
 as_json             results as JSON has them, and back
 """

@@ -177,6 +177,21 @@ class Compared:
 
 
 @dataclass(frozen=True)
+class Sizes(Compared):
+    """The same of absolute values, element by element alone.
+
+    Where little is to be seen of an element, noise makes its absolute value larger on average: no
+    difference of all elements together can be told from that.
+    """
+
+    def rows(self, key: str, path_names: Sequence[str]) -> list[Row]:
+        return []
+
+    def difference(self, key: str, path_names: Sequence[str] = ()) -> None:
+        return None
+
+
+@dataclass(frozen=True)
 class SampledAccuracy:
     """Accuracy of the posterior mean predictor, its MCSE and the error of a finite test set.
 

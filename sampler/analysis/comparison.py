@@ -26,6 +26,7 @@ from sampler.analysis.compared import (
     SampledEvidence,
     SampledSetting,
     SampledSettings,
+    Sizes,
     other_theories,
 )
 from sampler.analysis.difference import NOT_TRUSTED, Difference
@@ -233,6 +234,24 @@ def compare_head_scores(given: TheoryAndDraws) -> dict[str, Compared]:
     return {"head_score": Compared(predicted, sampled, None, next_order, own or None)}
 
 
+def compare_alignments(given: TheoryAndDraws) -> dict[str, Sizes]:
+    """Kernel–task alignment by component; NaN for those whose sampled one is not known.
+
+    Nothing without a theory, and for draws of earlier versions.
+    """
+    table = given.theory
+    if table is None or "kernel_alignment" not in table or "kernel" not in given.tree.children:
+        return {}
+    theory = table["kernel_alignment"].values
+    sampled, mcse = np.full((2, len(theory)), np.nan)
+    drawn = given.tree["kernel"].to_dataset()
+    known = drawn.sizes["component"]
+    sampled[:known] = drawn["kernel_alignment"].values
+    mcse[:known] = drawn["kernel_alignment_mcse"].values
+    next_order = given.to_next_order("kernel_alignment")
+    return {"kernel_alignment": Sizes(theory, Estimate(sampled, mcse), None, next_order)}
+
+
 def compare_cosines(given: TheoryAndDraws) -> dict[str, dict[str, Cosine]]:
     """Cosines between posterior mean of U_1, theory and the network trained by gradient descent.
 
@@ -350,6 +369,7 @@ QUANTITIES: Registry[Quantity] = Registry(
         "predictor": Quantity(compare_predictors),
         "accuracy": Quantity(compare_accuracies, Accuracy),
         "head_score": Quantity(compare_head_scores),
+        "kernel_alignment": Quantity(compare_alignments, Sizes),
         "off_diagonal_cosine": Quantity(compare_cosines, Mapping[str, Cosine]),
         "predictive_quality": Quantity(
             lambda given: predictive_quality(given.theory, given.tree, given.own),

@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.compared import Compared
+from sampler.analysis.kernel_tables import sampled_kernels
 from sampler.analysis.labels import (
     PURE_NUMBER,
     label,
@@ -35,9 +36,9 @@ def draws_tree(
     """Groups posterior, sample_stats, warmup_sample_stats, observed_data, constant_data.
 
     Weights drawn back for some draws of each chain are in the group `posterior_weights`, whose
-    `draw` coordinate says which, and predictors of a validation split in `validation`. Quantities
-    too large to keep appear in a group `…_moments`, and the draws of some of their elements in the
-    group `selected`.
+    `draw` coordinate says which, predictors of a validation split in `validation`, and the kernel
+    of the posterior with its alignment in `kernel`. Quantities too large to keep appear in a group
+    `…_moments`, and the draws of some of their elements in the group `selected`.
     """
     arch = problem.architecture
     drawn = collected.draws
@@ -72,6 +73,7 @@ def draws_tree(
     for name, moments in collected.moments.items():
         groups[f"{name}_moments"] = moments_table(name, moments, problem)
     groups["selected"] = selected_table(collected.selected)
+    groups["kernel"] = sampled_kernels(problem, drawn)
     return xr.DataTree.from_dict(
         {name: with_long_names(laid_out(table)) for name, table in groups.items() if table}
     )

@@ -93,7 +93,14 @@ KNOWN = {
     r"gp_mean": ("mean of f(x) at infinite width", ON_SCALE_OF_LABELS),
     r"gp_variance": ("variance of f(x) at infinite width", ON_SCALE_OF_LABELS_SQUARED),
     r"kernel_alignment": ("alignment of kernel and labels, by component", PURE_NUMBER),
+    r"kernel_alignment_mcse": ("Monte Carlo standard error of the alignment", PURE_NUMBER),
     r"gp_kernel_alignment": ("the same at infinite width", PURE_NUMBER),
+    r"kernel": ("kernel K between some training examples", PURE_NUMBER),
+    r"kernel_mcse": ("Monte Carlo standard error of the kernel", PURE_NUMBER),
+    r"centred_kernel": ("kernel of centred features, relative to its mean diagonal", PURE_NUMBER),
+    r"centred_kernel_mcse": ("Monte Carlo standard error of the centred kernel", PURE_NUMBER),
+    r"gp_kernel": ("the same at infinite width", PURE_NUMBER),
+    r"path_kernels": ("kernels between the strongest paths, of the same examples", PURE_NUMBER),
     r"head_score": (
         "share of |U_1| on paths through the head, relative to the largest",
         PURE_NUMBER,
@@ -110,7 +117,7 @@ KNOWN = {
     r"off_diagonal_share": ("share of U_1 off its diagonal", PURE_NUMBER),
     r"temperature": ("temperature, the variance of the likelihood", ON_SCALE_OF_LABELS_SQUARED),
     r"prior_variances": ("prior variances of the weights", PURE_NUMBER),
-    r"labels_test|labels|y": ("labels", ON_SCALE_OF_LABELS),
+    r"labels_test|labels_shown|labels|y": ("labels", ON_SCALE_OF_LABELS),
     r"V_(\d+)|a": ("weights", PURE_NUMBER),
 }
 COORDINATES = {
@@ -118,6 +125,8 @@ COORDINATES = {
     r"path_layer_(\d+)_?": "attention path from layer {0} on",
     r"test_example": "test example",
     r"validation_example": "validation example",
+    r"shown_example_?": "training example, sorted by label",
+    r"shown_path_?": "attention path, of those with the largest U_1",
     r"chain": "Markov chain",
     r"draw": "draw within the chain",
     r"component": "eigenvector of the kernel, largest eigenvalue first",

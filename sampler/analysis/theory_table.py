@@ -5,7 +5,9 @@ import math
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
+from jaxtyping import Array, Float
 
+from sampler.analysis.kernel_tables import kernel_columns, kernel_coordinates
 from sampler.analysis.labels import (
     NEXT_ORDER,
     label,
@@ -19,7 +21,7 @@ from sampler.analysis.validation import (
     validation_columns,
     validation_of_subnetworks,
 )
-from sampler.problem import Problem
+from sampler.problem import Problem, square_roots
 from sampler.transformer.pruning import trained_overlap, trained_predictor
 from theory import (
     AttentionPaths,
@@ -89,7 +91,7 @@ def theory_table(
     subnetworks: tuple[tuple[tuple[int, ...], ...], ...],
     next_order: NextOrder | None = None,
 ) -> xr.Dataset:
-    """Order parameters, predictors, GP limit, alignments, head scores and accuracies.
+    """Order parameters, predictors, GP limit, kernels, alignments, head scores and accuracies.
 
     What is known to next order in 1/N has the same name with `_next_order`. A saddle point that did
     not converge gives a table whose `status` says so and whose predictions are all NaN: an
@@ -102,7 +104,7 @@ def theory_table(
     columns = {
         "gp_mean": per_test_example(gp_mean),
         "gp_variance": per_test_example(gp_variance),
-        "gp_kernel_alignment": (("component",), alignment(problem, limit)),
+        "gp_kernel_alignment": (("component",), alignment(problem, limit.factors[0])),
         "accuracy_gp": ((), accuracy(gp_mean, problem.labels_test)),
         "action": ((), saddle_point.action),
         "gradient_norm": ((), saddle_point.gradient_norm),
@@ -112,13 +114,20 @@ def theory_table(
     columns |= validation_columns(problem, moments_at(learning, limit.factors[0]), "gp")
     columns |= saddle_point_columns(problem, saddle_point, predictor)
     columns |= evidence_columns(problem, saddle_point)
+    beyond = None
     if next_order is not None and next_order.defined:
         columns |= next_order_columns(problem, next_order)
+        beyond = next_order.order_parameters[0]
+    leading = columns["order_parameter"][1]
+    if saddle_point.converged:
+        columns |= kernel_columns(problem, leading, beyond)
     columns |= subnetwork_columns(problem, subnetworks)
     columns |= trained_columns(problem)
     columns |= redundancy_of_heads(problem)
     columns |= validation_of_subnetworks(problem, subnetworks)
     table = label(xr.Dataset(columns), problem)
+    if saddle_point.converged:
+        table = table.assign_coords(kernel_coordinates(problem, leading))
     if subnetworks:
         table = table.assign_coords(subnetwork=[name_subnetwork(problem, s) for s in subnetworks])
     table = table.assign_attrs(next_order_attributes(table, next_order))
@@ -152,7 +161,7 @@ def saddle_point_columns(problem: Problem, saddle_point: SaddlePoint, predictor)
     columns |= {
         "predictor_mean": per_test_example(mean),
         "predictor_variance": per_test_example(variance),
-        "kernel_alignment": (("component",), alignment(problem, saddle_point.order_parameters)),
+        "kernel_alignment": (("component",), alignment(problem, factors[0])),
         "head_score": (
             ("layer", "head"),
             head_scores(matrices[0], AttentionPaths(learning.architecture.heads)),
@@ -180,10 +189,12 @@ def next_order_columns(problem: Problem, found: NextOrder) -> dict:
         for (name, dims), matrix in zip(named, found.order_parameters, strict=True)
     }
     scores = head_scores(found.order_parameters[0], AttentionPaths(problem.architecture.heads))
+    factor = jnp.asarray(square_roots(found.order_parameters[0]))
     columns |= {
         f"predictor_mean{NEXT_ORDER}": per_test_example(mean),
         f"predictor_variance{NEXT_ORDER}": per_test_example(variance),
         f"head_score{NEXT_ORDER}": (("layer", "head"), scores),
+        f"kernel_alignment{NEXT_ORDER}": (("component",), alignment(problem, factor)),
         f"accuracy{NEXT_ORDER}": ((), accuracy(mean, problem.labels_test)),
         f"log_evidence{NEXT_ORDER}": ((), found.log_evidence),
     }
@@ -246,9 +257,9 @@ def name_subnetwork(problem: Problem, kept) -> str:
     return " + ".join(problem.path_names[path] for path in chosen)
 
 
-def alignment(problem: Problem, order_parameters: OrderParameters) -> np.ndarray:
-    """Kernel–task alignment of every component, largest eigenvalue first."""
+def alignment(problem: Problem, factor: Float[Array, "row _rank"]) -> np.ndarray:
+    """Kernel–task alignment of every component at U_1 = F Fᵀ, largest eigenvalue first."""
     energy = problem.learning.energy
-    kernel = energy.kernels.kernel(order_parameters.factors[0])
+    kernel = energy.kernels.kernel(factor)
     labels, apart = jnp.asarray(energy.flat_labels), problem.learning.squares_apart
     return np.asarray(kernel_alignment(kernel, labels, apart))

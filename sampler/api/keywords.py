@@ -50,7 +50,7 @@ WORDS = (
     (r"a table of keys and values", "a dict"),
 )
 # Where functions with keywords are, in the order in which they are used.
-MODULES = ("tasks", "networks", "results", "runs", "estimators")
+MODULES = ("tasks", "networks", "results", "heads", "runs", "estimators")
 
 
 def in_python(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

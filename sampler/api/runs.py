@@ -4,13 +4,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sampler.api.keywords import plain_setting, refusing_others
-from sampler.errors import ABSENT, ExitCode, InputError, RequeueError, Verbatim
+from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.numerics import float64, silence_compiler, use_one_blas_thread
 from sampler.recipes.recipe import Recipe, load_recipe, recipe_of
 from sampler.recipes.settings import read_toml, toml_value
@@ -228,7 +228,7 @@ def run(
             "sweep", chosen.sweep, "this recipe has a grid of points: use sampler.sweep"
         )
     directory = Path(out or default_directory(chosen))
-    with as_a_command(progress), listening() as interruption:
+    with as_a_command(progress), listening(partial(same_call, directory)) as interruption:
         start_run("run", Point(chosen, directory), interruption)
     return Run(directory)
 
@@ -260,6 +260,7 @@ def sweep(
     are. Raises InputError for what cannot be used.
     """
     from sampler.jobs.engines import ENGINES
+    from sampler.jobs.interruption import listening
     from sampler.jobs.sweep import run_sweep, sweep_points
 
     swept = {f"sweep.{key}": list(values) for key, values in (over or {}).items()}
@@ -272,11 +273,14 @@ def sweep(
     engine = ENGINES["scheduler"](scheduler) if scheduler else ENGINES[""](None)
     if workers is not None:
         engine = ENGINES["workers"](workers)
-    with as_a_command(progress), float64():
-        code = run_sweep(chosen, directory, engine)
-    if code == ExitCode.REQUEUE:
-        raise RequeueError("stopped by a signal, everything is saved: the same call goes on")
+    with as_a_command(progress), listening(partial(same_call, directory)), float64():
+        run_sweep(chosen, directory, engine)
     return Sweep(directory)
+
+
+def same_call(directory: Path) -> str:
+    """Where the results of a call that was interrupted are, and what goes on with it."""
+    return f"what is done is in {directory}, and the same call goes on"
 
 
 @refusing_others

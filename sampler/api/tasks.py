@@ -210,6 +210,7 @@ def one_shot_task(
     *,
     folder: str | Path | None = None,
     test: str | Path = "characters",
+    test_characters: Sequence[str] = (),
     random_heads: int = 0,
     examples_train: int = 600,
     examples_test: int = 1000,
@@ -221,7 +222,8 @@ def one_shot_task(
     model         directory of the training, relative to the current one
     folder        where Omniglot's files are now, if they were moved
     test          "characters" of the training's test split, "all_runs" of Omniglot, "digits", or
-                  an .npz file of other images
+                  a file of other images, .npz or in the format of MNIST
+    test_characters  of those only these characters, by name; all of them without it
     random_heads  further heads in every layer, as they are before training
     examples_train, examples_test, examples_validation
                   episodes of each split; without a validation split: 0

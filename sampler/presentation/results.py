@@ -48,7 +48,7 @@ class ShownRun(RunResults):
         run = cls(Path())
         # Where a cached property keeps what it has read.
         vars(run).update(
-            theory=theory, draws=draws, results=results,
+            theory=theory, draws=draws, results=results, task=None,
             comparison=None if results is None else plain(results.to_json()),
             recipe=None, manifest=Manifest(), pruning=None,
         )  # fmt: skip

@@ -30,10 +30,17 @@ if TYPE_CHECKING:
 MOST_ROWS = 15
 # Of the columns of a table, before those of the user's own theories.
 LEFT_OUT_FIRST = 1000
-COLUMNS = (
-    "theory", "next_order", "sampled", "mcse", "difference_in_mcse", "relative_difference", "gp",
-    "test_error",
-)  # fmt: skip
+# Columns of the comparison as a DataFrame, and how they are called where they are shown.
+COLUMNS = {
+    "theory": LEADING,
+    "next_order": NEXT,
+    "sampled": EXACT,
+    "mcse": "± MCSE",
+    "difference_in_mcse": "difference / MCSE",
+    "relative_difference": "relative difference",
+    "gp": LIMIT,
+    "test_error": "± test set",
+}
 
 
 def theory_text(table: xr.Dataset) -> str:
@@ -158,7 +165,7 @@ def table_text(rows: Sequence[Row]) -> list[str]:
         Column("± MCSE", [error_text(row.mcse) for row in rows]),
         Column(
             "diff/\nMCSE",
-            [f"{r.difference_in_mcse:.1f}" * p for r, p in zip(rows, plain, strict=True)],
+            [in_mcse(row) * p for row, p in zip(rows, plain, strict=True)],
             LEFT_OUT_FIRST,
         ),
         Column(
@@ -217,9 +224,23 @@ def known(row: Row, number: float) -> str:
     return f"{number:.{3 if row.remark else 4}f}" if np.isfinite(number) else "–"
 
 
+def in_mcse(row: Row) -> str:
+    """Difference of a line in Monte Carlo standard errors, – where that error is 0."""
+    return f"{row.difference_in_mcse:.1f}" if np.isfinite(row.difference_in_mcse) else "–"
+
+
 def error_text(mcse: float) -> str:
     """A Monte Carlo standard error, which is never rounded to 0."""
     return f"{mcse:.1e}" if 0.0 < mcse < 0.00005 else f"{mcse:.4f}"
+
+
+# Who a score or a drop of `pruning.json` is of.
+PREDICTED_BY = {
+    "theory": LEADING,
+    "next_order": NEXT,
+    "sampled": EXACT,
+    "drop of theory": f"drop of {LEADING}",
+}
 
 
 def pruning_text(table: PruningTable) -> str:
@@ -227,8 +248,10 @@ def pruning_text(table: PruningTable) -> str:
     unpruned, scores, alone = table.unpruned, table.scores["theory"], table.alone
     lines = [
         "",
-        f"unpruned: trained network {unpruned['trained'].text}, theory {unpruned['theory'].text}",
-        f"{'removed':18}{'score':>8}{'trained':>16}{'drop':>16}{'theory':>9}{'refitted':>10}",
+        f"unpruned: trained network {unpruned['trained'].text}, "
+        f"{LEADING} {unpruned['theory'].text}",
+        f"{'':18}{'head':>8}{'trained':>16}{'accuracy':>16}{'leading':>9}{'solved':>10}",
+        f"{'removed':18}{'score':>8}{'network':>16}{'lost':>16}{'order':>9}{'again':>10}",
     ]
     for place in np.argsort(np.array(scores), kind="stable"):
         head, trained = table.heads[place], alone["trained"][place]
@@ -239,9 +262,10 @@ def pruning_text(table: PruningTable) -> str:
             f"{100 * alone['theory_zeroed'][place].accuracy:9.1f}"
             f"{100 * (np.nan if refitted is None else refitted.accuracy):10.1f}"
         )
-    for which, name in (("trained", "trained network"), ("theory_zeroed", "theory")):
+    for which, name in (("trained", "trained network"), ("theory_zeroed", LEADING)):
         for key, rho in table.spearman[which].items():
-            score = f"score ({key.replace('_', ' ')})" if key in table.scores else key
+            who = PREDICTED_BY.get(key, key)
+            score = f"head score ({who})" if key in table.scores else who
             lines.append(
                 f"Spearman of {score} and drop of {name}: {two_digits(rho.value)}, 95 % "
                 f"over heads {interval(rho.interval_over_heads)}, "
@@ -354,7 +378,12 @@ class Comparison:
         return f"{diagnostics_text(self.result.diagnostics)}\n{table}"
 
     def _repr_html_(self) -> str:
-        table = self.to_dataframe().to_html(na_rep="", float_format="{:.4g}".format)
+        frame = self.to_dataframe().rename(columns=COLUMNS)
+        table = frame.to_html(na_rep="", float_format="{:.4g}".format)
+        table = (
+            f"<details><summary>every number, {len(frame)} rows</summary>"
+            f'<div style="overflow-x: auto">{table}</div></details>'
+        )
         verdicts = (self.verdict, *self.own_verdicts.values(), self.reliability)
         return "".join(verdict._repr_html_() for verdict in verdicts) + table
 

@@ -20,15 +20,15 @@ def terminal_width() -> int:
     return max(NARROWEST, shutil.get_terminal_size((USUAL, 24)).columns)
 
 
-def wrapped(text: str, width: int | None = None) -> str:
-    """Lines of a text broken to the width of the terminal, what follows two columns further in."""
+def wrapped(text: str, width: int | None = None, further: str = "  ") -> str:
+    """Lines of a text broken to the width of the terminal, what follows behind `further`."""
     width = terminal_width() if width is None else width
     lines = []
     for line in text.splitlines():
         indent = " " * (len(line) - len(line.lstrip(" ")))
         kept = TOGETHER.sub(NO_BREAK, line)
         lines += textwrap.wrap(
-            kept, width, subsequent_indent=f"{indent}  ", break_long_words=False,
+            kept, width, subsequent_indent=f"{indent}{further}", break_long_words=False,
             break_on_hyphens=False,
         ) or [""]  # fmt: skip
     return "\n".join(lines).replace(NO_BREAK, " ")

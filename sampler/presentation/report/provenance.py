@@ -14,6 +14,7 @@ FILES = {
     "manifest.json": "provenance, machine-readable",
     "theory.nc": "the theory: order parameters, predictor, infinite width",
     "draws.nc": "the draws, in the layout of ArviZ",
+    "task.nc": "two examples of the task, and the attention to one",
     "own_theories.nc": "what theories of your own predict",
     "comparison.json": "theory against samples, diagnostics, cost",
     "sweep.csv": "the sweep, a row per point",
