@@ -1,6 +1,7 @@
 """The failures a user can meet, and the exit code of each."""
 
 from enum import IntEnum
+from pathlib import PurePath
 
 
 class ExitCode(IntEnum):
@@ -58,6 +59,12 @@ def one_line(text: str) -> str:
 
 
 def shortened(value: object, limit: int = 80) -> str:
-    """The value as Python writes it, on one line and cut to `limit` characters."""
-    text = one_line(repr(value))
+    """The value as Python writes it, on one line and cut to `limit` characters.
+
+    Of a path the end is kept, which tells files apart.
+    """
+    is_path = isinstance(value, PurePath)
+    text = one_line(repr(str(value) if is_path else value))
+    if is_path and len(text) > limit:
+        return "'…" + text[2 - limit :]
     return text if len(text) <= limit else text[: limit - 1] + "…"

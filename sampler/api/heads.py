@@ -86,7 +86,7 @@ def of_task(
         remedy = "predictions are made on validation examples; ask for some"
         raise InputError("examples_validation", 0, remedy)
     gated = {
-        name: GatedNetwork.of_examples(data.trained, split)
+        name: GatedNetwork.of_blocks(data.trained, split.blocks())
         for name, split in (("validation", data.validation), ("test", data.test))
     }
     return judged(task, network, gated, loss, exact, seed, likely=False)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int, UInt8
 from numpy.lib.npyio import NpzFile
 
-from sampler.errors import ABSENT, InputError, Verbatim
+from sampler.errors import ABSENT, InputError
 from sampler.recipes.training_recipe import SIDE
 from sampler.storage.run_directory import open_npz, read_array
 
@@ -130,19 +130,18 @@ def read_idx_images(path: Path) -> Drawings:
     .gz at the end or without it. Raises InputError for files that cannot be used.
     """
     if IMAGES_PART not in path.name:
-        raise InputError("task.images", str(path), f"the name must contain {IMAGES_PART}")
+        raise InputError("task.images", path, f"the name must contain {IMAGES_PART}")
     images = read_idx(path, dimensions=3)
     beside = path.with_name(path.name.replace(IMAGES_PART, LABELS_PART))
     labels = read_idx(beside, dimensions=1)
     if len(images) != len(labels):
         remedy = f"these are labels of {len(labels)} images, not of {len(images)}"
-        raise InputError("task.images", str(beside), remedy)
+        raise InputError("task.images", beside, remedy)
     return sort_drawings(resize(brightness(images), SIDE), [str(label) for label in labels])
 
 
 def read_idx(path: Path, dimensions: int) -> UInt8[np.ndarray, "..."]:
     """The bytes of an IDX file: 0, 0, 8 and the number of axes, their sizes, then the values."""
-    shown = Verbatim(str(path))  # whole: images and labels differ at its end
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             content = file.read()
@@ -151,18 +150,18 @@ def read_idx(path: Path, dimensions: int) -> UInt8[np.ndarray, "..."]:
             "is not there; name the file where it is (those of Fashion-MNIST come with Debian's "
             "package dataset-fashion-mnist, in /usr/share/datasets/fashion-mnist)"
         )
-        raise InputError("task.images", shown, remedy) from None
+        raise InputError("task.images", path, remedy) from None
     except (OSError, EOFError, zlib.error) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
-        raise InputError("task.images", shown, f"{reason}; fetch it again") from None
+        raise InputError("task.images", path, f"{reason}; fetch it again") from None
     start = 4 + 4 * dimensions
     if content[:4] != bytes([0, 0, 8, dimensions]) or len(content) < start:
         remedy = f"is no IDX file of bytes with {dimensions} axes; name one"
-        raise InputError("task.images", shown, remedy)
+        raise InputError("task.images", path, remedy)
     shape = np.frombuffer(content, ">u4", dimensions, offset=4).astype(int)
     if len(content) != start + shape.prod():
         remedy = f"holds {len(content) - start} values of {shape.prod()}; fetch it again"
-        raise InputError("task.images", shown, remedy)
+        raise InputError("task.images", path, remedy)
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 

@@ -37,7 +37,7 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
         archive = zipfile.ZipFile(path)
     except (OSError, zipfile.BadZipFile) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
-        raise InputError(path.name, str(path.parent), f"{reason}; fetch this file again") from None
+        raise InputError(path.name, path.parent, f"{reason}; fetch this file again") from None
     with archive:
         yield archive
 
@@ -103,7 +103,7 @@ def read_omniglot(folder: Path, wanted: tuple[str, ...] = ()) -> Drawings:
             add_drawings(archive, found)
             if len(found) == before and not any(map(MEMBER.fullmatch, archive.namelist())):
                 raise InputError(
-                    path.name, str(path.parent), "holds no drawings; fetch the official file"
+                    path.name, path.parent, "holds no drawings; fetch the official file"
                 )
     keys = sorted(found)
     # A few at a time: as floating-point numbers all of them would take gigabytes.
@@ -136,7 +136,7 @@ def archive_paths(folder: Path, wanted: tuple[str, ...]) -> list[Path]:
     if not folder.is_dir():
         raise InputError(
             "task.folder",
-            str(folder),
+            folder,
             "is no folder; name the one that holds Omniglot's zip files, or set task.download",
         )
     paths = [folder / name for name in wanted or ARCHIVES]
@@ -145,7 +145,7 @@ def archive_paths(folder: Path, wanted: tuple[str, ...]) -> list[Path]:
         absent = ", ".join(path.name for path in paths if path not in there)
         raise InputError(
             "task.folder",
-            str(folder),
+            folder,
             f"holds no {absent}; put {'it' if wanted else 'one of them'} there, or set "
             "task.download",
         )

@@ -75,4 +75,4 @@ def refuse_unprunable(directory: Path, problem: Problem, converged: bool) -> Non
     elif max(problem.architecture.heads) == 1:
         remedy = "has one head in each layer: none can be removed"
     if remedy:
-        raise InputError("DIR", str(directory), remedy)
+        raise InputError("DIR", directory, remedy)

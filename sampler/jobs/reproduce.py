@@ -52,7 +52,7 @@ def reproduce_run(
     """Redo the command in DIR/reproduction and compare; OK if every number agrees."""
     if recipe.sweep:
         raise InputError(
-            "DIR", str(directory), "this is a sweep; name the directory of one of its points"
+            "DIR", directory, "this is a sweep; name the directory of one of its points"
         )
     # Theory may have chosen, in a sweep, that this point is not sampled.
     left_out = (

@@ -73,7 +73,7 @@ def store(path: Path, key: str, triangle: Triangle) -> None:
     try:
         write_sealed(path, header, {"matrix": triangle.matrix})
     except OSError as problem:
-        raise InputError("DIR", str(path), f"cannot be written: {problem.strerror}") from None
+        raise InputError("DIR", path, f"cannot be written: {problem.strerror}") from None
 
 
 def stored_triangle(path: Path, key: str) -> Triangle | None:

@@ -237,14 +237,12 @@ def refuse_too_many_coordinates(recipe: Recipe, task: Task) -> None:
 def recipe_in(directory: Path) -> tuple[str, Recipe | TrainingRecipe]:
     """Command and recipe that a directory was begun with. Raises InputError if there are none."""
     if not directory.is_dir():
-        raise InputError(
-            "DIR", str(directory), "is no directory; name the directory of an earlier run"
-        )
+        raise InputError("DIR", directory, "is no directory; name the directory of an earlier run")
     manifest = read_manifest(directory)
     if manifest.command is None:
         raise InputError(
             "DIR",
-            str(directory),
+            directory,
             f"holds no {MANIFEST_FILE} that says which command began it; use `run` with its recipe",
         )
     if not (directory / RECIPE_FILE).is_file():  # killed between the two
@@ -260,7 +258,7 @@ def begun_in(directory: Path) -> tuple[str, Recipe, Task]:
     """
     command, recipe = recipe_in(directory)
     if isinstance(recipe, TrainingRecipe):
-        raise InputError("DIR", str(directory), "holds a training; only `resume` goes on with it")
+        raise InputError("DIR", directory, "holds a training; only `resume` goes on with it")
     task = make_task(recipe)
     claim_directory(directory, recipe, command, fingerprint(recipe, task.identity))
     return command, recipe, task
@@ -279,7 +277,7 @@ def extended(directory: Path, recipe: Recipe, more: int) -> Recipe:
     elif not has_checkpoint(directory):
         remedy = "it has no checkpoint of chains to go on from; run the recipe with more draws"
     if remedy:
-        raise InputError("DIR", str(directory), remedy)
+        raise InputError("DIR", directory, remedy)
     made = read_manifest(directory).draws_per_chain or recipe.sampler.draws_per_chain
     longer = recipe.model_copy(update={"sampler": recipe.sampler.with_draws(made + more)})
     forget_stage(directory, "sample")
@@ -413,7 +411,7 @@ def add_own(directory: Path, own: Mapping[str, str], interruption: Interruption)
     _, recipe, task = begun_in(directory)
     if recipe.sweep:
         remedy = "is a sweep; name the directory of one of its points"
-        raise InputError("DIR", str(directory), remedy)
+        raise InputError("DIR", directory, remedy)
     refuse_unusable_own(recipe, task, own)
     with locked(directory), float64():
         store_own_theories(Job(Point(recipe, directory), task, interruption), own)

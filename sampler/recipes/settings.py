@@ -26,11 +26,11 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
         reason = problem.strerror or str(problem)
-        raise InputError("recipe", str(path), f"{reason}; name a TOML file to read") from None
+        raise InputError("recipe", path, f"{reason}; name a TOML file to read") from None
     except UnicodeDecodeError as problem:
-        raise InputError("recipe", str(path), f"must be UTF-8 text ({problem})") from None
+        raise InputError("recipe", path, f"must be UTF-8 text ({problem})") from None
     except (tomllib.TOMLDecodeError, RecursionError) as problem:
-        raise InputError("recipe", str(path), f"is not valid TOML: {problem}") from None
+        raise InputError("recipe", path, f"is not valid TOML: {problem}") from None
 
 
 def toml_text(settings: Mapping[str, Any]) -> str:

@@ -115,7 +115,7 @@ def no_usable_checkpoint(folder: Path, reason: str, again: str) -> InputError:
     """The error where there was a checkpoint and none can be used."""
     return InputError(
         "DIR",
-        str(folder.parent),
+        folder.parent,
         f"no checkpoint can be used ({reason}); remove {folder.name}/ there to {again} from the "
         "beginning",
     )
@@ -127,7 +127,7 @@ def refuse_another_checkpoint(folder: Path, stored: dict, current: dict, what: s
     if found:
         raise InputError(
             "DIR",
-            str(folder.parent),
+            folder.parent,
             f"its checkpoint is of a {what} with other {', '.join(found)}; restore them, or use "
             "another directory",
         )

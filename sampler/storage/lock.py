@@ -74,7 +74,7 @@ def locked(directory: Path) -> Iterator[None]:
         file = _acquire(path) if has_flock(directory) else _create(path)
     except OSError as problem:
         raise InputError(
-            "DIR", str(directory), f"{problem.strerror}; a run needs to write there"
+            "DIR", directory, f"{problem.strerror}; a run needs to write there"
         ) from None
     try:
         yield
@@ -166,7 +166,7 @@ def in_use(path: Path, holder: Holder | None) -> InputError:
     if holder is not None and not holder.is_here:
         remedy += f"; if that process has ended, remove {LOCK_FILE} there"
     text = f"is in use by {holder or 'another process'}; {remedy}"
-    return InputError("DIR", str(path.parent), text)
+    return InputError("DIR", path.parent, text)
 
 
 def _still_there(path: Path, file: IO[str]) -> bool:

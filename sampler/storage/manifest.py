@@ -239,7 +239,7 @@ def refuse_another(directory: Path, manifest: Manifest, fingerprint: dict) -> No
     if found:
         raise InputError(
             "DIR",
-            str(directory),
+            directory,
             f"was begun with other {', '.join(found)}; restore them, or use another directory",
         )
 
@@ -355,7 +355,7 @@ def claim_directory(
             raise
         reason = problem.strerror or str(problem)
         raise InputError(
-            "--out", str(directory), f"{reason}; choose a directory that can be written"
+            "--out", directory, f"{reason}; choose a directory that can be written"
         ) from None
     return directory
 
@@ -366,7 +366,7 @@ def refuse_foreign(directory: Path, recipe: Recipe | TrainingRecipe) -> None:
     if RECIPE_FILE not in names:
         if any(name not in BEGINNINGS and not name.startswith(UNFINISHED) for name in names):
             raise InputError(
-                "--out", str(directory), "is neither empty nor a run directory; choose another"
+                "--out", directory, "is neither empty nor a run directory; choose another"
             )
         return
     held = load_any_recipe(directory / RECIPE_FILE)
@@ -375,13 +375,11 @@ def refuse_foreign(directory: Path, recipe: Recipe | TrainingRecipe) -> None:
     if differ_in_draws(held, recipe):
         raise InputError(
             "--out",
-            str(directory),
+            directory,
             f"holds this run with {draws_text(held)}; use `resume DIR`, which appends draws with "
             "--more, or choose another directory",
         )
-    raise InputError(
-        "--out", str(directory), "holds a run of another recipe; choose another directory"
-    )
+    raise InputError("--out", directory, "holds a run of another recipe; choose another directory")
 
 
 def draws_text(recipe: Recipe) -> str:

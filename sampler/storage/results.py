@@ -154,7 +154,7 @@ def open_run(directory: Path) -> "RunResults":
     """The results in a directory; InputError if it holds neither theory nor draws."""
     if not has_results(directory):
         remedy = f"holds neither {THEORY_FILE} nor {DRAWS_FILE}; name the directory of a "
-        raise InputError("directory", str(directory), f"{remedy}finished run")
+        raise InputError("directory", directory, f"{remedy}finished run")
     return RunResults(Path(directory))
 
 

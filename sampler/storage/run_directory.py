@@ -42,7 +42,7 @@ def log_to(directory: Path) -> Iterator[None]:
         handler = _LogFile(directory / LOG_FILE, encoding="utf-8")
     except OSError as problem:
         raise InputError(
-            "DIR", str(directory), f"{LOG_FILE} cannot be written: {problem.strerror}"
+            "DIR", directory, f"{LOG_FILE} cannot be written: {problem.strerror}"
         ) from None
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     shown = logging.StreamHandler(sys.stderr)
@@ -73,16 +73,16 @@ def open_npz(path: Path, field: str, remedy: str = "name an .npz file") -> Itera
             beginning = file.read(6)
             if beginning[:2] != b"PK":
                 kind = "not one array" if beginning == b"\x93NUMPY" else "as numpy.savez writes it"
-                raise InputError(field, str(path), f"must be an .npz file, {kind}")
+                raise InputError(field, path, f"must be an .npz file, {kind}")
             file.seek(0)
             stored = np.load(file, allow_pickle=False)
             yield stored
     except OSError as problem:
         reason = problem.strerror or str(problem)
-        raise InputError(field, str(path), f"{reason}; {remedy}") from None
+        raise InputError(field, path, f"{reason}; {remedy}") from None
     except (ValueError, EOFError, zipfile.BadZipFile) as problem:
         raise InputError(
-            field, str(path), f"is not a readable .npz file ({problem}); store it again"
+            field, path, f"is not a readable .npz file ({problem}); store it again"
         ) from None
 
 
@@ -152,7 +152,7 @@ def find_directory(directory: Path) -> Path:
         found = False
     if not found:
         raise InputError(
-            "DIR", str(directory), f"holds no {RECIPE_FILE}; name the directory of an earlier run"
+            "DIR", directory, f"holds no {RECIPE_FILE}; name the directory of an earlier run"
         )
     return directory
 
@@ -206,7 +206,7 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     except OSError as problem:
         reason = problem.strerror or str(problem)
         remedy = f"{reason}; free space or make the directory writable, then use `resume`"
-        raise InputError(path.name, str(path.parent), remedy) from None
+        raise InputError(path.name, path.parent, remedy) from None
 
 
 def write_json(path: Path, content: dict) -> None:
@@ -245,7 +245,7 @@ def read_json(path: Path, command: str = "run") -> dict:
 def read_stored(path: Path, command: str, load: Callable[[Path], Any]) -> Any:
     """Load a result file; InputError, naming the command that makes it, if that fails."""
     if not path.is_file():
-        raise InputError("DIR", str(path.parent), f"holds no {path.name}; first use `{command}`")
+        raise InputError("DIR", path.parent, f"holds no {path.name}; first use `{command}`")
     try:
         return load(path)
     except (OSError, ValueError, KeyError) as problem:
@@ -255,4 +255,4 @@ def read_stored(path: Path, command: str, load: Callable[[Path], Any]) -> Any:
 def damaged(path: Path, problem: object, command: str) -> InputError:
     """The error for a file that cannot be used: what is wrong, and the command that makes it."""
     remedy = f"cannot be read ({problem}); make it anew with `{command}`"
-    return InputError(path.name, str(path), remedy)
+    return InputError(path.name, path, remedy)

@@ -53,7 +53,7 @@ def read_rows(directory: Path) -> list[dict[str, str]]:
     if missing:
         path = directory / SWEEP_FILE
         remedy = f"cannot be read (it has no column {missing[0]}); make it anew with `run`"
-        raise InputError(SWEEP_FILE, str(path), remedy)
+        raise InputError(SWEEP_FILE, path, remedy)
     return rows
 
 

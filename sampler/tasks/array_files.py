@@ -132,7 +132,7 @@ def opened_hdf5(path: Path) -> Iterator[h5py.File]:
             remedy = "the file is not whole (truncated); copy or write it again"
         else:
             remedy = "is not a readable HDF5 file; write it again"
-        raise InputError("task.path", str(path), remedy) from None
+        raise InputError("task.path", path, remedy) from None
     with file:
         yield file
 

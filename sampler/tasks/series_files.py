@@ -65,7 +65,7 @@ def read_lines(path: Path) -> list[str]:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as problem:
         reason = problem.strerror or str(problem)
-        raise InputError("task.folder", str(path), f"{reason}; name a folder of series") from None
+        raise InputError("task.folder", path, f"{reason}; name a folder of series") from None
     return [line.strip() for line in text.splitlines()]
 
 

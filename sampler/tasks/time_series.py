@@ -274,9 +274,7 @@ def read_series(folder: Path, problem: str, split: str) -> SeriesFile:
         if path.is_file():
             return read(path)
     names = " or ".join(f"{problem}_{split}{suffix}" for suffix in READERS)
-    raise InputError(
-        "task.folder", str(folder), f"holds no {names}; put it there, or set task.problem"
-    )
+    raise InputError("task.folder", folder, f"holds no {names}; put it there, or set task.problem")
 
 
 def check_agreement(train: SeriesFile, test: SeriesFile) -> None:

@@ -62,7 +62,7 @@ def export_attention(
     """
     path = Path(path)
     if path.suffix not in (".npz", *HDF5_SUFFIXES):
-        raise InputError("path", str(path), "must end in .npz, or in .h5")
+        raise InputError("path", path, "must end in .npz, or in .h5")
     check_batch_size(batch_size)
     given = {"train": train, "test": test, "validation": validation}
     record = partial(recorded_split, model, residual, attended, forward, batch_size)
@@ -78,7 +78,7 @@ def export_attention(
         fill_whole(path, lambda temporary: write(temporary, agreeing(splits)))
     except OSError as problem:
         reason = problem.strerror or str(problem)
-        raise InputError("path", str(path), f"{reason}; name a file to write") from None
+        raise InputError("path", path, f"{reason}; name a file to write") from None
     return path
 
 

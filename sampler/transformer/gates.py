@@ -1,5 +1,6 @@
 """Heads with gates: what a trained model computes when some heads are replaced."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol, runtime_checkable
@@ -10,7 +11,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sampler.errors import InputError
-from sampler.tasks.splits import Split, StreamedSplit
 from sampler.transformer.frozen import FrozenNetwork
 
 # What a closed gate lets through: nothing, or the mean over examples, token by token.
@@ -47,6 +47,21 @@ class GatedModel(Protocol):
         ...
 
 
+@runtime_checkable
+class Examples(Protocol):
+    """Some examples and what each layer's heads attend to in them.
+
+    inputs     [example, token, channel]
+    attention  [example, head, key, query] of each layer
+    """
+
+    @property
+    def inputs(self) -> np.ndarray: ...
+
+    @property
+    def attention(self) -> tuple[np.ndarray, ...]: ...
+
+
 def one_closed(heads: int, closed: int) -> Float[np.ndarray, " head"]:
     """Gates of which one is 0 and all others 1."""
     return (np.arange(heads) != closed).astype(float)
@@ -65,9 +80,9 @@ class GatedNetwork:
     attention: tuple[np.ndarray, ...]
 
     @classmethod
-    def of_examples(cls, network: FrozenNetwork, split: Split | StreamedSplit) -> "GatedNetwork":
-        """On all examples of a split, which are held at once: a mean is over all of them."""
-        parts = list(split.blocks())
+    def of_blocks(cls, network: FrozenNetwork, blocks: Iterable[Examples]) -> "GatedNetwork":
+        """On the examples of all blocks, which are held at once: a mean is over all of them."""
+        parts = list(blocks)
         layers = zip(*(part.attention for part in parts), strict=True)
         inputs = np.concatenate([part.inputs for part in parts])
         return cls(network, inputs, tuple(np.concatenate(of_layer) for of_layer in layers))

@@ -114,13 +114,13 @@ def read_model(directory: Path) -> TrainedModel:
     if not path.is_file():
         raise InputError(
             "task.model",
-            str(directory),
+            directory,
             f"holds no {MODEL_FILE}; name the directory of a finished training (`train`)",
         )
     try:
         sealed = read_sealed(path)
     except DamagedFile as problem:
-        raise InputError("task.model", str(path), f"{problem}; train it again") from None
+        raise InputError("task.model", path, f"{problem}; train it again") from None
     header, arrays = sealed.header, dict(sealed.arrays)
     check_schema(header["schema_version"], str(path))
     embedding = arrays.pop(EMBEDDING_KEY)

@@ -246,7 +246,7 @@ def save_training(
     except OSError as problem:
         reason = problem.strerror or str(problem)
         remedy = f"{reason}; free space or make the directory writable, then use `resume`"
-        raise InputError(name, str(folder), remedy) from None
+        raise InputError(name, folder, remedy) from None
 
 
 def load_training(folder: Path, initial: TrainingState, fingerprint: dict) -> SavedTraining | None:

@@ -5,6 +5,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from pathlib import PurePosixPath
 
 import numpy as np
 import pytest
@@ -251,6 +252,15 @@ def test_an_input_error_is_one_short_line_and_survives_pickling():
     assert "\n" not in text
     assert len(text) < 120
     assert str(pickle.loads(pickle.dumps(InputError("a", 1, "b")))) == "a = 1: b"
+
+
+def test_of_a_long_path_the_end_is_shown():
+    path = PurePosixPath("/", *(f"folder_{number}" for number in range(30)), "images.npz")
+    shown = str(InputError("path", path, "remedy")).removeprefix("path = ").removesuffix(": remedy")
+    assert len(shown) == 80
+    assert shown.startswith("'…")
+    assert str(path).endswith(shown[2:-1])
+    assert str(InputError("path", PurePosixPath("a/b"), "remedy")) == "path = 'a/b': remedy"
 
 
 def test_recipe_and_data_are_checked_before_jax_is_imported(recipe):

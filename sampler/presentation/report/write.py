@@ -122,7 +122,7 @@ def _sweep_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, 
     points = sweep.reported_points(directory, recipe)
     if all(point.run is None for point in points):
         remedy = "no point of this sweep has results yet; first use `run` or `sweep`"
-        raise InputError("DIR", str(directory), remedy)
+        raise InputError("DIR", directory, remedy)
     shown = ShownSweep(directory)
     drawn = draw_figures(directory, shown) if (directory / SWEEP_FILE).is_file() else []
     shown_figures, chosen = _pictures(drawn), _there(sweep.selection_table(shown.selection))

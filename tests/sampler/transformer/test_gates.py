@@ -39,7 +39,7 @@ def test_examples_that_are_streamed_are_held_here(gated, monkeypatch):
     assert isinstance(streamed, StreamedSplit)
     gates = one_closed(COUNT, 1)
     for split in (held, streamed):
-        again = GatedNetwork.of_examples(gated.network, split)
+        again = GatedNetwork.of_blocks(gated.network, split.blocks())
         assert np.array_equal(again.outputs(gates, "mean"), gated.outputs(gates, "mean"))
 
 
