@@ -24,7 +24,7 @@ from sampler.images.episodes import draw_episodes, episode_inputs, normalised_pa
 from sampler.images.sources import read_drawings, split_characters
 from sampler.presentation import style
 from sampler.recipes.training_recipe import load_training_recipe
-from sampler.transformer.evaluation import accuracy, draw_embedding
+from sampler.transformer.evaluation import accuracy, draw_embedding, learning_data
 from sampler.transformer.frozen import frozen_attention
 from sampler.transformer.network import predict
 from sampler.transformer.training import initial_state, train
@@ -88,8 +88,9 @@ def trained(seed: int) -> tuple[np.ndarray, float]:
     settings = [*SMALLER, f"training.steps={STEPS}", f"training.seed={seed}"]
     recipe = load_training_recipe(RECIPE, settings)
     splits = split_characters(read_drawings(recipe.task), recipe.task)
-    start = initial_state(recipe)
-    end = train(recipe, splits, start, lambda _: None)
+    data = learning_data(recipe, splits)
+    start = initial_state(recipe, data)
+    end = train(recipe, data, start, lambda _: None)
     rng = np.random.default_rng(seed)
     episodes = draw_episodes(splits.train, 1000, rng)
     patches = normalised_patches(splits.train.images, recipe.task.channels)

@@ -32,7 +32,7 @@ __version__ = "0.1.0"
 # Public names, each imported from its module at its first use.
 CONTENTS = {
     "api.tasks": "markov_chain_task time_series_task series_archive_task digits_task one_shot_task "
-    "arrays_task make_task ChosenTask",
+    "trained_series_task arrays_task make_task ChosenTask",
     "api.networks": "make_network ChosenNetwork",
     "api.results": "solve sample compare head_importance make_problem",
     "api.heads": "ablate_heads",

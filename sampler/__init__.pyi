@@ -32,6 +32,7 @@ from sampler.api.tasks import (
     one_shot_task as one_shot_task,
     series_archive_task as series_archive_task,
     time_series_task as time_series_task,
+    trained_series_task as trained_series_task,
 )
 from sampler.errors import InputError as InputError
 from sampler.presentation.summary import Comparison as Comparison

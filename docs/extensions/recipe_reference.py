@@ -31,6 +31,7 @@ FUNCTIONS = {
     "SeriesArchiveSection": sampler.series_archive_task,
     "DigitsSection": sampler.digits_task,
     "OneShotSection": sampler.one_shot_task,
+    "TrainedSeriesSection": sampler.trained_series_task,
     "ArraysSection": sampler.arrays_task,
 }
 LIMITS = {

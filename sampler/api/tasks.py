@@ -235,6 +235,29 @@ def one_shot_task(
 
 
 @in_python
+def trained_series_task(
+    model: str | Path,
+    *,
+    folder: str | Path | None = None,
+    examples_train: int | None = None,
+    examples_test: int | None = None,
+    examples_validation: int | None = None,
+    seed: int = 0,
+) -> ChosenTask:
+    """Time series with the attention of a transformer that `train` trained on them.
+
+    model         directory of the training, relative to the current one
+    folder        where the files of the series are now, if they were moved
+    examples_train, examples_test, examples_validation
+                  series of each split; all of them without it
+    seed          of the choice of series
+
+    Raises InputError, naming the keyword, for what cannot be used.
+    """
+    return chosen_task("trained_series", given(trained_series_task, locals()))
+
+
+@in_python
 def arrays_task(
     path: str | Path | None = None,
     *,

@@ -29,6 +29,15 @@ class Episodes:
     def examples(self) -> int:
         return self.targets.size
 
+    @property
+    def places(self) -> tuple[np.ndarray, ...]:
+        """What the inputs are gathered by."""
+        return self.drawings, self.labels
+
+    def part(self, start: int, end: int) -> "Episodes":
+        """Some of the episodes."""
+        return Episodes(self.drawings[start:end], self.labels[start:end], self.targets[start:end])
+
 
 def draw_episodes(drawings: Drawings, examples: int, generator: np.random.Generator) -> Episodes:
     """Episodes of two different characters, each equally likely.

@@ -1,5 +1,7 @@
 """What a recipe asks for: sizes, settings, memory and cost, without computing anything long."""
 
+from typing import Any
+
 from sampler.attention.variants import AttentionVariant
 from sampler.images.sources import CharacterSplits
 from sampler.jobs.choice import Choice, Sizes, choose, duration, leading_eigenvalue
@@ -15,6 +17,7 @@ from sampler.jobs.forecast import (
     predicted_times,
     refuse_what_does_not_fit,
 )
+from sampler.jobs.train import TrainingSplits, read_splits
 from sampler.mcmc.algorithm import algorithm_named
 from sampler.presentation.terminal import terminal_width, wrapped
 from sampler.recipes.recipe import Recipe
@@ -31,8 +34,6 @@ OF_THE_DATA = ("task.", "attention.", "network.heads", "network.hypernetwork")
 def check_recipe(recipe: Recipe | TrainingRecipe) -> str:
     """What `check` prints; InputError for data or settings that cannot be used."""
     if isinstance(recipe, TrainingRecipe):
-        from sampler.jobs.train import read_splits
-
         return describe_training(recipe, read_splits(recipe))
     from sampler.jobs.run import refuse_too_many_coordinates, refuse_unusable_own
     from sampler.tasks.make import make_task
@@ -225,40 +226,42 @@ def indented(text: str) -> str:
 FLOAT32_BYTES = 4
 
 
-def describe_training(recipe: TrainingRecipe, splits: CharacterSplits) -> str:
-    """The text that `check` prints for a valid training recipe and its images."""
-    settings, shape = recipe.training, TransformerShape.of(recipe)
-    operations = 3 * settings.batch * example_operations(shape)
-    drawings = [
-        (
-            f"{name}: characters, drawings",
-            f"{part.characters}, {len(part.images)}",
-        )
-        for name, part in (
-            ("training", splits.train),
-            ("validation", splits.validation),
-            ("test", splits.test),
-        )
-    ]
+def describe_training(recipe: TrainingRecipe, splits: TrainingSplits) -> str:
+    """The text that `check` prints for a valid training recipe and its data."""
+    settings = recipe.training
+    if isinstance(splits, CharacterSplits):
+        counted = "characters, drawings"
+        counts = {name: f"{part.characters}, {len(part.images)}" for name, part in named(splits)}
+        shape = TransformerShape.of(settings, recipe.task.token_channels)
+        tokens, held = TOKENS, len(splits.train.images) * PATCHES * shape.channels
+        what, batch, classes = "patches", settings.batch, []
+    else:
+        counted, what = "series", "series"
+        counts = {name: str(part.examples) for name, part in named(splits)}
+        examples, tokens, channels = splits.train.inputs.shape
+        shape = TransformerShape.of(settings, channels, splits.outputs)
+        held, batch = splits.train.inputs.size, min(settings.batch, examples)
+        classes = [("classes", ", ".join(splits.names)), ("tokens T", str(tokens))]
+    operations = 3 * batch * example_operations(shape, tokens)
     sizes = [
-        *drawings,
+        *((f"{name}: {counted}", count) for name, count in counts.items()),
+        *classes,
         ("heads per layer", ", ".join(map(str, shape.heads))),
-        ("attention", variants_text(recipe.training.variants)),
+        ("attention", variants_text(settings.variants)),
         ("widths N_1 … N_L, N_a", ", ".join(map(str, shape.widths))),
         ("key channels G, input channels D", f"{shape.key_size}, {shape.channels}"),
         ("parameters", f"{shape.parameter_count:,}"),
     ]
-    patches = len(splits.train.images) * PATCHES * shape.channels * FLOAT32_BYTES
-    weights = settings.batch * sum(shape.heads) * TOKENS**2 * FLOAT32_BYTES
+    weights = batch * sum(shape.heads) * tokens**2 * FLOAT32_BYTES
     return "\n\n".join(
         [
-            f"{recipe.name} ({recipe.hash8}): recipe and images are valid",
+            f"{recipe.name} ({recipe.hash8}): recipe and {recipe.task.of_training} are valid",
             table("Sizes", sizes),
             "Settings, defaults included\n" + indented(recipe.to_toml().strip()),
             table(
                 "Memory of the largest arrays",
                 [
-                    ("patches of training", byte_text(float(patches))),
+                    (f"{what} of training", byte_text(float(held * FLOAT32_BYTES))),
                     ("attention of a batch", byte_text(float(weights))),
                 ],
             ),
@@ -273,6 +276,11 @@ def describe_training(recipe: TrainingRecipe, splits: CharacterSplits) -> str:
     )
 
 
+def named(splits: TrainingSplits) -> list[tuple[str, Any]]:
+    """The splits with their names."""
+    return [("training", splits.train), ("validation", splits.validation), ("test", splits.test)]
+
+
 def variants_text(variants: tuple[tuple[AttentionVariant, ...], ...]) -> str:
     """The kinds of a layer's heads, or of all of them where they are the same; scales with them."""
     layers = [
@@ -282,12 +290,12 @@ def variants_text(variants: tuple[tuple[AttentionVariant, ...], ...]) -> str:
     return "; ".join(layers if len(set(layers)) > 1 else layers[:1])
 
 
-def example_operations(shape: TransformerShape) -> int:
-    """Operations of one forward pass of one example; the last layer has one token."""
-    products = TOKENS * shape.channels * shape.widths[0]
+def example_operations(shape: TransformerShape, length: int) -> int:
+    """Operations of one forward pass of `length` tokens; the last layer has one token."""
+    products = length * shape.channels * shape.widths[0]
     for layer, heads in enumerate(shape.heads, start=1):
         below, above = shape.widths[layer - 1], shape.widths[layer]
-        tokens = 1 if layer == shape.layers else TOKENS
-        products += heads * TOKENS * shape.key_size * (2 * shape.channels + TOKENS)
-        products += heads * tokens * below * (TOKENS + above)
+        tokens = 1 if layer == shape.layers else length
+        products += heads * length * shape.key_size * (2 * shape.channels + length)
+        products += heads * tokens * below * (length + above)
     return 2 * products

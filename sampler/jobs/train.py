@@ -1,12 +1,13 @@
 """The command `train`: a network by gradient descent, resumable, ending in a model file.
 
-Recipe, images and directory are checked before JAX is imported.
+Recipe, data and directory are checked before JAX is imported.
 """
 
 import csv
 import io
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from sampler.errors import ExitCode, InputError
 from sampler.images.sources import CharacterSplits, images_checksum, read_drawings, split_characters
 from sampler.jobs.interruption import Interruption
 from sampler.numerics import use_float64
-from sampler.recipes.training_recipe import TRAIN, TrainingRecipe
+from sampler.recipes.training_recipe import TRAIN, SeriesSection, TrainingRecipe
 from sampler.storage.lock import locked
 from sampler.storage.manifest import (
     claim_directory,
@@ -30,28 +31,41 @@ from sampler.storage.run_directory import (
     write_atomically,
     write_json,
 )
+from sampler.tasks.trained_series import series_to_learn
+from sampler.transformer.classified import ClassifiedSplits
 from sampler.transformer.model_file import MODEL_FILE, TrainedModel, write_model
 
 if TYPE_CHECKING:
+    from sampler.transformer.evaluation import LearningData
     from sampler.transformer.training import TrainingState
 
 CURVE_FILE, SUMMARY_FILE = "learning_curve.csv", "training_summary.json"
 
 
 def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interruption) -> ExitCode:
-    """Read the images, claim the directory, and train what is left of the training."""
+    """Read the data, claim the directory, and train what is left of the training."""
     splits = read_splits(recipe)
-    images = images_checksum(splits)
-    common = fingerprint(recipe, images)
+    checksum = data_checksum(splits)
+    common = fingerprint(recipe, checksum)
     claim_directory(directory, recipe, TRAIN, common)
     with locked(directory):
         use_float64()
-        return TrainingJob(recipe, splits, images, directory, common, interruption).work()
+        return TrainingJob(recipe, splits, checksum, directory, common, interruption).work()
 
 
-def read_splits(recipe: TrainingRecipe) -> CharacterSplits:
-    """The drawings of a training recipe. Raises InputError where they cannot be used."""
+TrainingSplits = CharacterSplits | ClassifiedSplits
+
+
+def read_splits(recipe: TrainingRecipe) -> TrainingSplits:
+    """What a training recipe learns, of all splits. Raises InputError where it cannot be used."""
+    if isinstance(recipe.task, SeriesSection):
+        return series_to_learn(recipe)
     return split_characters(read_drawings(recipe.task), recipe.task)
+
+
+def data_checksum(splits: TrainingSplits) -> str:
+    """By which the data are known again."""
+    return images_checksum(splits) if isinstance(splits, CharacterSplits) else splits.checksum
 
 
 @dataclass
@@ -59,8 +73,8 @@ class TrainingJob:
     """One training in its claimed directory, saved from time to time."""
 
     recipe: TrainingRecipe
-    splits: CharacterSplits
-    images: str
+    splits: TrainingSplits
+    checksum: str
     directory: Path
     fingerprint: dict
     interruption: Interruption
@@ -88,6 +102,13 @@ class TrainingJob:
             print(f"results: {self.directory}")
             return ExitCode.OK
 
+    @cached_property
+    def data(self) -> "LearningData":
+        """The splits as a network learns them."""
+        from sampler.transformer.evaluation import learning_data
+
+        return learning_data(self.recipe, self.splits)
+
     def finished(self) -> bool:
         """Whether the training came to its end here."""
         files = (MODEL_FILE, CURVE_FILE, SUMMARY_FILE)
@@ -98,7 +119,7 @@ class TrainingJob:
         from sampler.jobs.progress import TrainingProgress
         from sampler.transformer.training import initial_state, load_training, train
 
-        state = initial_state(self.recipe)
+        state = initial_state(self.recipe, self.data)
         saved = load_training(self.directory / CHECKPOINT_FOLDER, state, self.fingerprint)
         if saved is not None:
             state, self._seconds = saved.state, saved.seconds
@@ -115,12 +136,12 @@ class TrainingJob:
                 progress(state)
                 asked = self.interruption.received is not None
                 waited = now - last_saved >= self.recipe.training.checkpoint_seconds
-                if asked or waited or state.step == steps:
+                if asked or waited or state.is_last(self.recipe.training):
                     self.save(state)
                     last_saved = time.monotonic()
                 self.interruption.leave_if_asked(f"training step {state.step} of {steps}")
 
-            return train(self.recipe, self.splits, state, on_chunk)
+            return train(self.recipe, self.data, state, on_chunk)
 
     def save(self, state: "TrainingState") -> None:
         """Store a checkpoint."""
@@ -138,23 +159,18 @@ class TrainingJob:
 
     def store(self, state: "TrainingState") -> None:
         """Write the learning curve, the model and its summary."""
-        from sampler.transformer.evaluation import draw_embedding, summary_text, training_summary
+        from sampler.transformer.evaluation import summary_text, training_summary
 
         text = curve_text(state)
         write_atomically(self.directory / CURVE_FILE, lambda path: path.write_text(text))
-        model = TrainedModel(
-            self.recipe,
-            state.best,
-            draw_embedding(self.recipe),
-            state.best_point["step"],
-            self.images,
-        )
+        kept, step = state.kept(self.recipe.training)
+        model = TrainedModel(self.recipe, kept, self.data.embedding, step, self.checksum)
         try:
             checksum = write_model(self.directory, model)
         except OSError as problem:
             remedy = f"{problem.strerror or problem}; free space, then use `resume`"
-            raise InputError(MODEL_FILE, str(self.directory), remedy) from None
-        summary = training_summary(model, self.splits) | {
+            raise InputError(MODEL_FILE, self.directory, remedy) from None
+        summary = training_summary(model, self.data) | {
             "model_sha256": checksum,
             "seconds": self._seconds,
         }

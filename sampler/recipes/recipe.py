@@ -59,6 +59,7 @@ SINCE_SCHEMA_3 = (
     ("sampler", "max_minutes"),
     ("sampler", "start_from"),
     ("task", "test_characters"),
+    ("training", "until_loss"),
 )
 # Defaults of the sampler that were others in schema 3: a recipe that names these keeps its hash.
 SAMPLER_OF_SCHEMA_3 = {

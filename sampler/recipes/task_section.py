@@ -94,6 +94,7 @@ TASKS: Registry[type[TaskSection]] = Registry(
         "one_shot": "sampler.tasks.one_shot:OneShotSection",
         "digits": "sampler.tasks.digits:DigitsSection",
         "time_series": "sampler.tasks.time_series:TimeSeriesSection",
+        "trained_series": "sampler.tasks.trained_series:TrainedSeriesSection",
     },
 )
 

@@ -1,10 +1,17 @@
 """Recipes that train a transformer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from sampler.attention.heads import read_variants, variants_by_head
 from sampler.attention.variants import AttentionVariant, Softmax
@@ -16,6 +23,7 @@ from sampler.recipes.sections import (
     Positive,
     Section,
     Seed,
+    Several,
     Switch,
     Text,
     count_or_counts,
@@ -45,7 +53,20 @@ OmniglotFile = Literal[
 ]
 
 
-class ImageSection(DataSection):
+class TrainedSection(DataSection):
+    """What a network is trained on.
+
+    of_training  what the examples are made of, in words
+    """
+
+    of_training: ClassVar[str]
+
+    def refuse_unfit(self, training: "TrainingSection") -> None:
+        """Raise InputError if a variant cannot be trained on these examples, as far as known."""
+        refuse_unfit_variants(training)
+
+
+class ImageSection(TrainedSection):
     """One-shot image classification: images, and which characters are for what.
 
     `images` is "digits", which come with scikit-learn, "omniglot", whose zip files are in `folder`,
@@ -58,6 +79,8 @@ class ImageSection(DataSection):
 
     data_paths: ClassVar = ("folder",)
     image_paths: ClassVar = ("images",)
+
+    of_training: ClassVar = "images"
 
     kind: Literal["one_shot"]
     images: Text = "digits"
@@ -84,6 +107,46 @@ class ImageSection(DataSection):
             )
         return images
 
+    @property
+    def token_channels(self) -> int:
+        """D, the channels of a token: the pixels of a patch, in every colour."""
+        return self.channels * PATCH**2
+
+    def refuse_unfit(self, training: "TrainingSection") -> None:
+        refuse_unfit_variants(training, TOKENS, f"{IMAGES} images of {GRID} × {GRID}")
+
+
+class SeriesSection(TrainedSection):
+    """Labelled multivariate time series, each to be told of which class it is.
+
+    The files are `<problem>_TRAIN.ts` and `<problem>_TEST.ts`, or `.arff`, in `folder`; `problem`
+    is by default the name of the folder. `classes` are those to tell apart, by default all. Two of
+    them are +1 and −1 at one output; more have an output each, 1 for the class and 0 for the
+    others, less their mean 1/classes. Of the series for training a fraction of each class is for
+    validation; of what is left `examples_per_class` are learned, by default all. Each token is the
+    mean of `stride` time steps, by default as few as leave at most `max_tokens`.
+    """
+
+    data_paths: ClassVar = ("folder",)
+    of_training: ClassVar = "series"
+
+    kind: Literal["time_series"]
+    folder: Text
+    problem: Text | None = None
+    classes: tuple[Text, ...] = ()
+    examples_per_class: Count | None = None
+    fraction_validation: Fraction = 0.25
+    stride: Count | None = None
+    max_tokens: Several = 50
+    seed: Seed = 0
+
+    @field_validator("classes")
+    @classmethod
+    def are_different(cls, classes):
+        if len(classes) == 1 or len(set(classes)) != len(classes):
+            raise ValueError("name at least two classes, each of them once")
+        return classes
+
 
 class TrainingSection(Section):
     """Network, loss and steps.
@@ -93,7 +156,10 @@ class TrainingSection(Section):
     heads, or a list with a table, or a list of tables, one per head, for each layer. `weight_decay`
     is decoupled with "adamw" and part of the gradient with "adam". The network is judged on
     `validation_examples` episodes every `validation_every` steps, and the best one is kept;
-    `evaluation_examples` other ones of each split judge what was kept.
+    `evaluation_examples` other ones of each split judge what was kept. Time series are judged on
+    all there are. With `until_loss` a training ends at the first validation before which the mean
+    training loss since the last one was below it, and the network is kept as it ends: so networks
+    are compared that fit their examples equally well.
     """
 
     heads: Annotated[tuple[Count, ...], Field(min_length=1)] = (4, 4)
@@ -106,6 +172,7 @@ class TrainingSection(Section):
     learning_rate: Positive = 1e-3
     schedule: Literal["cosine", "constant"] = "cosine"
     weight_decay: NotNegative = 0.01
+    until_loss: Positive | None = None
     validation_every: Count = 500
     validation_examples: Count = 2000
     evaluation_examples: Count = 2000
@@ -132,10 +199,30 @@ class TrainingSection(Section):
         return self
 
 
+TRAINED: dict[str, type[TrainedSection]] = {"one_shot": ImageSection, "time_series": SeriesSection}
+
+
+def trained_section_of(task: Any) -> type[TrainedSection] | None:
+    """The class of the settings of what is learned; None if they have no kind that is known."""
+    kind = task.get("kind") if isinstance(task, Mapping) else None
+    return TRAINED.get(kind) if isinstance(kind, str) else None
+
+
+def read_trained_section(task: Any) -> Any:
+    """The section of a table of settings. Raises InputError for a kind that is unknown."""
+    if not isinstance(task, Mapping):
+        return task
+    section = trained_section_of(task)
+    if section is not None:
+        return section.model_validate(task)
+    known = ", ".join(f"'{kind}'" for kind in TRAINED)
+    raise InputError("task.kind", task.get("kind", ABSENT), f"use {known} to train a network")
+
+
 class TrainingRecipe(NamedRecipe):
     """All settings of a training, defaults included; frozen."""
 
-    task: ImageSection
+    task: Annotated[SerializeAsAny[TrainedSection], BeforeValidator(read_trained_section)]
     training: TrainingSection = TrainingSection()
 
     @property
@@ -148,11 +235,6 @@ class TrainingRecipe(NamedRecipe):
         """The floating-point numbers computed with, for the manifest."""
         return {"training": "float32"}
 
-    @property
-    def channels(self) -> int:
-        """D, the channels of a token: the pixels of a patch, in every colour."""
-        return self.task.channels * PATCH**2
-
 
 def load_training_recipe(path: str | Path, overrides: Sequence[str] = ()) -> TrainingRecipe:
     """Read and validate a training recipe; overrides and errors as of `load_recipe`."""
@@ -163,7 +245,7 @@ def load_training_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Tra
     if "training" not in settings:
         remedy = "this section is required; a recipe without it is for `run`"
         raise InputError("training", ABSENT, remedy)
-    resolve_data_path(settings, path.parent, ImageSection)
+    resolve_data_path(settings, path.parent, trained_section_of(settings.get("task")))
     return make_training_recipe(settings)
 
 
@@ -173,23 +255,27 @@ def make_training_recipe(settings: dict[str, Any]) -> TrainingRecipe:
     try:
         recipe = TrainingRecipe.model_validate(settings)
     except ValidationError as problem:
-        raise recipe_error(problem, settings, TrainingRecipe) from None
+        task = trained_section_of(settings.get("task")) or TrainedSection
+        raise recipe_error(problem, settings, TrainingRecipe, task=task) from None
     _ = recipe.training.layer_widths  # refused here if they do not fit the layers
-    refuse_unfit_variants(recipe.training)
+    recipe.task.refuse_unfit(recipe.training)
     return recipe
 
 
-def refuse_unfit_variants(settings: TrainingSection) -> None:
-    """Raise InputError if a variant cannot be trained, or not on the tokens of an episode."""
+def refuse_unfit_variants(
+    settings: TrainingSection, tokens: int | None = None, of: str = ""
+) -> None:
+    """Raise InputError if a variant cannot be trained, or not on so many tokens, `of` what."""
     for layer, of_layer in enumerate(settings.variants, start=1):
         for head, variant in enumerate(of_layer):
             remedy = variant.untrainable
             if remedy is not None:
                 remedy = f"{remedy}; use a variant that can be differentiated"
             try:
-                variant.refuse_tokens(TOKENS)
+                if tokens is not None:
+                    variant.refuse_tokens(tokens)
             except ValueError as problem:
-                remedy = f"{problem} (tokens of an episode: {IMAGES} images of {GRID} × {GRID})"
+                remedy = f"{problem} (the tokens are those of {of})"
             if remedy is not None:
                 remedy = f"layer {layer}, head {head}: {remedy}"
                 raise InputError("training.form", variant.kind, remedy)

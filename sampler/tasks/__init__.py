@@ -11,4 +11,5 @@ digits          ten classes of handwritten digits, one output each
 arrays          arrays brought by the user
 array_files     the same in .npz and HDF5 files larger than memory
 one_shot        one-shot image classification with the attention of a trained model
+trained_series  time series of several classes to train on, and the same with what was learned
 """

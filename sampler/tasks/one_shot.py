@@ -84,12 +84,15 @@ class OneShotSection(TaskSection):
         Raises InputError where model or images cannot be used, or the images are not the model's.
         """
         model = read_model(Path(self.model))
-        model = with_random_heads(model, self.random_heads, self.seed)
         images = model.recipe.task
+        if not isinstance(images, ImageSection):
+            remedy = f'was trained on {images.of_training}; use task.kind = "trained_series"'
+            raise InputError("task.model", Path(self.model), remedy)
+        model = with_random_heads(model, self.random_heads, self.seed)
         if self.folder is not None:
             images = images.model_copy(update={"folder": self.folder})
         splits = split_characters(read_drawings(images), images)
-        if images_checksum(splits) != model.images:
+        if images_checksum(splits) != model.data:
             raise InputError(
                 "task.model",
                 self.model,

@@ -3,7 +3,8 @@
 model_file  sizes of a network, and the file of a trained one
 network     its forward pass, and the attention of its layers
 training    steps, choice by validation, and their checkpoints
-evaluation  episodes as arrays, and accuracies with their errors
+evaluation  what is learned, as arrays, and accuracies with their errors
+classified  inputs of several classes, for training, validation and test
 frozen      the trained network in the theory's terms
 gates       heads replaced by 0 or their mean, and slopes by their gates
 module_gates the same of PyTorch modules

@@ -117,5 +117,6 @@ def theory_weights(parameters: Parameters, shape: TransformerShape) -> dict[str,
     for layer in range(1, shape.layers + 1):
         values = parameters[f"W_V_{layer}"].astype(np.float64)
         weights[f"V_{layer}"] = np.sqrt(shape.widths[layer - 1]) * values
-    weights["a"] = np.sqrt(shape.widths[-1]) * parameters["readout"].astype(np.float64)[None, :]
+    readout = np.atleast_2d(parameters["readout"].astype(np.float64))
+    weights["a"] = np.sqrt(shape.widths[-1]) * readout
     return weights

@@ -8,7 +8,11 @@ import numpy as np
 
 from sampler.errors import InputError
 from sampler.numerics import stream
-from sampler.recipes.training_recipe import TrainingRecipe, make_training_recipe
+from sampler.recipes.training_recipe import (
+    TrainingRecipe,
+    TrainingSection,
+    make_training_recipe,
+)
 from sampler.storage.checkpoint import DamagedFile, read_sealed, write_sealed
 from sampler.storage.run_directory import SCHEMA_VERSION, check_schema
 
@@ -29,10 +33,11 @@ class TransformerShape:
     outputs: int | None = None
 
     @classmethod
-    def of(cls, recipe: TrainingRecipe) -> "TransformerShape":
-        """The shape of the network that a recipe trains."""
-        settings = recipe.training
-        return cls(settings.heads, settings.layer_widths, settings.key_size, recipe.channels)
+    def of(
+        cls, settings: TrainingSection, channels: int, outputs: int | None = None
+    ) -> "TransformerShape":
+        """The shape of the network that is trained on tokens of so many channels."""
+        return cls(settings.heads, settings.layer_widths, settings.key_size, channels, outputs)
 
     @property
     def layers(self) -> int:
@@ -77,23 +82,26 @@ class TrainedModel:
     """A trained network and where it comes from.
 
     parameters  arrays of `TransformerShape.parameter_shapes`, float32
-    embedding   [label, channel], float32
+    embedding   [label, channel] of one-shot images, float32
     step        the step it was chosen at
-    images      checksum of the images of all splits
+    data        checksum of the images, or series, of all splits
     checksum    SHA-256 of the file; empty before it is written
     """
 
     recipe: TrainingRecipe
     parameters: Parameters
-    embedding: np.ndarray
+    embedding: np.ndarray | None
     step: int
-    images: str
+    data: str
     checksum: str = ""
 
     @property
     def shape(self) -> TransformerShape:
         """Heads, widths and sizes."""
-        return TransformerShape.of(self.recipe)
+        readout = self.parameters["readout"]
+        outputs = None if readout.ndim == 1 else len(readout)
+        channels = self.parameters["W_in"].shape[1]
+        return TransformerShape.of(self.recipe.training, channels, outputs)
 
 
 def write_model(directory: Path, model: TrainedModel) -> str:
@@ -102,9 +110,10 @@ def write_model(directory: Path, model: TrainedModel) -> str:
         "schema_version": SCHEMA_VERSION,
         "recipe": model.recipe.model_dump(mode="json"),
         "step": model.step,
-        "images": model.images,
+        "images": model.data,
     }
-    arrays = {**model.parameters, EMBEDDING_KEY: model.embedding}
+    embedding = {} if model.embedding is None else {EMBEDDING_KEY: model.embedding}
+    arrays = {**model.parameters, **embedding}
     return write_sealed(directory / MODEL_FILE, header, arrays)
 
 
@@ -123,7 +132,7 @@ def read_model(directory: Path) -> TrainedModel:
         raise InputError("task.model", path, f"{problem}; train it again") from None
     header, arrays = sealed.header, dict(sealed.arrays)
     check_schema(header["schema_version"], str(path))
-    embedding = arrays.pop(EMBEDDING_KEY)
+    embedding = arrays.pop(EMBEDDING_KEY, None)
     return TrainedModel(
         make_training_recipe(header["recipe"]),
         arrays,

@@ -13,9 +13,6 @@ import optax
 
 from sampler.attention.variants import AttentionVariant
 from sampler.errors import InputError
-from sampler.images.episodes import Episodes, draw_episodes
-from sampler.images.sources import CharacterSplits
-from sampler.numerics import stream
 from sampler.recipes.training_recipe import TrainingRecipe, TrainingSection
 from sampler.storage.checkpoint import (
     Sealed,
@@ -27,18 +24,15 @@ from sampler.storage.checkpoint import (
 from sampler.storage.run_directory import CHECKPOINT_SLOTS
 from sampler.transformer.evaluation import (
     BLOCK,
-    CHOICE,
     PARAMETERS,
-    PatchTable,
+    Examples,
+    LearningData,
+    Table,
     accuracy,
-    draw_embedding,
-    part,
-    patch_table,
-    predict_episodes,
-    training_block,
+    predict_examples,
 )
 from sampler.transformer.model_file import TransformerShape, draw_parameters
-from sampler.transformer.network import gather_inputs, squared_error
+from sampler.transformer.network import squared_error
 
 
 def make_optimiser(settings: TrainingSection) -> optax.GradientTransformation:
@@ -80,22 +74,40 @@ class TrainingState:
         """The entry of the curve at which `best` was found."""
         return max(self.curve, key=merit)
 
+    def kept(self, settings: TrainingSection) -> tuple[Mapping[str, np.ndarray], int]:
+        """The network that is kept, and its step: the best, or the last with `until_loss`."""
+        if settings.until_loss is None:
+            return self.best, self.best_point["step"]
+        return {name: np.asarray(values) for name, values in self.parameters.items()}, self.step
+
+    def is_last(self, settings: TrainingSection) -> bool:
+        """Whether no step follows: all are done, or the loss is as small as asked for."""
+        latest = self.curve[-1] if self.curve else None
+        reached = (
+            settings.until_loss is not None
+            and latest is not None
+            and latest["step"] == self.step
+            and latest["training_loss"] < settings.until_loss
+        )
+        return reached or self.step == settings.steps
+
 
 def merit(point: Mapping[str, int | float]) -> tuple[float, float]:
     """What the best step has most of."""
     return point["validation_accuracy"], -point["validation_loss"]
 
 
-def initial_state(recipe: TrainingRecipe) -> TrainingState:
+def initial_state(recipe: TrainingRecipe, data: LearningData) -> TrainingState:
     """Random parameters, before the first step."""
-    drawn = draw_parameters(TransformerShape.of(recipe), recipe.training.seed, PARAMETERS)
+    shape = TransformerShape.of(recipe.training, data.channels, data.outputs)
+    drawn = draw_parameters(shape, recipe.training.seed, PARAMETERS)
     parameters = {name: jnp.asarray(values) for name, values in drawn.items()}
     return TrainingState(0, parameters, make_optimiser(recipe.training).init(parameters), drawn)
 
 
 def train(
     recipe: TrainingRecipe,
-    splits: CharacterSplits,
+    data: LearningData,
     state: TrainingState,
     on_chunk: Callable[[TrainingState], None],
 ) -> TrainingState:
@@ -105,23 +117,17 @@ def train(
     no longer finite.
     """
     settings = recipe.training
-    embedding = draw_embedding(recipe)
-    table = patch_table(splits.train, embedding, recipe.task.channels)
-    validation = patch_table(splits.validation, embedding, recipe.task.channels)
-    choice = draw_episodes(
-        splits.validation, settings.validation_examples, stream(settings.seed, CHOICE)
-    )
-    advance = make_step(make_optimiser(settings), table, recipe.training.variants)
-    block, episodes = -1, None
-    while state.step < settings.steps:
+    advance = make_step(make_optimiser(settings), data.table, settings.variants)
+    block, examples = -1, None
+    while not state.is_last(settings):
         if state.step // BLOCK != block:
             block = state.step // BLOCK
-            episodes = training_block(splits.train, recipe, block)
+            examples = data.block(block)
         end = next_stop(state.step, settings.validation_every, settings.steps)
-        state = take_steps(advance, state, episodes, end, settings.batch)
+        state = take_steps(advance, state, examples, end)
         refuse_divergence(state, settings.learning_rate)
         if end % settings.validation_every == 0 or end == settings.steps:
-            state = validated(state, validation, choice, recipe.training.variants)
+            state = validated(state, *data.validation, settings.variants)
         on_chunk(state)
     return state
 
@@ -133,41 +139,35 @@ def next_stop(step: int, validation_every: int, steps: int) -> int:
 
 def make_step(
     optimiser: optax.GradientTransformation,
-    table: PatchTable,
+    table: Table,
     variants: tuple[tuple[AttentionVariant, ...], ...] = (),
 ) -> Callable:
     """One step, compiled: from parameters and state of the optimiser to the next, and the loss."""
 
     @jax.jit
-    def step(parameters, state, patches, positions, embedding, drawings, labels, targets):
-        inputs = gather_inputs(patches, positions, embedding, drawings, labels)
+    def step(parameters, state, arrays, places, targets):
+        inputs = table.gather(*arrays, *places)
         loss, gradient = jax.value_and_grad(squared_error)(parameters, inputs, targets, variants)
         change, state = optimiser.update(gradient, state, parameters)
         return optax.apply_updates(parameters, change), state, loss
 
-    def advance(parameters, state, episodes: Episodes):
-        return step(
-            parameters,
-            state,
-            table.patches,
-            table.positions,
-            table.embedding,
-            jnp.asarray(episodes.drawings, jnp.int32),
-            jnp.asarray(episodes.labels, jnp.int32),
-            jnp.asarray(episodes.targets, jnp.float32),
-        )
+    def advance(parameters, state, examples: Examples):
+        places = tuple(jnp.asarray(of, jnp.int32) for of in examples.places)
+        targets = jnp.asarray(examples.targets, jnp.float32)
+        return step(parameters, state, table.arrays, places, targets)
 
     return advance
 
 
 def take_steps(
-    advance: Callable, state: TrainingState, episodes: Episodes, end: int, batch: int
+    advance: Callable, state: TrainingState, examples: Examples, end: int
 ) -> TrainingState:
-    """The steps up to `end`, each with its batch out of the episodes of the block."""
+    """The steps up to `end`, each with its batch out of the examples of the block."""
     parameters, optimiser, losses = state.parameters, state.optimiser, []
+    batch = examples.examples // BLOCK
     for step in range(state.step, end):
         start = (step % BLOCK) * batch
-        some = part(episodes, start, start + batch)
+        some = examples.part(start, start + batch)
         parameters, optimiser, loss = advance(parameters, optimiser, some)
         losses.append(loss)
     return replace(
@@ -187,17 +187,17 @@ def refuse_divergence(state: TrainingState, learning_rate: float) -> None:
 
 def validated(
     state: TrainingState,
-    table: PatchTable,
-    episodes: Episodes,
+    table: Table,
+    examples: Examples,
     variants: tuple[tuple[AttentionVariant, ...], ...] = (),
 ) -> TrainingState:
     """The state with one more point of the curve, and with its parameters if they are the best."""
-    predictions = predict_episodes(state.parameters, table, episodes, variants)
+    predictions = predict_examples(state.parameters, table, examples, variants)
     point = {
         "step": state.step,
         "training_loss": float(np.mean(state.losses)),
-        "validation_loss": float(np.mean((predictions - episodes.targets) ** 2)),
-        "validation_accuracy": accuracy(predictions, episodes.targets)["accuracy"],
+        "validation_loss": float(np.mean((predictions - examples.targets) ** 2)),
+        "validation_accuracy": accuracy(predictions, examples.targets)["accuracy"],
     }
     best = state.best
     if not state.curve or merit(point) > merit(state.best_point):

@@ -29,6 +29,7 @@ OF_TASKS = {
     "series_archive_task": SeriesArchiveSection,
     "digits_task": TASKS["digits"],
     "one_shot_task": TASKS["one_shot"],
+    "trained_series_task": TASKS["trained_series"],
 }
 FUNCTIONS = {
     **{name: (section,) for name, section in OF_TASKS.items()},

@@ -32,7 +32,7 @@ from sampler.recipes.recipe import load_recipe
 from sampler.recipes.training_recipe import TrainingSection, load_training_recipe
 from sampler.storage.checkpoint import read_sealed, write_sealed
 from sampler.tasks.make import make_task
-from sampler.transformer.evaluation import EVALUATION, accuracy, patch_table, predict_episodes
+from sampler.transformer.evaluation import EVALUATION, accuracy, patch_table, predict_examples
 from sampler.transformer.frozen import frozen_attention, theory_weights
 from sampler.transformer.model_file import MODEL_FILE, TransformerShape, draw_parameters, read_model
 from sampler.transformer.network import gather_inputs, predict, squared_error, token_layers
@@ -292,8 +292,8 @@ def test_the_summary_names_the_forms_and_is_of_them(folder):
         episodes.targets,
     )
     assert summary["splits"]["test"]["network"] == expected
-    received = predict_episodes(model.parameters, table, episodes, recipe.training.variants)
-    as_softmax = predict_episodes(model.parameters, table, episodes)
+    received = predict_examples(model.parameters, table, episodes, recipe.training.variants)
+    as_softmax = predict_examples(model.parameters, table, episodes)
     assert np.abs(received - as_softmax).max() > 1e-3 * np.abs(received).max()
 
 

@@ -16,7 +16,7 @@ from sampler.images.episodes import nearest_neighbour
 from sampler.jobs.train import read_splits, start_training
 from sampler.recipes.training_recipe import load_training_recipe
 from sampler.storage.checkpoint import read_sealed
-from sampler.transformer.evaluation import accuracy
+from sampler.transformer.evaluation import accuracy, learning_data
 from sampler.transformer.model_file import MODEL_FILE, TransformerShape, read_model
 from sampler.transformer.training import initial_state, next_stop, train
 from tests import commands
@@ -68,7 +68,8 @@ def test_loss_falls_and_unseen_characters_are_told_apart(recipe_file):
     settings += ["training.widths=16", "training.key_size=8", "training.validation_every=200"]
     recipe = load_training_recipe(recipe_file, [f"{s}" for s in settings])
     with jax.enable_x64(False):
-        state = train(recipe, read_splits(recipe), initial_state(recipe), lambda state: None)
+        data = learning_data(recipe, read_splits(recipe))
+        state = train(recipe, data, initial_state(recipe, data), lambda state: None)
     losses = [point["training_loss"] for point in state.curve]
     print(state.curve)
     assert [point["step"] for point in state.curve] == [200, 400, 600, 800]
@@ -194,7 +195,7 @@ def test_what_is_left_behind(finished, recipe_file):
     assert load_training_recipe(finished / "recipe.toml") == recipe
     model = read_model(finished)
     assert model.recipe == recipe
-    shapes = TransformerShape.of(recipe).parameter_shapes
+    shapes = TransformerShape.of(recipe.training, 64).parameter_shapes
     assert {k: v.shape for k, v in model.parameters.items()} == shapes
     with (finished / "learning_curve.csv").open() as file:
         curve = list(csv.DictReader(file))

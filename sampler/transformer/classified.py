@@ -1,0 +1,72 @@
+"""Inputs of several classes, for training, validation and test."""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+
+@dataclass(frozen=True)
+class Classified:
+    """Tokens of some examples, the class of each by its number, and what a network is to say."""
+
+    inputs: Float[np.ndarray, "example token channel"]
+    classes: Int[np.ndarray, " example"]
+    targets: Float[np.ndarray, " example *output"]
+
+    @property
+    def examples(self) -> int:
+        return len(self.classes)
+
+    def part(self, examples: slice | np.ndarray) -> "Classified":
+        """Some of them."""
+        return Classified(self.inputs[examples], self.classes[examples], self.targets[examples])
+
+
+@dataclass(frozen=True)
+class ClassifiedSplits:
+    """The examples of each split, and the names of the classes."""
+
+    train: Classified
+    validation: Classified
+    test: Classified
+    names: tuple[str, ...]
+
+    @property
+    def outputs(self) -> int | None:
+        """How many outputs tell the classes apart; None where one does, without an axis."""
+        return None if len(self.names) == 2 else len(self.names)
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of every number."""
+        checksum = hashlib.sha256(repr(self.names).encode())
+        for split in (self.train, self.validation, self.test):
+            for array in (split.inputs, split.targets):
+                checksum.update(repr((array.shape, array.dtype.str)).encode())
+                checksum.update(np.ascontiguousarray(array).data)
+        return checksum.hexdigest()
+
+
+def targets_of(
+    classes: Int[np.ndarray, " example"], count: int
+) -> Float[np.ndarray, " example *output"]:
+    """+1 and −1 of two classes; of more 1 for the class and 0 for the others, less 1/classes."""
+    if count == 2:
+        return np.where(classes == 0, 1.0, -1.0)
+    return (classes[:, None] == np.arange(count)).astype(np.float64) - 1.0 / count
+
+
+def nearest_class(
+    inputs: Float[np.ndarray, "example token channel"], known: Classified, leave_out: bool = False
+) -> Int[np.ndarray, " example"]:
+    """The class of the known example at the smallest squared distance.
+
+    With `leave_out` the inputs are the known ones, and none is its own neighbour.
+    """
+    flat, others = (values.reshape(len(values), -1) for values in (inputs, known.inputs))
+    distances = (flat**2).sum(axis=1)[:, None] + (others**2).sum(axis=1) - 2.0 * flat @ others.T
+    if leave_out:
+        np.fill_diagonal(distances, np.inf)
+    return known.classes[distances.argmin(axis=1)]
