@@ -65,7 +65,7 @@ SIZES = {
 def test_scripts_run_and_draw_their_figure(name, tmp_path):
     sizes = SIZES.get(name, [])
     if name == "trained_variants.py":
-        sizes = [write_series(tmp_path), "2", "20"]
+        sizes = [write_series(tmp_path), "2", "20", "JapaneseVowels_eq", "3"]
     done = subprocess.run(
         [sys.executable, ROOT / "runs" / name, tmp_path, *sizes],
         capture_output=True,
