@@ -259,9 +259,8 @@ with style.figure_style():
                 linestyle="none",
                 label=at(level),
             )
-        axes.set_xticks(
-            np.arange(len(FORMS)), [name.replace(" ", "\n", 1) for name in FORMS], fontsize=7.0
-        )
+        names = ["sharp" if name == SHARP else name.replace(" ", "\n", 1) for name in FORMS]
+        axes.set_xticks(np.arange(len(FORMS)), names, fontsize=8.0)
         axes.set_title(measure, fontsize=9.0)
     style.legend_below(figure, figure.axes[0].get_legend_handles_labels(), columns=3)
     written = style.save_figure(figure, folder, "trained_variants")
