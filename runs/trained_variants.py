@@ -259,7 +259,7 @@ with style.figure_style():
                 linestyle="none",
                 label=at(level),
             )
-        names = ["sharp" if name == SHARP else name.replace(" ", "\n", 1) for name in FORMS]
+        names = ["\nsharp" if name == SHARP else name.replace(" ", "\n", 1) for name in FORMS]
         axes.set_xticks(np.arange(len(FORMS)), names, fontsize=8.0)
         axes.set_title(measure, fontsize=9.0)
     style.legend_below(figure, figure.axes[0].get_legend_handles_labels(), columns=3)
