@@ -35,7 +35,7 @@ def prune(directory: Path, recipe: Recipe, task: Task, orders: int, seed: int) -
     settings = PruningSettings(
         widths=problem.architecture.widths,
         temperature=problem.learning.temperature,
-        test=recipe.task.test,
+        test=getattr(recipe.task, "test", "series"),
         test_examples=int(task.test.examples),
         seed=seed,
     )
@@ -67,8 +67,8 @@ def refuse_unprunable(directory: Path, problem: Problem, converged: bool) -> Non
     remedy = None
     if problem.trained is None:
         remedy = (
-            "has no trained network to prune; name a run of a one_shot task with readout "
-            '"mean" and without random heads'
+            "has no trained network to prune; name a run of a one_shot or trained_series task "
+            'with readout "mean" and without random heads'
         )
     elif not converged:
         remedy = "its saddle point did not converge; raise theory.max_steps and solve again"

@@ -63,17 +63,17 @@ class PrunedNetworks:
     learning      the learning problem of the theory
     network       what gradient descent made of the same weights
     attended_test, labels_test    test examples
-    overlap       U_1 of the theory
+    overlap       U_1 of the theory, rows path by path, with several outputs output by output
     """
 
     learning: LearningProblem
     network: FrozenNetwork
     attended_test: Float[Array, "test path channel"]
     labels_test: Float[np.ndarray, "test output"]
-    overlap: Float[np.ndarray, "path path"]
+    overlap: Float[np.ndarray, "row row"]
 
     @cached_property
-    def factor(self) -> Float[np.ndarray, "path rank"]:
+    def factor(self) -> Float[np.ndarray, "row rank"]:
         """F of the theory's U_1 = F Fᵀ."""
         return np.linalg.cholesky(self.overlap)
 
@@ -103,9 +103,9 @@ class PrunedNetworks:
     def zeroed_mean(self, removed: Sequence[Head]) -> Float[np.ndarray, "test output"]:
         """The predictor mean behind `zeroed`."""
         paths = AttentionPaths(self.learning.architecture.heads)
-        factor = self.factor.copy()
+        factor, outputs = self.factor.copy(), self.learning.architecture.outputs
         for layer, head in removed:
-            factor[paths.uses(layer, head)] = 0.0
+            factor[np.repeat(paths.uses(layer, head), outputs)] = 0.0
         mean, _ = predict(self.predictor, jnp.asarray(factor))
         return np.asarray(mean)
 

@@ -1,6 +1,7 @@
 """Time series of several classes: a transformer learns them, and the task that it leaves."""
 
 import json
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,9 @@ import pytest
 
 import sampler
 from sampler.errors import ExitCode, InputError, RequeueError
+from sampler.jobs.prune import pruned_networks
 from sampler.jobs.train import read_splits, start_training
+from sampler.problem import make_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.training_recipe import load_training_recipe
 from sampler.tasks.make import make_task
@@ -22,7 +25,8 @@ from tests.assertions import assert_equal_to_rounding
 from tests.commands import AfterChunks, made_once
 from tests.commands import in_process as command
 from tests.sampler.tasks.test_series_files import ts_text
-from theory import attended_inputs
+from theory import AttentionPaths, Predictor, attended_inputs
+from theory import predict as theory_mean
 from theory.observables import binomial_error
 
 NAMES = ("slow", "middle", "fast")
@@ -229,6 +233,25 @@ def test_the_task_has_the_attention_and_the_network(folder):
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
 
+def test_with_several_outputs_removed_heads_are_paths_that_see_nothing(folder):
+    recipe = load_recipe(folder / "analysis.toml")
+    problem = make_problem(recipe, make_task(recipe))
+    factor = np.random.default_rng(3).standard_normal((12, 30)) / 5
+    pruned = pruned_networks(problem, factor @ factor.T)
+    gone = AttentionPaths((2, 2)).uses(1, 0)
+    seen = np.where(gone[:, None], 0.0, 1.0)
+    learning = replace(problem.learning, attended=problem.learning.attended * seen)
+    predictor = Predictor.for_examples(learning, problem.attended_test * seen)
+    expected, _ = theory_mean(predictor, jnp.asarray(pruned.factor))
+    received = pruned.zeroed_mean([(1, 0)])
+    assert received.shape == (20, 3)
+    kernel = pruned.learning.energy.kernels.kernel(jnp.asarray(pruned.factor))
+    condition = np.linalg.norm(kernel, 2) / learning.temperature
+    assert_equal_to_rounding(received, expected, operations=12**2, condition=condition)
+    assert np.abs(received - pruned.zeroed_mean(())).max() > 1e-3 * np.abs(received).max()
+
+
+@pytest.mark.slow
 def test_from_training_to_draws(folder, tmp_path, capsys):
     for words in (["check", folder / "gait.toml"], ["check", folder / "analysis.toml"]):
         assert command(*words) == ExitCode.OK
@@ -243,6 +266,9 @@ def test_from_training_to_draws(folder, tmp_path, capsys):
     shown = sampler.open_results(tmp_path / "run")
     assert 0.0 <= float(shown.theory["accuracy_trained"]) <= 1.0
     assert (tmp_path / "run" / "figures" / "order_parameter_trained.png").is_file()
+    assert command("prune", tmp_path / "run") == ExitCode.OK
+    pruned = json.loads((tmp_path / "run" / "pruning.json").read_text())
+    assert len(pruned["heads"]) == 4
 
 
 def test_from_python(folder):
