@@ -331,11 +331,17 @@ def averaged(
     return np.add.reduceat(values, starts, axis=1) / counts[:, None]
 
 
+def units(
+    values: Float[np.ndarray, "example token channel"],
+) -> tuple[Float[np.ndarray, " channel"], Float[np.ndarray, " channel"]]:
+    """Mean and standard deviation of every channel; the latter 1 for a constant one."""
+    constant = np.ptp(values, axis=(0, 1)) == 0.0
+    return values.mean(axis=(0, 1)), np.where(constant, 1.0, values.std(axis=(0, 1)))
+
+
 def standardised(train: LabelledSeries, test: LabelledSeries) -> tuple[LabelledSeries, ...]:
     """Both splits in units of the training series' mean and standard deviation, by channel."""
-    mean = train.values.mean(axis=(0, 1))
-    constant = np.ptp(train.values, axis=(0, 1)) == 0.0
-    scale = np.where(constant, 1.0, train.values.std(axis=(0, 1)))
+    mean, scale = units(train.values)
     return tuple(
         LabelledSeries((series.values - mean) / scale, series.labels) for series in (train, test)
     )

@@ -18,7 +18,7 @@ from sampler.recipes.training_recipe import SeriesSection, TrainingRecipe, refus
 from sampler.tasks.series_files import SeriesFile
 from sampler.tasks.splits import AnySplit, Split, made_in_parts
 from sampler.tasks.task import Task, name_paths, with_positions
-from sampler.tasks.time_series import averaged, check_agreement, read_series
+from sampler.tasks.time_series import averaged, check_agreement, read_series, units
 from sampler.transformer.classified import Classified, ClassifiedSplits, targets_of
 from sampler.transformer.frozen import FrozenNetwork, frozen_attention, theory_weights
 from sampler.transformer.model_file import TrainedModel, read_model
@@ -46,9 +46,7 @@ def read_series_splits(settings: SeriesSection) -> ClassifiedSplits:
     stride = settings.stride or -(-learned.values.shape[1] // settings.max_tokens)
     chosen, test = (of_named(file, names, stride) for file in (learned, unseen))
     values, classes = chosen
-    mean = values.mean(axis=(0, 1))
-    constant = np.ptp(values, axis=(0, 1)) == 0.0
-    scale = np.where(constant, 1.0, values.std(axis=(0, 1)))
+    mean, scale = units(values)
 
     def series(values: np.ndarray, classes: np.ndarray) -> Classified:
         return Classified(
