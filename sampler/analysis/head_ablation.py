@@ -242,7 +242,10 @@ BATCHES = 10
 
 
 def theory_predictions(
-    theory: TheoryOfHeads, overlap: np.ndarray, next_order: np.ndarray | None = None
+    theory: TheoryOfHeads,
+    overlap: np.ndarray,
+    next_order: np.ndarray | None = None,
+    solve_again: bool = True,
 ) -> dict[str, Estimate]:
     """Every prediction of the theory with these U_1 of leading and next order."""
     factor = square_roots(overlap)
@@ -252,9 +255,10 @@ def theory_predictions(
         REMOVED: over_examples(removed.loss),
         REMOVED_MEAN: over_examples(theory.lost(contributions, "mean").loss),
         "zeroed": over_examples(zeroed.loss),
-        "solved_again": theory.solved_again(factor),
         "score": exactly_known(theory.score(overlap)),
     }
+    if solve_again:
+        found["solved_again"] = theory.solved_again(factor)
     if removed.accuracy is not None:
         found["removed_accuracy"] = over_examples(removed.accuracy)
         found["zeroed_accuracy"] = over_examples(zeroed.accuracy)

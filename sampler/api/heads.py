@@ -29,13 +29,14 @@ def ablate_heads(
     loss: Literal["auto", "squared", "likelihood"] = "auto",
     residual: bool = True,
     forward: Any = None,
+    solve_again: bool = True,
     exact: bool = False,
     seed: int = 0,
 ) -> "AblatedHeads":
     """Remove every head of a trained model on unseen examples, and say what predicts the cost.
 
-    model    a PyTorch module that `export_attention` takes; or what `one_shot_task` returns, with
-             the network that `train` made
+    model    a PyTorch module that `export_attention` takes; or what `one_shot_task` or
+             `trained_series_task` returns, with the network that `train` made
     network  of the theory: widths, temperature, and the token that is read out
     train, validation, test
              of a PyTorch module: pairs of inputs and labels, as for `export_attention`. The theory
@@ -46,6 +47,8 @@ def ablate_heads(
     residual a head in each layer stands for the residual connection of a PyTorch module
     forward  runs a PyTorch module on a batch, `forward(model, batch)`, and returns its outputs
              [example] or [example, output]
+    solve_again
+             solve the theory once more without each head, too: with many paths the longest part
     exact    sample the exact posterior, too
     seed     of the random order of heads, and of the draws
 
@@ -54,7 +57,7 @@ def ablate_heads(
     numbers. Raises InputError for what cannot be used.
     """
     if isinstance(model, ChosenTask):
-        return of_task(model, network, loss, exact, seed)
+        return of_task(model, network, loss, solve_again, exact, seed)
     splits = {"train": train, "validation": validation, "test": test}
     for name, split in splits.items():
         if not isinstance(split, tuple) or len(split) != 2:
@@ -69,18 +72,26 @@ def ablate_heads(
             Path(folder) / "attention.npz", model, residual=residual, forward=forward, **splits
         )
         task = arrays_task(file)
-    return judged(task, network, gated, loss, exact, seed, likely=True)
+    return judged(task, network, gated, loss, solve_again, exact, seed, likely=True)
 
 
 def of_task(
-    task: ChosenTask, network: ChosenNetwork, loss: str, exact: bool, seed: int
+    task: ChosenTask,
+    network: ChosenNetwork,
+    loss: str,
+    solve_again: bool,
+    exact: bool,
+    seed: int,
 ) -> "AblatedHeads":
     """The same of the network that a task has its attention from."""
     from sampler.transformer.gates import GatedNetwork
 
     data = task.data
     if data.trained is None:
-        remedy = "has no trained network; make it with one_shot_task, or give a PyTorch module"
+        remedy = (
+            "has no trained network; make it with one_shot_task or trained_series_task, or give a "
+            "PyTorch module"
+        )
         raise InputError("model", task, remedy)
     if data.validation is None:
         remedy = "predictions are made on validation examples; ask for some"
@@ -89,7 +100,7 @@ def of_task(
         name: GatedNetwork.of_blocks(data.trained, split.blocks())
         for name, split in (("validation", data.validation), ("test", data.test))
     }
-    return judged(task, network, gated, loss, exact, seed, likely=False)
+    return judged(task, network, gated, loss, solve_again, exact, seed, likely=False)
 
 
 def judged(
@@ -97,6 +108,7 @@ def judged(
     network: ChosenNetwork,
     gated: dict[str, Any],
     loss: str,
+    solve_again: bool,
     exact: bool,
     seed: int,
     *,
@@ -143,6 +155,7 @@ def judged(
             of_theory,
             theory["order_parameter"].values,
             None if beyond is None or not usable(beyond.values) else beyond.values,
+            solve_again,
         )
         found |= practitioners_predictions(gated["validation"], labels["validation"], chosen, seed)
     if exact:
