@@ -10,8 +10,8 @@
 #     python runs/heads_study.py [FOLDER] [MODEL …]   (an hour; default runs/results/heads_study)
 #
 # With the word "exact" among the models the exact posterior is sampled as well, in encoders.
-# A model whose result is in the folder is not made again. `one_shot_*` need the files of Omniglot in
-# runs/omniglot (see `runs/one_shot_train_omniglot.toml`).
+# A model whose result is in the folder is not made again. `one_shot_*` need the files of Omniglot
+# in runs/omniglot (see `runs/one_shot_train_omniglot.toml`).
 
 # %%
 import csv
