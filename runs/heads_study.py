@@ -179,8 +179,10 @@ def one_shot(heads: list[int], seed: int, full: bool = False) -> HeadAblation:
     )
     network = sampler.make_network(widths=10, temperature=0.5)
     # With 64 paths to solve again without each of 16 heads takes hours.
-    again = int(np.prod(heads)) < 64
-    return sampler.ablate_heads(task, network, solve_again=again, seed=seed).result
+    many = int(np.prod(heads)) >= 64
+    return sampler.ablate_heads(
+        task, network, starts=1 if many else 2, solve_again=not many, seed=seed
+    ).result
 
 
 MODELS = {

@@ -29,6 +29,7 @@ def ablate_heads(
     loss: Literal["auto", "squared", "likelihood"] = "auto",
     residual: bool = True,
     forward: Any = None,
+    starts: int = 2,
     solve_again: bool = True,
     exact: bool = False,
     seed: int = 0,
@@ -47,6 +48,7 @@ def ablate_heads(
     residual a head in each layer stands for the residual connection of a PyTorch module
     forward  runs a PyTorch module on a batch, `forward(model, batch)`, and returns its outputs
              [example] or [example, output]
+    starts   starting points of the theory, as for `solve`
     solve_again
              solve the theory once more without each head, too: with many paths the longest part
     exact    sample the exact posterior, too
@@ -57,7 +59,7 @@ def ablate_heads(
     numbers. Raises InputError for what cannot be used.
     """
     if isinstance(model, ChosenTask):
-        return of_task(model, network, loss, solve_again, exact, seed)
+        return of_task(model, network, loss, starts, solve_again, exact, seed)
     splits = {"train": train, "validation": validation, "test": test}
     for name, split in splits.items():
         if not isinstance(split, tuple) or len(split) != 2:
@@ -72,13 +74,14 @@ def ablate_heads(
             Path(folder) / "attention.npz", model, residual=residual, forward=forward, **splits
         )
         task = arrays_task(file)
-    return judged(task, network, gated, loss, solve_again, exact, seed, likely=True)
+    return judged(task, network, gated, loss, starts, solve_again, exact, seed, likely=True)
 
 
 def of_task(
     task: ChosenTask,
     network: ChosenNetwork,
     loss: str,
+    starts: int,
     solve_again: bool,
     exact: bool,
     seed: int,
@@ -100,7 +103,7 @@ def of_task(
         name: GatedNetwork.of_blocks(data.trained, split.blocks())
         for name, split in (("validation", data.validation), ("test", data.test))
     }
-    return judged(task, network, gated, loss, solve_again, exact, seed, likely=False)
+    return judged(task, network, gated, loss, starts, solve_again, exact, seed, likely=False)
 
 
 def judged(
@@ -108,6 +111,7 @@ def judged(
     network: ChosenNetwork,
     gated: dict[str, Any],
     loss: str,
+    starts: int,
     solve_again: bool,
     exact: bool,
     seed: int,
@@ -135,7 +139,7 @@ def judged(
     if chosen == "likelihood" and not classes:
         raise InputError("loss", loss, f"labels {NO_CLASSES}")
     refuse_other_outputs(gated["validation"], labels["validation"])
-    theory = solve(task, network)
+    theory = solve(task, network, starts=starts)
     if not theory.attrs["converged"]:
         remedy = "the saddle point did not converge; choose a larger width or temperature"
         raise InputError("network", network, remedy)
