@@ -15,6 +15,7 @@ from sampler.recipes.training_recipe import PATCHES, make_training_recipe
 from sampler.tasks import one_shot as episodic
 from sampler.tasks import task as sampled
 from sampler.tasks.make import make_task
+from sampler.tasks.trained_series import series_to_learn
 from sampler.transformer.evaluation import draw_embedding
 from sampler.transformer.model_file import (
     TrainedModel,
@@ -57,9 +58,29 @@ def untrained_model(folder: Path) -> dict:
     )
     recipe = make_training_recipe(settings)
     splits = split_characters(read_drawings(recipe.task), recipe.task)
-    parameters = draw_parameters(TransformerShape.of(recipe), 0, 0)
+    parameters = draw_parameters(
+        TransformerShape.of(recipe.training, recipe.task.token_channels), 0, 0
+    )
     embedding = np.asarray(draw_embedding(recipe), np.float32)
     write_model(folder, TrainedModel(recipe, parameters, embedding, 0, images_checksum(splits)))
+    return {"model": str(folder), **SIZES}
+
+
+def model_of_series(folder: Path) -> dict:
+    """The same of time series, as many for validation as to learn from."""
+    for split, size, seed in (("TRAIN", 2 * EXAMPLES, 0), ("TEST", EXAMPLES, 1)):
+        labels = ("walk", "run") * (size // 2)
+        (folder / f"Gait_{split}.ts").write_text(ts_text(make_series(size, seed), labels))
+    settings = tomllib.loads(TINY)
+    settings["task"] = {
+        "kind": "time_series", "folder": str(folder), "problem": "Gait", "fraction_validation": 0.5,
+    }  # fmt: skip
+    recipe = make_training_recipe(settings)
+    splits = series_to_learn(recipe)
+    shape = TransformerShape.of(recipe.training, splits.train.inputs.shape[2], splits.outputs)
+    write_model(
+        folder, TrainedModel(recipe, draw_parameters(shape, 0, 0), None, 0, splits.checksum)
+    )
     return {"model": str(folder), **SIZES}
 
 
@@ -83,6 +104,7 @@ SOURCES = {
     ("one_shot", "characters"): untrained_model,
     ("one_shot", "other pictures"): other_pictures,
     ("one_shot", "all runs"): one_shot_runs,
+    ("trained_series", "files"): model_of_series,
 }
 KINDS = set(TASKS)
 
