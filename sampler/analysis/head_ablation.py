@@ -24,15 +24,12 @@ from sampler.analysis.labels import EXACT, LEADING, NEXT
 from sampler.analysis.pruning_table import NumberedHead
 from sampler.problem import Problem, square_roots
 from sampler.transformer.gates import GatedModel, Replacement, one_closed
-from sampler.transformer.pruning import Head
+from sampler.transformer.pruning import Head, refitted_mean, zeroed_mean
 from theory import (
     AttentionPaths,
     Predictor,
     mean_without,
     path_contributions,
-    predict,
-    solve_saddle_point,
-    sub_network,
 )
 from theory.observables import correct, head_scores, labels_are_classes
 
@@ -177,12 +174,8 @@ class TheoryOfHeads:
         """Rows and columns of U_1 zeroed: with it the readout of the rest is learned again."""
         predictor = Predictor.for_examples(self.problem.learning, self.problem.attended_validation)
 
-        def mean(kept: np.ndarray) -> np.ndarray:
-            rows = np.repeat(kept, self.problem.architecture.outputs)[:, None]
-            return np.asarray(predict(predictor, jnp.asarray(factor * rows))[0])
-
-        whole = mean(np.ones(self.paths.count))
-        without = [mean(~self.paths.uses(*head)) for head in self.heads]
+        whole = zeroed_mean(predictor, factor, np.zeros(self.paths.count, bool))
+        without = [zeroed_mean(predictor, factor, self.paths.uses(*head)) for head in self.heads]
         return Lost.of(whole, without, self.problem.labels_validation, "squared")
 
     def solved_again(self, factor: np.ndarray) -> Estimate:
@@ -196,12 +189,9 @@ class TheoryOfHeads:
                     for at, count in enumerate(problem.architecture.heads)]  # fmt: skip
             gained = np.full((1, len(labels)), np.nan)
             if all(kept):
-                smaller, attended = sub_network(problem.learning, kept, problem.attended_validation)
-                solved = solve_saddle_point(smaller, starts=1)
-                if solved.converged:
-                    factors = solved.order_parameters.factors[0]
-                    mean, _ = predict(Predictor.for_examples(smaller, attended), factors)
-                    gained = Lost.of(whole, [np.asarray(mean)], labels, "squared").loss
+                mean = refitted_mean(problem.learning, kept, problem.attended_validation)
+                if mean is not None:
+                    gained = Lost.of(whole, [mean], labels, "squared").loss
             found.append(gained[0])
         return over_examples(np.stack(found))
 

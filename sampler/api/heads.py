@@ -58,8 +58,23 @@ def ablate_heads(
     magnitude, Taylor importance (the mean of |∂loss/∂gate|), attribution patching, and random
     numbers. Raises InputError for what cannot be used.
     """
-    if isinstance(model, ChosenTask):
-        return of_task(model, network, loss, starts, solve_again, exact, seed)
+    is_task = isinstance(model, ChosenTask)
+    if is_task:
+        task, gated = model, gates_of_task(model)
+    else:
+        task, gated = gates_of_module(model, train, validation, test, residual, forward)
+    return judged(task, network, gated, loss, starts, solve_again, exact, seed, likely=not is_task)
+
+
+def gates_of_module(
+    model: Any,
+    train: Examples | None,
+    validation: Examples | None,
+    test: Examples | None,
+    residual: bool,
+    forward: Any,
+) -> tuple[ChosenTask, dict[str, Any]]:
+    """The attention of a PyTorch module as a task, and its heads with gates, by split."""
     splits = {"train": train, "validation": validation, "test": test}
     for name, split in splits.items():
         if not isinstance(split, tuple) or len(split) != 2:
@@ -73,20 +88,11 @@ def ablate_heads(
         file = export_attention(
             Path(folder) / "attention.npz", model, residual=residual, forward=forward, **splits
         )
-        task = arrays_task(file)
-    return judged(task, network, gated, loss, starts, solve_again, exact, seed, likely=True)
+        return arrays_task(file), gated
 
 
-def of_task(
-    task: ChosenTask,
-    network: ChosenNetwork,
-    loss: str,
-    starts: int,
-    solve_again: bool,
-    exact: bool,
-    seed: int,
-) -> "AblatedHeads":
-    """The same of the network that a task has its attention from."""
+def gates_of_task(task: ChosenTask) -> dict[str, Any]:
+    """The heads, by split, of the network that a task has its attention from."""
     from sampler.transformer.gates import GatedNetwork
 
     data = task.data
@@ -99,11 +105,10 @@ def of_task(
     if data.validation is None:
         remedy = "predictions are made on validation examples; ask for some"
         raise InputError("examples_validation", 0, remedy)
-    gated = {
+    return {
         name: GatedNetwork.of_blocks(data.trained, split.blocks())
         for name, split in (("validation", data.validation), ("test", data.test))
     }
-    return judged(task, network, gated, loss, starts, solve_again, exact, seed, likely=False)
 
 
 def judged(

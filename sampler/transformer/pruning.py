@@ -54,6 +54,28 @@ def trained_predictor(network: FrozenNetwork, attended) -> np.ndarray:
 
 
 Head = tuple[int, int]  # layer and head, counted from 0
+Kept = Sequence[Sequence[int]]
+
+
+def zeroed_mean(
+    predictor: Predictor, factor: np.ndarray, gone: Bool[np.ndarray, " path"]
+) -> Float[np.ndarray, "example output"]:
+    """The predictor mean at U_1 = F Fᵀ whose rows and columns of some paths are zero."""
+    rows = np.repeat(gone, len(factor) // len(gone))[:, None]
+    mean, _ = predict(predictor, jnp.asarray(np.where(rows, 0.0, factor)))
+    return np.asarray(mean)
+
+
+def refitted_mean(
+    learning: LearningProblem, kept: Kept, attended: Float[Array, "example path channel"]
+) -> Float[np.ndarray, "example output"] | None:
+    """The predictor mean of the theory with these heads alone; None without a saddle point."""
+    smaller, seen = sub_network(learning, kept, attended)
+    solved = solve_saddle_point(smaller, starts=1)
+    if not solved.converged:
+        return None
+    mean, _ = predict(Predictor.for_examples(smaller, seen), solved.order_parameters.factors[0])
+    return np.asarray(mean)
 
 
 @dataclass(frozen=True)
@@ -103,21 +125,15 @@ class PrunedNetworks:
     def zeroed_mean(self, removed: Sequence[Head]) -> Float[np.ndarray, "test output"]:
         """The predictor mean behind `zeroed`."""
         paths = AttentionPaths(self.learning.architecture.heads)
-        factor, outputs = self.factor.copy(), self.learning.architecture.outputs
+        gone = np.zeros(paths.count, bool)
         for layer, head in removed:
-            factor[np.repeat(paths.uses(layer, head), outputs)] = 0.0
-        mean, _ = predict(self.predictor, jnp.asarray(factor))
-        return np.asarray(mean)
+            gone |= paths.uses(layer, head)
+        return zeroed_mean(self.predictor, self.factor, gone)
 
     def refitted(self, removed: Sequence[Head]) -> Bool[np.ndarray, " test"] | None:
         """The theory of the smaller network; None if its saddle point does not converge."""
-        smaller, attended = sub_network(self.learning, self.kept(removed), self.attended_test)
-        solved = solve_saddle_point(smaller, starts=1)
-        if not solved.converged:
-            return None
-        predictor = Predictor.for_examples(smaller, attended)
-        mean, _ = predict(predictor, solved.order_parameters.factors[0])
-        return self._correct(np.asarray(mean))
+        mean = refitted_mean(self.learning, self.kept(removed), self.attended_test)
+        return None if mean is None else self._correct(mean)
 
     def kept(self, removed: Sequence[Head]) -> tuple[tuple[int, ...], ...]:
         """The heads that remain, layer by layer."""
