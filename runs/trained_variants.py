@@ -2,57 +2,80 @@
 # # Are heads of Attention-BN and Attention-SH less redundant where they are trained?
 #
 # arXiv 2406.13781 claims it, and better predictions. Here nine speakers are told apart by a vowel
-# that they say, or four activities by what a watch measures: networks of two layers of four heads,
-# as those of the command `train`, learn from a few series of each class, with four kinds of
-# attention, and with a control: softmax whose queries and keys are enlarged before training, until
-# its heads are as unlike as those of BN are then. Heads are measured before training, and where the
-# squared error of the training series first falls under levels that are the same for all, so that
-# they are compared at the same fit. Measured on unseen series: how alike heads and paths are, by
-# numbers that know no scale and by the distances of the paper, and accuracy. Theory and infinite
-# width, with the trained attention, tell the first half of the classes from the others.
+# that they say, four activities by what a watch measures, or two handwritten characters in one-shot
+# episodes: networks of two layers of four heads, as those of the command `train`, learn it with
+# four kinds of attention, and with a control: softmax whose queries and keys are enlarged before
+# training, until its heads are as unlike as those of BN are then. Heads are measured before
+# training, and where the squared error of the training examples first falls under levels that are
+# the same for all, so that they are compared at the same fit. Measured on unseen examples: how
+# alike heads and paths are, by numbers that know no scale and by the distances of the paper, and
+# accuracy. Theory and infinite width, with the trained attention, tell the first half of the
+# classes from the others.
 #
-#     python runs/trained_variants.py [FOLDER] [SERIES] [SEEDS] [STEPS] [PROBLEM] [LABELLED]
+#     python runs/trained_variants.py [FOLDER] [--problem NAME] [--data DATA] [--seeds 0 1 2 …]
 #
-# by default into runs/results/trained_variants, the series of runs/JapaneseVowels, 5 seeds, at most
-# 4,000 steps, JapaneseVowels_eq with 10 series of each speaker. SERIES is a folder with
-# PROBLEM_TRAIN.ts and PROBLEM_TEST.ts: JapaneseVowels_eq, vowels stretched to 25 time steps, and
-# BasicMotions come with the package aeon, in aeon/datasets/data.
+# by default into runs/results/trained_variants. The problem is JapaneseVowels_eq, BasicMotions
+# (`--labelled 3`), or another whose files NAME_TRAIN.ts and NAME_TEST.ts are in the folder DATA,
+# with some labelled series of each class; those two come with the package aeon, in
+# aeon/datasets/data, the vowels stretched to 25 time steps. Or it is one_shot: episodes of the
+# characters of attention_variants_one_shot_train.toml, whose files are in DATA. What is in the
+# folder is not trained again: so seeds can be shared between processes, and read together.
 
 # %%
+import argparse
 import csv
-import sys
+import json
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 
 import sampler
 from sampler.attention.variants import BatchNormalised, ScaledHeads, Softmax
+from sampler.images.episodes import draw_episodes
+from sampler.images.sources import read_drawings, split_characters
+from sampler.numerics import stream
 from sampler.presentation import style
-from sampler.recipes.training_recipe import SeriesSection, TrainingSection
+from sampler.recipes.training_recipe import (
+    SeriesSection,
+    TrainingRecipe,
+    TrainingSection,
+    load_training_recipe,
+)
+from sampler.storage.run_directory import read_json, write_json
 from sampler.tasks.task import HeadDistances, Split
 from sampler.tasks.trained_series import read_series_splits
-from sampler.transformer.evaluation import PARAMETERS
+from sampler.transformer.evaluation import (
+    BLOCK,
+    EVALUATION,
+    PARAMETERS,
+    Examples,
+    LearningData,
+    learning_data,
+    patch_table,
+)
 from sampler.transformer.frozen import frozen_attention
 from sampler.transformer.model_file import TransformerShape, draw_parameters
-from sampler.transformer.network import predict, squared_error
-from sampler.transformer.training import make_optimiser
+from sampler.transformer.network import predict
+from sampler.transformer.training import make_optimiser, make_step
 from theory import off_diagonal_share, participation_ratio
 
-arguments = dict(enumerate(sys.argv))
-folder = Path(arguments.get(1, "runs/results/trained_variants"))
-series = Path(arguments.get(2, "runs/JapaneseVowels"))
-SEEDS, STEPS = int(arguments.get(3, 5)), int(arguments.get(4, 4000))
-PROBLEM = arguments.get(5, "JapaneseVowels_eq")
-LABELLED = int(arguments.get(6, 10))  # training series of each class
-TOKENS = 25  # at most, averages of neighbouring time steps
-HEADS, WIDTH, KEY_SIZE, RATE = (4, 4), 32, 16, 2e-3
-# Squared error at which training is stopped, mean over series and outputs; the first is met before
-# any step.
-LEVELS = (np.inf, 0.02, 0.001)
-THEORY_WIDTH, TEMPERATURE = 10, 0.01
+ONE_SHOT, VOWELS = "one_shot", "JapaneseVowels_eq"
+parser = argparse.ArgumentParser()
+parser.add_argument("folder", nargs="?", default="runs/results/trained_variants", type=Path)
+parser.add_argument("--problem", default=VOWELS)
+parser.add_argument("--data", type=Path, help="default runs/JapaneseVowels, runs/omniglot")
+parser.add_argument("--labelled", default=10, type=int, help="training series of each class")
+parser.add_argument("--seeds", nargs="+", default=range(5), type=int)
+parser.add_argument("--steps", type=int, help="at most; default 4,000, one-shot 10,000")
+arguments = parser.parse_args()
+folder, problem, seeds = arguments.folder, arguments.problem, arguments.seeds
+recipes = Path(__file__).parent
+place = arguments.data or recipes / ("omniglot" if problem == ONE_SHOT else "JapaneseVowels")
+TOKENS = 25  # of a series at most, averages of neighbouring time steps
+LEARNED, UNSEEN = 300, 1000  # episodes that the theory learns from, and that judge
 SCALES = (1, 1, 2, 4)
 SHARP = "sharp softmax"
 FORMS = {
@@ -64,29 +87,93 @@ FORMS = {
 }
 
 
+# %% [markdown]
+# ## What is learned
+# Squared error is the mean over examples and outputs, over so many steps where batches are new at
+# every step. The first level is met before any step.
 # %%
-if not (series / f"{PROBLEM}_TRAIN.ts").is_file():
-    sys.exit(
-        f"{series} holds no {PROBLEM}_TRAIN.ts: it comes with the package aeon (pip download "
-        "--no-deps aeon; unzip), below aeon/datasets/data; name its folder"
-    )
+@dataclass(frozen=True)
+class Labelled:
+    """Inputs [example, token, channel], their targets, and ±1 for the theory."""
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    signs: np.ndarray
 
 
-def splits_of(seed: int):
-    """The series to learn from and the unseen ones; those left over serve no purpose here."""
-    chosen = SeriesSection(
-        kind="time_series", folder=str(series), problem=PROBLEM, examples_per_class=LABELLED,
-        fraction_validation=0.1, max_tokens=TOKENS, seed=seed,
+@dataclass(frozen=True)
+class Learning:
+    """What a network learns, what the theory learns, and what judges both."""
+
+    data: LearningData
+    learned: Labelled
+    unseen: Labelled
+
+
+def series_to_learn(seed: int, settings: TrainingSection) -> Learning:
+    """Labelled series, all of them in every step; other draws of them for every seed."""
+    section = SeriesSection(
+        kind="time_series", folder=str(place), problem=problem, max_tokens=TOKENS, seed=seed,
+        examples_per_class=arguments.labelled, fraction_validation=0.1,
     )  # fmt: skip
-    return read_series_splits(chosen)
+    splits = read_series_splits(section)
+    half = (len(splits.names) + 1) // 2
+
+    def labelled(split) -> Labelled:
+        return Labelled(split.inputs, split.targets, np.where(split.classes < half, 1.0, -1.0))
+
+    recipe = TrainingRecipe(name=problem, task=section, training=settings)
+    return Learning(learning_data(recipe, splits), labelled(splits.train), labelled(splits.test))
 
 
-CLASSES = len(splits_of(0).names)
+def episodes_to_learn(seed: int, settings: TrainingSection) -> Learning:
+    """Episodes of the training characters, new ones in every step, and of the test characters."""
+    shipped = load_training_recipe(
+        recipes / "attention_variants_one_shot_train.toml",
+        [
+            f"task.folder={json.dumps(str(place.resolve()))}",
+            f"task.download={arguments.data is None}".lower(),
+        ],
+    )
+    recipe = shipped.model_copy(update={"training": settings})
+    splits = split_characters(read_drawings(recipe.task), recipe.task)
+    data = learning_data(recipe, splits)
+
+    def labelled(drawings, count: int, purpose: int) -> Labelled:
+        episodes = draw_episodes(drawings, count, stream(seed, EVALUATION, purpose))
+        table = patch_table(drawings, data.embedding, recipe.task.channels)
+        inputs = np.asarray(table.gather(*table.arrays, *episodes.places), np.float64)
+        return Labelled(inputs, episodes.targets, episodes.targets)
+
+    return Learning(data, labelled(splits.train, LEARNED, 0), labelled(splits.test, UNSEEN, 2))
 
 
-def sign_of(classes: np.ndarray) -> np.ndarray:
-    """+1 for the first half of the classes, −1 for the others."""
-    return np.where(classes < (CLASSES + 1) // 2, 1.0, -1.0)
+if problem == ONE_SHOT:
+    to_learn, LEVELS, AVERAGED, STEPS, TEMPERATURE = (
+        episodes_to_learn, (np.inf, 0.8, 0.6), 250, arguments.steps or 10_000, 0.5,
+    )  # fmt: skip
+    SIZE = {"widths": 64, "key_size": 32, "batch": 128, "learning_rate": 1e-3}
+else:
+    if not (place / f"{problem}_TRAIN.ts").is_file():
+        parser.error(
+            f"{place} holds no {problem}_TRAIN.ts: it comes with the package aeon (pip "
+            "download --no-deps aeon; unzip), below aeon/datasets/data; name its folder with --data"
+        )
+    to_learn, LEVELS, AVERAGED, STEPS, TEMPERATURE = (
+        series_to_learn, (np.inf, 0.02, 0.001), 1, arguments.steps or 4000, 0.01,
+    )  # fmt: skip
+    SIZE = {"widths": 32, "key_size": 16, "batch": 1000, "learning_rate": 2e-3}
+THEORY_WIDTH = 10
+
+
+def batches(data: LearningData) -> Iterator[Examples]:
+    """The examples of one step after the other."""
+    number = 0
+    while True:
+        block = data.block(number)
+        size = block.examples // BLOCK
+        yield from (block.part(step * size, (step + 1) * size) for step in range(BLOCK))
+        number += 1
 
 
 def cosines(values: np.ndarray) -> float:
@@ -119,53 +206,49 @@ def sharpened(
     return enlarged(np.exp(high))
 
 
-def measured(name: str, seed: int) -> tuple[list[dict], np.ndarray]:
-    """A row of numbers at each level, and which unseen series are right at the last."""
-    splits = splits_of(seed)
-    learned, unseen = splits.train, splits.test
+def correct(said: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Which answers are right: by sign, or by the largest of several outputs."""
+    if targets.ndim == 1:
+        return 0.5 + 0.5 * np.sign(said) * targets
+    return (said.argmax(axis=1) == targets.argmax(axis=1)).astype(float)
+
+
+def measured(name: str, seed: int) -> dict:
+    """A row of numbers at each level, and which unseen examples are right at the last."""
     settings = TrainingSection(
-        heads=HEADS, widths=WIDTH, key_size=KEY_SIZE, form=FORMS[name], learning_rate=RATE,
-        schedule="constant",
-    )  # fmt: skip
-    shape = TransformerShape.of(settings, learned.inputs.shape[2], splits.outputs)
+        heads=(4, 4), form=FORMS[name], schedule="constant", steps=STEPS, seed=seed, **SIZE
+    )
+    learning = to_learn(seed, settings)
+    data, learned, unseen = learning.data, learning.learned, learning.unseen
+    shape = TransformerShape.of(settings, data.channels, data.outputs)
     parameters = draw_parameters(shape, seed, PARAMETERS)
     if name == SHARP:
-        like = TrainingSection(heads=HEADS, form=FORMS["BN"]).variants
+        like = TrainingSection(heads=settings.heads, form=FORMS["BN"]).variants
         begun = [cosines(one) for one in frozen_attention(parameters, learned.inputs, like)]
         parameters = sharpened(parameters, learned.inputs, float(np.mean(begun)))
     optimiser = make_optimiser(settings)
-    tokens = jnp.asarray(learned.inputs, jnp.float32)
-    targets = jnp.asarray(learned.targets, jnp.float32)
-
-    @jax.jit
-    def step(parameters, state):
-        loss, gradient = jax.value_and_grad(squared_error)(
-            parameters, tokens, targets, settings.variants
-        )
-        change, state = optimiser.update(gradient, state, parameters)
-        return optax.apply_updates(parameters, change), state, loss
-
-    state, rows, steps = optimiser.init(parameters), [], 0
+    advance = make_step(optimiser, data.table, settings.variants)
+    state, rows, steps, following = optimiser.init(parameters), [], 0, batches(data)
+    recent: deque[float] = deque(maxlen=AVERAGED)
     for level in LEVELS:
         while True:
-            after, state_after, loss = step(parameters, state)
-            if loss < level or steps == STEPS:
+            after, state_after, loss = advance(parameters, state, next(following))
+            recent.append(float(loss))
+            known = np.mean(recent) if len(recent) == AVERAGED else np.inf
+            if np.isinf(level) or known < level or steps == STEPS:
                 break
             parameters, state, steps = after, state_after, steps + 1
         exact = {key: np.asarray(value, np.float64) for key, value in parameters.items()}
         attention = frozen_attention(exact, unseen.inputs, settings.variants)
-        split = Split(unseen.inputs, sign_of(unseen.classes)[:, None], attention)
+        split = Split(unseen.inputs, unseen.signs[:, None], attention)
         distances = HeadDistances.of(split)
-        outputs = [
-            np.einsum("xhkq,xkc->xhqc", one, unseen.inputs, optimize=True) for one in attention
-        ]
-        said = np.asarray(predict(exact, unseen.inputs, settings.variants))
-        right = 0.5 + 0.5 * np.sign(said) * unseen.targets
-        if splits.outputs is not None:
-            right = said.argmax(axis=1) == unseen.classes
+        outputs = [np.swapaxes(one, 2, 3) @ unseen.inputs[:, None] for one in attention]
+        right = correct(
+            np.asarray(predict(exact, unseen.inputs, settings.variants)), unseen.targets
+        )
         rows.append({
-            "variant": name, "seed": seed, "level": level, "steps": steps, "loss": float(loss),
-            "accuracy": right.mean(),
+            "variant": name, "seed": seed, "level": str(level), "steps": steps,
+            "loss": float(np.mean(recent)), "accuracy": right.mean(),
             "cosine of matrices": np.mean([cosines(one) for one in attention]),
             "cosine of outputs": np.mean([cosines(one) for one in outputs]),
             "distance of matrices": distances.matrices[0],
@@ -173,34 +256,41 @@ def measured(name: str, seed: int) -> tuple[list[dict], np.ndarray]:
         })  # fmt: skip
     task = sampler.arrays_task(
         inputs_train=learned.inputs,
-        labels_train=sign_of(learned.classes),
+        labels_train=learned.signs,
         attention_train=list(frozen_attention(exact, learned.inputs, settings.variants)),
         inputs_test=unseen.inputs,
-        labels_test=sign_of(unseen.classes),
+        labels_test=unseen.signs,
         attention_test=list(attention),
     )
     network = sampler.make_network(widths=THEORY_WIDTH, temperature=TEMPERATURE, readout="mean")
     solved = sampler.solve(task, network, starts=1, next_order=False)
     overlap = np.asarray(solved["order_parameter"])
-    signs = sign_of(unseen.classes)
     rows[-1] |= {
         "alignment of paths": float(solved["path_alignment"]),
         "off-diagonal share of U₁": off_diagonal_share(overlap),
         "participation ratio of U₁": participation_ratio(overlap),
-        "accuracy, theory": np.mean(np.sign(np.asarray(solved["predictor_mean"])) == signs),
-        "accuracy, infinite width": np.mean(np.sign(np.asarray(solved["gp_mean"])) == signs),
+        "accuracy, theory": correct(np.asarray(solved["predictor_mean"]), unseen.signs).mean(),
+        "accuracy, infinite width": correct(np.asarray(solved["gp_mean"]), unseen.signs).mean(),
     }
-    return rows, right
+    rows = [
+        {key: one if isinstance(one, str | int) else float(one) for key, one in row.items()}
+        for row in rows
+    ]
+    return {"rows": rows, "right": list(map(float, right))}
 
 
 # %%
-rows, right = [], {name: [] for name in FORMS}
-for seed in range(SEEDS):
-    for name in FORMS:
-        some, correct = measured(name, seed)
-        rows += some
-        right[name].append(correct)
 folder.mkdir(parents=True, exist_ok=True)
+rows, right = [], {name: [] for name in FORMS}
+for seed in seeds:
+    for name in FORMS:
+        file = folder / f"{problem}_{name.replace(' ', '_')}_{seed}.json"
+        if not file.is_file():
+            print(f"{name}, seed {seed} …", flush=True)
+            write_json(file, measured(name, seed))
+        found = read_json(file, "trained_variants")
+        rows += found["rows"]
+        right[name].append(found["right"])
 with (folder / "trained_variants.csv").open("w", newline="") as file:
     table = csv.DictWriter(file, list(rows[len(LEVELS) - 1]))
     table.writeheader()
@@ -209,7 +299,7 @@ with (folder / "trained_variants.csv").open("w", newline="") as file:
 
 def over_seeds(measure: str, name: str, level: float) -> np.ndarray:
     """[seed]."""
-    chosen = (row for row in rows if (row["variant"], row["level"]) == (name, level))
+    chosen = (row for row in rows if (row["variant"], row["level"]) == (name, str(level)))
     return np.array([row[measure] for row in chosen], dtype=float)
 
 
@@ -224,10 +314,10 @@ def at(level: float) -> str:
     return "before training" if np.isinf(level) else f"squared error {level}"
 
 
-print(f"{SEEDS} seeds, mean ± standard error; in brackets the paired difference to softmax")
+print(f"{len(seeds)} seeds, mean ± standard error; in brackets the paired difference to softmax")
 for level in LEVELS:
-    reached = sum(row["loss"] < level for row in rows if row["level"] == level)
-    print(f"\n{at(level)}, reached by {reached} of {SEEDS * len(FORMS)} trainings")
+    reached = sum(row["loss"] < level for row in rows if row["level"] == str(level))
+    print(f"\n{at(level)}, reached by {reached} of {len(seeds) * len(FORMS)} trainings")
     for measure in list(rows[len(LEVELS) - 1 if level == LEVELS[-1] else 0])[3:]:
         plain = over_seeds(measure, "softmax", level)
         cells = [in_words(plain)]
@@ -235,7 +325,7 @@ for level in LEVELS:
             values = over_seeds(measure, name, level)
             cells.append(f"{in_words(values)} ({in_words(values - plain, signed=True)})")
         print(f"| {measure} | " + " | ".join(cells) + " |")
-print("\naccuracy minus that of softmax, error over unseen series (mean over seeds first)")
+print("\naccuracy minus that of softmax, error over unseen examples (mean over seeds first)")
 for name in list(FORMS)[1:]:
     gain = np.mean(right[name], axis=0) - np.mean(right["softmax"], axis=0)
     print(f"  {name}: {in_words(gain, signed=True)}")
@@ -244,7 +334,7 @@ for name in list(FORMS)[1:]:
 SHOWN = ("cosine of matrices", "cosine of outputs", "accuracy")
 with style.figure_style():
     figure = style.new_figure(style.WIDTH, 3.6)
-    figure.suptitle(f"{PROBLEM}, {CLASSES} classes, trained to the same squared error")
+    figure.suptitle(f"{problem.removesuffix('_eq')}, trained to the same squared error")
     for axes, measure in zip(figure.subplots(1, len(SHOWN)), SHOWN, strict=True):
         for shift, level in enumerate(LEVELS):
             if np.isinf(level) and measure == "accuracy":
@@ -253,7 +343,7 @@ with style.figure_style():
             axes.errorbar(
                 np.arange(len(FORMS)) + 0.2 * (shift - 1),
                 values.mean(axis=1),
-                values.std(axis=1, ddof=1) / np.sqrt(SEEDS),
+                values.std(axis=1, ddof=1) / np.sqrt(len(seeds)),
                 color=(style.GREY, style.BLUE, style.VERMILLION)[shift],
                 marker="^os"[shift],
                 linestyle="none",

@@ -65,7 +65,8 @@ SIZES = {
 def test_scripts_run_and_draw_their_figure(name, tmp_path):
     sizes = SIZES.get(name, [])
     if name == "trained_variants.py":
-        sizes = [write_series(tmp_path), "2", "20", "JapaneseVowels_eq", "3"]
+        sizes = ["--data", write_series(tmp_path), "--steps", "20", "--labelled", "3"]
+        sizes += ["--seeds", "0", "1"]
     done = subprocess.run(
         [sys.executable, ROOT / "runs" / name, tmp_path, *sizes],
         capture_output=True,

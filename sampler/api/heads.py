@@ -168,7 +168,7 @@ def judged(
         )
         found |= practitioners_predictions(gated["validation"], labels["validation"], chosen, seed)
     if exact:
-        draws = sample(task, network, seed=seed, space="order_parameters", progress=False)
+        draws = sample(task, network, seed=seed, progress=False)
         overlaps = draws["posterior"]["order_parameter"].values
         with float64():
             found |= of_theory.exact(overlaps[:, :: max(1, overlaps.shape[1] // DRAWS)])

@@ -68,6 +68,41 @@ def test_the_ablation_is_that_of_zeroed_columns(given, found):
     assert found.to_dataframe()["zero_loss"].iloc[0] == pytest.approx(gained.mean(), abs=1e-6)
 
 
+@pytest.mark.slow
+def test_removal_from_the_exact_posterior_is_that_from_sampled_weights(given, tmp_path):
+    """The twin averages the output of every path over draws of all weights."""
+    model, network, splits = given
+    found = sampler.ablate_heads(model, network, **splits, solve_again=False, exact=True).result
+    task = sampler.arrays_task(
+        sampler.export_attention(tmp_path / "attention.npz", model, residual=True, **splits)
+    )
+    draws = sampler.sample(
+        task, network, space="weights", keep_weights=True, draws=2000, seed=1, progress=False
+    )["posterior"]
+    inputs, (attention,) = task.data.validation.inputs, task.data.validation.attention
+    labels = task.data.validation.labels[:, 0]
+    attended = np.einsum("xkc,xhk->xhc", inputs, attention[..., -1])
+    below, values, above = (draws[name].values for name in ("V_0", "V_1", "a"))
+    heads, upper, lower = values.shape[2:]
+    size = np.sqrt(upper * heads * lower * inputs.shape[2])
+    outputs = np.einsum("ijoa,ijhab->ijhb", above, values) @ below / size
+    means = np.einsum("ijhc,xhc->ijxh", outputs, attended)
+    batches = means.reshape(-1, 200, *means.shape[2:]).mean(axis=1)
+
+    def gained(mean):
+        def loss(of_heads):
+            return ((of_heads.sum(axis=1) - labels) ** 2).mean()
+
+        return np.array([loss(np.delete(mean, head, axis=1)) - loss(mean) for head in (0, 1)])
+
+    others = [gained(np.delete(batches, one, axis=0).mean(axis=0)) for one in range(len(batches))]
+    error = np.std(others, axis=0) * np.sqrt(len(batches) - 1)
+    received = found.predicted["removed_exact"]
+    difference = np.array(received.values) - gained(batches.mean(axis=0))
+    assert np.all(error > 0)
+    assert np.all(np.abs(difference) < 5 * np.hypot(error, received.errors))
+
+
 def test_it_goes_through_json(found):
     again = from_json(HeadAblation, to_json(found.result))
     assert again.measured == found.result.measured
