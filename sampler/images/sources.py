@@ -35,6 +35,15 @@ class CharacterSplits:
     validation: Drawings
     test: Drawings
 
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of every image, in their order."""
+        checksum = hashlib.sha256()
+        for drawings in (self.train, self.validation, self.test):
+            checksum.update(repr((drawings.images.shape, drawings.counts.tolist())).encode())
+            checksum.update(np.ascontiguousarray(drawings.images).data)
+        return checksum.hexdigest()
+
 
 def split_characters(drawings: Drawings, settings: ImageSection) -> CharacterSplits:
     """Split by the names the settings list, and at random where they list none.
@@ -157,12 +166,3 @@ def omniglot_folder(settings: ImageSection) -> Path:
             "name the folder of Omniglot's zip files, or one to fetch them to",
         )
     return Path(settings.folder)
-
-
-def images_checksum(splits: CharacterSplits) -> str:
-    """SHA-256 of every image of the splits, in their order."""
-    checksum = hashlib.sha256()
-    for drawings in (splits.train, splits.validation, splits.test):
-        checksum.update(repr((drawings.images.shape, drawings.counts.tolist())).encode())
-        checksum.update(np.ascontiguousarray(drawings.images).data)
-    return checksum.hexdigest()

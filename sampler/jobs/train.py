@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sampler.errors import ExitCode, InputError
-from sampler.images.sources import CharacterSplits, images_checksum, read_drawings, split_characters
+from sampler.images.sources import CharacterSplits, read_drawings, split_characters
 from sampler.jobs.interruption import Interruption
 from sampler.numerics import use_float64
 from sampler.recipes.training_recipe import TRAIN, SeriesSection, TrainingRecipe
@@ -45,12 +45,11 @@ CURVE_FILE, SUMMARY_FILE = "learning_curve.csv", "training_summary.json"
 def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interruption) -> ExitCode:
     """Read the data, claim the directory, and train what is left of the training."""
     splits = read_splits(recipe)
-    checksum = data_checksum(splits)
-    common = fingerprint(recipe, checksum)
+    common = fingerprint(recipe, splits.checksum)
     claim_directory(directory, recipe, TRAIN, common)
     with locked(directory):
         use_float64()
-        return TrainingJob(recipe, splits, checksum, directory, common, interruption).work()
+        return TrainingJob(recipe, splits, directory, common, interruption).work()
 
 
 TrainingSplits = CharacterSplits | ClassifiedSplits
@@ -63,18 +62,12 @@ def read_splits(recipe: TrainingRecipe) -> TrainingSplits:
     return split_characters(read_drawings(recipe.task), recipe.task)
 
 
-def data_checksum(splits: TrainingSplits) -> str:
-    """By which the data are known again."""
-    return images_checksum(splits) if isinstance(splits, CharacterSplits) else splits.checksum
-
-
 @dataclass
 class TrainingJob:
     """One training in its claimed directory, saved from time to time."""
 
     recipe: TrainingRecipe
     splits: TrainingSplits
-    checksum: str
     directory: Path
     fingerprint: dict
     interruption: Interruption
@@ -164,7 +157,7 @@ class TrainingJob:
         text = curve_text(state)
         write_atomically(self.directory / CURVE_FILE, lambda path: path.write_text(text))
         kept, step = state.kept(self.recipe.training)
-        model = TrainedModel(self.recipe, kept, self.data.embedding, step, self.checksum)
+        model = TrainedModel(self.recipe, kept, self.data.embedding, step, self.splits.checksum)
         try:
             checksum = write_model(self.directory, model)
         except OSError as problem:

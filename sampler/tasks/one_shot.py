@@ -20,7 +20,6 @@ from sampler.images.omniglot import ARCHIVE, read_all_runs
 from sampler.images.sources import (
     CharacterSplits,
     check_drawings,
-    images_checksum,
     named_characters,
     omniglot_folder,
     read_drawings,
@@ -92,7 +91,7 @@ class OneShotSection(TaskSection):
         if self.folder is not None:
             images = images.model_copy(update={"folder": self.folder})
         splits = split_characters(read_drawings(images), images)
-        if images_checksum(splits) != model.data:
+        if splits.checksum != model.data:
             raise InputError(
                 "task.model",
                 self.model,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sampler.images.episodes import UNKNOWN, position_table
-from sampler.images.sources import images_checksum, read_drawings, split_characters
+from sampler.images.sources import read_drawings, split_characters
 from sampler.recipes.recipe import make_recipe
 from sampler.recipes.task_section import TASKS
 from sampler.recipes.training_recipe import PATCHES, make_training_recipe
@@ -62,7 +62,7 @@ def untrained_model(folder: Path) -> dict:
         TransformerShape.of(recipe.training, recipe.task.token_channels), 0, 0
     )
     embedding = np.asarray(draw_embedding(recipe), np.float32)
-    write_model(folder, TrainedModel(recipe, parameters, embedding, 0, images_checksum(splits)))
+    write_model(folder, TrainedModel(recipe, parameters, embedding, 0, splits.checksum))
     return {"model": str(folder), **SIZES}
 
 
