@@ -215,7 +215,7 @@ def one_shot(heads: list[int], seed: int, full: bool = False) -> HeadAblation:
 
 MODELS = {
     **{f"look_up_2x4_{seed}": partial(encoder, "look_up", 2, 4, 500, seed) for seed in range(3)},
-    **{f"induction_2x4_{seed}": partial(encoder, "induction", 2, 4, 2000, seed) for seed in (0, 1)},
+    **{f"induction_2x4_{seed}": partial(encoder, "induction", 2, 4, 6000, seed) for seed in (0, 1)},
     **{f"digits_2x4_{seed}": partial(encoder, "digits", 2, 4, 400, seed) for seed in (0, 1)},
     **{f"time_series_2x4_{seed}": partial(encoder, "time_series", 2, 4, 400, seed)
        for seed in (0, 1)},
