@@ -40,18 +40,18 @@ try:
 except ImportError:
     sys.exit("this study needs PyTorch: pip install -c constraints.txt -e '.[torch]'")
 
+torch.set_num_threads(1)  # these matrices are too small for more
+SYMBOLS, WIDTH, BATCH = 8, 32, 64
+LEARNED, UNSEEN = 100, 1000  # examples of the theory; of predictions and of removal
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", nargs="?", default="runs/results/heads_study", type=Path)
 parser.add_argument("models", nargs="*", metavar="model", help="by default all")
 parser.add_argument("--exact", action="store_true")
 parser.add_argument("--width", default=20, type=int)
-parser.add_argument("--learned", default=100, type=int)
+parser.add_argument("--learned", default=LEARNED, type=int)
 parser.add_argument("--not-again", action="store_true")
 arguments = parser.parse_args()
 folder, recipes = arguments.folder, Path(__file__).parent
-torch.set_num_threads(1)  # these matrices are too small for more
-SYMBOLS, WIDTH, BATCH = 8, 32, 64
-UNSEEN = 1000  # examples of predictions and of removal
 
 
 # %% [markdown]
@@ -135,20 +135,18 @@ def encoder(task: str, layers: int, heads: int, steps: int, seed: int) -> HeadAb
         learn = drawn[task]
         splits = {
             name: learn(count)
-            for name, count in (
-                ("train", arguments.learned),
-                ("validation", UNSEEN),
-                ("test", UNSEEN),
-            )
+            for name, count in (("train", LEARNED), ("validation", UNSEEN), ("test", UNSEEN))
         }
     else:
         arrays = arrays_of(task, seed)
         learn = partial(of_arrays, *arrays["learned"])
-        splits = {"train": learn(arguments.learned)} | {
+        splits = {"train": learn(LEARNED)} | {
             name: of_arrays(*arrays[name], UNSEEN) for name in ("validation", "test")
         }
     mean = task not in drawn
     model = trained_encoder(learn, layers, heads, mean, steps)
+    if arguments.learned != LEARNED:  # drawn now, so that the model is the same
+        splits["train"] = learn(arguments.learned)
     network = sampler.make_network(
         widths=arguments.width, temperature=0.1, readout="mean" if mean else "last"
     )
