@@ -150,7 +150,7 @@ def episodes_to_learn(seed: int, settings: TrainingSection) -> Learning:
 
 if problem == ONE_SHOT:
     to_learn, LEVELS, AVERAGED, STEPS, TEMPERATURE = (
-        episodes_to_learn, (np.inf, 0.8, 0.6), 250, arguments.steps or 10_000, 0.5,
+        episodes_to_learn, (np.inf, 0.8, 0.7), 250, arguments.steps or 10_000, 0.5,
     )  # fmt: skip
     SIZE = {"widths": 64, "key_size": 32, "batch": 128, "learning_rate": 1e-3}
 else:

@@ -30,6 +30,7 @@ def hosts_can_be_named() -> bool:
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(not hosts_can_be_named(), reason="no host names: unshare is not allowed"),
 ]
 

@@ -1,4 +1,4 @@
-"""Slow: a sweep on a real Slurm, whose tasks are disturbed in every way that Slurm knows."""
+"""Minutes: a sweep on a real Slurm, whose tasks are disturbed in every way that Slurm knows."""
 
 import time
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from tests.sampler.jobs.slurm_cluster import Cluster, missing_programs, wait_for
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(
         bool(missing_programs()),
         reason=f"a Slurm cluster needs {', '.join(missing_programs())}: install slurm-wlm, munge",
