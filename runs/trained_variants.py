@@ -149,6 +149,7 @@ def episodes_to_learn(seed: int, settings: TrainingSection) -> Learning:
 
 
 if problem == ONE_SHOT:
+    del FORMS[SHARP]  # softmax heads differ more than those of BN as soon as they are trained
     to_learn, LEVELS, AVERAGED, STEPS, TEMPERATURE = (
         episodes_to_learn, (np.inf, 0.8, 0.7), 250, arguments.steps or 10_000, 0.5,
     )  # fmt: skip
