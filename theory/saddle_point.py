@@ -151,13 +151,16 @@ def truncated_direction(hessian_product: Callable[[np.ndarray, np.ndarray], np.n
 
 
 def smallest_eigenvalue(product: Callable[[np.ndarray], np.ndarray], size: int) -> float:
-    """Smallest eigenvalue of a symmetric operator known by its products (Lanczos)."""
+    """Smallest eigenvalue of a symmetric operator known by its products (Lanczos).
+
+    An eigenvalue lies within 1 % of what is returned, and its error is of second order in that.
+    """
     operator = scipy.sparse.linalg.LinearOperator((size, size), matvec=product, dtype=float)
     start = np.random.default_rng(0).standard_normal(size)
     # With SciPy's 20 vectors twice as many products are needed: they are what takes the time.
     vectors = min(size, 80)
     values = scipy.sparse.linalg.eigsh(
-        operator, k=1, which="SA", ncv=vectors, v0=start, tol=1e-3, return_eigenvectors=False
+        operator, k=1, which="SA", ncv=vectors, v0=start, tol=1e-2, return_eigenvectors=False
     )
     return float(values[0])
 
