@@ -335,7 +335,9 @@ for name in list(FORMS)[1:]:
 SHOWN = ("cosine of matrices", "cosine of outputs", "accuracy")
 with style.figure_style():
     figure = style.new_figure(style.WIDTH, 3.6)
-    figure.suptitle(f"{problem.removesuffix('_eq')}, trained to the same squared error")
+    figure.suptitle(
+        f"{problem.removesuffix('_eq').replace('_', '-')}, trained to the same squared error"
+    )
     for axes, measure in zip(figure.subplots(1, len(SHOWN)), SHOWN, strict=True):
         for shift, level in enumerate(LEVELS):
             if np.isinf(level) and measure == "accuracy":
