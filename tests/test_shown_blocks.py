@@ -40,7 +40,7 @@ ELSEWHERE = {
     "eval": "is for the shell that reads it",
     f"{PROGRAM} sweep runs/smoke.toml --out /shared/grid": "needs a scheduler of Dask",
     f"{PROGRAM} run runs/bring_your_own.toml": "needs a model: the tutorial has it",
-    "SH=": "twelve trainings of minutes",
+    f"{PROGRAM} train runs/attention_variants_one_shot_train": "a training of minutes",
     "export_attention(": "needs a model with padding: tests/sampler/transformer has one",
 }
 PAGES = [
