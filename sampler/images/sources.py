@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ class CharacterSplits:
     validation: Drawings
     test: Drawings
 
-    @property
+    @cached_property
     def checksum(self) -> str:
         """SHA-256 of every image, in their order."""
         checksum = hashlib.sha256()

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -38,7 +39,7 @@ class ClassifiedSplits:
         """How many outputs tell the classes apart; None where one does, without an axis."""
         return None if len(self.names) == 2 else len(self.names)
 
-    @property
+    @cached_property
     def checksum(self) -> str:
         """SHA-256 of every number."""
         checksum = hashlib.sha256(repr(self.names).encode())
