@@ -97,7 +97,8 @@ def test_rounding_of_the_gradient_is_no_reason_to_refuse(monkeypatch):
     rng = np.random.default_rng(541)
     problem = random_problem(architecture, rng, examples=40, temperature=1e-3)
     problem = replace(problem, labels=10.0 * problem.labels, attended=0.3 * problem.attended)
-    saddle = solve_saddle_point(problem)
+    # Rounding leaves |∂A| near 1e-10, on some processors above the default tolerance.
+    saddle = solve_saddle_point(problem, tolerance=1e-7)
     assert not LogPosterior(problem).mode(saddle).converged
     found = solve_next_order(problem, saddle, evidence=False)
     assert found.defined
