@@ -273,7 +273,14 @@ def prune(arguments: argparse.Namespace) -> ExitCode:
     with locked(arguments.directory):
         from sampler.jobs import prune as jobs
 
-        return jobs.prune(arguments.directory, recipe, task, arguments.orders, arguments.seed)
+        return jobs.prune(
+            arguments.directory,
+            recipe,
+            task,
+            arguments.orders,
+            arguments.seed,
+            solve_again=not arguments.not_again,
+        )
 
 
 HANDLERS: dict[str, Callable[[argparse.Namespace], ExitCode]] = {

@@ -186,6 +186,11 @@ def make_parser() -> argparse.ArgumentParser:
     pruning.add_argument(
         "--seed", type=int, default=0, metavar="SEED", help="of the random orders (default: 0)"
     )
+    pruning.add_argument(
+        "--not-again",
+        action="store_true",
+        help="do not solve the theory again without each head: hours with many paths",
+    )
     return parser
 
 

@@ -81,7 +81,8 @@ class PruningTable:
 
     scores, alone, spearman  by who predicts: trained network, theory with a head made zero,
                              theory refitted without it
-    alone["theory_refitted"] has only heads that are not alone in their layer
+    alone["theory_refitted"] has only heads that are not alone in their layer, and is absent where
+                             the theory was not solved again
     """
 
     heads: tuple[NumberedHead, ...]
@@ -94,7 +95,9 @@ class PruningTable:
     settings: PruningSettings
 
     def refitted_without(self, head: NumberedHead) -> Drop | None:
-        """Of the theory refitted without a head; None if no head would be left in its layer."""
+        """Of the theory refitted without a head; None if it was not, or no head would be left."""
+        if "theory_refitted" not in self.alone:
+            return None
         layers = [one.layer for one in self.heads]
         removable = [one for one in self.heads if layers.count(one.layer) > 1]
         found = dict(zip(removable, self.alone["theory_refitted"], strict=True))
@@ -107,19 +110,23 @@ def pruning_table(
     orders: int,
     settings: PruningSettings,
     say: Callable[[str], None],
+    solve_again: bool = True,
 ) -> PruningTable:
     """Accuracies with their errors after every removal.
 
     scores: name → [head] in the order of `pruned.heads`; heads go in ascending "theory" score, in
-    ascending magnitude, and in `orders` random orders.
+    ascending magnitude, and in `orders` random orders. `solve_again` refits the theory to the heads
+    that remain.
     """
     unpruned = {"trained": pruned.trained(()), "theory": pruned.zeroed(())}
     say("one head at a time")
     alone = {
         "trained": [pruned.trained([head]) for head in pruned.heads],
         "theory_zeroed": [pruned.zeroed([head]) for head in pruned.heads],
-        "theory_refitted": [pruned.refitted([head]) for head in removable_alone(pruned)],
     }
+    if solve_again:
+        removable = removable_alone(pruned)
+        alone["theory_refitted"] = [pruned.refitted([head]) for head in removable]
     magnitudes = pruned.magnitudes()
     spearman = correlations(unpruned, alone, {**scores, "magnitude": magnitudes})
     say("one after the other")
@@ -138,7 +145,7 @@ def pruning_table(
         },
         spearman=spearman,
         orders=PruningOrders(
-            removals(pruned, by_score, refitted=True),
+            removals(pruned, by_score, refitted=solve_again),
             removals(pruned, in_order(pruned, magnitudes)),
             tuple(removals(pruned, order) for order in random),
         ),

@@ -1,5 +1,6 @@
 """The command `prune`: which heads of a trained network can go, from a solved directory."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,9 @@ from sampler.tasks.task import Task
 from sampler.transformer.pruning import PrunedNetworks
 
 
-def prune(directory: Path, recipe: Recipe, task: Task, orders: int, seed: int) -> ExitCode:
+def prune(
+    directory: Path, recipe: Recipe, task: Task, orders: int, seed: int, solve_again: bool
+) -> ExitCode:
     """Write `pruning.json` and its figures from the theory stored in a directory."""
     theory = read_theory(directory)
     problem = make_problem(recipe, task)
@@ -39,7 +42,8 @@ def prune(directory: Path, recipe: Recipe, task: Task, orders: int, seed: int) -
         test_examples=int(task.test.examples),
         seed=seed,
     )
-    table = pruning_table(pruned, scores, orders, settings, lambda text: print(text, flush=True))
+    say = partial(print, flush=True)
+    table = pruning_table(pruned, scores, orders, settings, say, solve_again)
     write_json(directory / PRUNING_FILE, to_json(table))
     print(pruning_text(table))
     print(written_text(draw_figures(directory, table)))

@@ -260,7 +260,7 @@ def pruning_text(table: PruningTable) -> str:
             f"{head.label:18}{scores[place]:8.3f}{trained.text:>16}"
             f"{100 * trained.drop:9.1f} ± {100 * trained.drop_error:.1f}  "
             f"{100 * alone['theory_zeroed'][place].accuracy:9.1f}"
-            f"{100 * (np.nan if refitted is None else refitted.accuracy):10.1f}"
+            f"{'–' if refitted is None else format(100 * refitted.accuracy, '.1f'):>10}"
         )
     for which, name in (("trained", "trained network"), ("theory_zeroed", LEADING)):
         for key, rho in table.spearman[which].items():

@@ -65,7 +65,7 @@ def draw_pruning(table: PruningTable) -> Figure:
                label="ascending magnitude")  # fmt: skip
         _curve(ax, start, getattr(orders.score, which), color=style.PURPLE, marker="o",
                label="ascending score", errors=True)  # fmt: skip
-        if which == "theory_zeroed":
+        if which == "theory_zeroed" and orders.score.theory_refitted is not None:
             _curve(ax, start, orders.score.theory_refitted, color=style.GREEN, marker="^",
                    label="ascending score, solved again")  # fmt: skip
         ax.set(title=title, xlabel="heads removed")

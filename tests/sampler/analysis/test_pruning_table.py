@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from sampler.analysis.pruning_table import PruningSettings, PruningTable, pruning_table
+from sampler.presentation.figures.pruning import draw_pruning
+from sampler.presentation.summary import pruning_text
 from sampler.transformer.frozen import FrozenNetwork
 from sampler.transformer.pruning import PrunedNetworks
 from tests.problems import ARCHITECTURES, random_problem, random_weights
@@ -33,6 +35,10 @@ class KnownNetworks(PrunedNetworks):
 
 @pytest.fixture(scope="module")
 def table() -> PruningTable:
+    return table_of_known()
+
+
+def table_of_known(**options) -> PruningTable:
     rng = np.random.default_rng(7)
     problem = random_problem(ARCHITECTURE, rng)
     weights = random_weights(ARCHITECTURE, rng)
@@ -42,7 +48,7 @@ def table() -> PruningTable:
     known = KnownNetworks(problem, network, problem.attended, labels, np.eye(paths))
     settings = PruningSettings(ARCHITECTURE.widths, problem.temperature, "test", EXAMPLES, seed=3)
     scores = {"theory": np.array([5.0, 3.0, 1.0, 2.0, 4.0])}
-    return pruning_table(known, scores, 2, settings, lambda _: None)
+    return pruning_table(known, scores, 2, settings, lambda _: None, **options)
 
 
 def test_accuracy_after_each_removal_is_that_without_the_heads_removed_so_far(table):
@@ -55,6 +61,19 @@ def test_accuracy_after_each_removal_is_that_without_the_heads_removed_so_far(ta
     lost = np.cumsum([4, 8, 2])
     refitted = [one.accuracy for one in table.orders.score.theory_refitted]
     assert refitted == list((58 - lost) / EXAMPLES)
+
+
+def test_the_theory_need_not_be_solved_again(table):
+    shorter = table_of_known(solve_again=False)
+    assert shorter.orders.score.theory_refitted is None
+    assert all(shorter.refitted_without(head) is None for head in shorter.heads)
+    assert shorter.orders.score.trained == table.orders.score.trained
+    assert {name: shorter.alone[name] for name in ("trained", "theory_zeroed")} == {
+        name: drops for name, drops in table.alone.items() if name != "theory_refitted"
+    }
+    rows = pruning_text(shorter).splitlines()[4:9]
+    assert [row.split()[-1] for row in rows] == ["–"] * 5
+    draw_pruning(shorter)
 
 
 def test_drops_are_from_the_same_network_with_all_its_heads(table):
