@@ -26,9 +26,10 @@ demo: $(VENV)/installed  ## run the shortest recipe from beginning to end
 	$(BIN)/attention-posterior run runs/quickstart.toml
 
 # Arrays of the fast tests are small: compiling for speed costs more than it saves. The slow tests
-# run what users run.
+# run what users run. (XLA ends where it does not know a flag: constraints.txt fixes its version.)
 test: $(VENV)/installed-with-tests  ## the fast tests
-	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST) $(SHARED_OUT) $(AT_MOST) 600 -m "not slow and not long"
+	JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS=--xla_cpu_use_fusion_emitters=false \
+		$(PYTEST) $(SHARED_OUT) $(AT_MOST) 600 -m "not slow and not long"
 
 test-slow: $(VENV)/installed-with-tests  ## the slow tests
 	$(PYTEST) $(SHARED_OUT) $(AT_MOST) 1800 -m "slow and not long"

@@ -1,9 +1,11 @@
 """Small problems shared by all tests: unequal sizes everywhere, and one with exact answers."""
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.special
 
 from sampler.posterior.density import Density
@@ -24,6 +26,13 @@ ARCHITECTURES = {
     # N_l < p_l: the overlaps of real weights are singular here.
     "narrow": Architecture((2, 3), (4, 2, 5), (0.9, 1.5, 0.6, 1.3), channels=5),
 }
+
+
+def mostly_slow(names: Iterable[str], fast: Collection[str]) -> list:
+    """Names as parameters of a test that costs seconds for each: all but a few are slow."""
+    missing = set(fast) - set(names)
+    assert not missing, f"not among the names: {missing}"
+    return [pytest.param(n, marks=[] if n in fast else pytest.mark.slow) for n in names]
 
 
 def order_parameters_of(problem: LearningProblem) -> Density:

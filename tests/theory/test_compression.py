@@ -14,7 +14,13 @@ from sampler.mcmc.hamiltonian import SplitHmc
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.order_parameters import OrderParameterPosterior
 from sampler.posterior.weights import weight_model
-from tests.problems import ARCHITECTURES, order_parameters_of, random_problem, random_weights
+from tests.problems import (
+    ARCHITECTURES,
+    mostly_slow,
+    order_parameters_of,
+    random_problem,
+    random_weights,
+)
 from theory import (
     DenseEnergy,
     LearningProblem,
@@ -64,7 +70,7 @@ def test_nothing_changes_up_to_as_many_examples_as_features(name, rng):
 
 
 @pytest.mark.parametrize("more", [1, 40])
-@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("name", mostly_slow(WIDE, ("one head", "two layers, three outputs")))
 def test_energy_and_its_derivatives(name, more, rng):
     problem, small = both(name, rng, more)
     arch = problem.architecture
@@ -220,6 +226,7 @@ def test_weights_see_the_same_likelihood(name, rng):
     close(*found[::-1])
 
 
+@pytest.mark.slow
 def test_evidence_of_importance_draws(rng):
     found = []
     for one in both("one layer", rng):
@@ -237,6 +244,7 @@ def test_mode_of_the_posterior(rng):
     close(found[1].curvature(point), found[0].curvature(point))
 
 
+@pytest.mark.slow
 def test_chains_make_the_same_draws(rng):
     """The same seed leads to the same order parameters, but for rounding, over fifty steps."""
     problem, small = both("two layers", rng)

@@ -39,9 +39,8 @@ def write_report(directory: Path, ended: ExitCode | None = None) -> list[Path]:
     ended: the exit code of the command that is about to end here and has not recorded it yet.
     Raises InputError if nothing is stored that could be told.
     """
-    recipe = load_recipe(directory / RECIPE_FILE)
+    recipe, manifest = load_recipe(directory / RECIPE_FILE), read_manifest(directory)
     drawn, about = (_sweep_page if recipe.sweep else _run_page)(directory, recipe)
-    manifest = read_manifest(directory)
     style = files("sampler.presentation.report").joinpath("style.css").read_text(encoding="utf-8")
     template = templates().get_template("sweep.html" if recipe.sweep else "run.html")
     text = template.render(
