@@ -15,7 +15,7 @@ AT_MOST := --timeout
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs test test-slow test-all lint format benchmark gpu clean
+.PHONY: help install demo docs test test-heavy test-slow test-all lint format benchmark gpu clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,11 +25,15 @@ install: $(VENV)/installed-with-tests  ## make .venv, with what the tests need
 demo: $(VENV)/installed  ## run the shortest recipe from beginning to end
 	$(BIN)/attention-posterior run runs/quickstart.toml
 
-# Arrays of the fast tests are small: compiling for speed costs more than it saves. The slow tests
-# run what users run. (XLA ends where it does not know a flag: constraints.txt fixes its version.)
+# Arrays of the fast tests are small: compiling for speed costs more than it saves. So it is with
+# the heavy ones, which have as little to compute but more to compile. The slow tests run what users
+# run. (XLA ends where it does not know a flag: constraints.txt fixes its version.)
+UNOPTIMISED := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS=--xla_cpu_use_fusion_emitters=false
 test: $(VENV)/installed-with-tests  ## the fast tests
-	JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS=--xla_cpu_use_fusion_emitters=false \
-		$(PYTEST) $(SHARED_OUT) $(AT_MOST) 600 -m "not slow and not long"
+	$(UNOPTIMISED) $(PYTEST) $(SHARED_OUT) $(AT_MOST) 600 -m "not heavy and not slow and not long"
+
+test-heavy: $(VENV)/installed-with-tests  ## the fast tests, and those that compile much
+	$(UNOPTIMISED) $(PYTEST) $(SHARED_OUT) $(AT_MOST) 600 -m "not slow and not long"
 
 test-slow: $(VENV)/installed-with-tests  ## the slow tests
 	$(PYTEST) $(SHARED_OUT) $(AT_MOST) 1800 -m "slow and not long"

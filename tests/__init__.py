@@ -4,7 +4,8 @@
 `test_*.py` here are about the whole: order of imports, docstrings, README, the files in `runs/`.
 Other files here are what several tests share: assertions, problems, tasks, recipes, commands.
 `conftest.py` has the fixtures; `reference/`, `fixtures/` hold stored arrays; `benchmarks/` times.
-Marks: `slow` is more than a few seconds (`make test-slow`), `long` many minutes (`make test-all`).
+Marks: `heavy` compiles for seconds (`make test-heavy`), `slow` computes for more than a few seconds
+(`make test-slow`), `long` for many minutes (`make test-all`).
 """
 
 from pathlib import Path

@@ -28,11 +28,11 @@ ARCHITECTURES = {
 }
 
 
-def mostly_slow(names: Iterable[str], fast: Collection[str]) -> list:
-    """Names as parameters of a test that costs seconds for each: all but a few are slow."""
+def mostly_heavy(names: Iterable[str], fast: Collection[str]) -> list:
+    """Names as parameters of a test that costs seconds for each: all but a few are heavy."""
     missing = set(fast) - set(names)
     assert not missing, f"not among the names: {missing}"
-    return [pytest.param(n, marks=[] if n in fast else pytest.mark.slow) for n in names]
+    return [pytest.param(n, marks=[] if n in fast else pytest.mark.heavy) for n in names]
 
 
 def order_parameters_of(problem: LearningProblem) -> Density:

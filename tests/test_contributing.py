@@ -84,7 +84,7 @@ def test_the_variant_makes_the_attention_of_a_recipe(tmp_path):
     assert np.abs(omega - make_task(load_recipe(path)).train.attention[0]).max() > 0.01
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_task_algorithm_figure_and_quantity_meet_in_one_run(finished):
     draws = xr.open_datatree(finished / "draws.nc", engine="h5netcdf")
     assert list(draws["sample_stats"].data_vars) == ["lp"]
@@ -99,7 +99,7 @@ def test_task_algorithm_figure_and_quantity_meet_in_one_run(finished):
     assert ">trace<" in page
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_algorithm_goes_on_bit_for_bit(finished, tmp_path):
     longer, extended = tmp_path / "longer", tmp_path / "extended"
     recipe = finished.parent / "coin.toml"

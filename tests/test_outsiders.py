@@ -88,7 +88,7 @@ def gaussian() -> Whitened:
     return Whitened({"x": (3,)}, log_likelihood, dict)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("sampler", [nuts, crank_nicolson, microcanonical])
 def test_samplers_find_a_gaussian_posterior(sampler):
     draws = first_draws(sampler(gaussian(), lambda position: position["x"], ENDLESS, 3), 4000)

@@ -39,7 +39,7 @@ MARKS = {
     "learning_curve.py": [pytest.mark.slow],
     "next_order.py": [pytest.mark.slow],
     "several_outputs.py": [pytest.mark.slow, pytest.mark.long],
-    "rank_collapse.py": [pytest.mark.slow],
+    "rank_collapse.py": [pytest.mark.heavy],
     "robust_attention.py": [pytest.mark.slow],
     "trained_variants.py": [pytest.mark.slow],
     "tutorial.py": [pytest.mark.slow],

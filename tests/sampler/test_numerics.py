@@ -45,7 +45,7 @@ def test_a_jaxlib_that_can_hang_is_named_with_its_remedy(monkeypatch, installed,
             numerics.warn_of_deadlock()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_cache_of_compiled_functions_is_read_in_silence(tmp_path):
     """A jaxlib that takes each of them for another machine's says so on stderr, untruly."""
     recipe, cache = tmp_path / "recipe.toml", tmp_path / "cache"
@@ -58,7 +58,7 @@ def test_a_cache_of_compiled_functions_is_read_in_silence(tmp_path):
     assert "cpu_aot_loader" not in errors
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_chains_on_two_devices_are_sampled_in_silence(tmp_path):
     """XLA warns of its own plans for every function that is compiled for several devices."""
     recipe = tmp_path / "recipe.toml"

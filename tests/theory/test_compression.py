@@ -16,7 +16,7 @@ from sampler.posterior.order_parameters import OrderParameterPosterior
 from sampler.posterior.weights import weight_model
 from tests.problems import (
     ARCHITECTURES,
-    mostly_slow,
+    mostly_heavy,
     order_parameters_of,
     random_problem,
     random_weights,
@@ -70,7 +70,7 @@ def test_nothing_changes_up_to_as_many_examples_as_features(name, rng):
 
 
 @pytest.mark.parametrize("more", [1, 40])
-@pytest.mark.parametrize("name", mostly_slow(WIDE, ("one head", "two layers, three outputs")))
+@pytest.mark.parametrize("name", mostly_heavy(WIDE, ("one head", "two layers, three outputs")))
 def test_energy_and_its_derivatives(name, more, rng):
     problem, small = both(name, rng, more)
     arch = problem.architecture
@@ -226,7 +226,7 @@ def test_weights_see_the_same_likelihood(name, rng):
     close(*found[::-1])
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_evidence_of_importance_draws(rng):
     found = []
     for one in both("one layer", rng):
@@ -244,7 +244,7 @@ def test_mode_of_the_posterior(rng):
     close(found[1].curvature(point), found[0].curvature(point))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_chains_make_the_same_draws(rng):
     """The same seed leads to the same order parameters, but for rounding, over fifty steps."""
     problem, small = both("two layers", rng)

@@ -97,7 +97,7 @@ def test_relative_differences_as_large_as_the_quantity_have_their_interval(facto
     assert 0.92 <= covered <= 0.98
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_square_of_a_difference_has_no_bias(rng):
     """Without a difference it is negative as often as its noise asks for, and 0 on average."""
     elements, batches, runs = 50, 40, 2000

@@ -131,7 +131,7 @@ def test_a_run_records_the_choice_that_check_shows(tmp_path, capsys):
     assert RunResults(out).draws["sample_stats"].attrs["algorithm"] == choice["algorithm"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_recorded_choice_is_used_whatever_would_be_chosen_now(tmp_path):
     file, out = tmp_path / "tiny.toml", tmp_path / "out"
     file.write_text(RECIPE)

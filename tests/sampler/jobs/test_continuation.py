@@ -44,7 +44,8 @@ def copy(run_of_six_draws, tmp_path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "chunks", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)]
+    "chunks",
+    [pytest.param(1, marks=pytest.mark.heavy), 2, pytest.param(4, marks=pytest.mark.heavy)],
 )
 def test_interrupted_chains_go_on_bit_for_bit(
     chunks, recipe_file, run_of_six_draws, tmp_path, capsys
@@ -94,7 +95,7 @@ def test_status_does_not_wait_for_jax(run_of_six_draws):
     assert "chains: 4, saved at draw 6 of 6" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_more_draws_are_those_of_a_longer_run(copy, recipe_file, tmp_path):
     command("resume", copy, "--more", 5)
     longer = tmp_path / "longer"

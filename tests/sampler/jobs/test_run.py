@@ -146,7 +146,7 @@ def test_stored_weights_reproduce_stored_overlaps(finished):
     np.testing.assert_allclose(draws["order_parameter_layer_2"], expected, rtol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_stages_again_from_stored_results(finished, capsys):
     _, directory = finished
     comparison = (directory / "comparison.json").read_bytes()
@@ -166,7 +166,7 @@ def test_stages_again_from_stored_results(finished, capsys):
     assert {path.stem for path in (directory / "figures").glob("*.svg")} >= FIGURES
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.usefixtures("undrawn")
 def test_solve_and_sample_apart_join_in_one_directory(recipe, tmp_path, capsys):
     directory = tmp_path / "apart"
@@ -185,7 +185,7 @@ def test_solve_and_sample_apart_join_in_one_directory(recipe, tmp_path, capsys):
     assert command("compare", directory) == ExitCode.DIAGNOSTICS_FAILED
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.usefixtures("undrawn")
 def test_sampling_alone_is_diagnosed_without_a_theory(recipe, tmp_path, capsys):
     directory = tmp_path / "sampled"
@@ -216,7 +216,7 @@ def test_unconverged_theory_has_its_exit_code_and_no_predictions(recipe, tmp_pat
         assert np.isfinite(theory["gp_mean"]).all()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.usefixtures("undrawn")
 def test_run_goes_on_to_samples_when_the_theory_does_not_converge(recipe, tmp_path):
     directory = tmp_path / "unconverged"
@@ -230,7 +230,7 @@ def test_run_goes_on_to_samples_when_the_theory_does_not_converge(recipe, tmp_pa
     assert np.isfinite(np.array(comparison["order_parameter"]["sampled"], float)).all()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.usefixtures("undrawn")
 def test_sweep_samples_only_up_to_the_largest_width(recipe, tmp_path):
     directory = tmp_path / "sweep"

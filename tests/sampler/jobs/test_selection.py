@@ -168,7 +168,7 @@ def left_out_of(finished, name) -> dict[str, str]:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_sweep_over_temperatures_chooses_one_for_every_predictor(finished):
     selection = read(finished / "selection.json")
     points = dict(load_recipe(finished / "recipe.toml").points())
@@ -197,7 +197,7 @@ def test_a_sweep_over_temperatures_chooses_one_for_every_predictor(finished):
         assert f"selected on the validation split, {name}: posterior.temperature=" in log
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_largest_evidence_is_chosen_on_the_training_data(finished):
     selection = read(finished / "selection.json")[EVIDENCE]
     points = [label for label, _ in load_recipe(finished / "recipe.toml").points()]
@@ -269,7 +269,7 @@ def test_a_next_order_that_is_not_to_be_used_has_its_reason(
     assert validation_scores(empty, "next_order") == "not solved"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_evidence_of_other_labels_is_not_compared(finished):
     first, second = swept_points(finished, load_recipe(finished / "recipe.toml"))
     task = second.recipe.task.model_copy(update={"path": "b.npz"})
@@ -279,7 +279,7 @@ def test_evidence_of_other_labels_is_not_compared(finished):
     assert found.choices[EVIDENCE].best.point == first.label
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_the_table_has_the_scores(finished):
     header, *rows = (finished / "sweep.csv").read_text(encoding="utf-8").splitlines()
     names = header.split(",")
@@ -292,7 +292,7 @@ def test_the_table_has_the_scores(finished):
             assert all(np.isfinite(float(row.split(",")[place])) for row in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_test_labels_have_no_part_in_the_choice(finished, arrays, tmp_path):
     changed = arrays | {"labels_test": -arrays["labels_test"]}
     other = run_sweep(tmp_path / "run", changed)

@@ -18,7 +18,7 @@ from sampler.storage.run_directory import CHECKPOINT_SLOTS
 from tests.commands import SMALLEST, TINY, AfterChunks, assert_same_bits, made_once, settings
 from tests.commands import in_process as command
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("undrawn")]
 
 FAST = ("sampler.warmup=4", "sampler.draws=6", "sampler.chains=2")
 KINDS = {

@@ -129,7 +129,7 @@ def test_chains_are_those_of_numpyro(algorithm, space, default_run):
     assert not np.array_equal(run.draws["V_1"][0], run.draws["V_1"][1]), "chains must differ"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_chains_side_by_side_are_those_one_after_the_other(default_run, monkeypatch):
     """As on a GPU, and as on a processor."""
     monkeypatch.setattr(chunks, "for_every_chain", jax_vmap)
@@ -231,7 +231,7 @@ def standard_gaussian() -> Density:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_compiled_functions_for_earlier_models_are_given_up():
     jax.clear_caches()
     for _ in range(chunks.MOST_PROGRAMS + 5):

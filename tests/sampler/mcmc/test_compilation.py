@@ -12,7 +12,7 @@ from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.hamiltonian import Nuts, SplitHmc, StaticHmc
 from sampler.mcmc.importance import observed
 from sampler.posterior.spaces import make_density
-from tests.problems import mostly_slow, random_problem
+from tests.problems import mostly_heavy, random_problem
 from theory import Architecture
 from theory.architecture import HyperPriors
 
@@ -65,7 +65,7 @@ def work(space: str, algorithm: Algorithm, widths, variances, temperature: float
     return density, np.concatenate(draws, axis=1)
 
 
-@pytest.mark.parametrize("name", mostly_slow(ALGORITHMS, ("nuts",)))
+@pytest.mark.parametrize("name", mostly_heavy(ALGORITHMS, ("nuts",)))
 def test_one_compilation_serves_all_widths_temperatures_and_variances(name, compiled):
     space, algorithm = "order_parameters", ALGORITHMS[name]
     first, draws = work(space, algorithm, WIDE, VARIANCES, 0.3)
@@ -77,7 +77,7 @@ def test_one_compilation_serves_all_widths_temperatures_and_variances(name, comp
     assert np.all(np.asarray(first.mode.point) != np.asarray(second.mode.point))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("space", ["upper_weights", "weights"])
 def test_one_compilation_serves_all_temperatures_and_variances_of_weights(space, compiled):
     algorithm = ALGORITHMS["hmc"]
@@ -89,7 +89,7 @@ def test_one_compilation_serves_all_temperatures_and_variances_of_weights(space,
     assert np.all(draws != others)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_one_compilation_serves_sampled_temperatures_and_variances(compiled):
     algorithm = ALGORITHMS["hmc"]
     work("order_parameters", algorithm, WIDE, VARIANCES, 0.3, spread=0.5)
@@ -98,7 +98,7 @@ def test_one_compilation_serves_sampled_temperatures_and_variances(compiled):
     assert compiled == []
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_another_model_is_compiled_anew(compiled):
     """A layer narrower than its order parameter has fewer coordinates."""
     algorithm = ALGORITHMS["hmc"]

@@ -103,7 +103,7 @@ def test_check_knows_no_cost_of_it(recipe_file, capsys):
     assert "leapfrog steps per draw" not in printed
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("chunks", [1, 4])
 def test_interrupted_chains_go_on_bit_for_bit(chunks, recipe_file, finished, tmp_path):
     recipe = load_recipe(recipe_file, OVERRIDES)

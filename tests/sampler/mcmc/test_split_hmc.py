@@ -98,7 +98,7 @@ def test_a_trajectory_run_backwards_ends_where_it_began(density, rng):
     assert_equal_to_rounding(-start, momentum, operations=20 * size, condition=100.0)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_trajectory_preserves_volume(density, rng):
     """The determinant of its derivative is 1."""
     size = density.coordinates.size
@@ -239,7 +239,7 @@ def test_single_precision_is_left_where_it_would_cost_acceptance(density, monkey
     assert asked.gradient_precision == "float32"
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_density_in_single_precision_stays_so(rng):
     with jax.enable_x64(False):
         problem = random_problem(ARCHITECTURES["two layers"], rng).astype("float32")

@@ -92,7 +92,7 @@ def test_they_begin_at_the_last_positions_with_all_that_was_learned(ended, monke
 
 
 @pytest.mark.parametrize("ended", CASES[1:3], ids="-".join, indirect=True)
-@pytest.mark.parametrize("chains", [pytest.param(1, marks=pytest.mark.slow), 5])
+@pytest.mark.parametrize("chains", [pytest.param(1, marks=pytest.mark.heavy), 5])
 def test_positions_are_used_in_turn(ended, chains, monkeypatch):
     algorithm, _, density, arrays = ended
     first, _ = started(monkeypatch, density, algorithm, arrays, warmup=0, chains=chains)
@@ -122,7 +122,7 @@ def test_a_short_warmup_adapts_on(ended):
     assert (np.abs(np.log(ratio)) < np.log(5)).all()
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", ["nuts", "split_hmc"])
 def test_the_law_is_that_of_chains_with_a_start_of_their_own(kind):
     """Both agree with quadrature; the start is the last state at another width."""

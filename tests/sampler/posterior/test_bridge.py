@@ -58,7 +58,7 @@ def test_one_head_by_quadrature(rng):
     assert abs(wrong.log_evidence - exact) > 4 * wrong.error
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["one layer, two outputs", "narrow"])
 def test_evidence_without_data(name, rng):
     """With zero inputs the posterior is the prior and the labels are noise: ln p(y) is known."""

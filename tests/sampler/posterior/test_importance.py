@@ -87,7 +87,7 @@ def test_evidence_without_data(name, rng):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_weights_do_not_depend_on_the_batch(rng):
     problem = random_problem(ARCHITECTURES["two layers, three outputs"], rng)
     posterior = OrderParameterPosterior.of(problem)

@@ -281,7 +281,7 @@ def test_run_has_every_figure_with_names_numbers_and_errors(tmp_path):
         assert expected in received, expected
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_same_tables_give_the_same_bytes(tmp_path):
     first, second = (draw_run_figures(write_run(tmp_path / name)) for name in ("a", "b"))
     for expected, received in zip(first, second, strict=True):
