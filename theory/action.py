@@ -8,7 +8,7 @@ compilation). The second derivative of the energy and the coordinates are the sa
 tests compare the rest with automatic differentiation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -231,13 +231,18 @@ class ActionByProducts:
         value, gradient = _value_and_gradient(point, *self._arrays, **self._shape)
         return float(value), np.asarray(gradient)
 
-    def hessian_product(self, point: np.ndarray, vector: np.ndarray) -> np.ndarray:
-        """Second derivatives of A / max width times a vector."""
-        return np.asarray(_hessian_product(point, vector, *self._arrays, **self._shape))
+    def hessian_products(self, point: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        """Second derivatives of A / max width at a point, as what they make of a vector.
+
+        What does not depend on the vector, K + 𝒯 1 factorised among it, is computed once.
+        """
+        linear = _linearised_gradient(point, *self._arrays, **self._shape)
+        return lambda vector: np.asarray(_applied(linear, vector))
 
     def hessian(self, point: np.ndarray) -> np.ndarray:
         """Second derivatives of A / max width, column by column."""
-        return np.stack([self.hessian_product(point, column) for column in np.eye(point.size)])
+        product = self.hessian_products(point)
+        return np.stack([product(column) for column in np.eye(point.size)])
 
 
 def _scaled_action(point, widths, variances, energy, scale, *, heads, outputs):
@@ -252,6 +257,11 @@ _value_and_gradient = jax.jit(
 
 
 @partial(jax.jit, static_argnames=("heads", "outputs"))
-def _hessian_product(point, vector, *arrays, heads, outputs):
+def _linearised_gradient(point, *arrays, heads, outputs):
+    """The derivative of the gradient as a linear function, with what it has of the point."""
     gradient = jax.grad(partial(_scaled_action, heads=heads, outputs=outputs))
-    return jax.jvp(lambda p: gradient(p, *arrays), (point,), (vector,))[1]
+    return jax.linearize(lambda p: gradient(p, *arrays), point)[1]
+
+
+# One compilation serves all points: linear functions differ in their arrays alone.
+_applied = jax.jit(lambda linear, vector: linear(vector))

@@ -122,8 +122,12 @@ def dense_direction(hessian: Callable[[np.ndarray], np.ndarray]):
     return direction
 
 
-def truncated_direction(hessian_product: Callable[[np.ndarray, np.ndarray], np.ndarray]):
+def truncated_direction(
+    hessian_products: Callable[[np.ndarray], Callable[[np.ndarray], np.ndarray]],
+):
     """Newton direction by conjugate gradients, cut short at negative curvature.
+
+    `hessian_products` gives, at a point, what the Hessian there makes of a vector.
 
     The relative residual falls with the gradient norm, which keeps convergence superlinear.
     """
@@ -133,8 +137,9 @@ def truncated_direction(hessian_product: Callable[[np.ndarray, np.ndarray], np.n
         limit = min(0.1, norm**0.5) * norm
         solution, residual = np.zeros_like(gradient), -gradient
         search, square = residual.copy(), float(residual @ residual)
+        product_with = hessian_products(point)
         for _ in range(4 * gradient.size):
-            product = hessian_product(point, search)
+            product = product_with(search)
             curvature = float(search @ product)
             if curvature <= 1e-14 * float(search @ search):
                 return solution if solution.any() else -gradient
@@ -241,7 +246,7 @@ def solve_saddle_point(
         direction = dense_direction(function.hessian)
     else:
         function = ActionByProducts(problem)
-        direction = truncated_direction(function.hessian_product)
+        direction = truncated_direction(function.hessian_products)
     begin = _first_start(initial, architecture)
     noise = np.random.default_rng(seed)
     kicks = [RANDOM_START_SPREAD * noise.standard_normal(count) for _ in range(starts - 1)]
@@ -263,7 +268,7 @@ def solve_saddle_point(
     elif dense:
         curvature = float(np.linalg.eigvalsh(function.hessian(best.point))[0])
     else:
-        curvature = smallest_eigenvalue(partial(function.hessian_product, best.point), count)
+        curvature = smallest_eigenvalue(function.hessian_products(best.point), count)
     if status is SaddlePointStatus.CONVERGED and not curvature > 0:
         status = SaddlePointStatus.NOT_A_MINIMUM
     return SaddlePoint(

@@ -38,8 +38,8 @@ def find_mode(posterior: OrderParameterPosterior) -> Mode:
     def hessian(point):
         return np.asarray(posterior.curvature(point), float)
 
-    def product(point, vector):
-        return np.asarray(posterior.curvature_along(point, vector), float)
+    def products(point):
+        return lambda vector: np.asarray(posterior.curvature_along(point, vector), float)
 
     few = size <= LARGEST_DENSE
     dense = few and posterior.formula_fits
@@ -48,7 +48,7 @@ def find_mode(posterior: OrderParameterPosterior) -> Mode:
     scales = np.full(size, widest**0.5)
     ended = descend(
         value_and_gradient,
-        dense_direction(hessian) if dense else truncated_direction(product),
+        dense_direction(hessian) if dense else truncated_direction(products),
         lambda point: scales,
         np.zeros(size, dtype),  # every site at zero: Bartlett factors are diagonal
         MODE_TOLERANCE if few else ROUGH_TOLERANCE * size**0.5,

@@ -1,6 +1,7 @@
 """The saddle point: its equations, its minimum, and what is said when it is not found."""
 
 from dataclasses import replace
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +26,7 @@ from theory import (
     solve_saddle_point,
 )
 from theory import saddle_point as saddle_point_module
-from theory.action import ActionByProducts, DenseAction
+from theory.action import ActionByProducts, DenseAction, _applied
 from theory.order_parameters import coordinate_scales, to_log_cholesky
 from theory.saddle_point import descend
 
@@ -241,12 +242,12 @@ def test_the_hessian_is_made_of_its_products(name, rng):
     matrices = random_order_parameters(problem.architecture, rng)
     point = np.asarray(to_log_cholesky(OrderParameters.from_matrices(matrices)))
     hessian = DenseAction(problem).hessian(point)
-    columns = [free.hessian_product(point, column) for column in np.eye(len(point))]
+    columns = free.hessian(point)
     size = np.abs(hessian).max()
     kernel = problem.energy.kernels.kernel(jnp.asarray(np.linalg.cholesky(matrices[0])))
     noisy = np.asarray(kernel) + problem.temperature * np.eye(problem.labels.size)
     limit = np.finfo(float).eps * size * problem.labels.size**2 * np.linalg.cond(noisy)
-    np.testing.assert_allclose(np.array(columns), hessian, rtol=0, atol=limit)
+    np.testing.assert_allclose(columns, hessian, rtol=0, atol=limit)
     np.testing.assert_allclose(hessian, hessian.T, rtol=0, atol=limit)
 
 
@@ -296,6 +297,16 @@ def test_an_initial_point_of_another_architecture_is_refused(rng):
         solve_saddle_point(problem, initial=initial)
 
 
+def test_one_compilation_serves_the_hessian_products_of_all_points(rng):
+    problem = random_problem(ARCHITECTURES["two layers"], rng)
+    free = ActionByProducts(problem)
+    points = 0.1 * rng.standard_normal((3, problem.architecture.coordinate_count))
+    before = _applied._cache_size()
+    found = [free.hessian_products(point)(points[0]) for point in points]
+    assert _applied._cache_size() <= before + 1
+    assert not np.allclose(found[0], found[1])
+
+
 def test_descent_leaves_a_saddle_of_the_function_for_its_minimum():
     """f = (x² − 1)² + y²: the Newton point of the start (0.1, 1) is the maximum in x."""
 
@@ -308,7 +319,7 @@ def test_descent_leaves_a_saddle_of_the_function_for_its_minimum():
 
     for direction in (
         saddle_point_module.dense_direction(hessian),
-        saddle_point_module.truncated_direction(lambda point, vector: hessian(point) @ vector),
+        saddle_point_module.truncated_direction(lambda point: partial(np.matmul, hessian(point))),
     ):
         end = descend(value_and_gradient, direction, np.ones_like, np.array([0.1, 1.0]), 1e-10, 50)
         assert end.status is SaddlePointStatus.CONVERGED
