@@ -23,6 +23,8 @@ from tests.commands import FEW_DRAWS, SMALLEST, made_once, settings
 from tests.commands import in_process as command
 from theory import Architecture
 
+pytestmark = pytest.mark.heavy
+
 RELU = f"""{SMALLEST}
 [sampler]
 space = "weights"

@@ -290,6 +290,7 @@ def test_rows_are_means_over_seeds_with_their_errors():
     assert rows[0]["absent"] == rows[0]["absent_error"] == ""
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("undrawn")
 def test_a_sweep_over_seeds_and_forms_leaves_the_table(tmp_path):
     recipe = tmp_path / "tiny.toml"

@@ -17,7 +17,7 @@ from sampler.tasks.make import make_task
 from tests.commands import TINY, AfterChunks, assert_same_bits, made_once, settings, without_drawing
 from tests.commands import in_process as command
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("undrawn")]
 
 FAST = ("sampler.warmup=100", "sampler.max_draws=1200")
 # Chains of short steps, which 1,200 draws do not suffice for.

@@ -12,7 +12,7 @@ from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.hamiltonian import Nuts, SplitHmc, StaticHmc
 from sampler.mcmc.importance import observed
 from sampler.posterior.spaces import make_density
-from tests.problems import mostly_heavy, random_problem
+from tests.problems import random_problem
 from theory import Architecture
 from theory.architecture import HyperPriors
 
@@ -65,7 +65,8 @@ def work(space: str, algorithm: Algorithm, widths, variances, temperature: float
     return density, np.concatenate(draws, axis=1)
 
 
-@pytest.mark.parametrize("name", mostly_heavy(ALGORITHMS, ("nuts",)))
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_one_compilation_serves_all_widths_temperatures_and_variances(name, compiled):
     space, algorithm = "order_parameters", ALGORITHMS[name]
     first, draws = work(space, algorithm, WIDE, VARIANCES, 0.3)

@@ -24,6 +24,8 @@ from tests.commands import AfterChunks, assert_same_bits, made_once, settings
 from tests.commands import in_process as command
 from tests.problems import exact_scalar_posterior, order_parameters_of, scalar_problem
 
+pytestmark = pytest.mark.heavy
+
 
 @dataclass(frozen=True)
 class Metropolis(Algorithm):

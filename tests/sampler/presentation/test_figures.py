@@ -329,6 +329,7 @@ def test_failed_diagnostics_are_written_into_the_figure(tmp_path):
         assert "diagnostics failed" in svg_text(directory, name)
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("unpainted")
 @pytest.mark.parametrize("paths", [("good",), tuple(f"{h}·{k}" for h in "0123" for k in "0123")])
 def test_any_number_of_paths(tmp_path, paths):
