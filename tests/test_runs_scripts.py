@@ -36,7 +36,7 @@ NEEDS_TORCH = pytest.mark.skipif(
 MARKS = {
     "heads_study.py": [pytest.mark.slow, NEEDS_TORCH],
     "four_paths_seeds.py": [pytest.mark.slow],
-    "learning_curve.py": [pytest.mark.slow],
+    "learning_curve.py": [pytest.mark.slow, pytest.mark.long],
     "next_order.py": [pytest.mark.slow],
     "several_outputs.py": [pytest.mark.slow, pytest.mark.long],
     "rank_collapse.py": [pytest.mark.heavy],

@@ -66,7 +66,13 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", PAGES)
+# That page runs sweeps of its own, minutes of sampling.
+LONG = {"docs/howto/sweeps.md"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.long] * (n in LONG)) for n in PAGES]
+)
 def test_blocks_of_a_page_run_in_order(name, folder):
     for kind, block in blocks(name):
         if block.startswith(tuple(ELSEWHERE)):
