@@ -1,6 +1,6 @@
 """Small problems shared by all tests: unequal sizes everywhere, and one with exact answers."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
@@ -28,11 +28,11 @@ ARCHITECTURES = {
 }
 
 
-def mostly_heavy(names: Iterable[str], fast: Collection[str]) -> list:
-    """Names as parameters of a test that costs seconds for each: all but a few are heavy."""
-    missing = set(fast) - set(names)
-    assert not missing, f"not among the names: {missing}"
-    return [pytest.param(n, marks=[] if n in fast else pytest.mark.heavy) for n in names]
+def mostly_heavy(values: Collection, fast: Collection) -> list:
+    """Values as parameters of a test that costs seconds for each: all but a few are heavy."""
+    missing = set(fast) - set(values)
+    assert not missing, f"not among the values: {missing}"
+    return [pytest.param(v, marks=[] if v in fast else pytest.mark.heavy) for v in values]
 
 
 def order_parameters_of(problem: LearningProblem) -> Density:

@@ -32,6 +32,7 @@ from tests.commands import (
     without_drawing,
 )
 from tests.commands import in_process as command
+from tests.problems import mostly_heavy
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -43,10 +44,7 @@ def copy(run_of_six_draws, tmp_path) -> Path:
     return directory
 
 
-@pytest.mark.parametrize(
-    "chunks",
-    [pytest.param(1, marks=pytest.mark.heavy), 2, pytest.param(4, marks=pytest.mark.heavy)],
-)
+@pytest.mark.parametrize("chunks", mostly_heavy([1, 2, 4], [2]))
 def test_interrupted_chains_go_on_bit_for_bit(
     chunks, recipe_file, run_of_six_draws, tmp_path, capsys
 ):
