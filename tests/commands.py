@@ -111,6 +111,12 @@ def without_drawing(suffixes: tuple[str, ...] = tuple(POINTS)) -> Iterator[None]
         yield
 
 
+# The same in a process of its own: what `start` and `command` take as `before`.
+UNDRAWN = (
+    "from tests.commands import without_drawing; undrawn = without_drawing(); undrawn.__enter__()"
+)
+
+
 def made_once(
     tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Any]
 ) -> tuple[Path, Any]:

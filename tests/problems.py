@@ -28,11 +28,13 @@ ARCHITECTURES = {
 }
 
 
-def mostly_heavy(values: Collection, fast: Collection) -> list:
-    """Values as parameters of a test that costs seconds for each: all but a few are heavy."""
+def all_but(
+    values: Collection, fast: Collection, mark: pytest.MarkDecorator = pytest.mark.heavy
+) -> list:
+    """Values as parameters of a test that costs much for each: all but a few have the mark."""
     missing = set(fast) - set(values)
     assert not missing, f"not among the values: {missing}"
-    return [pytest.param(v, marks=[] if v in fast else pytest.mark.heavy) for v in values]
+    return [pytest.param(v, marks=[] if v in fast else mark) for v in values]
 
 
 def order_parameters_of(problem: LearningProblem) -> Density:

@@ -62,7 +62,7 @@ def test_statements_are_right_as_often_as_they_claim(name, rng):
     def power(size: float) -> float:
         return np.mean([one.resolved for one in said(size, others)]) - 0.8
 
-    resolvable = brentq(power, 0.0, LENGTH, xtol=1e-3)
+    resolvable = brentq(power, 0.0, LENGTH, xtol=0.01)
     found, report = estimates(rng, spread, truth, RUNS), []
     for multiple in (0.0, 0.5, 1.0, 2.0, 3.0):
         results, true = said(multiple * resolvable, found), multiple * resolvable / LENGTH

@@ -32,7 +32,7 @@ from tests.commands import (
     without_drawing,
 )
 from tests.commands import in_process as command
-from tests.problems import mostly_heavy
+from tests.problems import all_but
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -44,7 +44,7 @@ def copy(run_of_six_draws, tmp_path) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("chunks", mostly_heavy([1, 2, 4], [2]))
+@pytest.mark.parametrize("chunks", all_but([1, 2, 4], [2]))
 def test_interrupted_chains_go_on_bit_for_bit(
     chunks, recipe_file, run_of_six_draws, tmp_path, capsys
 ):

@@ -24,7 +24,7 @@ from sampler.storage.manifest import read_manifest
 from sampler.storage.status import newest_checkpoint
 from tests.commands import POINTS, TINY_SAMPLED, Command, assert_same_bits, command, finish, start
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("interruptible")]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.usefixtures("interruptible")]
 
 COMPLETE = {ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED}
 # Python imports it at its start: figures are files of one point, and the clock can be wrong.
@@ -372,7 +372,6 @@ def test_a_short_sweep_disturbed_in_some_ways(hunt):
     disturbed(hunt, [name for name in SOME if name in DISTURBANCES], least=1)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("hunt", [(200, 4, 400)], indirect=True)
 def test_a_long_sweep_disturbed_in_every_way(hunt):
     names = list(DISTURBANCES)

@@ -18,7 +18,7 @@ from sampler.mcmc.hamiltonian import NUTS
 from sampler.posterior.order_parameters import factors_at
 from sampler.posterior.spaces import order_parameter_density
 from tests.assertions import assert_within_mcse
-from tests.problems import ARCHITECTURES, random_problem
+from tests.problems import ARCHITECTURES, all_but, random_problem
 from tests.reference_data import reference_problem
 from theory.bartlett import WishartChain
 
@@ -28,7 +28,7 @@ CHAINS, DRAWS = 4, 1500
 NAMES = ("order_parameter", "order_parameter_layer_2", "readout_order_parameter")
 
 
-@pytest.mark.parametrize("name", ["reference", "narrow"])
+@pytest.mark.parametrize("name", all_but(["narrow", "reference"], ["narrow"], pytest.mark.long))
 def test_blackjax_finds_the_same_order_parameters(name, rng, reference):
     problem = (
         reference_problem(reference, 10)

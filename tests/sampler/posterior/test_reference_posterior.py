@@ -21,7 +21,7 @@ from sampler.posterior.importance import importance_draws
 from sampler.posterior.order_parameters import factors_at
 from sampler.posterior.spaces import order_parameter_density
 from tests.assertions import assert_within_mcse
-from tests.problems import copied, order_parameters_of, weighted_mean_and_error
+from tests.problems import all_but, copied, order_parameters_of, weighted_mean_and_error
 from tests.reference_data import (
     PUBLISHED_OVERLAP,
     TRIAL_OVERLAP,
@@ -33,6 +33,8 @@ from theory.bartlett import WishartChain
 
 pytestmark = pytest.mark.slow
 
+# A minute each, and not much to be seen that is not to be seen at the narrowest.
+WIDTHS = all_but([10, 100, 1000], [10], pytest.mark.long)
 MATRICES = ("order_parameter", "order_parameter_layer_2", "readout_order_parameter")
 
 
@@ -80,7 +82,7 @@ def test_overlaps_of_the_published_problem(name, expected):
     )
 
 
-@pytest.mark.parametrize("width", [10, 100, 1000])
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_split_trajectories_agree_with_chains_of_nuts(width, precision):
     split = collapsed_chains(width, replace(SPLIT_HMC, gradient_precision=precision))
@@ -101,7 +103,7 @@ def test_split_trajectories_agree_with_chains_of_nuts(width, precision):
         )
 
 
-@pytest.mark.parametrize("width", [10, 100, 1000])
+@pytest.mark.parametrize("width", WIDTHS)
 def test_importance_draws_agree_with_chains(width):
     collected = collapsed_chains(width).draws
     problem = reference_problem(load_reduced_reference(), width)
@@ -151,7 +153,7 @@ def difference(problem: LearningProblem) -> tuple[float, float]:
     return size / norm, error / norm
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("without_annotation_checks")
 def test_they_part_as_one_over_the_width(rng):
     """N and P doubled together, the data in copies: the same problem but for its width."""

@@ -124,6 +124,7 @@ def published_run(reference) -> PublishedRun:
     return PublishedRun(problem, collected, np.asarray(arrays["y_test"], float)[:, None])
 
 
+@pytest.mark.long
 def test_order_parameter_of_the_published_problem(published_run):
     draws = published_run.draws.draws["order_parameter"].astype(float)
     estimate, ess = mean_of(draws), effective(draws)
@@ -143,6 +144,7 @@ def test_order_parameter_of_the_published_problem(published_run):
     assert_within_mcse(received, values, combined, ess=ess[rows, columns], what="U_1")
 
 
+@pytest.mark.long
 def test_readout_of_the_published_problem(published_run):
     draws = published_run.draws.draws["readout_order_parameter"][..., 0, 0].astype(float)
     estimate = mean_of(draws)
@@ -152,6 +154,7 @@ def test_readout_of_the_published_problem(published_run):
     assert_within_mcse(estimate.value, value, combined, ess=effective(draws), what="u_a")
 
 
+@pytest.mark.long
 def test_chains_of_the_published_problem_do_not_diverge(published_run):
     diagnosis = diagnose(
         {"order_parameter": published_run.draws.draws["order_parameter"]},
@@ -164,6 +167,7 @@ def test_chains_of_the_published_problem_do_not_diverge(published_run):
     assert diagnosis.numbers["saturated_share"] > 0.5
 
 
+@pytest.mark.long
 def test_accuracy_of_the_published_problem(published_run, full_reference):
     batches = batch_means(published_run.draws.draws["predictor"].astype(float))
     received = sampled_accuracy(batches, published_run.labels_test)

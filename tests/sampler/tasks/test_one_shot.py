@@ -21,6 +21,7 @@ from sampler.transformer.frozen import theory_weights
 from sampler.transformer.model_file import read_model
 from sampler.transformer.network import predict
 from tests.pictures import write_all_runs, write_labelled, write_omniglot
+from tests.problems import all_but
 from tests.training_recipes import ANALYSIS, TINY, train_in, write_training
 
 
@@ -188,7 +189,11 @@ draws = 4
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("heads", [(2, 1, 2), (8, 2)], ids=["three layers", "eight heads"])
+@pytest.mark.parametrize(
+    "heads",
+    all_but([(2, 1, 2), (8, 2)], [(2, 1, 2)], pytest.mark.long),
+    ids=["three layers", "eight heads"],
+)
 def test_every_stage_takes_them(heads, tmp_path):
     text = TINY.replace("130", "30").replace("heads = [2, 2]", f"heads = {list(heads)}")
     text = text.replace("widths = [6, 5, 4]", "widths = 6")
