@@ -25,10 +25,12 @@ install: $(VENV)/installed-with-tests  ## make .venv, with what the tests need
 demo: $(VENV)/installed  ## run the shortest recipe from beginning to end
 	$(BIN)/attention-posterior run runs/quickstart.toml
 
-# Arrays of the fast tests are small: compiling for speed costs more than it saves. So it is with
-# the heavy ones, which have as little to compute but more to compile. The slow tests run what users
-# run. (XLA ends where it does not know a flag: constraints.txt fixes its version.)
-UNOPTIMISED := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS=--xla_cpu_use_fusion_emitters=false
+# Programs of the tests are small and many. Without its fusion emitters XLA compiles them in half of
+# the time. Arrays of the fast and heavy tests and of the site's tutorials are so small that
+# compiling for speed costs more than it saves altogether. (XLA ends where it does not know a flag:
+# constraints.txt fixes its version.)
+COMPILED_SOON := XLA_FLAGS=--xla_cpu_use_fusion_emitters=false
+UNOPTIMISED := JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(COMPILED_SOON)
 test: $(VENV)/installed-with-tests  ## the fast tests
 	$(UNOPTIMISED) $(PYTEST) $(SHARED_OUT) $(AT_MOST) 600 -m "not heavy and not slow and not long"
 
@@ -36,7 +38,7 @@ test-heavy: $(VENV)/installed-with-tests  ## the fast tests, and those that comp
 	$(UNOPTIMISED) $(PYTEST) $(SHARED_OUT) $(AT_MOST) 600 -m "not slow and not long"
 
 test-slow: $(VENV)/installed-with-tests  ## the slow tests
-	$(PYTEST) $(SHARED_OUT) $(AT_MOST) 1800 -m "slow and not long"
+	$(COMPILED_SOON) $(PYTEST) $(SHARED_OUT) $(AT_MOST) 1800 -m "slow and not long"
 
 test-all: $(VENV)/installed-with-tests  ## every test, the long ones included
 	$(PYTEST)
@@ -50,7 +52,7 @@ format: $(VENV)/installed-with-tests  ## put format and style right
 	$(BIN)/ruff format .
 
 docs: $(VENV)/installed-with-docs  ## build the site, docs/_build/html; its tutorials are executed
-	$(BIN)/python -m sphinx --builder html --jobs 2 --fail-on-warning --keep-going docs docs/_build/html
+	$(UNOPTIMISED) $(BIN)/python -m sphinx --builder html --jobs 2 --fail-on-warning --keep-going docs docs/_build/html
 
 benchmark: $(VENV)/installed-with-tests  ## time the expensive steps
 	$(BIN)/python -m tests.benchmarks

@@ -12,8 +12,6 @@ sys.path[:0] = [str(HERE / "extensions"), str(ROOT)]
 # Tutorials start programs and kernels of their own: all of them find the package and its modules.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# What they compute is small: compiling for speed costs more than it saves.
-os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # What one page has compiled serves the next ones.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", tempfile.mkdtemp())
@@ -74,3 +72,16 @@ html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False
+
+
+def spread_tutorials(app, environment, docnames: list[str]) -> None:
+    """Half of the tutorials, which are executed, to each of two processes that read pages."""
+    tutorials = [name for name in docnames if name.startswith("tutorials/")]
+    others = [name for name in docnames if name not in tutorials]
+    half = len(others) // 2
+    docnames[:] = [*tutorials[::2], *others[:half], *tutorials[1::2], *others[half:]]
+
+
+def setup(app) -> dict:
+    app.connect("env-before-read-docs", spread_tutorials)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
