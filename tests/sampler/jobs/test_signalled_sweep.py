@@ -79,7 +79,9 @@ class Sweep:
             time.sleep(0.1)
 
 
-@pytest.mark.parametrize("whom", ["the command", "every process"])
+@pytest.mark.parametrize(
+    "whom", ["the command", pytest.param("every process", marks=pytest.mark.long)]
+)
 def test_every_worker_saves_its_chunk(whom, cache, tmp_path):
     sweep = Sweep(tmp_path, cache, SHORT)
     before = {point: newest_checkpoint(point)["sequence"] for point in sweep.in_draws()}
@@ -128,7 +130,9 @@ def test_workers_end_with_a_command_that_is_killed(cache, tmp_path):
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("whom", ["the command", "every process"])
+@pytest.mark.parametrize(
+    "whom", ["every process", pytest.param("the command", marks=pytest.mark.long)]
+)
 def test_an_interrupt_waits_for_no_chunk(whom, cache, tmp_path):
     sweep = Sweep(tmp_path, cache, LONG)
     (os.kill if whom == "the command" else os.killpg)(sweep.process.pid, signal.SIGINT)

@@ -308,7 +308,11 @@ def test_every_device_has_as_many_chains(monkeypatch, chains, devices, used):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("space", "algorithm"),
-    [("order_parameters", "nuts"), ("weights", "nuts"), ("order_parameters", "split_hmc")],
+    [
+        ("order_parameters", "nuts"),
+        ("order_parameters", "split_hmc"),
+        pytest.param("weights", "nuts", marks=pytest.mark.long),
+    ],
 )
 def test_draws_do_not_depend_on_the_number_of_devices(space, algorithm, tmp_path, monkeypatch):
     recipe = tmp_path / "tiny.toml"

@@ -19,6 +19,7 @@ from tests.assertions import assert_within_mcse
 from tests.commands import SMALLEST, in_process, settings
 from tests.problems import (
     ARCHITECTURES,
+    all_but,
     exact_scalar_posterior,
     order_parameters_of,
     random_problem,
@@ -71,7 +72,14 @@ def test_evidence_without_data(name, rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["two layers", "narrow", "two layers, three outputs"])
+@pytest.mark.parametrize(
+    "name",
+    all_but(
+        ["two layers", "narrow", "two layers, three outputs"],
+        ["two layers", "narrow"],
+        pytest.mark.long,
+    ),
+)
 def test_agrees_with_importance_weights(name, rng):
     problem = random_problem(ARCHITECTURES[name], rng, temperature=1.0)
     weighted = importance_draws(order_parameters_of(problem), 20_000, seed=4)

@@ -53,7 +53,9 @@ def test_ranks_are_uniform_where_temperature_and_variances_are_sampled(space):
 
 def test_calibration_finds_wrong_spreads():
     problem = CalibrationProblem.small().with_hyper_priors(SPREADS).misjudging_spreads(1.5)
-    ranks = calibration_ranks(OrderParameterCalibration(problem), problem, 512, seed=4, chain=SPLIT)
+    ranks = calibration_ranks(
+        OrderParameterCalibration(problem), problem, DATA_SETS, seed=4, chain=SPLIT
+    )
     received = uniformity(ranks)
     print({name: f"{p:.3g}" for name, p in received.items()})
     assert min(received.values()) < SMALLEST_P, f"expected p < {SMALLEST_P}, received {received}"
@@ -64,7 +66,7 @@ def test_calibration_finds_a_wrong_temperature():
     # of the labels is common to the truth and to all draws.
     problem = CalibrationProblem.small().misjudging_temperature(1.3)
     ranks = calibration_ranks(
-        WeightCalibration(problem), problem, 3 * DATA_SETS, seed=2, chain=SPLIT
+        WeightCalibration(problem), problem, 2 * DATA_SETS, seed=2, chain=SPLIT
     )
     received = uniformity(ranks)
     print({name: f"{p:.3g}" for name, p in received.items()})
@@ -74,7 +76,7 @@ def test_calibration_finds_a_wrong_temperature():
 def test_calibration_finds_wrong_degrees_of_freedom():
     problem = CalibrationProblem.small().misjudging_degrees(2)
     ranks = calibration_ranks(
-        OrderParameterCalibration(problem), problem, 1024, seed=2, chain=SPLIT
+        OrderParameterCalibration(problem), problem, 2 * DATA_SETS, seed=2, chain=SPLIT
     )
     received = uniformity(ranks)
     print({name: f"{p:.3g}" for name, p in received.items()})
