@@ -196,7 +196,7 @@ def start(*arguments, cache: Path | None = None, before: str = "", **options) ->
 
     They take the place of `preexec_fn`, which would fork this process with all its threads.
     """
-    program = f"{before}\nimport sys; from sampler.cli import main; sys.exit(main())"
+    program = f"{before}\nfrom sampler.__main__ import console; console()"
     how = ["-c", program] if before else ["-m", "sampler"]
     return Command(
         [sys.executable, *how, *map(str, arguments)],

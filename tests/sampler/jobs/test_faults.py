@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,8 @@ from tests.commands import TINY, UNDRAWN, assert_same_bits, command, finish, sta
 
 pytestmark = pytest.mark.slow
 
+# Nobody looks at the figures of what is killed here.
+undrawn_start, undrawn_command = partial(start, before=UNDRAWN), partial(command, before=UNDRAWN)
 OFFSETS = 20
 DRAWS = 3000
 
@@ -33,10 +36,10 @@ def workshop(tmp_path_factory):
     recipe, cache, whole = folder / "tiny.toml", folder / "cache", folder / "whole"
     recipe.write_text(f"{TINY}draws = {DRAWS}\n")
     cache.mkdir()
-    code, errors = command("run", recipe, "--out", folder / "first", cache=cache, before=UNDRAWN)
+    code, errors = undrawn_command("run", recipe, "--out", folder / "first", cache=cache)
     assert code == ExitCode.OK, errors
     started = time.monotonic()
-    code, errors = command("run", recipe, "--out", whole, cache=cache, before=UNDRAWN)
+    code, errors = undrawn_command("run", recipe, "--out", whole, cache=cache)
     assert code == ExitCode.OK, errors
     assert_same_bits(whole, folder / "first")
     return recipe, whole, time.monotonic() - started, cache
@@ -79,7 +82,7 @@ def test_killed_at_random_moments(workshop, tmp_path, kills, fresh):
     for number in range(kills):
         directory = tmp_path / f"run-{number}"
         own_cache = tmp_path / f"cache-{number}" if number < fresh else cache
-        process = start("run", recipe, "--out", directory, cache=own_cache, before=UNDRAWN)
+        process = undrawn_start("run", recipe, "--out", directory, cache=own_cache)
         # Most of the time is spent on starting and compiling: later phases are waited for.
         if number % 4 == 0 or number < fresh:
             time.sleep(rng.uniform(0.15, 1.0) * seconds)
@@ -93,11 +96,11 @@ def test_killed_at_random_moments(workshop, tmp_path, kills, fresh):
         finish(process)
         phases[phase_of(directory)] += 1
         if not (directory / "manifest.json").is_file():
-            code, errors = command("run", recipe, "--out", directory, cache=cache, before=UNDRAWN)
+            code, errors = undrawn_command("run", recipe, "--out", directory, cache=cache)
         else:
             check_files(directory)
             header = newest_checkpoint(directory)
-            code, errors = command("resume", directory, cache=cache, before=UNDRAWN)
+            code, errors = undrawn_command("resume", directory, cache=cache)
             if header is not None and phase_of(directory) != "finalising":
                 redone.append(header["done"])
         assert code == ExitCode.OK, errors
@@ -128,7 +131,7 @@ def stopped(workshop, tmp_path_factory):
     """A run that a signal stopped in the middle of its draws."""
     recipe, _, _, cache = workshop
     directory = tmp_path_factory.mktemp("stopped") / "run"
-    process = start("run", recipe, "--out", directory, cache=cache, before=UNDRAWN)
+    process = undrawn_start("run", recipe, "--out", directory, cache=cache)
     wait_for_draws(process, directory)
     process.send_signal(signal.SIGTERM)
     code, errors = finish(process)
@@ -151,7 +154,7 @@ def test_stopped_by_a_signal_and_resumed(stopped, workshop, tmp_path):
     directory = tmp_path / "run"
     shutil.copytree(stopped, directory)
     assert 0 < newest_checkpoint(directory)["done"] < DRAWS
-    assert command("resume", directory, cache=cache, before=UNDRAWN)[0] == ExitCode.OK
+    assert undrawn_command("resume", directory, cache=cache)[0] == ExitCode.OK
     assert_same_bits(directory, whole)
 
 
@@ -160,7 +163,7 @@ def test_an_interrupt_leaves_in_good_order(workshop, tmp_path):
     """Ctrl-C in the middle of compiled code: one line, no abort, and everything goes on."""
     recipe, whole, _, cache = workshop
     directory = tmp_path / "run"
-    process = start("run", recipe, "--out", directory, cache=cache, before=UNDRAWN)
+    process = undrawn_start("run", recipe, "--out", directory, cache=cache)
     wait_for_draws(process, directory)
     process.send_signal(signal.SIGINT)
     code, errors = finish(process)
@@ -168,7 +171,7 @@ def test_an_interrupt_leaves_in_good_order(workshop, tmp_path):
     last = errors.splitlines()[-1]
     again = f"what is done is in {directory}; to go on: attention-posterior resume {directory}"
     assert last.endswith(f"interrupted; {again}")
-    assert command("resume", directory, cache=cache, before=UNDRAWN)[0] == ExitCode.OK
+    assert undrawn_command("resume", directory, cache=cache)[0] == ExitCode.OK
     assert_same_bits(directory, whole)
 
 
@@ -231,7 +234,7 @@ def test_after_damage_the_same_bits(stopped, workshop, tmp_path):
     shutil.copytree(stopped, directory)
     newest = load_chains(directory / CHECKPOINT_FOLDER)
     damaged(directory / CHECKPOINT_FOLDER / newest.segments[-1]["file"], 200, "flipped bit")
-    code, errors = command("resume", directory, cache=cache, before=UNDRAWN)
+    code, errors = undrawn_command("resume", directory, cache=cache)
     assert code == ExitCode.OK, errors
     assert "going on from the checkpoint before it" in errors
     assert "going on from the checkpoint before it" in log(directory)
@@ -269,7 +272,7 @@ def test_full_disk(kilobytes, workshop, tmp_path):
         check_files(directory)
         assert not list(directory.rglob(f"{UNFINISHED}*"))
     words = ["resume", directory] if directory.exists() else ["run", recipe, "--out", directory]
-    assert command(*words, cache=cache, before=UNDRAWN)[0] == ExitCode.OK
+    assert undrawn_command(*words, cache=cache)[0] == ExitCode.OK
     assert_same_bits(directory, whole)
 
 
@@ -283,7 +286,7 @@ def test_full_disk_behind_log_and_output(workshop, tmp_path):
     directory.mkdir(exist_ok=True)  # what begins could not be said, so nothing was begun
     (directory / "run.log").unlink(missing_ok=True)
     (directory / "run.log").symlink_to("/dev/full")
-    code, errors = command("run", recipe, "--out", directory, cache=cache, before=UNDRAWN)
+    code, errors = undrawn_command("run", recipe, "--out", directory, cache=cache)
     assert code == ExitCode.OK, errors
     assert "run.log cannot be written" in errors
     assert_same_bits(directory, whole)
@@ -312,7 +315,7 @@ def test_read_only_output(stopped, workshop, tmp_path):
     assert "Permission denied" in errors.splitlines()[-1]
     directory.chmod(0o700)
     (directory / CHECKPOINT_FOLDER).chmod(0o700)
-    assert command("resume", directory, cache=cache, before=UNDRAWN)[0] == ExitCode.OK
+    assert undrawn_command("resume", directory, cache=cache)[0] == ExitCode.OK
     assert_same_bits(directory, whole)
 
 
@@ -327,12 +330,12 @@ def test_output_on_what_cannot_be_written(workshop):
 def test_vanished_directory(workshop, tmp_path):
     recipe, _, _, cache = workshop
     directory = tmp_path / "run"
-    process = start("run", recipe, "--out", directory, cache=cache, before=UNDRAWN)
+    process = undrawn_start("run", recipe, "--out", directory, cache=cache)
     wait_for_draws(process, directory)
     directory.rename(tmp_path / "elsewhere")
     code, errors = finish(process)
     assert code == ExitCode.BAD_INPUT
     assert "No such file or directory" in errors.splitlines()[-1]
     assert not directory.exists()
-    assert command("resume", tmp_path / "elsewhere", cache=cache, before=UNDRAWN)[0] == ExitCode.OK
+    assert undrawn_command("resume", tmp_path / "elsewhere", cache=cache)[0] == ExitCode.OK
     assert_same_bits(tmp_path / "elsewhere", workshop[1])

@@ -33,7 +33,7 @@ from theory.bartlett import WishartChain
 
 pytestmark = pytest.mark.slow
 
-# A minute each, and not much to be seen that is not to be seen at the narrowest.
+# The wider ones take a minute each and ask the same.
 WIDTHS = all_but([10, 100, 1000], [10], pytest.mark.long)
 MATRICES = ("order_parameter", "order_parameter_layer_2", "readout_order_parameter")
 
