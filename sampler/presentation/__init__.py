@@ -5,6 +5,7 @@ ablation which heads a model needs, as tables
 summary  what the terminal and notebooks show: theory, diagnostics, the comparison table, pruning
 figures  the figures of runs, sweeps and studies
 report   one page about a run or a sweep
-terminal text that fits a terminal: paragraphs and tables
+table    the one table of this program, and its forms: terminal, page, pandas
+terminal text that fits a terminal
 style    what all figures share: their entry in the table, colours, fonts, writing to disk
 """

@@ -1,0 +1,285 @@
+"""The one table of this program: a value with three renderers, for terminal, pages and pandas.
+
+Whoever has something to tabulate builds a `Table`; the same value is printed (`text`), put on a
+page or into a notebook (`_repr_html_`) and handed on as a DataFrame (`to_dataframe`).
+"""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from sampler.analysis.numbers import DIGITS, MISSING, NO_BREAK, Number
+from sampler.presentation.terminal import terminal_width, wrapped
+
+if TYPE_CHECKING:
+    import pandas
+
+GAP = "  "
+LEAST_NAME, LEAST_TEXT = 8, 20
+
+
+@dataclass(frozen=True)
+class Link:
+    """A text that leads somewhere."""
+
+    text: str
+    target: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Cell = str | Number | Link
+
+
+@dataclass(frozen=True)
+class Column:
+    """What one column of a table holds.
+
+    header    what stands above it
+    key       its name in a DataFrame; the header where it is empty
+    error     name of the errors of its numbers in a DataFrame; empty where they have none there
+    meaning   a sentence that a page shows when the header is pointed at
+    unit, scale, digits   of plain numbers in it, as in `Number`
+    dropped   the larger, the earlier it is left out on a narrow terminal; 0: never
+    """
+
+    header: str
+    key: str = ""
+    error: str = ""
+    meaning: str = ""
+    unit: str = ""
+    scale: float = 1.0
+    digits: int = DIGITS
+    dropped: int = 0
+
+    def cell(self, given: object) -> Cell:
+        """A cell of this column: text, a link or a number; None is a number that is not known."""
+        if isinstance(given, str | Number | Link):
+            return given
+        value, error = given if isinstance(given, tuple) else (given, None)
+        return Number(value, error, self.scale, self.unit, self.digits)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose first column names its rows.
+
+    title    its subject, in a few words
+    columns  of type `Column`; a mere header is given as text
+    rows     [row][column]: texts, links, numbers, and pairs of a number and its error
+    caption  how it is read, for pages
+    """
+
+    title: str
+    columns: Sequence[Column | str]
+    rows: Sequence[Sequence[object]]
+    caption: str = ""
+
+    def __post_init__(self) -> None:
+        columns = tuple(Column(c) if isinstance(c, str) else c for c in self.columns)
+        rows = tuple(
+            tuple(column.cell(given) for column, given in zip(columns, row, strict=True))
+            for row in self.rows
+        )
+        # A frozen dataclass leaves no other way to keep what was normalised.
+        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "rows", rows)
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
+
+    @property
+    def shown(self) -> "list[tuple[Column, list[Cell]]]":
+        """Columns with their cells; those that say nothing in any row are left out."""
+        cells = zip(*self.rows, strict=True) if self.rows else ([] for _ in self.columns)
+        first, *others = zip(self.columns, map(list, cells), strict=True)
+        return [first, *(one for one in others if any(map(says_something, one[1])))]
+
+    def text(self, width: int | None = None, indent: str = "", elsewhere: str = "") -> str:
+        """Lines for a terminal.
+
+        A name too long for its place has a line of its own above its numbers. Columns that do not
+        fit even so are left out and named below, with `elsewhere`, the place where all of them are.
+        """
+        width = (terminal_width() if width is None else width) - len(indent)
+        lines, left_out = printed_lines(self.shown, width)
+        if self.title:
+            lines.insert(0, wrapped(self.title, width))
+        if left_out:
+            where = f": all is in {elsewhere}" if elsewhere else ""
+            lines.append(wrapped(f"(no room for {', '.join(left_out)}{where})", width))
+        return textwrap.indent("\n".join(lines), indent)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __html__(self) -> Markup:
+        """Return the table in a box that scrolls by itself; the full value stands beside a number.
+
+        The first column names the rows; numbers are aligned on the right, their headers too.
+        """
+        caption = f"{self.title}. {self.caption}".strip() if self.title else self.caption
+        columns = self.shown
+        head = Markup("").join(
+            Markup('<th scope="col"{}{}>{}</th>').format(
+                number_class(cells),
+                Markup(' title="{}"').format(column.meaning) if column.meaning else "",
+                column.header,
+            )
+            for column, cells in columns
+        )
+        body = Markup("\n").join(
+            Markup('<tr><th scope="row">{}</th>{}</tr>').format(
+                cell_html(name),
+                Markup("").join(
+                    Markup("<td{}>{}</td>").format(number_class(cells), cell_html(cells[row]))
+                    for _, cells in columns[1:]
+                ),
+            )
+            for row, name in enumerate(columns[0][1])
+        )
+        return Markup(
+            '<div class="scroll" role="group" aria-label="{caption}" tabindex="0"><table>\n'
+            "<caption>{caption}</caption>\n<thead><tr>{head}</tr></thead>\n"
+            "<tbody>\n{body}\n</tbody></table></div>\n"
+        ).format(caption=caption, head=head, body=body)
+
+    def _repr_html_(self) -> str:
+        return str(self.__html__())
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """The rows by name, numbers in full; errors have a column where theirs has a name."""
+        import pandas
+
+        frame = {}
+        for place, column in enumerate(self.columns[1:], start=1):
+            cells = [row[place] for row in self.rows]
+            frame[column.key or column.header] = [plain_value(cell) for cell in cells]
+            if column.error:
+                frame[column.error] = [getattr(cell, "error", None) for cell in cells]
+        first = self.columns[0]
+        names = pandas.Index([str(row[0]) for row in self.rows], name=first.key or None)
+        table = pandas.DataFrame(frame, names)
+        numeric = [name for name in table if not table[name].map(type).eq(str).any()]
+        return table.astype(dict.fromkeys(numeric, float))
+
+
+def says_something(cell: Cell) -> bool:
+    """Whether a cell has a text, or a number that is defined."""
+    return cell.defined if isinstance(cell, Number) else bool(str(cell))
+
+
+def plain_value(cell: Cell) -> object:
+    """What a cell is in a DataFrame: a number as it was computed, or text."""
+    return cell.value if isinstance(cell, Number) else str(cell)
+
+
+# --- on a page
+
+
+def number_class(cells: Sequence[Cell]) -> Markup | str:
+    """The class of cells of a column in which there are numbers."""
+    return Markup(' class="number"') if holds_numbers(cells) else ""
+
+
+def holds_numbers(cells: Sequence[Cell]) -> bool:
+    """Whether a column holds numbers, some of them perhaps as text such as `< 5 %`."""
+    return any(isinstance(cell, Number) for cell in cells)
+
+
+def cell_html(cell: Cell) -> Markup | str:
+    """A cell of a page; programs find the full value of a number beside its rounded text."""
+    if isinstance(cell, Link):
+        return Markup('<a href="{}">{}</a>').format(cell.target, cell.text)
+    if isinstance(cell, Number) and cell.defined:
+        value = cell.value.item() if hasattr(cell.value, "item") else cell.value
+        return Markup('<data value="{}">{}</data>').format(repr(value), cell.text)
+    return Markup.escape(str(cell))
+
+
+# --- on a terminal
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A column as text, whose cells stand on the left or on the right."""
+
+    column: Column
+    cells: Sequence[str]
+    left: bool
+
+    @classmethod
+    def of(cls, column: Column, cells: Sequence[Cell]) -> "Printed":
+        """Decimal points of numbers stand below each other."""
+        texts = [str(cell).replace(NO_BREAK, " ") for cell in cells]
+        if not holds_numbers(cells):
+            return cls(column, texts, left=True)
+        texts = [text.replace("−", "-") for text in texts]
+        behind = [len(text) - text.index(".") if "." in text else 0 for text in texts]
+        most = max(behind)
+        padded = zip(texts, behind, strict=True)
+        texts = [text if text == MISSING else text + " " * (most - n) for text, n in padded]
+        return cls(column, texts, left=False)
+
+    @property
+    def widest(self) -> int:
+        """Characters of the widest cell, or of the longest word of the header."""
+        return max(map(len, [*self.cells, *self.column.header.split()]), default=0)
+
+    def header(self, width: int) -> list[str]:
+        """The header, broken between words."""
+        return textwrap.wrap(self.column.header, max(width, 1), break_long_words=False)
+
+
+def printed_lines(
+    columns: Sequence[tuple[Column, list[Cell]]], width: int
+) -> tuple[list[str], list[str]]:
+    """Header and rows within a width, and the headers of the columns that had no room."""
+    first, *others = (Printed.of(column, cells) for column, cells in columns)
+    kept = list(others)
+
+    def taken() -> int:
+        """By all but the names; the last column, if it is text, can be broken."""
+        widths = [one.widest for one in kept]
+        if kept and kept[-1].left:
+            widths[-1] = min(widths[-1], LEAST_TEXT)
+        return sum(len(GAP) + each for each in widths)
+
+    while LEAST_NAME + taken() > width and any(one.column.dropped for one in kept):
+        kept.remove(max(kept, key=lambda one: one.column.dropped))
+    room = max((len(name) for name in first.cells if len(name) <= width - taken()), default=0)
+    room = max([room, LEAST_NAME, *map(len, first.column.header.split())])
+    widths = [one.widest for one in kept]
+    if kept and kept[-1].left:
+        before = room + sum(len(GAP) + each for each in widths[:-1]) + len(GAP)
+        widths[-1] = min(widths[-1], max(LEAST_TEXT, width - before))
+    placed = [(first, room), *zip(kept, widths, strict=True)]
+    headers = [one.header(each) for one, each in placed]
+    height = max(map(len, headers))
+    lines = aligned(placed, [[""] * (height - len(one)) + one for one in headers])
+    for place, name in enumerate(first.cells):
+        cells = [[one.cells[place]] for one, _ in placed]
+        if kept and kept[-1].left:
+            cells[-1] = wrapped(cells[-1][0], widths[-1], further="").split("\n")
+        if len(name) > room:
+            lines.append(name)
+            cells[0] = [""]
+        lines += aligned(placed, cells)
+    return lines, [one.column.header for one in others if one not in kept]
+
+
+def aligned(columns: Sequence[tuple[Printed, int]], cells: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of one row, whose cells may have several; names and texts stand on the left."""
+    lines = []
+    for parts in zip_longest(*cells, fillvalue=""):
+        padded = (
+            part.ljust(width) if one.left else part.rjust(width)
+            for part, (one, width) in zip(parts, columns, strict=True)
+        )
+        lines.append(GAP.join(padded).rstrip())
+    return lines
