@@ -4,7 +4,9 @@ import ast
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,72 @@ ORDER = (
     "problem", "mcmc", "analysis", "presentation", "jobs", "api", "command_line", "cli",
     "__main__",
 )  # fmt: skip
+
+
+# Names still defined in two modules, and modules still in a circle: to become empty.
+DEFINED_TWICE = {
+    "accuracy",
+    "architecture_of",
+    "arrays_task",
+    "check_agreement",
+    "check_attention",
+    "Choice",
+    "choose",
+    "compare",
+    "cost",
+    "diagnose",
+    "evenly_chosen",
+    "Examples",
+    "flattened",
+    "given",
+    "in_mcse",
+    "in_order",
+    "joined",
+    "judge",
+    "known",
+    "log_density",
+    "make_problem",
+    "make_split",
+    "make_task",
+    "Moments",
+    "name_heads",
+    "named",
+    "names_of_heads",
+    "normalised",
+    "one_line",
+    "Parameters",
+    "plain",
+    "positive_features",
+    "predict",
+    "query_and_key_weights",
+    "refuse_unfit_variants",
+    "Row",
+    "rows_of",
+    "sampled_accuracy",
+    "sampled_scores",
+    "SampledAccuracy",
+    "setting_text",
+    "shortened",
+    "Sizes",
+    "softmax",
+    "stacked",
+    "standardised",
+    "start",
+    "Stored",
+    "strongest_paths",
+    "sweep_points",
+    "sweep_text",
+    "Table",
+    "usable",
+    "validated",
+    "with_error",
+    "work",
+}
+IN_A_CIRCLE = {
+    "sampler.presentation.figures.pruning",
+    "sampler.presentation.summary",
+    "sampler.tasks.array_files",
+}
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -61,6 +129,60 @@ def test_a_room_imports_only_rooms_before_it(name):
             if other.startswith("sampler.") and ORDER.index(room(other)) > ORDER.index(name):
                 wrong.append(f"{module} imports {other}")
     assert not wrong, wrong
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the product and its file."""
+    paths = [*ROOT.glob("theory/**/*.py"), *ROOT.glob("sampler/**/*.py")]
+    names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths}
+    return {name.removesuffix(".__init__"): path for path, name in names.items()}
+
+
+def modules_imported(path: Path, known: set[str]) -> Iterator[str]:
+    """Modules among `known` that a file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom):
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in known else node.module for name in inner)
+
+
+def circle_in(graph: dict[str, set[str]]) -> list[str]:
+    """Modules of which each imports the next one, and the last the first; none: no circle."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_no_modules_import_each_other():
+    """Not in a circle of any length, imports inside functions and for type checkers included."""
+    files = modules()
+    graph = {
+        name: {other for other in modules_imported(path, set(files)) if other != name}
+        for name, path in files.items()
+        if name not in IN_A_CIRCLE
+    }
+    assert circle_in(graph) == []
+
+
+def test_a_circle_is_seen():
+    assert set(circle_in({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})) == {"a", "b", "c"}
+
+
+def test_no_two_modules_define_one_public_name():
+    """Functions of `sampler.cli` apart, which have the names of the commands."""
+    found = defaultdict(list)
+    for module, path in modules().items():
+        if module == "sampler.cli":
+            continue
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name[0] != "_":
+                found[node.name].append(module)
+    twice = {name: where for name, where in found.items() if len(where) > 1}
+    assert {name: where for name, where in twice.items() if name not in DEFINED_TWICE} == {}
 
 
 @pytest.mark.parametrize(
