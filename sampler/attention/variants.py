@@ -9,11 +9,18 @@ with the operations that NumPy and JAX share: the same code serves recipes, trai
 To add one, write such a class and register it: VARIANTS.register("my_kind", MyVariant).
 """
 
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    model_serializer,
+    model_validator,
+)
 
 from sampler.registry import Registry
 
@@ -30,6 +37,11 @@ class AttentionVariant(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
     # Why gradient descent cannot train queries and keys through this variant; None where it can.
     untrainable: ClassVar[str | None] = None
+
+    @model_serializer(mode="wrap")
+    def with_kind(self, handler: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+        """Keep `kind`, which tells variants apart, where defaults are left out."""
+        return {"kind": self.kind, **handler(self)}
 
     def refuse_tokens(self, tokens: int) -> None:
         """Raise ValueError if sequences of this length cannot be attended to."""

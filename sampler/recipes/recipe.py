@@ -3,12 +3,11 @@
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     Field,
     SerializeAsAny,
@@ -18,13 +17,14 @@ from pydantic import (
 
 from sampler.errors import InputError
 from sampler.recipes.sections import (
-    DEFAULT_DRAWS,
+    CHANGES_NO_DRAW,
     Name,
     NetworkSection,
     PosteriorSection,
     SamplerSection,
     Section,
     TheorySection,
+    changes_draws,
 )
 from sampler.recipes.settings import (
     flattened,
@@ -48,63 +48,19 @@ from sampler.registry import load_plugins
 NOT_SWEPT = ("name", "sweep", "sampler.start_from", "theory.own")
 
 
-# Keys that no recipe of schema 1 and 2 had.
-SINCE_SCHEMA_3 = (
-    ("theory", "next_order"),
-    ("theory", "next_order_evidence"),
-    ("theory", "own"),
-    ("sampler", "gradient_precision"),
-    ("sampler", "until"),
-    ("sampler", "max_draws"),
-    ("sampler", "max_minutes"),
-    ("sampler", "start_from"),
-    ("task", "test_characters"),
-    ("training", "until_loss"),
-)
-# Defaults of the sampler that were others in schema 3: a recipe that names these keeps its hash.
-SAMPLER_OF_SCHEMA_3 = {
-    "space": "order_parameters",
-    "algorithm": "nuts",
-    "target_acceptance": 0.8,
-}
-
-
 class NamedRecipe(Section):
     """What recipes of every command have: a name, a hash, and a text."""
 
     name: Name
 
     @property
-    def defaults(self) -> "NamedRecipe":
-        """The recipe that sets only what is required, as this one does."""
-        return type(self).model_validate(required(self))
-
-    @property
-    def hashed_against(self) -> "NamedRecipe":
-        """The recipe that the hash compares with."""
-        return self.defaults
-
-    @property
     def hash8(self) -> str:
-        """Eight hexadecimal digits of all settings that are required or not at their default.
+        """Eight hexadecimal digits of all settings that differ from the defaults.
 
         A new key with a default therefore changes no hash.
         """
-        text = json.dumps(departures(self, self.hashed_against), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-    @property
-    def earlier_hash8(self) -> str:
-        """The hash of results of schema 1 and 2, which covered every default.
-
-        Keys that came later are left out.
-        """
-        settings = self.model_dump(mode="json")
-        for section, key in SINCE_SCHEMA_3:
-            settings.get(section, {}).pop(key, None)
-        if "sampler" in settings and settings["sampler"]["draws"] is None:
-            settings["sampler"]["draws"] = DEFAULT_DRAWS
-        text = json.dumps(settings, sort_keys=True)
+        departures = self.model_dump(mode="json", exclude_defaults=True)
+        text = json.dumps(departures, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     def to_toml(self) -> str:
@@ -113,45 +69,22 @@ class NamedRecipe(Section):
         return toml_text({key: value for key, value in settings.items() if value != {}})
 
 
-def required(section: Section) -> dict[str, Any]:
-    """The required settings of a section and of the required sections in it."""
-    values = {name: getattr(section, name) for name in type(section).model_fields}
-    return {
-        name: required(values[name]) if isinstance(values[name], Section) else values[name]
-        for name, field in type(section).model_fields.items()
-        if field.is_required()
-    }
+def settings_that_fix_draws(recipe: NamedRecipe) -> dict[str, Any]:
+    """Return the settings, by dotted key and as JSON has them, that a resumed run must keep.
 
-
-def departures(model: BaseModel, reference: BaseModel | None = None) -> dict[str, Any]:
-    """The settings that are required or differ from those of the reference, ready for JSON.
-
-    Without a reference a setting is compared with the default of its field. The kind of an
-    attention variant is always there.
+    Those whose declaration says CHANGES_NO_DRAW are left out.
     """
-    kept: dict[str, Any] = {}
-    for name, field in type(model).model_fields.items():
-        value = getattr(model, name)
-        default = (
-            field.get_default(call_default_factory=True)
-            if reference is None
-            else getattr(reference, name)
-        )
-        if isinstance(value, Section) and type(value) is type(default):
-            inner = departures(value.hashed, default)
-            kept |= {name: inner} if inner else {}
-        elif name == "kind" or field.is_required() or value != default:
-            kept[name] = plain(value)
-    return kept
 
+    def kept(section: Section, dumped: dict[str, Any]) -> dict[str, Any]:
+        found = {}
+        for name, field in type(section).model_fields.items():
+            if changes_draws(field):
+                value = getattr(section, name)
+                is_section = isinstance(value, Section)
+                found[name] = kept(value, dumped[name]) if is_section else dumped[name]
+        return found
 
-def plain(value: Any) -> Any:
-    """A setting as JSON has it; of an attention variant what departs from its defaults."""
-    if isinstance(value, BaseModel):
-        return departures(value)
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+    return flattened(kept(recipe, recipe.model_dump(mode="json")))
 
 
 class Recipe(NamedRecipe):
@@ -163,7 +96,9 @@ class Recipe(NamedRecipe):
     posterior: PosteriorSection = PosteriorSection()
     theory: TheorySection = TheorySection()
     sampler: SamplerSection = SamplerSection()
-    sweep: dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]] = Field(default_factory=dict)
+    sweep: Annotated[
+        dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]], CHANGES_NO_DRAW
+    ] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -185,13 +120,6 @@ class Recipe(NamedRecipe):
             for name, defaults in filled.items()
             if defaults and isinstance(given.get(name), dict)
         }
-
-    @property
-    def hashed_against(self) -> "Recipe":
-        """The recipe with the defaults of schema 3."""
-        base = self.defaults
-        sampler = base.sampler.model_copy(update=SAMPLER_OF_SCHEMA_3)
-        return base.model_copy(update={"sampler": sampler})
 
     @property
     def seeds(self) -> dict:

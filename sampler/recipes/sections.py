@@ -12,6 +12,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 
 from sampler.errors import InputError, shortened
 from sampler.mcmc.algorithm import ALGORITHMS
@@ -33,6 +34,16 @@ Space = Literal["order_parameters", "upper_weights", "weights"]
 AUTO = "auto"
 
 
+# In the declaration of a setting: it may differ between a run and its continuation.
+CHANGES_NO_DRAW = Field(json_schema_extra={"changes_draws": False})
+
+
+def changes_draws(field: FieldInfo) -> bool:
+    """Whether a setting must stay as it is when a run is resumed."""
+    extra = field.json_schema_extra
+    return not isinstance(extra, dict) or extra.get("changes_draws", True) is True
+
+
 def none_or_several(examples: int) -> int:
     """Accept any number of examples but one."""
     if examples == 1:
@@ -48,11 +59,6 @@ class Section(BaseModel):
     """A frozen group of settings in which an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    @property
-    def hashed(self) -> "Section":
-        """The settings that the hash of a recipe covers."""
-        return self
 
 
 def count_or_counts(value: object) -> object:
@@ -222,10 +228,12 @@ class SamplerSection(Section):
     algorithm: Annotated[str, BeforeValidator(known_algorithm)] = AUTO
     chains: Count = 4
     warmup: CountFromZero | None = None
-    until: Literal["trusted", "draws"] = "trusted"
-    draws: Annotated[int | dict[Space, int] | None, BeforeValidator(draws_or_table)] = None
-    max_draws: Several = 20_000
-    max_minutes: Positive = 60.0
+    until: Annotated[Literal["trusted", "draws"], CHANGES_NO_DRAW] = "trusted"
+    draws: Annotated[
+        int | dict[Space, int] | None, BeforeValidator(draws_or_table), CHANGES_NO_DRAW
+    ] = None
+    max_draws: Annotated[Several, CHANGES_NO_DRAW] = 20_000
+    max_minutes: Annotated[Positive, CHANGES_NO_DRAW] = 60.0
     thinning: Count = 1
     seed: Seed = 0
     precision: Literal["float64", "float32"] = "float64"
@@ -241,7 +249,7 @@ class SamplerSection(Section):
     points: Literal["all", "selected"] = "all"
     selected_by: Literal["accuracy", "log_evidence"] = "accuracy"
     start_from: Text | None = None
-    checkpoint_seconds: NotNegative = 10.0
+    checkpoint_seconds: Annotated[NotNegative, CHANGES_NO_DRAW] = 10.0
 
     @property
     def warmup_steps(self) -> int:
@@ -263,14 +271,6 @@ class SamplerSection(Section):
     def with_draws(self, draws: int) -> "SamplerSection":
         """The same sampler with a number of draws."""
         return self.model_copy(update={"until": "draws", "draws": draws})
-
-    @property
-    def hashed(self) -> "SamplerSection":
-        """Before `until` there was, 1000 draws were the default and no departure from it."""
-        if self.until == "trusted":
-            return self
-        draws = None if self.draws == DEFAULT_DRAWS else self.draws
-        return self.model_copy(update={"until": "trusted", "draws": draws})
 
     @model_validator(mode="before")
     @classmethod

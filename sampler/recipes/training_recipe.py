@@ -18,6 +18,7 @@ from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.errors import ABSENT, InputError
 from sampler.recipes.recipe import NamedRecipe, Recipe, load_recipe, resolve_data_path
 from sampler.recipes.sections import (
+    CHANGES_NO_DRAW,
     Count,
     NotNegative,
     Positive,
@@ -177,7 +178,7 @@ class TrainingSection(Section):
     validation_examples: Count = 2000
     evaluation_examples: Count = 2000
     seed: Seed = 0
-    checkpoint_seconds: NotNegative = 30.0
+    checkpoint_seconds: Annotated[NotNegative, CHANGES_NO_DRAW] = 30.0
 
     @property
     def layer_widths(self) -> tuple[int, ...]:

@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sampler import __version__
 from sampler.errors import ExitCode, InputError
-from sampler.recipes.recipe import Recipe, make_recipe
-from sampler.recipes.settings import flattened, place
+from sampler.recipes.recipe import Recipe, make_recipe, settings_that_fix_draws
+from sampler.recipes.settings import place
 from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe, make_training_recipe
 from sampler.storage.lock import LOCK_FILE, locked
 from sampler.storage.run_directory import (
@@ -35,27 +35,17 @@ from sampler.storage.run_directory import (
     write_whole,
 )
 
-# Settings that may change between a run and its continuation: they change no draw.
-FREE = (
-    "sampler.draws", "sampler.until", "sampler.max_draws", "sampler.max_minutes",
-    "sampler.checkpoint_seconds", "training.checkpoint_seconds", "sweep",
-)  # fmt: skip
 CONTINUED = (2, SCHEMA_VERSION)
 
 
 def fingerprint(recipe: Recipe | TrainingRecipe, data: str | dict[str, Any]) -> dict:
     """Settings, identity of the data, and the version of program and results, as JSON has them."""
-    settings = flattened(recipe.model_dump(mode="json"))
     return {
-        "settings": {key: value for key, value in settings.items() if not is_free(key)},
+        "settings": settings_that_fix_draws(recipe),
         "data": data,
         "package major version": __version__.split(".")[0],
         "schema_version": SCHEMA_VERSION,
     }
-
-
-def is_free(key: str) -> bool:
-    return any(key == free or key.startswith(f"{free}.") for free in FREE)
 
 
 def completed(settings: dict) -> dict:
@@ -65,10 +55,10 @@ def completed(settings: dict) -> dict:
         place(nested, key, value)
     make = make_training_recipe if "training" in nested else make_recipe
     try:
-        known = flattened(make(nested).model_dump(mode="json"))
+        known = settings_that_fix_draws(make(nested))
     except InputError:  # of another version: what differs is then named key by key
         known = {}
-    return {key: value for key, value in known.items() if not is_free(key)} | settings
+    return known | settings
 
 
 def differences(stored: dict, current: dict) -> list[str]:

@@ -135,13 +135,8 @@ CHECKPOINT_SLOTS = ("state-0.bin", "state-1.bin")
 
 
 def default_directory(recipe: Recipe | TrainingRecipe) -> Path:
-    """runs/results/<name>-<hash8>, relative to the current directory.
-
-    A directory that carries the hash of an earlier schema is used where it is the only one.
-    """
-    directory = RESULTS / f"{recipe.name}-{recipe.hash8}"
-    earlier = RESULTS / f"{recipe.name}-{recipe.earlier_hash8}"
-    return earlier if earlier.is_dir() and not directory.is_dir() else directory
+    """Return runs/results/<name>-<hash8>, relative to the current directory."""
+    return RESULTS / f"{recipe.name}-{recipe.hash8}"
 
 
 def find_directory(directory: Path) -> Path:

@@ -153,13 +153,3 @@ def test_what_contradicts_itself_is_refused(added, remedy, tmp_path):
     path.write_text(f'{TINY}\nuntil = "trusted"\n{added}\n')
     with pytest.raises(InputError, match=remedy):
         load_recipe(path)
-
-
-def test_recipes_that_named_the_former_default_keep_their_hash(tmp_path):
-    path = tmp_path / "a.toml"
-    path.write_text(TINY)
-    named = load_recipe(path, ["sampler.draws=1000"])
-    assert (named.hash8, named.earlier_hash8) == (load_recipe(path).hash8, named.earlier_hash8)
-    assert load_recipe(path, ["sampler.draws=999"]).hash8 != named.hash8
-    assert load_recipe(path, ["sampler.max_draws=999"]).hash8 != named.hash8
-    assert named.earlier_hash8 == load_recipe(path).earlier_hash8
