@@ -1,5 +1,6 @@
 """The failures a user can meet, and the exit code of each."""
 
+import re
 from enum import IntEnum
 from pathlib import PurePath
 
@@ -51,6 +52,11 @@ class Verbatim(str):
 
 
 ABSENT = Verbatim("(absent)")
+
+
+def with_keys(text: str, section: str) -> str:
+    """A message with the keys of a section of the recipe in the place of `arguments`."""
+    return re.sub(r"`([a-z_]+)`", rf"{section}.\1", text)
 
 
 def one_line(text: str) -> str:

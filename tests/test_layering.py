@@ -33,6 +33,7 @@ DEFINED_TWICE = {
     "check_attention",
     "Choice",
     "choose",
+    "Column",
     "compare",
     "cost",
     "diagnose",
@@ -46,6 +47,7 @@ DEFINED_TWICE = {
     "judge",
     "known",
     "log_density",
+    "Link",
     "make_problem",
     "make_split",
     "make_task",
@@ -88,6 +90,13 @@ IN_A_CIRCLE = {
     "sampler.presentation.summary",
     "sampler.tasks.array_files",
 }
+
+# The rooms of theory and sampling, which know of no recipe.
+SCIENCE = [
+    path
+    for folder in ("theory", "sampler/posterior", "sampler/mcmc")
+    for path in sorted((ROOT / folder).glob("**/*.py"))
+]
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -183,6 +192,23 @@ def test_no_two_modules_define_one_public_name():
                 found[node.name].append(module)
     twice = {name: where for name, where in found.items() if len(where) > 1}
     assert {name: where for name, where in twice.items() if name not in DEFINED_TWICE} == {}
+
+
+# Keys of recipes; what follows `sampler` and `theory` may be a module, as in an import.
+KEY = re.compile(r"\b(task|attention|network|posterior|theory|sampler|sweep)\.([a-z]\w*)")
+
+
+@pytest.mark.parametrize("path", SCIENCE, ids=lambda path: path.stem)
+def test_the_science_names_no_key_of_a_recipe(path):
+    """Its messages name arguments; who has a recipe says which of its keys they are."""
+    texts = [
+        node.value
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    found = {at.groups() for text in texts for at in KEY.finditer(text)}
+    rooms = {tuple(name.split(".")[:2]) for name in modules()}
+    assert found <= rooms
 
 
 @pytest.mark.parametrize(

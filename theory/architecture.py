@@ -14,6 +14,8 @@ from jaxtyping import Bool, Int, Shaped
 
 # Up to this many coordinates the Hessian is formed and factorised; above, only its products.
 DENSE_COORDINATES = 500
+# Up to this many Bartlett coordinates the Hessian of the exact posterior is formed at its mode.
+HESSIAN_COORDINATES = 2500
 # The explicit second derivative of the energy holds (p_1 D)² numbers, with about four copies at its
 # peak (2.2 GB at this limit); above it, products only.
 DENSE_HESSIAN_NUMBERS = 2**26

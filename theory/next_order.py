@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Array, Float
 
-from theory.architecture import Architecture
+from theory.architecture import HESSIAN_COORDINATES, Architecture
 from theory.attended_inputs import path_features
 from theory.energy import LearningProblem, feature_columns
 from theory.energy_expansion import as_matrix
@@ -28,7 +28,6 @@ from theory.saddle_point import SaddlePoint, SaddlePointStatus
 
 # The second derivatives in U_1 hold (p_1 D)² and p_1⁴ numbers, with some copies of each.
 LARGEST_BLOCKS = 2**26
-MOST_COORDINATES = 2500
 # The evidence needs all third derivatives, p_1⁶ and p_1² d² numbers, with some copies of each.
 LARGEST_THIRD_DERIVATIVES = 2**25
 # From the mode, in standard deviations: rounding, not the tolerance of the descent, decides where
@@ -202,7 +201,7 @@ def fits(architecture: Architecture, coordinates: int) -> bool:
     """Whether the second derivatives of the energy and Φ can be stored."""
     rows = architecture.order_parameter_sizes[0]
     numbers = max((rows * architecture.channels) ** 2, rows**4, rows**2 * coordinates)
-    return coordinates <= MOST_COORDINATES and numbers <= LARGEST_BLOCKS
+    return coordinates <= HESSIAN_COORDINATES and numbers <= LARGEST_BLOCKS
 
 
 def evidence_fits(architecture: Architecture, coordinates: int) -> bool:

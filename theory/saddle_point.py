@@ -38,10 +38,11 @@ class SaddlePointStatus(Enum):
     NOT_FINITE = "the action is not finite"
 
 
+# Arguments of `solve_saddle_point` stand in backticks.
 REMEDY = {
-    SaddlePointStatus.STEP_LIMIT: "raise theory.max_steps",
-    SaddlePointStatus.STALLED: "rounding decides here: raise theory.tolerance, or the temperature",
-    SaddlePointStatus.NOT_A_MINIMUM: "raise theory.starts",
+    SaddlePointStatus.STEP_LIMIT: "raise `max_steps`",
+    SaddlePointStatus.STALLED: "rounding decides here: raise `tolerance`, or the temperature",
+    SaddlePointStatus.NOT_A_MINIMUM: "raise `starts`",
     SaddlePointStatus.NOT_FINITE: "rescale inputs and labels, or raise the temperature",
 }
 

@@ -21,6 +21,7 @@ from sampler.analysis.validation import (
     validation_columns,
     validation_of_subnetworks,
 )
+from sampler.errors import with_keys
 from sampler.problem import Problem, square_roots
 from sampler.transformer.pruning import trained_overlap, trained_predictor
 from theory import (
@@ -134,7 +135,7 @@ def theory_table(
     return with_long_names(table).assign_attrs(
         status=saddle_point.status.value,
         converged=int(saddle_point.converged),
-        explanation=saddle_point.explain(),
+        explanation=with_keys(saddle_point.explain(), "theory"),
         tolerance=saddle_point.tolerance,
         newton_steps=saddle_point.steps,
         temperature=learning.temperature,

@@ -18,7 +18,7 @@ from sampler.errors import InputError
 from sampler.jobs.interruption import WARNING_SECONDS, Interruption, step_in_work
 from sampler.mcmc.chunks import Chunk, Snapshot
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.stopping import Looks
+from sampler.mcmc.stopping import StoppingRule
 from sampler.storage.checkpoint import (
     MOMENTS,
     STATE,
@@ -187,11 +187,11 @@ class ChainKeeper:
     _waiting: list[Chunk] = field(default_factory=list)
     _collected: DrawCollector = field(init=False)
     _every: float = field(init=False)
-    _looks: Looks | None = None
+    _looks: StoppingRule | None = None
     _warned: bool = False
 
     def go_on(
-        self, collected: DrawCollector, every: float, looks: Looks | None = None
+        self, collected: DrawCollector, every: float, looks: StoppingRule | None = None
     ) -> Snapshot | None:
         """Fill the collector with the draws found; where chains go on, None for the beginning.
 

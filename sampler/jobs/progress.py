@@ -19,7 +19,7 @@ from sampler.presentation.terminal import unbroken, wrapped
 if TYPE_CHECKING:
     from sampler.mcmc.algorithm import Algorithm
     from sampler.mcmc.chunks import Chunk
-    from sampler.mcmc.stopping import Looks
+    from sampler.mcmc.stopping import StoppingRule
     from sampler.transformer.training import TrainingState
 
 LOG = logging.getLogger("attention_posterior")
@@ -121,7 +121,7 @@ class ProgressDisplay:
 class SamplingProgress(ProgressDisplay):
     """Shows every chunk: time left, and what the algorithm says of its chains."""
 
-    def __init__(self, algorithm: "Algorithm", looks: "Looks | None" = None) -> None:
+    def __init__(self, algorithm: "Algorithm", looks: "StoppingRule | None" = None) -> None:
         super().__init__()
         self._algorithm, self._looks = algorithm, looks
         self._totals: dict[tuple[str, str], float] = {}
@@ -149,7 +149,7 @@ class SamplingProgress(ProgressDisplay):
             seen = f", {last.text}"
         elif self._looks is not None and chunk.phase == "draws":
             total = self._looks.next_end(chunk.done)
-            seen = " to the first look"
+            seen = " to the first check"
         left = f"{chunk.seconds / chunk.draws * max(0, total - chunk.done):.0f} s left{seen}"
         totals = {name: v for (phase, name), v in self._totals.items() if phase == chunk.phase}
         health = self._algorithm.describe(chunk.statistics, totals)

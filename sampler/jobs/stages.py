@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -19,14 +20,14 @@ from sampler.analysis.draws_table import (
     stored_statistics,
 )
 from sampler.analysis.theory_table import theory_table
-from sampler.errors import InputError
+from sampler.errors import InputError, with_keys
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import LOG, SamplingProgress
 from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings, algorithm_named
 from sampler.mcmc.chunks import Chunk, SnapshotMismatch, sample_in_chunks
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.stopping import Looks
+from sampler.mcmc.stopping import StoppingRule
 from sampler.numerics import return_free_memory
 from sampler.posterior.bridge import BridgeEvidence, bridge_evidence
 from sampler.posterior.density import Density
@@ -148,9 +149,10 @@ def draw_posterior(
             "log_evidence_method": "bridge",
             "log_evidence_trusted": int(found.trusted),
         }
-        LOG.info(found.explain())
+        text = with_keys(found.explain(), "sampler")
+        LOG.info(text)
         if show:
-            print(found.explain())
+            print(text)
     attributes = {
         **algorithm.settings,
         "space": settings.space,
@@ -177,15 +179,15 @@ def run_chains(
     keeper: ChainKeeper | None,
     show: bool,
     start: EarlierChains | None,
-) -> Looks | None:
+) -> StoppingRule | None:
     """Collect all chunks of chains, from where keeper or start say; progress is shown if asked for.
 
     The result is how the draws were judged on the way, if they are made until they can be trusted.
     """
     every, looks = settings.checkpoint_seconds, None
     if settings.until == "trusted":
-        most = settings.max_draws, 60.0 * settings.max_minutes
-        looks = Looks(algorithm, collected, *most, is_judged, settings.weight_draws)
+        most = settings.max_draws, settings.max_minutes
+        looks = StoppingRule(algorithm, collected, *most, is_judged, settings.weight_draws)
     with SamplingProgress(algorithm, looks) if show else nullcontext() as progress:
         earlier = None if keeper is None else keeper.go_on(collected, every, looks)
         listeners = [each for each in (collected, looks, progress, keeper) if each is not None]
@@ -205,22 +207,26 @@ def run_chains(
             remedy += "a run whose chains have equal shapes"
             raise InputError("sampler.start_from", start.origin["directory"], remedy) from None
     if looks is not None:
-        LOG.info(looks.explain())
+        text = with_keys(looks.explain(), "sampler")
+        LOG.info(text)
         if show:
-            print(looks.explain())
+            print(text)
     return looks
 
 
 def refuse_impossible_weights(problem: AnyProblem, settings: SamplerSection) -> None:
     """Raise InputError before any sampling if the weight draws asked for would not fit."""
     if settings.weight_draws:
-        refuse_unusable_count(
-            settings.weight_draws,
-            settings.chains,
-            most_draws(settings),
-            problem.architecture,
-            np.dtype(settings.precision).itemsize,
-        )
+        try:
+            refuse_unusable_count(
+                settings.weight_draws,
+                settings.chains,
+                most_draws(settings),
+                problem.architecture,
+                np.dtype(settings.precision).itemsize,
+            )
+        except InputError as refused:
+            raise InputError("sampler.weight_draws", refused.value, refused.remedy) from None
 
 
 def evidence_of_draws(
@@ -262,17 +268,16 @@ def chain_settings(settings: SamplerSection, draws: int | None = None) -> ChainS
     )
 
 
-# The key that gives more draws, by what ended them.
-MORE_DRAWS = {"max_draws": "sampler.max_draws", "max_minutes": "sampler.max_minutes"}
-
-
 def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
     """Judge stored draws. Raises InputError for draws of an algorithm that is not registered."""
     attributes = tree["sample_stats"].attrs
     algorithm = algorithm_named(attributes["algorithm"], attributes)
     draws, selected = stored_draws(tree), stored_selected(tree)
-    more = MORE_DRAWS.get(attributes.get("ended_by"), "sampler.draws")
-    return diagnose(draws, stored_statistics(tree), algorithm, selected, more_draws=more)
+    ended = attributes.get("ended_by")
+    more = ended if ended in ("max_draws", "max_minutes") else "draws"
+    found = diagnose(draws, stored_statistics(tree), algorithm, selected, more_draws=more)
+    reasons = tuple(with_keys(reason, "sampler") for reason in found.reasons)
+    return replace(found, reasons=reasons)
 
 
 def compare_stage(directory: Path) -> ComparedRun:

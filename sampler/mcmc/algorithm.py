@@ -148,7 +148,7 @@ class Algorithm(Chain):
     # The algorithm whose chains are run where independent draws cannot be trusted.
     fallback: ClassVar[str | None] = None
     # What to do about a chain that does not move.
-    remedy_if_frozen: ClassVar[str] = "raise sampler.warmup"
+    remedy_if_frozen: ClassVar[str] = "raise `warmup`"
 
     def configured(self, settings: Mapping[str, Any]) -> "Algorithm":
         """The same algorithm with those of these settings that it has and that are given."""
@@ -209,7 +209,7 @@ def algorithm_named(name: str, settings: Mapping[str, Any]) -> Algorithm:
     if name not in ALGORITHMS:
         known = ", ".join(ALGORITHMS)
         raise InputError(
-            "sampler.algorithm",
+            "algorithm",
             name,
             f"is not registered; there are {known}; import the package that adds it",
         )

@@ -63,13 +63,14 @@ def diagnose(
     *,
     ess_limit: float = ESS_LIMIT,
     most: int = MOST_DIAGNOSED,
-    more_draws: str = "sampler.draws",
+    more_draws: str = "draws",
 ) -> Diagnostics:
     """Judge draws [chain, draw, …] by rank-normalised split R-hat and effective sample size.
 
     `selected` has the elements to be judged of quantities whose draws were not kept. The algorithm
     judges its own statistics, such as BFMI and divergences. Frozen or non-finite chains and a
-    single chain fail. `most` elements of each are judged; `more_draws` is the key to raise.
+    single chain fail. `most` elements of each are judged; `more_draws` names the setting
+    to raise. Settings of chains and algorithms stand in backticks in the reasons.
     """
     quantities = {name: _selected(values) for name, values in draws.items()}
     quantities |= selected or {}
@@ -78,7 +79,7 @@ def diagnose(
     chains, count = statistics["lp"].shape
     reasons, judged = [], {}
     if chains == 1:
-        reasons.append("1 chain: R-hat needs at least 2 chains; raise sampler.chains")
+        reasons.append("1 chain: R-hat needs at least 2 chains; raise `chains`")
     for name, one in quantities.items():
         flat = one.values
         problem = _unsound(name, flat, algorithm)
@@ -122,7 +123,7 @@ def _unsound(name: str, flat: np.ndarray, algorithm: Algorithm) -> str | None:
     if not finite.all():
         return (
             f"{name}: chain {int(np.argmin(finite))} holds numbers that are not finite; "
-            'use sampler.precision = "float64" or check the data'
+            "use double precision, or check the data"
         )
     moves = (flat[:, 1:] != flat[:, :-1]).any(axis=(1, 2))
     if not moves.all():
@@ -157,11 +158,11 @@ def _shortfalls(
     if not judged.r_hat <= R_HAT_LIMIT:
         missed.append(
             f"{name}: R-hat {judged.r_hat:.4f} exceeds {R_HAT_LIMIT}; "
-            f"raise sampler.warmup and {more_draws}"
+            f"raise `warmup` and `{more_draws}`"
         )
     for kind, ess in (("bulk", judged.ess_bulk), ("tail", judged.ess_tail)):
         if not ess >= ess_limit:
             missed.append(
-                f"{name}: {kind} ESS {ess:.0f} is below {ess_limit:.0f}; raise {more_draws}"
+                f"{name}: {kind} ESS {ess:.0f} is below {ess_limit:.0f}; raise `{more_draws}`"
             )
     return missed

@@ -46,7 +46,7 @@ class Hamiltonian(Algorithm):
     }
     summed: ClassVar[tuple[str, ...]] = ("n_steps", "diverging")
     gradients: ClassVar[str | None] = "n_steps"
-    remedy_if_frozen: ClassVar[str] = "raise sampler.target_acceptance or sampler.warmup"
+    remedy_if_frozen: ClassVar[str] = "raise `target_acceptance` or `warmup`"
 
     def __post_init__(self) -> None:
         if not 0 < self.target_acceptance < 1:
@@ -87,13 +87,13 @@ class Hamiltonian(Algorithm):
         if min(bfmi) < BFMI_LIMIT:
             reasons.append(
                 f"BFMI {min(bfmi):.2f} is below {BFMI_LIMIT}: energies are explored too slowly; "
-                "raise sampler.warmup"
+                "raise `warmup`"
             )
         draws, divergences = statistics["diverging"].size, int(statistics["diverging"].sum())
         text = f"{divergences} of {draws} draws diverged"
         if divergences > DIVERGENCE_LIMIT * draws:
             limit = f"{text} (limit {DIVERGENCE_LIMIT:.1%})"
-            reasons.append(f"{limit}; raise sampler.target_acceptance or sampler.warmup")
+            reasons.append(f"{limit}; raise `target_acceptance` or `warmup`")
         elif divergences:
             remarks.append(text)
         steps = statistics["n_steps"].astype(float)

@@ -1,6 +1,6 @@
-"""When chains have made enough draws: looks at fixed numbers of draws, two of which must pass.
+"""The rule that ends chains: checks at fixed numbers of draws, two in a row of which must pass.
 
-A look applies the diagnostics to the draws so far, with a margin. Looks are at 400 draws a chain
+A check applies the diagnostics to the draws so far, with a margin. Checks are at 400 draws a chain
 and whenever that number has grown by 1.3: where chains end depends on their draws alone.
 """
 
@@ -15,30 +15,30 @@ from sampler.mcmc.chunks import Chunk
 from sampler.mcmc.diagnostics import R_HAT_LIMIT, Diagnostics, diagnose
 from sampler.mcmc.draws import DrawCollector
 
-FIRST_LOOK = 400
-LOOK_ESS = 500.0
+FIRST_CHECK = 400
+CHECKED_ESS = 500.0
 # With so many times more effective draws, what fails is no matter of their number.
 PLENTY = 4.0
 # Elements of each quantity that are judged first; all others only where these pass.
 JUDGED_FIRST = 50
 
 
-def next_look(done: int, most: int) -> int:
+def next_check(done: int, most: int) -> int:
     """The first of 400, 520, 676, 879 … above `done`, each 1.3 times the last; `most` ends them."""
-    number = FIRST_LOOK
+    number = FIRST_CHECK
     while number <= done:
         number = -(-13 * number // 10)
     return min(number, most)
 
 
 @dataclass(frozen=True)
-class Look:
-    """What the diagnostics said after so many draws of each chain.
+class InterimVerdict:
+    """Verdict of the diagnostics after so many draws of each chain.
 
     seconds  computing time of all draws so far
     r_hat    the worst; None where it is not known
     ess      the smallest effective sample size, of the quantity `of`; None where it is not known
-    finite   whether all draws are finite: more of them do not mend a chain that is not
+    finite   whether all draws are finite; a chain that is not stays so
     """
 
     draws: int
@@ -51,7 +51,7 @@ class Look:
 
     @property
     def text(self) -> str:
-        """One line for those who wait."""
+        """Draws and worst numbers in one line."""
         if not self.finite:
             return f"at {self.draws}: numbers that are not finite"
         if self.r_hat is None or self.ess is None:
@@ -60,43 +60,45 @@ class Look:
 
     @property
     def is_beyond_draws(self) -> bool:
-        """Whether it failed although there are far more draws than a look asks for."""
+        """Whether it failed although there are far more draws than a check asks for."""
         known = self.r_hat is not None and self.ess is not None
-        plenty = known and self.ess >= PLENTY * LOOK_ESS and self.r_hat <= R_HAT_LIMIT
+        plenty = known and self.ess >= PLENTY * CHECKED_ESS and self.r_hat <= R_HAT_LIMIT
         return plenty and not self.passed
 
     def draws_needed(self, most: int) -> int:
-        """Where two looks should have passed, if ESS and 1/(R-hat − 1) grow with the draws."""
+        """Draws by which two checks should have passed, if ESS and 1/(R-hat − 1) grow with them."""
         if self.passed:
-            return next_look(self.draws, most)
+            return next_check(self.draws, most)
         if self.r_hat is None or not self.ess:
             return most
-        factor = max(LOOK_ESS / self.ess, (self.r_hat - 1.0) / (R_HAT_LIMIT - 1.0))
+        factor = max(CHECKED_ESS / self.ess, (self.r_hat - 1.0) / (R_HAT_LIMIT - 1.0))
         needed = int(min(most, self.draws * factor))
-        return next_look(next_look(max(self.draws, needed - 1), most), most)
+        return next_check(next_check(max(self.draws, needed - 1), most), most)
 
 
 @dataclass
-class Looks:
-    """Looks at the collected draws when they are due; call it with every chunk.
+class StoppingRule:
+    """Ends chains whose draws can be trusted, or that may take no longer; call it with every chunk.
 
-    judged         whether draws of this name are judged
-    fewest_draws   draws of each chain that are wanted whatever is found
+    max_draws     draws of each chain at most
+    max_minutes   computing time of the draws at most, at the check after it
+    judged        whether draws of this name are judged
+    fewest_draws  draws of each chain that are wanted whatever is found
     """
 
     algorithm: Algorithm
     collected: DrawCollector
-    most_draws: int
-    most_seconds: float
+    max_draws: int
+    max_minutes: float
     judged: Callable[[str], bool] = lambda name: True
     fewest_draws: int = 1
-    found: list[Look] = field(default_factory=list)
+    found: list[InterimVerdict] = field(default_factory=list)
 
     def __call__(self, chunk: Chunk) -> None:
-        if chunk.phase == "draws" and chunk.done == next_look(chunk.done - 1, self.most_draws):
-            self.found.append(self.look(chunk.done))
+        if chunk.phase == "draws" and chunk.done == next_check(chunk.done - 1, self.max_draws):
+            self.found.append(self.checked(chunk.done))
 
-    def look(self, draws: int) -> Look:
+    def checked(self, draws: int) -> InterimVerdict:
         """Judge the draws so far."""
         found = self.judge(JUDGED_FIRST)
         if found.passed:
@@ -109,20 +111,22 @@ class Looks:
         numbers = (float(n) if np.isfinite(n) else None for n in (r_hat, worst[of]))
         drawn = (self.collected.statistics["lp"], *self.collected.draws.values())
         finite = all(np.isfinite(values).all() for values in drawn)
-        return Look(draws, found.passed, self.collected.seconds["draws"], *numbers, of, finite)
+        return InterimVerdict(
+            draws, found.passed, self.collected.seconds["draws"], *numbers, of, finite
+        )
 
     def judge(self, most: int | None) -> Diagnostics:
         """The diagnostics of at most so many elements of each quantity; None: all that count."""
         draws = {n: v for n, v in self.collected.draws.items() if self.judged(n)}
         statistics = self.algorithm.stored(self.collected.statistics)
-        limits = {"ess_limit": LOOK_ESS} | ({} if most is None else {"most": most})
+        limits = {"ess_limit": CHECKED_ESS} | ({} if most is None else {"most": most})
         return diagnose(draws, statistics, self.algorithm, self.collected.selected, **limits)
 
     @property
     def ended(self) -> str | None:
-        """Why no more draws are made; None: they are.
+        """Reason why no more draws are made; None: they are.
 
-        "trusted", "not_finite", "not_mended", "max_draws" or "max_minutes".
+        "trusted", "not_finite", "failed", "max_draws" or "max_minutes".
         """
         if not self.found:
             return None
@@ -132,42 +136,42 @@ class Looks:
         if last.draws < self.fewest_draws:
             return None
         two = self.found[-2:]
-        if len(two) > 1 and all(look.passed for look in two):
+        if len(two) > 1 and all(one.passed for one in two):
             return "trusted"
-        if len(two) > 1 and all(look.is_beyond_draws for look in two):
-            return "not_mended"
-        if last.draws >= self.most_draws:
+        if len(two) > 1 and all(one.is_beyond_draws for one in two):
+            return "failed"
+        if last.draws >= self.max_draws:
             return "max_draws"
-        return "max_minutes" if last.seconds >= self.most_seconds else None
+        return "max_minutes" if last.seconds >= 60.0 * self.max_minutes else None
 
     def next_end(self, done: int) -> int:
-        """The number of draws at which the next look is; `done` itself where no more are made."""
-        return done if self.ended else next_look(done, self.most_draws)
+        """The number of draws at which the next check is; `done` itself where no more are made."""
+        return done if self.ended else next_check(done, self.max_draws)
 
     @property
     def text(self) -> str:
-        """What the last look found; empty before the first."""
+        """One line about the last check; empty before the first."""
         return self.found[-1].text if self.found else ""
 
     def explain(self) -> str:
-        """Where and why the chains ended, in one line."""
+        """One line: after how many draws and why the chains ended."""
         if not self.found:
             return ""
         reasons = {
-            "trusted": "two looks in a row passed",
+            "trusted": "two checks in a row passed",
             "not_finite": "more would not make them finite",
-            "not_mended": "more would not mend what fails",
-            "max_draws": "sampler.max_draws is reached",
-            "max_minutes": f"sampler.max_minutes = {self.most_seconds / 60:g} are over",
+            "failed": "more of them would not change what fails",
+            "max_draws": "`max_draws` is reached",
+            "max_minutes": f"`max_minutes` = {self.max_minutes:g} are over",
         }
         reason = reasons.get(self.ended or "", "going on")
         return f"{self.found[-1].draws} draws a chain, {reason}: {self.text}"
 
     @property
     def stored(self) -> list[dict[str, Any]]:
-        """The looks as JSON has them: what `restore` takes."""
+        """The checks as JSON has them, for `restore`."""
         return [asdict(one) for one in self.found]
 
     def restore(self, stored: Iterable[Mapping[str, Any]]) -> None:
-        """Go on after looks that were stored."""
-        self.found = [Look(**one) for one in stored]
+        """Go on after checks that were stored."""
+        self.found = [InterimVerdict(**one) for one in stored]

@@ -18,9 +18,8 @@ from jaxtyping import Float
 from scipy.optimize import brentq
 from scipy.special import expit, log_expit, logsumexp
 
-from sampler.posterior.density import Density
+from sampler.posterior.density import Density, require_hessian
 from sampler.posterior.importance import Proposal, refit, single
-from sampler.recipes.validation import refuse_without_hessian
 
 AXES = {"chain_axis": 0, "draw_axis": 1}
 # A half of the draws is fitted, the other half bridged: fewer leave nothing to estimate errors by.
@@ -57,7 +56,7 @@ class BridgeEvidence:
             f"bridge sampling: ln p(y) = {self.log_evidence:.3f} ± {self.error:.3f} (limit of the "
             f"error {LARGEST_ERROR}), halves {self.apart:.1f} errors apart (limit {MOST_APART:g})"
         )
-        return text if self.trusted else f"{text}; raise sampler.draws"
+        return text if self.trusted else f"{text}; raise `draws`"
 
 
 def bridge_evidence(
@@ -72,9 +71,10 @@ def bridge_evidence(
                if they have a prior; sites without entries may be missing
 
     Each half of every chain is bridged to a proposal fitted to the other half, which keeps what is
-    fitted apart from what is averaged. Raises ValueError for fewer than 8 draws per chain.
+    fitted apart from what is averaged. Raises ValueError for fewer than 8 draws per
+    chain, or too many coordinates for a Hessian.
     """
-    refuse_without_hessian("sampler.evidence", True, density.coordinates.size)
+    require_hessian(density.coordinates.size)
     sites = density.coordinates.of_draws(positions).values()
     points = np.concatenate(list(sites), axis=2).astype(np.float64)
     draws = points.shape[1]

@@ -13,6 +13,8 @@ from jaxtyping import Array, Float
 from numpyro import distributions as dist
 from numpyro.infer.util import log_density
 
+from theory.architecture import HESSIAN_COORDINATES
+
 Position = Mapping[str, Array]
 
 # Densities per call of a compiled function, in batches: shorter calls are filled up, so it compiles
@@ -103,6 +105,15 @@ class Mode:
         return {self.coordinates.names: self.covariance}
 
 
+def require_hessian(coordinates: int) -> None:
+    """Raise ValueError if the coordinates are too many for the Hessian at the mode."""
+    if coordinates > HESSIAN_COORDINATES:
+        raise ValueError(
+            f"{coordinates:,} coordinates: the Hessian at the mode is too large (limit "
+            f"{HESSIAN_COORDINATES:,}); sample with NUTS, without the evidence"
+        )
+
+
 @cache
 def specialised(function: Callable, **settings) -> Callable:
     """The function with these hashable settings: one object, so that code compiled for it is found.
@@ -121,7 +132,7 @@ class Density:
     and observables whose arrays have equal shapes: what differs between them belongs into
     `arguments` and `observed`. `curvature` and `batched` do not enter compiled functions.
 
-    name       the recipe's `sampler.space`
+    name       of the space, as in `make_density`
     model      NumPyro model; called with `arguments`. Every site is a real array
     arguments  arrays of the model
     priors     distribution of every site without data

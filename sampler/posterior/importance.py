@@ -13,8 +13,7 @@ from arviz_stats.base import array_stats
 from jaxtyping import Float, Int
 from scipy.special import gammaln, logsumexp
 
-from sampler.posterior.density import Coordinates, Density
-from sampler.recipes.validation import refuse_without_hessian
+from sampler.posterior.density import Coordinates, Density, require_hessian
 
 # The first fit knows the curvature at one point only and needs heavy tails; later fits know the
 # whole pilot sample, and lighter tails waste fewer draws (more so in many dimensions, where the
@@ -233,7 +232,7 @@ class ImportanceDraws:
         )
         if self.not_finite:
             text += f", {self.not_finite} densities not finite (limit 0)"
-        return text if self.trusted else f'{text}; use sampler.algorithm = "nuts"'
+        return text if self.trusted else f"{text}; use NUTS instead"
 
 
 def importance_draws(
@@ -250,8 +249,8 @@ def importance_draws(
     The proposal starts as a multivariate t with the mode and Hessian of the density (in Bartlett
     coordinates proper where layers are narrower than their order parameters, too) and is refitted
     to weighted pilot samples `rounds` times; the best of these proposals is kept. Only fresh draws
-    are returned, so the fits cannot bias them. Raises ValueError for a density not in float64, or
-    without a mode.
+    are returned, so the fits cannot bias them. Raises ValueError for a density not in float64,
+    without a mode, or with too many coordinates for a Hessian.
     """
     mode = density.mode
     if mode is None:
@@ -266,7 +265,7 @@ def importance_draws(
             raise ValueError(f"{name} = {value}: must be at least {least}")
     if rounds and pilot_draws < FEWEST_DRAWS:
         raise ValueError(f"pilot_draws = {pilot_draws}: must be at least {FEWEST_DRAWS}")
-    refuse_without_hessian("sampler.algorithm", "importance", density.coordinates.size)
+    require_hessian(density.coordinates.size)
     started = time.perf_counter()
     rng = np.random.default_rng(seed)
 

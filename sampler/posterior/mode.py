@@ -12,8 +12,7 @@ from jaxtyping import Array, Float
 from sampler.posterior.density import Coordinates, Mode
 from sampler.posterior.hyper_parameters import site_spreads
 from sampler.posterior.order_parameters import OrderParameterPosterior
-from sampler.recipes.validation import LARGEST_DENSE
-from theory.architecture import HyperPriors
+from theory.architecture import HESSIAN_COORDINATES, HyperPriors
 from theory.saddle_point import dense_direction, descend, truncated_direction
 
 # The mode only starts and whitens the chains: it need not be exact.
@@ -41,7 +40,7 @@ def find_mode(posterior: OrderParameterPosterior) -> Mode:
     def products(point):
         return lambda vector: np.asarray(posterior.curvature_along(point, vector), float)
 
-    few = size <= LARGEST_DENSE
+    few = size <= HESSIAN_COORDINATES
     dense = few and posterior.formula_fits
     # At fixed P/N the mode lies a distance of order √N from the centre of the prior.
     widest = max(float(degrees[0]) for degrees in posterior.chain.degrees)

@@ -32,9 +32,8 @@ from sampler.posterior.weights import (
     weight_model,
     weight_priors,
 )
-from sampler.recipes.validation import LARGEST_DENSE
 from sampler.token_network import TokenNetwork, predict_tokens
-from theory.architecture import KNOWN, Architecture, HyperPriors
+from theory.architecture import HESSIAN_COORDINATES, KNOWN, Architecture, HyperPriors
 from theory.attended_inputs import path_features
 from theory.bartlett import WishartChain
 from theory.energy import LearningProblem
@@ -179,7 +178,9 @@ def order_parameter_density(
             posterior.chain,
         ),
         mode=find_mode(posterior),
-        curvature=posterior.curvature if posterior.coordinates.size <= LARGEST_DENSE else None,
+        curvature=posterior.curvature
+        if posterior.coordinates.size <= HESSIAN_COORDINATES
+        else None,
         batched=batched,
     )
 

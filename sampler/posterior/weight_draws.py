@@ -95,14 +95,14 @@ def refuse_unusable_count(
     """Raise InputError unless weights of `count` draws per chain exist and fit into memory."""
     if not 1 <= count <= draws:
         raise InputError(
-            "sampler.weight_draws", count, f"must lie between 1 and the {draws} draws of each chain"
+            "weight_draws", count, f"must lie between 1 and the {draws} draws of each chain"
         )
     per_count = chains * architecture.weight_count * item_bytes
     if count * per_count > memory_limit:
         most = memory_limit // per_count
         remedy = f"use at most {most}" if most else "use narrower layers or fewer chains"
         raise InputError(
-            "sampler.weight_draws",
+            "weight_draws",
             count,
             f"{architecture.weight_count:,} weights × {count} draws × {chains} chains need "
             f"{count * per_count / 2**30:.3g} GiB (limit {memory_limit / 2**30:.3g} GiB); {remedy}",

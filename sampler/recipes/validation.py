@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from sampler.errors import ABSENT, InputError
 from sampler.recipes.sections import NetworkSection, SamplerSection
+from theory.architecture import HESSIAN_COORDINATES
 
 # Remedies by pydantic's name for the problem; {…} are taken from pydantic's own context.
 REMEDIES = {
@@ -163,15 +164,13 @@ def outside(network: NetworkSection) -> str:
     return "a network with " + ("layer_norm" if network.layer_norm else f"{network.values} values")
 
 
-LARGEST_DENSE = 2500
-
-
 def refuse_without_hessian(field: str, value: object, coordinates: int) -> None:
     """Raise InputError for what needs the Hessian at the mode, if the coordinates are too many."""
-    if coordinates > LARGEST_DENSE:
+    if coordinates > HESSIAN_COORDINATES:
         raise InputError(
             field,
             value,
-            f"needs the Hessian at the mode, too large in {coordinates:,} coordinates (limit "
-            f'{LARGEST_DENSE:,}); use sampler.algorithm = "nuts" and sampler.evidence = false',
+            f"needs the Hessian at the mode, too large in {coordinates:,} coordinates "
+            f"(limit {HESSIAN_COORDINATES:,}); "
+            'use sampler.algorithm = "nuts" and sampler.evidence = false',
         )

@@ -256,7 +256,7 @@ def test_too_few_steps_are_reported_as_such(rng):
     assert saddle.status is SaddlePointStatus.STEP_LIMIT
     assert not saddle.converged
     assert saddle.steps == 1
-    assert "raise theory.max_steps" in saddle.explain()
+    assert "raise `max_steps`" in saddle.explain()
 
 
 def test_an_action_that_is_not_finite_is_reported_as_such(rng):
@@ -369,7 +369,7 @@ def test_a_saddle_of_the_action_is_no_minimum():
     assert found.smallest_hessian_eigenvalue < -0.1
     assert found.status is SaddlePointStatus.NOT_A_MINIMUM
     assert not found.converged
-    assert found.explain().endswith("raise theory.starts")
+    assert found.explain().endswith("raise `starts`")
 
 
 def test_of_several_starts_the_lowest_minimum_is_kept():

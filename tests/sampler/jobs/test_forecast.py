@@ -23,7 +23,7 @@ from sampler.jobs.forecast import (
     predicted_times,
     refuse_what_does_not_fit,
 )
-from sampler.mcmc.stopping import FIRST_LOOK, next_look
+from sampler.mcmc.stopping import FIRST_CHECK, next_check
 from tests import ROOT
 from tests.commands import TINY, environment, in_process, loader
 
@@ -74,7 +74,7 @@ def test_of_selected_points_one_temperature_is_sampled(load):
 
 
 def test_trusted_draws_have_had_two_looks():
-    assert next_look(FIRST_LOOK, 20_000) == forecast.FEWEST_TRUSTED
+    assert next_check(FIRST_CHECK, 20_000) == forecast.FEWEST_TRUSTED
 
 
 def test_a_machine_is_measured():

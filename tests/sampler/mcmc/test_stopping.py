@@ -1,4 +1,4 @@
-"""Looks at fixed numbers of draws: when chains end, and that the rule does not bias their mean."""
+"""Checks at fixed numbers of draws: when chains end, and that the rule does not bias their mean."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -10,130 +10,136 @@ from sampler.analysis.estimate import mean_of
 from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.chunks import Chunk
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.stopping import FIRST_LOOK, LOOK_ESS, Look, Looks, next_look
+from sampler.mcmc.stopping import (
+    CHECKED_ESS,
+    FIRST_CHECK,
+    InterimVerdict,
+    StoppingRule,
+    next_check,
+)
 from tests.small import autoregressive
 
 MEAN = 2.0
 
 
-def looked_at(draws, lp, most=5000, seconds=np.inf, pieces=()):
-    """Looks at draws [chain, draw] that come in pieces with the given ends."""
+def checked(draws, lp, most=5000, seconds=np.inf, pieces=()):
+    """The rule after checks of draws [chain, draw] that come in pieces with the given ends."""
     collected = DrawCollector()
-    looks = Looks(Algorithm(), collected, most, seconds)
+    rule = StoppingRule(Algorithm(), collected, most, seconds / 60.0)
     done = 0
-    while (end := looks.next_end(done)) > done:
+    while (end := rule.next_end(done)) > done:
         end = min([piece for piece in pieces if piece > done] + [end])
         cut = slice(done, end)
         chunk = Chunk("draws", end, most, {"x": draws[:, cut]}, {"lp": lp[:, cut]}, 1.0)
         collected(chunk)
-        looks(chunk)
+        rule(chunk)
         done = end
-    return looks
+    return rule
 
 
-def test_looks_are_at_fixed_numbers_of_draws():
-    numbers = [FIRST_LOOK]
+def test_checks_are_at_fixed_numbers_of_draws():
+    numbers = [FIRST_CHECK]
     while numbers[-1] < 20_000:
-        numbers.append(next_look(numbers[-1], 20_000))
+        numbers.append(next_check(numbers[-1], 20_000))
     assert numbers[:6] == [400, 520, 676, 879, 1143, 1486]
     assert numbers[-1] == 20_000
     for one, other in pairwise(numbers[:-1]):
         assert other - 1 < 1.3 * one <= other
-        assert {next_look(done, 20_000) for done in range(one, other, 7)} == {other}
-    assert next_look(0, 300) == 300
+        assert {next_check(done, 20_000) for done in range(one, other, 7)} == {other}
+    assert next_check(0, 300) == 300
 
 
-def test_chains_end_where_two_looks_pass_whatever_the_pieces(rng):
+def test_chains_end_where_two_checks_pass_whatever_the_pieces(rng):
     draws = autoregressive(rng, 0.6, (4, 5000))
     lp = rng.standard_normal(draws.shape)
-    looks = looked_at(draws, lp)
-    assert looks.ended == "trusted"
-    assert [look.passed for look in looks.found[-2:]] == [True, True]
-    assert not any(look.passed for look in looks.found[:-2])
-    assert all(look.ess >= LOOK_ESS for look in looks.found[-2:])
-    assert looks.found[-1].of == "x"
+    rule = checked(draws, lp)
+    assert rule.ended == "trusted"
+    assert [one.passed for one in rule.found[-2:]] == [True, True]
+    assert not any(one.passed for one in rule.found[:-2])
+    assert all(one.ess >= CHECKED_ESS for one in rule.found[-2:])
+    assert rule.found[-1].of == "x"
     for pieces in (range(0, 5000, 64), (390, 521, 600)):
-        again = looked_at(draws, lp, pieces=pieces)
+        again = checked(draws, lp, pieces=pieces)
         assert [replace(a, seconds=0.0) for a in again.found] == [
-            replace(a, seconds=0.0) for a in looks.found
+            replace(a, seconds=0.0) for a in rule.found
         ]
 
 
 @pytest.mark.parametrize("name", ["x", "lp"])
-def test_chains_that_are_not_finite_end_at_the_first_look(rng, name):
+def test_chains_that_are_not_finite_end_at_the_first_check(rng, name):
     draws = {one: rng.standard_normal((4, 5000)) for one in ("x", "lp")}
     draws[name][2, 300:] = np.nan
-    looks = looked_at(draws["x"], draws["lp"])
-    assert (looks.ended, len(looks.found)) == ("not_finite", 1)
-    assert looks.explain() == (
+    rule = checked(draws["x"], draws["lp"])
+    assert (rule.ended, len(rule.found)) == ("not_finite", 1)
+    assert rule.explain() == (
         "400 draws a chain, more would not make them finite: at 400: numbers that are not finite"
     )
 
 
-def test_chains_end_where_more_draws_would_not_mend_what_fails():
+def test_chains_end_where_more_draws_would_not_help():
     """As divergences, which do not become fewer."""
-    looks = Looks(Algorithm(), DrawCollector(), 5000, np.inf)
-    failed = Look(400, False, 1.0, 1.001, 2500.0, "x")
+    rule = StoppingRule(Algorithm(), DrawCollector(), 5000, np.inf)
+    failed = InterimVerdict(400, False, 1.0, 1.001, 2500.0, "x")
     short, stuck = replace(failed, ess=1500.0), replace(failed, r_hat=1.02)
     for found, ended in (
         ([failed], None),
-        ([failed, failed], "not_mended"),
+        ([failed, failed], "failed"),
         ([failed, short], None),
         ([stuck, failed], None),
         ([failed, replace(failed, passed=True)], None),
         ([failed, replace(failed, r_hat=None)], None),
     ):
-        looks.found = found
-        assert looks.ended == ended
+        rule.found = found
+        assert rule.ended == ended
 
 
-def test_one_look_that_passes_is_not_enough():
-    looks = Looks(Algorithm(), DrawCollector(), 5000, 10.0)
-    fine = Look(400, True, 1.0, 1.001, 900.0, "x")
+def test_one_check_that_passes_is_not_enough():
+    rule = StoppingRule(Algorithm(), DrawCollector(), 5000, 0.25)
+    fine = InterimVerdict(400, True, 1.0, 1.001, 900.0, "x")
     first, second, third = (replace(fine, draws=draws) for draws in (400, 520, 676))
     for found, ended in (
         ([first], None),
         ([first, replace(second, passed=False), third], None),
         ([replace(first, passed=False), second, third], "trusted"),
     ):
-        looks.found = found
-        assert looks.ended == ended
-    looks.fewest_draws = 677
-    assert looks.ended is None
-    looks.fewest_draws = 1
-    looks.found = [replace(fine, passed=False, seconds=10.0)]
-    assert looks.ended == "max_minutes"
-    looks.found = [replace(fine, draws=5000, passed=False)]
-    assert looks.ended == "max_draws"
+        rule.found = found
+        assert rule.ended == ended
+    rule.fewest_draws = 677
+    assert rule.ended is None
+    rule.fewest_draws = 1
+    rule.found = [replace(fine, passed=False, seconds=15.0)]
+    assert rule.ended == "max_minutes"
+    rule.found = [replace(fine, draws=5000, passed=False)]
+    assert rule.ended == "max_draws"
 
 
 def test_chains_that_stand_apart_go_on_to_the_end(rng):
     draws = rng.standard_normal((4, 1000)) + np.arange(4)[:, None]
-    looks = looked_at(draws, rng.standard_normal(draws.shape), most=1000)
-    assert looks.ended == "max_draws"
-    assert [look.draws for look in looks.found] == [400, 520, 676, 879, 1000]
-    assert looks.found[-1].r_hat > 1.1
-    # The time that is up is noticed at a look, not before.
-    looks = looked_at(draws, rng.standard_normal(draws.shape), seconds=1.5)
-    assert (looks.ended, looks.found[-1].draws) == ("max_minutes", 520)
+    rule = checked(draws, rng.standard_normal(draws.shape), most=1000)
+    assert rule.ended == "max_draws"
+    assert [one.draws for one in rule.found] == [400, 520, 676, 879, 1000]
+    assert rule.found[-1].r_hat > 1.1
+    # The time that is up is noticed at a check, not before.
+    rule = checked(draws, rng.standard_normal(draws.shape), seconds=1.5)
+    assert (rule.ended, rule.found[-1].draws) == ("max_minutes", 520)
 
 
 def test_draws_still_needed_follow_the_growth_of_the_worst_numbers():
-    slow = Look(400, False, 1.0, 1.005, 100.0, "x")
-    needed = slow.draws_needed(20_000)  # 2,000 draws, the look there and the next one
-    assert needed == next_look(next_look(1999, 20_000), 20_000)
+    slow = InterimVerdict(400, False, 1.0, 1.005, 100.0, "x")
+    needed = slow.draws_needed(20_000)  # 2,000 draws, the check there and the next one
+    assert needed == next_check(next_check(1999, 20_000), 20_000)
     assert replace(slow, r_hat=1.05).draws_needed(20_000) == needed
     assert replace(slow, passed=True).draws_needed(20_000) == 520
     assert replace(slow, ess=None).draws_needed(900) == 900
     assert slow.draws_needed(900) == 900
 
 
-def test_looks_go_on_from_what_was_stored(rng):
+def test_the_rule_goes_on_from_what_was_stored(rng):
     draws = rng.standard_normal((4, 1000)) + np.arange(4)[:, None]
-    looks = looked_at(draws, rng.standard_normal(draws.shape), most=1000)
-    again = Looks(Algorithm(), DrawCollector(), 1000, np.inf)
-    again.restore(looks.stored)
-    assert again.found == looks.found
+    rule = checked(draws, rng.standard_normal(draws.shape), most=1000)
+    again = StoppingRule(Algorithm(), DrawCollector(), 1000, np.inf)
+    again.restore(rule.stored)
+    assert again.found == rule.found
 
 
 @pytest.mark.slow
@@ -143,11 +149,11 @@ def test_the_mean_of_chains_that_the_rule_ended_is_covered_by_its_error():
     covered, counts = [], []
     for _ in range(400):
         draws = MEAN + autoregressive(rng, 0.6, (4, 4000))
-        looks = looked_at(draws, -((draws - MEAN) ** 2) / 2, most=4000)
-        assert looks.ended == "trusted"
-        estimate = mean_of(looks.collected.draws["x"])
+        rule = checked(draws, -((draws - MEAN) ** 2) / 2, most=4000)
+        assert rule.ended == "trusted"
+        estimate = mean_of(rule.collected.draws["x"])
         covered.append(abs(float(estimate.value) - MEAN) <= 1.96 * float(estimate.mcse))
-        counts.append(looks.found[-1].draws)
+        counts.append(rule.found[-1].draws)
     print(f"\ncoverage {np.mean(covered):.3f}, draws a chain {sorted(set(counts))}")
     assert len(set(counts)) > 1, "the rule never had a choice"
     assert 0.92 <= np.mean(covered) <= 0.97, np.mean(covered)

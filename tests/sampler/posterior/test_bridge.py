@@ -129,7 +129,7 @@ def test_chains_that_never_move_are_not_trusted(rng):
     stuck = {"chi_1": np.full((2, 20, 1), 0.1), "chi_2": np.full((2, 20, 1), -0.2)}
     found = bridge_evidence(density, stuck, seed=1)
     assert not found.trusted
-    assert "raise sampler.draws" in found.explain()
+    assert "raise `draws`" in found.explain()
     with pytest.raises(ValueError, match="at least 8"):
         bridge_evidence(density, {k: v[:, :7] for k, v in stuck.items()}, seed=1)
 
@@ -151,7 +151,7 @@ def test_too_many_coordinates_are_refused_before_anything_is_computed(
 ):
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(SMALLEST)
-    monkeypatch.setattr("sampler.recipes.validation.LARGEST_DENSE", 3)
+    monkeypatch.setattr("sampler.recipes.validation.HESSIAN_COORDINATES", 3)
     out = () if command == "check" else ("--out", tmp_path / "run")
     assert in_process(command, recipe, *out, *settings(asked)) == ExitCode.BAD_INPUT
     assert "needs the Hessian at the mode, too large in" in capsys.readouterr().err

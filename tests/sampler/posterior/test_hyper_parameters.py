@@ -346,7 +346,7 @@ def test_validation_scores_use_the_temperature_and_variances_of_every_draw(rng):
 
 
 def test_without_a_hessian_every_site_has_its_own_scale(rng, monkeypatch):
-    monkeypatch.setattr("sampler.posterior.mode.LARGEST_DENSE", 0)
+    monkeypatch.setattr("sampler.posterior.mode.HESSIAN_COORDINATES", 0)
     mode = find_mode(OrderParameterPosterior.of(problem_of("one layer", rng)))
     for name, spread in ((TEMPERATURE, 0.5), (VARIANCES, 0.4), ("chi_1", 1.0)):
         part = mode.coordinates.part(name)

@@ -10,7 +10,6 @@ import scipy.stats
 from arviz_stats.base import array_stats
 from numpyro.infer.util import log_density
 
-from sampler.errors import InputError
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.hamiltonian import NUTS
@@ -416,7 +415,7 @@ def test_failure_at_sixteen_paths_is_caught(rng):
     )
     assert draws.efficiency < 0.05, "this problem no longer shows the failure"
     assert not draws.trusted, draws.explain()
-    assert 'use sampler.algorithm = "nuts"' in draws.explain()
+    assert "use NUTS instead" in draws.explain()
 
 
 def test_stored_path_kernels_give_the_same_density(rng):
@@ -440,8 +439,8 @@ def test_many_coordinates_do_without_a_hessian(rng, monkeypatch):
     """The same mode, unit masses, and a refusal of what needs the Hessian."""
     problem = random_problem(ARCHITECTURES["two layers"], rng)
     exact = find_mode(OrderParameterPosterior.of(problem))
-    monkeypatch.setattr("sampler.posterior.mode.LARGEST_DENSE", 10)
-    monkeypatch.setattr("sampler.recipes.validation.LARGEST_DENSE", 10)
+    monkeypatch.setattr("sampler.posterior.mode.HESSIAN_COORDINATES", 10)
+    monkeypatch.setattr("sampler.posterior.density.HESSIAN_COORDINATES", 10)
     rough = find_mode(OrderParameterPosterior.of(problem))
     assert rough.converged
     # Within a fraction of the posterior's own width.
@@ -453,7 +452,7 @@ def test_many_coordinates_do_without_a_hessian(rng, monkeypatch):
     key = jax.random.key(0)
     flat = jnp.concatenate([rough.draw(key)[name] for name in rough.coordinates.names])
     np.testing.assert_allclose(flat - rough.point, jax.random.normal(key, away.shape), atol=1e-12)
-    with pytest.raises(InputError, match="needs the Hessian at the mode, too large in"):
+    with pytest.raises(ValueError, match="the Hessian at the mode is too large"):
         importance_draws(order_parameters_of(problem), 500, seed=0)
 
 

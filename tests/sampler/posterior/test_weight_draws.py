@@ -332,7 +332,7 @@ def test_kept_draws_are_different_and_evenly_spaced(count, rng):
 def test_more_weights_than_draws_are_refused(count, rng):
     arch = SMALL["one layer"]
     problem = random_problem(arch, rng)
-    with pytest.raises(InputError, match=rf"sampler.weight_draws = {count}: .* 7 draws"):
+    with pytest.raises(InputError, match=rf"weight_draws = {count}: .* 7 draws"):
         weight_draws(problem, prior_positions(rng, arch, 2, 7), count, seed=0)
 
 
