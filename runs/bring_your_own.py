@@ -19,7 +19,7 @@ import xarray as xr
 
 from sampler.cli import main
 from sampler.presentation.style import BLACK, GREY, THEORY, figure_style, new_figure, save_figure
-from sampler.transformer.export import export_attention
+from sampler.tasks.export import export_attention
 
 try:
     import torch

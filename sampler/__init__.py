@@ -38,7 +38,7 @@ CONTENTS = {
     "api.heads": "ablate_heads",
     "api.runs": "run sweep check open_results Run Sweep",
     "api.estimators": "AttentionClassifier AttentionRegressor AttentionEstimator",
-    "transformer.export": "export_attention",
+    "tasks.export": "export_attention",
     "presentation.summary": "Comparison",
     "errors": "InputError",
 }

@@ -36,6 +36,6 @@ from sampler.api.tasks import (
 )
 from sampler.errors import InputError as InputError
 from sampler.presentation.summary import Comparison as Comparison
-from sampler.transformer.export import export_attention as export_attention
+from sampler.tasks.export import export_attention as export_attention
 
 __version__: str

@@ -11,14 +11,14 @@ from jaxtyping import Array, Float, Int
 
 from sampler.errors import InputError
 from sampler.posterior.density import Density, specialised
-from sampler.posterior.spaces import make_density, observe_tokens, token_model
+from sampler.posterior.spaces import make_density
 from sampler.posterior.weights import weight_priors
 from sampler.recipes.recipe import Recipe
 from sampler.tasks.make import architecture_of
 from sampler.tasks.shown import evenly_chosen
 from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit
 from sampler.tasks.task import HeadDistances, Task
-from sampler.token_network import TokenNetwork, TokenSplit
+from sampler.token_network import TokenNetwork, TokenSplit, observe_tokens, token_model
 from sampler.transformer.frozen import FrozenNetwork
 from theory import (
     LearningProblem,

@@ -13,9 +13,17 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sampler.attention.padding import in_order
+from sampler.posterior.density import Position
+from sampler.posterior.hyper_parameters import (
+    observed_hyper_parameters,
+    sample_sites,
+    temperature_ratio,
+    weights_at,
+)
+from sampler.posterior.weights import observe_labels, weight_priors
 from sampler.recipes.sections import paired
 from sampler.tasks.splits import Split
-from theory.architecture import Architecture
+from theory.architecture import KNOWN, Architecture, HyperPriors
 
 Values = Literal["linear", "relu"]
 Weights = Mapping[str, Array]
@@ -200,3 +208,39 @@ class TokenSplit:
         """The same in another floating-point precision."""
         attention = tuple(jnp.asarray(omega, dtype) for omega in self.attention)
         return TokenSplit(jnp.asarray(self.inputs, dtype), attention)
+
+
+def token_model(
+    inputs: Float[Array, "example token channel"],
+    attention: tuple[Float[Array, "example _head key query"], ...],
+    labels: Float[Array, "example output"],
+    temperature: Float[Array, ""] | float,
+    variances: Float[Array, " layer"],
+    network: TokenNetwork,
+    hyper_priors: HyperPriors = KNOWN,
+) -> None:
+    """Priors and likelihood of `weight_model`, f(x) token by token."""
+    position = sample_sites(weight_priors(network.architecture, variances, hyper_priors))
+    weights = weights_at(position, network.architecture)
+    outputs = predict_tokens(weights, inputs, attention, network)
+    observe_labels(outputs, labels, temperature * temperature_ratio(position))
+
+
+def observe_tokens(
+    key: Array,
+    position: Position,
+    temperature: Float[Array, ""],
+    variances: Float[Array, " layer"],
+    test: tuple,
+    validation: tuple | None = None,
+    *,
+    network: TokenNetwork,
+    keep_weights: bool,
+) -> dict[str, Array]:
+    """f on the test set and, where there is one, on the validation set."""
+    weights = weights_at(position, network.architecture)
+    observables = {"predictor": predict_tokens(weights, *test, network)}
+    if validation is not None:
+        observables["predictor_validation"] = predict_tokens(weights, *validation, network)
+    observables |= observed_hyper_parameters(position, temperature, variances)
+    return observables | (weights if keep_weights else {})

@@ -80,7 +80,7 @@ def gates_of_module(
         if not isinstance(split, tuple) or len(split) != 2:
             value = ABSENT if split is None else split
             raise InputError(name, value, "give a pair of inputs and labels of this split")
-    from sampler.transformer.export import export_attention
+    from sampler.tasks.export import export_attention
     from sampler.transformer.module_gates import GatedModule
 
     gated = {name: GatedModule(model, splits[name][0], forward) for name in ("validation", "test")}

@@ -11,8 +11,6 @@ from sampler.posterior.hyper_parameters import (
     energy_at,
     network_scale,
     observed_hyper_parameters,
-    sample_sites,
-    temperature_ratio,
     weights_at,
 )
 from sampler.posterior.mode import find_mode
@@ -27,13 +25,11 @@ from sampler.posterior.order_parameters import (
 from sampler.posterior.weights import (
     draw_input_weights,
     narrowed,
-    observe_labels,
     upper_weight_model,
     weight_model,
     weight_priors,
 )
-from sampler.token_network import TokenNetwork, predict_tokens
-from theory.architecture import HESSIAN_COORDINATES, KNOWN, Architecture, HyperPriors
+from theory.architecture import HESSIAN_COORDINATES, Architecture
 from theory.attended_inputs import path_features
 from theory.bartlett import WishartChain
 from theory.energy import LearningProblem
@@ -210,42 +206,6 @@ def observe_order_parameters(
     # Coordinates without entries (the lower triangle of a 1 × 1 factor) are not worth storing.
     sites = {n: position[n] for n in bartlett_prior(chain) if position[n].size}
     return observables | {f"bartlett_{name}": values for name, values in sites.items()}
-
-
-def token_model(
-    inputs: Float[Array, "example token channel"],
-    attention: tuple[Float[Array, "example _head key query"], ...],
-    labels: Float[Array, "example output"],
-    temperature: Float[Array, ""] | float,
-    variances: Float[Array, " layer"],
-    network: TokenNetwork,
-    hyper_priors: HyperPriors = KNOWN,
-) -> None:
-    """Priors and likelihood of `weight_model`, f(x) token by token."""
-    position = sample_sites(weight_priors(network.architecture, variances, hyper_priors))
-    weights = weights_at(position, network.architecture)
-    outputs = predict_tokens(weights, inputs, attention, network)
-    observe_labels(outputs, labels, temperature * temperature_ratio(position))
-
-
-def observe_tokens(
-    key: Array,
-    position: Position,
-    temperature: Float[Array, ""],
-    variances: Float[Array, " layer"],
-    test: tuple,
-    validation: tuple | None = None,
-    *,
-    network: TokenNetwork,
-    keep_weights: bool,
-) -> dict[str, Array]:
-    """f on the test set and, where there is one, on the validation set."""
-    weights = weights_at(position, network.architecture)
-    observables = {"predictor": predict_tokens(weights, *test, network)}
-    if validation is not None:
-        observables["predictor_validation"] = predict_tokens(weights, *validation, network)
-    observables |= observed_hyper_parameters(position, temperature, variances)
-    return observables | (weights if keep_weights else {})
 
 
 def make_density(

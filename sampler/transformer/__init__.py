@@ -12,5 +12,4 @@ pruning     heads removed from it, and from the theory
 padding     sequences of unequal length
 fused       attention whose matrices a model does not compute by itself
 recording   the attention of PyTorch models
-export      the same written to files that the arrays task reads
 """

@@ -10,8 +10,8 @@ from sampler.errors import ExitCode, InputError
 from sampler.problem import make_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.tasks.arrays import read_arrays
+from sampler.tasks.export import export_attention
 from sampler.tasks.make import make_task
-from sampler.transformer.export import export_attention
 from sampler.transformer.recording import record_attention
 from tests.assertions import assert_equal_in_float32
 from tests.commands import FEW_DRAWS, in_process, settings, stored_arrays

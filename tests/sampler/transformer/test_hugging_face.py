@@ -7,7 +7,7 @@ import pytest
 
 from sampler.errors import ExitCode
 from sampler.tasks.arrays import read_arrays
-from sampler.transformer.export import export_attention
+from sampler.tasks.export import export_attention
 from sampler.transformer.recording import record_attention
 from tests.assertions import assert_equal_in_float32
 from tests.commands import FEW_DRAWS, in_process, settings, stored_arrays, without_drawing
