@@ -8,8 +8,7 @@ markov_chain    hidden Markov chain classification
 time_series     time series: drawn, of a hidden oscillation, or read from the UEA archive
 series_files    files of the UEA archive of time series
 digits          ten classes of handwritten digits, one output each
-arrays          arrays brought by the user
-array_files     the same in .npz and HDF5 files larger than memory
+arrays          arrays brought by the user, in files that may be larger than memory
 export          the attention of a PyTorch model, written to a file that the arrays task reads
 one_shot        one-shot image classification with the attention of a trained model
 trained_series  time series of several classes to train on, and the same with what was learned

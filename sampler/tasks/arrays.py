@@ -1,34 +1,65 @@
-"""Arrays brought by the user in an .npz file: with tokens and attention, or attended inputs."""
+"""Arrays brought by the user, in memory or in a file: tokens with attention, or attended inputs.
 
+Files may be larger than memory. Sizes are known from headers; of splits that would not fit only
+labels are held, and the rest is read in blocks whenever it is asked for.
+"""
+
+import hashlib
+import math
 import re
-from collections.abc import Mapping, Sequence
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import IO, Any, ClassVar
 
 import numpy as np
+from jaxtyping import Float, Int, Shaped
+from numpy.lib import format as npy
 
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.recipes.sections import Text
 from sampler.recipes.task_section import TaskSection
 from sampler.storage.run_directory import open_npz, read_array
 from sampler.tasks import splits
-from sampler.tasks.splits import AttendedSplit, Split, check_split
+from sampler.tasks.splits import AttendedSplit, Split, StreamedSplit, block_size, check_split
 from sampler.tasks.task import Task, name_paths
 
-ATTENTION_KEY = re.compile(r"attention_(train|test|validation)_([1-9][0-9]*)")
 HDF5_SUFFIXES = (".h5", ".hdf5")
-REQUIRED_KEYS = ("inputs_train", "labels_train", "inputs_test")
-LENGTHS = ("lengths_train", "lengths_test", "lengths_validation")
-OPTIONAL_KEYS = ("labels_test", "inputs_validation", "labels_validation", *LENGTHS)
-REQUIRED_ATTENDED = ("attended_train", "labels_train", "heads", "attended_test")
-OPTIONAL_ATTENDED = ("labels_test", "attended_validation", "labels_validation")
+ATTENTION_KEY = re.compile(r"attention_(train|test|validation)_([1-9][0-9]*)")
 HEAD_NAMES_KEY = re.compile(r"head_names_([1-9][0-9]*)")
-NPZ_REMEDY = "name an .npz or .h5 file, or write one (docs/howto/own_arrays.md)"
+SPLITS = ("train", "test", "validation")
+# Required and optional arrays of both layouts, beside attention matrices and names of heads.
+WITH_TOKENS = (
+    ("inputs_train", "labels_train", "inputs_test"),
+    ("labels_test", "inputs_validation", "labels_validation",
+     "lengths_train", "lengths_test", "lengths_validation"),
+)  # fmt: skip
+ATTENDED = (
+    ("attended_train", "labels_train", "heads", "attended_test"),
+    ("labels_test", "attended_validation", "labels_validation"),
+)
+# Axes of every kind of array: a kind is what stands before the first "_" of a name.
+AXES = {
+    "inputs": "[example, token, channel]",
+    "attended": "[example, path, channel]",
+    "labels": "[example] or [example, output]",
+    "attention": "[example, head, key, query]",
+    "heads": "[layer]",
+    "lengths": "[example]",
+    "head": "[head]",
+}
+REMEDIES = {
+    "heads": "store integers, the number of heads of each layer, as in [2, 2]",
+    "lengths": "store integers, the number of tokens of each sequence",
+    "head": "store text, as in np.array(['induction', 'residual'])",
+}
 NUMBERS_REMEDY = "store a plain float32 or float64 array"
-HEADS_REMEDY = "store integers, the number of heads of each layer, as in [2, 2]"
-LENGTHS_REMEDY = "store integers, the number of tokens of each sequence"
-NAMES_REMEDY = "store text, as in np.array(['induction', 'residual'])"
-REMEDIES = {"heads": HEADS_REMEDY, "lengths": LENGTHS_REMEDY, "head": NAMES_REMEDY}
+NPZ_REMEDY = "name an .npz or .h5 file, or write one (docs/howto/own_arrays.md)"
+# Arrays by name: of NumPy or of HDF5, or `NpzMember`.
+Arrays = Mapping[str, Any]
 
 
 class ArraysSection(TaskSection):
@@ -60,56 +91,70 @@ def read_arrays(path: str | Path) -> Task:
     and `attended_` and `labels_` with _test and _validation as above. In both
     head_names_l       [head], text, for every layer, where heads have names beside their numbers.
 
-    Files may be larger than memory: they are read in blocks. Raises InputError, naming the array,
-    for a file or an array that cannot be used.
+    Raises InputError, naming the array, for a file or an array that cannot be used.
     """
     path = Path(path)
-    large = splits.HELD_BYTES // 2  # in single precision
-    if path.suffix in HDF5_SUFFIXES or npz_bytes(path) > large:
-        from sampler.tasks.array_files import read_in_blocks  # only here: h5py takes a moment
-
-        return read_in_blocks(path)
-    return arrays_task(read_npz(path))
+    with opened(path) as arrays:
+        return arrays_task(arrays, ArrayFile(path))
 
 
-def arrays_task(arrays: Mapping[str, np.ndarray]) -> Task:
-    """A task from arrays under the names that they have in an .npz file.
+def arrays_task(arrays: Arrays, file: "ArrayFile | None" = None) -> Task:
+    """Make a task from arrays under the names that they have in a file, which may be large.
 
     Raises InputError, naming the array, for one that cannot be used.
     """
     check_keys(list(arrays))
-    if "heads" in arrays:
-        return attended_task(arrays)
-    layers = sum(key.startswith("attention_train_") for key in arrays)
-    heads = [head_count(arrays[f"attention_train_{layer}"]) for layer in range(1, layers + 1)]
-    names = names_of_heads(arrays, heads)
-    arrays = {key: as_numbers(key, array) for key, array in arrays.items() if is_number(key)}
-    return Task(
-        make_split(arrays, "train", layers),
-        make_split(arrays, "test", layers),
-        names,
-        name_paths(names),
-        make_split(arrays, "validation", layers) if "inputs_validation" in arrays else None,
-    )
+    for key, array in arrays.items():
+        check_header(key, array)
 
+    def made(name: str) -> Split | AttendedSplit | StreamedSplit | None:
+        keys = [key for key in arrays if key.split("_")[1:2] == [name]]
+        size = 8 * sum(math.prod(arrays[key].shape) for key in keys)
+        if file is not None and size > splits.HELD_BYTES:
+            return streamed(file, arrays, name, keys)
+        return read_split(arrays, name) if keys else None
 
-def attended_task(arrays: Mapping[str, np.ndarray]) -> Task:
-    """A task from attended inputs, labels and the number of heads of each layer."""
-    heads = read_heads(arrays["heads"])
-    numbers = {key: as_numbers(key, array) for key, array in arrays.items() if is_number(key)}
-    train, test, validation = (
-        AttendedSplit(numbers[f"attended_{name}"], numbers.get(f"labels_{name}"), heads)
-        if f"attended_{name}" in numbers
-        else None
-        for name in ("train", "test", "validation")
-    )
+    train, test, validation = map(made, SPLITS)
     check_split(train, "train")  # before heads are named: their number may be absurd
-    names = names_of_heads(arrays, heads)
+    names = names_of_heads(arrays, train.heads)
     return Task(train, test, names, name_paths(names), validation)
 
 
-def names_of_heads(arrays: Mapping[str, Any], heads: Sequence[int]) -> tuple[tuple[str, ...], ...]:
-    """The names of the heads of each layer that are stored, or else their numbers."""
+def read_split(arrays: Arrays, name: str, examples: slice = slice(None)) -> Split | AttendedSplit:
+    """Read some examples of a split, in double precision."""
+
+    def numbers(key: str) -> np.ndarray | None:
+        return as_numbers(key, read_part(arrays, key, examples)) if key in arrays else None
+
+    labels = numbers(f"labels_{name}")
+    if "heads" in arrays:
+        heads = tuple(map(int, read_part(arrays, "heads")))
+        return AttendedSplit(numbers(f"attended_{name}"), labels, heads)
+    layers = sum(key.startswith(f"attention_{name}_") for key in arrays)
+    attention = tuple(numbers(f"attention_{name}_{layer}") for layer in range(1, layers + 1))
+    return Split(numbers(f"inputs_{name}"), labels, attention, numbers(f"lengths_{name}"))
+
+
+def read_part(arrays: Arrays, key: str, part: slice = slice(None)) -> Shaped[np.ndarray, "..."]:
+    """Read one array, or some of its examples; InputError if that fails."""
+    try:
+        return arrays[key][part]
+    except UNREADABLE as problem:
+        raise unreadable(key, problem) from None
+
+
+def as_numbers(
+    key: str, array: Shaped[np.ndarray, "..."]
+) -> Float[np.ndarray, "..."] | Int[np.ndarray, "..."]:
+    """Convert to float64, lengths to int64; labels of one output get an output axis."""
+    if key.startswith("labels_") and array.ndim == 1:
+        array = array[:, None]
+    kind = np.int64 if key.startswith("lengths_") else np.float64
+    return np.ascontiguousarray(array, dtype=kind)
+
+
+def names_of_heads(arrays: Arrays, heads: Sequence[int]) -> tuple[tuple[str, ...], ...]:
+    """Names of the heads of each layer that are stored, or else their numbers."""
     given = sorted(key for key in arrays if HEAD_NAMES_KEY.fullmatch(key))
     if not given:
         return tuple(tuple(map(str, range(of_layer))) for of_layer in heads)
@@ -119,7 +164,7 @@ def names_of_heads(arrays: Mapping[str, Any], heads: Sequence[int]) -> tuple[tup
         require([key], list(arrays))
         of_layer = [
             name.decode() if isinstance(name, bytes) else str(name)
-            for name in np.ravel(arrays[key][:]).tolist()
+            for name in np.ravel(read_part(arrays, key)).tolist()
         ]
         if len(of_layer) != count or len(set(of_layer)) != count or "" in of_layer:
             raise InputError(key, of_layer, f"give {count} different names, one for each head")
@@ -129,63 +174,14 @@ def names_of_heads(arrays: Mapping[str, Any], heads: Sequence[int]) -> tuple[tup
     return tuple(names)
 
 
-def is_number(key: str) -> bool:
-    """Whether an array holds numbers with an example axis."""
-    return key != "heads" and not HEAD_NAMES_KEY.fullmatch(key)
-
-
-def read_heads(heads: np.ndarray) -> tuple[int, ...]:
-    """The number of heads of each layer."""
-    if heads.dtype.kind not in "iu":
-        raise InputError("heads", str(heads.dtype), HEADS_REMEDY)
-    if heads.ndim != 1:
-        raise InputError("heads", heads.tolist(), HEADS_REMEDY)
-    return tuple(map(int, heads))
-
-
-def npz_bytes(path: Path) -> int:
-    """The size of the arrays of an .npz file once they are unpacked."""
-    with open_npz(path, "task.path", NPZ_REMEDY) as stored:
-        return sum(member.file_size for member in stored.zip.infolist())
-
-
-def read_npz(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file by their keys."""
-    with open_npz(path, "task.path", NPZ_REMEDY) as stored:
-        check_keys(stored.files)
-        return {
-            key: read_array(stored, key, REMEDIES.get(key.split("_")[0], NUMBERS_REMEDY))
-            for key in stored.files
-        }
-
-
-def check_type(key: str, dtype: np.dtype) -> None:
-    """Raise InputError unless numbers of this type are used."""
-    if key.startswith("lengths_"):
-        if dtype.kind not in "iu":
-            raise InputError(key, str(dtype), LENGTHS_REMEDY)
-    elif dtype not in (np.float32, np.float64):
-        raise InputError(key, str(dtype), "store this array as float32 or float64")
-
-
-def as_numbers(key: str, array: np.ndarray) -> np.ndarray:
-    """The array in float64, lengths in int64; labels of one output get an output axis."""
-    check_type(key, array.dtype)
-    if key.startswith("lengths_"):
-        return np.ascontiguousarray(array, dtype=np.int64)
-    if key.startswith("labels_") and array.ndim == 1:
-        array = array[:, None]
-    return np.ascontiguousarray(array, dtype=np.float64)
-
-
 def is_array_name(key: str) -> bool:
-    """Whether an array, and no setting, has a name like this."""
+    """Tell whether an array, and no setting, has a name like this."""
     of_tokens = ("inputs_", "labels_", "attention_", "lengths_", "head_names_")
     return key.startswith(of_tokens) or is_of_attended(key)
 
 
 def is_of_attended(key: str) -> bool:
-    """Whether only the layout without tokens has an array of such a name."""
+    """Tell whether only the layout without tokens has an array of such a name."""
     return key == "heads" or key.startswith("attended_")
 
 
@@ -199,63 +195,204 @@ def check_keys(keys: list[str]) -> None:
             Verbatim(f"(beside {tokens[0]})"),
             "give attended inputs and heads, or inputs and attention matrices, not both",
         )
-    if attended:
-        check_keys_of_attended(keys)
-    else:
-        check_keys_with_tokens(keys)
-
-
-def check_keys_of_attended(keys: list[str]) -> None:
-    """Raise InputError for an unknown key or a missing one."""
-    required = list(REQUIRED_ATTENDED)
-    if any(key.endswith("_validation") for key in keys):
-        required += ["attended_validation", "labels_validation"]
+    required, optional = ATTENDED if attended else WITH_TOKENS
+    layers = [int(match[2]) for match in map(ATTENTION_KEY.fullmatch, keys) if match]
     for key in keys:
-        known = REQUIRED_ATTENDED + OPTIONAL_ATTENDED
-        if key not in known and not HEAD_NAMES_KEY.fullmatch(key):
-            refuse_key(key, (*REQUIRED_ATTENDED, *OPTIONAL_ATTENDED))
+        is_known = key in required + optional or HEAD_NAMES_KEY.fullmatch(key)
+        if not is_known and not ATTENTION_KEY.fullmatch(key):
+            attention = () if attended else ("attention_train_1", "attention_test_1", "…")
+            known = ", ".join((*required, *optional, *attention))
+            remedy = f"remove it or rename it; known: {known}"
+            raise InputError(key, Verbatim("(unknown array)"), remedy)
+    names = SPLITS if any("_validation" in key for key in keys) else SPLITS[:2]
+    if "validation" in names:
+        required += (f"{'attended' if attended else 'inputs'}_validation", "labels_validation")
+    if not attended:
+        every = range(1, max(layers, default=1) + 1)
+        required += tuple(f"attention_{name}_{layer}" for layer in every for name in names)
     require(required, keys)
 
 
-def check_keys_with_tokens(keys: list[str]) -> None:
-    """Raise InputError for an unknown key, a missing one, or a gap in the layers."""
-    layers, splits = {1}, ["train", "test"]
-    required = list(REQUIRED_KEYS)
-    if any("_validation" in key for key in keys):
-        splits.append("validation")
-        required += ["inputs_validation", "labels_validation"]
-    for key in keys:
-        match = ATTENTION_KEY.fullmatch(key)
-        if match:
-            layers.add(int(match[2]))
-        elif key not in REQUIRED_KEYS + OPTIONAL_KEYS and not HEAD_NAMES_KEY.fullmatch(key):
-            attention = ("attention_train_1", "attention_test_1", "…")
-            refuse_key(key, (*REQUIRED_KEYS, *OPTIONAL_KEYS, *attention))
-    for layer in range(1, max(layers) + 1):
-        required += [f"attention_{split}_{layer}" for split in splits]
-    require(required, keys)
-
-
-def refuse_key(key: str, known: tuple[str, ...]) -> NoReturn:
-    remedy = f"remove it or rename it; known: {', '.join(known)}"
-    raise InputError(key, Verbatim("(unknown array)"), remedy)
-
-
-def require(required: list[str], keys: list[str]) -> None:
+def require(required: Sequence[str], keys: list[str]) -> None:
+    """Raise InputError for the first array that is missing."""
     for key in required:
         if key not in keys:
             raise InputError(key, ABSENT, "this array is required; add it to the .npz file")
 
 
-def head_count(attention: np.ndarray) -> int:
-    # An array without a head axis is refused, with its name, when the task is made.
-    return attention.shape[1] if attention.ndim == 4 else 0
+def check_header(key: str, array: Any) -> None:
+    """Raise InputError unless this is an array of the type and the axes of its name."""
+    kind = key.split("_")[0]
+    if kind in ("heads", "lengths"):
+        if array.dtype.kind not in "iu":
+            raise InputError(key, str(array.dtype), REMEDIES[kind])
+    elif kind != "head" and array.dtype not in (np.float32, np.float64):
+        raise InputError(key, str(array.dtype), "store this array as float32 or float64")
+    axes = [form.count(",") + 1 for form in AXES[kind].split(" or ")]
+    if kind == "heads":  # an empty list of them is refused with the paths
+        if len(array.shape) not in axes:
+            raise InputError(key, array[:].tolist() if array.shape else (), REMEDIES[kind])
+    elif len(array.shape) not in axes or 0 in array.shape:
+        remedy = f"the shape must be {AXES[kind]}, with no axis of length 0"
+        raise InputError(key, tuple(array.shape), remedy)
 
 
-def make_split(arrays: Mapping[str, np.ndarray], name: str, layers: int) -> Split:
-    return Split(
-        arrays[f"inputs_{name}"],
-        arrays.get(f"labels_{name}"),
-        tuple(arrays[f"attention_{name}_{layer}"] for layer in range(1, layers + 1)),
-        arrays.get(f"lengths_{name}"),
-    )
+HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+@dataclass
+class NpzMember:
+    """One array of an .npz file, which may be compressed and is read from its beginning on."""
+
+    archive: zipfile.ZipFile
+    key: str
+    stream: IO[bytes] = field(init=False)
+    shape: tuple[int, ...] = field(init=False)
+    dtype: np.dtype = field(init=False)
+    position: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Go to the first example."""
+        self.stream, self.position = self.archive.open(f"{self.key}.npy"), 0
+        self.shape, by_columns, self.dtype = HEADERS[npy.read_magic(self.stream)](self.stream)
+        if by_columns and len(self.shape) > 1:
+            raise ValueError("its numbers are in Fortran order, which cannot be read in blocks")
+        if self.dtype.hasobject:
+            raise ValueError("it holds Python objects")
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, part: slice) -> np.ndarray:
+        first, last, _ = part.indices(self.shape[0])
+        if first < self.position:
+            self.begin()
+        each = self.dtype.itemsize * math.prod(self.shape[1:])
+        self.stream.seek((first - self.position) * each, 1)
+        wanted = max(0, last - first)
+        content = self.stream.read(wanted * each)
+        self.position = first + wanted
+        if len(content) < wanted * each:
+            raise EOFError("it ends early")
+        return np.frombuffer(content, self.dtype).reshape(wanted, *self.shape[1:])
+
+
+# What reading a damaged file may raise.
+UNREADABLE = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zipfile.zlib.error)
+
+
+def unreadable(key: str, problem: Exception) -> InputError:
+    """Make the error for an array that the file does not give."""
+    return InputError(key, Verbatim("(unreadable)"), f"{problem}; {NUMBERS_REMEDY}")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Arrays]:
+    """Open a file that the recipe names: its arrays, in memory where they are small.
+
+    Raises InputError if it is no such file, or not whole.
+    """
+    if path.suffix in HDF5_SUFFIXES:
+        with opened_hdf5(path) as file:
+            check_keys(list(file))
+            for key, dataset in file.items():
+                if not hasattr(dataset, "dtype"):
+                    wanted = f"must be an array {AXES[key.split('_')[0]]}"
+                    raise InputError(key, Verbatim("(a group)"), wanted)
+            yield file
+        return
+    with open_npz(path, "task.path", NPZ_REMEDY) as stored:
+        check_keys(stored.files)
+        unpacked = sum(member.file_size for member in stored.zip.infolist())
+        if unpacked <= splits.HELD_BYTES // 2:  # in double precision, at most all of it
+            yield {
+                key: read_array(stored, key, REMEDIES.get(key.split("_")[0], NUMBERS_REMEDY))
+                for key in stored.files
+            }
+            return
+        members = {}
+        for key in stored.files:
+            try:
+                members[key] = NpzMember(stored.zip, key)
+            except UNREADABLE as problem:
+                raise unreadable(key, problem) from None
+        yield members
+
+
+@contextmanager
+def opened_hdf5(path: Path) -> Iterator[Any]:
+    """Open an HDF5 file; InputError if it is none, or not whole."""
+    import h5py  # only here: it takes a moment
+
+    try:
+        file = h5py.File(path, "r")
+    except OSError as problem:
+        if not path.is_file():
+            remedy = "there is no such file; name an .npz or .h5 file"
+        elif "truncated" in str(problem):
+            remedy = "the file is not whole (truncated); copy or write it again"
+        else:
+            remedy = "is not a readable HDF5 file; write it again"
+        raise InputError("task.path", path, remedy) from None
+    with file:
+        yield file
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """A file, read once for the checksum of all its splits."""
+
+    path: Path
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the whole file."""
+        with self.path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def streamed(file: ArrayFile, arrays: Arrays, name: str, keys: list[str]) -> StreamedSplit:
+    """Make a split that is read in blocks; headers and first example are checked here."""
+    key = examples_key(arrays, name)
+    examples, first = len(arrays[key]), read_split(arrays, name, slice(0, 1))
+    check_split(first, name)
+    for other in keys:
+        if len(arrays[other]) != examples:
+            remedy = f"must have {examples} examples, as {key} has"
+            raise InputError(other, arrays[other].shape, remedy)
+    labels = None
+    if f"labels_{name}" in arrays:
+        labels = as_numbers(f"labels_{name}", read_part(arrays, f"labels_{name}"))
+    numbers = sum(math.prod(arrays[key].shape) for key in keys) // examples
+    source = FileSource(file, name, numbers)
+    return StreamedSplit(source, labels, examples, first.heads, first.channels, first.tokens)
+
+
+def examples_key(arrays: Arrays, name: str) -> str:
+    """Name the array that says how many examples a split has."""
+    return f"attended_{name}" if "heads" in arrays else f"inputs_{name}"
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """The examples of one split of a file, each of so many numbers."""
+
+    file: ArrayFile
+    name: str
+    numbers: int
+
+    def identity(self) -> str:
+        """Return the name of the split and the checksum of the file."""
+        return f"{self.name} {self.file.digest}"
+
+    def blocks(self, first: int) -> Iterator[Split | AttendedSplit]:
+        """Read the examples from this one on, block by block."""
+        size = block_size(self.numbers, most=None)
+        with opened(self.file.path) as arrays:
+            for start in range(first, len(arrays[examples_key(arrays, self.name)]), size):
+                block = read_split(arrays, self.name, slice(start, start + size))
+                check_split(block, self.name, start)
+                yield block

@@ -12,7 +12,8 @@ from sampler.jobs.interruption import Interruption
 from sampler.jobs.rows import kept_rows, stored_triangle
 from sampler.problem import fold_training, make_problem
 from sampler.recipes.recipe import load_recipe
-from sampler.tasks import array_files, splits
+from sampler.tasks import arrays as array_task
+from sampler.tasks import splits
 from sampler.tasks.arrays import read_arrays
 from sampler.tasks.make import make_task
 from sampler.tasks.splits import AttendedSplit, Split, StreamedSplit
@@ -292,13 +293,13 @@ def test_a_pass_goes_on_from_where_it_was_stopped(rng, tmp_path, small_blocks, m
     partial = stored_triangle(tmp_path / "rows-unfinished.bin", key)
     assert 0 < partial.examples < EXAMPLES
     read = []
-    original = array_files.block_of
+    original = array_task.read_split
 
     def counted(file, name, examples):
         read.append(examples.start)
         return original(file, name, examples)
 
-    monkeypatch.setattr(array_files, "block_of", counted)
+    monkeypatch.setattr(array_task, "read_split", counted)
     received = kept_rows(recipe, task, tmp_path, tmp_path, Interruption())
     assert read[0] == partial.examples
     np.testing.assert_array_equal(received.matrix, expected.matrix)
