@@ -9,11 +9,11 @@ import h5py
 import jax.numpy as jnp
 import numpy as np
 
+from sampler.attention.padding import stacked
 from sampler.errors import InputError, Verbatim
 from sampler.storage.run_directory import fill_whole
 from sampler.tasks.arrays import HDF5_SUFFIXES
 from sampler.tasks.splits import AttendedSplit, Split, check_agreement
-from sampler.transformer.padding import stacked
 from sampler.transformer.recording import (
     Forward,
     as_numpy,

@@ -9,7 +9,6 @@ frozen      the trained network in the theory's terms
 gates       heads replaced by 0 or their mean, and slopes by their gates
 module_gates the same of PyTorch modules
 pruning     heads removed from it, and from the theory
-padding     sequences of unequal length
 fused       attention whose matrices a model does not compute by itself
 recording   the attention of PyTorch models
 """

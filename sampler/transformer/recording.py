@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from sampler.attention.padding import within
-from sampler.errors import ABSENT, InputError, Verbatim
-from sampler.transformer.fused import eager, watched
-from sampler.transformer.padding import (
+from sampler.attention.padding import (
     agreeing_tokens,
     stacked,
     stated_tokens,
+    within,
     without_padding,
 )
+from sampler.errors import ABSENT, InputError, Verbatim
+from sampler.transformer.fused import eager, watched
 
 
 def torch_module() -> Any:
@@ -313,7 +313,7 @@ def record_attention(
             found, told = run_batch(model, batch, forward)
             refuse_other_examples(found, len(examples))
             tokens = agreeing_tokens(stated_tokens(batch), told)
-            found, lengths = without_padding(found, tokens)
+            found, lengths = without_padding(found[0], found[1:], tokens)
             refuse_change(found, kept[0] if kept else found)
             order += examples
             kept.append(found)
