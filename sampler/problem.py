@@ -15,8 +15,7 @@ from sampler.posterior.spaces import make_density
 from sampler.posterior.weights import weight_priors
 from sampler.recipes.recipe import Recipe
 from sampler.tasks.make import architecture_of
-from sampler.tasks.shown import evenly_chosen
-from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit
+from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit, spread_over_labels
 from sampler.tasks.task import HeadDistances, Task
 from sampler.token_network import TokenNetwork, TokenSplit, observe_tokens, token_model
 from sampler.transformer.frozen import FrozenNetwork
@@ -259,7 +258,7 @@ def make_problem(recipe: Recipe, task: Task, triangle: Triangle | None = None) -
 
 def show_examples(task: Task, readout) -> ShownExamples | None:
     """The training examples that kernels are shown of; None where they are not held."""
-    chosen = evenly_chosen(task.train, MOST_SHOWN)
+    chosen = spread_over_labels(task.train, MOST_SHOWN)
     if chosen is None:
         return None
     part = task.train.part(chosen)

@@ -2,7 +2,6 @@
 
 task            what every task ends in, validated once; heads that a recipe chooses
 splits          examples: held as arrays, or made block by block
-shown           which training examples figures show
 make            from a recipe to its task: heads that it keeps, hypernetworks
 markov_chain    hidden Markov chain classification
 time_series     time series: drawn, of a hidden oscillation, or read from the UEA archive

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
+from jaxtyping import Int
 
 from sampler.attention.padding import refuse_attended_padding, within
 from sampler.errors import InputError, Verbatim
@@ -22,7 +23,24 @@ Checksum = Any  # of hashlib, whose type has no public name
 
 
 class HeldSplit:
-    """What splits have in common whose arrays are held."""
+    """A split whose arrays are held, the first of them [example, token or path, channel]."""
+
+    arrays: tuple[np.ndarray, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[example, token or path, channel]."""
+        return self.arrays[0].shape
+
+    @property
+    def examples(self) -> int:
+        """The number of examples."""
+        return self.shape[0]
+
+    @property
+    def channels(self) -> int:
+        """The number of channels."""
+        return self.shape[2]
 
     def add_to(self, checksum: Checksum) -> None:
         """Add every number to a checksum."""
@@ -34,7 +52,7 @@ class HeldSplit:
         return [[*array.shape, *array_sums(array)] for array in self.arrays]
 
     def blocks(self, first: int = 0) -> Iterator[Self]:
-        """The examples from this one on, in blocks."""
+        """Yield the examples from this one on, in blocks."""
         for start in range(first, self.examples, BLOCK):
             yield self.part(slice(start, start + BLOCK))
 
@@ -56,21 +74,9 @@ class Split(HeldSplit):
     lengths: np.ndarray | None = None
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """[example, token, channel]."""
-        return self.inputs.shape
-
-    @property
-    def examples(self) -> int:
-        return self.inputs.shape[0]
-
-    @property
     def tokens(self) -> int:
+        """The number of tokens, padding included."""
         return self.inputs.shape[1]
-
-    @property
-    def channels(self) -> int:
-        return self.inputs.shape[2]
 
     @property
     def heads(self) -> tuple[int, ...]:
@@ -84,17 +90,16 @@ class Split(HeldSplit):
 
     def part(self, examples: slice | np.ndarray) -> "Split":
         """Some of the examples."""
-        labels = None if self.labels is None else self.labels[examples]
-        lengths = None if self.lengths is None else self.lengths[examples]
+        labels, lengths = (
+            None if one is None else one[examples] for one in (self.labels, self.lengths)
+        )
         attention = tuple(one[examples] for one in self.attention)
         return Split(self.inputs[examples], labels, attention, lengths)
 
-    def keeping(self, kept: tuple[tuple[int, ...], ...]) -> "Split":
+    def keeping(self, kept: KeptHeads) -> "Split":
         """The split of the sub-network with these heads, layer by layer."""
-        attention = tuple(
-            matrices[:, list(heads)] for matrices, heads in zip(self.attention, kept, strict=True)
-        )
-        return Split(self.inputs, self.labels, attention, self.lengths)
+        layers = zip(self.attention, kept, strict=True)
+        return replace(self, attention=tuple(one[:, list(heads)] for one, heads in layers))
 
 
 @dataclass(frozen=True)
@@ -110,19 +115,6 @@ class AttendedSplit(HeldSplit):
     labels: np.ndarray | None
     heads: tuple[int, ...]
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """[example, path, channel]."""
-        return self.attended.shape
-
-    @property
-    def examples(self) -> int:
-        return self.attended.shape[0]
-
-    @property
-    def channels(self) -> int:
-        return self.attended.shape[2]
-
     tokens: ClassVar[None] = None
 
     @property
@@ -135,7 +127,7 @@ class AttendedSplit(HeldSplit):
         labels = None if self.labels is None else self.labels[examples]
         return AttendedSplit(self.attended[examples], labels, self.heads)
 
-    def keeping(self, kept: tuple[tuple[int, ...], ...]) -> "AttendedSplit":
+    def keeping(self, kept: KeptHeads) -> "AttendedSplit":
         """The split of the sub-network with these heads, layer by layer."""
         paths = list(kept_paths(self.heads, kept))
         return AttendedSplit(self.attended[:, paths], self.labels, tuple(map(len, kept)))
@@ -143,24 +135,24 @@ class AttendedSplit(HeldSplit):
 
 @runtime_checkable
 class BlockSource(Protocol):
-    """Where the blocks of a split come from."""
+    """A source of the blocks of a split."""
 
     def identity(self) -> str:
-        """Text from which the numbers of all examples follow."""
+        """Return text from which the numbers of all examples follow."""
 
-    def blocks(self, first: int) -> Iterator["Split | AttendedSplit"]:
-        """The examples from this one on. Raises InputError for data that cannot be used."""
+    def blocks(self, first: int) -> Iterator[Split | AttendedSplit]:
+        """Yield the examples from this one on. Raises InputError for data that cannot be used."""
 
 
 @dataclass(frozen=True)
 class StreamedSplit:
     """The examples of one split that are too many to be held, but for their labels.
 
-    source    makes them
-    labels    [example, output], float64; None where a test split has no labels
-    examples, heads, channels
-    tokens    None where there are attended inputs instead
-    kept      heads of the network, if they are not all
+    source     makes them
+    labels     [example, output], float64; None where a test split has no labels
+    all_heads  the number of heads of each layer of attention that the source knows
+    tokens     None where there are attended inputs instead
+    kept       heads of the network, if they are not all
     """
 
     source: BlockSource
@@ -182,20 +174,20 @@ class StreamedSplit:
         return self.all_heads if self.kept is None else tuple(map(len, self.kept))
 
     def add_to(self, checksum: Checksum) -> None:
-        """Add to a checksum what all numbers follow from."""
+        """Add to a checksum what all numbers follow from: source and heads."""
         checksum.update(repr(self.sums).encode())
 
     @property
     def sums(self) -> list:
-        """What all numbers follow from."""
+        """Identity of the source, and the heads that are kept."""
         return [self.source.identity(), self.kept and [list(heads) for heads in self.kept]]
 
     def keeping(self, kept: KeptHeads) -> "StreamedSplit":
         """The split of the sub-network with these heads, layer by layer."""
         return replace(self, kept=kept)
 
-    def blocks(self, first: int = 0) -> Iterator["Split | AttendedSplit"]:
-        """The examples from this one on, in blocks, each as it comes."""
+    def blocks(self, first: int = 0) -> Iterator[Split | AttendedSplit]:
+        """Yield the examples from this one on, in blocks, each as it comes."""
         for block in self.source.blocks(first):
             yield block if self.kept is None else block.keeping(self.kept)
 
@@ -219,20 +211,20 @@ class PartsOf:
     origin: tuple[np.ndarray, ...]
 
     def identity(self) -> str:
-        """Checksum of settings and origin."""
+        """Return a checksum of settings and origin."""
         checksum = hashlib.sha256(self.settings.encode())
         add_arrays(checksum, self.origin)
         return checksum.hexdigest()
 
     def blocks(self, first: int) -> Iterator[Split]:
-        """The examples from this one on."""
+        """Make the examples from this one on."""
         size = block_size(sum(array.size for array in self.make(slice(0, 1)).arrays))
         for start in range(first, self.examples, size):
             yield self.make(slice(start, start + size))
 
 
 def block_size(numbers: int, most: int | None = BLOCK) -> int:
-    """Examples of a block, each of them with so many numbers."""
+    """Choose how many examples a block has, each of them with so many numbers."""
     fitting = max(1, BLOCK_BYTES // (8 * numbers))
     return fitting if most is None else min(most, fitting)
 
@@ -245,7 +237,7 @@ def held_or_streamed(
     channels: int,
     tokens: int,
 ) -> Split | StreamedSplit:
-    """The whole split where inputs and attention matrices fit into memory, else its source."""
+    """Hold the split where inputs and attention matrices fit into memory, else its source."""
     numbers = len(labels) * tokens * (channels + tokens * sum(heads))
     if 8 * numbers <= HELD_BYTES:
         return whole()
@@ -258,21 +250,21 @@ def made_in_parts(
     settings: str,
     origin: tuple[np.ndarray, ...],
 ) -> Split | StreamedSplit:
-    """The split that `make` makes, held or streamed, from all that its numbers follow from."""
+    """Make a split, held or streamed, by `make` from all that its numbers follow from."""
     first, source = make(slice(0, 1)), PartsOf(len(labels), make, settings, origin)
     sizes = first.heads, first.channels, first.tokens
     return held_or_streamed(source, lambda: make(slice(None)), labels, *sizes)
 
 
 def add_arrays(checksum: Checksum, arrays: tuple[np.ndarray, ...]) -> None:
-    """Add shapes, types and numbers."""
+    """Add shapes, types and numbers to a checksum."""
     for array in arrays:
         checksum.update(repr((array.shape, array.dtype.str)).encode())
         checksum.update(np.ascontiguousarray(array).data)
 
 
 def array_sums(array: np.ndarray) -> tuple[float, float]:
-    """Σ |x| and Σ w x with weights w between 0 and 1: the same where only the rounding differs."""
+    """Return Σ |x| and Σ w x, 0 < w < 1, which are close where only the rounding differs."""
     numbers = np.asarray(array, np.float64).ravel()
     weights = np.modf(np.arange(1, numbers.size + 1) * 0.6180339887498949)[0]
     return float(np.abs(numbers).sum()), float(weights @ numbers)
@@ -282,10 +274,25 @@ def given(array: np.ndarray | None) -> tuple[np.ndarray, ...]:
     return () if array is None else (array,)
 
 
-def kept_paths(heads: tuple[int, ...], kept: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
-    """Flat numbers of the paths through the kept heads, h_1 slowest."""
+def kept_paths(heads: tuple[int, ...], kept: KeptHeads) -> tuple[int, ...]:
+    """Return the flat numbers of the paths through the kept heads, h_1 slowest."""
     paths = np.arange(math.prod(heads)).reshape(heads)[np.ix_(*kept)]
     return tuple(int(path) for path in paths.ravel())
+
+
+def spread_over_labels(train: AnySplit, count: int) -> Int[np.ndarray, " chosen"] | None:
+    """Choose up to so many examples, evenly from all of them sorted by label; return their numbers.
+
+    The largest label comes first for one output, else class after class. None where the examples
+    are not held.
+    """
+    if isinstance(train, StreamedSplit):
+        return None
+    labels = train.labels
+    keys = -labels[:, 0] if labels.shape[1] == 1 else labels.argmax(axis=1)
+    order = np.argsort(keys, kind="stable")
+    places = np.linspace(0, len(order) - 1, min(len(order), count)).round().astype(int)
+    return order[places]
 
 
 def check_split(split: AnySplit, name: str, first: int = 0) -> None:

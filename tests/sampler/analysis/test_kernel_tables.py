@@ -15,8 +15,7 @@ from sampler.analysis.kernel_tables import (
     sampled_kernels,
 )
 from sampler.problem import Problem, ShownExamples, square_roots
-from sampler.tasks.shown import evenly_chosen
-from sampler.tasks.splits import AttendedSplit, PartsOf, StreamedSplit
+from sampler.tasks.splits import AttendedSplit, PartsOf, StreamedSplit, spread_over_labels
 from tests.small import PATH_NAMES, random_observables, signs, small_problem
 from theory import FeatureForm, kernel_alignment
 
@@ -139,10 +138,10 @@ def test_components_that_were_not_followed_are_not_compared():
 def test_examples_are_chosen_evenly_and_sorted_by_label():
     labels = np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])[:, None]
     split = AttendedSplit(np.zeros((6, 1, 2)), labels, (1,))
-    np.testing.assert_array_equal(evenly_chosen(split, 10), [0, 2, 4, 1, 3, 5])
-    np.testing.assert_array_equal(evenly_chosen(split, 2), [0, 5])
+    np.testing.assert_array_equal(spread_over_labels(split, 10), [0, 2, 4, 1, 3, 5])
+    np.testing.assert_array_equal(spread_over_labels(split, 2), [0, 5])
     classes = np.eye(3)[[2, 0, 1, 0]]
     split = AttendedSplit(np.zeros((4, 1, 2)), classes, (1,))
-    np.testing.assert_array_equal(evenly_chosen(split, 4), [1, 3, 2, 0])
+    np.testing.assert_array_equal(spread_over_labels(split, 4), [1, 3, 2, 0])
     source = PartsOf(6, lambda part: pytest.fail("its examples are made"), "", ())
-    assert evenly_chosen(StreamedSplit(source, labels, 6, (1,), 2, None), 4) is None
+    assert spread_over_labels(StreamedSplit(source, labels, 6, (1,), 2, None), 4) is None
