@@ -35,7 +35,6 @@ DEFINED_TWICE = {
     "compare",
     "cost",
     "diagnose",
-    "evenly_chosen",
     "Examples",
     "flattened",
     "given",
@@ -86,7 +85,6 @@ DEFINED_TWICE = {
 IN_A_CIRCLE = {
     "sampler.presentation.figures.pruning",
     "sampler.presentation.summary",
-    "sampler.tasks.array_files",
 }
 
 # The rooms of theory and sampling, which know of no recipe.
