@@ -1,6 +1,6 @@
-"""What sampling costs by sizes and kernel, and the space and algorithm that follow from it.
+"""What sampling costs by sizes, and the space and algorithm that follow from it.
 
-Nothing is timed: the same recipe is sampled in the same way on any machine.
+Nothing is timed: the same recipe is sampled in the same way on any machine. Free of JAX.
 """
 
 import math
@@ -26,7 +26,7 @@ EFFECTIVE_DRAWS = 1200
 
 @dataclass(frozen=True)
 class Sizes:
-    """All of a problem that the cost of sampling is predicted from.
+    """Sizes of a network with its data, from which the cost of sampling is predicted.
 
     examples     P, training examples, or the rows that stand for them
     observed     examples whose predictor is read off every draw
@@ -40,7 +40,7 @@ class Sizes:
 
     @classmethod
     def of(cls, recipe: Recipe, task: Task, eigenvalue: float = math.nan) -> "Sizes":
-        """The sizes of a network with its data, where `leading_eigenvalue` is this.
+        """Sizes for a recipe and its task; `eigenvalue` is that of `leading_eigenvalue`.
 
         In the limit of infinite width the eigenvalues of K are those of the Gram matrix, times
         σ_0² … σ_a².
@@ -114,7 +114,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Speed:
-    """What was measured of one algorithm in one space, on one core, over many problems.
+    """Speed of one algorithm in one space, measured on one core over many problems.
 
     start      seconds before the warm-up of a small problem: compilation and mode
     warmup     cost of warm-up, relative to that of `EFFECTIVE_DRAWS`
@@ -186,11 +186,8 @@ LIKE_OTHERS = "nuts"
 
 
 @dataclass(frozen=True)
-class Choice:
-    """In which space a posterior is sampled, by which algorithm, and why.
-
-    It becomes part of the recipe by `applied_to`.
-    """
+class SamplingMethod:
+    """The space in which a posterior is sampled, the algorithm, and the reason for both."""
 
     space: str
     algorithm: str
@@ -209,49 +206,65 @@ class Choice:
 NAMED = "named in the recipe"
 
 
-def choose(recipe: Recipe, task: Task, eigenvalue: float | None = None) -> Choice:
+def choose_method(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
     """The space and algorithm that are predicted to be fastest of those that the recipe allows.
 
-    Order parameters are left only for a space that is `ADVANTAGE` times faster. The
-    `leading_eigenvalue` is computed where it is not given.
+    Order parameters are left only for a space that is `ADVANTAGE` times faster.
     """
     settings, network = recipe.sampler, recipe.network
     named = None if settings.algorithm == AUTO else settings.algorithm
     if settings.space != AUTO and named:
-        return Choice(settings.space, named, NAMED)
+        return SamplingMethod(settings.space, named, NAMED)
     if not network.fits_theory:
-        return Choice("weights", named or "nuts", "a network outside the theory has no other space")
+        reason = "a network outside the theory has no other space"
+        return SamplingMethod("weights", named or "nuts", reason)
     spaces = settings.spaces_for(network) or settings.spaces
-    if eigenvalue is None:
-        eigenvalue = leading_eigenvalue(recipe, task)
-    sizes = Sizes.of(recipe, task, eigenvalue)
     (best, seconds), *others = ranked(sizes, spaces, (named,) if named else MEASURED)
     reason = f"{duration(seconds)} predicted for {EFFECTIVE_DRAWS:,} effective draws"
     if others:
         pair, seconds = others[0]
         reason += f"; next {', '.join(pair)} with {duration(seconds)}"
-    return Choice(*best, reason)
+    return SamplingMethod(*best, reason)
 
 
-def leading_eigenvalue(recipe: Recipe, task: Task) -> float:
-    """Of the Gram matrix Σ_π ξ^π(x)·ξ^π(x')/(D Π) of all training examples, by some of them."""
-    import jax  # only here: recipe and data are checked without it
+def leading_eigenvalue(task: Task, readout: str) -> float:
+    """Largest eigenvalue of the Gram matrix Σ_π ξ^π(x)·ξ^π(x')/(D Π), estimated from some examples.
 
-    from sampler.problem import attend_block
-
-    blocks, attended, count = some_of(task.train), [], 0
-    with jax.enable_x64(True):
-        while count < min(MOST_EXAMPLES, task.train.examples):
-            attended.append(attend_block(next(blocks), recipe.network.readout, task.pairs))
-            count += len(attended[-1])
+    The estimate is for all training examples.
+    """
+    blocks, attended, count = some_examples(task.train), [], 0
+    while count < min(MOST_EXAMPLES, task.train.examples):
+        attended.append(attended_by_numpy(next(blocks), readout, task.pairs))
+        count += len(attended[-1])
     return eigenvalue_of_all(np.concatenate(attended), task.train.examples)
 
 
-def some_of(split: AnySplit) -> Iterator[Split | AttendedSplit]:
+def some_examples(split: AnySplit) -> Iterator[Split | AttendedSplit]:
     """Examples of a split, evenly spaced where all are held, the first ones where they are not."""
     if isinstance(split, StreamedSplit):
         return split.blocks()
     return iter([split.part(evenly_chosen(split.examples, MOST_EXAMPLES))])
+
+
+def attended_by_numpy(
+    split: Split | AttendedSplit, readout: str, pairs: tuple[bool, ...]
+) -> Float[np.ndarray, "example path channel"]:
+    """Attended inputs ξ^π(x) = x Ω^{h_1} ··· Ω^{h_L} t*, as `theory.attended_inputs` has them."""
+    if isinstance(split, AttendedSplit):
+        return split.attended
+    examples, tokens, _ = split.inputs.shape
+    lengths = np.full(examples, tokens) if split.lengths is None else split.lengths
+    if readout == "mean":
+        read = (np.arange(tokens) < lengths[:, None]) / lengths[:, None]
+    else:
+        read = np.eye(tokens)[lengths - 1 if readout == "last" else np.zeros(examples, int)]
+    weights = read[:, None, :]  # [example, paths through the layers above, key]
+    for omega, is_pair in zip(reversed(split.attention), reversed(pairs), strict=True):
+        if is_pair:
+            omega = (omega[:, :, None] * omega[:, None]).reshape(examples, -1, tokens, tokens)
+        weights = np.einsum("ehkq,epq->ehpk", omega, weights, optimize=True)
+        weights = weights.reshape(examples, -1, tokens)
+    return weights @ split.inputs
 
 
 def eigenvalue_of_all(attended: Float[np.ndarray, "example path channel"], examples: int) -> float:
@@ -280,7 +293,7 @@ def predicted_seconds(space: str, algorithm: str, sizes: Sizes) -> float:
 
 
 def speed_of(space: str, algorithm: str) -> Speed:
-    """What was measured of this pair, or of one that is taken to be like it."""
+    """The measured speed of this pair, or of one that is taken to be like it."""
     return SPEEDS.get((space, algorithm)) or SPEEDS[space, LIKE_OTHERS]
 
 

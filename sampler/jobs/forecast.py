@@ -1,26 +1,28 @@
-"""How long a recipe will take and how much memory, before anything is built.
+"""Forecast of memory and minutes of a run, before anything is built.
 
-Operations and arrays are counted from the sizes alone, to leading order. What a second is worth on
-this machine is measured by gradients of one small problem. Compilation, tables and figures, which
-take as long for any sizes, are constants. `python -m tests.benchmarks gallery` compares all of it
-with runs.
+Operations and arrays are counted from the sizes alone, to leading order. The speed of this machine
+is measured by matrix operations of one small problem. Compilation, tables and figures, which take
+as long for any sizes, are constants. `python -m tests.benchmarks gallery` compares all of it with
+runs. Free of JAX: recipes in these functions have space and algorithm named.
 """
 
 import math
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from sampler.errors import InputError, Verbatim
-from sampler.jobs.choice import EFFECTIVE_DRAWS, Sizes, choose, speed_of
+from sampler.jobs.choice import EFFECTIVE_DRAWS, Sizes, speed_of
 from sampler.mcmc.kept import KEPT_BYTES, MOST_BATCHES, SELECTED
 from sampler.recipes.recipe import Recipe
-from sampler.tasks.make import architecture_of
 from sampler.tasks.splits import BLOCK_BYTES, StreamedSplit
 from sampler.tasks.task import Task
-from theory.architecture import is_dense
+from theory.architecture import Architecture, is_dense
 
 FLOAT = 8.0  # bytes of a number in float64
 STATISTICS = 8  # numbers that an algorithm keeps of a draw, about
@@ -46,28 +48,28 @@ class Part:
 BASE_BYTES = 1.0 * 2**30
 
 
-def memory_parts(recipe: Recipe, task: Task) -> list[Part]:
-    """The arrays of one run, space and algorithm named, largest copies counted."""
+def memory_parts(recipe: Recipe, task: Task, sizes: Sizes) -> list[Part]:
+    """The arrays of one run, largest copies counted."""
     parts = [Part("data", data_bytes(task), "use fewer examples, or give attended inputs (.h5)")]
     if recipe.network.fits_theory:
-        parts += parts_of_theory(recipe, task)
+        parts += parts_of_theory(task, sizes)
     else:
-        tokens = FLOAT * task.train.examples * token_numbers(recipe, task)
+        tokens = FLOAT * task.train.examples * token_numbers(task, sizes)
         parts.append(Part("tokens in all layers", tokens, "use fewer examples or tokens", 3))
     if not recipe.sampler.samples(recipe.network):
         return parts
-    if recipe.sampler.space in ("weights", "upper_weights") or not recipe.network.fits_theory:
-        chains = FLOAT * architecture_of(recipe, task).weight_count * recipe.sampler.chains
+    if recipe.sampler.space != "order_parameters":
+        chains = FLOAT * sizes.architecture.weight_count * recipe.sampler.chains
         parts.append(Part("weights of all chains", chains, "use a smaller width", 8))
     draws = recipe.sampler.draws_per_chain  # about as many where they are not named
     remedy = "use fewer draws or test examples, or leave keep_weights out"
-    size = draw_bytes(recipe, task, draws)
+    size = draw_bytes(recipe, sizes, draws)
     return [*parts, Part(f"draws, {draws:,} a chain", size, remedy, 2)]
 
 
-def parts_of_theory(recipe: Recipe, task: Task) -> list[Part]:
+def parts_of_theory(task: Task, sizes: Sizes) -> list[Part]:
     """Arrays of a network that the theory describes."""
-    sizes, paths = Sizes.of(recipe, task), len(task.path_names)
+    paths = sizes.architecture.path_count
     examples = sum(
         sizes.examples if split is task.train else split.examples for split in task.splits
     )
@@ -93,30 +95,31 @@ LARGEST_STORED = 2.0**29
 
 
 def data_bytes(task: Task) -> float:
-    """Of the splits that are held, and one block of those that are not."""
+    """Bytes of the splits that are held, and of one block of those that are not."""
     return FLOAT * sum(
         BLOCK_BYTES // 8 if isinstance(split, StreamedSplit) else sum(a.size for a in split.arrays)
         for split in task.splits
     )
 
 
-def token_numbers(recipe: Recipe, task: Task) -> int:
+def token_numbers(task: Task, sizes: Sizes) -> int:
     """Numbers of one example that is followed token by token, in all layers."""
-    widths = recipe.network.layer_widths(task.layers)
     heads = (1, *task.heads)
-    return task.train.tokens * sum(h * n for h, n in zip(heads, widths, strict=True))
+    numbers = sum(h * n for h, n in zip(heads, sizes.architecture.widths, strict=True))
+    return task.train.tokens * numbers
 
 
-def draws_kept_whole(recipe: Recipe, task: Task) -> int:
+def draws_kept_whole(recipe: Recipe, sizes: Sizes) -> int:
     """Draws of each chain up to which nothing is reduced to moments, or those asked for if more."""
-    whole = KEPT_BYTES // (FLOAT * task.test.examples * task.outputs * recipe.sampler.chains)
+    tests = sizes.observed * sizes.architecture.outputs
+    whole = KEPT_BYTES // (FLOAT * tests * recipe.sampler.chains)
     return max(int(whole) + 1, recipe.sampler.draws_per_chain)
 
 
-def draw_bytes(recipe: Recipe, task: Task, draws_of_chain: int) -> float:
-    """Of all draws that are kept."""
-    settings, tests = recipe.sampler, task.test.examples * task.outputs
-    architecture, whole = architecture_of(recipe, task), STATISTICS
+def draw_bytes(recipe: Recipe, sizes: Sizes, draws_of_chain: int) -> float:
+    """Bytes of all draws that are kept."""
+    architecture, whole = sizes.architecture, STATISTICS
+    settings, tests = recipe.sampler, sizes.observed * architecture.outputs
     if recipe.network.fits_theory:
         whole += sum(p * p for p in architecture.order_parameter_sizes)
     if settings.keep_weights:
@@ -132,7 +135,7 @@ def draw_bytes(recipe: Recipe, task: Task, draws_of_chain: int) -> float:
 
 
 def peak_bytes(parts: Iterable[Part]) -> float:
-    """Of a process that holds all of them."""
+    """Bytes of a process that holds all of them."""
     return BASE_BYTES + sum(part.copies * part.bytes for part in parts)
 
 
@@ -147,24 +150,21 @@ def available_bytes() -> float:
     return float(min(limits))
 
 
-def refuse_what_does_not_fit(recipe: Recipe, task: Task) -> None:
-    """Raise InputError where the arrays of a run, or of a point, exceed the memory."""
-    available = available_bytes()
-    for _, point in recipe.points():
-        parts = memory_parts(point, task)
-        wanted = peak_bytes(parts)
-        if wanted > available:
-            worst = max(parts, key=lambda part: part.copies * part.bytes)
-            size = byte_text(worst.copies * worst.bytes)
-            raise InputError(
-                "memory",
-                Verbatim(f"{byte_text(wanted)} needed of {byte_text(available)}"),
-                f"most of it, {size}, for {worst.name}; {worst.remedy}",
-            )
+def refuse_what_does_not_fit(parts: Sequence[Part]) -> None:
+    """Raise InputError where the arrays of a run exceed the memory."""
+    available, wanted = available_bytes(), peak_bytes(parts)
+    if wanted > available:
+        worst = max(parts, key=lambda part: part.copies * part.bytes)
+        size = byte_text(worst.copies * worst.bytes)
+        raise InputError(
+            "memory",
+            Verbatim(f"{byte_text(wanted)} needed of {byte_text(available)}"),
+            f"most of it, {size}, for {worst.name}; {worst.remedy}",
+        )
 
 
 def byte_text(size: float) -> str:
-    """Bytes in a unit that suits them."""
+    """A number of bytes in a unit that suits it."""
     units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
     while size >= 1024 and len(units) > 1:
         size, units = size / 1024, units[1:]
@@ -205,85 +205,72 @@ EARLIER_COMPILED = 0.15  # of a compilation is left where an earlier point had e
 DATA_RATE = 2e8  # bytes of inputs and attention matrices made or read per second
 LONGEST_TRAJECTORY = 1023.0  # leapfrog steps
 OUTSIDE_START = 12.0  # seconds of compilation of a network outside the theory
-REFERENCE_SECONDS = 0.0035  # of the gradient of `machine_seconds`
+REFERENCE_SECONDS = 0.0064  # of the operations of `machine_seconds`
 
 
 def machine_seconds(repetitions: int = 7) -> float:
-    """Seconds of one gradient of the label energy: 300 examples, four paths, 32 channels."""
-    import jax  # only here: recipe and data are checked without it
-    import numpy as np
-
-    from theory import LearningProblem, OrderParameters
-    from theory.architecture import Architecture
-
-    with jax.enable_x64(True):
-        draw = np.random.default_rng(0).standard_normal
-        network = Architecture((2, 2), (100, 100, 100), (1.0,) * 4, 32)
-        problem = LearningProblem(
-            network, jax.numpy.asarray(draw((300, 4, 32))), jax.numpy.asarray(draw((300, 1))), 0.1
-        )
-        factor = OrderParameters.gp_limit(network).factors[0]
-        gradient = jax.jit(jax.grad(problem.energy))
-        gradient(factor).block_until_ready()
-        seconds = []
-        for _ in range(repetitions):
-            started = time.perf_counter()
-            gradient(factor).block_until_ready()
-            seconds.append(time.perf_counter() - started)
+    """Seconds of a gradient's matrix operations: 300 examples, four paths, 32 channels."""
+    draw = np.random.default_rng(0).standard_normal
+    features, labels, identity = draw((300, 128)), draw(300), np.eye(300)
+    seconds = []
+    for _ in range(repetitions):
+        started = time.perf_counter()
+        inverse = np.linalg.inv(features @ features.T + identity)
+        projected = features.T @ (inverse @ labels)
+        _ = features.T @ (inverse @ features) - np.outer(projected, projected)
+        seconds.append(time.perf_counter() - started)
     return min(seconds)
 
 
-def predicted_times(
-    recipe: Recipe, task: Task, eigenvalue: float, gradient_seconds: float
-) -> Times:
-    """Of `run`, one point after the other.
+@dataclass(frozen=True)
+class TimedRun:
+    """What the time of one run follows from: its recipe, sizes, and the share that is sampled.
 
-    eigenvalue        `sampler.jobs.choice.leading_eigenvalue` of the task
-    gradient_seconds  `machine_seconds` of this machine
+    share  1 for a run that is sampled, 0 for one that is not, 1/n for one temperature of n
     """
-    total, first, compiled = Times(examples=pass_seconds(recipe, task)), True, set()
-    for _, point in recipe.points():
-        share, sampling = share_sampled(recipe, point), 0.0
-        if share:
-            sampled = choose(point, task, eigenvalue).applied_to(point)
-            shapes = compiled_shapes(sampled, task)
-            sampling = sampling_seconds(sampled, task, eigenvalue, shapes not in compiled)
+
+    recipe: Recipe
+    sizes: Sizes
+    share: float
+
+
+def predicted_times(runs: Sequence[TimedRun], task: Task, seconds: float) -> Times:
+    """Seconds of the stages of `run`, one point after the other.
+
+    seconds  `machine_seconds` of this machine
+    """
+    total, compiled = Times(examples=pass_seconds(runs[0].recipe, task)), set()
+    for place, run in enumerate(runs):
+        sampling = 0.0
+        if run.share:
+            shapes = compiled_shapes(run.recipe, run.sizes)
+            sampling = sampling_seconds(run.recipe, task, run.sizes, shapes not in compiled)
             compiled.add(shapes)
-        solved = point.network.fits_theory
+        solved = run.recipe.network.fits_theory
         total += Times(
-            theory=theory_seconds(point, task, first) if solved else 0.0,
-            sampling=share * sampling,
-            results=share * SAMPLED_POINT + (1.0 - share) * SOLVED_POINT,
+            theory=theory_seconds(run.recipe, run.sizes, first=place == 0) if solved else 0.0,
+            sampling=run.share * sampling,
+            results=run.share * SAMPLED_POINT + (1.0 - run.share) * SOLVED_POINT,
         )
-        first = False
-    slower = gradient_seconds / REFERENCE_SECONDS
-    return Times(*(slower * seconds for seconds in vars(total).values()))
+    slower = seconds / REFERENCE_SECONDS
+    return Times(*(slower * one for one in vars(total).values()))
 
 
-def compiled_shapes(sampled: Recipe, task: Task) -> tuple:
+def compiled_shapes(recipe: Recipe, sizes: Sizes) -> tuple:
     """What has to be equal for a point to be sampled by what another one compiled."""
-    settings, architecture = sampled.sampler, architecture_of(sampled, task)
+    settings, architecture = recipe.sampler, sizes.architecture
     shapes = architecture.widths
     if settings.space == "order_parameters":
         shapes = tuple(map(min, architecture.widths, architecture.order_parameter_sizes))
     return settings.space, settings.algorithm, architecture.heads, shapes
 
 
-def share_sampled(recipe: Recipe, point: Recipe) -> float:
-    """Which part of a point is sampled: of those that are selected, one temperature of all."""
-    settings = point.sampler
-    if not settings.samples(point.network):
-        return 0.0
-    selected = settings.points == "selected"
-    return 1.0 / len(recipe.sweep["posterior.temperature"]) if selected else 1.0
-
-
 def pass_seconds(recipe: Recipe, task: Task) -> float:
-    """Making and folding the examples that are not held."""
+    """Seconds of making and folding the examples that are not held."""
     split = task.train
     if not isinstance(split, StreamedSplit) or not recipe.network.fits_theory:
         return 0.0
-    columns = len(task.path_names) * task.channels + task.outputs + 1
+    columns = math.prod(task.heads) * task.channels + task.outputs + 1
     numbers = math.prod(split.shape[1:])
     if split.tokens:
         numbers += split.tokens**2 * sum(split.heads)
@@ -292,16 +279,16 @@ def pass_seconds(recipe: Recipe, task: Task) -> float:
 
 
 def hessian_operations(sizes: Sizes) -> float:
-    """Of one Hessian of the label energy, leading order: n³ + n² r + n r², r = p_1 D features."""
+    """Operations of one Hessian of the label energy, n³ + n² r + n r², r = p_1 D features."""
     rows = sizes.examples * sizes.architecture.outputs
     first = sizes.architecture.order_parameter_sizes[0]
     features = first * sizes.architecture.channels
     return 2.0 * (rows**3 + rows**2 * features + rows * features**2 + features**2 * first)
 
 
-def theory_seconds(point: Recipe, task: Task, first: bool) -> float:
-    """Saddle points of the network and of its sub-networks, next order among them."""
-    sizes, settings = Sizes.of(point, task), point.theory
+def theory_seconds(recipe: Recipe, sizes: Sizes, first: bool) -> float:
+    """Seconds of the saddle points of the network and its sub-networks, and of the next order."""
+    settings = recipe.theory
     dense = is_dense(sizes.architecture)
     step = hessian_operations(sizes) / DENSE_RATE
     if not dense:
@@ -313,41 +300,73 @@ def theory_seconds(point: Recipe, task: Task, first: bool) -> float:
     return (1 + 0.3 * len(settings.subnetworks)) * fixed + steps * step
 
 
-def sampling_seconds(sampled: Recipe, task: Task, eigenvalue: float, first: bool) -> float:
-    """Of chains by the settings in force, or of importance draws."""
-    settings = sampled.sampler
-    sizes = Sizes.of(sampled, task, eigenvalue)
+def sampling_seconds(recipe: Recipe, task: Task, sizes: Sizes, first: bool) -> float:
+    """Seconds of chains by the settings in force, or of importance draws."""
+    settings = recipe.sampler
     speed = speed_of(settings.space, settings.algorithm)
-    operations = gradient_operations(sampled, task)
+    operations = gradient_operations(recipe, task, sizes)
     per_draw = speed.draw_seconds(settings.space, sizes, operations, LONGEST_TRAJECTORY)
     draws = settings.chains * settings.draws_per_chain * settings.thinning
     if settings.until == "trusted":
         draws = max(EFFECTIVE_DRAWS * speed.draws, settings.chains * FEWEST_TRUSTED)
     warmup = speed.warmup * EFFECTIVE_DRAWS * speed.draws
-    start = speed.start if sampled.network.fits_theory else OUTSIDE_START
+    start = speed.start if recipe.network.fits_theory else OUTSIDE_START
     start *= 1.0 if first else EARLIER_COMPILED
     return start + (warmup + draws) * per_draw / TWO_CORES
 
 
-def gradient_operations(sampled: Recipe, task: Task) -> int:
-    """Of one gradient of the log posterior, leading order."""
-    if sampled.network.fits_theory:
-        return Sizes.of(sampled, task).gradient_operations(sampled.sampler.space)
-    return 6 * task.train.examples * token_operations(sampled, task)
+def gradient_operations(recipe: Recipe, task: Task, sizes: Sizes) -> int:
+    """Operations of one gradient of the log posterior, leading order."""
+    if recipe.network.fits_theory:
+        return sizes.gradient_operations(recipe.sampler.space)
+    return 6 * task.train.examples * token_operations(task, sizes.architecture)
 
 
-def token_operations(recipe: Recipe, task: Task) -> int:
+def token_operations(task: Task, network: Architecture) -> int:
     """Products of one example that is followed token by token, leading order.
 
     Every token meets the values of all heads, T H N_l N_{l+1}, and is mixed with all others,
     T² H N_{l+1}; a hypernetwork mixes twice and has the outputs of its heads besides.
     """
-    widths, tokens, layer = recipe.network.layer_widths(task.layers), task.train.tokens, 0
-    total = tokens * task.channels * widths[0]
+    widths, tokens, layer = network.widths, task.train.tokens, 0
+    total = tokens * network.channels * widths[0]
     for is_pair in task.pairs:
-        heads = task.heads[layer]
+        heads = network.heads[layer]
         mixing = tokens**2 * heads * widths[layer + 1]
         for step in range(1 + is_pair):
             total += tokens * heads * widths[layer + step] * widths[layer + step + 1] + mixing
         layer += 1 + is_pair
-    return total + task.outputs * widths[-1]
+    return total + network.outputs * widths[-1]
+
+
+# --- both
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Memory of the largest run and seconds of all of them, on this machine.
+
+    parts      arrays of the largest run
+    available  bytes that the process may have
+    """
+
+    parts: tuple[Part, ...]
+    available: float
+    times: Times
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """The forecast as the manifest has it."""
+        memory = {"peak": peak_bytes(self.parts), "available": self.available}
+        return {"memory_bytes": memory, "seconds": {**vars(self.times), "all": self.times.whole}}
+
+
+def forecast(runs: Sequence[TimedRun], task: Task) -> Forecast:
+    """Forecast of these runs. Raises InputError where one of them exceeds the memory."""
+    largest: list[Part] = []
+    for run in runs:
+        parts = memory_parts(run.recipe, task, run.sizes)
+        refuse_what_does_not_fit(parts)
+        largest = max(largest, parts, key=peak_bytes)
+    times = predicted_times(runs, task, machine_seconds())
+    return Forecast(tuple(largest), available_bytes(), times)

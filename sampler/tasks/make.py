@@ -1,5 +1,6 @@
-"""From a recipe to its task."""
+"""The task of a recipe, and its network on that task."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -12,25 +13,25 @@ from sampler.tasks.task import Task
 from theory.architecture import Architecture
 
 
-def make_task(recipe: Recipe) -> Task:
+def make_task(recipe: Recipe, points: Sequence[Recipe] = ()) -> Task:
     """The task of a recipe, with the heads that its network keeps.
 
-    Raises InputError where the data cannot be used, or where the recipe names heads or layers
-    that the task does not have.
+    points: recipes of a grid that share these data. Raises InputError where the data cannot be
+    used, or where a recipe names heads or layers that the task does not have.
     """
-    return fit_task(recipe.task.make(recipe.attention), recipe)
+    return fit_task(recipe.task.make(recipe.attention), recipe, points)
 
 
-def fit_task(task: Task, recipe: Recipe) -> Task:
+def fit_task(task: Task, recipe: Recipe, points: Sequence[Recipe] = ()) -> Task:
     """The task with the heads that the recipe's network keeps; InputError where they do not fit."""
     if recipe.network.heads is not None:
         check_heads("network.heads", recipe.network.heads, task)
         task = keep_heads(task, recipe.network.heads)
     attention_layers = len(task.train.heads)
-    for _, point in recipe.points():
+    for one in (recipe, *points):
         if task.train.tokens is None:
-            refuse_without_tokens(point.network, attention_layers)
-        check_network(point.network, attention_layers)
+            refuse_without_tokens(one.network, attention_layers)
+        check_network(one.network, attention_layers)
     task = with_hypernetworks(task, recipe.network.hypernetworks(attention_layers))
     for kept in recipe.theory.subnetworks:
         check_heads("theory.subnetworks", kept, task)

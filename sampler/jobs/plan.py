@@ -1,0 +1,213 @@
+"""Plan of a command: everything that its recipe determines, made once, before JAX is imported.
+
+A plan has two parts. What determines the draws (settings, data, space and algorithm, where chains
+begin) is stored in the manifest and compared when a run is gone on with. The forecast of memory and
+minutes holds for this machine: it is printed and stored, and never compared.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sampler.errors import ExitCode, InputError
+from sampler.jobs.choice import SamplingMethod, Sizes, choose_method, leading_eigenvalue
+from sampler.jobs.forecast import Forecast, TimedRun, forecast
+from sampler.mcmc.algorithm import ALGORITHMS
+from sampler.recipes.recipe import Recipe
+from sampler.recipes.validation import refuse_without_hessian, refuse_without_theory
+from sampler.storage.earlier_chains import EarlierChains, has_checkpoint, read_earlier_chains
+from sampler.storage.manifest import Manifest, finished_code, read_manifest
+from sampler.storage.own_theories import axes_of_network, check_source
+from sampler.storage.run_directory import (
+    COMPARISON_FILE,
+    DRAWS_FILE,
+    THEORY_FILE,
+    point_directory,
+)
+from sampler.tasks.make import make_task
+from sampler.tasks.task import Task
+from theory.architecture import bartlett_coordinate_count
+
+@dataclass(frozen=True)
+class Point:
+    """One run to be done: a recipe without a sweep, and the directory of its results.
+
+    label     `key=value,…` of a point of a sweep
+    sampling  whether it is sampled at all; a sweep may leave that to the points it selects
+    """
+
+    recipe: Recipe
+    directory: Path | None
+    label: str = ""
+    sampling: bool = True
+
+    @property
+    def solved(self) -> bool:
+        """Whether this point has a theory; a network that has none is only sampled."""
+        return self.recipe.network.fits_theory
+
+    @property
+    def sampled(self) -> bool:
+        """Whether this point is sampled, or left to theory by its width or by its sweep."""
+        return self.sampling and self.recipe.sampler.samples(self.recipe.network)
+
+    def files(self, command: str) -> list[str]:
+        """The files of results that a command makes here."""
+        solved = [THEORY_FILE] if self.solved or command == "solve" else []
+        sampled = [DRAWS_FILE, COMPARISON_FILE] if self.sampled or command == "sample" else []
+        return {"solve": solved, "sample": sampled, "run": solved + sampled}[command]
+
+    def finished(self, command: str) -> ExitCode | None:
+        """Exit code of a command that came to its end here, its files still there; else None."""
+        return finished_code(self.directory, command, self.files(command))
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """Plan of one run: a point with its data, and what follows from both.
+
+    recipe  of the point, space and algorithm named where it is sampled
+    sizes   of the network with its data
+    method  space and algorithm; None where nothing is sampled
+    start   where the chains begin; None where they begin by themselves, or have begun
+    """
+
+    point: Point
+    task: Task
+    recipe: Recipe
+    sizes: Sizes
+    method: SamplingMethod | None = None
+    start: EarlierChains | None = None
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """What is recorded of space, algorithm and start."""
+        method = {} if self.method is None else {"choice": asdict(self.method)}
+        return method | ({} if self.start is None else {"started_from": dict(self.start.origin)})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Plan of a command: its recipe, its data, and the runs that it consists of.
+
+    runs  one for a recipe without a sweep, else one for each point of the grid
+    """
+
+    command: str
+    recipe: Recipe
+    directory: Path | None
+    task: Task
+    runs: tuple[RunPlan, ...]
+    forecast: Forecast
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """The points of the grid, or the one run."""
+        return tuple(run.point for run in self.runs)
+
+
+def make_plan(command: str, recipe: Recipe, directory: Path | None = None) -> Plan:
+    """Make the data of a recipe and plan a command, "run", "solve" or "sample".
+
+    A directory that holds such a run already says which space and algorithm are used. Raises
+    InputError for what cannot be done.
+    """
+    points = points_of(recipe, directory)
+    refuse_without_points(command, recipe, points)
+    task = make_task(recipe, [point.recipe for point in points])
+    eigenvalue = leading_eigenvalue(task, recipe.network.readout)
+    runs = tuple(plan_run(command, point, task, eigenvalue) for point in points)
+    if command != "solve":
+        for run in runs:
+            refuse_too_many_coordinates(run, recipe)
+    found = forecast([timed(run, recipe) for run in runs], task)
+    axes = axes_of_network(runs[0].sizes.architecture, task.test.examples)
+    for name, source in recipe.theory.own.items():
+        check_source(name, source, axes)
+    return Plan(command, recipe, directory, task, runs, found)
+
+
+def points_of(recipe: Recipe, directory: Path | None) -> list[Point]:
+    """The points of a recipe's grid, each with a directory of its own, or the recipe itself.
+
+    Raises InputError if two points would share a directory, or start from one of them.
+    """
+    if not recipe.sweep:
+        return [Point(recipe, directory)]
+    folder = Path() if directory is None else directory
+    points = [
+        Point(point, point_directory(folder, label), label) for label, point in recipe.points()
+    ]
+    shared, times = Counter(point.directory.name for point in points).most_common(1)[0]
+    if times > 1:
+        raise InputError("sweep", shared, "two points have this directory; give each value once")
+    start = recipe.sampler.start_from
+    if start is not None and directory is not None:
+        if Path(start).resolve().is_relative_to(directory.resolve()):
+            remedy = "lies in the directory of this sweep; name a run that is no part of it"
+            raise InputError("sampler.start_from", start, remedy)
+    return [replace(point, directory=None) for point in points] if directory is None else points
+
+
+def refuse_without_points(command: str, recipe: Recipe, points: Sequence[Point]) -> None:
+    """Raise InputError where a command leaves nothing to be done, or cannot choose what."""
+    if recipe.sweep and recipe.sampler.points == "selected" and command == "sample":
+        raise InputError("sampler.points", "selected", "use `run`: theory chooses what is sampled")
+    for point in points if command == "solve" else ():
+        refuse_without_theory(point.recipe.network, "use `run` or `sample`")
+
+
+def plan_run(
+    command: str, point: Point, task: Task, eigenvalue: float | None = None
+) -> RunPlan:
+    """Plan one run with its data, whose `leading_eigenvalue` is computed where it is not given.
+
+    Raises InputError for chains of an earlier run that cannot be the start of these.
+    """
+    recipe = point.recipe
+    if eigenvalue is None:
+        eigenvalue = leading_eigenvalue(task, recipe.network.readout)
+    sizes = Sizes.of(recipe, task, eigenvalue)
+    if command == "solve" or not point.sampled:
+        return RunPlan(point, task, recipe, sizes)
+    recorded = Manifest() if point.directory is None else read_manifest(point.directory)
+    method = choose_method(recipe, sizes)
+    if recorded.choice is not None:
+        method = SamplingMethod(**recorded.choice)
+    recipe, start = method.applied_to(recipe), None
+    if "sample" not in recorded.seconds and not has_checkpoint(point.directory):
+        start = read_earlier_chains(recipe.sampler, recorded.started_from)
+    return RunPlan(point, task, recipe, sizes, method, start)
+
+
+def refuse_too_many_coordinates(run: RunPlan, recipe: Recipe) -> None:
+    """Raise InputError where importance draws or the evidence would need too large a Hessian."""
+    settings, network = run.recipe.sampler, run.point.recipe.network
+    if not network.fits_theory or network.heads != recipe.network.heads:
+        return
+    one = run.sizes.architecture
+    count = bartlett_coordinate_count(one.heads, one.widths, one.outputs)
+    if ALGORITHMS[settings.algorithm].needs_hessian:
+        refuse_without_hessian("sampler.algorithm", settings.algorithm, count)
+    if settings.evidence:
+        refuse_without_hessian("sampler.evidence", settings.evidence, count)
+
+
+def timed(run: RunPlan, recipe: Recipe) -> TimedRun:
+    """What the forecast asks of a run; of a selected point one temperature of all is sampled."""
+    share = float(run.method is not None)
+    if run.recipe.sampler.points == "selected" and recipe.sweep:
+        share /= len(recipe.sweep["posterior.temperature"])
+    return TimedRun(run.recipe, run.sizes, share)
+
+
+def same_data(one: Recipe, other: Recipe) -> bool:
+    """Whether two recipes ask for the same data, attention and heads."""
+
+    def asked(recipe: Recipe) -> tuple:
+        network = recipe.network
+        return recipe.task, recipe.attention, network.heads, network.hypernetwork
+
+    return asked(one) == asked(other)
