@@ -1,7 +1,6 @@
 """The command line, `attention-posterior` or `python -m sampler`."""
 
 import argparse
-import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -114,9 +113,10 @@ def start(arguments: argparse.Namespace) -> ExitCode:
         recipe = load_recipe(arguments.recipe, arguments.overrides)
         directory = arguments.out or default_directory(recipe)
         announce(arguments, what_begins(arguments.command, recipe), directory)
-        from sampler.jobs import sweep
+        from sampler.jobs import plan, sweep
 
-        return sweep.start(arguments.command, recipe, directory, interruption)
+        asked = plan.Point(recipe, directory)
+        return sweep.start(arguments.command, asked, interruption)
 
 
 def sweep(arguments: argparse.Namespace) -> ExitCode:
@@ -135,24 +135,20 @@ def sweep(arguments: argparse.Namespace) -> ExitCode:
     directory = Path(arguments.out or default_directory(recipe)).resolve()
     if arguments.slurm_options and not arguments.slurm:
         raise InputError("--slurm-option", arguments.slurm_options[0], "needs --slurm")
-    alone = arguments.slurm or arguments.point is not None
-    if alone and recipe.sampler.points == "selected":
+    if (arguments.slurm or arguments.point is not None) and recipe.sampler.points == "selected":
         remedy = "a job array runs every point once: sweep without --slurm and --point, or set all"
         raise InputError("sampler.points", "selected", remedy)
     if arguments.slurm:
         engines.write_slurm_array(recipe, directory, arguments.slurm_options)
         return ExitCode.OK
     if arguments.point is not None:
-        # Slurm starts a task again only when the node it was on is done with it, or lost.
-        again = os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
         with listening(partial(how_to_go_on, arguments)) as interruption:
-            return run_one(recipe, directory, arguments.point, interruption, alone=again)
+            return run_one(recipe, directory, arguments.point, interruption)
     with listening(partial(how_to_go_on, arguments)):
         if recipe.sweep:
             announce(arguments, what_begins("run", recipe), directory)
-        given = {name: getattr(arguments, name) for name in ("workers", "scheduler")}
-        chosen = next((name for name, value in given.items() if value is not None), "")
-        engine = engines.ENGINES[chosen](given.get(chosen))
+        options = {name: getattr(arguments, name) for name in ("workers", "scheduler")}
+        engine = engines.chosen_engine(options)
         use_float64()
         return run_sweep(recipe, directory, engine)
 
@@ -176,9 +172,10 @@ def resume(arguments: argparse.Namespace) -> ExitCode:
     """Go on with the command that began a directory, to its end."""
     from sampler.jobs.beginning import what_begins
     from sampler.jobs.interruption import listening
-    from sampler.jobs.run import Job, Point, begun_in, extended, recipe_in, work
+    from sampler.jobs import sweep
+    from sampler.jobs.plan import Point
+    from sampler.jobs.run import recipe_in, with_more_draws
     from sampler.recipes.training_recipe import TrainingRecipe
-    from sampler.storage.lock import locked
 
     directory = arguments.directory
     with listening(partial(how_to_go_on, arguments)) as interruption:
@@ -190,30 +187,24 @@ def resume(arguments: argparse.Namespace) -> ExitCode:
             from sampler.jobs.train import start_training
 
             return start_training(recipe, directory, interruption)
-        command, recipe, task = begun_in(directory)
-        with locked(directory):
-            if arguments.more:
-                recipe = extended(directory, recipe, arguments.more)
-            use_float64()
-            if recipe.sweep:
-                from sampler.jobs.sweep import work_on_sweep
-
-                return work_on_sweep(command, recipe, task, directory, interruption)
-            return work(command, Job(Point(recipe, directory), task, interruption))
+        if arguments.more:
+            recipe = with_more_draws(directory, recipe, arguments.more)
+        asked = Point(recipe, directory)
+        return sweep.start(command, asked, interruption, extended=bool(arguments.more))
 
 
 def reproduce(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.beginning import what_begins
     from sampler.jobs.interruption import listening
-    from sampler.jobs.run import begun_in
+    from sampler.jobs.run import plan_in
 
     with listening(partial(how_to_go_on, arguments)) as interruption:
-        command, recipe, task = begun_in(arguments.directory)
-        print(f"once more, to compare: {what_begins(command, recipe)}", flush=True)
+        plan = plan_in(arguments.directory)
+        print(f"once more, to compare: {what_begins(plan.command, plan.recipe)}", flush=True)
         use_float64()
         from sampler.jobs.reproduce import reproduce_run
 
-        return reproduce_run(command, recipe, task, arguments.directory, interruption)
+        return reproduce_run(plan, interruption)
 
 
 def status(arguments: argparse.Namespace) -> ExitCode:
@@ -255,28 +246,25 @@ def stage(arguments: argparse.Namespace) -> ExitCode:
     for directory in directories:
         if len(directories) > 1:
             print(f"\n{directory}", flush=True)
-        codes.append(getattr(run, arguments.command)(directory))
+        codes.append(run.STAGES[arguments.command](directory))
     return max(codes)
 
 
 def prune(arguments: argparse.Namespace) -> ExitCode:
-    from sampler.jobs.run import begun_in
+    from sampler.jobs.run import plan_in
     from sampler.recipes.validation import refuse_without_theory
     from sampler.storage.lock import locked
 
-    _, recipe, task = begun_in(arguments.directory)
-    if recipe.sweep:
-        remedy = "is a sweep; name the directory of one of its points"
-        raise InputError("DIR", str(arguments.directory), remedy)
-    refuse_without_theory(recipe.network, "prune the run of a linear network")
+    plan = plan_in(arguments.directory)
+    refuse_without_theory(plan.recipe.network, "prune the run of a linear network")
     use_float64()
     with locked(arguments.directory):
         from sampler.jobs import prune as jobs
 
         return jobs.prune(
             arguments.directory,
-            recipe,
-            task,
+            plan.recipe,
+            plan.task,
             arguments.orders,
             arguments.seed,
             solve_again=not arguments.not_again,

@@ -1,5 +1,6 @@
-"""What a command says first, and last where it is interrupted."""
+"""The first line of a command, and its last one where it is interrupted."""
 
+import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ RESUMABLE = (*MADE, "resume")
 def what_begins(command: str, recipe: Recipe | TrainingRecipe) -> str:
     """What a command does with a recipe, in a line."""
     swept = isinstance(recipe, Recipe) and recipe.sweep
-    points = f" at {len(list(recipe.points()))} points" if swept else ""
+    points = f" at {math.prod(map(len, recipe.sweep.values()))} points" if swept else ""
     return f"{command} {recipe.name}{points}: {MADE[command]}"
 
 

@@ -1,156 +1,127 @@
-"""What a recipe asks for: sizes, settings, memory and cost, without computing anything long."""
+"""The text of `check`: the plan of a recipe, without computing anything long."""
 
+from collections.abc import Sequence
+from textwrap import indent
 from typing import Any
 
 from sampler.attention.variants import AttentionVariant
 from sampler.images.sources import CharacterSplits
-from sampler.jobs.choice import Choice, Sizes, choose, duration, leading_eigenvalue
+from sampler.jobs.choice import duration
 from sampler.jobs.forecast import (
-    available_bytes,
     byte_text,
     draw_bytes,
     draws_kept_whole,
     gradient_operations,
-    machine_seconds,
-    memory_parts,
     peak_bytes,
-    predicted_times,
-    refuse_what_does_not_fit,
 )
+from sampler.jobs.plan import Plan, Point, RunPlan, make_plan
 from sampler.jobs.train import TrainingSplits, read_splits
 from sampler.mcmc.algorithm import algorithm_named
+from sampler.presentation.table import Table
 from sampler.presentation.terminal import terminal_width, wrapped
 from sampler.recipes.recipe import Recipe
-from sampler.recipes.sections import AUTO, paired
+from sampler.recipes.sections import AUTO
 from sampler.recipes.training_recipe import PATCHES, TOKENS, TrainingRecipe
-from sampler.storage.earlier_chains import read_earlier_chains
 from sampler.tasks.task import Task
 from sampler.transformer.model_file import TransformerShape
-from theory.architecture import order_parameter_sizes, weight_count
+from theory.architecture import weight_count
 
+# Swept keys that give a point data or heads of its own.
 OF_THE_DATA = ("task.", "attention.", "network.heads", "network.hypernetwork")
+Rows = list[tuple[str, str]]
 
 
 def check_recipe(recipe: Recipe | TrainingRecipe) -> str:
-    """What `check` prints; InputError for data or settings that cannot be used."""
+    """The text of `check`; InputError for data or settings that cannot be used."""
     if isinstance(recipe, TrainingRecipe):
         return describe_training(recipe, read_splits(recipe))
-    from sampler.jobs.run import refuse_too_many_coordinates, refuse_unusable_own
-    from sampler.tasks.make import make_task
-
-    task = make_task(recipe)
-    refuse_too_many_coordinates(recipe, task)
-    refuse_what_does_not_fit(recipe, task)
-    refuse_unusable_own(recipe, task, recipe.theory.own)
-    read_earlier_chains(recipe.sampler)
-    return describe(recipe, task)
+    return describe(make_plan("run", Point(recipe, None)))
 
 
-def describe(recipe: Recipe, task: Task) -> str:
-    """The text that `check` prints for a valid recipe and its task."""
-    eigenvalue = leading_eigenvalue(recipe, task)
-    choice = choose(recipe, task, eigenvalue)
-    sampled = choice.applied_to(recipe)
+def describe(plan: Plan) -> str:
+    """The plan of `run` in words."""
+    recipe, run = plan.recipe, plan.runs[0]
     parts = [
         f"{recipe.name} ({recipe.hash8}): recipe and data are valid",
-        table("Sizes", sizes_in_words(recipe, task)),
-        "Settings, defaults included\n" + indented(settings_in_force(recipe, choice)),
-        table("Memory of the largest arrays", memory(sampled, task)),
-        table("Cost, leading order, in floating-point operations", cost(sampled, task)),
-        table("Time of `run` on this machine, about", times(recipe, task, eigenvalue)),
+        section("Sizes", sizes_in_words(plan.task, run)),
+        "Settings, defaults included\n" + indent(settings_in_force(recipe, run), "  "),
+        section("Memory of the largest arrays", memory(plan, run)),
+        section("Cost, leading order, in floating-point operations", cost(plan.task, run)),
+        section("Time of `run` on this machine, about", times(plan)),
     ]
     if recipe.sweep:
-        parts.append(table("Points of the sweep", sweep_points(recipe, task, eigenvalue)))
+        parts.append(section("Points of the sweep", points_in_words(plan)))
     return "\n\n".join(parts)
 
 
-def settings_in_force(recipe: Recipe, choice: Choice) -> str:
+def section(title: str, rows: Sequence[Sequence[str]]) -> str:
+    """A title, and below it a name and a text in each line."""
+    return f"{title}\n{Table('', ('', ''), rows).text(indent='  ')}"
+
+
+def settings_in_force(recipe: Recipe, run: RunPlan) -> str:
     """The resolved recipe, and what holds for the settings that it leaves open."""
     left_open = []
-    if AUTO in (recipe.sampler.space, recipe.sampler.algorithm):
-        left_open.append(f"# sampler.space and sampler.algorithm: {choice.explain()}")
+    if run.method is not None and AUTO in (recipe.sampler.space, recipe.sampler.algorithm):
+        left_open.append(f"# sampler.space and sampler.algorithm: {run.method.explain()}")
     if recipe.network.heads is None:
         left_open.append("# network.heads is not set: the network keeps all heads")
     if recipe.theory.tolerance is None:
         left_open.append("# theory.tolerance is not set: the solver uses its default")
-    if recipe.sampler.warmup is None:
-        steps = choice.applied_to(recipe).sampler.warmup_steps
+    if recipe.sampler.warmup is None and run.method is not None:
+        steps = run.recipe.sampler.warmup_steps
         left_open.append(f"# sampler.warmup is not set: {steps} steps, the default of this space")
     said = [wrapped(line, terminal_width() - 2, further="#   ") for line in left_open]
     return "\n".join([recipe.to_toml().strip(), *([""] if said else []), *said])
 
 
-def sizes_in_words(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
-    rows = order_parameter_sizes(task.heads, task.outputs)
-    widths = recipe.network.layer_widths(task.layers)
-    weights = weight_count(task.heads, widths, task.channels, task.outputs)
+def sizes_in_words(task: Task, run: RunPlan) -> Rows:
+    """Sizes of data and network."""
+    one, examples = run.sizes.architecture, f"{task.train.examples}"
+    if run.sizes.examples < task.train.examples:
+        examples = f"{task.train.examples:,}, for which {run.sizes.examples:,} rows stand, exactly"
     labels = "" if task.test.labels is not None else " (no labels: no accuracy)"
+    held = task.validation
+    validation = "none (a sweep selects no point)" if held is None else f"{held.examples}"
+    tokens = "none: attended inputs are given (no distances between heads)"
+    if task.train.tokens is not None:
+        tokens = " and ".join(map(str, sorted({split.tokens for split in task.splits})))
+    paths = "none: outside the theory, sampled token by token"
+    if run.point.solved:
+        paths = f"{len(task.path_names)}: {', '.join(task.path_names[:16])}"
     return [
-        ("training examples P", examples_text(recipe, task)),
+        ("training examples P", examples),
         ("test examples", f"{task.test.examples}{labels}"),
-        ("validation examples", validation_text(task)),
-        ("tokens", tokens_text(task)),
-        ("channels D", f"{task.channels}"),
-        ("outputs O", f"{task.outputs}"),
-        ("attention layers L", f"{task.layers}"),
+        ("validation examples", validation),
+        ("tokens", tokens),
+        ("channels D", f"{one.channels}"),
+        ("outputs O", f"{one.outputs}"),
+        ("attention layers L", f"{one.layers}"),
         ("heads per layer", "; ".join(", ".join(names) for names in task.head_names)),
-        ("attention paths Π", paths_text(recipe, task)),
-        ("widths N_1 … N_L, N_a", ", ".join(map(str, widths))),
-        ("variances σ0² … σL², σa²", ", ".join(map(str, layer_variances(recipe, task)))),
-        ("parameters of U_1 … U_L, U_a", f"{sum(p * (p + 1) // 2 for p in rows)}"),
-        ("weights", f"{weights:,}"),
+        ("attention paths Π", paths),
+        ("widths N_1 … N_L, N_a", ", ".join(map(str, one.widths))),
+        ("variances σ0² … σL², σa²", ", ".join(map(str, one.variances))),
+        ("parameters of U_1 … U_L, U_a", f"{one.coordinate_count}"),
+        ("weights", f"{one.weight_count:,}"),
     ]
 
 
-def examples_text(recipe: Recipe, task: Task) -> str:
-    """Training examples, and how many rows stand for them where these are fewer."""
-    examples, rows = task.train.examples, Sizes.of(recipe, task).examples
-    if rows == examples:
-        return f"{examples}"
-    return f"{examples:,}, for which {rows:,} rows stand, exactly"
-
-
-def tokens_text(task: Task) -> str:
-    """The number of tokens, or what follows from there being none."""
-    if task.train.tokens is None:
-        return "none: attended inputs are given (no distances between heads)"
-    return " and ".join(map(str, sorted({split.tokens for split in task.splits})))
-
-
-def paths_text(recipe: Recipe, task: Task) -> str:
-    """The paths, or why there is no sum over them."""
-    if not recipe.network.fits_theory:
-        return "none: outside the theory, sampled token by token"
-    return f"{len(task.path_names)}: {', '.join(task.path_names[:16])}"
-
-
-def validation_text(task: Task) -> str:
-    """The size of the validation split, or what follows from there being none."""
-    if task.validation is None:
-        return "none (a sweep selects no point)"
-    return f"{task.validation.examples}"
-
-
-def layer_variances(recipe: Recipe, task: Task) -> tuple[float, ...]:
-    return recipe.network.layer_variances(task.layers)
-
-
-def memory(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
+def memory(plan: Plan, run: RunPlan) -> Rows:
     """Bytes of what grows with the data, the paths or the draws, and of the process at its peak."""
-    parts = memory_parts(recipe, task)
+    found = plan.forecast
     rows = [
         (part.name, byte_text(part.bytes) + (f" × {part.copies}" if part.copies > 1 else ""))
-        for part in parts
+        for part in found.parts
     ]
-    most = draws_kept_whole(recipe, task)
-    more = draw_bytes(recipe, task, most + 1000) - draw_bytes(recipe, task, most)
-    peak = f"{byte_text(peak_bytes(parts))} of {byte_text(available_bytes())}"
-    return [*rows, ("1,000 more draws a chain", byte_text(more)), ("all, at the peak", peak)]
+    most = draws_kept_whole(run.recipe, run.sizes)
+    more, less = (draw_bytes(run.recipe, run.sizes, draws) for draws in (most + 1000, most))
+    peak = f"{byte_text(peak_bytes(found.parts))} of {byte_text(found.available)}"
+    return [*rows, ("1,000 more draws a chain", byte_text(more - less)), ("all, at the peak", peak)]
 
 
-def times(recipe: Recipe, task: Task, eigenvalue: float) -> list[tuple[str, str]]:
-    """Predicted minutes of every stage."""
-    found = predicted_times(recipe, task, eigenvalue, machine_seconds())
+def times(plan: Plan) -> Rows:
+    """Predicted time of every stage."""
+    found = plan.forecast.times
     rows = {
         "folding the examples": found.examples,
         "theory": found.theory,
@@ -161,23 +132,22 @@ def times(recipe: Recipe, task: Task, eigenvalue: float) -> list[tuple[str, str]
     return [(name, duration(seconds)) for name, seconds in rows.items() if seconds]
 
 
-def cost(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
+def cost(task: Task, run: RunPlan) -> Rows:
     """Operations of the steps that dominate; the sampler's total is an upper bound."""
-    settings = recipe.sampler
-    algorithm = algorithm_named(settings.algorithm, dict(settings))
-    draws = settings.chains * (settings.warmup_steps + settings.most_draws * settings.thinning)
-    rows, gradient = [], gradient_operations(recipe, task)
-    if recipe.network.fits_theory:
-        sizes = Sizes.of(recipe, task)
-        cholesky = (sizes.examples * task.outputs) ** 3 / 3
+    rows, sizes = [], run.sizes
+    if run.point.solved:
+        cholesky = (sizes.examples * sizes.architecture.outputs) ** 3 / 3
         rows = [
             ("Cholesky factor of K, (P·O)³/3", f"{cholesky:.1e}"),
             ("kernel K(U_1), 2 O² P² for each pair of paths", f"{2 * sizes.kernel_operations:.1e}"),
         ]
-    rows += [
-        (f"gradient, space {settings.space}", f"{gradient:.1e}"),
-    ]
-    per_draw = algorithm.gradients_per_draw()
+    if run.method is None:
+        return rows
+    settings = run.recipe.sampler
+    gradient = gradient_operations(run.recipe, task, sizes)
+    draws = settings.chains * (settings.warmup_steps + settings.most_draws * settings.thinning)
+    rows.append((f"gradient, space {settings.space}", f"{gradient:.1e}"))
+    per_draw = algorithm_named(settings.algorithm, dict(settings)).gradients_per_draw()
     if per_draw is not None:
         words, steps = per_draw
         rows.append((words, f"{steps}"))
@@ -185,42 +155,27 @@ def cost(recipe: Recipe, task: Task) -> list[tuple[str, str]]:
     return rows
 
 
-def sweep_points(recipe: Recipe, task: Task, eigenvalue: float) -> list[tuple[str, str]]:
-    lines = []
+def points_in_words(plan: Plan) -> Rows:
+    """Weights of every point, and what is done there."""
+    rows = []
     # Points with data or heads of their own are chosen for when those are made.
-    others = [key for key in recipe.sweep if key.startswith(OF_THE_DATA)]
-    for label, point in recipe.points():
-        # A sweep may make hypernetworks of the same layers of attention.
-        of_attention = task.train.heads
-        heads = paired(of_attention, point.network.hypernetworks(len(of_attention)))
-        widths = point.network.layer_widths(len(heads))
-        settings = point.sampler
-        weights = weight_count(heads, widths, task.channels, task.outputs)
-        solved = point.network.fits_theory
-        what = "theory and sampling" if solved else "sampling (outside the theory)"
-        alone = "theory only" if solved else "nothing"
-        if not settings.spaces_for(point.network):
+    own_data = any(key.startswith(OF_THE_DATA) for key in plan.recipe.sweep)
+    for run in plan.runs:
+        network, settings = run.point.recipe.network, run.point.recipe.sampler
+        what = "theory and sampling" if run.point.solved else "sampling (outside the theory)"
+        alone = "theory only" if run.point.solved else "nothing"
+        if not settings.spaces_for(network):
             limit = max(settings.largest_width[space] for space in settings.spaces)
             what = f"{alone} (wider than {limit})"
-        elif not settings.samples(point.network):
+        elif not run.point.sampled:
             what = f"{alone} (not in sampler.at_widths)"
         elif settings.points == "selected":
             what = "theory, and sampling if its temperature is chosen"
         left_open = AUTO in (settings.space, settings.algorithm)
-        if left_open and settings.samples(point.network) and not others:
-            choice = choose(point, task, eigenvalue)
-            what += f" ({choice.space}, {choice.algorithm})"
-        lines.append((label, f"{weights:,} weights; {what}"))
-    return lines
-
-
-def table(title: str, rows: list[tuple[str, str]]) -> str:
-    width = max(len(name) for name, _ in rows)
-    return title + "\n" + indented("\n".join(f"{name:<{width}}  {text}" for name, text in rows))
-
-
-def indented(text: str) -> str:
-    return "\n".join(f"  {line}" if line else "" for line in text.split("\n"))
+        if left_open and run.method is not None and not own_data:
+            what += f" ({run.method.space}, {run.method.algorithm})"
+        rows.append((run.point.label, f"{run.sizes.architecture.weight_count:,} weights; {what}"))
+    return rows
 
 
 FLOAT32_BYTES = 4
@@ -256,16 +211,16 @@ def describe_training(recipe: TrainingRecipe, splits: TrainingSplits) -> str:
     return "\n\n".join(
         [
             f"{recipe.name} ({recipe.hash8}): recipe and {recipe.task.of_training} are valid",
-            table("Sizes", sizes),
-            "Settings, defaults included\n" + indented(recipe.to_toml().strip()),
-            table(
+            section("Sizes", sizes),
+            "Settings, defaults included\n" + indent(recipe.to_toml().strip(), "  "),
+            section(
                 "Memory of the largest arrays",
                 [
                     (f"{what} of training", byte_text(float(held * FLOAT32_BYTES))),
                     ("attention of a batch", byte_text(float(weights))),
                 ],
             ),
-            table(
+            section(
                 "Cost, leading order, in floating-point operations",
                 [
                     ("one step", f"{operations:.1e}"),

@@ -6,6 +6,7 @@ Nothing is timed: the same recipe is sampled in the same way on any machine. Fre
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -50,6 +51,14 @@ class Sizes:
             examples = architecture.rows_of(examples)
         scale = math.prod(architecture.variances) / recipe.posterior.temperature
         return cls(architecture, examples, task.test.examples, eigenvalue * scale)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Sizes as the manifest has them."""
+        one = self.architecture
+        return {
+            "heads": one.heads, "widths": one.widths, "channels": one.channels,
+            "outputs": one.outputs, "rows": self.examples, "test_examples": self.observed,
+        }  # fmt: skip
 
     @property
     def narrowness(self) -> float:

@@ -25,14 +25,13 @@ from uuid import uuid4
 
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.interruption import SIGNALS, WARNING_SECONDS, Interruption, listening, say
-from sampler.jobs.run import Point
+from sampler.jobs.plan import Point
 from sampler.jobs.sweep import (
     Engine,
     PointOutcome,
     attempt_point,
     open_sweep,
     run_in_process,
-    sweep_points,
 )
 from sampler.recipes.recipe import Recipe
 from sampler.registry import Registry
@@ -163,7 +162,7 @@ def work(command: str, point: Point, sweep: str) -> PointOutcome:
             redirect_stderr(output),
         ):
             # The scheduler gives a point to another worker only when the first one is lost.
-            return attempt_point(command, point, interruption, alone=True)
+            return attempt_point(command, point, interruption, sole_owner=True)
     finally:
         del IN_WORK[sweep, point.label]
 
@@ -186,15 +185,20 @@ def outcome_of(future: Any) -> PointOutcome:
         return PointOutcome(ExitCode.INTERNAL_ERROR, text)
 
 
-# Option of `sweep` → what makes an engine of its value. "": no option given.
+# Option of `sweep` → what makes an engine of its value.
 ENGINES: Registry[Callable[[Any], Engine]] = Registry(
     "engine",
     {
-        "": lambda _: run_in_process,
         "workers": lambda count: dask_engine(count, None),
         "scheduler": lambda address: dask_engine(None, address),
     },
 )
+
+
+def chosen_engine(options: Mapping[str, Any]) -> Engine:
+    """The engine of the option that was given, else points one after the other in this process."""
+    given = [ENGINES[name](value) for name, value in options.items() if value is not None]
+    return given[0] if given else run_in_process
 
 
 SCRIPT_FILE = "sweep.sbatch"
@@ -246,9 +250,8 @@ def write_slurm_array(recipe: Recipe, directory: Path, options: Sequence[str]) -
     No engine: Slurm runs the points when this process is gone. Raises InputError.
     """
     settings_of(options)  # before anything is written
-    points = sweep_points(recipe, directory)
-    open_sweep(recipe, directory)
-    script = write_batch_script(directory, recipe.name, len(points), options)
+    plan = open_sweep(recipe, directory)
+    script = write_batch_script(directory, recipe.name, len(plan.runs), options)
     gather = ["attention-posterior", *point_command(directory)[3:]]
     print(f"submit:  {shlex.join(['sbatch', str(script)])}")
     print(f"gather, when every task has ended:  {shlex.join(gather)}")

@@ -354,8 +354,7 @@ class Forecast:
     available: float
     times: Times
 
-    @property
-    def stored(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """The forecast as the manifest has it."""
         memory = {"peak": peak_bytes(self.parts), "available": self.available}
         return {"memory_bytes": memory, "seconds": {**vars(self.times), "all": self.times.whole}}

@@ -7,7 +7,8 @@ minutes holds for this machine: it is printed and stored, and never compared.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.validation import refuse_without_hessian, refuse_without_theory
 from sampler.storage.earlier_chains import EarlierChains, has_checkpoint, read_earlier_chains
-from sampler.storage.manifest import Manifest, finished_code, read_manifest
-from sampler.storage.own_theories import axes_of_network, check_source
+from sampler.storage.manifest import Manifest, determining, finished_code, read_manifest
+from sampler.storage.own_theories import Axes, axes_of_network, check_source
 from sampler.storage.run_directory import (
     COMPARISON_FILE,
     DRAWS_FILE,
@@ -32,7 +33,7 @@ from theory.architecture import bartlett_coordinate_count
 
 @dataclass(frozen=True)
 class Point:
-    """One run to be done: a recipe without a sweep, and the directory of its results.
+    """What is to be done: a recipe, and the directory of its results (None: nothing is stored).
 
     label     `key=value,…` of a point of a sweep
     sampling  whether it is sampled at all; a sweep may leave that to the points it selects
@@ -81,11 +82,23 @@ class RunPlan:
     method: SamplingMethod | None = None
     start: EarlierChains | None = None
 
+    @cached_property
+    def determining(self) -> dict[str, Any]:
+        """What determines the draws beside space, algorithm and start, which are recorded."""
+        return determining(self.point.recipe, self.task.identity)
+
     @property
-    def chosen(self) -> dict[str, Any]:
-        """What is recorded of space, algorithm and start."""
-        method = {} if self.method is None else {"choice": asdict(self.method)}
-        return method | ({} if self.start is None else {"started_from": dict(self.start.origin)})
+    def known(self) -> dict[str, Any]:
+        """What the manifest has of sizes, space, algorithm and start."""
+        found: dict[str, Any] = {"sizes": self.sizes.as_dict()}
+        if self.point.sampling and self.method is not None:
+            found["choice"] = asdict(self.method)
+        return found if self.start is None else found | {"started_from": dict(self.start.origin)}
+
+    @property
+    def own_axes(self) -> Axes:
+        """What an own theory of this network may predict."""
+        return axes_of_network(self.sizes.architecture, self.sizes.observed)
 
 
 @dataclass(frozen=True)
@@ -103,18 +116,29 @@ class Plan:
     forecast: Forecast
 
     @property
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> list[Point]:
         """The points of the grid, or the one run."""
-        return tuple(run.point for run in self.runs)
+        return [run.point for run in self.runs]
+
+    @cached_property
+    def determining(self) -> dict[str, Any]:
+        """What determines the draws of all runs."""
+        return determining(self.recipe, self.task.identity)
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """What the manifest has beside that."""
+        of_run = {} if self.recipe.sweep else self.runs[0].known
+        return of_run | {"forecast": self.forecast.as_dict()}
 
 
-def make_plan(command: str, recipe: Recipe, directory: Path | None = None) -> Plan:
+def make_plan(command: str, asked: Point) -> Plan:
     """Make the data of a recipe and plan a command, "run", "solve" or "sample".
 
     A directory that holds such a run already says which space and algorithm are used. Raises
     InputError for what cannot be done.
     """
-    points = points_of(recipe, directory)
+    recipe, points = asked.recipe, points_of(asked)
     refuse_without_points(command, recipe, points)
     task = make_task(recipe, [point.recipe for point in points])
     eigenvalue = leading_eigenvalue(task, recipe.network.readout)
@@ -123,32 +147,31 @@ def make_plan(command: str, recipe: Recipe, directory: Path | None = None) -> Pl
         for run in runs:
             refuse_too_many_coordinates(run, recipe)
     found = forecast([timed(run, recipe) for run in runs], task)
-    axes = axes_of_network(runs[0].sizes.architecture, task.test.examples)
     for name, source in recipe.theory.own.items():
-        check_source(name, source, axes)
-    return Plan(command, recipe, directory, task, runs, found)
+        check_source(name, source, runs[0].own_axes)
+    return Plan(command, recipe, asked.directory, task, runs, found)
 
 
-def points_of(recipe: Recipe, directory: Path | None) -> list[Point]:
-    """The points of a recipe's grid, each with a directory of its own, or the recipe itself.
+def points_of(asked: Point) -> list[Point]:
+    """The points of a grid, each with a directory of its own; of a single run, itself.
 
     Raises InputError if two points would share a directory, or start from one of them.
     """
+    recipe, directory = asked.recipe, asked.directory
     if not recipe.sweep:
-        return [Point(recipe, directory)]
-    folder = Path() if directory is None else directory
+        return [asked]
     points = [
-        Point(point, point_directory(folder, label), label) for label, point in recipe.points()
+        Point(point, directory and point_directory(directory, label), label)
+        for label, point in recipe.points()
     ]
-    shared, times = Counter(point.directory.name for point in points).most_common(1)[0]
+    label, times = Counter(point.label.replace("/", "_") for point in points).most_common(1)[0]
     if times > 1:
-        raise InputError("sweep", shared, "two points have this directory; give each value once")
+        raise InputError("sweep", label, "two points have this directory; give each value once")
     start = recipe.sampler.start_from
-    if start is not None and directory is not None:
-        if Path(start).resolve().is_relative_to(directory.resolve()):
-            remedy = "lies in the directory of this sweep; name a run that is no part of it"
-            raise InputError("sampler.start_from", start, remedy)
-    return [replace(point, directory=None) for point in points] if directory is None else points
+    if start and directory and Path(start).resolve().is_relative_to(directory.resolve()):
+        remedy = "lies in the directory of this sweep; name a run that is no part of it"
+        raise InputError("sampler.start_from", start, remedy)
+    return points
 
 
 def refuse_without_points(command: str, recipe: Recipe, points: Sequence[Point]) -> None:
@@ -160,9 +183,16 @@ def refuse_without_points(command: str, recipe: Recipe, points: Sequence[Point])
 
 
 def plan_run(
-    command: str, point: Point, task: Task, eigenvalue: float | None = None
+    command: str,
+    point: Point,
+    task: Task,
+    eigenvalue: float | None = None,
+    recorded: Manifest | None = None,
 ) -> RunPlan:
-    """Plan one run with its data, whose `leading_eigenvalue` is computed where it is not given.
+    """Plan one run with its data.
+
+    eigenvalue  `leading_eigenvalue` of the data, computed where it is not given
+    recorded    manifest that says what was chosen earlier, by default that of the directory
 
     Raises InputError for chains of an earlier run that cannot be the start of these.
     """
@@ -172,7 +202,8 @@ def plan_run(
     sizes = Sizes.of(recipe, task, eigenvalue)
     if command == "solve" or not point.sampled:
         return RunPlan(point, task, recipe, sizes)
-    recorded = Manifest() if point.directory is None else read_manifest(point.directory)
+    if recorded is None:
+        recorded = Manifest() if point.directory is None else read_manifest(point.directory)
     method = choose_method(recipe, sizes)
     if recorded.choice is not None:
         method = SamplingMethod(**recorded.choice)
@@ -185,7 +216,7 @@ def plan_run(
 def refuse_too_many_coordinates(run: RunPlan, recipe: Recipe) -> None:
     """Raise InputError where importance draws or the evidence would need too large a Hessian."""
     settings, network = run.recipe.sampler, run.point.recipe.network
-    if not network.fits_theory or network.heads != recipe.network.heads:
+    if run.method is None or not network.fits_theory or network.heads != recipe.network.heads:
         return
     one = run.sizes.architecture
     count = bartlett_coordinate_count(one.heads, one.widths, one.outputs)

@@ -9,15 +9,14 @@ import xarray as xr
 from sampler.analysis.draws_table import stored_draws, stored_selected
 from sampler.analysis.estimate import mean_of
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.choice import Choice
+from sampler.jobs.choice import SamplingMethod
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.run import Job, Point, work
-from sampler.recipes.recipe import Recipe
+from sampler.jobs.plan import Plan, Point, plan_run
+from sampler.jobs.run import Job, work
 from sampler.storage.lock import locked
-from sampler.storage.manifest import claim_directory, fingerprint, read_manifest, record
+from sampler.storage.manifest import claim_directory, read_manifest
 from sampler.storage.results import RunResults
-from sampler.storage.run_directory import DRAWS_FILE, THEORY_FILE, write_json
-from sampler.tasks.task import Task
+from sampler.storage.run_directory import DRAWS_FILE, THEORY_FILE, log_to, write_json
 
 REPRODUCTION_FOLDER = "reproduction"
 REPRODUCTION_FILE = "reproduction.json"
@@ -46,31 +45,23 @@ class Agreement:
         return self.identical or self.difference <= self.limit
 
 
-def reproduce_run(
-    command: str, recipe: Recipe, task: Task, directory: Path, interruption: Interruption
-) -> ExitCode:
+def reproduce_run(plan: Plan, interruption: Interruption) -> ExitCode:
     """Redo the command in DIR/reproduction and compare; OK if every number agrees."""
-    if recipe.sweep:
-        raise InputError(
-            "DIR", directory, "this is a sweep; name the directory of one of its points"
-        )
-    # Theory may have chosen, in a sweep, that this point is not sampled.
-    left_out = (
-        recipe.sampler.points == "selected" and "sample" not in read_manifest(directory).seconds
-    )
-    stored = Point(recipe, directory, sampling=not left_out)
-    refuse_missing(stored, command)
+    directory, recipe, stored = plan.directory, plan.recipe, plan.runs[0].point
     manifest = read_manifest(directory)
+    if recipe.sampler.points == "selected" and "sample" not in manifest.seconds:
+        stored = replace(stored, sampling=False)  # theory chose, in a sweep, not to sample it
+    refuse_missing(stored, plan.command)
     if manifest.draws_per_chain is not None:
         sampler = recipe.sampler.with_draws(manifest.draws_per_chain)
         recipe = recipe.model_copy(update={"sampler": sampler})
     if manifest.choice is not None:
-        recipe = Choice(**manifest.choice).applied_to(recipe)
+        recipe = SamplingMethod(**manifest.choice).applied_to(recipe)
     redone = replace(stored, recipe=recipe, directory=directory / REPRODUCTION_FOLDER)
-    claim_directory(redone.directory, recipe, command, fingerprint(recipe, task.identity))
-    with locked(redone.directory):
-        record(redone.directory, started_from=manifest.started_from)
-        work(command, Job(redone, task, interruption))
+    run = plan_run(plan.command, redone, plan.task, recorded=manifest)
+    claim_directory(redone.directory, recipe, plan.command, run.determining, run.known)
+    with locked(redone.directory), log_to(redone.directory):
+        work(Job(plan.command, run, interruption))
     found = agreements(directory, redone.directory)
     write_json(
         directory / REPRODUCTION_FILE,

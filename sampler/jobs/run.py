@@ -6,14 +6,14 @@ Plan and directory are checked before JAX is imported; the stages import it.
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.plan import Plan, RunPlan, make_plan
+from sampler.jobs.plan import Plan, Point, RunPlan, make_plan
 from sampler.numerics import float64
 from sampler.presentation.terminal import unbroken, wrapped
 from sampler.recipes.recipe import Recipe, load_recipe
@@ -24,7 +24,6 @@ from sampler.storage.manifest import (
     MANIFEST_FILE,
     claim_directory,
     finish_command,
-    fingerprint,
     read_manifest,
     record,
     record_stage,
@@ -42,8 +41,8 @@ from sampler.storage.run_directory import (
 )
 
 if TYPE_CHECKING:
-    import xarray as xr
-
+    from sampler.analysis.results import RunResults
+    from sampler.analysis.sweeps import SweepResults
     from sampler.jobs.keeper import ChainKeeper
     from sampler.problem import AnyProblem
 
@@ -63,6 +62,13 @@ class Job:
         """The directory of the results."""
         return self.run.point.directory
 
+    @property
+    def results(self) -> "RunResults":
+        """What the directory holds, read when it is asked for."""
+        from sampler.analysis.results import RunResults
+
+        return RunResults.held(self.directory, recipe=self.run.point.recipe)
+
     @cached_property
     def problem(self) -> "AnyProblem":
         """What theory and samplers work on; made when the first of them has something to do."""
@@ -70,14 +76,16 @@ class Job:
         from sampler.problem import make_problem
 
         shared = self.directory.parent if self.run.point.label else self.directory
-        rows = kept_rows(self.run, self.directory, shared, self.interruption)
-        return make_problem(self.run.recipe, self.run.task, rows)
+        recipe, task = self.run.recipe, self.run.task
+        rows = kept_rows(recipe, task, self.directory, shared, self.interruption)
+        return make_problem(recipe, task, rows)
 
     def keeper(self) -> "ChainKeeper":
         """Keeps the chains of this run on disk."""
         from sampler.jobs.keeper import ChainKeeper
 
-        return ChainKeeper(self.directory / CHECKPOINT_FOLDER, self.run.fixed, self.interruption)
+        folder = self.directory / CHECKPOINT_FOLDER
+        return ChainKeeper(folder, self.run.determining, self.interruption)
 
     def done(self, stage: str, file: str) -> bool:
         """Whether a stage is recorded as finished and its file is there."""
@@ -95,19 +103,20 @@ class Job:
 
 
 @contextmanager
-def claimed(plan: Plan, lost_host: bool = False, extended: bool = False) -> Iterator[None]:
+def claimed(plan: Plan, sole_owner: bool = False, extended: bool = False) -> Iterator[None]:
     """Claim the directory of a plan and hold its lock; its log is kept and float64 on inside.
 
-    lost_host  no other process can be at work there: a lock left behind on another host is then
-               that of a lost process
-    extended   draws are appended to a finished run
+    sole_owner  no other process can be at work there: a lock left behind on another host is then
+                that of a lost process
+    extended    draws are appended to a finished run
 
     Raises InputError for a directory that holds anything else, or is in use.
     """
-    if lost_host:
+    if sole_owner:
         remove_lock_of_lost_host(plan.directory)
-    known = plan.known
-    claim_directory(plan.directory, plan.recipe, plan.command, plan.fixed, known, extended)
+    claim_directory(
+        plan.directory, plan.recipe, plan.command, plan.determining, plan.known, extended
+    )
     with locked(plan.directory), float64(), log_to(plan.directory):
         remove_unfinished(plan.directory)
         yield
@@ -115,17 +124,16 @@ def claimed(plan: Plan, lost_host: bool = False, extended: bool = False) -> Iter
 
 def start_run(
     command: str,
-    recipe: Recipe,
-    directory: Path,
+    point: Point,
     interruption: Interruption,
-    lost_host: bool = False,
+    sole_owner: bool = False,
     extended: bool = False,
 ) -> ExitCode:
     """Do "run", "solve" or "sample" of a recipe without a grid, or what is left of it."""
-    plan = make_plan(command, recipe, directory)
-    with claimed(plan, lost_host, extended):
+    plan = make_plan(command, point)
+    with claimed(plan, sole_owner, extended):
         code = work(Job(command, plan.runs[0], interruption))
-        print(f"results: {directory}")
+        print(f"results: {point.directory}")
         return code
 
 
@@ -157,8 +165,8 @@ def plan_in(directory: Path) -> Plan:
     if recipe.sweep:
         remedy = "is a sweep; name the directory of one of its points"
         raise InputError("DIR", directory, remedy)
-    plan = make_plan(command, recipe, directory)
-    claim_directory(directory, recipe, command, plan.fixed, plan.known)
+    plan = make_plan(command, Point(recipe, directory))
+    claim_directory(directory, recipe, command, plan.determining, plan.known)
     return plan
 
 
@@ -212,6 +220,196 @@ def store_task(job: Job) -> None:
 def store_own_theories(job: Job, own: Mapping[str, str]) -> None:
     """Ask theories of the user's own for their predictions, and store them."""
     axes = job.run.own_axes
-    made = {name: predictions_of(name, source, job, axes) for name, source in own.items()}
+    made = {
+        name: predictions_of(name, source, lambda: job.problem, axes)
+        for name, source in own.items()
+    }
     if made:
         store_own(job.directory, made, axes)
+
+
+# --- results handed from stage to stage
+
+
+def run_all(job: Job) -> ExitCode:
+    """Do everything: theory, sampling, comparison, figures and page."""
+    from sampler.jobs.progress import busy
+    from sampler.presentation.summary import comparison_text
+
+    point = job.run.point
+    if not (point.solved or point.sampled):
+        print("this network has no theory, and is not sampled at this width: nothing to do")
+        return ExitCode.OK
+    results, code = job.results, ExitCode.OK
+    if point.solved:
+        results = solved(job, results)
+        code = converged_code(results)
+    if point.sampled:
+        results = sampled(job, results)
+        code = max(code, verdict_code(results))
+        print(comparison_text(results), flush=True)
+    job.interruption.leave_if_asked("everything before the report")
+    with busy("drawing figures"):
+        report(results, code)
+    if point.solved:
+        print(wrapped(results.verdict.line))
+    return code
+
+
+def solve_alone(job: Job) -> ExitCode:
+    """Solve the theory and store it."""
+    return converged_code(solved(job, job.results))
+
+
+def sample_alone(job: Job) -> ExitCode:
+    """Sample, and compare with the theory where it is stored."""
+    return verdict_code(sampled(job, job.results))
+
+
+COMMANDS: dict[str, Callable[[Job], ExitCode]] = {
+    "run": run_all,
+    "solve": solve_alone,
+    "sample": sample_alone,
+}
+
+
+def solved(job: Job, results: "RunResults") -> "RunResults":
+    """The results with the theory: as it is stored, or solved now."""
+    from sampler.jobs.progress import busy
+
+    with busy("compiling and solving the theory"):
+        from sampler.jobs.stages import solve_problem
+        from sampler.presentation.summary import theory_text
+        from sampler.storage.results import write_theory
+
+    if not job.done("solve", THEORY_FILE):
+        problem = job.problem  # which may show how far a pass over the examples is
+        with busy("compiling and solving the theory"), job.recorded("solve"):
+            results = results.having(theory=solve_problem(problem, job.run.recipe))
+            write_theory(job.directory, results.theory)
+    print(theory_text(results.theory), flush=True)
+    return results
+
+
+def sampled(job: Job, results: "RunResults") -> "RunResults":
+    """The results with draws, as they are stored or drawn now, and their comparison with theory."""
+    from sampler.jobs.stages import compare_stage, draw_posterior
+    from sampler.presentation.summary import diagnostics_text
+    from sampler.storage.results import read_draws, write_draws
+
+    if job.done("sample", DRAWS_FILE):
+        results = results.having(draws=read_draws(job.directory))
+    else:
+        job.interruption.leave_if_asked("everything before the sampling")
+        with job.recorded("sample"):
+            print(wrapped(job.run.method.explain()), flush=True)
+            settings, start = job.run.recipe.sampler, job.run.start
+            results = results.having(
+                draws=draw_posterior(job.problem, settings, job.keeper(), start=start)
+            )
+            write_draws(job.directory, results.draws)
+            record(job.directory, draws_per_chain=results.draws["posterior"].sizes["draw"])
+    results = compare_stage(results)
+    print(diagnostics_text(results.diagnostics), flush=True)
+    return results
+
+
+def converged_code(results: "RunResults") -> ExitCode:
+    """Exit code of a solved theory."""
+    return ExitCode.OK if results.theory.attrs["converged"] else ExitCode.NOT_CONVERGED
+
+
+def verdict_code(results: "RunResults") -> ExitCode:
+    """Exit code of judged draws."""
+    return ExitCode.OK if results.diagnostics.passed else ExitCode.DIAGNOSTICS_FAILED
+
+
+# --- one stage from stored results
+
+
+def add_own(directory: Path, own: Mapping[str, str], interruption: Interruption) -> None:
+    """Store further theories of the user's own in the directory of a run."""
+    plan = plan_in(directory)
+    for name, source in own.items():
+        check_source(name, source, plan.runs[0].own_axes)
+    with locked(directory), float64():
+        store_own_theories(Job(plan.command, plan.runs[0], interruption), own)
+
+
+def compare(directory: Path) -> ExitCode:
+    """Compare the stored theory of a directory, and own ones, with its stored draws."""
+    from sampler.analysis.results import RunResults
+    from sampler.jobs.stages import compare_stage
+    from sampler.presentation.summary import comparison_text
+    from sampler.storage.results import read_draws
+
+    results = compare_stage(RunResults.held(directory, draws=read_draws(directory)))
+    print(comparison_text(results))
+    return verdict_code(results)
+
+
+def diagnose(directory: Path) -> ExitCode:
+    """Judge the stored draws of a directory."""
+    from sampler.jobs.stages import diagnose_stage
+    from sampler.presentation.summary import diagnostics_text
+    from sampler.storage.results import read_draws
+
+    diagnostics = diagnose_stage(read_draws(directory))
+    print(diagnostics_text(diagnostics))
+    return ExitCode.OK if diagnostics.passed else ExitCode.DIAGNOSTICS_FAILED
+
+
+def figures(directory: Path) -> ExitCode:
+    """Draw the figures of a run or of a sweep from its stored results."""
+    from sampler.presentation.figures.draw import draw_figures
+
+    print(written_text(draw_figures(directory, opened(directory))))
+    return ExitCode.OK
+
+
+def report_stored(directory: Path) -> ExitCode:
+    """Write the page of a run or of a sweep, and its figures, from stored results."""
+    report(opened(directory))
+    return ExitCode.OK
+
+
+def opened(directory: Path) -> "RunResults | SweepResults":
+    """The stored results of a run or of a sweep."""
+    from sampler.analysis.results import open_run
+    from sampler.analysis.sweeps import SweepResults
+
+    swept = load_recipe(directory / RECIPE_FILE).sweep
+    return SweepResults(directory) if swept else open_run(directory)
+
+
+def report(results: "RunResults | SweepResults", ended: ExitCode | None = None) -> None:
+    """Write figures and page of these results.
+
+    `ended` is the exit code of a command whose last stage this is.
+    """
+    from sampler.presentation.report.write import write_report
+
+    print(written_text(write_report(results, ended)))
+
+
+STAGES: dict[str, Callable[[Path], ExitCode]] = {
+    "compare": compare,
+    "diagnose": diagnose,
+    "figures": figures,
+    "report": report_stored,
+}
+
+
+def written_text(paths: Sequence[Path]) -> str:
+    """Figures by name, their formats together, then every other file by its path."""
+    drawn: dict[Path, dict[str, None]] = {}
+    others = []
+    for path in paths:
+        if path.suffix in FIGURES:
+            drawn.setdefault(path.parent, {})[path.stem] = None
+        else:
+            others.append(f"{path.stem}: {path}")
+    lines = [
+        wrapped(f"figures in {folder}: {unbroken(tuple(names))}") for folder, names in drawn.items()
+    ]
+    return "\n".join(lines + others)

@@ -1,4 +1,4 @@
-"""The stages of a run, each from stored or given data to one result file."""
+"""Stages of a run: theory, draws, diagnostics and comparison, each a value made from values."""
 
 import time
 from collections.abc import Mapping
@@ -51,13 +51,6 @@ from theory import Architecture, LearningProblem, solve_next_order, solve_saddle
 MOST_ROWS_CHEAP = 8
 
 
-def solve_stage(problem: Problem, recipe: Recipe, directory: Path) -> xr.Dataset:
-    """Solve the theory in float64 and store `theory.nc`."""
-    table = solve_problem(problem, recipe)
-    write_theory(directory, table)
-    return table
-
-
 def solve_problem(problem: Problem, recipe: Recipe) -> xr.Dataset:
     """Solve the theory as the recipe says."""
     settings = recipe.theory
@@ -83,19 +76,6 @@ def wants_evidence(recipe: Recipe, architecture: Architecture) -> bool:
     sampled = sampler.evidence or sampler.algorithm == "importance"
     cheap = architecture.order_parameter_sizes[0] <= MOST_ROWS_CHEAP
     return cheap or sampled or sampler.selected_by == "log_evidence"
-
-
-def sample_stage(
-    problem: AnyProblem,
-    settings: SamplerSection,
-    directory: Path,
-    keeper: ChainKeeper,
-    start: EarlierChains | None = None,
-) -> xr.DataTree:
-    """Draw from the posterior and store `draws.nc`, going on where the keeper says."""
-    tree = draw_posterior(problem, settings, keeper, start=start)
-    write_draws(directory, tree)
-    return tree
 
 
 def draw_posterior(

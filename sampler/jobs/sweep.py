@@ -5,29 +5,30 @@ engines. An engine takes a command and points and yields each of them with its o
 order.
 """
 
-from collections import Counter
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 
+from sampler.analysis.labels import EXACT, LEADING, LIMIT, NEXT, own_key
 from sampler.errors import ABSENT, ExitCode, InputError, one_line
 from sampler.jobs.interruption import Interruption, listening
-from sampler.jobs.run import Job, Point, begun, figures, report, start_run, work_on_point
+from sampler.jobs.plan import Plan, Point, make_plan, plan_run, points_of, same_data
+from sampler.jobs.run import Job, claimed, figures, report, start_run, work
 from sampler.numerics import silence_compiler, use_one_blas_thread
+from sampler.presentation.table import Column, Table
+from sampler.presentation.terminal import wrapped
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.lock import locked
-from sampler.storage.manifest import claim_directory, fingerprint, finish_command
+from sampler.storage.manifest import claim_directory, finish_command
 from sampler.storage.run_directory import (
     LOG,
     LOG_FILE,
     RECIPE_FILE,
     log_to,
-    point_directory,
     remove_unfinished,
 )
 from sampler.tasks.make import make_task
-from sampler.tasks.task import Task
 
 COMMAND = "run"
 
@@ -45,54 +46,31 @@ Engine = Callable[[str, Sequence[Point]], Iterator[tuple[Point, PointOutcome]]]
 NOT_RUN = (ExitCode.INTERNAL_ERROR, ExitCode.BAD_INPUT, ExitCode.INTERRUPTED)
 
 
-def sweep_points(recipe: Recipe, directory: Path) -> list[Point]:
-    """The points of a recipe's grid, each with a directory of its own.
-
-    Raises InputError if the recipe has no grid, or if two points would share a directory.
-    """
-    if not recipe.sweep:
-        raise InputError("--over", ABSENT, "name what to vary, as in --over network.widths=10,100")
-    points = [
-        Point(point, point_directory(directory, label), label) for label, point in recipe.points()
-    ]
-    shared, times = Counter(point.directory.name for point in points).most_common(1)[0]
-    if times > 1:
-        raise InputError("sweep", shared, "two points have this directory; give each value once")
-    start = recipe.sampler.start_from
-    if start is not None and Path(start).resolve().is_relative_to(directory.resolve()):
-        remedy = "lies in the directory of this sweep; name a run that is no part of it"
-        raise InputError("sampler.start_from", start, remedy)
-    return points
-
-
 # --- the driver
 
 
-def drive(command: str, recipe: Recipe, directory: Path, engine: Engine) -> dict[str, PointOutcome]:
+def drive(plan: Plan, engine: Engine) -> dict[str, PointOutcome]:
     """Bring every point to its end on an engine: the outcomes by label, the gravest of each point.
 
     The directory is claimed and locked. Raises RequeueError when a signal has asked to stop, with
     everything saved.
     """
-    points = sweep_points(recipe, directory)
     outcomes: dict[str, PointOutcome] = {}
-    for of_round in rounds(command, recipe, directory, points):
-        for point, outcome in engine(command, of_round) if of_round else ():
+    for of_round in rounds(plan):
+        for point, outcome in engine(plan.command, of_round) if of_round else ():
             outcomes[point.label] = gravest([outcome, outcomes.get(point.label, outcome)])
     return outcomes
 
 
-def rounds(
-    command: str, recipe: Recipe, directory: Path, points: Sequence[Point]
-) -> Iterator[list[Point]]:
+def rounds(plan: Plan) -> Iterator[list[Point]]:
     """All points; where only selected ones are sampled, all without sampling, then those chosen."""
-    selecting = recipe.sampler.points == "selected"
-    yield [replace(point, sampling=not selecting) for point in points]
-    if selecting and command == "run":
+    selecting = plan.recipe.sampler.points == "selected"
+    yield [replace(point, sampling=not selecting) for point in plan.points]
+    if selecting and plan.command == "run":
         from sampler.jobs.selection import chosen_points
 
-        chosen = chosen_points(directory, recipe)
-        yield [point for point in points if point.label in chosen]
+        chosen = chosen_points(plan.directory, plan.recipe)
+        yield [point for point in plan.points if point.label in chosen]
 
 
 def gravity(code: ExitCode) -> tuple[bool, ExitCode]:
@@ -110,88 +88,67 @@ def worst_code(codes: Iterable[ExitCode]) -> ExitCode:
     return max(codes, key=gravity)
 
 
-def gather(command: str, recipe: Recipe, directory: Path, code: ExitCode) -> None:
+def gather(plan: Plan, code: ExitCode) -> None:
     """The tables, figures and page of a sweep from the directories of its points.
 
     `code` is the exit code of the worst of them.
     """
+    from sampler.analysis.sweeps import SweepResults
     from sampler.jobs.sweep_tables import write_sweep_tables
     from sampler.storage.results import has_results
 
-    write_sweep_tables(directory, recipe)
-    stored = any(has_results(point_directory(directory, label)) for label, _ in recipe.points())
-    if command == "run" and stored:
+    write_sweep_tables(plan.directory, plan.recipe)
+    if plan.command == "run" and any(has_results(point.directory) for point in plan.points):
         from sampler.presentation.report.sweep import sweep_verdict
-        from sampler.presentation.terminal import wrapped
 
-        report(directory, code)
-        print(wrapped(sweep_verdict(directory, recipe)))
-    elif command != "sample":
-        figures(directory)
+        report(SweepResults(plan.directory), code)
+        print(wrapped(sweep_verdict(plan.directory, plan.recipe)))
+    elif plan.command != "sample":
+        figures(plan.directory)
 
 
 # --- `run`, `solve`, `sample` and `resume` of a recipe with a grid: the first error ends them
 
 
-def start(command: str, recipe: Recipe, directory: Path, interruption: Interruption) -> ExitCode:
-    """Do "run", "solve" or "sample" of a recipe, of all its points where it has a grid."""
-    if recipe.sweep:
-        return start_sweep(command, recipe, directory, interruption)
-    return start_run(command, Point(recipe, directory), interruption)
-
-
-def start_sweep(
-    command: str, recipe: Recipe, directory: Path, interruption: Interruption
+def start(
+    command: str, asked: Point, interruption: Interruption, extended: bool = False
 ) -> ExitCode:
-    """Claim the directory of a grid and do what is left of "run", "solve" or "sample"."""
-    sweep_points(recipe, directory)  # before anything is written
-    with begun(command, recipe, directory) as task:
-        return work_on_sweep(command, recipe, task, directory, interruption)
-
-
-def work_on_sweep(
-    command: str, recipe: Recipe, task: Task, directory: Path, interruption: Interruption
-) -> ExitCode:
-    """Do what is left of a command for every point, in a claimed and locked directory.
+    """Do "run", "solve" or "sample" of a recipe, of all its points where it has a grid.
 
     Raises RequeueError when the interruption asks to stop, with everything saved.
     """
-    with log_to(directory):
-        remove_unfinished(directory)
-        outcomes = drive(command, recipe, directory, one_by_one(recipe, task, interruption))
+    if not asked.recipe.sweep:
+        return start_run(command, asked, interruption, extended=extended)
+    plan = make_plan(command, asked)
+    with claimed(plan):
+        outcomes = drive(plan, one_by_one(plan, interruption))
         code = worst_code(outcome.code for outcome in outcomes.values())
-        gather(command, recipe, directory, code)
-        finish_command(directory, command, code)
-        print(f"results: {directory}")
+        gather(plan, code)
+        finish_command(plan.directory, command, code)
+        print(f"results: {plan.directory}")
         return code
 
 
-def one_by_one(recipe: Recipe, task: Task, interruption: Interruption) -> Engine:
+def one_by_one(plan: Plan, interruption: Interruption) -> Engine:
     """Points in this process, which share the data of the recipe; an error is raised at once."""
+    runs = {run.point.label: run for run in plan.runs}
 
     def run_points(command: str, points: Sequence[Point]) -> Iterator[tuple[Point, PointOutcome]]:
         for point in points:
             interruption.leave_if_asked(f"everything before {point.label}")
-            print(f"\n{recipe.name}, {point.label}", flush=True)
+            print(f"\n{plan.recipe.name}, {point.label}", flush=True)
             LOG.info("point %s", point.label)
-            data = task if same_task(point.recipe, recipe) else make_task(point.recipe)
-            common = fingerprint(point.recipe, data.identity)
-            claim_directory(point.directory, point.recipe, command, common)
-            with locked(point.directory):
-                code = work_on_point(command, Job(point, data, interruption))
+            run = replace(runs[point.label], point=point)
+            if not same_data(point.recipe, plan.recipe):
+                run = plan_run(command, point, make_task(point.recipe))
+            directory = point.directory
+            claim_directory(directory, point.recipe, command, run.determining, run.known)
+            with locked(directory):
+                remove_unfinished(directory)
+                code = work(Job(command, run, interruption))
             yield point, PointOutcome(code)
 
     return run_points
-
-
-def same_task(one: Recipe, other: Recipe) -> bool:
-    """Whether two recipes ask for the same data, attention and heads."""
-
-    def asked(recipe: Recipe) -> tuple:
-        network = recipe.network
-        return recipe.task, recipe.attention, network.heads, network.hypernetwork
-
-    return asked(one) == asked(other)
 
 
 # --- the command `sweep`: an error of one point does not stop the others
@@ -203,15 +160,14 @@ def run_sweep(recipe: Recipe, directory: Path, engine: Engine) -> ExitCode:
     Points that an earlier call finished are not run again. Raises RequeueError when a signal has
     asked to stop: there may be little time left, and nothing is gathered.
     """
-    from sampler.storage.sweeps import read_rows
+    from sampler.analysis.sweeps import read_rows
 
-    sweep_points(recipe, directory)  # before anything is written
-    open_sweep(recipe, directory)
+    plan = open_sweep(recipe, directory)
     with locked(directory):
-        outcomes = drive(COMMAND, recipe, directory, for_unfinished(engine, recipe, directory))
+        outcomes = drive(plan, for_unfinished(engine, recipe, directory))
         worst = worst_code(outcome.code for outcome in outcomes.values())
         with log_to(directory):
-            gather(COMMAND, recipe, directory, worst)
+            gather(plan, worst)
             print(f"\n{sweep_text(read_rows(directory), outcomes)}\n")
         if worst not in NOT_RUN:
             finish_command(directory, COMMAND, worst)
@@ -220,12 +176,16 @@ def run_sweep(recipe: Recipe, directory: Path, engine: Engine) -> ExitCode:
     return worst
 
 
-def open_sweep(recipe: Recipe, directory: Path) -> None:
-    """Claim the directory of a sweep for this recipe, after a look at its data.
+def open_sweep(recipe: Recipe, directory: Path) -> Plan:
+    """Plan a sweep and claim its directory.
 
     To every other command it then is the directory of a `run` of the same grid.
     """
-    claim_directory(directory, recipe, COMMAND, fingerprint(recipe, make_task(recipe).identity))
+    if not recipe.sweep:
+        raise InputError("--over", ABSENT, "name what to vary, as in --over network.widths=10,100")
+    plan = make_plan(COMMAND, Point(recipe, directory))
+    claim_directory(directory, recipe, COMMAND, plan.determining, plan.known)
+    return plan
 
 
 def for_unfinished(engine: Engine, recipe: Recipe, directory: Path) -> Engine:
@@ -259,21 +219,21 @@ def finished_earlier(command: str, point: Point) -> ExitCode | None:
     return None if code is None or load_recipe(stored) != point.recipe else code
 
 
-def run_one(
-    recipe: Recipe, directory: Path, index: int, interruption: Interruption, alone: bool
-) -> ExitCode:
+def run_one(recipe: Recipe, directory: Path, index: int, interruption: Interruption) -> ExitCode:
     """Run one point of the grid, as a task of a job array does.
 
     The many tasks of an array begin at once: they leave the directory of the sweep as it is where
     it is that of this recipe already. Raises InputError for an index that no point has.
     """
-    points = sweep_points(recipe, directory)
+    stored = directory / RECIPE_FILE
+    planned = stored.is_file() and load_recipe(stored) == recipe
+    asked = Point(recipe, directory)
+    points = points_of(asked) if planned else open_sweep(recipe, directory).points
     if not 0 <= index < len(points):
         raise InputError("--point", index, f"use 0 to {len(points) - 1}")
-    stored = directory / RECIPE_FILE
-    if not (stored.is_file() and load_recipe(stored) == recipe):
-        open_sweep(recipe, directory)
-    return run_point(COMMAND, points[index], interruption, alone)
+    # Slurm starts a task again only when the node it was on is done with it, or lost.
+    again = os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
+    return run_point(COMMAND, points[index], interruption, sole_owner=again)
 
 
 def run_in_process(command: str, points: Sequence[Point]) -> Iterator[tuple[Point, PointOutcome]]:
@@ -286,11 +246,11 @@ def run_in_process(command: str, points: Sequence[Point]) -> Iterator[tuple[Poin
 
 
 def attempt_point(
-    command: str, point: Point, interruption: Interruption, alone: bool = False
+    command: str, point: Point, interruption: Interruption, sole_owner: bool = False
 ) -> PointOutcome:
     """Run a point; an error becomes an outcome, so that it does not stop the other points."""
     try:
-        return PointOutcome(run_point(command, point, interruption, alone))
+        return PointOutcome(run_point(command, point, interruption, sole_owner))
     except Exception as problem:
         code = getattr(problem, "exit_code", ExitCode.INTERNAL_ERROR)
         if code != ExitCode.INTERNAL_ERROR:
@@ -304,17 +264,16 @@ def attempt_point(
 
 
 def run_point(
-    command: str, point: Point, interruption: Interruption, alone: bool = False
+    command: str, point: Point, interruption: Interruption, sole_owner: bool = False
 ) -> ExitCode:
     """Bring a point to its end, from wherever its directory says it stands.
 
-    A finished one is left as it is. `alone` says that whoever calls gives a point to one process
-    at a time: a lock left behind on another host is then that of a lost process. Raises
-    RequeueError when the interruption asks to stop.
+    A finished one is left as it is. `sole_owner` says that whoever calls gives a point to one
+    process at a time. Raises RequeueError when the interruption asks to stop.
     """
     use_one_blas_thread()
     silence_compiler()
-    return start_run(command, point, interruption, alone)
+    return start_run(command, point, interruption, sole_owner)
 
 
 # --- what is printed
@@ -330,27 +289,25 @@ ENDINGS = {
 
 def sweep_text(rows: Sequence[Mapping[str, str]], outcomes: Mapping[str, PointOutcome]) -> str:
     """Accuracies of every point of a sweep table, and how the point ended."""
-    from sampler.analysis.labels import EXACT, LEADING, LIMIT, NEXT, own_key
-    from sampler.presentation.terminal import Column, table_lines
-
     own = own_key("accuracy", "")
-    headers = {
-        "accuracy_theory": (LEADING, 0),
-        "accuracy_next_order": (NEXT, 2),
-        **{n: (n.removeprefix(own), 3) for n in rows[0] if n.startswith(own)},
-        "accuracy_sampled": (EXACT, 0),
-        "accuracy_sampled_mcse": ("± MCSE", 0),
-        "accuracy_gp": (LIMIT, 1),
+    columns = {
+        "accuracy_theory": Column(LEADING, digits=4),
+        "accuracy_next_order": Column(NEXT, digits=4, dropped=2),
+        **{n: Column(n.removeprefix(own), digits=4, dropped=3) for n in rows[0] if n.startswith(own)},
+        "accuracy_sampled": Column(f"{EXACT} ± MCSE", digits=4),
+        "accuracy_gp": Column(LIMIT, digits=4, dropped=1),
     }
-    columns = [
-        Column(header.replace(" ", "\n"), [decimals(row.get(name) or "") for row in rows], dropped)
-        for name, (header, dropped) in headers.items()
-        if any(row.get(name) for row in rows)
+
+    def cell(row: Mapping[str, str], name: str) -> tuple[float, float | None]:
+        value, error = (row.get(key) for key in (name, f"{name}_mcse"))
+        return float(value or "nan"), float(error) if error else None
+
+    found = [
+        [row["point"], *(cell(row, name) for name in columns), ending(outcomes[row["point"]])]
+        for row in rows
     ]
-    columns.append(Column("", [ending(outcomes[row["point"]]) for row in rows]))
-    *lines, (note,) = table_lines([row["point"] for row in rows], columns)
-    notes = [f"{note[:-1]}: all is in sweep.csv)"] if note else []
-    return "\n".join(["accuracy", *chain.from_iterable(lines), *notes])
+    table = Table("accuracy", [Column("point"), *columns.values(), Column("ended")], found)
+    return table.text(elsewhere="sweep.csv")
 
 
 def failures_text(outcomes: Mapping[str, PointOutcome]) -> str:
@@ -366,7 +323,3 @@ def ending(outcome: PointOutcome) -> str:
     """How a point ended, in a few words."""
     return ENDINGS.get(outcome.code, f"failed (exit code {int(outcome.code)})")
 
-
-def decimals(cell: str) -> str:
-    """A cell of the table with four decimals."""
-    return f"{float(cell):.4f}" if cell else "–"

@@ -19,7 +19,7 @@ from sampler.recipes.training_recipe import TRAIN, SeriesSection, TrainingRecipe
 from sampler.storage.lock import locked
 from sampler.storage.manifest import (
     claim_directory,
-    fingerprint,
+    determining,
     finish_command,
     finished_code,
     record_stage,
@@ -45,7 +45,7 @@ CURVE_FILE, SUMMARY_FILE = "learning_curve.csv", "training_summary.json"
 def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interruption) -> ExitCode:
     """Read the data, claim the directory, and train what is left of the training."""
     splits = read_splits(recipe)
-    common = fingerprint(recipe, splits.checksum)
+    common = determining(recipe, splits.checksum)
     claim_directory(directory, recipe, TRAIN, common)
     with locked(directory):
         use_float64()

@@ -1,4 +1,4 @@
-"""Where the chains of another, finished run ended: `sampler.start_from` lets chains begin there."""
+"""Last states of the chains of another, finished run, where `sampler.start_from` lets chains begin."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from sampler.recipes.sections import AUTO, SamplerSection
 from sampler.recipes.training_recipe import load_any_recipe
 from sampler.storage.checkpoint import STATE, read_slots
 from sampler.storage.manifest import read_manifest
-from sampler.storage.run_directory import CHECKPOINT_FOLDER, RECIPE_FILE
+from sampler.storage.run_directory import CHECKPOINT_FOLDER, CHECKPOINT_SLOTS, RECIPE_FILE
 
 FIELD = "sampler.start_from"
 
@@ -82,3 +82,11 @@ def read_earlier_chains(
         )
     arrays = {name.partition("/"): values for name, values in last.arrays.items()}
     return EarlierChains(found, {n: v for (kind, _, n), v in arrays.items() if kind == STATE})
+
+
+def has_checkpoint(directory: Path | None) -> bool:
+    """Whether chains were saved in the directory of a run."""
+    if directory is None:
+        return False
+    folder = directory / CHECKPOINT_FOLDER
+    return any((folder / name).is_file() for name in CHECKPOINT_SLOTS)

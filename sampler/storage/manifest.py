@@ -1,4 +1,4 @@
-"""What a run directory says of the run in it, and who may go on with it."""
+"""The manifest of a run directory: what was begun in it, and who may go on with it."""
 
 import math
 import os
@@ -19,9 +19,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sampler import __version__
 from sampler.errors import ExitCode, InputError
-from sampler.recipes.recipe import Recipe, make_recipe, settings_that_fix_draws
-from sampler.recipes.settings import place
-from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe, make_training_recipe
+from sampler.recipes.recipe import Recipe, settings_that_fix_draws
+from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
 from sampler.storage.lock import LOCK_FILE, locked
 from sampler.storage.run_directory import (
     LOG_FILE,
@@ -35,11 +34,8 @@ from sampler.storage.run_directory import (
     write_whole,
 )
 
-CONTINUED = (2, SCHEMA_VERSION)
-
-
-def fingerprint(recipe: Recipe | TrainingRecipe, data: str | dict[str, Any]) -> dict:
-    """Settings, identity of the data, and the version of program and results, as JSON has them."""
+def determining(recipe: Recipe | TrainingRecipe, data: Any) -> dict[str, Any]:
+    """What determines the draws, as JSON has it: settings, identity of the data, versions."""
     return {
         "settings": settings_that_fix_draws(recipe),
         "data": data,
@@ -48,45 +44,26 @@ def fingerprint(recipe: Recipe | TrainingRecipe, data: str | dict[str, Any]) -> 
     }
 
 
-def completed(settings: dict) -> dict:
-    """Stored settings with the keys that came with newer versions, at their defaults."""
-    nested: dict = {}
-    for key, value in settings.items():
-        place(nested, key, value)
-    make = make_training_recipe if "training" in nested else make_recipe
-    try:
-        known = settings_that_fix_draws(make(nested))
-    except InputError:  # of another version: what differs is then named key by key
-        known = {}
-    return known | settings
-
-
 def differences(stored: dict, current: dict) -> list[str]:
     """What differs, `key (then → now)`; empty where one can go on with the other."""
-    found = []
-    # Results of schema 2 are gone on with: since then only the hash of a recipe has changed.
-    same = {"schema_version"} if stored.get("schema_version") in CONTINUED else set()
-    for key in sorted({*stored, *current} - {"settings", "data"} - same):
-        if stored.get(key) != current.get(key):
-            found.append(f"{key} ({stored.get(key)} → {current.get(key)})")
-    one, other = stored.get("settings", {}), current.get("settings", {})
-    if other.keys() - one.keys():
-        one = completed(one)
-    for key in sorted({*one, *other}):
-        if one.get(key) != other.get(key):
-            found.append(f"{key} ({one.get(key)} → {other.get(key)})")
-    if not same_data(stored.get("data"), current.get("data")) and not any(
-        entry.startswith(("task.", "attention.", "network.heads")) for entry in found
-    ):
-        found.append("the data")
+    pairs = [(stored.get("settings", {}), current.get("settings", {})), (stored, current)]
+    found = [
+        f"{key} ({one.get(key)} → {other.get(key)})"
+        for one, other in pairs
+        for key in sorted({*one, *other} - {"settings", "data"})
+        if one.get(key) != other.get(key)
+    ]
+    of_data = ("task.", "attention.", "network.heads")
+    if not same_data(stored.get("data"), current.get("data")):
+        found += [] if any(entry.startswith(of_data) for entry in found) else ["the data"]
     return found
 
 
 def same_data(stored: Any, current: Any) -> bool:
-    """Whether data are equal but for rounding; of earlier results the checksum alone is known."""
-    if not isinstance(current, dict) or not isinstance(stored, dict):
-        return stored == (current["sha256"] if isinstance(current, dict) else current)
-    return stored["sha256"] == current["sha256"] or agree(stored["sums"], current["sums"])
+    """Whether data are equal but for rounding; those of a training are known by a checksum."""
+    if isinstance(current, dict) and isinstance(stored, dict):
+        return stored["sha256"] == current["sha256"] or agree(stored["sums"], current["sums"])
+    return stored == current
 
 
 def agree(one: Any, other: Any) -> bool:
@@ -113,9 +90,10 @@ class Manifest(BaseModel):
     """The content of `manifest.json`; a field that is not stored has its default.
 
     finished: exit code of each command that came to its end.  seconds, peak_memory_bytes: of each
-    finished stage.  draws_per_chain: those that were made.  choice: the space and algorithm that
-    are sampled, and why.  started_from: the run whose last states were the start of the chains.
-    fingerprint: what a continuation must agree with.
+    finished stage.  draws_per_chain: those that were made.  plan: what determines the draws, which
+    a continuation must agree with.  sizes: of the network and its data.  choice: the space and
+    algorithm that are sampled, and why.  started_from: the run whose last states were the start of
+    the chains.  forecast: memory and seconds where the command was begun last.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -128,11 +106,13 @@ class Manifest(BaseModel):
     seconds: dict[str, float] = {}
     peak_memory_bytes: dict[str, int] = {}
     draws_per_chain: int | None = None
+    sizes: dict[str, Any] | None = None
     choice: dict[str, str] | None = None
+    forecast: dict[str, Any] | None = None
     started_from: dict[str, str] | None = None
     recipe_hash: str | None = None
     recipe: str | None = None
-    fingerprint: dict[str, Any] | None = None
+    plan: dict[str, Any] | None = None
     seeds: dict[str, Any] = {}
     precision: Any = None
     python: str | None = None
@@ -155,7 +135,7 @@ class Manifest(BaseModel):
 
     def as_json(self) -> dict[str, Any]:
         """What is stored; what is known only after sampling where it is known."""
-        later = ("ended", "draws_per_chain", "choice", "started_from")
+        later = ("ended", "draws_per_chain", "sizes", "choice", "forecast", "started_from")
         absent = {key for key in later if getattr(self, key) is None}
         return self.model_dump(exclude=absent)
 
@@ -184,54 +164,53 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 
 def begin_command(
-    directory: Path, recipe: Recipe | TrainingRecipe, command: str, fingerprint: dict
+    directory: Path,
+    recipe: Recipe | TrainingRecipe,
+    command: str,
+    plan: dict[str, Any],
+    known: dict[str, Any],
+    extended: bool,
 ) -> None:
     """Record, before anything is computed, what was asked for and with which program.
 
-    What earlier commands finished here stays recorded. Raises InputError, naming what differs, if
-    the directory was begun with other settings, data or versions.
+    What earlier commands finished here stays recorded, but for the sampling of a run that is
+    extended. Raises InputError, naming what differs, if the directory was begun with other
+    settings, data or versions.
     """
     earlier = read_manifest(directory)
-    refuse_another(directory, earlier, fingerprint)
-    write_manifest(
-        directory,
-        Manifest(
-            schema_version=earlier.schema_version,
-            name=recipe.name,
-            command=command,
-            begun=earlier.begun or now(),
-            finished=earlier.finished,
-            seconds=earlier.seconds,
-            peak_memory_bytes=earlier.peak_memory_bytes,
-            draws_per_chain=earlier.draws_per_chain,
-            choice=earlier.choice,
-            started_from=earlier.started_from,
-            # A directory keeps the hash that it was given under an earlier schema.
-            recipe_hash=recipe.hash8 if earlier.schema_version > 2 else earlier.recipe_hash,
-            recipe=recipe.to_toml(),
-            fingerprint=fingerprint,
-            seeds=recipe.seeds,
-            precision=recipe.precision,
-            python=sys.version.split()[0],
-            platform=platform.platform(),
-            package_version=__version__,
-            git_commit=git_commit(),
-            versions={name: installed(name) for name in PACKAGES},
-            flags={name: os.environ[name] for name in FLAGS if name in os.environ},
-            devices=earlier.devices,
-        ),
-    )
-
-
-def refuse_another(directory: Path, manifest: Manifest, fingerprint: dict) -> None:
-    """Raise InputError if the directory was begun with another fingerprint."""
-    found = differences(manifest.fingerprint or fingerprint, fingerprint)
+    found = differences(earlier.plan or plan, plan)
     if found:
         raise InputError(
             "DIR",
             directory,
             f"was begun with other {', '.join(found)}; restore them, or use another directory",
         )
+    seconds, finished = earlier.seconds, earlier.finished
+    if extended:
+        seconds, finished = {k: v for k, v in seconds.items() if k != "sample"}, {}
+    begun = earlier.model_copy(
+        update={
+            "name": recipe.name,
+            "command": command,
+            "begun": earlier.begun or now(),
+            "seconds": seconds,
+            "finished": finished,
+            "recipe_hash": recipe.hash8,
+            "recipe": recipe.to_toml(),
+            "plan": plan,
+            **known,
+            "seeds": recipe.seeds,
+            "precision": recipe.precision,
+            "python": sys.version.split()[0],
+            "platform": platform.platform(),
+            "package_version": __version__,
+            "git_commit": git_commit(),
+            "versions": {name: installed(name) for name in PACKAGES},
+            "flags": {name: os.environ[name] for name in FLAGS if name in os.environ},
+            "ended": None,
+        }
+    )
+    write_manifest(directory, begun)
 
 
 def most_memory() -> int:
@@ -256,13 +235,6 @@ def record_stage(directory: Path, stage: str, seconds: float) -> None:
 def record(directory: Path, **known: Any) -> None:
     """Record what is known now, such as how many draws each chain made."""
     write_manifest(directory, read_manifest(directory).model_copy(update=known))
-
-
-def forget_stage(directory: Path, stage: str) -> None:
-    """Record that a stage and the commands that contain it are to be done again."""
-    manifest = read_manifest(directory)
-    left = {name: seconds for name, seconds in manifest.seconds.items() if name != stage}
-    write_manifest(directory, manifest.model_copy(update={"seconds": left, "finished": {}}))
 
 
 def finish_command(directory: Path, command: str, code: ExitCode) -> None:
@@ -317,21 +289,31 @@ BEGINNINGS = {MANIFEST_FILE, LOCK_FILE, LOG_FILE}
 
 
 def claim_directory(
-    directory: Path, recipe: Recipe | TrainingRecipe, command: str, fingerprint: dict
-) -> Path:
+    directory: Path,
+    recipe: Recipe | TrainingRecipe,
+    command: str,
+    plan: dict[str, Any],
+    known: dict[str, Any] | None = None,
+    extended: bool = False,
+) -> None:
     """Make the directory of this recipe; write down the command, then the resolved recipe.
 
     A directory that holds results of the same recipe is used again; the sweep may have grown.
+
+    plan      what determines the draws (`determining`)
+    known     further fields of the manifest
+    extended  draws are appended to a finished run
+
     Raises InputError, leaving nothing behind, if the directory cannot be written, is in use, or
     holds anything else.
     """
     made = missing_ancestors(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        refuse_foreign(directory, recipe)
+        refuse_foreign(directory, recipe, extended)
         with locked(directory):  # or what a process at work there records might be undone
             try:
-                begin_command(directory, recipe, command, fingerprint)
+                begin_command(directory, recipe, command, plan, known or {}, extended)
                 write_whole(directory / RECIPE_FILE, recipe.to_toml())
             except (OSError, InputError):
                 if made:  # of the directory's files only the manifest can be there
@@ -347,10 +329,9 @@ def claim_directory(
         raise InputError(
             "--out", directory, f"{reason}; choose a directory that can be written"
         ) from None
-    return directory
 
 
-def refuse_foreign(directory: Path, recipe: Recipe | TrainingRecipe) -> None:
+def refuse_foreign(directory: Path, recipe: Recipe | TrainingRecipe, extended: bool) -> None:
     """Raise InputError unless the directory is empty or holds a run of this recipe."""
     names = {path.name for path in directory.iterdir()}
     if RECIPE_FILE not in names:
@@ -363,6 +344,8 @@ def refuse_foreign(directory: Path, recipe: Recipe | TrainingRecipe) -> None:
     if without_sweep(held) == without_sweep(recipe):
         return
     if differ_in_draws(held, recipe):
+        if extended:
+            return
         raise InputError(
             "--out",
             directory,

@@ -12,10 +12,11 @@ FILE.py:FUNCTION. `own_theories.nc` stacks all of them along an axis `own_theory
 theory does not predict.
 """
 
+import ast
 import re
 import runpy
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def axes_of_network(architecture: Architecture, tests: int) -> Axes:
 
 
 def axes_of_table(theory: xr.Dataset) -> Axes:
-    """The same from the table of a theory."""
+    """What an own theory may predict beside the table of a theory."""
     return {
         str(name): {str(axis): size for axis, size in values.sizes.items()}
         for name, values in theory.items()
@@ -87,27 +88,49 @@ def read_own(name: str, source: Source, axes: Axes) -> Arrays:
     return checked(name, arrays, axes)
 
 
-def function_of(name: str, source: str) -> Callable[[Any], Mapping[str, Any]]:
-    """The function that FILE.py:FUNCTION names; its file is run."""
-    file, _, function = source.rpartition(":")
+def check_source(name: str, source: Source, axes: Axes) -> None:
+    """Raise InputError for a source that cannot be used; the file of a function is not run yet."""
+    if not is_function(source):
+        read_own(name, source, axes)
+        return
+    file, _, function = str(source).rpartition(":")
     if not Path(file).is_file():
         raise refusal(name, source, "there is no such file; name FILE.py:FUNCTION")
     try:
-        found = runpy.run_path(file).get(function)
-    except Exception as problem:
-        raise refusal(name, source, f"the file stops with {described(problem)}") from problem
-    if not callable(found):
+        module = ast.parse(Path(file).read_bytes(), file)
+    except (SyntaxError, ValueError) as problem:
+        raise refusal(name, source, f"the file stops with {described(problem)}") from None
+    if function not in names_defined(module):
         raise refusal(name, source, f"the file has no function {function}")
+
+
+def names_defined(module: ast.Module) -> Container[str]:
+    """Names that a module defines, imports or assigns at its top level or in a branch there."""
+    found = set()
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).partition(".")[0])
     return found
 
 
-def predictions_of(name: str, source: Source, problem: Any, axes: Axes) -> Arrays:
-    """The arrays of an own theory, made by its function where the source names one."""
+def predictions_of(name: str, source: Source, problem: Callable[[], Any], axes: Axes) -> Arrays:
+    """The arrays of an own theory; a function is given the problem, which is made for it."""
     if not is_function(source):
         return read_own(name, source, axes)
-    function = function_of(name, str(source))
+    file, _, function = str(source).rpartition(":")
     try:
-        made = function(problem)
+        found = runpy.run_path(file).get(function)
+    except Exception as failure:
+        raise refusal(name, source, f"the file stops with {described(failure)}") from failure
+    if not callable(found):
+        raise refusal(name, source, f"the file has no function {function}")
+    given = problem()
+    try:
+        made = found(given)
     except Exception as failure:
         raise refusal(name, source, f"the function stops with {described(failure)}") from failure
     return checked(name, made, axes)
@@ -166,7 +189,7 @@ def stacked(own: Mapping[str, Arrays], axes: Axes) -> xr.Dataset:
 
 
 def own_arrays(table: xr.Dataset | None) -> dict[str, dict[str, np.ndarray]]:
-    """The inverse: name of an own theory → what it predicts."""
+    """Name of each own theory of a stacked table → what it predicts."""
     if table is None:
         return {}
     return {
