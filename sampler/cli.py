@@ -65,7 +65,7 @@ def announce(arguments: argparse.Namespace, what: str, directory: Path) -> None:
 
 def how_to_go_on(arguments: argparse.Namespace) -> str:
     """Where the results of a command that was interrupted are, and what goes on with it."""
-    from sampler.jobs.beginning import going_on
+    from sampler.jobs.plan import going_on
 
     directory = getattr(arguments, "directory", None)
     return going_on(arguments.command, [PROGRAM, *arguments.words], directory)
@@ -104,8 +104,8 @@ def check(arguments: argparse.Namespace) -> ExitCode:
 
 def start(arguments: argparse.Namespace) -> ExitCode:
     """`run`, `solve` or `sample` of a recipe, of all its points where it has a grid."""
-    from sampler.jobs.beginning import what_begins
     from sampler.jobs.interruption import listening
+    from sampler.jobs.plan import what_begins
     from sampler.recipes.recipe import load_recipe
     from sampler.storage.run_directory import default_directory
 
@@ -122,8 +122,8 @@ def start(arguments: argparse.Namespace) -> ExitCode:
 def sweep(arguments: argparse.Namespace) -> ExitCode:
     """Run a grid of points, or write what runs it."""
     from sampler.jobs import engines
-    from sampler.jobs.beginning import what_begins
     from sampler.jobs.interruption import listening
+    from sampler.jobs.plan import what_begins
     from sampler.jobs.sweep import run_one, run_sweep
     from sampler.recipes.recipe import load_recipe
     from sampler.recipes.settings import sweep_override
@@ -149,13 +149,12 @@ def sweep(arguments: argparse.Namespace) -> ExitCode:
             announce(arguments, what_begins("run", recipe), directory)
         options = {name: getattr(arguments, name) for name in ("workers", "scheduler")}
         engine = engines.chosen_engine(options)
-        use_float64()
         return run_sweep(recipe, directory, engine)
 
 
 def train(arguments: argparse.Namespace) -> ExitCode:
-    from sampler.jobs.beginning import what_begins
     from sampler.jobs.interruption import listening
+    from sampler.jobs.plan import what_begins
     from sampler.recipes.training_recipe import load_training_recipe
     from sampler.storage.run_directory import default_directory
 
@@ -170,10 +169,9 @@ def train(arguments: argparse.Namespace) -> ExitCode:
 
 def resume(arguments: argparse.Namespace) -> ExitCode:
     """Go on with the command that began a directory, to its end."""
-    from sampler.jobs.beginning import what_begins
-    from sampler.jobs.interruption import listening
     from sampler.jobs import sweep
-    from sampler.jobs.plan import Point
+    from sampler.jobs.interruption import listening
+    from sampler.jobs.plan import Point, what_begins
     from sampler.jobs.run import recipe_in, with_more_draws
     from sampler.recipes.training_recipe import TrainingRecipe
 
@@ -194,14 +192,13 @@ def resume(arguments: argparse.Namespace) -> ExitCode:
 
 
 def reproduce(arguments: argparse.Namespace) -> ExitCode:
-    from sampler.jobs.beginning import what_begins
     from sampler.jobs.interruption import listening
+    from sampler.jobs.plan import what_begins
     from sampler.jobs.run import plan_in
 
     with listening(partial(how_to_go_on, arguments)) as interruption:
         plan = plan_in(arguments.directory)
         print(f"once more, to compare: {what_begins(plan.command, plan.recipe)}", flush=True)
-        use_float64()
         from sampler.jobs.reproduce import reproduce_run
 
         return reproduce_run(plan, interruption)

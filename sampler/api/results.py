@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Literal
 from sampler.api.keywords import given, in_python
 from sampler.api.networks import ChosenNetwork, joined, problem_of
 from sampler.api.tasks import ChosenTask
-from sampler.jobs.choice import choose
+from sampler.jobs.plan import Point, plan_run
 from sampler.numerics import float64, use_one_blas_thread
 from sampler.recipes.validation import refuse_without_theory
-from sampler.storage.earlier_chains import read_earlier_chains
 from sampler.storage.own_theories import Source, axes_of_table, read_own
 from sampler.storage.run_directory import SCHEMA_VERSION
 
@@ -122,13 +121,13 @@ def sample(
     Raises InputError for a keyword that cannot be used, and where task and network do not fit.
     """
     recipe, data = joined(task, network, sampler=keywords_of(sample, locals()))
-    chosen = choose(recipe, data).applied_to(recipe).sampler
-    start = read_earlier_chains(chosen)
+    run = plan_run("sample", Point(recipe, None), data)
     use_one_blas_thread()
     with float64():
         from sampler.jobs.stages import draw_posterior
 
-        found = draw_posterior(problem_of(task, recipe, data), chosen, show=progress, start=start)
+        problem, settings = problem_of(task, recipe, data), run.recipe.sampler
+        found = draw_posterior(problem, settings, show=progress, start=run.start)
     found.attrs["schema_version"] = SCHEMA_VERSION
     return found
 

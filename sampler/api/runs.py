@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sampler.api.keywords import plain_setting, refusing_others
 from sampler.errors import ABSENT, InputError, Verbatim
-from sampler.numerics import float64, silence_compiler, use_one_blas_thread
+from sampler.numerics import silence_compiler, use_one_blas_thread
 from sampler.recipes.recipe import Recipe, load_recipe, recipe_of
 from sampler.recipes.settings import read_toml, toml_value
 from sampler.storage.run_directory import RECIPE_FILE, default_directory, find_directory
@@ -220,7 +220,8 @@ def run(
     InputError for what cannot be used.
     """
     from sampler.jobs.interruption import listening
-    from sampler.jobs.run import Point, start_run
+    from sampler.jobs.plan import Point
+    from sampler.jobs.run import start_run
 
     chosen = recipe_from(recipe, settings)
     if chosen.sweep:
@@ -259,9 +260,9 @@ def sweep(
     A point that fails stops no other one; called again, points that are finished are left as they
     are. Raises InputError for what cannot be used.
     """
-    from sampler.jobs.engines import ENGINES
+    from sampler.jobs.engines import chosen_engine
     from sampler.jobs.interruption import listening
-    from sampler.jobs.sweep import run_sweep, sweep_points
+    from sampler.jobs.sweep import run_sweep
 
     swept = {f"sweep.{key}": list(values) for key, values in (over or {}).items()}
     chosen = recipe_from(recipe, {**(settings or {}), **swept})
@@ -269,11 +270,8 @@ def sweep(
         remedy = 'name what to vary, as in over={"network.widths": [10, 100]}'
         raise InputError("over", ABSENT, remedy)
     directory = Path(out or default_directory(chosen)).resolve()
-    sweep_points(chosen, directory)  # refused before JAX is there
-    engine = ENGINES["scheduler"](scheduler) if scheduler else ENGINES[""](None)
-    if workers is not None:
-        engine = ENGINES["workers"](workers)
-    with as_a_command(progress), listening(partial(same_call, directory)), float64():
+    engine = chosen_engine({"workers": workers, "scheduler": scheduler})
+    with as_a_command(progress), listening(partial(same_call, directory)):
         run_sweep(chosen, directory, engine)
     return Sweep(directory)
 

@@ -24,10 +24,9 @@ from sampler.recipes.sections import AUTO
 from sampler.recipes.training_recipe import PATCHES, TOKENS, TrainingRecipe
 from sampler.tasks.task import Task
 from sampler.transformer.model_file import TransformerShape
-from theory.architecture import weight_count
 
-# Swept keys that give a point data or heads of its own.
-OF_THE_DATA = ("task.", "attention.", "network.heads", "network.hypernetwork")
+# Swept keys that give a point data of its own.
+OF_THE_DATA = ("task.", "attention.")
 Rows = list[tuple[str, str]]
 
 
@@ -158,7 +157,7 @@ def cost(task: Task, run: RunPlan) -> Rows:
 def points_in_words(plan: Plan) -> Rows:
     """Weights of every point, and what is done there."""
     rows = []
-    # Points with data or heads of their own are chosen for when those are made.
+    # Points with data of their own are chosen for when those are made.
     own_data = any(key.startswith(OF_THE_DATA) for key in plan.recipe.sweep)
     for run in plan.runs:
         network, settings = run.point.recipe.network, run.point.recipe.sampler

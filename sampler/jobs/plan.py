@@ -5,6 +5,8 @@ begin) is stored in the manifest and compared when a run is gone on with. The fo
 minutes holds for this machine: it is printed and stored, and never compared.
 """
 
+import math
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,9 +19,16 @@ from sampler.jobs.choice import SamplingMethod, Sizes, choose_method, leading_ei
 from sampler.jobs.forecast import Forecast, TimedRun, forecast
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.recipes.recipe import Recipe
+from sampler.recipes.training_recipe import TrainingRecipe
 from sampler.recipes.validation import refuse_without_hessian, refuse_without_theory
 from sampler.storage.earlier_chains import EarlierChains, has_checkpoint, read_earlier_chains
-from sampler.storage.manifest import Manifest, determining, finished_code, read_manifest
+from sampler.storage.manifest import (
+    MANIFEST_FILE,
+    Manifest,
+    determining,
+    finished_code,
+    read_manifest,
+)
 from sampler.storage.own_theories import Axes, axes_of_network, check_source
 from sampler.storage.run_directory import (
     COMPARISON_FILE,
@@ -27,9 +36,10 @@ from sampler.storage.run_directory import (
     THEORY_FILE,
     point_directory,
 )
-from sampler.tasks.make import make_task
+from sampler.tasks.make import check_network_fits, fit_task
 from sampler.tasks.task import Task
 from theory.architecture import bartlett_coordinate_count
+
 
 @dataclass(frozen=True)
 class Point:
@@ -140,9 +150,27 @@ def make_plan(command: str, asked: Point) -> Plan:
     """
     recipe, points = asked.recipe, points_of(asked)
     refuse_without_points(command, recipe, points)
-    task = make_task(recipe, [point.recipe for point in points])
-    eigenvalue = leading_eigenvalue(task, recipe.network.readout)
-    runs = tuple(plan_run(command, point, task, eigenvalue) for point in points)
+    data = recipe.task.make(recipe.attention)
+    fitted: dict[tuple, tuple[Task, float]] = {}
+
+    def fit(one: Recipe) -> tuple[Task, float]:
+        """The data with the heads that a network keeps, and their leading eigenvalue."""
+        network = one.network
+        key = network.heads, network.hypernetwork, network.readout
+        if key not in fitted:
+            task = fit_task(data, one)
+            fitted[key] = task, leading_eigenvalue(task, network.readout)
+        return fitted[key]
+
+    def planned(point: Point) -> RunPlan:
+        """Points with data of their own are planned by the sizes of these until theirs are made."""
+        if same_data(point.recipe, recipe):
+            return plan_run(command, point, *fit(point.recipe))
+        check_network_fits(point.recipe.network, data)
+        return plan_run(command, point, *fit(recipe))
+
+    task, _ = fit(recipe)
+    runs = tuple(map(planned, points))
     if command != "solve":
         for run in runs:
             refuse_too_many_coordinates(run, recipe)
@@ -215,8 +243,8 @@ def plan_run(
 
 def refuse_too_many_coordinates(run: RunPlan, recipe: Recipe) -> None:
     """Raise InputError where importance draws or the evidence would need too large a Hessian."""
-    settings, network = run.recipe.sampler, run.point.recipe.network
-    if run.method is None or not network.fits_theory or network.heads != recipe.network.heads:
+    settings = run.recipe.sampler
+    if run.method is None or not run.point.solved or not same_data(run.recipe, recipe):
         return
     one = run.sizes.architecture
     count = bartlett_coordinate_count(one.heads, one.widths, one.outputs)
@@ -235,10 +263,40 @@ def timed(run: RunPlan, recipe: Recipe) -> TimedRun:
 
 
 def same_data(one: Recipe, other: Recipe) -> bool:
-    """Whether two recipes ask for the same data, attention and heads."""
+    """Whether two recipes ask for the same data and attention."""
+    return (one.task, one.attention) == (other.task, other.attention)
 
-    def asked(recipe: Recipe) -> tuple:
-        network = recipe.network
-        return recipe.task, recipe.attention, network.heads, network.hypernetwork
 
-    return asked(one) == asked(other)
+# --- the first line of a command, and its last one where it is interrupted
+
+
+MADE = {
+    "run": "theory, sampling, comparison, figures, report",
+    "solve": "theory",
+    "sample": "sampling",
+    "train": "training",
+}
+# What `resume` goes on with; every other command is given once more.
+RESUMABLE = (*MADE, "resume")
+
+
+def what_begins(command: str, recipe: Recipe | TrainingRecipe) -> str:
+    """What a command does with a recipe, in a line."""
+    swept = isinstance(recipe, Recipe) and recipe.sweep
+    points = f" at {math.prod(map(len, recipe.sweep.values()))} points" if swept else ""
+    return f"{command} {recipe.name}{points}: {MADE[command]}"
+
+
+def going_on(command: str, words: Sequence[str], directory: Path | None) -> str:
+    """The directory of what was interrupted, and the command that goes on with it.
+
+    words: the command as it was given.
+    """
+    again = shlex.join(words)
+    if directory is None:
+        return f"to do it again: {again}"
+    if not (directory / MANIFEST_FILE).is_file():
+        return f"nothing was begun; to do it again: {again}"
+    if command in RESUMABLE:
+        again = shlex.join([words[0], "resume", str(directory)])
+    return f"what is done is in {directory}; to go on: {again}"

@@ -13,6 +13,7 @@ from sampler.jobs.choice import SamplingMethod
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, Point, plan_run
 from sampler.jobs.run import Job, work
+from sampler.numerics import float64
 from sampler.storage.lock import locked
 from sampler.storage.manifest import claim_directory, read_manifest
 from sampler.storage.results import RunResults
@@ -60,7 +61,7 @@ def reproduce_run(plan: Plan, interruption: Interruption) -> ExitCode:
     redone = replace(stored, recipe=recipe, directory=directory / REPRODUCTION_FOLDER)
     run = plan_run(plan.command, redone, plan.task, recorded=manifest)
     claim_directory(redone.directory, recipe, plan.command, run.determining, run.known)
-    with locked(redone.directory), log_to(redone.directory):
+    with locked(redone.directory), float64(), log_to(redone.directory):
         work(Job(plan.command, run, interruption))
     found = agreements(directory, redone.directory)
     write_json(

@@ -43,7 +43,6 @@ from sampler.storage.results import (
     read_draws,
     write_comparison,
     write_draws,
-    write_theory,
 )
 from theory import Architecture, LearningProblem, solve_next_order, solve_saddle_point
 

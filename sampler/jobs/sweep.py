@@ -15,7 +15,7 @@ from sampler.errors import ABSENT, ExitCode, InputError, one_line
 from sampler.jobs.interruption import Interruption, listening
 from sampler.jobs.plan import Plan, Point, make_plan, plan_run, points_of, same_data
 from sampler.jobs.run import Job, claimed, figures, report, start_run, work
-from sampler.numerics import silence_compiler, use_one_blas_thread
+from sampler.numerics import float64, silence_compiler, use_one_blas_thread
 from sampler.presentation.table import Column, Table
 from sampler.presentation.terminal import wrapped
 from sampler.recipes.recipe import Recipe, load_recipe
@@ -163,7 +163,7 @@ def run_sweep(recipe: Recipe, directory: Path, engine: Engine) -> ExitCode:
     from sampler.analysis.sweeps import read_rows
 
     plan = open_sweep(recipe, directory)
-    with locked(directory):
+    with locked(directory), float64():
         outcomes = drive(plan, for_unfinished(engine, recipe, directory))
         worst = worst_code(outcome.code for outcome in outcomes.values())
         with log_to(directory):
@@ -293,7 +293,11 @@ def sweep_text(rows: Sequence[Mapping[str, str]], outcomes: Mapping[str, PointOu
     columns = {
         "accuracy_theory": Column(LEADING, digits=4),
         "accuracy_next_order": Column(NEXT, digits=4, dropped=2),
-        **{n: Column(n.removeprefix(own), digits=4, dropped=3) for n in rows[0] if n.startswith(own)},
+        **{
+            n: Column(n.removeprefix(own), digits=4, dropped=3)
+            for n in rows[0]
+            if n.startswith(own)
+        },
         "accuracy_sampled": Column(f"{EXACT} ± MCSE", digits=4),
         "accuracy_gp": Column(LIMIT, digits=4, dropped=1),
     }
@@ -322,4 +326,3 @@ def failures_text(outcomes: Mapping[str, PointOutcome]) -> str:
 def ending(outcome: PointOutcome) -> str:
     """How a point ended, in a few words."""
     return ENDINGS.get(outcome.code, f"failed (exit code {int(outcome.code)})")
-

@@ -1,4 +1,4 @@
-"""Last states of the chains of another, finished run, where `sampler.start_from` lets chains begin."""
+"""Last states of the chains of a finished run, where `sampler.start_from` lets others begin."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -34,6 +34,7 @@ from sampler.storage.run_directory import (
     write_whole,
 )
 
+
 def determining(recipe: Recipe | TrainingRecipe, data: Any) -> dict[str, Any]:
     """What determines the draws, as JSON has it: settings, identity of the data, versions."""
     return {

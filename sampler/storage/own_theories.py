@@ -18,20 +18,22 @@ import runpy
 import zipfile
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from sampler.errors import InputError, Verbatim
-from sampler.storage.results import RunResults, write_netcdf
 from sampler.storage.run_directory import OWN_THEORIES_FILE, write_atomically
 from theory.architecture import Architecture
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 Arrays = Mapping[str, np.ndarray]
 # Name of a prediction → its axes and their sizes.
 Axes = Mapping[str, Mapping[str, int]]
-Source = str | Path | Mapping[str, Any] | xr.Dataset
+# A file, FILE.py:FUNCTION, a mapping of arrays, or a Dataset.
+Source = str | Path | Mapping[str, Any]
 AXIS = "own_theory"
 ARRAY_FILES = (".npz", ".nc")
 # Of a symmetric matrix in double precision, relative to its largest element.
@@ -53,7 +55,7 @@ def axes_of_network(architecture: Architecture, tests: int) -> Axes:
     return axes | {"predictor_mean": per_test, "predictor_variance": per_test, "log_evidence": {}}
 
 
-def axes_of_table(theory: xr.Dataset) -> Axes:
+def axes_of_table(theory: "xr.Dataset") -> Axes:
     """What an own theory may predict beside the table of a theory."""
     return {
         str(name): {str(axis): size for axis, size in values.sizes.items()}
@@ -82,6 +84,8 @@ def read_own(name: str, source: Source, axes: Axes) -> Arrays:
             with np.load(path, allow_pickle=False) as file:
                 arrays = {key: file[key] for key in file.files}
         else:
+            import xarray as xr  # only here: it takes as long to import as all else
+
             arrays = xr.load_dataset(path, engine="h5netcdf")
     except (OSError, ValueError, zipfile.BadZipFile) as problem:
         raise refusal(name, str(source), f"cannot be read ({problem}); name a file") from None
@@ -173,7 +177,7 @@ def described(problem: Exception) -> str:
     return f"{type(problem).__name__}: {problem}"
 
 
-def stacked(own: Mapping[str, Arrays], axes: Axes) -> xr.Dataset:
+def stacked(own: Mapping[str, Arrays], axes: Axes) -> "xr.Dataset":
     """All own theories in one table, NaN for what a theory does not predict."""
     columns = {
         key: (
@@ -185,10 +189,12 @@ def stacked(own: Mapping[str, Arrays], axes: Axes) -> xr.Dataset:
         for key, sizes in axes.items()
         if any(key in one for one in own.values())
     }
+    import xarray as xr
+
     return xr.Dataset(columns, coords={AXIS: list(own)})
 
 
-def own_arrays(table: xr.Dataset | None) -> dict[str, dict[str, np.ndarray]]:
+def own_arrays(table: "xr.Dataset | None") -> dict[str, dict[str, np.ndarray]]:
     """Name of each own theory of a stacked table → what it predicts."""
     if table is None:
         return {}
@@ -204,5 +210,7 @@ def own_arrays(table: xr.Dataset | None) -> dict[str, dict[str, np.ndarray]]:
 
 def store_own(directory: Path, own: Mapping[str, Arrays], axes: Axes) -> None:
     """Add own theories to those stored in a directory; one of the same name is replaced."""
+    from sampler.storage.results import RunResults, write_netcdf
+
     table = stacked({**own_arrays(RunResults(directory).own_theories), **own}, axes)
     write_atomically(directory / OWN_THEORIES_FILE, lambda path: write_netcdf(path, table))

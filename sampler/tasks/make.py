@@ -1,6 +1,5 @@
 """The task of a recipe, and its network on that task."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -13,29 +12,33 @@ from sampler.tasks.task import Task
 from theory.architecture import Architecture
 
 
-def make_task(recipe: Recipe, points: Sequence[Recipe] = ()) -> Task:
+def make_task(recipe: Recipe) -> Task:
     """The task of a recipe, with the heads that its network keeps.
 
-    points: recipes of a grid that share these data. Raises InputError where the data cannot be
-    used, or where a recipe names heads or layers that the task does not have.
+    Raises InputError where the data cannot be used, or where the recipe names heads or layers
+    that the task does not have.
     """
-    return fit_task(recipe.task.make(recipe.attention), recipe, points)
+    return fit_task(recipe.task.make(recipe.attention), recipe)
 
 
-def fit_task(task: Task, recipe: Recipe, points: Sequence[Recipe] = ()) -> Task:
+def fit_task(task: Task, recipe: Recipe) -> Task:
     """The task with the heads that the recipe's network keeps; InputError where they do not fit."""
     if recipe.network.heads is not None:
         check_heads("network.heads", recipe.network.heads, task)
         task = keep_heads(task, recipe.network.heads)
-    attention_layers = len(task.train.heads)
-    for one in (recipe, *points):
-        if task.train.tokens is None:
-            refuse_without_tokens(one.network, attention_layers)
-        check_network(one.network, attention_layers)
-    task = with_hypernetworks(task, recipe.network.hypernetworks(attention_layers))
+    check_network_fits(recipe.network, task)
+    task = with_hypernetworks(task, recipe.network.hypernetworks(len(task.train.heads)))
     for kept in recipe.theory.subnetworks:
         check_heads("theory.subnetworks", kept, task)
     return task
+
+
+def check_network_fits(network: NetworkSection, task: Task) -> None:
+    """Raise InputError unless a network fits tokens and layers of attention of a task."""
+    attention_layers = len(task.train.heads)
+    if task.train.tokens is None:
+        refuse_without_tokens(network, attention_layers)
+    check_network(network, attention_layers)
 
 
 def architecture_of(recipe: Recipe, task: Task) -> Architecture:

@@ -11,15 +11,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax
-
 from sampler.errors import InputError
-from sampler.jobs.choice import leading_eigenvalue
-from sampler.jobs.forecast import machine_seconds, memory_parts, peak_bytes, predicted_times
+from sampler.jobs.forecast import peak_bytes
+from sampler.jobs.plan import Point, make_plan
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.recipes.training_recipe import load_any_recipe
 from sampler.storage.manifest import MANIFEST_FILE, read_manifest
-from sampler.tasks.make import make_task
 from tests import ROOT
 
 GIB = 2**30
@@ -42,26 +39,23 @@ def measured(recipe: Path, out: Path) -> tuple[int, float, float]:
     return done.returncode, seconds, max(used, default=math.nan) / GIB
 
 
-def predicted(recipe: Recipe, gradient_seconds: float) -> tuple[float, float]:
+def predicted(recipe: Recipe) -> tuple[float, float]:
     """Seconds of `run` and its peak memory in GiB."""
-    task = make_task(recipe)
-    seconds = predicted_times(recipe, task, leading_eigenvalue(recipe, task), gradient_seconds)
-    peak = max(peak_bytes(memory_parts(point, task)) for _, point in recipe.points())
-    return seconds.whole, peak / GIB
+    found = make_plan("run", Point(recipe, None)).forecast
+    return found.times.whole, peak_bytes(found.parts) / GIB
 
 
 def measure_gallery(names: list[str], folder: Path | None) -> Iterator[str]:
     """A row for each recipe, all of them or those that are named; results stay in the folder."""
     yield "| recipe | exit | minutes | predicted | ratio | GiB | predicted | ratio |"
     yield "|---|---|---|---|---|---|---|---|"
-    with jax.enable_x64(True), tempfile.TemporaryDirectory() as temporary:
-        gradient = machine_seconds()
+    with tempfile.TemporaryDirectory() as temporary:
         for path in recipes():
             if names and path.stem not in names:
                 continue
             try:
                 recipe = load_recipe(path, [])
-                seconds, peak = predicted(recipe, gradient)
+                seconds, peak = predicted(recipe)
             except InputError as problem:
                 yield f"| `{path.stem}` | {problem} |"
                 continue

@@ -18,7 +18,7 @@ import numpy as np
 from arviz_stats.base import array_stats
 from jaxtyping import Float
 
-from sampler.jobs.choice import choose
+from sampler.jobs.plan import Point, plan_run
 from sampler.jobs.stages import chain_settings
 from sampler.mcmc.algorithm import algorithm_named
 from sampler.mcmc.chunks import Chunk, sample_in_chunks
@@ -105,7 +105,7 @@ def stream_draws(problem: Problem, section: SamplerSection, send: Callable[..., 
 def ours(setting: Setting, send: Callable[..., None]) -> None:
     """Draws of U_1 as the recipe says."""
     recipe, task = markov_recipe(setting.width, setting.overrides), markov_task()
-    section = choose(recipe, task).applied_to(recipe).sampler
+    section = plan_run("sample", Point(recipe, None), task).recipe.sampler
     with jax.enable_x64(section.precision == "float64"):
         stream_draws(make_problem(recipe, task), section, send)
 

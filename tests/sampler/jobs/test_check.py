@@ -3,8 +3,8 @@
 import pytest
 
 from sampler.jobs.check import memory
+from sampler.jobs.plan import Point, make_plan
 from sampler.recipes.recipe import load_recipe
-from sampler.tasks.make import make_task
 
 UNITS = {"bytes": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
 
@@ -13,7 +13,8 @@ def of_draws(draws: int, examples: int) -> tuple[float, float]:
     """Bytes of all draws, and of 1,000 more a chain."""
     settings = [f"sampler.draws={draws}", f"task.examples_test={examples}"]
     recipe = load_recipe("runs/quickstart.toml", settings)
-    rows = dict(memory(recipe, make_task(recipe)))
+    plan = make_plan("run", Point(recipe, None))
+    rows = dict(memory(plan, plan.runs[0]))
     found = (
         rows[name].split()[:2] for name in (f"draws, {draws:,} a chain", "1,000 more draws a chain")
     )

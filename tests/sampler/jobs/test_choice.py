@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.jobs.choice import NAMED, SPEEDS, Sizes, choose, leading_eigenvalue
+from sampler.jobs.choice import NAMED, SPEEDS, SamplingMethod, Sizes, leading_eigenvalue
+from sampler.jobs.plan import Point, plan_run
 from sampler.jobs.reproduce import REPRODUCTION_FOLDER
 from sampler.problem import make_problem
 from sampler.storage.manifest import read_manifest, record
@@ -22,6 +23,11 @@ RECIPE = TINY + "chains = 2\nwarmup = 4\ndraws = 4\n"
 def load(tmp_path_factory):
     """The recipe with some settings, and its data."""
     return loader(tmp_path_factory.mktemp("choice"), RECIPE)
+
+
+def choose(recipe, task) -> SamplingMethod:
+    """Space and algorithm of a recipe with its data."""
+    return plan_run("sample", Point(recipe, None), task).method
 
 
 def test_what_the_recipe_names_is_taken(load):
@@ -60,11 +66,9 @@ def test_other_settings_restrict_the_spaces(load, setting, spaces):
 
 def test_widths_beyond_the_limit_of_a_space_exclude_it(load):
     limits = "sampler.largest_width={order_parameters = 2, upper_weights = 2}"
-    recipe, task = load(limits)
-    assert choose(recipe, task).space == "weights"
-    assert recipe.sampler.samples(recipe.network)
-    recipe, _ = load("sampler.largest_width={order_parameters=2, upper_weights=2, weights=2}")
-    assert not recipe.sampler.samples(recipe.network)
+    assert choose(*load(limits)).space == "weights"
+    limits = "sampler.largest_width={order_parameters=2, upper_weights=2, weights=2}"
+    assert choose(*load(limits)) is None
 
 
 @pytest.mark.parametrize(
@@ -103,7 +107,7 @@ def test_stiffness_is_that_of_the_kernel_at_infinite_width(most, load, monkeypat
     factor = OrderParameters.gp_limit(problem.architecture).factors[0]
     kernel = np.asarray(problem.energy.kernels.kernel(factor))[np.ix_(chosen, chosen)]
     expected = np.linalg.eigvalsh(kernel)[-1] / 0.2 * 6 / len(chosen)
-    sizes = Sizes.of(recipe, task, leading_eigenvalue(recipe, task))
+    sizes = Sizes.of(recipe, task, leading_eigenvalue(task, recipe.network.readout))
     assert sizes.stiffness == pytest.approx(expected, rel=1e-10)
 
 

@@ -20,7 +20,7 @@ from sampler.jobs import run as jobs
 from sampler.jobs.interruption import listening
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.lock import LOCK_FILE, Holder, living_holder, locked
-from sampler.storage.manifest import differences, fingerprint
+from sampler.storage.manifest import determining, differences
 from sampler.storage.results import read_draws, read_theory
 from tests import FIXTURES, ROOT
 from tests.commands import (
@@ -340,20 +340,17 @@ def test_an_interrupt_that_is_ignored_remains_so():
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_setting_that_did_not_exist_yet_counts_as_its_default(copy):
-    """A newer version of the program may know more settings; the old run goes on."""
+def test_what_differs_is_named(copy):
+    """Settings by their keys, then and now; the forecast of another machine is no difference."""
+    recipe = load_recipe(copy / "recipe.toml")
+    now = determining(recipe, "data")
+    assert differences(now, now) == []
+    before = {**now, "settings": {**now["settings"], "network.widths": 7}}
+    assert differences(before, now) == ["network.widths (7 → 3)"]
+    assert differences({**now, "data": "other"}, now) == ["the data"]
     manifest = json.loads((copy / "manifest.json").read_text())
-    del manifest["fingerprint"]["settings"]["sampler.points"]
+    manifest["forecast"]["seconds"]["all"] = 1e6
+    manifest["forecast"]["memory_bytes"]["available"] = 1.0
     (copy / "manifest.json").write_text(json.dumps(manifest))
     # six draws: what was stored as the outcome of the run
     assert command("resume", copy) == ExitCode.DIAGNOSTICS_FAILED
-    recipe = load_recipe(copy / "recipe.toml")
-    for key, missing, expected in (
-        ("sampler.points", "selected", ["sampler.points (all → selected)"]),
-        ("sampler.points", "all", []),
-        ("network.widths", 3, ["network.widths (None → 3)"]),
-    ):
-        now = fingerprint(recipe, "data")
-        before = {**now, "settings": {k: v for k, v in now["settings"].items() if k != key}}
-        now["settings"][key] = missing
-        assert differences(before, now) == expected

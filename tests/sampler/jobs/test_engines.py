@@ -26,7 +26,7 @@ from sampler.jobs.engines import (
     settings_of,
     write_batch_script,
 )
-from sampler.jobs.run import Point
+from sampler.jobs.plan import Point
 from sampler.jobs.sweep import PointOutcome, run_in_process
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.lock import LOCK_FILE, remove_lock_of_lost_host

@@ -10,7 +10,7 @@ import pytest
 
 from sampler.errors import InputError
 from sampler.jobs import forecast
-from sampler.jobs.choice import leading_eigenvalue
+from sampler.jobs.choice import Sizes
 from sampler.jobs.forecast import (
     REFERENCE_SECONDS,
     Part,
@@ -21,8 +21,8 @@ from sampler.jobs.forecast import (
     memory_parts,
     peak_bytes,
     predicted_times,
-    refuse_what_does_not_fit,
 )
+from sampler.jobs.plan import Plan, Point, make_plan, timed
 from sampler.mcmc.stopping import FIRST_CHECK, next_check
 from tests import ROOT
 from tests.commands import TINY, environment, in_process, loader
@@ -36,8 +36,15 @@ def load(tmp_path_factory):
     return loader(tmp_path_factory.mktemp("forecast"), TINY)
 
 
-def times(recipe, task, gradient_seconds=REFERENCE_SECONDS):
-    return predicted_times(recipe, task, leading_eigenvalue(recipe, task), gradient_seconds)
+def planned(recipe) -> Plan:
+    """The plan of `run`."""
+    return make_plan("run", Point(recipe, None))
+
+
+def times(recipe, _task, seconds=REFERENCE_SECONDS):
+    """Predicted times on a machine of this speed."""
+    plan = planned(recipe)
+    return predicted_times([timed(run, recipe) for run in plan.runs], plan.task, seconds)
 
 
 def test_a_slower_machine_takes_longer_in_proportion(load):
@@ -53,9 +60,9 @@ def test_points_of_a_sweep_add_up_but_for_what_is_compiled_once(load):
     assert three.results == pytest.approx(3 * one.results)
     # In the space of weights every width is compiled anew.
     settings = ("sampler.space=weights", "sampler.algorithm=nuts")
-    anew = times(*load("sweep={'network.widths'=[50, 50]}", *settings))
+    same = times(*load("sweep={'theory.seed'=[0, 1]}", "network.widths=50", *settings))
     other = times(*load("sweep={'network.widths'=[50, 51]}", *settings))
-    assert other.sampling > anew.sampling
+    assert other.sampling > same.sampling
 
 
 def test_points_that_are_not_sampled_take_no_sampling(load):
@@ -73,6 +80,16 @@ def test_of_selected_points_one_temperature_is_sampled(load):
     assert chosen.sampling == pytest.approx(every.sampling / 4.0, rel=0.2)
 
 
+def test_the_speed_of_the_machine_is_stored_and_determines_nothing(load, monkeypatch):
+    recipe, _ = load()
+    here = planned(recipe)
+    monkeypatch.setattr(forecast, "machine_seconds", lambda: 1.0)
+    there = planned(recipe)
+    assert there.known["forecast"]["seconds"]["all"] > here.known["forecast"]["seconds"]["all"]
+    assert there.determining == here.determining
+    assert there.runs[0].known == here.runs[0].known
+
+
 def test_trusted_draws_have_had_two_looks():
     assert next_check(FIRST_CHECK, 20_000) == forecast.FEWEST_TRUSTED
 
@@ -84,11 +101,12 @@ def test_a_machine_is_measured():
 def test_draws_beyond_what_is_kept_take_less(load, monkeypatch):
     """As many bytes as the collector has: whole draws first, then moments of batches."""
     recipe, task = load("sampler.space=order_parameters")
-    assert draw_bytes(recipe, task, 200) == 2 * draw_bytes(recipe, task, 100)
+    sizes = Sizes.of(recipe, task)
+    assert draw_bytes(recipe, sizes, 200) == 2 * draw_bytes(recipe, sizes, 100)
     monkeypatch.setattr(forecast, "KEPT_BYTES", 1000)
-    reduced = [draw_bytes(recipe, task, draws) for draws in (100_000, 200_000)]
+    reduced = [draw_bytes(recipe, sizes, draws) for draws in (100_000, 200_000)]
     monkeypatch.setattr(forecast, "KEPT_BYTES", 2**40)
-    assert reduced[1] < draw_bytes(recipe, task, 200_000)
+    assert reduced[1] < draw_bytes(recipe, sizes, 200_000)
     assert reduced[0] < reduced[1]
 
 
@@ -97,7 +115,8 @@ def test_memory_grows_with_what_is_asked_for(load):
 
     def kernel(examples):
         recipe, task = load(f"task.examples_train={examples}")
-        sizes = {part.name: part.bytes for part in memory_parts(recipe, task)}
+        parts = memory_parts(recipe, task, Sizes.of(recipe, task))
+        sizes = {part.name: part.bytes for part in parts}
         return sizes["kernel K and its inverse"], task
 
     few, task = kernel(5)
@@ -107,14 +126,14 @@ def test_memory_grows_with_what_is_asked_for(load):
 
 
 def test_what_does_not_fit_is_refused_with_sizes_and_remedy(load, monkeypatch):
-    recipe, task = load()
-    refuse_what_does_not_fit(recipe, task)
+    recipe, _ = load()
+    planned(recipe)
     monkeypatch.setattr(forecast, "available_bytes", lambda: 2.0 * GIB)
     large = Part("kernel K", 3.0 * GIB, "use fewer examples", 2)
     monkeypatch.setattr(forecast, "memory_parts", lambda *_: [large, Part("data", 5.0, "")])
     text = "memory = 7 GiB needed of 2 GiB: most of it, 6 GiB, for kernel K; use fewer examples"
     with pytest.raises(InputError) as refused:
-        refuse_what_does_not_fit(recipe, task)
+        planned(recipe)
     assert str(refused.value) == text
 
 

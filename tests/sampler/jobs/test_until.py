@@ -9,11 +9,10 @@ import pytest
 from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.jobs import run as jobs
 from sampler.jobs.check import cost
-from sampler.jobs.choice import choose
+from sampler.jobs.plan import Point, make_plan
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.manifest import read_manifest
 from sampler.storage.results import read_comparison, read_draws
-from sampler.tasks.make import make_task
 from tests.commands import TINY, AfterChunks, assert_same_bits, made_once, settings, without_drawing
 from tests.commands import in_process as command
 
@@ -135,9 +134,8 @@ def test_who_names_draws_gets_them(added, until, draws, most, tmp_path):
     assert recipe.sampler.most_draws == most
     path.write_text(recipe.to_toml())
     assert load_recipe(path) == recipe
-    task = make_task(recipe)
-    named = choose(load_recipe(path, ["sampler.algorithm=nuts"]), task).applied_to(recipe)
-    (total,) = (text for name, text in cost(named, task) if "all draws" in name)
+    plan = make_plan("run", Point(load_recipe(path, ["sampler.algorithm=nuts"]), None))
+    (total,) = (text for name, text in cost(plan.task, plan.runs[0]) if "all draws" in name)
     assert float(total) > 0
     # What is given on the command line comes last.
     assert load_recipe(path, ["sampler.draws=60"]).sampler.until == "draws"

@@ -9,7 +9,7 @@ import pytest
 
 from sampler.errors import ExitCode, InputError
 from sampler.recipes.recipe import load_recipe
-from sampler.storage.manifest import claim_directory, fingerprint, finish_command, read_manifest
+from sampler.storage.manifest import claim_directory, determining, finish_command, read_manifest
 from sampler.storage.results import read_draws, read_theory
 from sampler.storage.run_directory import (
     default_directory,
@@ -34,7 +34,7 @@ def recipe(tmp_path):
 
 def claim(directory, recipe):
     return claim_directory(
-        directory, recipe, "run", fingerprint(recipe, make_task(recipe).identity)
+        directory, recipe, "run", determining(recipe, make_task(recipe).identity)
     )
 
 

@@ -5,7 +5,7 @@ import pytest
 from sampler.errors import ExitCode
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.lock import locked
-from sampler.storage.manifest import claim_directory, fingerprint, finish_command
+from sampler.storage.manifest import claim_directory, determining, finish_command
 from sampler.storage.run_directory import point_directory
 from sampler.storage.status import status_text
 from sampler.tasks.make import make_task
@@ -24,7 +24,7 @@ def sweep(tmp_path):
 
 
 def claim(directory, recipe) -> None:
-    claim_directory(directory, recipe, "run", fingerprint(recipe, make_task(recipe).identity))
+    claim_directory(directory, recipe, "run", determining(recipe, make_task(recipe).identity))
 
 
 def first_line(directory) -> str:

@@ -7,7 +7,7 @@ import xarray as xr
 import sampler
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.check import describe
+from sampler.jobs.check import check_recipe
 from sampler.problem import make_problem
 from sampler.recipes.recipe import load_recipe, make_recipe
 from sampler.tasks.arrays import arrays_task, read_arrays
@@ -147,7 +147,7 @@ def test_a_sub_network_keeps_the_paths_of_its_heads(tmp_path):
 def test_check_says_what_is_left_out(tmp_path):
     settings = 'network = {widths = 3}\nsweep = {"network.widths" = [3, 4]}\n'
     recipe = load_recipe(write_arrays(tmp_path, attended(with_tokens()), settings))
-    text = describe(recipe, make_task(recipe))
+    text = " ".join(check_recipe(recipe).split())
     assert "none: attended inputs are given (no distances between heads)" in text
     assert "6: 0·0, 0·1, 0·2, 1·0, 1·1, 1·2" in text
     assert "network.widths=4" in text
@@ -187,7 +187,7 @@ def test_a_point_of_a_sweep_is_refused_like_any_recipe(tmp_path):
     settings = 'network = {widths = 3}\nsweep = {"network.readout" = ["last", "first"]}\n'
     recipe = write_arrays(tmp_path, attended(with_tokens()), settings)
     with pytest.raises(InputError, match=r"^network\.readout = 'first': "):
-        make_task(load_recipe(recipe))
+        check_recipe(load_recipe(recipe))
 
 
 @pytest.mark.parametrize(
