@@ -8,6 +8,7 @@ import xarray as xr
 
 from sampler.analysis.draws_table import stored_draws, stored_selected
 from sampler.analysis.estimate import mean_of
+from sampler.analysis.results import RunResults
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.choice import SamplingMethod
 from sampler.jobs.interruption import Interruption
@@ -16,7 +17,6 @@ from sampler.jobs.run import Job, work
 from sampler.numerics import float64
 from sampler.storage.lock import locked
 from sampler.storage.manifest import claim_directory, read_manifest
-from sampler.storage.results import RunResults
 from sampler.storage.run_directory import DRAWS_FILE, THEORY_FILE, log_to, write_json
 
 REPRODUCTION_FOLDER = "reproduction"

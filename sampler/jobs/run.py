@@ -42,7 +42,6 @@ from sampler.storage.run_directory import (
 
 if TYPE_CHECKING:
     from sampler.analysis.results import RunResults
-    from sampler.analysis.sweeps import SweepResults
     from sampler.jobs.keeper import ChainKeeper
     from sampler.problem import AnyProblem
 
@@ -250,7 +249,7 @@ def run_all(job: Job) -> ExitCode:
         print(comparison_text(results), flush=True)
     job.interruption.leave_if_asked("everything before the report")
     with busy("drawing figures"):
-        report(results, code)
+        report(job.directory, code, results)
     if point.solved:
         print(wrapped(results.verdict.line))
     return code
@@ -361,42 +360,35 @@ def diagnose(directory: Path) -> ExitCode:
 
 def figures(directory: Path) -> ExitCode:
     """Draw the figures of a run or of a sweep from its stored results."""
-    from sampler.presentation.figures.draw import draw_figures
-
-    print(written_text(draw_figures(directory, opened(directory))))
-    return ExitCode.OK
-
-
-def report_stored(directory: Path) -> ExitCode:
-    """Write the page of a run or of a sweep, and its figures, from stored results."""
-    report(opened(directory))
-    return ExitCode.OK
-
-
-def opened(directory: Path) -> "RunResults | SweepResults":
-    """The stored results of a run or of a sweep."""
     from sampler.analysis.results import open_run
     from sampler.analysis.sweeps import SweepResults
+    from sampler.presentation.figures.draw import draw_figures
 
     swept = load_recipe(directory / RECIPE_FILE).sweep
-    return SweepResults(directory) if swept else open_run(directory)
+    results = SweepResults(directory) if swept else open_run(directory)
+    print(written_text(draw_figures(directory, results)))
+    return ExitCode.OK
 
 
-def report(results: "RunResults | SweepResults", ended: ExitCode | None = None) -> None:
-    """Write figures and page of these results.
+def report(
+    directory: Path, ended: ExitCode | None = None, results: "RunResults | None" = None
+) -> ExitCode:
+    """Write the page of a run or of a sweep, and its figures.
 
-    `ended` is the exit code of a command whose last stage this is.
+    ended    exit code of a command whose last stage this is
+    results  of the run, where they are in memory; None: those of the directory
     """
     from sampler.presentation.report.write import write_report
 
-    print(written_text(write_report(results, ended)))
+    print(written_text(write_report(directory, ended, results)))
+    return ExitCode.OK
 
 
 STAGES: dict[str, Callable[[Path], ExitCode]] = {
     "compare": compare,
     "diagnose": diagnose,
     "figures": figures,
-    "report": report_stored,
+    "report": report,
 }
 
 

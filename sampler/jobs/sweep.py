@@ -93,7 +93,6 @@ def gather(plan: Plan, code: ExitCode) -> None:
 
     `code` is the exit code of the worst of them.
     """
-    from sampler.analysis.sweeps import SweepResults
     from sampler.jobs.sweep_tables import write_sweep_tables
     from sampler.storage.results import has_results
 
@@ -101,7 +100,7 @@ def gather(plan: Plan, code: ExitCode) -> None:
     if plan.command == "run" and any(has_results(point.directory) for point in plan.points):
         from sampler.presentation.report.sweep import sweep_verdict
 
-        report(SweepResults(plan.directory), code)
+        report(plan.directory, code)
         print(wrapped(sweep_verdict(plan.directory, plan.recipe)))
     elif plan.command != "sample":
         figures(plan.directory)

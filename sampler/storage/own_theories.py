@@ -210,7 +210,9 @@ def own_arrays(table: "xr.Dataset | None") -> dict[str, dict[str, np.ndarray]]:
 
 def store_own(directory: Path, own: Mapping[str, Arrays], axes: Axes) -> None:
     """Add own theories to those stored in a directory; one of the same name is replaced."""
-    from sampler.storage.results import RunResults, write_netcdf
+    from sampler.storage.results import read_own_theories, write_netcdf
 
-    table = stacked({**own_arrays(RunResults(directory).own_theories), **own}, axes)
+    there = (directory / OWN_THEORIES_FILE).is_file()
+    stored = read_own_theories(directory) if there else None
+    table = stacked({**own_arrays(stored), **own}, axes)
     write_atomically(directory / OWN_THEORIES_FILE, lambda path: write_netcdf(path, table))
