@@ -1,5 +1,6 @@
 """From a recipe and its task to the numbers that theory and samplers work on."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -221,13 +222,19 @@ def square_roots(matrices: np.ndarray) -> np.ndarray:
 AnyProblem = Problem | TokenProblem
 
 
-def make_problem(recipe: Recipe, task: Task, triangle: Triangle | None = None) -> AnyProblem:
+def make_problem(
+    recipe: Recipe,
+    task: Task,
+    triangle: Triangle | None = None,
+    architecture: Architecture | None = None,
+) -> AnyProblem:
     """Attend all inputs of a task and join them with the recipe's network, in float64.
 
     Where there are more training examples than features, the rows of their triangle stand for them:
     it is made here, unless it is known. A network outside the theory keeps its tokens instead.
     """
-    architecture = architecture_of(recipe, task)
+    if architecture is None:
+        architecture = architecture_of(recipe, task)
     if not recipe.network.fits_theory:
         return make_token_problem(recipe, task, architecture)
     readout, temperature = recipe.network.readout, recipe.posterior.temperature
@@ -266,10 +273,9 @@ def show_examples(task: Task, readout) -> ShownExamples | None:
 
 
 def is_folded(recipe: Recipe, task: Task) -> bool:
-    """Whether rows of a triangle stand for the training examples of a task."""
-    examples = task.train.examples
-    rows = architecture_of(recipe, task).rows_of(examples)
-    return recipe.network.fits_theory and rows < examples
+    """Whether rows of a triangle stand for the training examples: more than p_1 D = Π D."""
+    features = math.prod(task.heads) * task.channels
+    return recipe.network.fits_theory and features < task.train.examples
 
 
 def fold_training(recipe: Recipe, task: Task, start: Triangle | None = None) -> Iterator[Triangle]:
@@ -277,9 +283,8 @@ def fold_training(recipe: Recipe, task: Task, start: Triangle | None = None) -> 
 
     It goes on from a triangle of the first ones.
     """
-    architecture = architecture_of(recipe, task)
-    sizes = architecture.path_count, architecture.channels, architecture.outputs
-    start = Triangle.empty(*sizes) if start is None else start
+    if start is None:
+        start = Triangle.empty(math.prod(task.heads), task.channels, task.outputs)
     blocks = task.train.blocks(start.examples)
     return start.fold_all(
         (attend_block(block, recipe.network.readout, task.pairs), block.labels) for block in blocks

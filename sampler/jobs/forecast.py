@@ -48,7 +48,7 @@ class Part:
 BASE_BYTES = 1.0 * 2**30
 
 
-def memory_parts(recipe: Recipe, task: Task, sizes: Sizes) -> list[Part]:
+def memory_parts(recipe: Recipe, task: Task, sizes: Sizes, sampled: bool = True) -> list[Part]:
     """The arrays of one run, largest copies counted."""
     parts = [Part("data", data_bytes(task), "use fewer examples, or give attended inputs (.h5)")]
     if recipe.network.fits_theory:
@@ -56,7 +56,7 @@ def memory_parts(recipe: Recipe, task: Task, sizes: Sizes) -> list[Part]:
     else:
         tokens = FLOAT * task.train.examples * token_numbers(task, sizes)
         parts.append(Part("tokens in all layers", tokens, "use fewer examples or tokens", 3))
-    if not recipe.sampler.samples(recipe.network):
+    if not sampled:
         return parts
     if recipe.sampler.space != "order_parameters":
         chains = FLOAT * sizes.architecture.weight_count * recipe.sampler.chains
@@ -364,7 +364,7 @@ def forecast(runs: Sequence[TimedRun], task: Task) -> Forecast:
     """Forecast of these runs. Raises InputError where one of them exceeds the memory."""
     largest: list[Part] = []
     for run in runs:
-        parts = memory_parts(run.recipe, task, run.sizes)
+        parts = memory_parts(run.recipe, task, run.sizes, run.share > 0.0)
         refuse_what_does_not_fit(parts)
         largest = max(largest, parts, key=peak_bytes)
     times = predicted_times(runs, task, machine_seconds())

@@ -71,13 +71,13 @@ class Job:
     @cached_property
     def problem(self) -> "AnyProblem":
         """What theory and samplers work on; made when the first of them has something to do."""
-        from sampler.jobs.rows import kept_rows
+        from sampler.jobs.stages import kept_rows
         from sampler.problem import make_problem
 
         shared = self.directory.parent if self.run.point.label else self.directory
         recipe, task = self.run.recipe, self.run.task
         rows = kept_rows(recipe, task, self.directory, shared, self.interruption)
-        return make_problem(recipe, task, rows)
+        return make_problem(recipe, task, rows, self.run.sizes.architecture)
 
     def keeper(self) -> "ChainKeeper":
         """Keeps the chains of this run on disk."""

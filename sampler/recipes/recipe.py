@@ -190,8 +190,6 @@ def recipe_of(
     resolve_own(settings, folder)
     recipe = make_recipe(settings)
     check_layers(recipe)
-    for _, point in recipe.points():
-        check_layers(point)
     return recipe
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from sampler.errors import InputError, RequeueError
-from sampler.jobs import rows
+from sampler.jobs import stages
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.rows import kept_rows, stored_triangle
+from sampler.jobs.stages import kept_rows, stored_triangle
 from sampler.problem import fold_training, make_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.tasks import arrays as array_task
@@ -289,7 +289,7 @@ def test_a_pass_goes_on_from_where_it_was_stopped(rng, tmp_path, small_blocks, m
     whole.unlink()
     with pytest.raises(RequeueError, match="the pass over the examples is saved"):
         kept_rows(recipe, task, tmp_path, tmp_path, Asked(2))
-    key = rows.fingerprint_of_rows(recipe, task)
+    key = stages.fingerprint_of_rows(recipe, task)
     partial = stored_triangle(tmp_path / "rows-unfinished.bin", key)
     assert 0 < partial.examples < EXAMPLES
     read = []
