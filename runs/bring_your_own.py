@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
+from sampler import open_results
 from sampler.cli import main
 from sampler.presentation.style import BLACK, GREY, THEORY, figure_style, new_figure, save_figure
 from sampler.tasks.export import export_attention
@@ -123,8 +124,7 @@ if code:
 
 theory = xr.load_dataset(folder / "run" / "theory.nc", engine="h5netcdf")
 narrow = xr.load_dataset(folder / "without_residual" / "theory.nc", engine="h5netcdf")
-with xr.open_datatree(folder / "run" / "draws.nc", engine="h5netcdf") as draws:
-    compared = draws["comparison"].to_dataset().load()
+compared = open_results(folder / "run").comparison.to_dataset()
 predicted, sampled, mcse = (
     np.diagonal(compared[f"order_parameter_{what}"].values)
     for what in ("theory", "sampled", "mcse")

@@ -15,5 +15,7 @@ comparison          the compared quantities, and theory against draws (`comparis
 predictive_quality  log predictive density and calibration of theory, GP limit and draws
 head_ablation       what removing each head costs, and what predicts it
 pruning_table       what removing heads costs (`pruning.json`)
-as_json             results as JSON has them, and back
+results             results of one run, held in memory or read from its directory
+sweeps              result files of a sweep, read
+as_json             values as JSON has them, and back
 """

@@ -156,13 +156,15 @@ def compare(
     for predictions of other names or shapes.
     """
     use_one_blas_thread()
+    from sampler.analysis.results import RunResults
     from sampler.jobs.stages import compare_tables
     from sampler.presentation.summary import Comparison, refuse_unrelated
 
     refuse_unrelated(theory, draws)
     axes = axes_of_table(theory)
     arrays = {name: read_own(name, source, axes) for name, source in (own or {}).items()}
-    return Comparison(compare_tables(theory, draws, arrays), theory, draws)
+    found = compare_tables(theory, draws, arrays)
+    return Comparison(RunResults.held(None, theory=theory, draws=draws, comparison=found))
 
 
 @in_python

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
+    from sampler.analysis.results import RunResults
+    from sampler.analysis.sweeps import SweepResults
     from sampler.analysis.verdict import Verdict
-    from sampler.presentation.results import ShownRun, ShownSweep
     from sampler.presentation.summary import Comparison
 
 # A TOML file, or its tables as nested dicts.
@@ -70,10 +71,10 @@ class Run(Stored):
     """
 
     @cached_property
-    def _shown(self) -> "ShownRun":
-        from sampler.presentation.results import open_shown
+    def _shown(self) -> "RunResults":
+        from sampler.analysis.results import open_run
 
-        return open_shown(self.directory)
+        return open_run(self.directory)
 
     @property
     def theory(self) -> "xr.Dataset | None":
@@ -91,9 +92,9 @@ class Run(Stored):
         from sampler.presentation.summary import Comparison
 
         run = self._shown
-        if run.theory is None or run.results is None:
+        if run.theory is None or run.comparison is None:
             return None
-        return Comparison(run.results, run.theory, run.draws)
+        return Comparison(run)
 
     @property
     def verdict(self) -> "Verdict":
@@ -136,10 +137,10 @@ class Sweep(Stored):
     """A sweep in its directory: its points, its table, and what is said of all of them."""
 
     @cached_property
-    def _shown(self) -> "ShownSweep":
-        from sampler.presentation.results import ShownSweep
+    def _shown(self) -> "SweepResults":
+        from sampler.analysis.sweeps import SweepResults
 
-        return ShownSweep(self.directory)
+        return SweepResults(self.directory)
 
     @property
     def points(self) -> dict[str, Run | None]:
@@ -155,7 +156,7 @@ class Sweep(Stored):
         """The content of `sweep.csv`, a row for each point, numbers as numbers."""
         import pandas
 
-        from sampler.storage.sweeps import SWEEP_FILE, read_rows
+        from sampler.analysis.sweeps import SWEEP_FILE, read_rows
 
         read_rows(self.directory)  # says what is wrong with a file that cannot be read
         return pandas.read_csv(self.directory / SWEEP_FILE, index_col="point")

@@ -8,14 +8,14 @@ import numpy as np
 from sampler.analysis.as_json import to_json
 from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.pruning_table import PruningSettings, pruning_table
+from sampler.analysis.results import PRUNING_FILE, RunResults
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.run import written_text
 from sampler.presentation.figures.draw import draw_figures
-from sampler.presentation.results import PRUNING_FILE
 from sampler.presentation.summary import pruning_text
 from sampler.problem import Problem, make_problem
 from sampler.recipes.recipe import Recipe
-from sampler.storage.results import RunResults, read_theory
+from sampler.storage.results import read_theory
 from sampler.storage.run_directory import write_json
 from sampler.tasks.task import Task
 from sampler.transformer.pruning import PrunedNetworks
@@ -34,7 +34,7 @@ def prune(
         scores["next_order"] = per_head(theory[f"head_score{NEXT_ORDER}"].values)
     compared = RunResults(directory).compared("head_score")
     if compared is not None:
-        scores["sampled"] = per_head(compared["sampled"])
+        scores["sampled"] = per_head(compared.sampled.value)
     settings = PruningSettings(
         widths=problem.architecture.widths,
         temperature=problem.learning.temperature,

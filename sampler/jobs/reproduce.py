@@ -8,6 +8,7 @@ import xarray as xr
 
 from sampler.analysis.draws_table import stored_draws, stored_selected
 from sampler.analysis.estimate import mean_of
+from sampler.analysis.results import RunResults
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.choice import Choice
 from sampler.jobs.interruption import Interruption
@@ -15,7 +16,6 @@ from sampler.jobs.run import Job, Point, work
 from sampler.recipes.recipe import Recipe
 from sampler.storage.lock import locked
 from sampler.storage.manifest import claim_directory, fingerprint, read_manifest, record
-from sampler.storage.results import RunResults
 from sampler.storage.run_directory import DRAWS_FILE, THEORY_FILE, write_json
 from sampler.tasks.task import Task
 

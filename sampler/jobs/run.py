@@ -351,17 +351,18 @@ def _run(job: Job) -> ExitCode:
         return ExitCode.OK
     code = _solve(job) if job.point.solved else ExitCode.OK
     if job.point.sampled:
+        from sampler.analysis.results import RunResults
         from sampler.presentation.summary import comparison_text
 
         code = max(code, _sample(job))
-        print(comparison_text(job.directory), flush=True)
+        print(comparison_text(RunResults(job.directory)), flush=True)
     job.interruption.leave_if_asked("everything before the report")
     with busy("drawing figures"):
-        from sampler.presentation.results import ShownRun
+        from sampler.analysis.results import RunResults
 
         report(job.directory, code)
     if job.point.solved:
-        print(wrapped(ShownRun(job.directory).verdict.line))
+        print(wrapped(RunResults(job.directory).verdict.line))
     return code
 
 
@@ -384,8 +385,10 @@ def _solve(job: Job) -> ExitCode:
 
 
 def _sample(job: Job) -> ExitCode:
+    from sampler.analysis.results import RunResults
     from sampler.jobs.stages import compare_stage, sample_stage
     from sampler.presentation.summary import diagnostics_text
+    from sampler.storage.results import read_draws
 
     if not job.done("sample", DRAWS_FILE):
         job.interruption.leave_if_asked("everything before the sampling")
@@ -395,7 +398,8 @@ def _sample(job: Job) -> ExitCode:
             tree = sample_stage(job.problem, settings, job.directory, job.keeper(), start)
             record(job.directory, draws_per_chain=tree["posterior"].sizes["draw"])
             del tree
-    diagnostics = compare_stage(job.directory).diagnostics
+    results = RunResults.held(job.directory, draws=read_draws(job.directory))
+    diagnostics = compare_stage(results).diagnostics
     print(diagnostics_text(diagnostics), flush=True)
     return _verdict(diagnostics.verdict)
 
@@ -419,12 +423,14 @@ def add_own(directory: Path, own: Mapping[str, str], interruption: Interruption)
 
 def compare(directory: Path) -> ExitCode:
     """Compare the stored theory of a directory, and own ones, with its stored draws."""
+    from sampler.analysis.results import RunResults
     from sampler.jobs.stages import compare_stage
     from sampler.presentation.summary import comparison_text
+    from sampler.storage.results import read_draws
 
-    comparison = compare_stage(directory)
-    print(comparison_text(directory))
-    return _verdict(comparison.diagnostics.verdict)
+    results = compare_stage(RunResults.held(directory, draws=read_draws(directory)))
+    print(comparison_text(results))
+    return _verdict(results.diagnostics.verdict)
 
 
 def diagnose(directory: Path) -> ExitCode:
@@ -440,11 +446,12 @@ def diagnose(directory: Path) -> ExitCode:
 
 def figures(directory: Path) -> ExitCode:
     """Draw the figures of a run or of a sweep from its stored results."""
+    from sampler.analysis.results import open_run
+    from sampler.analysis.sweeps import SweepResults
     from sampler.presentation.figures.draw import draw_figures
-    from sampler.presentation.results import ShownSweep, open_shown
 
     swept = load_recipe(directory / RECIPE_FILE).sweep
-    results = ShownSweep(directory) if swept else open_shown(directory)
+    results = SweepResults(directory) if swept else open_run(directory)
     print(written_text(draw_figures(directory, results)))
     return ExitCode.OK
 

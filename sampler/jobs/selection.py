@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
+from sampler.analysis.as_json import to_json
+from sampler.analysis.results import RunResults
+from sampler.analysis.sweeps import SELECTION_FILE, SweptPoint, swept_points
 from sampler.analysis.theory_table import known
 from sampler.analysis.validation import theory_scores
 from sampler.errors import InputError
 from sampler.recipes.recipe import Recipe
-from sampler.storage.results import RunResults
 from sampler.storage.run_directory import LOG, write_json
-from sampler.storage.sweeps import SELECTION_FILE, SweptPoint, swept_points
 
 # What a point is chosen by, each for itself; ties go to the better log predictive density.
 CRITERIA = ("log_predictive_density", "accuracy")
@@ -160,7 +161,7 @@ def sampled_scores(run: RunResults) -> dict | str:
     """Scores of the samples on the validation split."""
     if run.comparison is None:
         return "not sampled"
-    scores = run.comparison.get("validation", {}).get("sampled")
+    scores = (run.comparison.get("validation") or {}).get("sampled")
     if not scores:
         return "no validation split"
     if not run.diagnostics_passed:
@@ -185,18 +186,20 @@ def evidence_score(run: RunResults, name: str) -> dict | str:
         return {EVIDENCE: {"value": value}}
     if run.comparison is None:
         return "not sampled"
-    found = (run.comparison.get(EVIDENCE) or {}).get("sampled")
+    evidence = run.compared(EVIDENCE)
+    found = None if evidence is None else evidence.sampled
     if found is None:
         return "sampled without evidence"
-    if not found["trusted"]:
+    if not found.trusted:
         return "evidence not to be trusted"
-    return {EVIDENCE: {"value": found["value"], "mcse": found["mcse"]}}
+    return {EVIDENCE: {"value": found.value, "mcse": found.mcse}}
 
 
 def test_accuracy(run: RunResults, name: str) -> dict | None:
     """The accuracy on the test set, looked up for a point that is chosen already."""
     if name == "sampled":
-        return ((run.comparison or {}).get("accuracy") or {}).get("sampled")
+        accuracy = run.compared("accuracy")
+        return None if accuracy is None or accuracy.sampled is None else to_json(accuracy.sampled)
     return {"value": float(run.theory[f"accuracy_{name}"])}
 
 

@@ -12,13 +12,13 @@ import xarray as xr
 
 from sampler.analysis.comparison import ComparedRun, TheoryAndDraws, compare_run
 from sampler.analysis.draws_table import (
-    comparison_table,
     draws_tree,
     is_judged,
     stored_draws,
     stored_selected,
     stored_statistics,
 )
+from sampler.analysis.results import RunResults
 from sampler.analysis.theory_table import theory_table
 from sampler.errors import InputError, with_keys
 from sampler.jobs.keeper import ChainKeeper
@@ -38,13 +38,7 @@ from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO, SamplerSection
 from sampler.storage.earlier_chains import EarlierChains
 from sampler.storage.own_theories import own_arrays
-from sampler.storage.results import (
-    RunResults,
-    read_draws,
-    write_comparison,
-    write_draws,
-    write_theory,
-)
+from sampler.storage.results import write_comparison, write_draws, write_theory
 from theory import Architecture, LearningProblem, solve_next_order, solve_saddle_point
 
 # Rows of U_1 up to which the evidence to next order takes less than a second.
@@ -280,17 +274,12 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
     return replace(found, reasons=reasons)
 
 
-def compare_stage(directory: Path) -> ComparedRun:
-    """Compare stored draws with the stored theory, and store `comparison.json`."""
-    tree = read_draws(directory)
-    results = RunResults(directory)
-    theory = results.theory
-    comparison = compare_tables(theory, tree, own_arrays(results.own_theories))
-    if theory is not None:
-        tree["comparison"] = xr.DataTree(comparison_table(dict(comparison.compared), theory))
-        write_draws(directory, tree)
-    write_comparison(directory, comparison.to_json())
-    return comparison
+def compare_stage(results: RunResults) -> RunResults:
+    """Compare the draws of a run with its theories, store `comparison.json`, and hand both on."""
+    own = own_arrays(results.own_theories)
+    comparison = compare_tables(results.theory, results.draws, own)
+    write_comparison(results.directory, comparison.to_json())
+    return results.having(comparison=comparison)
 
 
 def compare_tables(

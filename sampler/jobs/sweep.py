@@ -203,7 +203,7 @@ def run_sweep(recipe: Recipe, directory: Path, engine: Engine) -> ExitCode:
     Points that an earlier call finished are not run again. Raises RequeueError when a signal has
     asked to stop: there may be little time left, and nothing is gathered.
     """
-    from sampler.storage.sweeps import read_rows
+    from sampler.analysis.sweeps import read_rows
 
     sweep_points(recipe, directory)  # before anything is written
     open_sweep(recipe, directory)

@@ -11,19 +11,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from sampler.analysis.compared import Compared
 from sampler.analysis.estimate import fit_power_law
 from sampler.analysis.labels import NEXT_ORDER, own_key
-from sampler.analysis.validation import SCORES
-from sampler.jobs.selection import write_selection
-from sampler.recipes.recipe import Recipe
-from sampler.recipes.settings import setting_text, toml_value
-from sampler.storage.results import RunResults
-from sampler.storage.run_directory import (
-    SCHEMA_VERSION,
-    write_atomically,
-    write_json,
-)
-from sampler.storage.sweeps import (
+from sampler.analysis.results import RunResults
+from sampler.analysis.sweeps import (
     FINITE_SIZE_FILE,
     SEED_AVERAGES_FILE,
     SWEEP_DATASET_FILE,
@@ -31,6 +23,15 @@ from sampler.storage.sweeps import (
     SweptPoint,
     read_rows,
     swept_points,
+)
+from sampler.analysis.validation import SCORES
+from sampler.jobs.selection import write_selection
+from sampler.recipes.recipe import Recipe
+from sampler.recipes.settings import setting_text, toml_value
+from sampler.storage.run_directory import (
+    SCHEMA_VERSION,
+    write_atomically,
+    write_json,
 )
 
 REDUNDANCY = (
@@ -98,21 +99,21 @@ def point_row(sweep: Path, point: SweptPoint) -> dict:
                 row[f"gp:{name}"] = float(value)
     if comparison is not None:
         row["sampled_space"] = point.space
-        for score, found in comparison.get("validation", {}).get("sampled", {}).items():
+        validation = comparison.get("validation") or {}
+        for score, found in validation.get("sampled", {}).items():
             row[f"validation_{score}_sampled"] = found["value"]
             row[f"validation_{score}_sampled_mcse"] = found["mcse"]
-        evidence = (comparison.get("log_evidence") or {}).get("sampled")
-        if evidence and evidence["trusted"]:
-            row["log_evidence_sampled"] = evidence["value"]
-            row["log_evidence_sampled_mcse"] = evidence["mcse"]
-        for key in ("accuracy", "log_evidence"):
-            for name, value in ((comparison.get(key) or {}).get("own") or {}).items():
+        evidence, accuracy = comparison.get("log_evidence"), comparison.get("accuracy")
+        if evidence and evidence.sampled and evidence.sampled.trusted:
+            row["log_evidence_sampled"] = evidence.sampled.value
+            row["log_evidence_sampled_mcse"] = evidence.sampled.mcse
+        for key, found in (("accuracy", accuracy), ("log_evidence", evidence)):
+            for name, value in ((found and found.own) or {}).items():
                 row[own_key(key, name)] = float(value)
-        sampled = (comparison.get("accuracy") or {}).get("sampled")
-        if sampled:
-            row["accuracy_sampled"] = sampled["value"]
-            row["accuracy_sampled_mcse"] = sampled["mcse"]
-            row["accuracy_sampled_binomial"] = sampled["binomial_error"]
+        if accuracy and accuracy.sampled:
+            row["accuracy_sampled"] = accuracy.sampled.value
+            row["accuracy_sampled_mcse"] = accuracy.sampled.mcse
+            row["accuracy_sampled_binomial"] = accuracy.sampled.binomial_error
     return row
 
 
@@ -137,11 +138,11 @@ def write_finite_size(directory: Path, recipe: Recipe, points: Sequence[SweptPoi
             theory[width] = run.theory["order_parameter"].values
             next_order[width] = at_next_order(run.theory)
             names = run.path_names
-        compared = (run.comparison or {}).get("order_parameter")
-        if compared:
+        compared = run.compared("order_parameter")
+        if compared is not None:
             found = sampled.setdefault(point.space, {})
             fine = run.theory is not None and run.theory.attrs.get("next_order_status") == "fine"
-            found[width] = compared | {"trusted": run.diagnostics_passed, "fine": fine}
+            found[width] = parts_of(compared) | {"trusted": run.diagnostics_passed, "fine": fine}
     if not theory:
         return False
     widths = sorted(theory)
@@ -161,6 +162,15 @@ def write_finite_size(directory: Path, recipe: Recipe, points: Sequence[SweptPoi
             content[f"power_laws{NEXT_ORDER}"] = power_laws(exact, names, NEXT_ORDER)
     write_json(directory / FINITE_SIZE_FILE, content)
     return True
+
+
+def parts_of(compared: Compared) -> dict[str, Any]:
+    """Theories, sampled value and MCSE of what is compared, as far as they are known."""
+    parts = {
+        "theory": compared.theory, "next_order": compared.next_order, "own": compared.own,
+        "sampled": compared.sampled.value, "mcse": compared.sampled.mcse,
+    }  # fmt: skip
+    return {name: value for name, value in parts.items() if value is not None}
 
 
 def at_next_order(theory: xr.Dataset) -> np.ndarray:
@@ -282,11 +292,11 @@ def order_parameters(runs: Sequence[RunResults]) -> tuple[list[str], dict[str, n
         if run.theory is None:
             continue
         names.add(tuple(run.path_names))
-        compared = (run.comparison or {}).get("order_parameter") or {}
+        compared = run.compared("order_parameter")
         solved = {"theory": run.theory["order_parameter"].values}
         if f"order_parameter{NEXT_ORDER}" in run.theory:
             solved["next_order"] = at_next_order(run.theory)
-        found[place] = compared | solved
+        found[place] = ({} if compared is None else parts_of(compared)) | solved
     if len(names) != 1:
         return [], {}
     paths = list(names.pop())

@@ -1,6 +1,5 @@
 """What people see, from stored results alone.
 
-results  stored results as figures and pages show them
 ablation which heads a model needs, as tables
 summary  what the terminal and notebooks show: theory, diagnostics, the comparison table, pruning
 figures  the figures of runs, sweeps and studies

@@ -1,6 +1,6 @@
 """What all figures share: an entry in their table, names, colours, sizes, and writing them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -28,8 +28,8 @@ from sampler.analysis.labels import NEXT as NEXT
 class FigureEntry:
     """A figure as one unit: how it is drawn, and what is written about it.
 
-    draw         from stored results (`ShownRun`, `ShownSweep`, or the content of `pruning.json`)
-                 to a figure, None where it does not apply
+    draw         from results (`RunResults`, `SweepResults`, or the content of `pruning.json`) to
+                 a figure, None where it does not apply
     caption      below it in the report: what is compared, and how to read it
     alternative  what it shows, for whoever cannot see it
     of           what it is drawn of: "run", "sweep", "pruning"
@@ -120,6 +120,13 @@ class ShownFigure(Figure):
 def own_colour(place: int) -> str:
     """Colour of the user's own theory at a place of their list, the same in every figure."""
     return OWN_THEORIES[place % len(OWN_THEORIES)]
+
+
+def theory_colours(names: Iterable[str]) -> dict[str, str]:
+    """Name of a theory → its colour, of both orders and of the user's own in their order."""
+    known = {LEADING: THEORY, NEXT: NEXT_ORDER}
+    own = [name for name in names if name not in known]
+    return known | {name: own_colour(place) for place, name in enumerate(own)}
 
 
 def span_at_least(limits: Sequence[float], least: float, most: float) -> tuple[float, float]:

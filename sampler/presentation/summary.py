@@ -15,12 +15,12 @@ from sampler.analysis.difference import CONFIDENCE, Difference
 from sampler.analysis.draws_table import comparison_table
 from sampler.analysis.labels import EXACT, LEADING, LIMIT, NEXT, NEXT_ORDER
 from sampler.analysis.pruning_table import PruningTable
+from sampler.analysis.results import RunResults
 from sampler.analysis.verdict import Verdict
 from sampler.errors import InputError
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.presentation.report.verdict import trust_verdict
 from sampler.presentation.terminal import Column, table_lines, unbroken, wrapped
-from sampler.storage.results import RunResults, read_comparison
 from sampler.storage.run_directory import write_json
 
 if TYPE_CHECKING:
@@ -92,15 +92,9 @@ def diagnostics_text(diagnostics: Diagnostics) -> str:
     return wrapped("\n".join(lines))
 
 
-def comparison_text(directory: Path) -> str:
-    """The comparison table as `comparison.json` has it."""
-    run = RunResults(directory)
-    comparison = ComparedRun.from_json(read_comparison(directory))
-    return comparison_lines(comparison, None if run.theory is None else run.path_names)
-
-
-def comparison_lines(comparison: ComparedRun, path_names: Sequence[str] | None) -> str:
-    """The comparison table as text; path_names: None without a theory."""
+def comparison_text(run: RunResults) -> str:
+    """The comparison of a run as text."""
+    comparison, path_names = run.comparison, None if run.theory is None else run.path_names
     shown, left_out = [], 0
     for of_quantity in comparison.rows(list(path_names or ())).values():
         rows, more = shown_rows(of_quantity)
@@ -297,14 +291,25 @@ def interval(bounds: tuple[float, float]) -> str:
 class Comparison:
     """Theory against draws; prints as `compare` does.
 
-    result  diagnostics, cost, and every compared quantity with its errors
-    theory  the table of the theory
-    draws   the tree of the draws
+    results  theory, draws and their comparison, in memory or in a directory
     """
 
-    result: ComparedRun
-    theory: xr.Dataset
-    draws: xr.DataTree
+    results: RunResults
+
+    @property
+    def result(self) -> ComparedRun:
+        """Diagnostics, cost, and every compared quantity with its errors."""
+        return self.results.comparison
+
+    @property
+    def theory(self) -> xr.Dataset:
+        """The table of the theory."""
+        return self.results.theory
+
+    @property
+    def draws(self) -> xr.DataTree:
+        """The tree of the draws."""
+        return self.results.draws
 
     @property
     def path_names(self) -> tuple[str, ...]:
@@ -343,9 +348,8 @@ class Comparison:
         """
         # Only here: `compare` in a terminal needs no figures.
         from sampler.presentation.figures.draw import draw_figure
-        from sampler.presentation.results import ShownRun
 
-        return draw_figure(ShownRun.held(self.theory, self.draws, self.result), figure)
+        return draw_figure(self.results, figure)
 
     def to_dataset(self) -> xr.Dataset:
         """Theory, sampled, MCSE and differences of every compared quantity, with its axes."""
@@ -374,7 +378,7 @@ class Comparison:
         write_json(Path(path), self.result.to_json())
 
     def __repr__(self) -> str:
-        table = comparison_lines(self.result, self.path_names)
+        table = comparison_text(self.results)
         return f"{diagnostics_text(self.result.diagnostics)}\n{table}"
 
     def _repr_html_(self) -> str:

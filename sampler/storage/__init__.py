@@ -4,7 +4,6 @@ run_directory  what a run directory is called, its small files, and its log
 manifest       where results came from, how far they are, and who may go on with them
 results        result files of a run, written and read
 own_theories   theories of the user's own, read, checked and stored
-sweeps         result files of a sweep, read
 checkpoint     sealed files, and two checkpoints that take turns
 earlier_chains where the chains of another run ended, for those that start there
 lock           one process per directory

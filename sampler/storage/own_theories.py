@@ -23,7 +23,7 @@ import numpy as np
 import xarray as xr
 
 from sampler.errors import InputError, Verbatim
-from sampler.storage.results import RunResults, write_netcdf
+from sampler.storage.results import read_own_theories, write_netcdf
 from sampler.storage.run_directory import OWN_THEORIES_FILE, write_atomically
 from theory.architecture import Architecture
 
@@ -181,5 +181,7 @@ def own_arrays(table: xr.Dataset | None) -> dict[str, dict[str, np.ndarray]]:
 
 def store_own(directory: Path, own: Mapping[str, Arrays], axes: Axes) -> None:
     """Add own theories to those stored in a directory; one of the same name is replaced."""
-    table = stacked({**own_arrays(RunResults(directory).own_theories), **own}, axes)
+    there = (directory / OWN_THEORIES_FILE).is_file()
+    stored = read_own_theories(directory) if there else None
+    table = stacked({**own_arrays(stored), **own}, axes)
     write_atomically(directory / OWN_THEORIES_FILE, lambda path: write_netcdf(path, table))

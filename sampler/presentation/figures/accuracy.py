@@ -7,10 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from sampler.analysis.results import RunResults, temperature_text
+from sampler.analysis.sweeps import SweepResults
 from sampler.presentation import style
 from sampler.presentation.figures.temperature_choice import is_temperature_choice
 from sampler.presentation.figures.variant_comparison import short_label
-from sampler.presentation.results import ShownRun, ShownSweep, temperature_text
 
 MOST_LABELS = 24
 DIAGONAL_ONLY = f"{style.LEADING}, $U_1$ diagonal only"
@@ -194,7 +195,7 @@ def _draw_sampled(ax: Axes, position: np.ndarray, sampled: SampledAccuracy, mark
         ax.plot(x, centre, marker, markerfacecolor=face, label=label, **marks)
 
 
-def accuracy_of_run(run: ShownRun) -> Figure | None:
+def accuracy_of_run(run: RunResults) -> Figure | None:
     """Both orders, samples, GP limit, sub-networks and restricted theories of one run."""
     theory = run.theory_values("accuracy_theory")
     if run.theory is not None and theory is None:
@@ -207,7 +208,7 @@ def accuracy_of_run(run: ShownRun) -> Figure | None:
     next_order = run.theory_values("accuracy_next_order")
     if next_order is not None:
         rows.append(row(style.NEXT, float(next_order), style.NEXT_ORDER))
-    accuracies = run.compared_as("accuracy")
+    accuracies = run.compared("accuracy")
     own = {} if accuracies is None else accuracies.own or {}
     for place, (name, value) in enumerate(own.items()):
         rows.append(row(name, value, style.own_colour(place)))
@@ -235,7 +236,7 @@ def accuracy_of_run(run: ShownRun) -> Figure | None:
     return draw_accuracy(rows, run.setting)
 
 
-def accuracy_of_sweep(sweep: ShownSweep) -> Figure | None:
+def accuracy_of_sweep(sweep: SweepResults) -> Figure | None:
     """Accuracies along a sweep; None where temperatures were chosen, which has its own figure."""
     table = sweep.table
     theory = table.values("accuracy_theory")
@@ -262,17 +263,17 @@ def accuracy_of_sweep(sweep: ShownSweep) -> Figure | None:
     return draw_accuracy_against_width(curves, table.widths, names, setting)
 
 
-def _own_accuracies(sweep: ShownSweep) -> dict[str, np.ndarray]:
+def _own_accuracies(sweep: SweepResults) -> dict[str, np.ndarray]:
     """Name of a theory of the user's own → its accuracy [row], where it was compared."""
     found = [
-        {} if run is None or (one := run.compared_as("accuracy")) is None else one.own or {}
+        {} if run is None or (one := run.compared("accuracy")) is None else one.own or {}
         for run in sweep.runs
     ]
     names = dict.fromkeys(name for own in found for name in own)
     return {name: np.array([own.get(name, np.nan) for own in found]) for name in names}
 
 
-def _tests(sweep: ShownSweep) -> int | None:
+def _tests(sweep: SweepResults) -> int | None:
     """The number of test examples, where it is the same at all points."""
     tables = [run.theory for run in sweep.runs if run is not None and run.theory is not None]
     sizes = {table.sizes.get("test_example") for table in tables}
@@ -282,7 +283,7 @@ def _tests(sweep: ShownSweep) -> int | None:
 SPACES = {"order_parameters": "", "upper_weights": ", upper weights", "weights": ", all weights"}
 
 
-def _sampled_accuracies(sweep: ShownSweep) -> list[SampledAccuracy]:
+def _sampled_accuracies(sweep: SweepResults) -> list[SampledAccuracy]:
     table, runs = sweep.table, sweep.runs
     accuracy = table.values("accuracy_sampled")
     spaces = np.array(table.columns.get("sampled_space", ("",) * len(runs)))

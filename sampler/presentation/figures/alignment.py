@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from sampler.presentation.results import ShownRun, ShownSweep
+from sampler.analysis.results import RunResults
+from sampler.analysis.sweeps import SweepResults
 from sampler.presentation.style import (
     GAUSSIAN_PROCESS,
     LEADING,
@@ -63,9 +64,9 @@ def draw_alignment(curves: Sequence[AlignmentCurve], setting: str) -> Figure:
     return figure
 
 
-def alignment_of(results: ShownRun | ShownSweep) -> Figure | None:
+def alignment_of(results: RunResults | SweepResults) -> Figure | None:
     """Of a run, or of the first run of a sweep that has a theory."""
-    run = results.solved if isinstance(results, ShownSweep) else results
+    run = results.solved if isinstance(results, SweepResults) else results
     if run is None or run.theory_values("kernel_alignment") is None:
         return None
     curves = [
@@ -77,7 +78,7 @@ def alignment_of(results: ShownRun | ShownSweep) -> Figure | None:
         )
         if values is not None
     ]
-    found = run.compared_as("kernel_alignment")
+    found = run.compared("kernel_alignment")
     if found is not None:
         sampled = found.sampled
         curves.append(

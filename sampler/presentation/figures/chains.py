@@ -13,10 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import binom, rankdata
 
+from sampler.analysis.results import RunResults
 from sampler.mcmc.diagnostics import AXES, ESS_LIMIT
 from sampler.mcmc.hamiltonian import BFMI_LIMIT
 from sampler.presentation import style
-from sampler.presentation.results import ShownRun
 
 LARGEST_EVERY = 4  # paths; with more the diagonal of U_1 alone is shown
 RANKED_EXAMPLES = 6  # whose ranks are shown where no order parameter is sampled
@@ -227,7 +227,7 @@ def draw_ess_evolution(series: Mapping[str, np.ndarray], setting: str) -> Figure
     return figure
 
 
-def order_parameter_ranks(run: ShownRun) -> Figure | None:
+def order_parameter_ranks(run: RunResults) -> Figure | None:
     """Ranks of U_1 where its draws were kept."""
     draws = run.order_parameter_draws
     if draws is None:
@@ -235,7 +235,7 @@ def order_parameter_ranks(run: ShownRun) -> Figure | None:
     return draw_ranks(draws.values, [str(name) for name in draws["path"].values], run.setting)
 
 
-def predictor_ranks(run: ShownRun) -> Figure | None:
+def predictor_ranks(run: RunResults) -> Figure | None:
     """Ranks of f at a few test examples, where no order parameter is sampled."""
     if run.order_parameter_draws is not None or run.predictor_draws is None:
         return None
@@ -249,13 +249,13 @@ def predictor_ranks(run: ShownRun) -> Figure | None:
 def of_series(draw):
     """A drawing of the slowest numbers of function space; None where none can be judged."""
 
-    def of_run(run: ShownRun) -> Figure | None:
+    def of_run(run: RunResults) -> Figure | None:
         return draw(run.slowest_series, run.setting) if run.slowest_series else None
 
     return of_run
 
 
-def energy_of_run(run: ShownRun) -> Figure | None:
+def energy_of_run(run: RunResults) -> Figure | None:
     """Energies, where draws have them and something else of them can be judged."""
     energy = run.drawn("energy", "sample_stats")
     if energy is None or not run.slowest_series:

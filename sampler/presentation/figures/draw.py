@@ -7,6 +7,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from sampler.analysis.pruning_table import PruningTable
+from sampler.analysis.results import RunResults
+from sampler.analysis.sweeps import SweepResults
 from sampler.errors import InputError
 from sampler.presentation.figures import (
     accuracy,
@@ -25,7 +27,6 @@ from sampler.presentation.figures import (
     traces,
     variant_comparison,
 )
-from sampler.presentation.results import ShownRun, ShownSweep
 from sampler.presentation.style import FigureEntry, figure_style, save_figure
 from sampler.registry import Registry
 from sampler.storage.run_directory import FIGURE_FOLDER
@@ -76,13 +77,14 @@ def register_figure(
 ) -> None:
     """Add a figure to `figures DIR`, the folder of figures and the report.
 
-    name: of its files. draw: from `ShownRun` (of="run"), `ShownSweep` ("sweep") or `PruningTable`
-    ("pruning") to a figure, None where it does not apply. Raises ValueError if the name is taken.
+    name: of its files. draw: from `RunResults` (of="run"), `SweepResults` ("sweep") or
+    `PruningTable` ("pruning") to a figure, None where it does not apply. Raises ValueError if the
+    name is taken.
     """
     FIGURES.register(name, FigureEntry(draw, caption, alternative, (of,), section))
 
 
-def figures_of(results: ShownRun | ShownSweep | PruningTable) -> Iterator[tuple[str, Figure]]:
+def figures_of(results: RunResults | SweepResults | PruningTable) -> Iterator[tuple[str, Figure]]:
     """Name and drawing of every figure that applies; those of pruning belong to their run."""
     for name in FIGURES:
         figure = figure_of(results, name)
@@ -90,18 +92,18 @@ def figures_of(results: ShownRun | ShownSweep | PruningTable) -> Iterator[tuple[
             yield name, figure
 
 
-def figure_of(results: ShownRun | ShownSweep | PruningTable, name: str) -> Figure | None:
+def figure_of(results: RunResults | SweepResults | PruningTable, name: str) -> Figure | None:
     """One figure of the table; None where it does not apply."""
-    of = {ShownRun: "run", ShownSweep: "sweep", PruningTable: "pruning"}
+    of = {RunResults: "run", SweepResults: "sweep", PruningTable: "pruning"}
     given = {of[type(results)]: results}
-    if isinstance(results, ShownRun) and results.pruning is not None:
+    if isinstance(results, RunResults) and results.pruning is not None:
         given["pruning"] = results.pruning
     entry = FIGURES[name]
     kind = next((kind for kind in entry.of if kind in given), None)
     return None if kind is None else entry.draw(given[kind])
 
 
-def draw_figure(results: ShownRun | ShownSweep, name: str) -> Figure:
+def draw_figure(results: RunResults | SweepResults, name: str) -> Figure:
     """One figure, to be shown; InputError, with the names of those that apply, for another."""
     with figure_style():
         figure = figure_of(results, name) if name in FIGURES else None
@@ -111,7 +113,7 @@ def draw_figure(results: ShownRun | ShownSweep, name: str) -> Figure:
         return figure
 
 
-def draw_figures(directory: Path, results: ShownRun | ShownSweep | PruningTable) -> list[Path]:
+def draw_figures(directory: Path, results: RunResults | SweepResults | PruningTable) -> list[Path]:
     """Draw into `directory/figures` what the results allow; return the files written.
 
     Raises InputError if a file is damaged; nothing is written then.

@@ -8,8 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from sampler.analysis.estimate import RESOLVED_MCSE
+from sampler.analysis.results import temperature_text
+from sampler.analysis.sweeps import SweepResults
 from sampler.presentation import style
-from sampler.presentation.results import ShownSweep, temperature_text
 
 # The space whose draws theories are held against.
 EXACT_SPACE = "order_parameters"
@@ -169,7 +170,7 @@ def _difference(ax: Axes, order: Order, exact: dict, difference: np.ndarray, pat
     )  # fmt: skip
 
 
-def finite_size_of(sweep: ShownSweep) -> Figure | None:
+def finite_size_of(sweep: SweepResults) -> Figure | None:
     """Of a sweep over widths."""
     if sweep.finite_size is None:
         return None

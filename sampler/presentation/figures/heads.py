@@ -4,13 +4,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from sampler.analysis.compared import Compared
+from sampler.analysis.results import RunResults
 from sampler.presentation import style
-from sampler.presentation.results import ShownRun
 
 
-def draw_head_importance(run: ShownRun) -> Figure | None:
+def draw_head_importance(run: RunResults) -> Figure | None:
     """Score of every head, layer by layer; None without draws, or with one head per layer."""
-    found: Compared | None = run.compared_as("head_score")
+    found: Compared | None = run.compared("head_score")
     if found is None or found.theory is None or np.shape(found.theory)[1] < 2:
         return None
     rows = found.element_rows("head_score", run.path_names)

@@ -6,8 +6,8 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 from sampler.analysis.kernel_tables import TINY, relative_to_size
+from sampler.analysis.results import RunResults
 from sampler.presentation import style
-from sampler.presentation.results import ShownRun
 from theory import centred_kernel
 
 EXAMPLES = "training examples, sorted by label"
@@ -83,7 +83,7 @@ def class_ends(labels: np.ndarray) -> np.ndarray | None:
     return ends if len(ends) <= max(2, labels.shape[1]) else None
 
 
-def kernels_of_run(run: ShownRun) -> Figure | None:
+def kernels_of_run(run: RunResults) -> Figure | None:
     """Infinite width, both orders of the theory, and the exact posterior where it was sampled."""
     known = {
         style.LIMIT: run.theory_values("gp_kernel"),
@@ -136,7 +136,7 @@ def draw_path_kernels(kernels: np.ndarray, names: list[str], more: int = 0) -> F
     return figure
 
 
-def path_kernels_of_run(run: ShownRun) -> Figure | None:
+def path_kernels_of_run(run: RunResults) -> Figure | None:
     """Of the paths whose kernels are stored."""
     kernels = run.theory_values("path_kernels")
     if kernels is None:

@@ -13,8 +13,8 @@ from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
 from sampler.analysis.numbers import Number
+from sampler.analysis.results import RunResults
 from sampler.presentation import style
-from sampler.presentation.results import ShownRun
 from theory import AttentionPaths
 
 # Heads of a layer and layers that have a place.
@@ -185,7 +185,7 @@ def _write(ax: Axes, x: float, y: float, text: str) -> None:
     ax.text(x, y, text, ha="center", va="center", fontsize=9.0, bbox=box, zorder=5)
 
 
-def strongest_paths(run: ShownRun, heads: Sequence[int]) -> list[DrawnPath]:
+def strongest_paths(run: RunResults, heads: Sequence[int]) -> list[DrawnPath]:
     """The paths with the largest diagonal of U_1 to leading order, means over outputs.
 
     The legend has it beside that of the draws with its error; of several outputs it has the former.
@@ -196,7 +196,7 @@ def strongest_paths(run: ShownRun, heads: Sequence[int]) -> list[DrawnPath]:
     every = AttentionPaths(tuple(heads))
     weights = np.diagonal(leading).reshape(every.count, -1).mean(axis=1)
     outputs = len(leading) // every.count
-    compared = run.compared_as("order_parameter")
+    compared = run.compared("order_parameter")
     found = []
     for path in sorted(np.argsort(-weights, kind="stable")[: len(COLOURS)].tolist()):
         name = run.path_names[path * outputs].removesuffix(", output 0")
@@ -209,7 +209,7 @@ def strongest_paths(run: ShownRun, heads: Sequence[int]) -> list[DrawnPath]:
     return found
 
 
-def network_of(run: ShownRun) -> Figure | None:
+def network_of(run: RunResults) -> Figure | None:
     """None where no example of the task is stored."""
     if run.task is None:
         return None

@@ -12,7 +12,8 @@ from matplotlib.image import AxesImage
 
 from sampler.analysis.compared import Cosine
 from sampler.analysis.comparison import off_diagonal_cosine
-from sampler.presentation.results import ShownRun, ShownSweep
+from sampler.analysis.results import RunResults
+from sampler.analysis.sweeps import SweepResults
 from sampler.presentation.style import (
     EXACT,
     LEADING,
@@ -212,27 +213,27 @@ def _tick_paths(ax: Axes, path_names: Sequence[str], *, rows: bool, columns: boo
             label.set(ha="right", rotation_mode="anchor")
 
 
-def sampled_panel(run: ShownRun) -> MatrixPanel | None:
+def sampled_panel(run: RunResults) -> MatrixPanel | None:
     """The posterior mean of U_1 with its errors; None without samples or without a theory."""
-    compared = run.compared_as("order_parameter")
+    compared = run.compared("order_parameter")
     if compared is None or compared.theory is None:
         return None
     return MatrixPanel(run.sampled_label, compared.sampled.value, compared.sampled.mcse)
 
 
-def theory_panels(run: ShownRun) -> list[MatrixPanel]:
+def theory_panels(run: RunResults) -> list[MatrixPanel]:
     """U_1 of both orders of the theory and of the user's own theories, as far as they are known."""
-    return [MatrixPanel(name, matrix) for name, matrix, _ in run.order_parameters_of_theories]
+    return [MatrixPanel(*one) for one in run.order_parameters_of_theories.items()]
 
 
-def order_parameter_of_run(run: ShownRun) -> Figure | None:
+def order_parameter_of_run(run: RunResults) -> Figure | None:
     """U_1 of all theories, and of the samples where there are any."""
     if run.theory_values("order_parameter") is None:
         return None
     return draw_order_parameter(run.path_names, theory_panels(run), sampled_panel(run), run.setting)
 
 
-def beside_trained(run: ShownRun) -> Figure | None:
+def beside_trained(run: RunResults) -> Figure | None:
     """U_1 of theory, samples and the network that gradient descent trained.
 
     Each is divided by the mean of its diagonal: training does not know the scale of a posterior.
@@ -241,7 +242,7 @@ def beside_trained(run: ShownRun) -> Figure | None:
     if theory is None or trained is None:
         return None
     alone = {"theory_trained": Cosine(float(off_diagonal_cosine(theory, trained)))}
-    cosines = run.compared_as("off_diagonal_cosine") or alone
+    cosines = run.compared("off_diagonal_cosine") or alone
     panels = [
         MatrixPanel(LEADING, theory), sampled_panel(run), MatrixPanel("gradient descent", trained)
     ]  # fmt: skip
@@ -269,7 +270,7 @@ def cosine_text(cosines: Mapping[str, Cosine]) -> str:
     return "\n".join(parts)
 
 
-def order_parameters_of_sweep(sweep: ShownSweep) -> Figure | None:
+def order_parameters_of_sweep(sweep: SweepResults) -> Figure | None:
     """All theories beside samples, a row for each of several points of a sweep."""
     runs, widths = sweep.runs, sweep.table.widths
     solved = [row for row, run in enumerate(runs) if run is not None and run.theory is not None]
@@ -294,7 +295,7 @@ def order_parameters_of_sweep(sweep: ShownSweep) -> Figure | None:
     return draw_order_parameter_rows(names, rows)
 
 
-def _matrix_row(sweep: ShownSweep, row: int) -> dict[str, MatrixPanel]:
+def _matrix_row(sweep: SweepResults, row: int) -> dict[str, MatrixPanel]:
     """What the matrices of a point are called in every point → the matrix."""
     run, table = sweep.runs[row], sweep.table
     # Without the sections of the keys, a line for each.

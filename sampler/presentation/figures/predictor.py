@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from sampler.analysis.results import RunResults
 from sampler.presentation import style
-from sampler.presentation.results import ShownRun
 from theory.observables import labels_are_classes
 
 LARGEST_VECTOR_DRAWING = 5000  # points; beyond this the SVG holds them as one picture
@@ -138,10 +138,10 @@ def _groups(size: int, labels: np.ndarray | None) -> list[tuple[np.ndarray, str,
     return [(positive, style.VERMILLION, names[0]), (~positive, style.BLUE, names[1])]
 
 
-def predictor_of_run(run: ShownRun) -> Figure | None:
+def predictor_of_run(run: RunResults) -> Figure | None:
     """Mean and variance of the samples against those of the theory, to both orders."""
     symbols = {"predictor_mean": "mean $m(x)$", "predictor_variance": "variance $v(x)$"}
-    tables = {symbol: run.compared_as(key) for key, symbol in symbols.items()}
+    tables = {symbol: run.compared(key) for key, symbol in symbols.items()}
     quantities = [
         ComparedPredictor(
             symbol,
@@ -157,9 +157,9 @@ def predictor_of_run(run: ShownRun) -> Figure | None:
     return draw_predictor(quantities, run.sampled_label, run.setting) if quantities else None
 
 
-def predictor_alone(run: ShownRun) -> Figure | None:
+def predictor_alone(run: RunResults) -> Figure | None:
     """Mean and deviation of f where there is no theory to hold them against."""
-    tables = [run.compared_as(f"predictor_{moment}") for moment in ("mean", "variance")]
+    tables = [run.compared(f"predictor_{moment}") for moment in ("mean", "variance")]
     if run.theory is not None or None in tables:
         return None
     mean, variance = (table.sampled.value for table in tables)

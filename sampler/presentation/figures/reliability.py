@@ -5,8 +5,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sampler.analysis.predictive_quality import PredictiveQuality, Quality, ReliabilityBin
+from sampler.analysis.results import RunResults
 from sampler.presentation import style
-from sampler.presentation.results import ShownRun
 
 COLUMNS = 2
 BINS = "bins, bars ±1 standard error"
@@ -82,9 +82,9 @@ def _in_words(found: Quality) -> str:
     )
 
 
-def reliability_of_run(run: ShownRun) -> Figure | None:
+def reliability_of_run(run: RunResults) -> Figure | None:
     """Of all theories, samples and infinite width, as far as they are known."""
-    quality = run.compared_as("predictive_quality")
+    quality = run.compared("predictive_quality")
     return None if quality is None else draw_reliability(quality, run.sampled_label, run.setting)
 
 

@@ -5,8 +5,9 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
+from sampler.analysis.results import RunResults
+from sampler.analysis.sweeps import SweepResults
 from sampler.presentation import style
-from sampler.presentation.results import ShownRun, ShownSweep
 
 # Share of the numbers of the inputs that lie within the colour scale.
 UNSATURATED = 0.99
@@ -66,9 +67,9 @@ def _draw_pictures(figure: SubFigure, table: xr.Dataset) -> None:
             ax.set_axis_off()
 
 
-def task_of(results: ShownRun | ShownSweep) -> Figure | None:
+def task_of(results: RunResults | SweepResults) -> Figure | None:
     """Of a run, or of the first run of a sweep; None where no examples are stored."""
-    runs = results.runs if isinstance(results, ShownSweep) else [results]
+    runs = results.runs if isinstance(results, SweepResults) else [results]
     tables = [run.task for run in runs if run is not None and run.task is not None]
     return draw_task(tables[0]) if tables else None
 

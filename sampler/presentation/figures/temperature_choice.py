@@ -6,15 +6,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from sampler.analysis.sweeps import SweepResults
 from sampler.presentation import style
-from sampler.presentation.results import ShownSweep
 
 WIDTH, TEMPERATURE = "network.widths", "posterior.temperature"
 CRITERION = "accuracy"
 VALIDATED = f"validation_{CRITERION}_theory"
 
 
-def draw_temperature_choice(sweep: ShownSweep) -> Figure | None:
+def draw_temperature_choice(sweep: SweepResults) -> Figure | None:
     """Draw a sweep over widths and temperatures; None if the sweep is another one.
 
     Above: accuracy on the test set at the temperature chosen for each width. Below: accuracy of the
@@ -35,7 +35,7 @@ def draw_temperature_choice(sweep: ShownSweep) -> Figure | None:
     return figure
 
 
-def is_temperature_choice(sweep: ShownSweep) -> bool:
+def is_temperature_choice(sweep: SweepResults) -> bool:
     """Whether temperatures were chosen, for each width, on a grid of both."""
     grid = sweep.dataset
     if chosen_by_width(sweep) is None or grid is None or VALIDATED not in grid:
@@ -43,7 +43,7 @@ def is_temperature_choice(sweep: ShownSweep) -> bool:
     return set(grid[VALIDATED].dims) == {WIDTH, TEMPERATURE}
 
 
-def chosen_by_width(sweep: ShownSweep) -> list[dict] | None:
+def chosen_by_width(sweep: SweepResults) -> list[dict] | None:
     """The choices of temperature, one for each width; None if something else was swept."""
     groups = (sweep.selection or {}).get("by_temperature", [])
     alone = all(set(group["settings"]) == {WIDTH} for group in groups)

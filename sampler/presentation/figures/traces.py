@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from sampler.analysis.labels import pair_name
+from sampler.analysis.results import RunResults
 from sampler.presentation import style
-from sampler.presentation.results import ShownRun
 
 MOST_POINTS = 2000  # of a chain or of a cloud; of more every so many are drawn
 MOST_ELEMENTS = 4  # beside each other
@@ -109,21 +109,23 @@ def draw_pairs(
     return figure
 
 
-def traces_of_run(run: ShownRun) -> Figure | None:
+def traces_of_run(run: RunResults) -> Figure | None:
     """Of the slowest numbers; None where none can be judged."""
     return draw_traces(run.slowest_series, run.setting) if run.slowest_series else None
 
 
-def pairs_of_run(run: ShownRun) -> Figure | None:
+def pairs_of_run(run: RunResults) -> Figure | None:
     """Of a few elements of U_1, where their draws were kept and move."""
     draws = run.order_parameter_draws
     if draws is None or draws.shape[-1] < 2 or not run.slowest_series:
         return None
     places = _elements(draws.values)
     paths = [str(name) for name in draws["path"].values]
+    known = run.order_parameters_of_theories
+    colours = style.theory_colours(known)
     theories = [
-        (name, np.array([values[place] for place in places]), colour)
-        for name, values, colour in run.order_parameters_of_theories
+        (name, np.array([values[place] for place in places]), colours[name])
+        for name, values in known.items()
     ]
     shown = np.stack([draws.values[(..., *place)] for place in places], axis=-1)
     return draw_pairs(shown, [pair_name(paths, *place) for place in places], theories, run.setting)

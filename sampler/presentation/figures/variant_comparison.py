@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from sampler.analysis.sweeps import SweepResults
 from sampler.presentation import style
-from sampler.presentation.results import ShownSweep
 from sampler.recipes.settings import setting_text
 
 FORM = "attention.form"
@@ -24,7 +24,7 @@ PANELS = {
 }
 
 
-def draw_variant_comparison(sweep: ShownSweep) -> Figure | None:
+def draw_variant_comparison(sweep: SweepResults) -> Figure | None:
     """Draw `seed_averages.csv`, bars ±1 standard error.
 
     None unless a sweep over seeds leaves several attention variants and nothing else.

@@ -9,12 +9,13 @@ from urllib.parse import quote
 from sampler.analysis.difference import Difference
 from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.numbers import Number, count, percent
+from sampler.analysis.results import RunResults
+from sampler.analysis.sweeps import SweepResults
 from sampler.analysis.verdict import HEADLINE, Verdict, extent
 from sampler.presentation.figures.variant_comparison import short_label
 from sampler.presentation.report.elements import Cell, Link, Table
 from sampler.presentation.report.tables import difference_cell, sampled_accuracy, theory_accuracy
 from sampler.presentation.report.verdict import worst
-from sampler.presentation.results import ShownRun, ShownSweep
 from sampler.presentation.style import EXACT, LEADING, LIMIT, NEXT
 from sampler.recipes.recipe import Recipe
 from sampler.storage.results import has_results
@@ -29,7 +30,7 @@ class ReportedPoint:
     label: str
     directory: Path
     state: str
-    run: ShownRun | None
+    run: RunResults | None
     found: Mapping[str, Difference]
     width: int | None
 
@@ -45,7 +46,7 @@ def reported_points(directory: Path, recipe: Recipe) -> list[ReportedPoint]:
     points = []
     for label, point in recipe.points():
         where = point_directory(directory, label)
-        run = ShownRun(where) if has_results(where) else None
+        run = RunResults(where) if has_results(where) else None
         found = {} if run is None else run.differences
         widths = point.network.widths
         same = widths if isinstance(widths, int) else None
@@ -138,7 +139,7 @@ def _worst_and_best(points: Sequence[ReportedPoint]) -> str:
 
 def sweep_verdict(directory: Path, recipe: Recipe) -> str:
     """The verdict on the theory of a whole sweep, in one line."""
-    finite_size = ShownSweep(directory).finite_size
+    finite_size = SweepResults(directory).finite_size
     return sweep_trend(reported_points(directory, recipe), finite_size).line
 
 

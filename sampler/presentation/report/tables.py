@@ -10,10 +10,10 @@ from sampler.analysis.difference import SAYING_NOTHING, Difference, largest_by_c
 from sampler.analysis.labels import NEXT_ORDER, element_name, own_key, quantity_name
 from sampler.analysis.numbers import Number, count, percent
 from sampler.analysis.predictive_quality import PredictiveQuality, Quality, ReliabilityBin
+from sampler.analysis.results import RunResults
 from sampler.mcmc.diagnostics import ESS_LIMIT, R_HAT_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
 from sampler.presentation.report.elements import Cell, Table
-from sampler.presentation.results import ShownRun
 from sampler.presentation.style import EXACT, LEADING, LIMIT, NEXT
 from sampler.presentation.summary import own_names, shown_rows
 
@@ -25,7 +25,7 @@ VARIANTS = {
 }
 
 
-def accuracy_rows(run: ShownRun) -> list[tuple[str, float, float | None]]:
+def accuracy_rows(run: RunResults) -> list[tuple[str, float, float | None]]:
     """Name, accuracy and Monte Carlo error (None where nothing is sampled) of every predictor."""
     rows: list[tuple[str, float, float | None]] = []
     sampled = sampled_accuracy(run)
@@ -34,7 +34,7 @@ def accuracy_rows(run: ShownRun) -> list[tuple[str, float, float | None]]:
             (LEADING, theory_accuracy(run, "theory"), None),
             (NEXT, theory_accuracy(run, "next_order"), None),
         ]
-    accuracies = run.compared_as("accuracy")
+    accuracies = run.compared("accuracy")
     own = {} if accuracies is None else accuracies.own or {}
     rows += [(name, value, None) for name, value in own.items()]
     if sampled:
@@ -53,10 +53,10 @@ def accuracy_rows(run: ShownRun) -> list[tuple[str, float, float | None]]:
     return [row for row in rows if math.isfinite(row[1])]
 
 
-def summary_table(run: ShownRun) -> Table | None:
+def summary_table(run: RunResults) -> Table | None:
     """Accuracy of every predictor, and how far theories are from the exact posterior."""
     accuracies = {name: (value, mcse) for name, value, mcse in accuracy_rows(run)}
-    own = () if run.results is None else run.results.own
+    own = () if run.comparison is None else run.comparison.own
     endings = {LEADING: "", NEXT: NEXT_ORDER, **{name: own_key("", name) for name in own}}
     columns = {"order_parameter": "U₁ off by", "predictor_mean": "m(x) off by"}
     rows = []
@@ -91,7 +91,7 @@ def difference_cell(one: Difference | None) -> Cell:
     return one.shown(one.value, one.error) if one.resolved else f"< {one.shown(one.below)}"
 
 
-def accuracy_table(run: ShownRun) -> Table | None:
+def accuracy_table(run: RunResults) -> Table | None:
     """The table of these accuracies; None where the labels are no classes."""
     rows = accuracy_rows(run)
     if not rows:
@@ -112,7 +112,7 @@ def accuracy_table(run: ShownRun) -> Table | None:
     return Table(caption, header, cells)
 
 
-def accuracy_sentence(run: ShownRun) -> str | None:
+def accuracy_sentence(run: RunResults) -> str | None:
     """Theory, next order, exact posterior and infinite width, and what finite width gains."""
     if run.theory is None:
         return None
@@ -135,13 +135,13 @@ def accuracy_sentence(run: ShownRun) -> str | None:
     )
 
 
-def sampled_accuracy(run: ShownRun) -> SampledAccuracy | None:
+def sampled_accuracy(run: RunResults) -> SampledAccuracy | None:
     """The sampled accuracy with its errors, None where there is none."""
-    found = run.compared_as("accuracy")
+    found = run.compared("accuracy")
     return None if found is None else found.sampled
 
 
-def theory_accuracy(run: ShownRun, name: str) -> float:
+def theory_accuracy(run: RunResults, name: str) -> float:
     """An accuracy of `theory.nc`, NaN where it is undefined."""
     column = f"accuracy_{name}"
     if run.theory is None or column not in run.theory:
@@ -189,12 +189,12 @@ def interval_text(one: Difference) -> str:
     return f"{low} to {high}"
 
 
-def order_parameter_table(run: ShownRun) -> Table | None:
+def order_parameter_table(run: RunResults) -> Table | None:
     """Elements of U₁: theories, exact posterior, difference of the leading order.
 
     The diagonal alone where there are many.
     """
-    compared = run.compared_as("order_parameter")
+    compared = run.compared("order_parameter")
     if compared is None or compared.theory is None:
         return None
     rows = compared.rows("order_parameter", run.path_names)
@@ -235,11 +235,11 @@ def compared_cells(row: Row, columns: Sequence[str]) -> list[Cell]:
     return [row.name, *(numbers.get(name, Number(None)) for name in columns)]
 
 
-def further_table(run: ShownRun) -> Table | None:
+def further_table(run: RunResults) -> Table | None:
     """Compared quantities that were added to those of this program."""
     rows = [
         row
-        for key, one in ([] if run.results is None else run.results.compared)
+        for key, one in ([] if run.comparison is None else run.comparison.compared)
         if key not in IN_OTHER_TABLES
         for row in one.rows(key, run.path_names)
     ]
@@ -247,9 +247,9 @@ def further_table(run: ShownRun) -> Table | None:
     return compared_table(caption, "quantity", rows) if rows else None
 
 
-def head_score_table(run: ShownRun) -> Table | None:
+def head_score_table(run: RunResults) -> Table | None:
     """Head scores of the posterior mean of U₁ beside the theory's."""
-    compared: Compared | None = run.compared_as("head_score")
+    compared: Compared | None = run.compared("head_score")
     if compared is None or compared.theory is None:
         return None
     rows = compared.element_rows("head_score", run.path_names)
@@ -314,9 +314,9 @@ def sampler_table(diagnostics: Diagnostics, cost: Mapping[str, float]) -> Table 
     return Table("The sampler, and what it cost.", ("what", "value", "limit"), rows)
 
 
-def evidence_table(run: ShownRun) -> Table | None:
+def evidence_table(run: RunResults) -> Table | None:
     """ln p(y) of samples, both orders, infinite width; None where samples do not know it."""
-    evidence = run.compared_as("log_evidence")
+    evidence = run.compared("log_evidence")
     sampled = None if evidence is None else evidence.sampled
     if sampled is None:
         return None
@@ -337,9 +337,9 @@ def evidence_table(run: ShownRun) -> Table | None:
     return Table(caption, ("log evidence of", "ln p(y)"), rows)
 
 
-def sampled_settings_table(run: ShownRun) -> Table | None:
+def sampled_settings_table(run: RunResults) -> Table | None:
     """Prior median, posterior mean ± MCSE and standard deviation; None if nothing was sampled."""
-    found = run.compared_as("hyper_parameters")
+    found = run.compared("hyper_parameters")
     rows = [
         [r.name, Number(r.theory), Number(r.sampled, r.mcse), Number(r.spread, digits=3)]
         for r in ([] if found is None else found.rows("hyper_parameters", ()))

@@ -7,17 +7,17 @@ from typing import Any
 from markupsafe import Markup
 
 from sampler import __version__
+from sampler.analysis.results import RunResults, open_run
+from sampler.analysis.sweeps import SWEEP_FILE, SweepResults
 from sampler.errors import ExitCode, InputError
 from sampler.presentation.figures.draw import FIGURES, draw_figures
 from sampler.presentation.report import provenance, sweep, tables
 from sampler.presentation.report.elements import Picture, Table, templates
 from sampler.presentation.report.verdict import READING, trust_verdict
-from sampler.presentation.results import ShownRun, ShownSweep, open_shown
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.manifest import Manifest, read_manifest
 from sampler.storage.run_directory import RECIPE_FILE, write_atomically
 from sampler.storage.status import state_of
-from sampler.storage.sweeps import SWEEP_FILE
 
 REPORT_FILE = "report.html"
 # Titles of the sections that every page ends with.
@@ -64,10 +64,10 @@ def write_report(directory: Path, ended: ExitCode | None = None) -> list[Path]:
 
 def _run_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, Any]]:
     """The figures that were drawn, and what the template of a run needs."""
-    run = open_shown(directory)
+    run = open_run(directory)
     drawn = draw_figures(directory, run)
     diagnostics, found = run.diagnostics, run.differences
-    quality = run.compared_as("predictive_quality")
+    quality = run.compared("predictive_quality")
     titles = {"verdict": "Verdict", "comparison": "Theory against exact posterior"}
     sampled = diagnostics is not None or run.order_parameter_draws is not None
     return drawn, {
@@ -76,7 +76,7 @@ def _run_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, An
         "theory_verdict": run.verdict,
         "trust_verdict": trust_verdict(diagnostics),
         "sentence": tables.accuracy_sentence(run),
-        "own_verdicts": [] if run.results is None else list(run.results.own.values()),
+        "own_verdicts": [] if run.comparison is None else list(run.comparison.own.values()),
         "main_table": tables.summary_table(run),
         "reading": READING if found else None,
         "explanation": _explanation(run),
@@ -96,14 +96,14 @@ def _run_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, An
     }
 
 
-def _explanation(run: ShownRun) -> str | None:
+def _explanation(run: RunResults) -> str | None:
     """How saddle point and next order were found; None where the theory does not say it."""
     keys = ("explanation", "next_order_explanation")
     said = [] if run.theory is None else [run.theory.attrs.get(key) for key in keys]
     return "; ".join(text for text in said if text) or None
 
 
-def _diagnostics(run: ShownRun) -> dict[str, Any]:
+def _diagnostics(run: RunResults) -> dict[str, Any]:
     """Remarks and tables about the draws."""
     found = run.diagnostics
     if found is None:
@@ -112,7 +112,7 @@ def _diagnostics(run: ShownRun) -> dict[str, Any]:
         "remarks": [f"Failed: {reason}." for reason in found.reasons]
         + [f"Note: {remark}." for remark in found.remarks],
         "diagnostics_tables": _there(tables.diagnostics_table(found)),
-        "cost_tables": _there(tables.sampler_table(found, run.results.cost)),
+        "cost_tables": _there(tables.sampler_table(found, run.comparison.cost)),
     }
 
 
@@ -122,7 +122,7 @@ def _sweep_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, 
     if all(point.run is None for point in points):
         remedy = "no point of this sweep has results yet; first use `run` or `sweep`"
         raise InputError("DIR", directory, remedy)
-    shown = ShownSweep(directory)
+    shown = SweepResults(directory)
     drawn = draw_figures(directory, shown) if (directory / SWEEP_FILE).is_file() else []
     shown_figures, chosen = _pictures(drawn), _there(sweep.selection_table(shown.selection))
     more = shown_figures["comparison"] or chosen

@@ -14,8 +14,8 @@ from sampler.analysis.draws_table import (
     stored_selected,
     stored_statistics,
 )
+from sampler.analysis.results import RunResults
 from sampler.mcmc.kept import MOST_BATCHES
-from sampler.presentation.results import ShownRun
 from sampler.storage.results import DRAWS_FILE, read_draws, write_draws
 from tests.small import (
     CHAINS,
@@ -184,7 +184,7 @@ def test_moments_of_a_large_predictor_are_stored_with_their_axes(outputs, rng, t
 def test_the_slowest_of_the_elements_that_were_kept_is_shown_by_its_place(rng, tmp_path):
     """Where a predictor is stored as moments, chain figures use the elements in `selected`."""
     _, collected = written(rng, tmp_path, kept_bytes=0)
-    found = ShownRun(tmp_path).slowest_series
+    found = RunResults(tmp_path).slowest_series
     (label,) = (name for name in found if name.startswith("predictor"))
     place = int(label.removeprefix("predictor [").removesuffix("]"))
     kept = collected.selected["predictor"]

@@ -5,12 +5,12 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
+from sampler.analysis.results import RunResults
 from sampler.errors import InputError
 from sampler.jobs.choice import NAMED, SPEEDS, Sizes, choose, leading_eigenvalue
 from sampler.jobs.reproduce import REPRODUCTION_FOLDER
 from sampler.problem import make_problem
 from sampler.storage.manifest import read_manifest, record
-from sampler.storage.results import RunResults
 from tests.benchmarks.choices import TABLE, compared, fitted_speeds, read_costs
 from tests.commands import TINY, in_process, loader
 from theory import OrderParameters

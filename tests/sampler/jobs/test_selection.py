@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from sampler.analysis.results import RunResults
+from sampler.analysis.sweeps import swept_points
 from sampler.analysis.validation import score_with_error
 from sampler.errors import ExitCode
 from sampler.jobs.selection import (
@@ -24,8 +26,7 @@ from sampler.jobs.selection import (
 )
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.task_section import AttentionSection
-from sampler.storage.results import RunResults, read_draws, write_theory
-from sampler.storage.sweeps import swept_points
+from sampler.storage.results import read_draws, write_theory
 from sampler.tasks.markov_chain import MarkovChainSection
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import in_process as command

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from sampler.analysis.sweeps import FINITE_SIZE_FILE, SWEEP_FILE, swept_points
 from sampler.errors import ExitCode
 from sampler.jobs.sweep_tables import (
     COLUMNS,
@@ -21,7 +22,6 @@ from sampler.presentation.figures.finite_size import draw_finite_size
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import write_theory
 from sampler.storage.run_directory import plain, point_directory, read_json, write_json
-from sampler.storage.sweeps import FINITE_SIZE_FILE, SWEEP_FILE, swept_points
 from tests.commands import TINY, in_process, settings
 
 RECIPE = """

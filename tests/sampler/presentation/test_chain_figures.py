@@ -5,6 +5,7 @@ import pytest
 import xarray as xr
 from arviz_stats.base import array_stats
 
+from sampler.analysis.results import RunResults, slowest_element
 from sampler.errors import InputError
 from sampler.presentation.figures.chains import (
     POINTS,
@@ -16,7 +17,6 @@ from sampler.presentation.figures.chains import (
     ess_evolution,
     rank_histogram,
 )
-from sampler.presentation.results import ShownRun, slowest_element
 
 CHAINS, DRAWS = 3, 200
 
@@ -71,17 +71,17 @@ def test_elements_that_do_not_move_are_passed_over(rng):
 
 
 def test_chains_of_a_file_are_read_as_far_as_they_are_there(rng, tmp_path):
-    assert ShownRun(tmp_path).slowest_series == {}
+    assert RunResults(tmp_path).slowest_series == {}
     statistics = {name: (("chain", "draw"), autoregressive(rng, 0.2)) for name in ("lp", "energy")}
     groups = {"sample_stats": xr.Dataset(statistics), "posterior": xr.Dataset()}
     xr.DataTree.from_dict(groups).to_netcdf(tmp_path / "draws.nc", engine="h5netcdf")
-    found = ShownRun(tmp_path)
+    found = RunResults(tmp_path)
     assert list(found.slowest_series) == ["log posterior"]
     np.testing.assert_array_equal(found.slowest_series["log posterior"], statistics["lp"][1])
     np.testing.assert_array_equal(found.drawn("energy", "sample_stats"), statistics["energy"][1])
     (tmp_path / "draws.nc").write_bytes(b"no such thing")
     with pytest.raises(InputError, match=r"draws\.nc"):
-        _ = ShownRun(tmp_path).slowest_series
+        _ = RunResults(tmp_path).slowest_series
 
 
 def test_the_figures_show_every_chain_and_the_bfmi(rng):

@@ -20,6 +20,8 @@ from sampler.analysis.predictive_quality import (
     quality,
     wilson_interval,
 )
+from sampler.analysis.results import open_run
+from sampler.analysis.sweeps import SweepResults
 from sampler.errors import InputError
 from sampler.presentation.figures.accuracy import (
     AccuracyCurves,
@@ -30,7 +32,6 @@ from sampler.presentation.figures.draw import draw_figures
 from sampler.presentation.figures.order_parameter import MatrixPanel, draw_order_parameter
 from sampler.presentation.figures.predictor import ComparedPredictor, draw_predictor
 from sampler.presentation.figures.reliability import draw_reliability
-from sampler.presentation.results import ShownSweep, open_shown
 
 FOUR_PATHS = ("good", "adversarial 1", "denoising", "adversarial 2")
 SUBNETWORKS = {"good": 0.93, "good + denoising": 0.95}
@@ -241,11 +242,11 @@ def write_sweep(directory: Path, rows: list[tuple[str, int]], sampled_up_to: int
 
 
 def draw_run_figures(directory: Path) -> list[Path]:
-    return draw_figures(directory, open_shown(directory))
+    return draw_figures(directory, open_run(directory))
 
 
 def draw_sweep_figures(directory: Path) -> list[Path]:
-    return draw_figures(directory, ShownSweep(directory))
+    return draw_figures(directory, SweepResults(directory))
 
 
 def figure_names(written: list[Path]) -> set[str]:

@@ -14,6 +14,8 @@ from sampler.analysis.as_json import to_json
 from sampler.analysis.difference import difference_of
 from sampler.analysis.estimate import Estimate
 from sampler.analysis.predictive_quality import PredictiveQuality, quality
+from sampler.analysis.results import open_run
+from sampler.analysis.sweeps import SweepResults
 from sampler.presentation import style
 from sampler.presentation.figures.accuracy import (
     AccuracyCurves,
@@ -30,7 +32,6 @@ from sampler.presentation.figures.order_parameter import (
 from sampler.presentation.figures.predictor import predictor_of_run
 from sampler.presentation.figures.reliability import draw_reliability
 from sampler.presentation.report.sweep import selection_table
-from sampler.presentation.results import ShownSweep, open_shown
 from tests.pages import page_of, stored_run
 
 EXPLANATION = "next order moves U_1 by 0.03 of its size (limit 0.25)"
@@ -94,16 +95,16 @@ def points(ax, colour: str) -> list[np.ndarray]:
 
 
 def test_accuracy_has_its_row_after_the_leading_order(known, unknown):
-    (ax,) = accuracy_of_run(open_shown(known)).axes
+    (ax,) = accuracy_of_run(open_run(known)).axes
     assert [label.get_text() for label in ax.get_yticklabels()][:2] == [style.LEADING, style.NEXT]
     (drawn,) = points(ax, style.NEXT_ORDER)
     np.testing.assert_array_equal(drawn, [[87.5, 1.0]])
-    assert style.NEXT not in texts(accuracy_of_run(open_shown(unknown)))
+    assert style.NEXT not in texts(accuracy_of_run(open_run(unknown)))
 
 
 def test_order_parameter_shows_both_orders_and_both_differences(known, unknown):
-    run = open_shown(known)
-    compared = run.compared_as("order_parameter")
+    run = open_run(known)
+    compared = run.compared("order_parameter")
     figure = order_parameter_of_run(run)
     shown = {ax.get_title(): ax.images[0].get_array() for ax in figure.axes if ax.get_title()}
     exact = run.sampled_label.replace(" (", "\n(")
@@ -120,7 +121,7 @@ def test_order_parameter_shows_both_orders_and_both_differences(known, unknown):
     for group in (values, differences):
         scales = {ax.images[0].get_clim() for ax in figure.axes if ax.get_title() in group}
         assert len(scales) == 1
-    assert "next order" not in texts(order_parameter_of_run(open_shown(unknown)))
+    assert "next order" not in texts(order_parameter_of_run(open_run(unknown)))
 
 
 def test_order_parameter_of_theory_alone_shows_both_orders():
@@ -131,10 +132,10 @@ def test_order_parameter_of_theory_alone_shows_both_orders():
 
 
 def test_predictor_shows_the_samples_against_both_orders(known, unknown):
-    run = open_shown(known)
+    run = open_run(known)
     figure = predictor_of_run(run)
     for ax, name in zip(figure.axes, ("predictor_mean", "predictor_variance"), strict=True):
-        compared = run.compared_as(name)
+        compared = run.compared(name)
         expected = np.stack([FACTOR[name] * compared.theory, compared.sampled.value], axis=1)
         (drawn,) = points(ax, style.NEXT_ORDER)
         np.testing.assert_array_equal(drawn, expected)
@@ -142,7 +143,7 @@ def test_predictor_shows_the_samples_against_both_orders(known, unknown):
         assert low < drawn.min() <= drawn.max() < high
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["equal", style.LEADING, style.NEXT]
-    assert "next order" not in texts(predictor_of_run(open_shown(unknown)))
+    assert "next order" not in texts(predictor_of_run(open_run(unknown)))
 
 
 def test_reliability_has_a_panel_for_it(rng):
@@ -176,7 +177,7 @@ def test_accuracy_against_width_has_its_own_line():
 def test_order_parameters_of_a_sweep_have_a_row_for_it(known, unknown, tmp_path):
     for directory, rows in ((known, 3), (unknown, 2)):
         (tmp_path / "sweep.csv").write_text(f"point,directory,width\na,{directory},10\n")
-        figure = order_parameters_of_sweep(ShownSweep(tmp_path))
+        figure = order_parameters_of_sweep(SweepResults(tmp_path))
         assert len([ax for ax in figure.axes if ax.get_title()]) == rows
         assert ("next order\n$N$ = 10" in texts(figure)) == (rows == 3)
 

@@ -8,9 +8,9 @@ import pytest
 from sampler.analysis.compared import Compared
 from sampler.analysis.comparison import QUANTITIES, register_quantity
 from sampler.analysis.estimate import mean_of
+from sampler.analysis.results import RunResults, open_run
 from sampler.jobs.stages import compare_stage
 from sampler.presentation.figures.draw import FIGURES, draw_figures, register_figure
-from sampler.presentation.results import open_shown
 from sampler.presentation.style import new_figure
 from sampler.presentation.summary import comparison_text
 from tests.sampler.presentation.test_report import page_of, stored_run
@@ -40,7 +40,7 @@ def test_a_figure_is_one_function_and_one_call(tmp_path):
     with pytest.raises(ValueError, match="figure 'mine' is registered already"):
         register_figure("mine", draw, **words)
     directory = stored_run(tmp_path / "run", "recipe.toml", "theory.nc")
-    drawn = {path.name for path in draw_figures(directory, open_shown(directory))}
+    drawn = {path.name for path in draw_figures(directory, open_run(directory))}
     assert {"mine.png", "mine.svg"} <= drawn
     page = page_of(directory)
     assert "What I look at." in page.text
@@ -58,7 +58,7 @@ def test_a_compared_quantity_is_one_function_and_one_call(tmp_path, monkeypatch)
 
     register_quantity("trace", trace)
     directory = stored_run(tmp_path / "run")
-    compared = compare_stage(directory)
+    compared = compare_stage(RunResults(directory)).comparison
     stored = json.loads((directory / "comparison.json").read_text())
     matrix = stored["order_parameter"]
     assert stored["trace"]["sampled"] == pytest.approx(np.trace(matrix["sampled"]), rel=1e-12)
@@ -66,7 +66,9 @@ def test_a_compared_quantity_is_one_function_and_one_call(tmp_path, monkeypatch)
     assert stored["trace"]["mcse"] > 0
     (row,) = compared.rows(["a", "b", "c", "d"][: len(matrix["theory"])])["trace"]
     assert row.difference_in_mcse == stored["trace"]["difference_in_mcse"]
-    (line,) = [text for text in comparison_text(directory).splitlines() if text[:5] == "trace"]
+    (line,) = [
+        text for text in comparison_text(RunResults(directory)).splitlines() if text[:5] == "trace"
+    ]
     assert f"{stored['trace']['sampled']:.4f}" in line
     page = page_of(directory)
     values = page.table("Further quantities").values[1]

@@ -14,11 +14,11 @@ from sampler.analysis.as_json import to_json
 from sampler.analysis.difference import difference_of
 from sampler.analysis.estimate import Estimate
 from sampler.analysis.numbers import NO_BREAK
+from sampler.analysis.sweeps import swept_points
 from sampler.errors import InputError
 from sampler.jobs.sweep_tables import write_sweep_table
 from sampler.presentation.report.write import write_report
 from sampler.recipes.recipe import load_recipe
-from sampler.storage.sweeps import swept_points
 from tests.commands import in_process as command
 from tests.pages import STORED, Page, page_of, stored_run
 

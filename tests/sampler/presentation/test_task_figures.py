@@ -7,6 +7,7 @@ import xarray as xr
 from sampler.analysis.compared import Compared
 from sampler.analysis.comparison import ComparedRun
 from sampler.analysis.estimate import Estimate
+from sampler.analysis.results import RunResults
 from sampler.presentation.figures.network import (
     COLOURS,
     MOST_HEADS,
@@ -16,7 +17,6 @@ from sampler.presentation.figures.network import (
     shortened,
 )
 from sampler.presentation.figures.task import draw_task, label_text
-from sampler.presentation.results import ShownRun
 from theory import AttentionPaths
 
 
@@ -37,7 +37,7 @@ def table_of(rng, heads=(2, 2), tokens=4, attention=True, pictures=False) -> xr.
     return xr.Dataset(columns, attrs=sizes)
 
 
-def run_of(table: xr.Dataset | None, diagonal=None, sampled=None, outputs: int = 1) -> ShownRun:
+def run_of(table: xr.Dataset | None, diagonal=None, sampled=None, outputs: int = 1) -> RunResults:
     """A run with U_1 of this diagonal; sampled: that of the draws, each ± 0.01."""
     theory, results = None, None
     if diagonal is not None:
@@ -53,9 +53,7 @@ def run_of(table: xr.Dataset | None, diagonal=None, sampled=None, outputs: int =
             estimate = Estimate(np.diag(sampled), np.full_like(overlap, 0.01))
             compared = {"order_parameter": Compared(overlap, estimate)}
             results = ComparedRun(None, {}, compared, {}, None)
-    run = ShownRun.held(theory, None, results)
-    vars(run)["task"] = table
-    return run
+    return RunResults.held(None, theory=theory, comparison=results, task=table)
 
 
 def legend_of(figure) -> list[str]:

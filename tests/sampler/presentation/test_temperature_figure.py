@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from sampler.analysis.sweeps import SweepResults
 from sampler.presentation.figures.temperature_choice import (
     TEMPERATURE,
     WIDTH,
     draw_temperature_choice,
 )
-from sampler.presentation.results import ShownSweep
 
 
 def choice(temperature, accuracy):
@@ -56,7 +56,7 @@ class Solved:
 
 
 @dataclass(frozen=True)
-class SweepWithTheory(ShownSweep):
+class SweepWithTheory(SweepResults):
     """A sweep whose points lie elsewhere."""
 
     solved = Solved(xr.Dataset({"accuracy_trained": 0.9}))

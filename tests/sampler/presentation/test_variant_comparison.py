@@ -5,16 +5,16 @@ import csv
 import numpy as np
 import pytest
 
+from sampler.analysis.sweeps import SEED_AVERAGES_FILE as TABLE
+from sampler.analysis.sweeps import SweepResults
 from sampler.presentation.figures.accuracy import accuracy_of_sweep
 from sampler.presentation.figures.variant_comparison import (
     draw_variant_comparison,
     short_label,
     variant_name,
 )
-from sampler.presentation.results import ShownSweep
 from sampler.presentation.style import figure_style
 from sampler.recipes.recipe import load_recipe
-from sampler.storage.sweeps import SEED_AVERAGES_FILE as TABLE
 
 COLUMNS = ("path_alignment", "off_diagonal_share", "accuracy_theory", "accuracy_gp")
 
@@ -76,7 +76,7 @@ def test_points_of_a_sweep_over_variants_have_their_labels(tmp_path):
 
     def labels() -> list[str]:
         with figure_style():
-            figure = accuracy_of_sweep(ShownSweep(tmp_path))
+            figure = accuracy_of_sweep(SweepResults(tmp_path))
         return [label.get_text() for label in figure.axes[0].get_xticklabels()]
 
     assert labels() == ["softmax; mask causal", "linear"]
@@ -97,7 +97,7 @@ def write(directory, settings):
 def test_every_variant_has_its_means_and_errors(tmp_path):
     write(tmp_path, ['attention.form={kind = "softmax"}', 'attention.form={kind = "linear"}'])
     with figure_style():
-        figure = draw_variant_comparison(ShownSweep(tmp_path))
+        figure = draw_variant_comparison(SweepResults(tmp_path))
     alignment, share, accuracy = figure.axes
     assert [label.get_text() for label in alignment.get_yticklabels()] == ["softmax", "linear"]
     for ax, expected in ((alignment, [0.1, 0.2]), (share, [0.11, 0.21]), (accuracy, [0.12, 0.22])):
@@ -117,6 +117,6 @@ def test_every_variant_has_its_means_and_errors(tmp_path):
     ],
 )
 def test_other_sweeps_have_no_such_figure(tmp_path, settings):
-    assert draw_variant_comparison(ShownSweep(tmp_path)) is None
+    assert draw_variant_comparison(SweepResults(tmp_path)) is None
     write(tmp_path, settings)
-    assert draw_variant_comparison(ShownSweep(tmp_path)) is None
+    assert draw_variant_comparison(SweepResults(tmp_path)) is None

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sampler.analysis.results import RunResults
 from sampler.errors import ExitCode
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.checkpoint import read_sealed, write_sealed
 from sampler.storage.manifest import read_manifest
-from sampler.storage.results import RunResults, read_draws
+from sampler.storage.results import read_draws
 from sampler.tasks.make import make_task
 from tests import FIXTURES
 from tests.commands import in_process as command

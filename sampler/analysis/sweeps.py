@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
+from sampler.analysis.results import RunResults
 from sampler.errors import InputError
-from sampler.recipes.recipe import Recipe
-from sampler.storage.results import RunResults, has_results
+from sampler.recipes.recipe import Recipe, load_recipe
+from sampler.storage.results import has_results
 from sampler.storage.run_directory import (
+    RECIPE_FILE,
     check_schema,
     point_directory,
     read_json,
@@ -166,6 +168,18 @@ class SweepResults:
         """The results of every row of the table; None where nothing is stored."""
         places = self.table.directories
         return [RunResults(place) if has_results(place) else None for place in places]
+
+    @cached_property
+    def settings(self) -> Mapping[str, Mapping[str, object]]:
+        """Label of a point → the swept keys and their values there; empty without a recipe."""
+        path = self.directory / RECIPE_FILE
+        points = swept_points(self.directory, load_recipe(path)) if path.is_file() else []
+        return {point.label: point.settings for point in points}
+
+    @property
+    def solved(self) -> RunResults | None:
+        """The first run that has a theory."""
+        return next((run for run in self.runs if run is not None and run.theory is not None), None)
 
     @cached_property
     def dataset(self) -> xr.Dataset | None:
