@@ -44,7 +44,7 @@ def test_results_are_read(stored):
     run = RunResults(stored)
     assert run.theory["order_parameter"].shape == (2, 2)
     assert run.order_parameter_draws.dims == ("chain", "draw", "path", "path_")
-    assert run.compared("order_parameter")["theory"].shape == (2, 2)
+    assert run.compared("order_parameter").theory.shape == (2, 2)
     assert run.path_names == [str(name) for name in run.theory["path"].values]
     assert run.manifest.seconds.keys() == {"solve", "sample"}
     for name in ("status", "diagnose", "compare"):
