@@ -1,9 +1,8 @@
 """Jobs: commands as sequences of stages, for one run, a sweep or a training.
 
-beginning     what a command says first, and where it is interrupted
-run           one run: begun or gone on with, stage by stage
-stages        each stage, from data to one result file
-rows          the pass over examples too many to be held
+plan          a command planned from its recipe, before JAX is imported
+run           a planned run carried out, stage by stage
+stages        each stage: rows of examples, theory, draws, comparison
 keeper        running chains kept on disk
 interruption  signals that ask to stop
 progress      what running jobs show

@@ -164,7 +164,7 @@ def make_plan(command: str, asked: Point) -> Plan:
 
     def planned(point: Point) -> RunPlan:
         """Points with data of their own are planned by the sizes of these until theirs are made."""
-        if same_data(point.recipe, recipe):
+        if shares_data(point.recipe, recipe):
             return plan_run(command, point, *fit(point.recipe))
         check_network_fits(point.recipe.network, data)
         return plan_run(command, point, *fit(recipe))
@@ -244,7 +244,7 @@ def plan_run(
 def refuse_too_many_coordinates(run: RunPlan, recipe: Recipe) -> None:
     """Raise InputError where importance draws or the evidence would need too large a Hessian."""
     settings = run.recipe.sampler
-    if run.method is None or not run.point.solved or not same_data(run.recipe, recipe):
+    if run.method is None or not run.point.solved or not shares_data(run.recipe, recipe):
         return
     one = run.sizes.architecture
     count = bartlett_coordinate_count(one.heads, one.widths, one.outputs)
@@ -262,7 +262,7 @@ def timed(run: RunPlan, recipe: Recipe) -> TimedRun:
     return TimedRun(run.recipe, run.sizes, share)
 
 
-def same_data(one: Recipe, other: Recipe) -> bool:
+def shares_data(one: Recipe, other: Recipe) -> bool:
     """Whether two recipes ask for the same data and attention."""
     return (one.task, one.attention) == (other.task, other.attention)
 

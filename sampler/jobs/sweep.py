@@ -13,7 +13,7 @@ from pathlib import Path
 from sampler.analysis.labels import EXACT, LEADING, LIMIT, NEXT, own_key
 from sampler.errors import ABSENT, ExitCode, InputError, one_line
 from sampler.jobs.interruption import Interruption, listening
-from sampler.jobs.plan import Plan, Point, make_plan, plan_run, points_of, same_data
+from sampler.jobs.plan import Plan, Point, make_plan, plan_run, points_of, shares_data
 from sampler.jobs.run import Job, claimed, figures, report, start_run, work
 from sampler.numerics import float64, silence_compiler, use_one_blas_thread
 from sampler.presentation.table import Column, Table
@@ -138,7 +138,7 @@ def one_by_one(plan: Plan, interruption: Interruption) -> Engine:
             print(f"\n{plan.recipe.name}, {point.label}", flush=True)
             LOG.info("point %s", point.label)
             run = replace(runs[point.label], point=point)
-            if not same_data(point.recipe, plan.recipe):
+            if not shares_data(point.recipe, plan.recipe):
                 run = plan_run(command, point, make_task(point.recipe))
             directory = point.directory
             claim_directory(directory, point.recipe, command, run.determining, run.known)
