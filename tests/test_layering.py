@@ -56,7 +56,6 @@ DEFINED_TWICE = {
     "one_line",
     "Parameters",
     "plain",
-    "positive_features",
     "predict",
     "query_and_key_weights",
     "refuse_unfit_variants",
