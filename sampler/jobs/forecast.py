@@ -22,7 +22,7 @@ from sampler.tasks.splits import BLOCK_BYTES, StreamedSplit
 from sampler.tasks.task import Task
 from theory.architecture import is_dense
 
-FLOAT = 8.0  # bytes of a number in float64
+FLOAT, SINGLE = 8.0, 4.0  # bytes of a number in float64 and in float32
 STATISTICS = 8  # numbers that an algorithm keeps of a draw, about
 
 # --- memory
@@ -109,7 +109,7 @@ def token_numbers(recipe: Recipe, task: Task) -> int:
 
 def draws_kept_whole(recipe: Recipe, task: Task) -> int:
     """Draws of each chain up to which nothing is reduced to moments, or those asked for if more."""
-    whole = KEPT_BYTES // (FLOAT * task.test.examples * task.outputs * recipe.sampler.chains)
+    whole = KEPT_BYTES // (SINGLE * task.test.examples * task.outputs * recipe.sampler.chains)
     return max(int(whole) + 1, recipe.sampler.draws_per_chain)
 
 
@@ -124,11 +124,11 @@ def draw_bytes(recipe: Recipe, task: Task, draws_of_chain: int) -> float:
     # f, and where weights are integrated out its mean and variance given the rest
     large = 3 if settings.space != "weights" else 1
     draws = settings.chains * draws_of_chain
-    of_large = draws * tests
-    if FLOAT * of_large > KEPT_BYTES:
-        selected = draws * min(SELECTED, tests) // 2  # in single precision
-        of_large = selected + 2 * MOST_BATCHES * settings.chains * tests
-    return FLOAT * (draws * whole + large * of_large)
+    of_large = SINGLE * draws * tests
+    if of_large > KEPT_BYTES:
+        of_large = SINGLE * draws * min(SELECTED, tests)
+        of_large += FLOAT * 2 * MOST_BATCHES * settings.chains * tests
+    return FLOAT * draws * whole + large * of_large
 
 
 def peak_bytes(parts: Iterable[Part]) -> float:

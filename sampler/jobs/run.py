@@ -386,6 +386,7 @@ def _solve(job: Job) -> ExitCode:
 
 def _sample(job: Job) -> ExitCode:
     from sampler.analysis.results import RunResults
+    from sampler.jobs.keeper import remove_segments
     from sampler.jobs.stages import compare_stage, sample_stage
     from sampler.presentation.summary import diagnostics_text
     from sampler.storage.results import read_draws
@@ -398,6 +399,7 @@ def _sample(job: Job) -> ExitCode:
             tree = sample_stage(job.problem, settings, job.directory, job.keeper(), start)
             record(job.directory, draws_per_chain=tree["posterior"].sizes["draw"])
             del tree
+    remove_segments(job.directory / CHECKPOINT_FOLDER)
     results = RunResults.held(job.directory, draws=read_draws(job.directory))
     diagnostics = compare_stage(results).diagnostics
     print(diagnostics_text(diagnostics), flush=True)
