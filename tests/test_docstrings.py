@@ -42,8 +42,6 @@ NOT_YET = {
     "sampler/storage",
     "sampler/tasks",
     "sampler/transformer",
-    "theory",
-    "theory/studies",
 }
 FILES = [*ROOT.glob("sampler/**/*.py"), *ROOT.glob("theory/**/*.py")]
 FOLDERS = sorted({str(path.parent.relative_to(ROOT)) for path in FILES})

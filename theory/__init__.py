@@ -32,8 +32,8 @@ from types import ModuleType
 
 CONTENTS = {
     "architecture": "Architecture AttentionPaths",
-    "attended_inputs": "attended_inputs pair_matrices path_features",
-    "path_kernels": "path_kernels FeatureForm KernelForm SymmetricKernelForm NoisyKernel",
+    "path_kernels": "attended_inputs pair_matrices path_features path_kernels "
+    "FeatureForm KernelForm SymmetricKernelForm NoisyKernel",
     "energy": "LabelEnergy LearningProblem",
     "compression": "compress Triangle sub_network",
     "order_parameters": "OrderParameters",
@@ -44,19 +44,17 @@ CONTENTS = {
     "energy_expansion": "DenseEnergy",
     "fluctuations": "LogPosterior Fluctuations",
     "next_order": "solve_next_order NextOrder NextOrderStatus",
-    "predictor": "Predictor predict",
-    "path_contributions": "path_contributions mean_without",
+    "predictor": "Predictor predict path_contributions mean_without",
     "observables": "head_scores kernel_alignment path_alignment participation_ratio "
     "centred_kernel off_diagonal_share diagonal_only equal_diagonal",
     "studies.attention_kernel": "Mask Similarity attention_kernel attention_matrix mask_matrix",
     "studies.softmax_forms": "taylor_features truncated_attention truncation_bound "
-    "similarity_and_entropy most_similarity_and_entropy",
-    "studies.support_vectors": "SupportVectorAttention support_vector_attention "
-    "regression_of_attention masked_regressions is_one_regression",
-    "studies.variant_regressions": "HeadPoints scaled_down_points standardised_points",
-    "studies.complementarity": "ComplementarityProblem complementarity_problem unknowns_of",
-    "studies.kernel_components": "component_values component_coefficients "
+    "similarity_and_entropy most_similarity_and_entropy component_values component_coefficients "
     "component_alignment captured_variance",
+    "studies.tube_regression": "ComplementarityProblem complementarity_problem unknowns_of",
+    "studies.support_vectors": "SupportVectorAttention support_vector_attention "
+    "regression_of_attention masked_regressions is_one_regression "
+    "HeadPoints scaled_down_points standardised_points",
     "studies.rank_collapse": "distance_from_collapse collapse_of_fixed_attention "
     "collapse_of_random_attention rate_of_uniform_averages Equilibrium equilibrium",
 }

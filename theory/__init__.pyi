@@ -3,11 +3,6 @@
 
 from theory.action import action as action, entropy_terms as entropy_terms
 from theory.architecture import Architecture as Architecture, AttentionPaths as AttentionPaths
-from theory.attended_inputs import (
-    attended_inputs as attended_inputs,
-    pair_matrices as pair_matrices,
-    path_features as path_features,
-)
 from theory.bartlett import BartlettCoordinates as BartlettCoordinates
 from theory.compression import (
     Triangle as Triangle,
@@ -42,13 +37,17 @@ from theory.path_kernels import (
     KernelForm as KernelForm,
     NoisyKernel as NoisyKernel,
     SymmetricKernelForm as SymmetricKernelForm,
+    attended_inputs as attended_inputs,
+    pair_matrices as pair_matrices,
+    path_features as path_features,
     path_kernels as path_kernels,
 )
-from theory.path_contributions import (
+from theory.predictor import (
+    Predictor as Predictor,
     mean_without as mean_without,
     path_contributions as path_contributions,
+    predict as predict,
 )
-from theory.predictor import Predictor as Predictor, predict as predict
 from theory.saddle_point import (
     SaddlePoint as SaddlePoint,
     SaddlePointStatus as SaddlePointStatus,
@@ -61,17 +60,6 @@ from theory.studies.attention_kernel import (
     attention_matrix as attention_matrix,
     mask_matrix as mask_matrix,
 )
-from theory.studies.complementarity import (
-    ComplementarityProblem as ComplementarityProblem,
-    complementarity_problem as complementarity_problem,
-    unknowns_of as unknowns_of,
-)
-from theory.studies.kernel_components import (
-    captured_variance as captured_variance,
-    component_alignment as component_alignment,
-    component_coefficients as component_coefficients,
-    component_values as component_values,
-)
 from theory.studies.rank_collapse import (
     Equilibrium as Equilibrium,
     collapse_of_fixed_attention as collapse_of_fixed_attention,
@@ -81,6 +69,10 @@ from theory.studies.rank_collapse import (
     rate_of_uniform_averages as rate_of_uniform_averages,
 )
 from theory.studies.softmax_forms import (
+    captured_variance as captured_variance,
+    component_alignment as component_alignment,
+    component_coefficients as component_coefficients,
+    component_values as component_values,
     most_similarity_and_entropy as most_similarity_and_entropy,
     similarity_and_entropy as similarity_and_entropy,
     taylor_features as taylor_features,
@@ -88,14 +80,17 @@ from theory.studies.softmax_forms import (
     truncation_bound as truncation_bound,
 )
 from theory.studies.support_vectors import (
+    HeadPoints as HeadPoints,
     SupportVectorAttention as SupportVectorAttention,
     is_one_regression as is_one_regression,
     masked_regressions as masked_regressions,
     regression_of_attention as regression_of_attention,
-    support_vector_attention as support_vector_attention,
-)
-from theory.studies.variant_regressions import (
-    HeadPoints as HeadPoints,
     scaled_down_points as scaled_down_points,
     standardised_points as standardised_points,
+    support_vector_attention as support_vector_attention,
+)
+from theory.studies.tube_regression import (
+    ComplementarityProblem as ComplementarityProblem,
+    complementarity_problem as complementarity_problem,
+    unknowns_of as unknowns_of,
 )

@@ -1,6 +1,6 @@
 """The network that the theory describes: its sizes, its attention paths, its priors.
 
-Nothing here needs JAX, so that a recipe can be checked without it.
+Nothing here needs JAX, so that sizes are known without it.
 """
 
 import itertools
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 
 import numpy as np
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Int
 
 # Up to this many coordinates the Hessian is formed and factorised; above, only its products.
 DENSE_COORDINATES = 500
@@ -125,7 +125,7 @@ class Architecture:
 
     @property
     def sizes(self) -> "Architecture":
-        """The same with variances of 1: equal for all networks whose weights have equal shapes."""
+        """This architecture with variances of 1: equal for all whose weights have equal shapes."""
         return replace(self, variances=(1.0,) * len(self.variances))
 
     @property
@@ -220,18 +220,6 @@ class AttentionPaths:
         `kept` lists head indices per layer. Raises IndexError for a head that does not exist.
         """
         return np.array([self.flat(path) for path in itertools.product(*kept)], dtype=int)
-
-    def unfold(
-        self, per_path: Shaped[np.ndarray, "..."], axis: int = 0
-    ) -> Shaped[np.ndarray, "..."]:
-        """Split a flat path axis, the one numbered `axis`, into one axis per layer."""
-        shape = per_path.shape
-        return per_path.reshape(*shape[:axis], *self.heads, *shape[axis + 1 :])
-
-    def fold(self, per_head: Shaped[np.ndarray, "..."], axis: int = 0) -> Shaped[np.ndarray, "..."]:
-        """Join one axis per layer, starting at `axis`, into the flat path axis."""
-        shape = per_head.shape
-        return per_head.reshape(*shape[:axis], self.count, *shape[axis + len(self.heads) :])
 
 
 @dataclass(frozen=True)

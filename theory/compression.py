@@ -114,7 +114,7 @@ class Triangle:
 
     @property
     def ones(self) -> Float[np.ndarray, " row"]:
-        """What the rows see of the constant function, Qᵀ 1."""
+        """The constant function on the rows, Qᵀ 1."""
         return self.matrix[: self.features, -1].copy()
 
     def learning_problem(
@@ -135,7 +135,7 @@ class Triangle:
 
 
 def compress(problem: LearningProblem) -> LearningProblem:
-    """The same problem with the rows of its triangle as examples, where there are fewer of them.
+    """Return the problem with the rows of its triangle as examples, where there are fewer of them.
 
     A problem whose examples are rows already, such as that of a sub-network, is compressed further.
     """
@@ -151,7 +151,7 @@ def compress(problem: LearningProblem) -> LearningProblem:
         attended=jnp.asarray(triangle.rows, dtype),
         labels=jnp.asarray(triangle.labels, dtype),
         compressed=Compressed(
-            problem.examples, problem.squares_apart + triangle.squares, triangle.ones
+            problem.examples, problem.residual_squares + triangle.squares, triangle.ones
         ),
     )
 
@@ -161,7 +161,7 @@ def sub_network(
     kept: Sequence[Sequence[int]],
     attended: Float[Array, "test path channel"],
 ) -> tuple[LearningProblem, Float[Array, "test kept_path channel"]]:
-    """The same data seen by a network that has only the `kept` heads of each layer.
+    """Return the data as a network sees them that has only the `kept` heads of each layer.
 
     Its H_l and Π are its own, and so are the rows of its examples. Raises IndexError for a head
     that does not exist.

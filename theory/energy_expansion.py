@@ -102,7 +102,7 @@ class DenseEnergy:
 
 @dataclass(frozen=True)
 class EnergyAverages:
-    """What E does on average over small deviations of U_1 with covariance T.
+    """Averages of derivatives of E over small deviations of U_1 with covariance T.
 
     energy      E at the centre
     covariance  T_{ab,cd} = ⟨δU_ab δU_cd⟩, symmetric under a ↔ b, c ↔ d and ab ↔ cd

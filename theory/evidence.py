@@ -51,8 +51,8 @@ def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> flo
     )
     without_data = action_without_data(architecture)
     constant = problem.labels.size * math.log(2.0 * math.pi)
-    likelihood_apart = problem.log_likelihood_apart
-    return -0.5 * (lowest - without_data + curvature + constant) + likelihood_apart
+    residual = problem.residual_log_likelihood
+    return -0.5 * (lowest - without_data + curvature + constant) + residual
 
 
 def log_evidence_at_next_order(around: Fluctuations) -> float:
@@ -70,8 +70,8 @@ def log_evidence_at_next_order(around: Fluctuations) -> float:
     drift = around.drift
     correction = -fourth / 8.0 + drift @ drift / 8.0 + np.sum(third**2) / 12.0
     gaussian = 0.5 * size * math.log(2.0 * math.pi) + log_volume
-    likelihood_apart = around.posterior.problem.log_likelihood_apart
-    return float(likelihood_apart - around.value + gaussian + correction)
+    residual = around.posterior.problem.residual_log_likelihood
+    return float(residual - around.value + gaussian + correction)
 
 
 def third_and_fourth(

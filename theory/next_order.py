@@ -19,11 +19,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from theory.architecture import HESSIAN_COORDINATES, Architecture
-from theory.attended_inputs import path_features
 from theory.energy import LearningProblem, feature_columns
 from theory.energy_expansion import as_matrix
 from theory.evidence import log_evidence_at_next_order
 from theory.fluctuations import Fluctuations, LogPosterior
+from theory.path_kernels import path_features
 from theory.saddle_point import SaddlePoint, SaddlePointStatus
 
 # The second derivatives in U_1 hold (p_1 D)² and p_1⁴ numbers, with some copies of each.
@@ -115,7 +115,7 @@ class NextOrder:
 
 @dataclass(frozen=True)
 class Responses:
-    """What a predictor needs of the training examples: arrays of the size of (row, channel).
+    """Arrays of the size of (row, channel) by which training examples enter a predictor.
 
     overlap    U_1 at the mode, and its `shift` ΔU_1
     products   S as a matrix of (row, channel)

@@ -1,4 +1,4 @@
-"""What is read off an order parameter: accuracy, head scores, alignment, redundancy."""
+"""Quantities of an order parameter: accuracy, head scores, alignment, redundancy."""
 
 import math
 
@@ -71,16 +71,16 @@ def head_scores(
 
 
 def kernel_alignment(
-    kernel: Float[Array, "n n"], labels: Float[Array, " n"], squares_apart: float = 0.0
+    kernel: Float[Array, "n n"], labels: Float[Array, " n"], residual_squares: float = 0.0
 ) -> Float[Array, " component"]:
     """|e_i·y| / |y| for the eigenvectors e_i of K, largest eigenvalue first.
 
     K is the training kernel without temperature; with several outputs both K and y run over
     (example, output), output fastest. Where rows stand for the examples, y has the further sum of
-    squares `squares_apart`. Source: arXiv 2405.15926, kernel–task alignment.
+    squares `residual_squares`. Source: arXiv 2405.15926, kernel–task alignment.
     """
     _, vectors = jnp.linalg.eigh(kernel)
-    return jnp.abs(labels @ vectors[:, ::-1]) / jnp.sqrt(labels @ labels + squares_apart)
+    return jnp.abs(labels @ vectors[:, ::-1]) / jnp.sqrt(labels @ labels + residual_squares)
 
 
 def participation_ratio(overlap: Float[np.ndarray, "row row"]) -> float:
@@ -120,7 +120,7 @@ def path_alignment(
 def centred_kernel(
     kernel: Float[np.ndarray, "*batch example example"],
 ) -> Float[np.ndarray, "*batch example example"]:
-    """What remains of K(x, x') where features are those of φ less their mean over examples."""
+    """Kernel K(x, x') of the features less their mean over examples."""
     rows = kernel - kernel.mean(axis=-1, keepdims=True)
     return rows - rows.mean(axis=-2, keepdims=True)
 

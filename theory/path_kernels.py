@@ -1,4 +1,4 @@
-"""Path kernels C_{ππ'}, the kernel K = Σ U_1 C that they make, and K + 𝒯 1 factorised.
+"""Attended inputs, path kernels C_{ππ'}, the kernel K = Σ U_1 C of these, and K + 𝒯 1 factorised.
 
 Path kernels are kept as features, or stored where that makes K cheaper (`path_kernels` chooses):
 each form assembles K from a factor of U_1 and pulls derivatives in K back to the factor.
@@ -7,17 +7,93 @@ each form assembles K from a factor of U_1 and pulls derivatives in K back to th
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float, Int, Shaped
 
 from theory.architecture import Architecture
-from theory.attended_inputs import path_features
 
+Readout = Literal["last", "first", "mean"]
 PullBack = Callable[[Float[Array, "_left _right"]], Float[Array, "_row _rank"]]
+
+
+def token_readout(
+    tokens: int, readout: Readout, length: Int[Array, ""] | None = None
+) -> Float[Array, " token"]:
+    """The vector t* that reads one value off the tokens: their last, their first, or their mean.
+
+    Only the first `length` tokens count, where it is given: those behind them are padding.
+    """
+    if readout == "mean":
+        if length is None:
+            return jnp.full(tokens, 1.0 / tokens)
+        return jnp.where(jnp.arange(tokens) < length, 1.0 / length, 0.0)
+    if readout not in ("last", "first"):
+        raise ValueError(f"readout = {readout!r}: must be 'last', 'first' or 'mean'")
+    end = tokens if length is None else length
+    return jnp.zeros(tokens).at[end - 1 if readout == "last" else 0].set(1.0)
+
+
+def attend_example(
+    inputs: Float[Array, "token channel"],
+    attention: tuple[Float[Array, "_head token token"], ...],
+    readout: Float[Array, " token"],
+) -> Float[Array, "path channel"]:
+    """Attended inputs of one example, ξ^π = x_0 Ω^{1,h_1} Ω^{2,h_2} ··· Ω^{L,h_L} t*.
+
+    Contracted from the readout down, so that no token × token product is ever formed. Attention
+    matrices are [head, key, query]. Source: arXiv 2405.15926, eq. for the attended input.
+    """
+    token_weights = readout[None, :]  # [paths through the layers above, key]
+    for omega in reversed(attention):
+        token_weights = jnp.einsum("hkq,pq->hpk", omega, token_weights)
+        token_weights = token_weights.reshape(-1, token_weights.shape[-1])
+    return token_weights @ inputs
+
+
+def pair_matrices(
+    attention: Float[Array, "example head key query"],
+) -> Float[Array, "example path key query"]:
+    """Path matrices Ω^{(h',h)} = Ω_{h'} ∘ Ω_h of two layers of weights that mix tokens once.
+
+    The lower layer weighs with Ω_{h'}, the upper one with Ω_h, entry by entry; h' is slowest, as
+    in the flat order of paths. In `attended_inputs` they stand for the matrices of both layers.
+    """
+    products = attention[:, :, None] * attention[:, None, :]
+    return products.reshape(attention.shape[0], -1, *attention.shape[2:])
+
+
+@partial(jax.jit, static_argnames="readout")
+def attended_inputs(
+    inputs: Float[Array, "example token channel"],
+    attention: tuple[Float[Array, "example _head token token"], ...],
+    readout: Readout,
+    lengths: Int[Array, " example"] | None = None,
+) -> Float[Array, "example path channel"]:
+    """Attended inputs ξ^π(x) of every example; paths in flat order, h_1 slowest.
+
+    `lengths` are the numbers of tokens of sequences with padding behind them, whose keys have
+    weight 0 at every query before. As t* is 0 there, too, ξ^π is that of the sequence by itself:
+    Ω t* has no entry on a key of padding, whatever its queries attend to.
+    """
+    tokens = inputs.shape[1]
+    if lengths is None:
+        vector = token_readout(tokens, readout).astype(inputs.dtype)
+        return jax.vmap(attend_example, in_axes=(0, 0, None))(inputs, attention, vector)
+    vectors = jax.vmap(partial(token_readout, tokens, readout))(lengths).astype(inputs.dtype)
+    return jax.vmap(attend_example)(inputs, attention, vectors)
+
+
+def path_features(
+    attended: Float[Array | np.ndarray, "example path channel"], input_variance: float
+) -> Float[Array | np.ndarray, "example path channel"]:
+    """Features φ^π(x) = σ_0 ξ^π(x) / √(D Π), so that C_{ππ'}(x, x') = φ^π(x)·φ^π'(x')."""
+    _, paths, channels = attended.shape
+    return attended * (input_variance / (channels * paths)) ** 0.5
 
 
 class DifferentiatedByJax:
@@ -319,58 +395,3 @@ class NoisyKernel:
         """Quadratic form yᵀ (K + 𝒯 1)⁻¹ y of one vector y."""
         whitened = self.whiten(vector)
         return whitened @ whitened
-
-
-# Inverting a triangular matrix by a solve, and Lᵀ L by a full product, cost three times what they
-# must: both ignore the zeros. Halving the matrix leaves n³/3 products, nearly all of them in
-# matrix products.
-# Blocks up to this size are left to LAPACK and to one plain product.
-BLOCK = 128
-
-
-def inverse_of_lower(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """L⁻¹ = [[A⁻¹, 0], [−C⁻¹ B A⁻¹, C⁻¹]] of L = [[A, 0], [B, C]], halved recursively.
-
-    All diagonal blocks are inverted by one batched call.
-    """
-    size, count = len(lower), 1
-    while size > BLOCK * count:
-        count *= 2
-    block = -(-size // count)
-    # Ones on the diagonal fill it up and leave this part of the inverse unchanged.
-    filled = jnp.pad(lower, (0, count * block - size))
-    filled = filled + jnp.diag(jnp.where(jnp.arange(count * block) < size, 0.0, 1.0))
-    filled = filled.astype(lower.dtype)
-    places = [slice(i * block, (i + 1) * block) for i in range(count)]
-    diagonal = jnp.stack([filled[place, place] for place in places])
-    identity = jnp.eye(block, dtype=lower.dtype)
-    inverses = list(jax.vmap(lambda one: solve_triangular(one, identity, lower=True))(diagonal))
-    while len(inverses) > 1:
-        block = len(inverses[0])
-        inverses = [
-            _joined(
-                inverses[i],
-                filled[(i + 1) * block : (i + 2) * block, i * block : (i + 1) * block],
-                inverses[i + 1],
-            )
-            for i in range(0, len(inverses), 2)
-        ]
-    return inverses[0][:size, :size]
-
-
-def _joined(first_inverse, below, second_inverse):
-    low = -second_inverse @ (below @ first_inverse)
-    return jnp.block([[first_inverse, jnp.zeros_like(below.T)], [low, second_inverse]])
-
-
-def gram_of_lower(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Lᵀ L = [[Aᵀ A + Bᵀ B, Bᵀ C], [Cᵀ B, Cᵀ C]] of L = [[A, 0], [B, C]]."""
-    size = len(lower)
-    if size <= BLOCK:
-        return lower.T @ lower
-    half = size // 2
-    first, below, second = lower[:half, :half], lower[half:, :half], lower[half:, half:]
-    across = below.T @ second
-    return jnp.block(
-        [[gram_of_lower(first) + below.T @ below, across], [across.T, gram_of_lower(second)]]
-    )

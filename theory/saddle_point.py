@@ -29,7 +29,7 @@ RANDOM_START_SPREAD = 0.5
 
 
 class SaddlePointStatus(Enum):
-    """How a search ended; only `CONVERGED` may be shown as the theory's prediction."""
+    """Outcome of a search; only `CONVERGED` may be shown as the theory's prediction."""
 
     CONVERGED = "converged"
     STEP_LIMIT = "step limit reached before the gradient met the tolerance"
@@ -49,7 +49,7 @@ REMEDY = {
 
 @dataclass(frozen=True)
 class Descent:
-    """Where a descent ended: point, value, gradient norm, steps taken, and how."""
+    """End of a descent: point, value, gradient norm, steps taken, and how it ended."""
 
     point: np.ndarray
     value: float

@@ -18,13 +18,11 @@ from sampler.analysis.labels import (
 from sampler.analysis.validation import validation_draws, validation_predictors
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.kept import BatchMoments, SelectedDraws
+from sampler.mcmc.kept import PREDICTOR_VALIDATION, PREDICTORS, BatchMoments, SelectedDraws
 from sampler.posterior.hyper_parameters import OBSERVED
 from sampler.posterior.weight_draws import WeightDraws
 from sampler.problem import AnyProblem, Problem
 from theory import Architecture
-
-PER_TEST_EXAMPLE = ("predictor", "predictor_mean", "predictor_variance")
 
 
 def draws_tree(
@@ -41,13 +39,11 @@ def draws_tree(
     `…_moments`, and the draws of some of their elements in the group `selected`.
     """
     arch = problem.architecture
-    drawn = collected.draws
-    validated = drawn.pop("predictor_validation", None)
-    thinned = collected.thinned.get("predictor_validation")
+    drawn, thinned = collected.draws, collected.thinned.get(PREDICTOR_VALIDATION)
     posterior = {
         name: (
             ("chain", "draw", *quantity_dimensions(name, arch)),
-            squeeze_output(values) if name in PER_TEST_EXAMPLE else values,
+            squeeze_output(values) if name in PREDICTORS else values,
         )
         for name, values in drawn.items()
     }
@@ -62,12 +58,10 @@ def draws_tree(
     }
     if weights is not None:
         groups["posterior_weights"] = weights_table(problem, weights).assign_attrs(attributes)
-    if thinned is not None:
-        validation = validation_predictors(problem, thinned.values, drawn, thinned.draws)
-    elif validated is None:
+    if thinned is None:
         validation = validation_draws(problem, drawn)
     else:
-        validation = validation_predictors(problem, validated, drawn)
+        validation = validation_predictors(problem, thinned, drawn)
     if validation is not None:
         groups["validation"] = validation.assign_attrs(attributes)
     for name, moments in collected.moments.items():
@@ -97,7 +91,7 @@ def laid_out(table: xr.Dataset) -> xr.Dataset:
 
 def quantity_dimensions(name: str, architecture: Architecture) -> tuple[str, ...]:
     """Axes of one draw of a named quantity."""
-    if name in PER_TEST_EXAMPLE:
+    if name in PREDICTORS:
         return predictor_dimensions(architecture.outputs)
     if name.startswith("bartlett_"):
         return (f"{name}_entry",)
@@ -200,14 +194,27 @@ def comparison_table(compared: Mapping[str, Compared], theory: xr.Dataset) -> xr
 
 
 def stored_draws(tree: xr.DataTree) -> dict[str, np.ndarray]:
-    """Name → [chain, draw, …] of everything that is neither a weight nor a statistic."""
+    """Draws by name, [chain, draw, …], of all but weights and statistics; in double precision."""
     posterior = tree["posterior"].to_dataset()
-    return {str(name): values.values for name, values in posterior.items() if is_judged(str(name))}
+    return {
+        str(name): np.asarray(values.values, dtype=np.float64)
+        for name, values in posterior.items()
+        if is_judged(str(name))
+    }
+
+
+def collected_draws(tree: xr.DataTree) -> dict[str, np.ndarray]:
+    """Draws by name, [chain, draw, …], as a collector has them: whole or of some elements."""
+    found = {
+        str(name): v.values[..., None] if v.dims[-1] == "test_example" else v.values
+        for name, v in tree["posterior"].to_dataset().items()
+    }
+    return found | {name: one.values for name, one in stored_selected(tree).items()}
 
 
 def is_judged(name: str) -> bool:
     """Whether draws of this name are neither weights nor coordinates of the sampler."""
-    return "order_parameter" in name or name in (*PER_TEST_EXAMPLE, *OBSERVED)
+    return "order_parameter" in name or name in (*PREDICTORS, *OBSERVED)
 
 
 def stored_selected(tree: xr.DataTree) -> dict[str, SelectedDraws]:
@@ -235,9 +242,11 @@ def stored_moments(tree: xr.DataTree) -> dict[str, BatchMoments]:
     return found
 
 
-def stored_statistics(tree: xr.DataTree) -> dict[str, np.ndarray]:
-    """Sampler statistics of the draws."""
-    return {str(n): v.values for n, v in tree["sample_stats"].to_dataset().items()}
+def stored_statistics(tree: xr.DataTree, group: str = "sample_stats") -> dict[str, np.ndarray]:
+    """Sampler statistics of the draws, or those of warm-up in `warmup_sample_stats`."""
+    if group not in tree.children:
+        return {}
+    return {str(n): v.values for n, v in tree[group].to_dataset().items()}
 
 
 def stored_labels(tree: xr.DataTree) -> np.ndarray | None:

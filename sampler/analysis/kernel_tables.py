@@ -17,7 +17,7 @@ from sampler.analysis.estimate import batch_means, bootstrap
 from sampler.analysis.labels import NEXT_ORDER
 from sampler.problem import AnyProblem, Problem, square_roots
 from theory import FeatureForm, OrderParameters, centred_kernel
-from theory.attended_inputs import path_features
+from theory.path_kernels import path_features
 
 # Paths whose kernels are shown, and components whose sampled alignment is known.
 MOST_PATHS = 4
@@ -150,7 +150,7 @@ def alignment_columns(problem: Problem, batches: Float[np.ndarray, "batch row ro
     `FOLLOWED` ones of the mean kernel.
     """
     learning = problem.learning
-    labels, apart = np.asarray(learning.labels).reshape(-1), learning.squares_apart
+    labels, apart = np.asarray(learning.labels).reshape(-1), learning.residual_squares
     length = np.sqrt(labels @ labels + apart)
     factor = jnp.asarray(square_roots(batches.mean(axis=0)))
     kernel = np.asarray(FeatureForm(learning.features, None).kernel(factor))

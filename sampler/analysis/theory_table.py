@@ -76,7 +76,7 @@ def evidence_columns(problem: Problem, saddle_point: SaddlePoint) -> dict:
     limit = OrderParameters.gp_limit(learning.architecture)
     energy = float(learning.energy(limit.factors[0]))
     gp = -0.5 * (energy + learning.labels.size * math.log(2.0 * math.pi))
-    gp += learning.log_likelihood_apart
+    gp += learning.residual_log_likelihood
     return {"log_evidence": ((), laplace), "log_evidence_gp": ((), gp)}
 
 
@@ -262,5 +262,5 @@ def alignment(problem: Problem, factor: Float[Array, "row _rank"]) -> np.ndarray
     """Kernel–task alignment of every component at U_1 = F Fᵀ, largest eigenvalue first."""
     energy = problem.learning.energy
     kernel = energy.kernels.kernel(factor)
-    labels, apart = jnp.asarray(energy.flat_labels), problem.learning.squares_apart
+    labels, apart = jnp.asarray(energy.flat_labels), problem.learning.residual_squares
     return np.asarray(kernel_alignment(kernel, labels, apart))

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from sampler.analysis.estimate import batch_means, bootstrap
 from sampler.analysis.labels import label
+from sampler.mcmc.kept import ThinnedDraws
 from sampler.posterior.hyper_parameters import energy_at, hyper_positions, input_scale
 from sampler.problem import AnyProblem, Problem, square_roots
 from theory import LearningProblem, OrderParameters, Predictor, predict, sub_network
@@ -125,19 +126,16 @@ def predictor_draws(
 
 def validation_predictors(
     problem: AnyProblem,
-    predictors: np.ndarray,
+    kept: ThinnedDraws,
     drawn: Mapping[str, np.ndarray],
-    of_draws: np.ndarray | None = None,
 ) -> xr.Dataset:
     """The same of draws of all weights, f on the validation split [chain, draw, example, output].
 
-    Given the weights f is known: its mean is f itself and its variance zero. `of_draws` are the
-    numbers of the draws that the predictors are of, where these are not all.
+    Given the weights f is known: its mean is f itself and its variance zero.
     """
-    chosen = kept_draws(*predictors.shape[:2], MOST_DRAWS)
-    mean = np.asarray(predictors[:, chosen], dtype=np.float64)
-    numbers = chosen if of_draws is None else of_draws[chosen]
-    return validation_table(problem, numbers, mean, np.zeros_like(mean), drawn)
+    chosen = kept_draws(*kept.values.shape[:2], MOST_DRAWS)
+    mean = np.asarray(kept.values[:, chosen], dtype=np.float64)
+    return validation_table(problem, kept.draws[chosen], mean, np.zeros_like(mean), drawn)
 
 
 def kept_draws(chains: int, draws: int, most: int) -> np.ndarray:

@@ -13,8 +13,7 @@ from sampler.attention.variants import AttentionVariant
 from sampler.errors import InputError
 from sampler.recipes.recipe import Recipe, make_recipe, resolve_data_path
 from sampler.recipes.task_section import section_of
-from sampler.tasks.arrays import ATTENTION_KEY, HEAD_NAMES_KEY, is_array_name
-from sampler.tasks.arrays import arrays_task as task_of_arrays
+from sampler.tasks.arrays import ATTENTION_KEY, HEAD_NAMES_KEY, is_array_name, task_of_arrays
 from sampler.tasks.task import Task
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from sampler.mcmc.kept import evenly_chosen
+from sampler.mcmc.kept import evenly_spaced
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO
 from sampler.tasks.make import architecture_of
@@ -252,7 +252,7 @@ def some_examples(split: AnySplit) -> Iterator[Split | AttendedSplit]:
     """Examples of a split, evenly spaced where all are held, the first ones where they are not."""
     if isinstance(split, StreamedSplit):
         return split.blocks()
-    return iter([split.part(evenly_chosen(split.examples, MOST_EXAMPLES))])
+    return iter([split.part(evenly_spaced(split.examples, MOST_EXAMPLES))])
 
 
 def attended_by_numpy(

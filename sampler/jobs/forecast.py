@@ -24,7 +24,7 @@ from sampler.tasks.splits import BLOCK_BYTES, StreamedSplit
 from sampler.tasks.task import Task
 from theory.architecture import Architecture, is_dense
 
-FLOAT = 8.0  # bytes of a number in float64
+FLOAT, SINGLE = 8.0, 4.0  # bytes of a number in float64 and in float32
 STATISTICS = 8  # numbers that an algorithm keeps of a draw, about
 
 # --- memory
@@ -112,7 +112,7 @@ def token_numbers(task: Task, sizes: Sizes) -> int:
 def draws_kept_whole(recipe: Recipe, sizes: Sizes) -> int:
     """Draws of each chain up to which nothing is reduced to moments, or those asked for if more."""
     tests = sizes.observed * sizes.architecture.outputs
-    whole = KEPT_BYTES // (FLOAT * tests * recipe.sampler.chains)
+    whole = KEPT_BYTES // (SINGLE * tests * recipe.sampler.chains)
     return max(int(whole) + 1, recipe.sampler.draws_per_chain)
 
 
@@ -127,11 +127,11 @@ def draw_bytes(recipe: Recipe, sizes: Sizes, draws_of_chain: int) -> float:
     # f, and where weights are integrated out its mean and variance given the rest
     large = 3 if settings.space != "weights" else 1
     draws = settings.chains * draws_of_chain
-    of_large = draws * tests
-    if FLOAT * of_large > KEPT_BYTES:
-        selected = draws * min(SELECTED, tests) // 2  # in single precision
-        of_large = selected + 2 * MOST_BATCHES * settings.chains * tests
-    return FLOAT * (draws * whole + large * of_large)
+    of_large = SINGLE * draws * tests
+    if of_large > KEPT_BYTES:
+        of_large = SINGLE * draws * min(SELECTED, tests)
+        of_large += FLOAT * 2 * MOST_BATCHES * settings.chains * tests
+    return FLOAT * draws * whole + large * of_large
 
 
 def peak_bytes(parts: Iterable[Part]) -> float:

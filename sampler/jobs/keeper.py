@@ -2,18 +2,20 @@
 
 A segment is written before the checkpoint that counts it. After a kill at any moment the newest
 checkpoint with all its segments intact tells where to go on; what lies beyond it is drawn again,
-with the same result.
+with the same result. When `draws.nc` is complete the segments are removed: draws that none holds
+are read back from there.
 """
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 
+from sampler.analysis.draws_table import collected_draws, stored_selected, stored_statistics
 from sampler.errors import InputError
 from sampler.jobs.interruption import WARNING_SECONDS, Interruption, step_in_work
 from sampler.mcmc.chunks import Chunk, Snapshot
@@ -30,19 +32,21 @@ from sampler.storage.checkpoint import (
     refuse_another_checkpoint,
     write_sealed,
 )
-from sampler.storage.run_directory import CHECKPOINT_SLOTS
+from sampler.storage.results import is_sampled, read_draws
+from sampler.storage.run_directory import CHECKPOINT_SLOTS, DRAWS_FILE
 
 LOG = logging.getLogger("attention_posterior")
 # Draws are saved before they take more than this.
 MOST_WAITING = 16 * 2**20
 OBSERVABLE, STATISTIC = "observable", "statistic"
+SEGMENTS = "segment-*.bin"
 
 
 @dataclass(frozen=True)
 class Stored:
     """What a checkpoint and its segments hold.
 
-    segments  one entry per segment, as the header of a checkpoint lists them
+    segments  one entry per segment, as the header of a checkpoint lists them, removed ones too
     """
 
     snapshot: Snapshot
@@ -55,7 +59,7 @@ class Stored:
 
 
 def segment_arrays(chunks: list[Chunk], collected: DrawCollector) -> dict[str, np.ndarray]:
-    """Draws and statistics of consecutive chunks of one phase, [chain, draw, …].
+    """Join draws and statistics [chain, draw, …] of consecutive chunks of one phase.
 
     Of the draws, what the collector of these chunks wants back.
     """
@@ -70,19 +74,20 @@ def segment_arrays(chunks: list[Chunk], collected: DrawCollector) -> dict[str, n
     return arrays
 
 
-def load_chains(directory: Path) -> Stored | None:
-    """The newest checkpoint whose segments are all intact, or None if none was written yet.
+def load_chains(folder: Path) -> Stored | None:
+    """Find the newest checkpoint whose segments are all intact; None if none was written yet.
 
     A damaged one is reported in the log and the other is used. Raises InputError if there was a
     checkpoint and none can be used: chains never start again in silence.
     """
-    slots = read_slots(directory)
-    if slots.empty and len(list(directory.glob("segment-*.bin"))) <= 1:
+    slots = read_slots(folder)
+    if slots.empty and len(list(folder.glob(SEGMENTS))) <= 1:
         return None
     damage = list(slots.damage)
+    stored_draws = cache(partial(_stored_draws, folder.parent))
     for name, sealed in slots.intact:
         try:
-            stored = _with_segments(directory, sealed)
+            stored = _with_segments(folder, sealed, stored_draws)
         except DamagedFile as problem:
             damage.append(str(problem))
             LOG.warning("%s, which %s needs; it is not used", problem, name)
@@ -96,26 +101,46 @@ def load_chains(directory: Path) -> Stored | None:
             )
         return stored
     reason = "; ".join(damage) or "its checkpoints are missing"
-    raise no_usable_checkpoint(directory, reason, "sample")
+    raise no_usable_checkpoint(folder, reason, "sample")
 
 
-def _with_segments(directory: Path, sealed: Sealed) -> Stored:
+def remove_segments(folder: Path) -> None:
+    """Remove the draws of chains that ended: `draws.nc` beside the folder holds all of them."""
+    for path in folder.glob(SEGMENTS):
+        path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class _StoredDraws:
+    """Warm-up and draws of `draws.nc`, each as one chunk.
+
+    reduced  names of the quantities of which the file has some elements and the moments
+    """
+
+    chunks: Mapping[str, Chunk]
+    reduced: frozenset[str]
+
+
+def _stored_draws(directory: Path) -> _StoredDraws:
+    if not is_sampled(directory):
+        return _StoredDraws({}, frozenset())
+    tree, found = read_draws(directory), {}
+    for phase, group, drawn in (
+        ("warmup", "warmup_sample_stats", {}),
+        ("draws", "sample_stats", collected_draws(tree)),
+    ):
+        statistics = stored_statistics(tree, group)
+        steps = statistics["lp"].shape[1] if statistics else 0
+        found[phase] = Chunk(phase, steps, steps, drawn, statistics, 0.0)
+    return _StoredDraws(found, frozenset(stored_selected(tree)))
+
+
+def _with_segments(
+    folder: Path, sealed: Sealed, stored_draws: Callable[[], _StoredDraws]
+) -> Stored:
     header = sealed.header
-    chunks, done = [], {"warmup": 0, "draws": 0}
-    for entry in header["segments"]:
-        segment = read_sealed(directory / entry["file"])
-        if segment.checksum != entry["checksum"]:
-            raise DamagedFile(f"{entry['file']} is not the segment that was counted")
-        chunk = _chunk(segment)
-        steps, held = chunk.done - done[chunk.phase], {v.shape[1] for v in segment.arrays.values()}
-        if held != {steps}:
-            raise DamagedFile(f"{entry['file']} holds {sorted(held)} steps instead of {steps}")
-        done[chunk.phase] = chunk.done
-        chunks.append(chunk)
-    phase = header["phase"]
-    if done[phase] != header["done"]:
-        raise DamagedFile(f"segments hold {done[phase]} of {header['done']} steps ({phase})")
-    state, moments = {}, {}
+    moments: dict[str, dict[str, np.ndarray]] = {}
+    state = {}
     for key, values in sealed.arrays.items():
         kind, _, name = key.partition("/")
         if kind == STATE:
@@ -123,6 +148,18 @@ def _with_segments(directory: Path, sealed: Sealed) -> Stored:
         else:
             quantity, _, part = name.partition("/")
             moments.setdefault(quantity, {})[part] = values
+    chunks, done = [], {"warmup": 0, "draws": 0}
+    for entry in header["segments"]:
+        phase, before = entry["phase"], done[entry["phase"]]
+        if (folder / entry["file"]).exists():
+            chunk = _read_segment(folder, entry, before)
+        else:
+            chunk = _read_back(stored_draws(), entry, before, moments.keys())
+        done[phase] = chunk.done
+        chunks.append(chunk)
+    phase = header["phase"]
+    if done[phase] != header["done"]:
+        raise DamagedFile(f"segments hold {done[phase]} of {header['done']} steps ({phase})")
     return Stored(
         snapshot=Snapshot(header["phase"], header["done"], state),
         chunks=tuple(chunks),
@@ -134,20 +171,40 @@ def _with_segments(directory: Path, sealed: Sealed) -> Stored:
     )
 
 
-def _chunk(segment: Sealed) -> Chunk:
+def _read_segment(folder: Path, entry: dict, before: int) -> Chunk:
+    """Read the segment of this entry, whose first step comes after `before`."""
+    segment = read_sealed(folder / entry["file"])
+    if segment.checksum != entry["checksum"]:
+        raise DamagedFile(f"{entry['file']} is not the segment that was counted")
+    steps, held = entry["done"] - before, {v.shape[1] for v in segment.arrays.values()}
+    if held != {steps}:
+        raise DamagedFile(f"{entry['file']} holds {sorted(held)} steps instead of {steps}")
     tables: dict[str, dict[str, np.ndarray]] = {OBSERVABLE: {}, STATISTIC: {}}
     for key, values in segment.arrays.items():
         kind, _, name = key.partition("/")
         tables[kind][name] = values
-    header = segment.header
-    return Chunk(
-        header["phase"],
-        header["done"],
-        header["total"],
-        tables[OBSERVABLE],
-        tables[STATISTIC],
-        header["seconds"],
-    )
+    return _chunk(entry, tables[OBSERVABLE], tables[STATISTIC])
+
+
+def _read_back(stored: _StoredDraws, entry: dict, before: int, reduced: Set[str]) -> Chunk:
+    """Cut the steps of a segment that was removed out of what `draws.nc` holds.
+
+    reduced  names of the quantities of which the checkpoint has the moments
+    """
+    whole = stored.chunks.get(entry["phase"])
+    if whole is None or whole.done < entry["done"]:
+        raise DamagedFile(f"neither {entry['file']} nor {DRAWS_FILE} holds its draws")
+    if lost := stored.reduced - reduced:
+        raise DamagedFile(f"{DRAWS_FILE} holds moments alone of {', '.join(sorted(lost))}")
+    cut = slice(before, entry["done"])
+    drawn = {name: values[:, cut] for name, values in whole.observables.items()}
+    statistics = {name: whole.statistics[name][:, cut] for name in entry["statistics"]}
+    return _chunk(entry, drawn, statistics)
+
+
+def _chunk(entry: dict, observables: dict, statistics: dict) -> Chunk:
+    phase, done, total = entry["phase"], entry["done"], entry["total"]
+    return Chunk(phase, done, total, observables, statistics, entry["seconds"])
 
 
 LONG = (
@@ -239,7 +296,13 @@ class ChainKeeper:
         """Write the chunks that are waiting as one segment, then a checkpoint of the last state."""
         last = self._waiting[-1]
         name = f"segment-{len(self._segments):06d}.bin"
-        header = {"phase": last.phase, "done": last.done, "total": last.total, "seconds": seconds}
+        header = {
+            "phase": last.phase,
+            "done": last.done,
+            "total": last.total,
+            "seconds": seconds,
+            "statistics": list(last.statistics),
+        }
         arrays = segment_arrays(self._waiting, self._collected)
         try:
             self.folder.mkdir(exist_ok=True)

@@ -292,6 +292,7 @@ def solved(job: Job, results: "RunResults") -> "RunResults":
 
 def sampled(job: Job, results: "RunResults") -> "RunResults":
     """The results with draws, as they are stored or drawn now, and their comparison with theory."""
+    from sampler.jobs.keeper import remove_segments
     from sampler.jobs.stages import compare_stage, draw_posterior
     from sampler.presentation.summary import diagnostics_text
     from sampler.storage.results import read_draws, write_draws
@@ -308,6 +309,7 @@ def sampled(job: Job, results: "RunResults") -> "RunResults":
             )
             write_draws(job.directory, results.draws)
             record(job.directory, draws_per_chain=results.draws["posterior"].sizes["draw"])
+    remove_segments(job.directory / CHECKPOINT_FOLDER)
     results = compare_stage(results)
     print(diagnostics_text(results.diagnostics), flush=True)
     return results

@@ -8,7 +8,7 @@ import numpy as np
 from arviz_stats.base import array_stats
 
 from sampler.mcmc.algorithm import Algorithm
-from sampler.mcmc.kept import SelectedDraws, evenly_chosen
+from sampler.mcmc.kept import SelectedDraws, evenly_spaced
 
 R_HAT_LIMIT = 1.01
 ESS_LIMIT = 400.0
@@ -111,7 +111,7 @@ def _selected(values: np.ndarray) -> SelectedDraws:
 
 def _at_most(given: SelectedDraws, most: int) -> SelectedDraws:
     """At most so many of the elements, evenly chosen."""
-    chosen = evenly_chosen(given.places.size, most)
+    chosen = evenly_spaced(given.places.size, most)
     if chosen.size == given.places.size:
         return given
     return SelectedDraws(given.values[:, :, chosen], given.places[chosen], given.shape)

@@ -10,11 +10,13 @@ from sampler.mcmc.kept import (
     KEPT_BYTES,
     MOST_BATCHES,
     MOST_THINNED,
+    PREDICTOR_VALIDATION,
+    PREDICTORS,
     SELECTED,
     BatchMoments,
     SelectedDraws,
     ThinnedDraws,
-    evenly_chosen,
+    evenly_spaced,
 )
 
 
@@ -22,14 +24,13 @@ from sampler.mcmc.kept import (
 class DrawCollector:
     """Collects chunks; call it with each one, then read what it has.
 
-    A quantity named in `may_be_reduced` is kept whole until its draws exceed `kept_bytes`; then
-    moments of batches take their place, of all draws from the first, and the draws of some elements
-    for the diagnostics. One named in `may_be_thinned` keeps every 2^k-th draw then. What is kept
-    depends on the draws alone, not on the chunks they come in nor on how many are still to come.
+    Predictors are rounded to single precision as they come, and kept whole until their draws exceed
+    `kept_bytes`; then moments of batches take their place, of all draws from the first, and the
+    draws of some elements for the diagnostics. Of predictors of a validation split every 2^k-th
+    draw is kept. What is kept depends on the draws alone, not on the chunks they come in nor on how
+    many are still to come.
     """
 
-    may_be_reduced: tuple[str, ...] = ("predictor", "predictor_mean", "predictor_variance")
-    may_be_thinned: tuple[str, ...] = ("predictor_validation",)
     kept_bytes: int = KEPT_BYTES
     seconds: dict[str, float] = field(default_factory=lambda: {"warmup": 0.0, "draws": 0.0})
     _pieces: dict[str, list[np.ndarray]] = field(default_factory=dict)
@@ -40,15 +41,16 @@ class DrawCollector:
     def __call__(self, chunk: Chunk) -> None:
         self._gather_statistics(chunk)
         for name, values in chunk.observables.items():
+            values = rounded(name, values)
+            if name == PREDICTOR_VALIDATION and name not in self._running:
+                self._running[name] = _Thinned()
             if name in self._running:
                 self._running[name].add(values)
                 continue
-            # A copy: these values are part of a buffer that may be longer.
             pieces = self._pieces.setdefault(name, [])
-            pieces.append(np.array(values))
-            reducible = name in (*self.may_be_reduced, *self.may_be_thinned)
-            if reducible and sum(piece.nbytes for piece in pieces) > self.kept_bytes:
-                self._running[name] = _Thinned() if name in self.may_be_thinned else _Moments()
+            pieces.append(values)
+            if name in PREDICTORS and sum(piece.nbytes for piece in pieces) > self.kept_bytes:
+                self._running[name] = _Moments()
                 for piece in self._pieces.pop(name):
                     self._running[name].add(piece)
 
@@ -56,17 +58,19 @@ class DrawCollector:
         self.seconds[chunk.phase] += chunk.seconds
         where = self._statistics if chunk.phase == "draws" else self._warmup
         for name, values in chunk.statistics.items():
-            where.setdefault(name, []).append(np.array(values))
+            where.setdefault(name, []).append(np.array(values, order="C"))
 
     def kept(self, observables: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """What of these draws `restore` wants back: all, some elements, or nothing."""
-        of = {n: self._running[n].kept(v) if n in self._running else v
-              for n, v in observables.items()}  # fmt: skip
-        return {name: values for name, values in of.items() if values is not None}
+        """Return what `restore` wants back of these draws: all, some elements, or nothing."""
+        found = {}
+        for name, values in observables.items():
+            values = rounded(name, values)
+            found[name] = self._running[name].kept(values) if name in self._running else values
+        return {name: values for name, values in found.items() if values is not None}
 
     @property
     def partial_moments(self) -> dict[str, dict[str, np.ndarray]]:
-        """What is known of reduced quantities beside `kept`, name → arrays: for `restore`."""
+        """Arrays by name that `restore` needs of reduced quantities beside `kept`."""
         return {name: running.arrays for name, running in self._running.items()}
 
     def restore(
@@ -100,8 +104,7 @@ class DrawCollector:
     @property
     def selected(self) -> dict[str, SelectedDraws]:
         """Name → draws of some elements of the same quantities."""
-        found = {n: one.selected for n, one in self._running.items() if isinstance(one, _Moments)}
-        return {name: selected for name, selected in found.items() if selected is not None}
+        return {n: one.selected for n, one in self._running.items() if isinstance(one, _Moments)}
 
     @property
     def thinned(self) -> dict[str, ThinnedDraws]:
@@ -129,6 +132,15 @@ class DrawCollector:
         return int(sum(piece.sum() for piece in pieces))
 
 
+def rounded(name: str, values: np.ndarray) -> np.ndarray:
+    """Return a copy of draws of this name, predictors in single precision.
+
+    A copy, as these values may be part of a longer buffer; in the layout that a file gives back.
+    """
+    single = name in PREDICTORS or name == PREDICTOR_VALIDATION
+    return np.array(values, dtype=np.float32 if single else None, order="C")
+
+
 def joined(pieces: list[np.ndarray]) -> np.ndarray:
     """All pieces [chain, draw, …] as one array, which takes their place: no second copy is kept."""
     if len(pieces) > 1:
@@ -139,8 +151,7 @@ def joined(pieces: list[np.ndarray]) -> np.ndarray:
 class _Moments:
     """Sums of draws in batches of equal size, and the draws of some elements.
 
-    The size doubles when there are MOST_BATCHES; an incomplete last batch is left out. The selected
-    draws are in single precision: ranks need no more.
+    The size doubles when there are MOST_BATCHES; an incomplete last batch is left out.
     """
 
     def __init__(self) -> None:
@@ -185,8 +196,8 @@ class _Moments:
 
     def kept(self, values: np.ndarray) -> np.ndarray:
         flat = values.reshape(*values.shape[:2], -1)
-        places = evenly_chosen(flat.shape[2], SELECTED)
-        return flat[:, :, places].astype(np.float32)
+        places = evenly_spaced(flat.shape[2], SELECTED)
+        return flat[:, :, places]
 
     @property
     def moments(self) -> BatchMoments:
@@ -197,12 +208,9 @@ class _Moments:
         return BatchMoments(mean, mean_square, self._size)
 
     @property
-    def selected(self) -> SelectedDraws | None:
-        # A checkpoint of an earlier version holds none of the draws before it.
-        if sum(piece.shape[1] for piece in self._selected) < self._seen:
-            return None
+    def selected(self) -> SelectedDraws:
         shape = self._sums[0][0].shape[1:]
-        places = evenly_chosen(int(np.prod(shape)), SELECTED)
+        places = evenly_spaced(int(np.prod(shape)), SELECTED)
         return SelectedDraws(joined(self._selected), places, shape)
 
 

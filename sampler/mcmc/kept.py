@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# The draws of one quantity are kept whole up to this size, of all chains together. Above it, the
+# Draws of these are kept in single precision: their Monte Carlo error is never near its rounding.
+PREDICTORS = ("predictor", "predictor_mean", "predictor_variance")
+PREDICTOR_VALIDATION = "predictor_validation"
+# The draws of one predictor are kept whole up to this size, of all chains together. Above it, the
 # draws of so many elements are kept, and moments of batches of draws of all of them.
-KEPT_BYTES = 64 * 2**20
+KEPT_BYTES = 32 * 2**20
 SELECTED = 200
 MOST_BATCHES = 40
 # Of what only some draws are wanted, at least half as many of each chain are kept.
@@ -50,6 +53,6 @@ class SelectedDraws:
     shape: tuple[int, ...]
 
 
-def evenly_chosen(size: int, most: int) -> np.ndarray:
-    """Places of all of `size` elements, or of `most` of them, evenly spaced with both ends."""
+def evenly_spaced(size: int, most: int) -> np.ndarray:
+    """Return the places of all of `size` elements, or of `most` of them with both ends."""
     return np.arange(size) if size <= most else np.linspace(0, size - 1, most).astype(int)

@@ -30,9 +30,9 @@ from sampler.posterior.weights import (
     weight_priors,
 )
 from theory.architecture import HESSIAN_COORDINATES, Architecture
-from theory.attended_inputs import path_features
 from theory.bartlett import WishartChain
 from theory.energy import LearningProblem
+from theory.path_kernels import path_features
 from theory.predictor import Predictor
 
 
@@ -46,11 +46,11 @@ def weight_density(
     temperature = jnp.asarray(problem.temperature, dtype)
     variances = jnp.asarray(problem.architecture.variances, dtype)
     sizes, hyper_priors = problem.architecture.sizes, problem.hyper_priors
-    apart = () if problem.apart is None else (problem.apart,)
+    residual = () if problem.residual is None else (problem.residual,)
     return Density(
         name="weights",
         model=specialised(weight_model, architecture=sizes, hyper_priors=hyper_priors),
-        arguments=(problem.attended, problem.labels, temperature, variances, *apart),
+        arguments=(problem.attended, problem.labels, temperature, variances, *residual),
         priors=weight_priors(sizes, variances, hyper_priors),
         observe=specialised(observe_weights, architecture=sizes, keep_weights=keep_weights),
         observed=(jnp.asarray(attended_test, dtype), temperature, variances),
@@ -158,7 +158,7 @@ def order_parameter_density(
     posterior = OrderParameterPosterior.of(problem)
 
     def batched(points, batch_size):
-        constant = problem.log_likelihood_apart
+        constant = problem.residual_log_likelihood
         return constant + posterior.for_batches.log_densities(points, batch_size)
 
     return Density(

@@ -25,7 +25,7 @@ from sampler.posterior.hyper_parameters import (
 )
 from sampler.posterior.order_parameters import kernel_factor, label_log_likelihood
 from theory.architecture import KNOWN, Architecture, HyperPriors
-from theory.energy import LabelEnergy, LabelsApart
+from theory.energy import LabelEnergy, ResidualLabels
 from theory.path_kernels import FeatureForm
 
 
@@ -67,7 +67,7 @@ def weight_model(
     labels: Float[Array, "example output"],
     temperature: Float[Array, ""] | float,
     variances: Float[Array, " layer"],
-    apart: LabelsApart | None = None,
+    residual: ResidualLabels | None = None,
     *,
     architecture: Architecture,
     hyper_priors: HyperPriors = KNOWN,
@@ -77,14 +77,14 @@ def weight_model(
     V_0 ~ N(0, σ_0²), V_l ~ N(0, σ_l²), a ~ N(0, σ_a²), y ~ N(f(x), 𝒯): the density
     exp(−Σ |f(x_μ) − y_μ|² / (2𝒯)) Π N(weights; 0, σ²). Source: arXiv 2405.15926, posterior.
     Where 𝒯 or the σ² have a prior, they are sites, too, and the weights are `weights_at` them.
-    `apart` are the labels that none of the rows stands for, where rows stand for the examples.
+    `residual` are the labels that none of the rows stands for, where rows stand for the examples.
     """
     position = sample_sites(weight_priors(architecture, variances, hyper_priors))
     outputs = predict(weights_at(position, architecture), attended, architecture)
     temperature = temperature * temperature_ratio(position)
     observe_labels(outputs, labels, temperature)
-    if apart is not None:
-        numpyro.factor("apart", -0.5 * apart(temperature))
+    if residual is not None:
+        numpyro.factor("residual", -0.5 * residual(temperature))
 
 
 def observe_labels(

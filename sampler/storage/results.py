@@ -34,6 +34,9 @@ from sampler.storage.run_directory import (
 THEORY_VARIABLES = ("order_parameter", "predictor_mean", "predictor_variance")
 # What a variable takes beside its numbers, on the safe side.
 BYTES_PER_VARIABLE = 2048
+# Arrays of draws from this size on are compressed, and carry a checksum.
+COMPRESSED_BYTES = 2**14
+COMPRESSION = {"zlib": True, "complevel": 1, "shuffle": True, "fletcher32": True}
 
 
 def write_netcdf(path: Path, content: xr.Dataset | xr.DataTree) -> None:
@@ -45,7 +48,18 @@ def write_netcdf(path: Path, content: xr.Dataset | xr.DataTree) -> None:
     variables = sum(len(table.variables) for table in tables)
     with path.open("r+b") as file:
         os.posix_fallocate(file.fileno(), 0, content.nbytes + BYTES_PER_VARIABLE * variables)
-    content.to_netcdf(path, engine="h5netcdf")
+    if isinstance(content, xr.Dataset):
+        content.to_netcdf(path, engine="h5netcdf")
+        return
+    encoding = {
+        table.path: {
+            name: COMPRESSION
+            for name, values in table.data_vars.items()
+            if values.nbytes >= COMPRESSED_BYTES and values.dtype.kind in "fiub"
+        }
+        for table in tables
+    }
+    content.to_netcdf(path, engine="h5netcdf", encoding=encoding)
 
 
 def write_theory(directory: Path, table: xr.Dataset) -> None:

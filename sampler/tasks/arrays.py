@@ -25,7 +25,7 @@ from sampler.recipes.task_section import TaskSection
 from sampler.storage.run_directory import open_npz, read_array
 from sampler.tasks import splits
 from sampler.tasks.splits import AttendedSplit, Split, StreamedSplit, block_size, check_split
-from sampler.tasks.task import Task, name_paths
+from sampler.tasks.task import Task, name_paths, number_heads
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
 ATTENTION_KEY = re.compile(r"attention_(train|test|validation)_([1-9][0-9]*)")
@@ -95,10 +95,10 @@ def read_arrays(path: str | Path) -> Task:
     """
     path = Path(path)
     with opened(path) as arrays:
-        return arrays_task(arrays, ArrayFile(path))
+        return task_of_arrays(arrays, ArrayFile(path))
 
 
-def arrays_task(arrays: Arrays, file: "ArrayFile | None" = None) -> Task:
+def task_of_arrays(arrays: Arrays, file: "ArrayFile | None" = None) -> Task:
     """Make a task from arrays under the names that they have in a file, which may be large.
 
     Raises InputError, naming the array, for one that cannot be used.
@@ -116,7 +116,7 @@ def arrays_task(arrays: Arrays, file: "ArrayFile | None" = None) -> Task:
 
     train, test, validation = map(made, SPLITS)
     check_split(train, "train")  # before heads are named: their number may be absurd
-    names = names_of_heads(arrays, train.heads)
+    names = stored_head_names(arrays, train.heads)
     return Task(train, test, names, name_paths(names), validation)
 
 
@@ -153,11 +153,11 @@ def as_numbers(
     return np.ascontiguousarray(array, dtype=kind)
 
 
-def names_of_heads(arrays: Arrays, heads: Sequence[int]) -> tuple[tuple[str, ...], ...]:
+def stored_head_names(arrays: Arrays, heads: Sequence[int]) -> tuple[tuple[str, ...], ...]:
     """Names of the heads of each layer that are stored, or else their numbers."""
     given = sorted(key for key in arrays if HEAD_NAMES_KEY.fullmatch(key))
     if not given:
-        return tuple(tuple(map(str, range(of_layer))) for of_layer in heads)
+        return number_heads(heads)
     names = []
     for layer, count in enumerate(heads, start=1):
         key = f"head_names_{layer}"

@@ -15,16 +15,16 @@ from sampler.errors import InputError
 from sampler.numerics import stream
 from sampler.recipes.sections import Seed, ValidationCount
 from sampler.recipes.task_section import AttentionSection, TaskSection
-from sampler.tasks.splits import AnySplit
 from sampler.tasks.task import (
+    LayerWeights,
     Pictures,
     Task,
-    attended,
-    draw_layers,
-    name_heads,
-    name_paths,
-    refuse_unfit_variants,
+    Unattended,
+    attended_task,
+    query_and_key_weights,
+    refuse_unfit_length,
 )
+from sampler.transformer.classified import centred_one_hot
 
 # Scikit-learn's handwritten digits: how many there are, and pixels a side.
 DRAWINGS, SIDE = 1797, 8
@@ -77,80 +77,67 @@ class DigitsSection(TaskSection):
                 f"there are {len(images)} drawings of these classes: with {others} in the other "
                 f"splits use at most {max(0, len(images) - others)}",
             )
-        refuse_unfit_variants(attention, (SIDE // self.patch) ** 2)
+        patches = (SIDE // self.patch) ** 2
+        refuse_unfit_length(attention, patches)
+        logit_weights = {
+            "similar": lambda: similarity_weights(SIDE, self.patch),
+            "near": lambda: distance_weights(SIDE, self.patch),
+        }
 
-        def weights_of(kind: str, generator: np.random.Generator):
+        def weights_of(kind: str, generator: np.random.Generator) -> LayerWeights:
             beta = attention.inverse_temperature
-            return query_and_key_weights(kind, SIDE, self.patch, beta, generator)
+            return query_and_key_weights(kind, SIDE**2 + patches, beta, generator, logit_weights)
 
-        weights = draw_layers(attention, weights_of, self.head_seed)
-        order = stream(self.seed, SPLIT_STREAM).permutation(len(images))
-
-        def split_of(drawings: np.ndarray) -> AnySplit:
-            chosen, labels = images[drawings], one_hot(digits[drawings], self.classes)
-            return attended(
+        def examples(drawings: np.ndarray) -> Unattended | None:
+            chosen, labels = images[drawings], centred_one_hot(digits[drawings], self.classes)
+            return Unattended(
                 lambda part: patches_with_positions(chosen[part], self.patch),
                 labels,
-                weights,
-                attention,
                 (chosen, np.array(self.patch)),
             )
 
+        order = stream(self.seed, SPLIT_STREAM).permutation(len(images))
         train, validation, test = (
-            split_of(chosen) if chosen.size else None
-            for chosen in np.split(order[:wanted], np.cumsum(sizes)[:-1])
+            examples(drawings) if drawings.size else None
+            for drawings in np.split(order[:wanted], np.cumsum(sizes)[:-1])
         )
-        names = name_heads(attention)
         drawn = order[: self.examples_train, None]
         pictures = Pictures(images, drawn, np.zeros_like(drawn), ("drawing",))
-        return Task(train, test, names, name_paths(names), validation, pictures=pictures)
+        splits = train, test, validation
+        return attended_task(splits, attention, weights_of, self.head_seed, pictures)
 
 
-def query_and_key_weights(
-    kind: str, side: int, patch: int, inverse_temperature: float, generator: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """W_Q and W_K of one head, each [key channel, channel], for logits (W_K x_s)·(W_Q x_t)/√D.
+def similarity_weights(side: int, patch: int) -> Float[np.ndarray, "channel channel"]:
+    """Make W/β of a similar head: the mean over pixels of the product of both patches."""
+    weights = np.zeros(2 * (side**2 + (side // patch) ** 2,))
+    fold = pixels_within_patch(side, patch)
+    weights[: side**2, : side**2] = fold.T @ fold / patch**2
+    return weights
 
-    similar  mean over pixels of the product of both patches, times β
-    near     minus the squared distance of both patches in units of the image's side, times β
-    uniform  all logits are equal
-    random   Gaussian entries of variance 1/D, W_Q multiplied by β
 
-    Only a random head draws from the generator. Raises ValueError for any other kind.
-    """
-    pixels, positions = side**2, (side // patch) ** 2
-    channels = pixels + positions
-    if kind == "random":
-        query, key = generator.standard_normal((2, channels, channels)) / np.sqrt(channels)
-        return inverse_temperature * query, key
-    logit_weights = np.zeros((channels, channels))
-    if kind == "similar":
-        fold = pixels_within_patch(side, patch)
-        logit_weights[:pixels, :pixels] = fold.T @ fold / patch**2
-    elif kind == "near":
-        logit_weights[pixels:, pixels:] = -squared_distances(side, patch)
-    elif kind != "uniform":
-        raise ValueError(f"head kind {kind!r}: use one of {', '.join(DigitsSection.head_kinds)}")
-    # Keys are the inputs themselves: the logit is x_sᵀ W x_t.
-    return inverse_temperature * np.sqrt(channels) * logit_weights, np.eye(channels)
+def distance_weights(side: int, patch: int) -> Float[np.ndarray, "channel channel"]:
+    """Make W/β of a near head: minus the squared distance of both patches, the image's side 1."""
+    weights = np.zeros(2 * (side**2 + (side // patch) ** 2,))
+    weights[side**2 :, side**2 :] = -squared_distances(side, patch)
+    return weights
 
 
 def pixels_within_patch(side: int, patch: int) -> Float[np.ndarray, "place pixel"]:
-    """1 where a pixel of the image has this place within its patch."""
+    """Return 1 where a pixel of the image has this place within its patch, else 0."""
     rows, columns = np.divmod(np.arange(side**2), side)
     place = (rows % patch) * patch + columns % patch
     return (np.arange(patch**2)[:, None] == place).astype(np.float64)
 
 
 def squared_distances(side: int, patch: int) -> Float[np.ndarray, "position position"]:
-    """Between the centres of patches, in units of the image's side."""
+    """Measure between the centres of patches, in units of the image's side."""
     grid = side // patch
     centres = np.stack(np.divmod(np.arange(grid**2), grid), axis=-1) * (patch / side)
     return np.sum((centres[:, None] - centres[None]) ** 2, axis=-1)
 
 
 def read_images(classes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Drawings of these classes [drawing, row, column] from 0 to 1, and their digits."""
+    """Read drawings of these classes, [drawing, row, column] from 0 to 1, and their digits."""
     from sklearn.datasets import load_digits  # only here: it takes a second
 
     stored = load_digits()
@@ -159,15 +146,10 @@ def read_images(classes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def patches_with_positions(images: np.ndarray, patch: int) -> np.ndarray:
-    """Tokens [example, patch, pixel + position]: a patch in its place, and where that is."""
+    """Make tokens [example, patch, pixel + position]: a patch in its place, and where that is."""
     rows, columns = np.divmod(np.arange(SIDE**2), SIDE)
     own = (rows // patch) * (SIDE // patch) + columns // patch
     positions = np.arange((SIDE // patch) ** 2)
     pixels = np.where(own == positions[:, None], images.reshape(len(images), 1, -1), 0.0)
     one_hot_positions = np.broadcast_to(np.eye(positions.size), (len(images), *2 * positions.shape))
     return np.concatenate([pixels, one_hot_positions], axis=-1)
-
-
-def one_hot(digits: np.ndarray, classes: tuple[int, ...]) -> np.ndarray:
-    """1 for the class and 0 for the others, less 1/classes: [example, output]."""
-    return (digits[:, None] == np.array(classes)).astype(np.float64) - 1.0 / len(classes)

@@ -24,7 +24,7 @@ from sampler.transformer.recording import (
     taken,
     torch_module,
 )
-from theory.attended_inputs import Readout, attended_inputs
+from theory.path_kernels import Readout, attended_inputs
 
 Examples = tuple[Any, Any]  # inputs, and labels or None
 

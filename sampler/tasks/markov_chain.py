@@ -26,7 +26,7 @@ from sampler.tasks.task import (
     draw_splits,
     name_heads,
     name_paths,
-    refuse_unfit_variants,
+    refuse_unfit_length,
     with_positions,
 )
 
@@ -62,7 +62,7 @@ class MarkovChainSection(TaskSection):
     def make(self, attention: AttentionSection) -> Task:
         """Draw the sequences, first class + then class −, as evenly as possible, and the heads."""
         positions = self.tokens + 1
-        refuse_unfit_variants(attention, positions)
+        refuse_unfit_length(attention, positions)
 
         def weights_of(kind: str, generator: np.random.Generator) -> tuple[np.ndarray]:
             beta = attention.inverse_temperature

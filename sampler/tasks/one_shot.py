@@ -1,7 +1,6 @@
 """One-shot image classification with the attention of a trained transformer."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -30,14 +29,23 @@ from sampler.numerics import stream
 from sampler.recipes.sections import CountFromZero, Seed, Several, Text, ValidationCount
 from sampler.recipes.task_section import IMAGE_FILES, TaskSection
 from sampler.recipes.training_recipe import ImageSection
-from sampler.tasks.splits import AnySplit, Split, made_in_parts
-from sampler.tasks.task import Pictures, Task, name_paths
-from sampler.transformer.frozen import FrozenNetwork, frozen_attention, theory_weights
-from sampler.transformer.model_file import TrainedModel, draw_parameters, read_model
+from sampler.tasks.splits import AnySplit
+from sampler.tasks.task import (
+    Pictures,
+    Task,
+    Unattended,
+    name_paths,
+    number_heads,
+    read_model_of,
+    refuse_other_data,
+    split_of_model,
+)
+from sampler.transformer.frozen import FrozenNetwork, theory_weights
+from sampler.transformer.model_file import TrainedModel, draw_parameters
 
 # First entries of the spawn keys: changing the size of one split leaves the others as they are.
 TRAIN_STREAM, TEST_STREAM, VALIDATION_STREAM, HEAD_STREAM = 0, 1, 2, 3
-# What the images of an episode are, by their label.
+# Names of the images of an episode, by their label.
 IMAGES = ("support, −1", "support, +1", "query")
 
 
@@ -82,39 +90,26 @@ class OneShotSection(TaskSection):
         The inputs are the trained network's, the attention matrices those of its W_Q and W_K.
         Raises InputError where model or images cannot be used, or the images are not the model's.
         """
-        model = read_model(Path(self.model))
+        model = read_model_of(self.model, ImageSection, "trained_series")
         images = model.recipe.task
-        if not isinstance(images, ImageSection):
-            remedy = f'was trained on {images.of_training}; use task.kind = "trained_series"'
-            raise InputError("task.model", Path(self.model), remedy)
         model = with_random_heads(model, self.random_heads, self.seed)
         if self.folder is not None:
             images = images.model_copy(update={"folder": self.folder})
         splits = split_characters(read_drawings(images), images)
-        if splits.checksum != model.data:
-            raise InputError(
-                "task.model",
-                self.model,
-                "was trained on other images than those that its recipe names; restore them, or "
-                "set task.folder",
-            )
-
-        def draw(drawings: Drawings, examples: int, key: int) -> Episodes:
-            return draw_episodes(drawings, examples, stream(self.seed, key))
-
+        refuse_other_data(self.model, model, splits.checksum)
         validation = None
         if self.examples_validation:
-            episodes = draw(splits.validation, self.examples_validation, VALIDATION_STREAM)
-            validation = make_split(model, splits.validation, episodes)
-        train = draw(splits.train, self.examples_train, TRAIN_STREAM)
-
+            generator = stream(self.seed, VALIDATION_STREAM)
+            episodes = draw_episodes(splits.validation, self.examples_validation, generator)
+            validation = split_of_episodes(model, splits.validation, episodes)
+        train = draw_episodes(splits.train, self.examples_train, stream(self.seed, TRAIN_STREAM))
         test = draw_test_set(self, images, splits)
         # Random heads have no trained values.
         weights = None if self.random_heads else theory_weights(model.parameters, model.shape)
-        names = name_heads(model.recipe.training.heads, self.random_heads)
+        names = number_heads(model.recipe.training.heads, self.random_heads)
         return Task(
-            make_split(model, splits.train, train),
-            make_split(model, *test),
+            split_of_episodes(model, splits.train, train),
+            split_of_episodes(model, *test),
             names,
             name_paths(names),
             validation,
@@ -124,14 +119,8 @@ class OneShotSection(TaskSection):
         )
 
 
-def name_heads(heads: tuple[int, ...], random_heads: int) -> tuple[tuple[str, ...], ...]:
-    """Numbers for the heads of every layer, and r0, r1, … for the random ones after them."""
-    added = [f"r{head}" for head in range(random_heads)]
-    return tuple((*map(str, range(count)), *added) for count in heads)
-
-
 def with_random_heads(model: TrainedModel, count: int, seed: int) -> TrainedModel:
-    """The model with heads in every layer whose W_Q and W_K are as they are before training."""
+    """Add heads to every layer whose W_Q and W_K are as they are before training."""
     if not count:
         return model
     shape = replace(model.shape, heads=(count,) * model.shape.layers)
@@ -146,7 +135,7 @@ def with_random_heads(model: TrainedModel, count: int, seed: int) -> TrainedMode
 def draw_test_set(
     settings: OneShotSection, images: ImageSection, splits: CharacterSplits
 ) -> tuple[Drawings, Episodes]:
-    """Drawings and episodes of the test set: the model's test characters, or other images."""
+    """Draw episodes of the test set: of the model's test characters, or of other images."""
     generator = stream(settings.seed, TEST_STREAM)
     if settings.test == "all_runs":
         if settings.test_characters:
@@ -167,18 +156,16 @@ def draw_test_set(
     return drawings, draw_episodes(drawings, settings.examples_test, generator)
 
 
-def make_split(model: TrainedModel, drawings: Drawings, episodes: Episodes) -> AnySplit:
-    """Inputs, targets and attention of episodes, float64."""
+def split_of_episodes(model: TrainedModel, drawings: Drawings, episodes: Episodes) -> AnySplit:
+    """Make the split of episodes: inputs, targets and the model's attention, float64."""
     # Only what the episodes show: patches of all drawings would take gigabytes.
     shown, places = np.unique(episodes.drawings, return_inverse=True)
     places = places.reshape(episodes.drawings.shape)
     patches = normalised_patches(drawings.images[shown], model.recipe.task.channels)
-    embedding, variants = model.embedding.astype(np.float64), model.recipe.training.variants
-    labels = episodes.targets[:, None]
+    embedding = model.embedding.astype(np.float64)
 
-    def make(part: slice) -> Split:
-        inputs = episode_inputs(patches, places[part], episodes.labels[part], embedding)
-        return Split(inputs, labels[part], frozen_attention(model.parameters, inputs, variants))
+    def inputs_of(part: slice) -> np.ndarray:
+        return episode_inputs(patches, places[part], episodes.labels[part], embedding)
 
-    origin = (patches, places, episodes.labels, embedding, *model.parameters.values())
-    return made_in_parts(make, labels, repr(variants), origin)
+    origin = (patches, places, episodes.labels, embedding)
+    return split_of_model(model, Unattended(inputs_of, episodes.targets[:, None], origin))

@@ -1,4 +1,6 @@
-r"""Files of labelled time series, with one series a line after a header that ends in `@data`.
+r"""Archives of labelled time series: files of training and test series, and what is read of them.
+
+A file has one series a line after a header that ends in `@data`.
 
 .ts    header of lines `@key value`; dimensions separated by colons, values by commas, the class
        after the last colon; comments begin with #
@@ -13,17 +15,19 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import NoReturn
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from sampler.errors import InputError, Verbatim
+from sampler.errors import ABSENT, InputError, Verbatim
+from sampler.recipes.sections import Section
 
 
 @dataclass(frozen=True)
 class Header:
-    """What stands before the data; channels and steps are None where the file does not say.
+    """Facts that stand before the data; channels and steps are None where the file does not say.
 
     data_line  the number of the line @data, where lines are counted from 1
     """
@@ -35,7 +39,7 @@ class Header:
 
 
 @dataclass(frozen=True)
-class Row:
+class SeriesLine:
     """One series as it stands in a line: channels with commas between their values, and a class."""
 
     line: int
@@ -59,7 +63,7 @@ def refuse(path: Path, line: int, value: object, remedy: str) -> NoReturn:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text file, without white space around them."""
+    """Read the lines of a text file, without white space around them."""
     try:
         # Comments of archive files are not always UTF-8; what matters is ASCII.
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -72,10 +76,10 @@ def read_lines(path: Path) -> list[str]:
 def read_series_file(
     path: Path,
     read_header: Callable[[Path, list[str]], Header],
-    read_row: Callable[[Path, int, str], Row],
+    read_row: Callable[[Path, int, str], SeriesLine],
     comment: str,
 ) -> SeriesFile:
-    """The series of a file whose format reads one header, and then a series a line.
+    """Read the series of a file whose format has one header, and then a series a line.
 
     Lines that begin with `comment` are none. Raises InputError, naming the line, for what cannot be
     used.
@@ -90,8 +94,8 @@ def read_series_file(
     return series_of(path, header, rows)
 
 
-def series_of(path: Path, header: Header, rows: Sequence[Row]) -> SeriesFile:
-    """The arrays of the rows. Raises InputError, naming the line, if they do not fit together."""
+def series_of(path: Path, header: Header, rows: Sequence[SeriesLine]) -> SeriesFile:
+    """Make the arrays of the rows; InputError, naming the line, if they do not fit together."""
     if not rows:
         refuse(path, header.data_line, Verbatim("@data"), "no series follow; restore the file")
     channels = header.channels or len(rows[0].channels)
@@ -119,7 +123,7 @@ def series_of(path: Path, header: Header, rows: Sequence[Row]) -> SeriesFile:
 
 
 def read_numbers(path: Path, line: int, channel: int, text: str) -> list[float]:
-    """The values of one dimension. Raises InputError for a missing value and for no number."""
+    """Read the values of one dimension. Raises InputError for a missing value and for no number."""
     try:
         numbers = [float(value) for value in text.split(",")]
     except ValueError:
@@ -143,12 +147,12 @@ def is_finite(text: str) -> bool:
 
 
 def read_ts(path: Path) -> SeriesFile:
-    """The series of a .ts file. Raises InputError, naming the line, for what cannot be used."""
+    """Read a .ts file. Raises InputError, naming the line, for what cannot be used."""
     return read_series_file(path, read_ts_header, read_ts_row, comment="#")
 
 
 def read_ts_header(path: Path, lines: list[str]) -> Header:
-    """Classes, and dimensions and length where the header has them; keys in upper or lower case."""
+    """Read classes, and dimensions and length where they are given; keys in any case."""
     classes: tuple[str, ...] = ()
     sizes: dict[str, int | None] = {"@dimensions": None, "@serieslength": None}
     for number, line in enumerate(lines, start=1):
@@ -178,12 +182,12 @@ def read_ts_size(path: Path, number: int, line: str, values: list[str]) -> int:
     return int(values[0])
 
 
-def read_ts_row(path: Path, number: int, line: str) -> Row:
-    """Dimensions and class of one line."""
+def read_ts_row(path: Path, number: int, line: str) -> SeriesLine:
+    """Read dimensions and class of one line."""
     *channels, label = line.split(":")
     if not channels:
         refuse(path, number, line, "must end in a colon and the class of the series")
-    return Row(number, tuple(channels), label.strip())
+    return SeriesLine(number, tuple(channels), label.strip())
 
 
 QUOTED = r"'[^']*'|\"[^\"]*\""
@@ -194,12 +198,12 @@ SERIES = re.compile(rf"(?P<channels>{QUOTED})\s*,\s*(?P<label>{QUOTED}|[^,]+)")
 
 
 def read_arff(path: Path) -> SeriesFile:
-    """The series of an .arff file. Raises InputError, naming the line, for what cannot be used."""
+    """Read an .arff file. Raises InputError, naming the line, for what cannot be used."""
     return read_series_file(path, read_arff_header, read_arff_row, comment="%")
 
 
 def read_arff_header(path: Path, lines: list[str]) -> Header:
-    """Classes and number of time steps."""
+    """Read classes and number of time steps."""
     classes: tuple[str, ...] = ()
     steps, inside = 0, False
     for number, line in enumerate(lines, start=1):
@@ -229,15 +233,130 @@ def read_arff_header(path: Path, lines: list[str]) -> Header:
     refuse(path, max(len(lines), 1), Verbatim("(end of file)"), "no line @data was found")
 
 
-def read_arff_row(path: Path, number: int, line: str) -> Row:
-    """Dimensions and class of one line."""
+def read_arff_row(path: Path, number: int, line: str) -> SeriesLine:
+    """Read dimensions and class of one line."""
     match = SERIES.fullmatch(line)
     if match is None:
         refuse(path, number, line, r"must read '1,2\n3,4',class: dimensions in quotation marks")
     channels = unquoted(match["channels"]).removesuffix(r"\n").split(r"\n")
-    return Row(number, tuple(channels), unquoted(match["label"]))
+    return SeriesLine(number, tuple(channels), unquoted(match["label"]))
 
 
 def unquoted(text: str) -> str:
     text = text.strip()
     return text[1:-1] if text[:1] in "'\"" and text else text
+
+
+READERS = MappingProxyType({".ts": read_ts, ".arff": read_arff})
+
+
+@dataclass(frozen=True)
+class Series:
+    """Series of an archive, each channel in units of the training series, and their classes."""
+
+    values: Float[np.ndarray, "example token channel"]
+    classes: Int[np.ndarray, " example"]
+
+
+@dataclass(frozen=True)
+class SeriesArchive:
+    """The series of some classes, for training and for the test; `names` are the classes'."""
+
+    train: Series
+    test: Series
+    names: tuple[str, ...]
+
+
+def read_archive(settings: Section, two_classes: bool) -> SeriesArchive:
+    """Read the series of the classes to tell apart, averaged over neighbouring steps.
+
+    Settings are folder, problem, classes, stride and max_tokens, as of `SeriesArchiveSection`.
+    Every channel has mean 0 and variance 1 on the training series; a constant one is 0 there.
+    Raises InputError for files that cannot be used, and where it is open which two classes are
+    meant.
+    """
+    folder = Path(settings.folder)
+    if not folder.is_dir():
+        raise InputError("task.folder", folder, "is no folder; name one with series")
+    problem = settings.problem or folder.name
+    train, test = (read_series_of(folder, problem, split) for split in ("TRAIN", "TEST"))
+    refuse_other_sizes(train, test)
+    names = chosen_classes(settings.classes, train, two_classes)
+    stride = settings.stride or -(-train.values.shape[1] // settings.max_tokens)
+    (learned, classes), (unseen, test_classes) = (
+        of_classes(file, names, stride) for file in (train, test)
+    )
+    constant = np.ptp(learned, axis=(0, 1)) == 0.0
+    mean, scale = learned.mean(axis=(0, 1)), np.where(constant, 1.0, learned.std(axis=(0, 1)))
+    return SeriesArchive(
+        Series((learned - mean) / scale, classes),
+        Series((unseen - mean) / scale, test_classes),
+        names,
+    )
+
+
+def read_series_of(folder: Path, problem: str, split: str) -> SeriesFile:
+    """Read the series of `<problem>_<split>`, from .ts where there are both formats."""
+    for suffix, read in READERS.items():
+        path = folder / f"{problem}_{split}{suffix}"
+        if path.is_file():
+            return read(path)
+    names = " or ".join(f"{problem}_{split}{suffix}" for suffix in READERS)
+    raise InputError("task.folder", folder, f"holds no {names}; put it there, or set task.problem")
+
+
+def refuse_other_sizes(train: SeriesFile, test: SeriesFile) -> None:
+    """Raise InputError unless test series have the channels and the length of training series."""
+    for axis, what in ((2, "dimensions"), (1, "time steps")):
+        expected, received = train.values.shape[axis], test.values.shape[axis]
+        if received != expected:
+            raise InputError(
+                test.path.name,
+                Verbatim(f"{received} {what}"),
+                f"{train.path.name} has {expected}; use files of one problem",
+            )
+
+
+def chosen_classes(
+    wanted: tuple[str, ...] | None, train: SeriesFile, two_classes: bool
+) -> tuple[str, ...]:
+    """Return the classes to tell apart. Raises InputError if that is open or impossible."""
+    known = ", ".join(train.classes)
+    if two_classes and not wanted and len(train.classes) > 2:
+        first, second, *_ = train.classes
+        raise InputError(
+            "task.classes",
+            ABSENT,
+            f"{train.path.name} has {len(train.classes)} classes, {known}; name the two to "
+            f'separate, as in classes = ["{first}", "{second}"]',
+        )
+    names = wanted or train.classes
+    if len(set(names)) < 2:
+        raise InputError(train.path.name, known, "declares fewer than two classes; nothing to tell")
+    for name in names:
+        if name not in train.classes:
+            raise InputError("task.classes", name, f"is no class of {train.path.name}: {known}")
+        if name not in train.labels:
+            raise InputError(train.path.name, name, "no training series is of this class")
+    return names
+
+
+def of_classes(
+    file: SeriesFile, names: tuple[str, ...], stride: int
+) -> tuple[Float[np.ndarray, "example token channel"], Int[np.ndarray, " example"]]:
+    """Select the series of these classes, averaged over neighbouring steps; number the classes."""
+    places = {name: place for place, name in enumerate(names)}
+    classes = np.array([places.get(label, -1) for label in file.labels])
+    kept = classes >= 0
+    if not kept.any():
+        raise InputError(file.path.name, list(names), "no series is of these classes")
+    return averaged(file.values[kept], stride), classes[kept]
+
+
+def averaged(
+    values: Float[np.ndarray, "example step channel"], stride: int
+) -> Float[np.ndarray, "example token channel"]:
+    """Average over `stride` neighbouring steps, the last time over what is left."""
+    starts = np.arange(0, values.shape[1], stride)
+    counts = np.diff(np.append(starts, values.shape[1]))
+    return np.add.reduceat(values, starts, axis=1) / counts[:, None]

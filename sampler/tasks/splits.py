@@ -86,7 +86,8 @@ class Split(HeldSplit):
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
         """Every number of the split."""
-        return self.inputs, *given(self.labels), *self.attention, *given(self.lengths)
+        found = self.inputs, self.labels, *self.attention, self.lengths
+        return tuple(array for array in found if array is not None)
 
     def part(self, examples: slice | np.ndarray) -> "Split":
         """Some of the examples."""
@@ -120,7 +121,8 @@ class AttendedSplit(HeldSplit):
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
         """Every number of the split."""
-        return self.attended, *given(self.labels), np.array(self.heads, dtype=np.int64)
+        labels = () if self.labels is None else (self.labels,)
+        return self.attended, *labels, np.array(self.heads, dtype=np.int64)
 
     def part(self, examples: slice | np.ndarray) -> "AttendedSplit":
         """Some of the examples."""
@@ -270,10 +272,6 @@ def array_sums(array: np.ndarray) -> tuple[float, float]:
     return float(np.abs(numbers).sum()), float(weights @ numbers)
 
 
-def given(array: np.ndarray | None) -> tuple[np.ndarray, ...]:
-    return () if array is None else (array,)
-
-
 def kept_paths(heads: tuple[int, ...], kept: KeptHeads) -> tuple[int, ...]:
     """Return the flat numbers of the paths through the kept heads, h_1 slowest."""
     paths = np.arange(math.prod(heads)).reshape(heads)[np.ix_(*kept)]
@@ -309,7 +307,7 @@ def check_split(split: AnySplit, name: str, first: int = 0) -> None:
     else:
         check_array(f"inputs_{name}", split.inputs, ("example", "token", "channel"), first)
         check_labels(split, name, f"inputs_{name}")
-        check_attention(split, name, first)
+        check_matrices(split, name, first)
         if split.lengths is not None:
             check_padding(split, name, first)
 
@@ -342,7 +340,7 @@ def check_heads_of_paths(split: AttendedSplit, name: str) -> None:
         )
 
 
-def check_attention(split: Split, name: str, first: int = 0) -> None:
+def check_matrices(split: Split, name: str, first: int = 0) -> None:
     """Raise InputError unless the attention matrices fit the inputs."""
     if not split.attention:
         raise InputError(f"attention_{name}", (), "give attention matrices for at least one layer")

@@ -1,4 +1,4 @@
-"""Inputs, labels and the attention matrices that they fix: what every task ends in.
+"""The task: inputs, labels and the attention matrices that they fix; heads that a recipe chooses.
 
 A task may have attended inputs in the place of inputs and attention matrices: all that a network
 inside the theory depends on.
@@ -10,9 +10,10 @@ layer, from 0: "0", "1", … A path is called by its heads, from the first layer
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -25,6 +26,7 @@ from sampler.errors import InputError
 from sampler.numerics import stream
 from sampler.recipes.sections import paired
 from sampler.recipes.task_section import AttentionSection
+from sampler.recipes.training_recipe import TrainedSection
 from sampler.tasks.splits import (
     AnySplit,
     Split,
@@ -32,7 +34,8 @@ from sampler.tasks.splits import (
     check_split,
     made_in_parts,
 )
-from sampler.transformer.frozen import FrozenNetwork
+from sampler.transformer.frozen import FrozenNetwork, frozen_attention
+from sampler.transformer.model_file import TrainedModel, read_model
 
 
 def with_positions(features: np.ndarray) -> np.ndarray:
@@ -46,7 +49,7 @@ def with_positions(features: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Pictures:
-    """What the training examples were made of, for figures.
+    """Images that the training examples were made of, for figures.
 
     images  [image, row, column], ink above 0
     of      [example, picture], which images belong to an example
@@ -111,6 +114,7 @@ class Task:
 
     @property
     def layers(self) -> int:
+        """The number of layers of value weights."""
         return len(self.heads)
 
     @property
@@ -120,10 +124,12 @@ class Task:
 
     @property
     def outputs(self) -> int:
+        """The number of outputs of the network."""
         return self.train.labels.shape[1]
 
     @property
     def channels(self) -> int:
+        """The number of channels of a token."""
         return self.train.channels
 
     @property
@@ -141,7 +147,7 @@ class Task:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What another task's data are told apart by; other processors round other last digits."""
+        """Checksum and sums, which tell data apart; other processors round other last digits."""
         return {"sha256": self.checksum, "sums": [split.sums for split in self.splits]}
 
 
@@ -149,7 +155,7 @@ def name_paths(
     head_names: tuple[tuple[str, ...], ...],
     known: Mapping[tuple[str, ...], str] = MappingProxyType({}),
 ) -> tuple[str, ...]:
-    """Names of all paths in flat order: a known name, or the names of the heads on the path."""
+    """Name all paths in flat order: by a known name, or by the heads on the path."""
     return tuple(known.get(path, "·".join(path)) for path in product(*head_names))
 
 
@@ -170,7 +176,7 @@ class HeadDistances:
 
     @classmethod
     def of(cls, split: Split) -> "HeadDistances":
-        """Distances on the examples of a split; the output of a head is that for values X."""
+        """Measure them on the examples of a split; the output of a head is that for values X."""
         matrices, outputs = [], []
         for attention in split.attention:
             for one, other in combinations(range(attention.shape[1]), 2):
@@ -181,7 +187,7 @@ class HeadDistances:
 
 
 def output_distance(difference: np.ndarray, inputs: np.ndarray) -> float:
-    """Mean over examples of the Frobenius norm of Δᵀ X, Δ [example, key, query]."""
+    """Return the mean over examples of the Frobenius norm of Δᵀ X, Δ [example, key, query]."""
     found = []
     for start in range(0, len(inputs), PIECE):
         part = slice(start, start + PIECE)
@@ -191,14 +197,18 @@ def output_distance(difference: np.ndarray, inputs: np.ndarray) -> float:
 
 
 def spread(values: list[float]) -> tuple[float, float]:
-    """Mean and standard deviation; the latter is 0 for one pair."""
+    """Return mean and standard deviation; the latter is 0 for one pair."""
     if not values:
         return float("nan"), float("nan")
     return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
-def chosen_variants(attention: AttentionSection) -> tuple[tuple[AttentionVariant, ...], ...]:
-    """The variant of every head, layer by layer; softmax where the recipe names none."""
+# The variant of every head, layer by layer.
+HeadVariants = tuple[tuple[AttentionVariant, ...], ...]
+
+
+def chosen_variants(attention: AttentionSection) -> HeadVariants:
+    """Look up the variant of every head, layer by layer; softmax where the recipe names none."""
     return variants_by_head(attention.form or Softmax(), tuple(map(len, attention.heads)))
 
 
@@ -211,7 +221,7 @@ LayerWeights = tuple[np.ndarray, ...]
 def draw_splits(
     settings: Any, draw: Callable[[int, int], Drawn]
 ) -> tuple[Drawn, Drawn, Drawn | None]:
-    """Training, test and, unless it has no examples, validation split.
+    """Draw training, test and, unless it has no examples, validation split.
 
     `draw` gets the number of examples and the key of their random numbers.
     """
@@ -228,7 +238,7 @@ def draw_layers(
     weights_of: Callable[[str, np.random.Generator], LayerWeights],
     seed: int,
 ) -> tuple[LayerWeights, ...]:
-    """The weights of the heads of every layer, [head, …] each.
+    """Draw the weights of the heads of every layer, [head, …] each.
 
     `weights_of` makes those of one head from its kind and a random generator of its own.
     """
@@ -242,32 +252,121 @@ def draw_layers(
     return tuple(layers)
 
 
-def attended(
-    inputs_of: Callable[[slice], np.ndarray],
-    labels: np.ndarray,
-    weights: tuple[LayerWeights, ...],
-    attention: AttentionSection,
-    origin: tuple[np.ndarray, ...],
-) -> AnySplit:
-    """The split of inputs and heads with W_Q and W_K, [head, key channel, channel].
+def query_and_key_weights(
+    kind: str,
+    channels: int,
+    inverse_temperature: float,
+    generator: np.random.Generator,
+    logit_weights: Mapping[str, Callable[[], np.ndarray]],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Make W_Q and W_K of one head, [key channel, channel], for logits (W_K x_s)·(W_Q x_t)/√D.
 
-    `inputs_of` makes those of some examples from the `origin`, which is all that they follow from.
+    uniform  all logits are equal
+    random   Gaussian entries of variance 1/D, W_Q multiplied by the inverse temperature β
+    others   logits are β x_sᵀ W x_t, with W [channel, channel] made by `logit_weights`
+
+    Only a random head draws from the generator. Raises ValueError for a kind that is unknown.
     """
-    variants = chosen_variants(attention)
+    if kind == "random":
+        query, key = generator.standard_normal((2, channels, channels)) / np.sqrt(channels)
+        return inverse_temperature * query, key
+    if kind == "uniform":
+        weights = np.zeros((channels, channels))
+    elif kind in logit_weights:
+        weights = logit_weights[kind]()
+    else:
+        known = ", ".join((*logit_weights, "uniform", "random"))
+        raise ValueError(f"head kind {kind!r}: use one of {known}")
+    # Keys are the inputs themselves, as in `bilinear_attention`.
+    return inverse_temperature * np.sqrt(channels) * weights, np.eye(channels)
 
-    def make(examples: slice) -> Split:
-        inputs = inputs_of(examples)
-        matrices = tuple(
+
+@dataclass(frozen=True)
+class Unattended:
+    """The examples of a split before any head attends to them.
+
+    inputs_of  makes the inputs [example, token, channel] of some of them
+    labels     [example, output]
+    origin     arrays that all inputs follow from
+    """
+
+    inputs_of: Callable[[slice], np.ndarray]
+    labels: np.ndarray
+    origin: tuple[np.ndarray, ...]
+
+
+def attended_task(
+    splits: tuple[Unattended, Unattended, Unattended | None],
+    attention: AttentionSection,
+    weights_of: Callable[[str, np.random.Generator], LayerWeights],
+    head_seed: int,
+    pictures: Pictures | None = None,
+) -> Task:
+    """Make the task of training, test and validation examples, and of heads with W_Q and W_K.
+
+    `weights_of` makes those of one head, as for `draw_layers`.
+    """
+    weights, variants = draw_layers(attention, weights_of, head_seed), chosen_variants(attention)
+    origin = tuple(one for of_layer in weights for one in of_layer)
+
+    def attend(inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        return tuple(
             factored_attention(inputs, *of_layer, those)
             for of_layer, those in zip(weights, variants, strict=True)
         )
-        return Split(inputs, labels[examples], matrices)
 
-    origin = (*origin, *(one for of_layer in weights for one in of_layer))
-    return made_in_parts(make, labels, repr(variants), origin)
+    train, test, validation = (
+        None if one is None else attended_split(one, attend, variants, origin) for one in splits
+    )
+    names = name_heads(attention)
+    return Task(train, test, names, name_paths(names), validation, pictures=pictures)
 
 
-def refuse_unfit_variants(attention: AttentionSection, tokens: int) -> None:
+def attended_split(
+    examples: Unattended,
+    attend: Callable[[np.ndarray], tuple[np.ndarray, ...]],
+    variants: HeadVariants,
+    origin: tuple[np.ndarray, ...],
+) -> AnySplit:
+    """Make the split in which `attend` gives the matrices of every layer, from its origin."""
+
+    def make(part: slice) -> Split:
+        inputs = examples.inputs_of(part)
+        return Split(inputs, examples.labels[part], attend(inputs))
+
+    return made_in_parts(make, examples.labels, repr(variants), (*examples.origin, *origin))
+
+
+def split_of_model(model: TrainedModel, examples: Unattended) -> AnySplit:
+    """Make the split with the attention of a trained model."""
+    variants, parameters = model.recipe.training.variants, model.parameters
+
+    def attend(inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+        return frozen_attention(parameters, inputs, variants)
+
+    return attended_split(examples, attend, variants, tuple(parameters.values()))
+
+
+def read_model_of(directory: str, section: type[TrainedSection], kind: str) -> TrainedModel:
+    """Read a model that was trained on such data; others are for tasks of another `kind`."""
+    model = read_model(Path(directory))
+    if not isinstance(model.recipe.task, section):
+        remedy = f'was trained on {model.recipe.task.of_training}; use task.kind = "{kind}"'
+        raise InputError("task.model", Path(directory), remedy)
+    return model
+
+
+def refuse_other_data(directory: str, model: TrainedModel, checksum: str) -> None:
+    """Raise InputError unless the data are those that the model was trained on."""
+    if checksum != model.data:
+        remedy = (
+            f"was trained on other {model.recipe.task.of_training} than those that its recipe "
+            "names; restore them, or set task.folder"
+        )
+        raise InputError("task.model", Path(directory), remedy)
+
+
+def refuse_unfit_length(attention: AttentionSection, tokens: int) -> None:
     """Raise InputError if a variant cannot take sequences of this length."""
     for of_layer in chosen_variants(attention):
         for variant in of_layer:
@@ -278,7 +377,7 @@ def refuse_unfit_variants(attention: AttentionSection, tokens: int) -> None:
 
 
 def name_heads(attention: AttentionSection) -> tuple[tuple[str, ...], ...]:
-    """Names of the heads of every layer: their kinds, with the head's number where one repeats.
+    """Name the heads of every layer: by their kinds, with the head's number where one repeats.
 
     ("random", "good", "random") are "random 0", "good" and "random 2".
     """
@@ -288,3 +387,9 @@ def name_heads(attention: AttentionSection) -> tuple[tuple[str, ...], ...]:
         )
         for kinds in attention.heads
     )
+
+
+def number_heads(heads: Sequence[int], random_heads: int = 0) -> tuple[tuple[str, ...], ...]:
+    """Number the heads of every layer; random ones after them are r0, r1, …."""
+    added = [f"r{head}" for head in range(random_heads)]
+    return tuple((*map(str, range(count)), *added) for count in heads)

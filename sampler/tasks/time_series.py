@@ -10,32 +10,30 @@ law and class −1 is class +1 with time reversed: nothing tells them apart in a
 in any mean over time steps.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 from pydantic import Field, field_validator, model_validator
 
-from sampler.errors import ABSENT, InputError, Verbatim
+from sampler.errors import InputError
 from sampler.numerics import stream
 from sampler.recipes.sections import Count, NotNegative, Seed, Several, Text, ValidationCount
 from sampler.recipes.task_section import AttentionSection, TaskSection
-from sampler.tasks.series_files import SeriesFile, read_arff, read_ts
-from sampler.tasks.splits import AnySplit
+from sampler.tasks.series_files import read_archive
 from sampler.tasks.task import (
     LayerWeights,
     Task,
-    attended,
-    draw_layers,
+    Unattended,
+    attended_task,
     draw_splits,
-    name_heads,
-    name_paths,
-    refuse_unfit_variants,
+    query_and_key_weights,
+    refuse_unfit_length,
     with_positions,
 )
+from sampler.transformer.classified import targets_of
 
 HEAD_KINDS = ("lag", "uniform", "random")
 # How far lag heads look back by default: the lag of the series that are drawn.
@@ -87,10 +85,8 @@ class TimeSeriesSection(TaskSection):
 
     def make(self, attention: AttentionSection) -> Task:
         """Draw the series and the heads."""
-        series = draw_splits(
-            self, lambda size, key: draw_series(self, size, stream(self.seed, key))
-        )
-        return series_task(*series, attention, self.head_seed)
+        drawn = draw_splits(self, lambda size, key: draw_series(self, size, stream(self.seed, key)))
+        return series_task(drawn, attention, self.head_seed)
 
 
 class SeriesArchiveSection(TaskSection):
@@ -122,54 +118,20 @@ class SeriesArchiveSection(TaskSection):
     def make(self, attention: AttentionSection) -> Task:
         """Read the series of two classes, averaged over `stride` steps, and draw the heads.
 
-        Every channel has mean 0 and variance 1 on the training series; a constant one is 0 there.
         Raises InputError for a file that cannot be used, or where the classes to separate are open.
         """
-        folder = Path(self.folder)
-        if not folder.is_dir():
-            raise InputError("task.folder", self.folder, "is no folder; name one with series")
-        problem = self.problem or folder.name
-        train, test = (read_series(folder, problem, split) for split in ("TRAIN", "TEST"))
-        check_agreement(train, test)
-        chosen = chosen_classes(self.classes, train)
-        stride = self.stride or -(-train.values.shape[1] // self.max_tokens)
-        series = [of_classes(file, chosen, stride) for file in (train, test)]
-        return series_task(*standardised(*series), None, attention, self.head_seed)
-
-
-def query_and_key_weights(
-    kind: str,
-    features: int,
-    positions: int,
-    lag: int,
-    inverse_temperature: float,
-    generator: np.random.Generator,
-) -> tuple[np.ndarray, np.ndarray]:
-    """W_Q and W_K of one head, each [key channel, channel], for logits (W_K x_s)·(W_Q x_t)/√D.
-
-    lag      attends `lag` steps back if the second half of the features follows the first, else BOS
-    uniform  all logits are equal
-    random   Gaussian entries of variance 1/D, W_Q multiplied by the inverse temperature
-
-    Only a random head draws from the generator. Raises ValueError for any other kind.
-    """
-    channels = features + positions
-    if kind == "random":
-        query, key = generator.standard_normal((2, channels, channels)) / np.sqrt(channels)
-        return inverse_temperature * query, key
-    if kind == "lag":
-        logit_weights = lag_weights(features, positions, lag)
-    elif kind == "uniform":
-        logit_weights = np.zeros((channels, channels))
-    else:
-        raise ValueError(f"head kind {kind!r}: use one of {', '.join(HEAD_KINDS)}")
-    # Keys are the inputs themselves, as in `bilinear_attention`.
-    return inverse_temperature * np.sqrt(channels) * logit_weights, np.eye(channels)
+        archive = read_archive(self, two_classes=True)
+        series = (
+            LabelledSeries(found.values, targets_of(found.classes, 2))
+            for found in (archive.train, archive.test)
+        )
+        return series_task((*series, None), attention, self.head_seed)
 
 
 def lag_weights(features: int, positions: int, lag: int) -> np.ndarray:
-    """W/β of the logits x_sᵀ W x_t of a lag head, [channel, channel], keys first.
+    """Make W/β of the logits x_sᵀ W x_t of a lag head, [channel, channel], keys first.
 
+    It attends `lag` steps back if the second half of the features follows the first, else BOS.
     Features: (1/C) Σ_c (x_s^c x_t^{c+C/2} − x_s^{c+C/2} x_t^c), the area that channel pairs sweep
     from s to t, of mean ±1 at a quarter of a period. Positions: +1 for the token `lag` steps back,
     1.5 for BOS. The logit there is then 2 or 0 on average; of an odd number of features the last
@@ -195,51 +157,40 @@ class LabelledSeries:
 
 
 def series_task(
-    train: LabelledSeries,
-    test: LabelledSeries,
-    validation: LabelledSeries | None,
+    series: tuple[LabelledSeries, LabelledSeries, LabelledSeries | None],
     attention: AttentionSection,
     head_seed: int,
 ) -> Task:
-    """The task of these series, with frozen heads as the recipe has them.
+    """Make the task of training, test and validation series, with heads as the recipe has them.
 
     Channels are those of the series and one-hot positions; token 0 is the beginning-of-sequence
     token (BOS), whose features are 0. Raises InputError if the series are too short for the heads.
     """
-    _, tokens, channels = train.values.shape
+    _, tokens, features = series[0].values.shape
     lag = DEFAULT_LAG if attention.lag is None else attention.lag
     if lag >= tokens and any("lag" in kinds for kinds in attention.heads):
         raise InputError("attention.lag", lag, f"must be below the {tokens} tokens of a series")
-    refuse_unfit_variants(attention, tokens + 1)
-    weights = draw_heads(channels, tokens + 1, lag, attention, head_seed)
+    positions = tokens + 1
+    refuse_unfit_length(attention, positions)
+    logit_weights = {"lag": lambda: lag_weights(features, positions, lag)}
 
-    def split_of(series: LabelledSeries) -> AnySplit:
-        values, labels = series.values, series.labels[:, None]
-        return attended(
-            lambda part: with_positions(values[part]), labels, weights, attention, (values,)
-        )
+    def weights_of(kind: str, generator: np.random.Generator) -> LayerWeights:
+        channels, beta = features + positions, attention.inverse_temperature
+        return query_and_key_weights(kind, channels, beta, generator, logit_weights)
 
-    later = None if validation is None else split_of(validation)
-    names = name_heads(attention)
-    return Task(split_of(train), split_of(test), names, name_paths(names), later)
+    def examples(of_split: LabelledSeries | None) -> Unattended | None:
+        if of_split is None:
+            return None
+        values, labels = of_split.values, of_split.labels[:, None]
+        return Unattended(lambda part: with_positions(values[part]), labels, (values,))
 
-
-def draw_heads(
-    channels: int, positions: int, lag: int, attention: AttentionSection, seed: int
-) -> tuple[LayerWeights, ...]:
-    """W_Q and W_K, [head, key channel, channel] each, of every layer."""
-
-    def weights_of(kind: str, generator: np.random.Generator):
-        beta = attention.inverse_temperature
-        return query_and_key_weights(kind, channels, positions, lag, beta, generator)
-
-    return draw_layers(attention, weights_of, seed)
+    return attended_task(tuple(map(examples, series)), attention, weights_of, head_seed)
 
 
 def draw_series(
     settings: TimeSeriesSection, examples: int, generator: np.random.Generator
 ) -> LabelledSeries:
-    """Series of both classes, first class + then class −, as evenly as `examples` allows."""
+    """Draw series of both classes, first class + then class −, as evenly as `examples` allows."""
     labels = np.where(np.arange(examples) < (examples + 1) // 2, 1.0, -1.0)
     lag, tokens = settings.lag, settings.tokens
     hidden = draw_oscillation(settings, examples, generator)
@@ -253,7 +204,7 @@ def draw_series(
 def draw_oscillation(
     settings: TimeSeriesSection, examples: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """z [example, time step], a lag longer than the series at either end.
+    """Draw z [example, time step], a lag longer than the series at either end.
 
     E z_t z_{t+k} = cos(2π k/period) exp(−k phase_noise²/2).
     """
@@ -262,86 +213,3 @@ def draw_oscillation(
     phase_noise = settings.phase_noise * generator.standard_normal((examples, steps - 1))
     turned = np.cumsum(2 * np.pi / settings.period + phase_noise, axis=1)
     return np.sqrt(2.0) * np.cos(start + np.pad(turned, ((0, 0), (1, 0))))
-
-
-READERS: dict[str, Callable[[Path], SeriesFile]] = {".ts": read_ts, ".arff": read_arff}
-
-
-def read_series(folder: Path, problem: str, split: str) -> SeriesFile:
-    """The series of `<problem>_<split>`, from .ts where there are both formats."""
-    for suffix, read in READERS.items():
-        path = folder / f"{problem}_{split}{suffix}"
-        if path.is_file():
-            return read(path)
-    names = " or ".join(f"{problem}_{split}{suffix}" for suffix in READERS)
-    raise InputError("task.folder", folder, f"holds no {names}; put it there, or set task.problem")
-
-
-def check_agreement(train: SeriesFile, test: SeriesFile) -> None:
-    """Raise InputError unless test series have the channels and the length of training series."""
-    for axis, what in ((2, "dimensions"), (1, "time steps")):
-        expected, received = train.values.shape[axis], test.values.shape[axis]
-        if received != expected:
-            raise InputError(
-                test.path.name,
-                Verbatim(f"{received} {what}"),
-                f"{train.path.name} has {expected}; use files of one problem",
-            )
-
-
-def chosen_classes(classes: tuple[str, str] | None, train: SeriesFile) -> tuple[str, str]:
-    """The two classes to separate, +1 first. Raises InputError if that is open or impossible."""
-    known = ", ".join(train.classes)
-    if classes is None:
-        if len(train.classes) > 2:
-            first, second, *_ = train.classes
-            raise InputError(
-                "task.classes",
-                ABSENT,
-                f"{train.path.name} has {len(train.classes)} classes, {known}; name the two to "
-                f'separate, as in classes = ["{first}", "{second}"]',
-            )
-        classes = train.classes
-    if len(set(classes)) < 2:
-        raise InputError(train.path.name, known, "declares fewer than two classes; nothing to tell")
-    for name in classes:
-        if name not in train.classes:
-            raise InputError("task.classes", name, f"is no class of {train.path.name}: {known}")
-        if name not in train.labels:
-            raise InputError(train.path.name, name, "no training series is of this class")
-    return classes
-
-
-def of_classes(file: SeriesFile, classes: tuple[str, str], stride: int) -> LabelledSeries:
-    """The series of two classes, +1 and −1, averaged over neighbouring time steps."""
-    labels = np.array(file.labels, dtype=object)
-    kept = (labels == classes[0]) | (labels == classes[1])
-    if not kept.any():
-        raise InputError(file.path.name, list(classes), "no series is of these classes")
-    signs = np.where(labels[kept] == classes[0], 1.0, -1.0)
-    return LabelledSeries(averaged(file.values[kept], stride), signs)
-
-
-def averaged(
-    values: Float[np.ndarray, "example step channel"], stride: int
-) -> Float[np.ndarray, "example token channel"]:
-    """Means over `stride` neighbouring steps, the last one over what is left."""
-    starts = np.arange(0, values.shape[1], stride)
-    counts = np.diff(np.append(starts, values.shape[1]))
-    return np.add.reduceat(values, starts, axis=1) / counts[:, None]
-
-
-def units(
-    values: Float[np.ndarray, "example token channel"],
-) -> tuple[Float[np.ndarray, " channel"], Float[np.ndarray, " channel"]]:
-    """Mean and standard deviation of every channel; the latter 1 for a constant one."""
-    constant = np.ptp(values, axis=(0, 1)) == 0.0
-    return values.mean(axis=(0, 1)), np.where(constant, 1.0, values.std(axis=(0, 1)))
-
-
-def standardised(train: LabelledSeries, test: LabelledSeries) -> tuple[LabelledSeries, ...]:
-    """Both splits in units of the training series' mean and standard deviation, by channel."""
-    mean, scale = units(train.values)
-    return tuple(
-        LabelledSeries((series.values - mean) / scale, series.labels) for series in (train, test)
-    )

@@ -8,86 +8,57 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from sampler.errors import InputError
 from sampler.numerics import stream
 from sampler.recipes.sections import Count, Seed, Text
 from sampler.recipes.task_section import TaskSection
 from sampler.recipes.training_recipe import SeriesSection, TrainingRecipe, refuse_unfit_variants
-from sampler.tasks.series_files import SeriesFile
-from sampler.tasks.splits import AnySplit, Split, made_in_parts
-from sampler.tasks.task import Task, name_paths, with_positions
-from sampler.tasks.time_series import averaged, check_agreement, read_series, units
+from sampler.tasks.series_files import Series, read_archive
+from sampler.tasks.splits import AnySplit
+from sampler.tasks.task import (
+    Task,
+    Unattended,
+    name_paths,
+    number_heads,
+    read_model_of,
+    refuse_other_data,
+    split_of_model,
+    with_positions,
+)
 from sampler.transformer.classified import Classified, ClassifiedSplits, targets_of
-from sampler.transformer.frozen import FrozenNetwork, frozen_attention, theory_weights
-from sampler.transformer.model_file import TrainedModel, read_model
+from sampler.transformer.frozen import FrozenNetwork, theory_weights
+from sampler.transformer.model_file import TrainedModel
 
 # First entries of the spawn keys.
 SPLIT_STREAM, CHOICE_STREAM = 0, 1
 
 
 def series_to_learn(recipe: TrainingRecipe) -> ClassifiedSplits:
-    """The series of a training recipe, split; InputError where they cannot be used."""
+    """Read the series of a training recipe, split; InputError where they cannot be used."""
     splits = read_series_splits(recipe.task)
     refuse_unfit_variants(recipe.training, splits.train.inputs.shape[1], "a series and its BOS")
     return splits
 
 
 def read_series_splits(settings: SeriesSection) -> ClassifiedSplits:
-    """The series of these files, split. Raises InputError where they cannot be used."""
-    folder = Path(settings.folder)
-    if not folder.is_dir():
-        raise InputError("task.folder", folder, "is no folder; name one with series")
-    problem = settings.problem or folder.name
-    learned, unseen = (read_series(folder, problem, split) for split in ("TRAIN", "TEST"))
-    check_agreement(learned, unseen)
-    names = known_classes(settings, learned)
-    stride = settings.stride or -(-learned.values.shape[1] // settings.max_tokens)
-    chosen, test = (of_named(file, names, stride) for file in (learned, unseen))
-    values, classes = chosen
-    mean, scale = units(values)
+    """Read the series of these files, split. Raises InputError where they cannot be used."""
+    archive = read_archive(settings, two_classes=False)
 
-    def series(values: np.ndarray, classes: np.ndarray) -> Classified:
-        return Classified(
-            with_positions((values - mean) / scale), classes, targets_of(classes, len(names))
-        )
+    def classified(series: Series) -> Classified:
+        targets = targets_of(series.classes, len(archive.names))
+        return Classified(with_positions(series.values), series.classes, targets)
 
-    whole = series(*chosen)
-    train, validation = split_by_class(settings, classes, names)
-    return ClassifiedSplits(whole.part(train), whole.part(validation), series(*test), names)
-
-
-def known_classes(settings: SeriesSection, learned: SeriesFile) -> tuple[str, ...]:
-    """The classes to tell apart. Raises InputError for one that is unknown or without series."""
-    names = settings.classes or learned.classes
-    known = ", ".join(learned.classes)
-    if len(names) < 2:
-        raise InputError(
-            learned.path.name, known, "declares fewer than two classes; nothing to tell"
-        )
-    for name in names:
-        if name not in learned.classes:
-            raise InputError("task.classes", name, f"is no class of {learned.path.name}: {known}")
-    return names
-
-
-def of_named(
-    file: SeriesFile, names: tuple[str, ...], stride: int
-) -> tuple[Float[np.ndarray, "example token channel"], Int[np.ndarray, " example"]]:
-    """The series of these classes, averaged over neighbouring time steps, and their classes."""
-    places = {name: place for place, name in enumerate(names)}
-    classes = np.array([places.get(label, -1) for label in file.labels])
-    kept = classes >= 0
-    if not kept.any():
-        raise InputError(file.path.name, list(names), "no series is of these classes")
-    return averaged(file.values[kept], stride), classes[kept]
+    whole = classified(archive.train)
+    train, validation = split_by_class(settings, whole.classes, archive.names)
+    test = classified(archive.test)
+    return ClassifiedSplits(whole.part(train), whole.part(validation), test, archive.names)
 
 
 def split_by_class(
     settings: SeriesSection, classes: np.ndarray, names: tuple[str, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Places of the series to learn and of those for validation.
+    """Choose places of the series to learn and of those for validation.
 
     Raises InputError where a class has too few.
     """
@@ -104,8 +75,7 @@ def split_by_class(
             )
             raise InputError("task.examples_per_class", settings.examples_per_class, remedy)
         validation.append(places[:aside])
-        train.append(places[aside : aside + wanted] if settings.examples_per_class
-                     else places[aside:])  # fmt: skip
+        train.append(places[aside:][: settings.examples_per_class])
     return np.concatenate(train), np.concatenate(validation)
 
 
@@ -134,57 +104,30 @@ class TrainedSeriesSection(TaskSection):
 
         Raises InputError where model or series cannot be used, or are not of one another.
         """
-        model = read_model(Path(self.model))
+        model = read_model_of(self.model, SeriesSection, "one_shot")
         series = model.recipe.task
-        if not isinstance(series, SeriesSection):
-            remedy = f'was trained on {series.of_training}; use task.kind = "one_shot"'
-            raise InputError("task.model", Path(self.model), remedy)
         if self.folder is not None:
             problem = series.problem or Path(series.folder).name
             series = series.model_copy(update={"folder": self.folder, "problem": problem})
         splits = read_series_splits(series)
-        if splits.checksum != model.data:
-            remedy = (
-                "was trained on other series than those that its recipe names; restore them, or "
-                "set task.folder"
-            )
-            raise InputError("task.model", Path(self.model), remedy)
-        chosen = {
-            name: self.some_of(getattr(splits, name), name)
+        refuse_other_data(self.model, model, splits.checksum)
+        train, test, validation = (
+            self.chosen(model, getattr(splits, name), name)
             for name in ("train", "test", "validation")
-        }
-        names = tuple(tuple(map(str, range(count))) for count in model.recipe.training.heads)
-        return Task(
-            make_split(model, chosen["train"]),
-            make_split(model, chosen["test"]),
-            names,
-            name_paths(names),
-            make_split(model, chosen["validation"]),
-            FrozenNetwork(theory_weights(model.parameters, model.shape)),
         )
+        names = number_heads(model.recipe.training.heads)
+        trained = FrozenNetwork(theory_weights(model.parameters, model.shape))
+        return Task(train, test, names, name_paths(names), validation, trained)
 
-    def some_of(self, split: Classified, name: str) -> Classified:
-        """As many series of a split as are asked for, by chance."""
-        field = f"examples_{name}"
-        wanted, count = getattr(self, field), split.examples
-        if wanted is None:
-            return split
-        if wanted > count:
-            raise InputError(
-                f"task.{field}", wanted, f"there are {count} series; use at most those"
-            )
-        place = ("train", "test", "validation").index(name)
-        rows = stream(self.seed, CHOICE_STREAM, place).permutation(count)[:wanted]
-        return split.part(rows)
-
-
-def make_split(model: TrainedModel, series: Classified) -> AnySplit:
-    """Inputs, labels and attention of some series, float64."""
-    variants = model.recipe.training.variants
-    labels = series.targets.reshape(len(series.targets), -1)
-
-    def make(part: slice) -> Split:
-        inputs = series.inputs[part]
-        return Split(inputs, labels[part], frozen_attention(model.parameters, inputs, variants))
-
-    return made_in_parts(make, labels, repr(variants), (series.inputs, *model.parameters.values()))
+    def chosen(self, model: TrainedModel, split: Classified, name: str) -> AnySplit:
+        """Choose by chance as many series of a split as are asked for, and attend to them."""
+        wanted, count = getattr(self, f"examples_{name}"), split.examples
+        if wanted is not None:
+            if wanted > count:
+                remedy = f"there are {count} series; use at most those"
+                raise InputError(f"task.examples_{name}", wanted, remedy)
+            place = ("train", "test", "validation").index(name)
+            split = split.part(stream(self.seed, CHOICE_STREAM, place).permutation(count)[:wanted])
+        labels = split.targets.reshape(count if wanted is None else wanted, -1)
+        examples = Unattended(lambda part: split.inputs[part], labels, (split.inputs,))
+        return split_of_model(model, examples)

@@ -1,6 +1,7 @@
 """Inputs of several classes, for training, validation and test."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,6 +19,7 @@ class Classified:
 
     @property
     def examples(self) -> int:
+        """The number of examples."""
         return len(self.classes)
 
     def part(self, examples: slice | np.ndarray) -> "Classified":
@@ -36,7 +38,7 @@ class ClassifiedSplits:
 
     @property
     def outputs(self) -> int | None:
-        """How many outputs tell the classes apart; None where one does, without an axis."""
+        """The number of outputs; None where one, without an axis, tells two classes apart."""
         return None if len(self.names) == 2 else len(self.names)
 
     @cached_property
@@ -50,19 +52,26 @@ class ClassifiedSplits:
         return checksum.hexdigest()
 
 
+def centred_one_hot(
+    classes: Int[np.ndarray, " example"], among: Sequence[int]
+) -> Float[np.ndarray, "example output"]:
+    """Return 1 for the class of an example and 0 for the others, less their mean 1/classes."""
+    return (classes[:, None] == np.asarray(among)).astype(np.float64) - 1.0 / len(among)
+
+
 def targets_of(
     classes: Int[np.ndarray, " example"], count: int
 ) -> Float[np.ndarray, " example *output"]:
-    """+1 and −1 of two classes; of more 1 for the class and 0 for the others, less 1/classes."""
+    """Return +1 and −1 for two classes, which one output tells apart; an output each for more."""
     if count == 2:
         return np.where(classes == 0, 1.0, -1.0)
-    return (classes[:, None] == np.arange(count)).astype(np.float64) - 1.0 / count
+    return centred_one_hot(classes, range(count))
 
 
 def nearest_class(
     inputs: Float[np.ndarray, "example token channel"], known: Classified, leave_out: bool = False
 ) -> Int[np.ndarray, " example"]:
-    """The class of the known example at the smallest squared distance.
+    """Return the class of the known example at the smallest squared distance.
 
     With `leave_out` the inputs are the known ones, and none is its own neighbour.
     """

@@ -25,7 +25,7 @@ from sampler.jobs.choice import (
     eigenvalue_of_all,
     ranked,
 )
-from sampler.mcmc.kept import evenly_chosen
+from sampler.mcmc.kept import evenly_spaced
 from sampler.problem import Problem, make_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.sections import SamplerSection
@@ -170,7 +170,7 @@ def measure(problem: str, space: str, algorithm: str, seconds: float) -> Cost:
     found = collect_draws(sample, (problem, space, algorithm), seconds)
     made = PROBLEMS[problem]()
     one, attended = made.architecture, np.asarray(made.learning.attended)
-    chosen = attended[evenly_chosen(len(attended), MOST_EXAMPLES)]
+    chosen = attended[evenly_spaced(len(attended), MOST_EXAMPLES)]
     stiffness = eigenvalue_of_all(chosen, len(attended)) * math.prod(one.variances)
     return Cost(
         problem=problem,

@@ -10,8 +10,7 @@ import numpy as np
 from tests.problems import problem_of_many_paths
 from tests.reference_data import load_reduced_reference, reference_problem
 from theory import LearningProblem, OrderParameters
-from theory.energy import energy_and_gradients
-from theory.path_kernels import gram_of_lower, inverse_of_lower
+from theory.energy import energy_and_gradients, gram_of_lower, inverse_of_lower
 
 SECONDS = 0.3
 

@@ -77,21 +77,6 @@ def test_flat_order_counts_like_an_odometer(heads):
     assert [paths.flat(path) for path in expected] == list(range(paths.count))
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("heads", HEADS)
-def test_fold_undoes_unfold(heads, axis, rng):
-    paths = AttentionPaths(heads)
-    shape = [5, 4]
-    shape.insert(axis, paths.count)
-    values = rng.standard_normal(shape)
-    unfolded = paths.unfold(values, axis)
-    assert unfolded.shape == (*shape[:axis], *heads, *shape[axis + 1 :])
-    np.testing.assert_array_equal(paths.fold(unfolded, axis), values)
-    for position, path in enumerate(paths.indices):
-        received = unfolded[(slice(None),) * axis + tuple(path)]
-        np.testing.assert_array_equal(received, np.take(values, position, axis))
-
-
 def test_uses_marks_the_paths_through_a_head():
     paths = AttentionPaths((2, 3))
     np.testing.assert_array_equal(paths.uses(0, 1), [0, 0, 0, 1, 1, 1])

@@ -13,7 +13,7 @@ from tests.problems import (
     token_by_token,
 )
 from theory import AttentionPaths, attended_inputs, path_features
-from theory.attended_inputs import token_readout
+from theory.path_kernels import token_readout
 
 
 def sum_over_paths(architecture, attended, weights):

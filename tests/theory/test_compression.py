@@ -77,14 +77,14 @@ def test_energy_and_its_derivatives(name, more, rng):
     assert small.labels.shape == (arch.path_count * arch.channels, arch.outputs)
     assert (small.examples, len(problem.labels)) == (problem.examples, problem.examples)
     factor = random_factor(problem, rng)
-    constant = small.log_likelihood_apart
+    constant = small.residual_log_likelihood
     size = {True: problem.labels.size, False: small.labels.size}
     values = []
     for one, is_whole in ((problem, True), (small, False)):
         energy = one.energy
         value, slope, by_temperature = energy_and_gradients(energy, factor)
         unit = size[is_whole] * np.log(2.0 * np.pi)
-        likelihood = -0.5 * (float(value) + unit) + one.log_likelihood_apart
+        likelihood = -0.5 * (float(value) + unit) + one.residual_log_likelihood
         hessian = hessian_with_energy(
             factor.reshape(-1), energy, one.features, 0.5,
             lambda x: x.reshape(factor.shape), lambda x: 0.0 * x.sum(),
@@ -140,7 +140,7 @@ def test_alignments(rng):
     kernel, labels = problem.energy.kernels.kernel(factor), problem.energy.flat_labels
     expected = np.asarray(kernel_alignment(kernel, labels))[: small.labels.size]
     received = kernel_alignment(
-        small.energy.kernels.kernel(factor), small.energy.flat_labels, small.squares_apart
+        small.energy.kernels.kernel(factor), small.energy.flat_labels, small.residual_squares
     )
     close(received, expected, 1e-10)
     expected = path_alignment(np.asarray(problem.features))
@@ -175,7 +175,7 @@ def test_sub_networks_are_compressed_further(rng):
         assert part.examples == problem.examples
         close(predict(Predictor.for_examples(part, some), factor), expected)
         received = part.energy(factor) + part.labels.size * np.log(2.0 * np.pi)
-        close(received - 2.0 * part.log_likelihood_apart, energy)
+        close(received - 2.0 * part.residual_log_likelihood, energy)
         close(
             path_alignment(np.asarray(part.features), part.ones, part.examples),
             path_alignment(np.asarray(whole.features)),
@@ -219,9 +219,9 @@ def test_weights_see_the_same_likelihood(name, rng):
             weights = random_weights(arch, np.random.default_rng(seed))
             weights = {name: jnp.asarray(values) for name, values in weights.items()}
             variances = jnp.asarray(arch.variances)
-            arguments = (one.attended, one.labels, one.temperature, variances, one.apart)
+            arguments = (one.attended, one.labels, one.temperature, variances, one.residual)
             value, _ = log_density(weight_model, arguments, {"architecture": arch.sizes}, weights)
-            values.append(float(value) + one.log_likelihood_apart)
+            values.append(float(value) + one.residual_log_likelihood)
         found.append(values)
     close(*found[::-1])
 
@@ -265,5 +265,5 @@ def test_known_numbers_of_examples():
         ARCHITECTURES["one head"], jnp.ones((3, 1, 3)), jnp.ones((3, 1)), 0.5, compressed=apart
     )
     expected = -0.5 * (7 * np.log(2 * np.pi * 0.5) + 2.0 / 0.5)
-    assert problem.log_likelihood_apart == pytest.approx(expected, rel=1e-14)
-    assert problem.energy.apart(0.5) == 0.0
+    assert problem.residual_log_likelihood == pytest.approx(expected, rel=1e-14)
+    assert problem.energy.residual(0.5) == 0.0

@@ -25,7 +25,7 @@ def test_the_sizes_of_a_network_need_no_jax():
     )
 
 
-@pytest.mark.parametrize("name", ["action", "attended_inputs", "path_kernels"])
+@pytest.mark.parametrize("name", ["action", "path_kernels"])
 def test_a_function_named_like_its_module_stays_a_function(name):
     run(
         f"import importlib, theory; module = importlib.import_module('theory.{name}');"

@@ -32,7 +32,6 @@ from theory import (
     solve_saddle_point,
 )
 from theory import next_order as next_order_module
-from theory.attended_inputs import path_features
 from theory.bartlett import WishartChain
 from theory.energy import feature_columns
 from theory.next_order import (
@@ -40,6 +39,7 @@ from theory.next_order import (
     LARGEST_SPREAD,
     Responses,
 )
+from theory.path_kernels import path_features
 
 
 def orthogonal_examples(width, examples, label, temperature):

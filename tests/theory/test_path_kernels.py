@@ -10,11 +10,9 @@ import pytest
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import ARCHITECTURES, random_network_data, random_order_parameters
 from theory import Architecture, FeatureForm, KernelForm, NoisyKernel, OrderParameters, path_kernels
+from theory.energy import BLOCK, gram_of_lower, inverse_of_lower
 from theory.path_kernels import (
-    BLOCK,
     SymmetricKernelForm,
-    gram_of_lower,
-    inverse_of_lower,
     kernel_form_pays,
     row_blocks,
     store_path_kernels,

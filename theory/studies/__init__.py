@@ -1,10 +1,8 @@
 """Studies of attention that need no order parameter.
 
-attention_kernel     attention as a normalised kernel, and the masks that it may have
-softmax_forms        softmax as a limit of features of finite order, and as a maximiser
-support_vectors      softmax attention as support-vector regression
-variant_regressions  Attention-BN and Attention-SH as support-vector regressions
-complementarity      optimality of the regression as a complementarity problem
-kernel_components    attention as projections on kernel principal components
-rank_collapse        rank collapse of tokens with depth
+attention_kernel  attention as a normalised kernel, and the masks that it may have
+softmax_forms     softmax by features of finite order, as a maximiser, and as a projection
+tube_regression   ε-insensitive regression and its optimality
+support_vectors   softmax attention, and its variants, as support-vector regression
+rank_collapse     rank collapse of tokens with depth
 """

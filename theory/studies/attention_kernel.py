@@ -61,11 +61,10 @@ def require_visible_keys(mask: Bool[np.ndarray, "query key"]) -> None:
 
 
 class Similarity(StrEnum):
-    """How alike a query and a key are: s(q, k) = exp(q·k/√D), or s(q, k) = φ(q)·φ(k).
+    """Similarity of a query and a key, s(q, k) = exp(q·k/√D) or s(q, k) = φ(q)·φ(k).
 
-    φ = elu + 1, channel by channel (arXiv 2006.16236).
-
-    Both are positive semi-definite kernels, and every sum of similarities is positive.
+    φ = elu + 1, channel by channel (arXiv 2006.16236). Both are positive semi-definite kernels,
+    and every sum of similarities is positive.
     """
 
     SOFTMAX = "softmax"
@@ -86,7 +85,7 @@ def attention_matrix(
         mask = np.ones((len(queries), len(keys)), dtype=bool)
     require_visible_keys(mask)
     if similarity is Similarity.LINEAR:
-        weights = np.where(mask, positive_features(queries) @ positive_features(keys).T, 0.0)
+        weights = np.where(mask, linear_features(queries) @ linear_features(keys).T, 0.0)
     else:
         logits = np.where(mask, queries @ keys.T / np.sqrt(keys.shape[1]), -np.inf)
         # Less the largest logit that is seen: nothing overflows, and the factor cancels.
@@ -102,7 +101,7 @@ def normalisers(
     Raises ValueError where float64 cannot hold it.
     """
     if similarity is Similarity.LINEAR:
-        features = positive_features(keys)
+        features = linear_features(keys)
         return features @ features.sum(axis=0)
     logits = keys @ keys.T / np.sqrt(keys.shape[1])
     largest, limit = float(logits.max()), np.log(np.finfo(float).max / len(keys))
@@ -127,9 +126,9 @@ def attention_kernel(
     return attention_matrix(queries, keys, similarity) / normalisers(keys, similarity)
 
 
-def positive_features(
+def linear_features(
     points: Float[np.ndarray, "point channel"],
 ) -> Float[np.ndarray, "point channel"]:
-    """φ(x) = elu(x) + 1: x + 1 for positive x, exp x for the others."""
+    """Features of linear attention, φ(x) = elu(x) + 1: x + 1 for positive x, else exp x."""
     # `where` computes both: the exponential it does not use must not overflow.
     return np.where(points > 0, points + 1.0, np.exp(np.minimum(points, 0.0)))

@@ -70,11 +70,11 @@ def collapse_of_random_attention(
     normalise: bool = False,
     orthogonal_values: bool = False,
 ) -> Float[np.ndarray, " depth"]:
-    """The same with A_l = softmax(Q Kᵀ/√G, masked), computed from X_{l−1} by random weights.
+    """Distances μ(X_0) … μ(X_L) with A_l = softmax(Q Kᵀ/√G, masked), by random weights.
 
-    Q = X W_Q and K = X W_K with independent Gaussian entries of variance 1/D, new in every layer.
-    Values are the tokens themselves, or X W_l with a random orthogonal matrix W_l, new in every
-    layer. Raises ValueError where a query sees no key.
+    Q = X_{l−1} W_Q and K = X_{l−1} W_K with independent Gaussian entries of variance 1/D, new in
+    every layer. Values are the tokens themselves, or X W_l with a random orthogonal matrix W_l, new
+    in every layer. Raises ValueError where a query sees no key.
     """
     require_visible_keys(mask)
     channels = tokens.shape[1]

@@ -1,15 +1,6 @@
 """Softmax attention as support-vector regression.
 
-Errors inside a tube of half-width ε round the regressor cost nothing, errors beyond it cost C per
-unit:  min_w ½|w|² + C Σ_i max(|y_i − f(k_i)| − ε, 0),   f = w·features.  The solution is
-f(k_i) = Σ_j G_ij β_j with the β that minimises the dual, and the optimality conditions are, with
-r = y − Gβ:
-
-    β_i = 0            |r_i| ≤ ε             inside the tube or on its edge
-    0 < |β_i| < C      r_i = ε sign β_i      on the edge
-    |β_i| = C          r_i sign β_i ≥ ε      outside or on the edge
-
-ε-insensitive regression (`tube_regression`) of one label per key and channel, with the kernel
+The ε-insensitive regression of `tube_regression`, of one label per key and channel, with the kernel
 G_ij = s(k_i, k_j) / (h(k_i) h(k_j)) of `attention_kernel`, has the solution
 
     f(x) = Σ_j β_j s(x, k_j) / (h(x) h(k_j)) = Σ_j A(x, k_j) v_j,    v_j = β_j / h(k_j),
@@ -43,6 +34,26 @@ mask splits the tokens into groups that see all of their own and nothing else: e
 kernel the mask up to positive factors, and a symmetric 0-1 matrix with i ~ j ~ k but not i ~ k has
 a 3 × 3 minor of determinant −1; of groups, on the other hand, the kernel is made block by block.
 Padding is such a mask, causal and windowed masks are not. (This project's own derivation.)
+
+**Variants.** Attention-SH and Attention-BN are the same regression over other points than those
+that the head was given:
+
+    Attention-SH    over the pooled keys P k, as many labels as there are groups of keys
+    Attention-BN    with features of standardised points, x → (x − βμ)/σ for queries and keys
+    BN+SH           both: pooled keys, then μ and σ over the pooled keys
+
+With x̂ and k̂_g for the points as the head sees them, the solution is
+
+    f(x) = Σ_g β_g s(x̂, k̂_g)/(h(x̂) h(k̂_g)) = Σ_g A(x̂, k̂_g) v_g,    v_g = β_g/h(k̂_g),
+
+softmax attention over the points seen. Any values V of the tokens with P V = v give the same
+outputs through the variant's matrix Ω = Pᵀ S, since Ωᵀ V = Sᵀ P V; Pᵀ (P Pᵀ)⁻¹ v is the smallest
+of them. Conversely, any V gives values P V of the groups, and they solve a regression.
+
+What the standardisation changes: without scaling, exp((q − βμ)·(k_j − βμ)/√G) is, up to a factor
+of the query alone, a_j exp(q·k_j/√G) with a_j = exp(−βμ·k_j/√G). Attention-BN without scaling is
+softmax attention in which key j counts a_j times, less the further it lies along the mean.
+(arXiv 2406.13781; pooling and weight of the mean as reconstructed from its algebra.)
 """
 
 from dataclasses import dataclass
@@ -57,155 +68,7 @@ from theory.studies.attention_kernel import (
     normalisers,
     require_visible_keys,
 )
-
-# Added to the unit diagonal of the rescaled kernel, so that a singular one can be solved with; the
-# shift is undone by proximal steps and a last Newton step without it.
-SHIFT = 1e-7
-PROXIMAL_STEPS = 100
-NEWTON_STEPS = 50
-
-
-@dataclass(frozen=True)
-class TubeRegression:
-    """Coefficients β, how far they violate the optimality conditions, and how far rounding may.
-
-    `residual` is the largest violation, `rounding` the largest rounding error of y − Gβ, both in
-    units of y.
-    """
-
-    coefficients: Float[np.ndarray, " key"]
-    residual: float
-    rounding: float
-
-
-def solve_tube_regression(
-    kernel: Float[np.ndarray, "key key"],
-    labels: Float[np.ndarray, " key"],
-    tube: float,
-    bound: float,
-) -> TubeRegression:
-    """The β that minimises ½βᵀGβ − yᵀβ + ε|β|₁ over |β_i| ≤ C.
-
-    Where G is singular β need not be unique; Gβ is. Active sets on G + δ1 (Nocedal and Wright,
-    Numerical Optimization, section 16.5) inside proximal steps, which find the solution of the
-    singular problem too, then Newton's method on the conditions themselves, which leaves rounding
-    errors only. Raises ValueError for a kernel without positive diagonal, a negative tube or a
-    bound that is not positive, and RuntimeError where the conditions are not met to rounding.
-    """
-    scales = np.diag(kernel)
-    if not (np.all(np.isfinite(kernel)) and np.all(scales > 0)):
-        raise ValueError(
-            f"kernel: diagonal from {scales.min():.3g} to {scales.max():.3g}; must be positive and "
-            "finite; scale the keys down"
-        )
-    if not (np.isfinite(tube) and tube >= 0):
-        raise ValueError(f"tube = {tube!r}: must be 0 or more and finite")
-    if not bound > 0:
-        raise ValueError(f"bound = {bound!r}: must be positive; any error is free otherwise")
-    # β = u/√G_ii: the kernel of u has a unit diagonal, however different the normalisers are.
-    scales = 1.0 / np.sqrt(scales)
-    rescaled = scales[:, None] * kernel * scales
-    shifted = rescaled + SHIFT * np.eye(len(labels))
-    target, width, limits = labels * scales, tube * scales, bound / scales
-    point = np.zeros(len(labels))
-    for _ in range(PROXIMAL_STEPS):
-        point = _active_sets(shifted, target + SHIFT * point, width, limits, point)
-        refined = _newton(rescaled, target, width, limits, point)
-        at_bound = np.abs(refined) >= limits
-        coefficients = scales * refined
-        coefficients[at_bound] = bound * np.sign(refined[at_bound])
-        coefficients = np.clip(coefficients, -bound, bound)  # beyond it by rounding only
-        residual = violation(kernel, labels, tube, bound, coefficients)
-        allowed = rounding_of_fit(kernel, labels, tube, coefficients)
-        if residual <= allowed:
-            return TubeRegression(coefficients, residual, allowed)
-    raise RuntimeError(
-        f"residual = {residual:.3g} after {PROXIMAL_STEPS} proximal steps: must be at most "
-        f"{allowed:.3g}; lower the bound, widen the tube, or move keys apart that are nearly equal"
-    )
-
-
-def violation(
-    kernel: Float[np.ndarray, "key key"],
-    labels: Float[np.ndarray, " key"],
-    tube: float,
-    bound: float,
-    coefficients: Float[np.ndarray, " key"],
-) -> float:
-    """How far β is from the optimality conditions: the largest wrong label error, in units of y.
-
-    Infinite where some |β_i| exceeds C.
-    """
-    if np.any(np.abs(coefficients) > bound):
-        return float("inf")
-    errors = labels - kernel @ coefficients
-    outwards = errors * np.sign(coefficients) - tube
-    wrong = np.where(np.abs(coefficients) == bound, np.maximum(-outwards, 0.0), np.abs(outwards))
-    wrong = np.where(coefficients == 0.0, np.maximum(np.abs(errors) - tube, 0.0), wrong)
-    return float(wrong.max())
-
-
-def rounding_of_fit(
-    kernel: Float[np.ndarray, "key key"],
-    labels: Float[np.ndarray, " key"],
-    tube: float,
-    coefficients: Float[np.ndarray, " key"],
-) -> float:
-    """The largest rounding error of y − Gβ − ε, a sum of one term per key."""
-    terms = np.abs(kernel) @ np.abs(coefficients) + np.abs(labels) + tube
-    return float((len(labels) + 2) * np.finfo(float).eps * terms.max())
-
-
-def _active_sets(kernel, target, width, limits, start) -> np.ndarray:
-    """Minimiser for a positive definite kernel: every step lowers the dual and keeps the limits."""
-    point, sign = start.copy(), np.sign(start)
-    free = (point != 0) & (np.abs(point) < limits)
-    # Each set of free coordinates is left for good; far fewer are met than the 3ⁿ there are.
-    for _ in range(100 * len(target)):
-        if free.any():
-            step = np.zeros_like(point)
-            wanted = target - kernel @ point - width * sign
-            step[free] = np.linalg.solve(kernel[np.ix_(free, free)], wanted[free])
-            new = point + step
-            highest, lowest = np.where(sign > 0, limits, 0.0), np.where(sign > 0, 0.0, -limits)
-            stop = np.where(new > highest, highest, lowest)
-            crossed = free & ((new > highest) | (new < lowest))
-            if crossed.any():
-                shares = np.full(len(point), np.inf)
-                shares[crossed] = (stop - point)[crossed] / step[crossed]
-                first = int(np.argmin(shares))
-                point = point + shares[first] * step
-                point[first], free[first] = stop[first], False
-                continue
-            point = new
-        errors = target - kernel @ point
-        outwards = errors * np.sign(point) - width
-        wrong = np.where(point == 0, np.abs(errors) - width, -outwards)
-        wrong[free] = 0.0
-        worst = int(np.argmax(wrong))
-        if wrong[worst] <= rounding_of_fit(kernel, target, float(width.max()), point):
-            break
-        free[worst] = True
-        if point[worst] == 0:
-            sign[worst] = np.sign(errors[worst])
-    return point
-
-
-def _newton(kernel, target, width, limits, start) -> np.ndarray:
-    """Semi-smooth Newton steps: each solves the conditions for the sets that the last one shows."""
-    point, previous = start, None
-    for _ in range(NEWTON_STEPS):
-        moved = point + (target - kernel @ point)
-        sign, size = np.sign(moved), np.abs(moved) - width
-        place = np.where(size <= 0, 0, np.where(size >= limits, 2, 1)) * sign
-        if previous is not None and np.array_equal(place, previous):
-            break
-        previous, free = place, np.abs(place) == 1
-        point = np.where(np.abs(place) == 2, np.copysign(limits, sign), np.where(free, point, 0.0))
-        wanted = (target - kernel @ point - width * sign)[free]
-        # Least squares: equal keys make the matrix singular and leave the sum of their β only.
-        point[free] += np.linalg.lstsq(kernel[np.ix_(free, free)], wanted, rcond=None)[0]
-    return point
+from theory.studies.tube_regression import solve_tube_regression
 
 
 @dataclass(frozen=True)
@@ -330,3 +193,58 @@ def is_one_regression(mask: Bool[np.ndarray, "token token"]) -> bool:
     """
     seen = mask[:, None, :] == mask[None, :, :]
     return bool(np.all(np.diag(mask)) and np.all(mask == mask.T) and np.all(seen.all(-1) | ~mask))
+
+
+@dataclass(frozen=True)
+class HeadPoints:
+    """Points as a head of a variant sees them: keys k̂ = (P k − βμ)/σ, and queries (q − βμ)/σ.
+
+    keys     k̂
+    centre   βμ, 0 where the mean is not taken off
+    scale    σ, 1 where it is not divided by
+    pooling  P; its rows sum to 1
+    """
+
+    keys: Float[np.ndarray, "pooled channel"]
+    centre: Float[np.ndarray, " channel"]
+    scale: Float[np.ndarray, " channel"]
+    pooling: Float[np.ndarray, "pooled key"]
+
+    def queries(
+        self, queries: Float[np.ndarray, "query channel"]
+    ) -> Float[np.ndarray, "query channel"]:
+        """Queries as the head sees them, (q − βμ)/σ."""
+        return (queries - self.centre) / self.scale
+
+    def spread(
+        self, values: Float[np.ndarray, "pooled value_channel"]
+    ) -> Float[np.ndarray, "key value_channel"]:
+        """The smallest V of all tokens with P V = v, V = Pᵀ (P Pᵀ)⁻¹ v."""
+        return self.pooling.T @ np.linalg.solve(self.pooling @ self.pooling.T, values)
+
+
+def scaled_down_points(
+    keys: Float[np.ndarray, "key channel"], pooling: Float[np.ndarray, "pooled key"]
+) -> HeadPoints:
+    """The points of Attention-SH: keys P k, queries as they are."""
+    channels = keys.shape[1]
+    return HeadPoints(pooling @ keys, np.zeros(channels), np.ones(channels), pooling)
+
+
+def standardised_points(
+    keys: Float[np.ndarray, "key channel"],
+    share_of_mean: float,
+    scaling: bool,
+    epsilon: float,
+    pooling: Float[np.ndarray, "pooled key"] | None = None,
+) -> HeadPoints:
+    """The points of Attention-BN, or with a pooling P those of BN+SH.
+
+    μ and variance are those of the (pooled) keys, channel by channel; β is `share_of_mean`, and
+    σ = √(variance + ε) with scaling, 1 without.
+    """
+    pooling = np.eye(len(keys)) if pooling is None else pooling
+    seen = pooling @ keys
+    centre = share_of_mean * seen.mean(axis=0)
+    scale = np.sqrt(seen.var(axis=0) + epsilon) if scaling else np.ones(keys.shape[1])
+    return HeadPoints((seen - centre) / scale, centre, scale, pooling)

@@ -117,7 +117,7 @@ def test_all_three_are_those_of_a_loop(outputs, rao_blackwell, rng):
     posterior = tree["posterior"].to_dataset()
 
     def draws_of(name):
-        return posterior[name].values.reshape(-1, *labels.shape)
+        return posterior[name].values.astype(float).reshape(-1, *labels.shape)
 
     densities = {}
     for who, prefix in (("theory", "predictor"), ("gp", "gp")):

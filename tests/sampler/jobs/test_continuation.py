@@ -10,18 +10,24 @@ import socket
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from sampler.errors import ExitCode, InputError, RequeueError
+from sampler.jobs import keeper, stages
 from sampler.jobs import run as jobs
 from sampler.jobs.interruption import listening
+from sampler.jobs.keeper import ChainKeeper
+from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.kept import KEPT_BYTES
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.lock import LOCK_FILE, Holder, living_holder, locked
 from sampler.storage.manifest import determining, differences
 from sampler.storage.results import read_draws, read_theory
+from sampler.storage.run_directory import CHECKPOINT_SLOTS
 from tests import FIXTURES, ROOT
 from tests.commands import (
     FEW_DRAWS,
@@ -93,15 +99,100 @@ def test_status_does_not_wait_for_jax(run_of_six_draws):
     assert "chains: 4, saved at draw 6 of 6" in done.stdout
 
 
+def files_of_checkpoint(directory) -> set[str]:
+    return {path.name for path in (directory / "checkpoint").iterdir()}
+
+
 @pytest.mark.heavy
-def test_more_draws_are_those_of_a_longer_run(copy, recipe_file, tmp_path):
-    command("resume", copy, "--more", 5)
-    longer = tmp_path / "longer"
-    overrides = [*FEW_DRAWS, "sampler.draws=11"]
+@pytest.mark.parametrize(
+    ("kept_bytes", "precision"), [(KEPT_BYTES, "float32"), (1200, "float64"), (0, "float64")]
+)
+def test_more_draws_are_those_of_a_longer_run(
+    kept_bytes, precision, recipe_file, tmp_path, monkeypatch
+):
+    """Predictors kept whole, reduced to moments while more draws are made, or from the first."""
+    monkeypatch.setattr(stages, "DrawCollector", partial(DrawCollector, kept_bytes=kept_bytes))
+    few = [*FEW_DRAWS, f"sampler.precision={precision}"]
+    extended, longer = tmp_path / "extended", tmp_path / "longer"
+    command("run", recipe_file, "--out", extended, *settings(*few))
+    assert ("predictor" in read_draws(extended)["posterior"]) is (kept_bytes > 0)
+    for more in (3, 2):
+        assert files_of_checkpoint(extended) == {*CHECKPOINT_SLOTS}
+        command("resume", extended, "--more", more)
+    overrides = [*few, "sampler.draws=11"]
     command("run", recipe_file, "--out", longer, *settings(*overrides))
-    assert read_draws(copy)["posterior"].sizes["draw"] == 11
+    assert read_draws(extended)["posterior"].sizes["draw"] == 11
+    assert ("predictor" in read_draws(extended)["posterior"]) is (kept_bytes > 1200)
+    assert_same_bits(extended, longer)
+    assert load_recipe(extended / "recipe.toml") == load_recipe(recipe_file, overrides)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def killed(*arguments, **named):
+    raise Killed
+
+
+@pytest.fixture(scope="module")
+def longer(recipe_file, tmp_path_factory) -> Path:
+    """A run of eleven draws that nothing disturbed."""
+
+    def make(folder: Path) -> int:
+        with without_drawing():
+            words = settings(*FEW_DRAWS, "sampler.draws=11")
+            return command("run", recipe_file, "--out", folder / "run", *words)
+
+    return made_once(tmp_path_factory, "run_of_eleven_draws", make)[0] / "run"
+
+
+@pytest.mark.parametrize(
+    "moment",
+    all_but(
+        ["second chunk", "before the draws", "with the draws", "after the draws", "one removed"],
+        ["after the draws"],
+    ),
+)
+def test_an_extension_killed_at_any_moment_goes_on_bit_for_bit(
+    moment, copy, longer, tmp_path, monkeypatch
+):
+    save, write = ChainKeeper._save, stages.write_draws
+
+    def save_once(keeper, seconds):
+        save(keeper, seconds)
+        raise Killed
+
+    def write_first(directory, tree):
+        write(directory, tree)
+        raise Killed
+
+    def remove_one(folder):
+        next(folder.glob("segment-*.bin")).unlink()
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*{
+            "second chunk": (ChainKeeper, "_save", save_once),
+            "before the draws": (stages, "write_draws", killed),
+            "with the draws": (stages, "write_draws", write_first),
+            "after the draws": (keeper, "remove_segments", killed),
+            "one removed": (keeper, "remove_segments", remove_one),
+        }[moment])  # fmt: skip
+        with pytest.raises(Killed):
+            command("resume", copy, "--more", 5)
+    # Either the old file or the new one is there, complete.
+    assert read_draws(copy)["posterior"].sizes["draw"] in (6, 11)
+    command("resume", copy)
     assert_same_bits(copy, longer)
-    assert load_recipe(copy / "recipe.toml") == load_recipe(recipe_file, overrides)
+    assert files_of_checkpoint(copy) == {*CHECKPOINT_SLOTS}
+
+
+def test_draws_that_were_removed_are_missed(copy, capsys):
+    (copy / "draws.nc").unlink()
+    message = refusal(capsys, "resume", copy)
+    assert "neither segment-000000.bin nor draws.nc holds its draws" in message
+    assert "remove checkpoint/ there to sample from the beginning" in message
 
 
 def refusal(capsys, *words) -> str:

@@ -100,7 +100,7 @@ def test_a_machine_is_measured():
 
 def test_draws_beyond_what_is_kept_take_less(load, monkeypatch):
     """As many bytes as the collector has: whole draws first, then moments of batches."""
-    recipe, task = load("sampler.space=order_parameters")
+    recipe, task = load("sampler.space=order_parameters", "task.examples_test=1000")
     sizes = Sizes.of(recipe, task)
     assert draw_bytes(recipe, sizes, 200) == 2 * draw_bytes(recipe, sizes, 100)
     monkeypatch.setattr(forecast, "KEPT_BYTES", 1000)

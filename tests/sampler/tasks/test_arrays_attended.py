@@ -10,7 +10,7 @@ from sampler.errors import ExitCode, InputError
 from sampler.jobs.check import check_recipe
 from sampler.problem import make_problem
 from sampler.recipes.recipe import load_recipe, make_recipe
-from sampler.tasks.arrays import arrays_task, read_arrays
+from sampler.tasks.arrays import read_arrays, task_of_arrays
 from sampler.tasks.make import make_task
 from sampler.tasks.task import Task, name_paths
 from tests.commands import assert_same_bits, printed_without_jax
@@ -43,7 +43,7 @@ def attended(tokens: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     recipe = make_recipe(
         {"name": "a", "task": {"kind": "arrays", "path": "-"}, "network": {"widths": 2}}
     )
-    problem = make_problem(recipe, arrays_task(tokens))
+    problem = make_problem(recipe, task_of_arrays(tokens))
     ends = (problem.learning.attended, problem.attended_test, problem.attended_validation)
     found = {f"attended_{name}": np.asarray(end) for name, end in zip(SPLITS, ends, strict=True)}
     labels = {key: array for key, array in tokens.items() if key.startswith("labels_")}
@@ -121,7 +121,7 @@ def test_arrays_come_back_as_float64(dtype, tmp_path):
         np.testing.assert_array_equal(split.labels, stored[f"labels_{name}"])
     assert task.heads == HEADS
     assert task.path_names == ("0·0", "0·1", "0·2", "1·0", "1·1", "1·2")
-    other = arrays_task(stored | {"heads": np.array([3, 2])})
+    other = task_of_arrays(stored | {"heads": np.array([3, 2])})
     assert other.checksum != task.checksum, "other heads are another problem"
 
 
@@ -129,7 +129,7 @@ def test_test_labels_and_validation_may_be_absent():
     arrays = attended(with_tokens())
     for key in ("labels_test", "attended_validation", "labels_validation"):
         del arrays[key]
-    task = arrays_task(arrays)
+    task = task_of_arrays(arrays)
     assert task.test.labels is None
     assert task.validation is None
 
@@ -276,7 +276,7 @@ def test_lists_do_from_python_and_misfits_are_named():
 
 def test_splits_of_one_task_have_one_layout():
     tokens = with_tokens()
-    one, other = arrays_task(tokens), arrays_task(attended(tokens))
+    one, other = task_of_arrays(tokens), task_of_arrays(attended(tokens))
     names = (("0", "1"), ("0", "1", "2"))
     with pytest.raises(InputError, match=r"^test = \(another layout\): must have inputs"):
         Task(one.train, other.test, names, name_paths(names))

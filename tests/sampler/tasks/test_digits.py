@@ -6,12 +6,7 @@ from sklearn.datasets import load_digits
 
 from sampler.errors import InputError
 from sampler.recipes.recipe import make_recipe
-from sampler.tasks.digits import (
-    patches_with_positions,
-    query_and_key_weights,
-    read_images,
-    squared_distances,
-)
+from sampler.tasks.digits import patches_with_positions, read_images, squared_distances
 from sampler.tasks.make import make_task
 
 SMALL = {"kind": "digits", "examples_train": 30, "examples_test": 40}
@@ -72,13 +67,7 @@ def test_heads_attend_what_their_names_say():
     np.testing.assert_allclose(task.train.attention[0][0], expected, rtol=1e-12)
 
 
-def test_random_heads_have_their_variance_and_no_other_kind_is_known(rng):
-    query, key = query_and_key_weights("random", 8, 2, 3.0, rng)
-    assert query.shape == key.shape == (80, 80)
-    for received, expected in ((query.var(), 9.0 / 80), (key.var(), 1.0 / 80)):
-        assert abs(received / expected - 1.0) < 4 * np.sqrt(2.0 / 6400)
-    with pytest.raises(ValueError, match="use one of similar, near, uniform, random"):
-        query_and_key_weights("lag", 8, 2, 1.0, rng)
+def test_patches_on_a_diagonal_are_farthest_apart():
     assert squared_distances(8, 4).max() == 0.5
 
 

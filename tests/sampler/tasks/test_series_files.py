@@ -11,12 +11,9 @@ from sampler.attention.variants import Softmax
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
 from sampler.recipes.task_section import AttentionSection
-from sampler.tasks.series_files import read_arff, read_ts
-from sampler.tasks.time_series import (
-    SeriesArchiveSection,
-    averaged,
-    draw_heads,
-)
+from sampler.tasks.series_files import averaged, read_arff, read_ts
+from sampler.tasks.task import draw_layers, query_and_key_weights
+from sampler.tasks.time_series import SeriesArchiveSection, lag_weights
 
 CLASSES = ("walk", "run")
 STEPS, CHANNELS = 6, 3
@@ -151,7 +148,13 @@ def test_a_channel_that_is_constant_in_training_is_zero_there(tmp_path):
 def test_the_heads_are_those_of_the_seed(folder):
     task = read(folder, head_seed=3)
     attention = AttentionSection(heads=(("lag", "random"), ("uniform",)), lag=2)
-    weights = draw_heads(CHANNELS, STEPS + 1, 2, attention, 3)
+    positions = STEPS + 1
+
+    def weights_of(kind, generator):
+        lag = {"lag": lambda: lag_weights(CHANNELS, positions, 2)}
+        return query_and_key_weights(kind, CHANNELS + positions, 10.0, generator, lag)
+
+    weights = draw_layers(attention, weights_of, 3)
     expected = factored_attention(task.train.inputs, *weights[0], (Softmax(), Softmax()))
     assert np.array_equal(task.train.attention[0], expected)
     assert not np.array_equal(read(folder).train.attention[0], expected)

@@ -12,11 +12,8 @@ from sampler.attention.variants import Softmax
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
 from sampler.recipes.task_section import AttentionSection
-from sampler.tasks.time_series import (
-    TimeSeriesSection,
-    lag_weights,
-    query_and_key_weights,
-)
+from sampler.tasks.task import query_and_key_weights
+from sampler.tasks.time_series import TimeSeriesSection, lag_weights
 from tests.commands import FEW_DRAWS, in_process, settings
 from tests.tasks import time_series as make
 
@@ -173,7 +170,7 @@ def test_without_noise_the_lag_head_sees_the_class_in_every_token():
 
 def test_logits_are_products_of_query_and_key_weights():
     generator = np.random.default_rng(3)
-    query, key = query_and_key_weights("random", 3, 4, 1, 10.0, generator)
+    query, key = query_and_key_weights("random", 7, 10.0, generator, {})
     assert query.shape == key.shape == (7, 7)
     inputs = generator.standard_normal((2, 4, 7))
     received = factored_attention(inputs, query[None], key[None], (Softmax(),))
@@ -190,7 +187,7 @@ def test_logits_are_products_of_query_and_key_weights():
 
 
 def test_entries_of_random_weights_have_variance_one_over_channels():
-    query, key = query_and_key_weights("random", 40, 60, 1, 3.0, np.random.default_rng(0))
+    query, key = query_and_key_weights("random", 100, 3.0, np.random.default_rng(0), {})
     for weights, scale in ((query, 3.0), (key, 1.0)):
         squares = (weights.ravel() / scale) ** 2 * 100
         assert_mean(weights.ravel(), 0.0)
@@ -199,7 +196,9 @@ def test_entries_of_random_weights_have_variance_one_over_channels():
 
 def test_an_unknown_kind_is_refused():
     with pytest.raises(ValueError, match=r"'good'.*lag, uniform, random"):
-        query_and_key_weights("good", 2, 3, 1, 1.0, np.random.default_rng(0))
+        query_and_key_weights(
+            "good", 5, 1.0, np.random.default_rng(0), {"lag": lambda: np.zeros((5, 5))}
+        )
 
 
 FORMS = [

@@ -8,8 +8,12 @@ from scipy.optimize import Bounds, minimize
 
 from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding
 from theory.studies.attention_kernel import attention_kernel, attention_matrix, normalisers
-from theory.studies.complementarity import complementarity_problem, unknowns_of
-from theory.studies.support_vectors import rounding_of_fit, solve_tube_regression
+from theory.studies.tube_regression import (
+    complementarity_problem,
+    rounding_of_fit,
+    solve_tube_regression,
+    unknowns_of,
+)
 
 TUBE = 0.3
 

@@ -6,13 +6,13 @@ import pytest
 from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding
 from theory.observables import centred_kernel
 from theory.studies.attention_kernel import attention_kernel, attention_matrix
-from theory.studies.kernel_components import (
+from theory.studies.softmax_forms import (
     captured_variance,
     component_alignment,
     component_coefficients,
     component_values,
+    taylor_features,
 )
-from theory.studies.softmax_forms import taylor_features
 
 TOKENS, CHANNELS, COMPONENTS = 9, 2, 4
 # Enough for the features of the exponential to be exact to rounding with such keys.

@@ -13,17 +13,19 @@ from theory.studies.attention_kernel import (
     Similarity,
     attention_kernel,
     attention_matrix,
+    linear_features,
     mask_matrix,
     normalisers,
-    positive_features,
 )
 from theory.studies.support_vectors import (
     is_one_regression,
     masked_regressions,
     regression_of_attention,
+    support_vector_attention,
+)
+from theory.studies.tube_regression import (
     rounding_of_fit,
     solve_tube_regression,
-    support_vector_attention,
     violation,
 )
 
@@ -70,10 +72,10 @@ def test_linear_attention_is_the_regressor_of_its_primal_weights(rng):
     """f(x) = w·φ(x)/h(x) with w = Σ_j β_j φ(k_j)/h(k_j)."""
     found, _ = solved(rng, Similarity.LINEAR)
     queries = 3.0 * rng.standard_normal((10, CHANNELS))
-    features = positive_features(found.keys)
+    features = linear_features(found.keys)
     h_keys = (features @ features.T).sum(axis=1)
     weights = (features / h_keys[:, None]).T @ found.coefficients
-    points = positive_features(queries)
+    points = linear_features(queries)
     expected = points @ weights / (points @ features.T).sum(axis=1, keepdims=True)
     received = found.attend(queries)
     assert np.abs(received - expected).max() <= 1e-12 * np.abs(found.values).max()

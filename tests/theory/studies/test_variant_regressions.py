@@ -16,11 +16,11 @@ from tests.assertions import assert_equal_to_rounding
 from theory.studies.attention_kernel import attention_kernel, attention_matrix, normalisers
 from theory.studies.support_vectors import (
     regression_of_attention,
-    rounding_of_fit,
+    scaled_down_points,
+    standardised_points,
     support_vector_attention,
-    violation,
 )
-from theory.studies.variant_regressions import scaled_down_points, standardised_points
+from theory.studies.tube_regression import rounding_of_fit, violation
 
 TOKENS, CHANNELS, TUBE, EPSILON = 16, 3, 0.3, 1e-5
 AVERAGES = pooling_matrix("average", TOKENS, 2)
