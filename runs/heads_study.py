@@ -12,8 +12,8 @@
 # A model whose result is in the folder is not made again. `one_shot_*` need the files of Omniglot
 # in runs/omniglot (see `runs/one_shot_train_omniglot.toml`). Options ask what the theory
 # misses, each with a folder of its own: `--exact` samples the exact posterior as well, `--width`
-# and `--learned` are units and examples of the theory of encoders, `--not-again` leaves out the
-# theory solved again without each head.
+# and `--learned` are units and examples of the theory of encoders, `--keep-order-parameter` leaves
+# out the theory solved again without each head.
 
 # %%
 import argparse
@@ -49,7 +49,7 @@ parser.add_argument("models", nargs="*", metavar="model", help="by default all")
 parser.add_argument("--exact", action="store_true")
 parser.add_argument("--width", default=20, type=int)
 parser.add_argument("--learned", default=LEARNED, type=int)
-parser.add_argument("--not-again", action="store_true")
+parser.add_argument("--keep-order-parameter", action="store_true")
 arguments = parser.parse_args()
 folder, recipes = arguments.folder, Path(__file__).parent
 
@@ -154,7 +154,7 @@ def encoder(task: str, layers: int, heads: int, steps: int, seed: int) -> HeadAb
         model,
         network,
         **splits,
-        solve_again=not arguments.not_again,
+        solve_again=not arguments.keep_order_parameter,
         exact=arguments.exact,
         seed=seed,
     ).result

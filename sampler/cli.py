@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as leave:
         return int(leave.code or 0)
     arguments.words = words
-    if has_the_machine(arguments):
+    if samples_here(arguments):
         divide_processor()
     try:
         settle_directories(arguments)
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return fail(arguments, f"{text} (rerun with --debug)", ExitCode.INTERNAL_ERROR)
 
 
-def has_the_machine(arguments: argparse.Namespace) -> bool:
+def samples_here(arguments: argparse.Namespace) -> bool:
     """Whether this process samples by itself, not beside workers of the same sweep."""
     if arguments.command == "sweep":
         return arguments.workers is None and arguments.scheduler is None
@@ -135,8 +135,8 @@ def sweep(arguments: argparse.Namespace) -> ExitCode:
     directory = Path(arguments.out or default_directory(recipe)).resolve()
     if arguments.slurm_options and not arguments.slurm:
         raise InputError("--slurm-option", arguments.slurm_options[0], "needs --slurm")
-    alone = arguments.slurm or arguments.point is not None
-    if alone and recipe.sampler.points == "selected":
+    by_itself = arguments.slurm or arguments.point is not None
+    if by_itself and recipe.sampler.points == "selected":
         remedy = "a job array runs every point once: sweep without --slurm and --point, or set all"
         raise InputError("sampler.points", "selected", remedy)
     if arguments.slurm:
@@ -279,7 +279,7 @@ def prune(arguments: argparse.Namespace) -> ExitCode:
             task,
             arguments.orders,
             arguments.seed,
-            solve_again=not arguments.not_again,
+            solve_again=not arguments.keep_order_parameter,
         )
 
 

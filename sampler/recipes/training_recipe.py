@@ -16,7 +16,13 @@ from pydantic import (
 from sampler.attention.heads import read_variants, variants_by_head
 from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.errors import ABSENT, InputError
-from sampler.recipes.recipe import NamedRecipe, Recipe, load_recipe, make_paths_absolute
+from sampler.recipes.recipe import (
+    NamedRecipe,
+    Recipe,
+    load_recipe,
+    make_paths_absolute,
+    sections_of,
+)
 from sampler.recipes.sections import (
     IMAGE_FILES,
     Count,
@@ -35,8 +41,8 @@ from sampler.recipes.sections import (
     expanded,
 )
 from sampler.recipes.settings import parse_override, place, read_toml
-from sampler.recipes.task_section import DataSection
-from sampler.recipes.validation import recipe_error
+from sampler.recipes.task_section import TASKS, DataSection
+from sampler.recipes.validation import known_keys, recipe_error
 from sampler.registry import load_plugins
 
 # The command that such a recipe is for.
@@ -307,3 +313,11 @@ def load_any_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe | Train
     """A recipe of either kind: one with a section [training] is for `train`."""
     load = load_training_recipe if "training" in read_toml(path) else load_recipe
     return load(path, overrides)
+
+
+def every_key() -> list[str]:
+    """Return the dotted keys of recipes of every task and training, which shells complete."""
+    runs = [sections_of({"task": {"kind": kind}}) for kind in TASKS]
+    trainings = [trained_sections_of({"task": {"kind": kind}}) for kind in TRAINED]
+    keys = {key for sections in (*runs, *trainings) for key in known_keys(sections)}
+    return sorted(key for key in keys if "." in key)
