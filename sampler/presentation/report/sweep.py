@@ -12,7 +12,7 @@ from sampler.analysis.numbers import Number, count, percent
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweeps import SweepResults
 from sampler.analysis.verdict import HEADLINE, Verdict, extent
-from sampler.presentation.figures.variant_comparison import short_label
+from sampler.presentation.figures.studies import short_label
 from sampler.presentation.report.elements import Cell, Link, Table
 from sampler.presentation.report.tables import difference_cell, sampled_accuracy, theory_accuracy
 from sampler.presentation.report.verdict import worst

@@ -17,20 +17,15 @@ from sampler.analysis.predictive_quality import PredictiveQuality, quality
 from sampler.analysis.results import open_run
 from sampler.analysis.sweeps import SweepResults
 from sampler.presentation import style
-from sampler.presentation.figures.accuracy import (
-    AccuracyCurves,
-    accuracy_of_run,
-    draw_accuracy_against_width,
-)
-from sampler.presentation.figures.finite_size import draw_finite_size
+from sampler.presentation.figures.accuracy import draw_accuracy, draw_accuracy_against_width
 from sampler.presentation.figures.order_parameter import (
     MatrixPanel,
     draw_order_parameter,
+    order_parameter_against_width,
     order_parameter_of_run,
-    order_parameters_of_sweep,
 )
-from sampler.presentation.figures.predictor import predictor_of_run
-from sampler.presentation.figures.reliability import draw_reliability
+from sampler.presentation.figures.predictor import draw_predictor, draw_reliability
+from sampler.presentation.figures.sweeps import draw_finite_size
 from sampler.presentation.report.sweep import selection_table
 from tests.pages import page_of, stored_run
 
@@ -95,11 +90,11 @@ def points(ax, colour: str) -> list[np.ndarray]:
 
 
 def test_accuracy_has_its_row_after_the_leading_order(known, unknown):
-    (ax,) = accuracy_of_run(open_run(known)).axes
+    (ax,) = draw_accuracy(open_run(known)).axes
     assert [label.get_text() for label in ax.get_yticklabels()][:2] == [style.LEADING, style.NEXT]
     (drawn,) = points(ax, style.NEXT_ORDER)
     np.testing.assert_array_equal(drawn, [[87.5, 1.0]])
-    assert style.NEXT not in texts(accuracy_of_run(open_run(unknown)))
+    assert style.NEXT not in texts(draw_accuracy(open_run(unknown)))
 
 
 def test_order_parameter_shows_both_orders_and_both_differences(known, unknown):
@@ -133,7 +128,7 @@ def test_order_parameter_of_theory_alone_shows_both_orders():
 
 def test_predictor_shows_the_samples_against_both_orders(known, unknown):
     run = open_run(known)
-    figure = predictor_of_run(run)
+    figure = draw_predictor(run)
     for ax, name in zip(figure.axes, ("predictor_mean", "predictor_variance"), strict=True):
         compared = run.compared(name)
         expected = np.stack([FACTOR[name] * compared.theory, compared.sampled.value], axis=1)
@@ -143,7 +138,7 @@ def test_predictor_shows_the_samples_against_both_orders(known, unknown):
         assert low < drawn.min() <= drawn.max() < high
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["equal", style.LEADING, style.NEXT]
-    assert "next order" not in texts(predictor_of_run(open_run(unknown)))
+    assert "next order" not in texts(draw_predictor(open_run(unknown)))
 
 
 def test_reliability_has_a_panel_for_it(rng):
@@ -158,26 +153,27 @@ def test_reliability_has_a_panel_for_it(rng):
 # --- figures of a sweep
 
 
-def test_accuracy_against_width_has_its_own_line():
-    widths, nan = np.array([10.0, 100.0]), np.full(2, np.nan)
-    curves = AccuracyCurves(np.array([0.5, 0.25]), nan, {}, nan, nan, [], np.array([0.75, np.nan]))
-    for given, expected in ((curves, [75.0, np.nan]), (replace(curves, next_order=nan), None)):
-        figure = draw_accuracy_against_width(given, widths, ("a", "b"), "")
-        drawn = points(figure.axes[0], style.NEXT_ORDER)
-        if expected is None:
-            assert drawn == []
-        else:
-            np.testing.assert_array_equal(drawn[0][:, 1], expected)
-            assert [t.get_text() for t in figure.legends[0].get_texts()] == [
-                style.LEADING,
-                style.NEXT,
-            ]
+@pytest.mark.parametrize(("number", "expected"), [("0.75", [75.0, np.nan]), ("", None)])
+def test_accuracy_against_width_has_its_own_line(tmp_path, number, expected):
+    (tmp_path / "sweep.csv").write_text(
+        "point,directory,width,accuracy_theory,accuracy_next_order\n"
+        f"a,a,10,0.5,{number}\nb,b,100,0.25,\n"
+    )
+    figure = draw_accuracy_against_width(SweepResults(tmp_path))
+    drawn = points(figure.axes[0], style.NEXT_ORDER)
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    if expected is None:
+        assert drawn == []
+        assert labels == [style.LEADING]
+    else:
+        np.testing.assert_array_equal(drawn[0][:, 1], expected)
+        assert labels == [style.LEADING, style.NEXT]
 
 
 def test_order_parameters_of_a_sweep_have_a_row_for_it(known, unknown, tmp_path):
     for directory, rows in ((known, 3), (unknown, 2)):
         (tmp_path / "sweep.csv").write_text(f"point,directory,width\na,{directory},10\n")
-        figure = order_parameters_of_sweep(SweepResults(tmp_path))
+        figure = order_parameter_against_width(SweepResults(tmp_path))
         assert len([ax for ax in figure.axes if ax.get_title()]) == rows
         assert ("next order\n$N$ = 10" in texts(figure)) == (rows == 3)
 

@@ -10,8 +10,8 @@ from sampler.analysis.comparison import QUANTITIES, register_quantity
 from sampler.analysis.estimate import mean_of
 from sampler.analysis.results import RunResults, open_run
 from sampler.jobs.stages import compare_stage
-from sampler.presentation.figures.draw import FIGURES, draw_figures, register_figure
-from sampler.presentation.style import new_figure
+from sampler.presentation.figures.draw import FIGURES, draw_figures
+from sampler.presentation.style import FigureEntry, new_figure
 from sampler.presentation.summary import comparison_text
 from tests.sampler.presentation.test_report import page_of, stored_run
 
@@ -35,10 +35,10 @@ def test_a_figure_is_one_function_and_one_call(tmp_path):
         figure.subplots().plot(run.theory["kernel_alignment"])
         return figure
 
-    words = {"caption": "What I look at.", "alternative": "A line that says what I look at."}
-    register_figure("mine", draw, **words)
+    entry = FigureEntry(draw, "What I look at.", "A line that says what I look at.")
+    FIGURES.register("mine", entry)
     with pytest.raises(ValueError, match="figure 'mine' is registered already"):
-        register_figure("mine", draw, **words)
+        FIGURES.register("mine", entry)
     directory = stored_run(tmp_path / "run", "recipe.toml", "theory.nc")
     drawn = {path.name for path in draw_figures(directory, open_run(directory))}
     assert {"mine.png", "mine.svg"} <= drawn
