@@ -34,7 +34,6 @@ NOT_YET = {
     "sampler/images",
     "sampler/jobs",
     "sampler/mcmc",
-    "sampler/posterior",
     "sampler/presentation",
     "sampler/presentation/figures",
     "sampler/presentation/report",

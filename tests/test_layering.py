@@ -39,7 +39,6 @@ DEFINED_TWICE = {
     "joined",
     "judge",
     "known",
-    "log_density",
     "Link",
     "make_problem",
     "make_task",
