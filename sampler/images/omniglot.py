@@ -20,8 +20,14 @@ import numpy as np
 from jaxtyping import Bool
 
 from sampler.errors import ABSENT, InputError, Verbatim
-from sampler.images.drawings import Drawings, resize, sort_drawings
-from sampler.images.episodes import CLASSES, Episodes, make_episodes
+from sampler.images.drawings import (
+    CLASSES,
+    Drawings,
+    Episodes,
+    make_episodes,
+    resize,
+    sort_drawings,
+)
 from sampler.recipes.training_recipe import SIDE, OmniglotFile
 
 UNREADABLE = (

@@ -7,8 +7,8 @@ import numpy as np
 from pydantic import field_validator
 
 from sampler.errors import InputError
-from sampler.images.drawings import Drawings
-from sampler.images.episodes import (
+from sampler.images.drawings import (
+    Drawings,
     Episodes,
     draw_episodes,
     episode_inputs,

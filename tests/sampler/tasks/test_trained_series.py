@@ -17,7 +17,7 @@ from sampler.recipes.recipe import load_recipe
 from sampler.recipes.training_recipe import load_training_recipe
 from sampler.tasks.make import make_task
 from sampler.transformer.classified import Classified, nearest_class, targets_of
-from sampler.transformer.evaluation import ClassifiedData, accuracy, learning_data
+from sampler.transformer.evaluation import ClassifiedData, accuracy_with_error, learning_data
 from sampler.transformer.model_file import MODEL_FILE, read_model
 from sampler.transformer.network import predict
 from sampler.transformer.pruning import trained_predictor
@@ -157,8 +157,8 @@ def test_nearest_class_and_targets():
     known = Classified(np.arange(3.0)[:, None, None], classes, targets_of(classes, 3))
     assert nearest_class(np.array([0.2, 1.4, 9.0])[:, None, None], known).tolist() == [0, 2, 1]
     assert nearest_class(known.inputs, known, leave_out=True)[0] == 2
-    assert accuracy(targets_of(classes, 3), targets_of(classes, 3))["accuracy"] == 1.0
-    assert accuracy(targets_of(classes, 3), targets_of(np.array([0, 1, 1]), 3))[
+    assert accuracy_with_error(targets_of(classes, 3), targets_of(classes, 3))["accuracy"] == 1.0
+    assert accuracy_with_error(targets_of(classes, 3), targets_of(np.array([0, 1, 1]), 3))[
         "accuracy"
     ] == pytest.approx(2 / 3)
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.images.episodes import episode_inputs, position_table
+from sampler.images.drawings import episode_inputs, position_table
 from sampler.network import predict as predict_from_paths
 from sampler.transformer.frozen import frozen_attention, theory_weights
 from sampler.transformer.model_file import TransformerShape, draw_parameters
