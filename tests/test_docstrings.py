@@ -30,8 +30,6 @@ NOT_YET = {
     "sampler",
     "sampler/analysis",
     "sampler/api",
-    "sampler/attention",
-    "sampler/images",
     "sampler/jobs",
     "sampler/mcmc",
     "sampler/presentation",
@@ -39,7 +37,6 @@ NOT_YET = {
     "sampler/presentation/report",
     "sampler/recipes",
     "sampler/storage",
-    "sampler/tasks",
     "sampler/transformer",
 }
 FILES = [*ROOT.glob("sampler/**/*.py"), *ROOT.glob("theory/**/*.py")]

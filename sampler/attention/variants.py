@@ -76,10 +76,10 @@ def softmax(values: Float[Array, "*axes key query"]) -> Float[Array, "*axes key 
     xp = values.__array_namespace__()
     # Reductions are along the last axis, where those of compiled functions are fast.
     rows = transposed(values)
-    return normalised(transposed(xp.exp(rows - xp.max(rows, axis=-1, keepdims=True))))
+    return normalised_columns(transposed(xp.exp(rows - xp.max(rows, axis=-1, keepdims=True))))
 
 
-def normalised(weights: Float[Array, "*axes key query"]) -> Float[Array, "*axes key query"]:
+def normalised_columns(weights: Float[Array, "*axes key query"]) -> Float[Array, "*axes key query"]:
     """w_st/Σ_s w_st."""
     rows = transposed(weights)
     return transposed(rows / weights.__array_namespace__().sum(rows, axis=-1, keepdims=True))
@@ -166,7 +166,7 @@ class HardMaximum(AttentionVariant):
         xp = queries.__array_namespace__()
         values = logits(queries, keys)
         largest = values == xp.max(values, axis=-2, keepdims=True)
-        return normalised(xp.astype(largest, values.dtype))
+        return normalised_columns(xp.astype(largest, values.dtype))
 
 
 class HeadNormalised(AttentionVariant):
@@ -193,7 +193,7 @@ class Linear(AttentionVariant):
 
     def matrices(self, queries: Array, keys: Array) -> Array:
         weights = positive_features(queries) @ transposed(positive_features(keys))
-        return normalised(transposed(weights))
+        return normalised_columns(transposed(weights))
 
 
 def positive_features(values: Array) -> Array:

@@ -46,11 +46,12 @@ class Drawings:
 
     @property
     def characters(self) -> int:
+        """The number of characters."""
         return len(self.names)
 
     @property
     def first(self) -> Int[np.ndarray, " character"]:
-        """Where the drawings of each character begin."""
+        """The first drawing of each character."""
         return np.cumsum(self.counts) - self.counts
 
 
@@ -105,11 +106,12 @@ class Episodes:
 
     @property
     def examples(self) -> int:
+        """The number of episodes."""
         return self.targets.size
 
     @property
     def places(self) -> tuple[np.ndarray, ...]:
-        """What the inputs are gathered by."""
+        """The numbers by which inputs are gathered."""
         return self.drawings, self.labels
 
     def part(self, start: int, end: int) -> "Episodes":

@@ -59,7 +59,7 @@ def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 def read_ink(archive: zipfile.ZipFile, name: str, side: int) -> Bool[np.ndarray, "row column"]:
-    """Where a black-and-white image of side × side pixels has ink, which is black there.
+    """Read a black-and-white image of side × side pixels: true where it has ink, which is black.
 
     Raises InputError for an image that cannot be decoded, or of another size.
     """
@@ -86,6 +86,7 @@ def member(archive: zipfile.ZipFile, name: str) -> str:
 
 
 def unusable(archive: zipfile.ZipFile, name: str, problem: Exception) -> InputError:
+    """Make the error for a member that cannot be read."""
     return InputError(
         member(archive, name), Verbatim("(unreadable)"), f"{problem}; fetch the file again"
     )

@@ -143,7 +143,7 @@ class HiddenMarkovChain:
         return next(self.blocks(0, self.examples))
 
     def identity(self) -> str:
-        """What all numbers follow from."""
+        """Return a checksum of all that the numbers follow from."""
         checksum = hashlib.sha256(repr((self.settings, self.variants)).encode())
         add_arrays(checksum, tuple(of_layer for (of_layer,) in self.weights))
         return f"{self.key} {checksum.hexdigest()}"
