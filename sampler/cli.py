@@ -271,9 +271,9 @@ def prune(arguments: argparse.Namespace) -> ExitCode:
     refuse_without_theory(recipe.network, "prune the run of a linear network")
     use_float64()
     with locked(arguments.directory):
-        from sampler.jobs import prune as jobs
+        from sampler.heads import prune as heads
 
-        return jobs.prune(
+        return heads.prune(
             arguments.directory,
             recipe,
             task,

@@ -13,8 +13,6 @@ validation          scores on the validation split, for theory and draws
 compared            what is compared, as values, and the lines of the comparison table
 comparison          the compared quantities, and theory against draws (`comparison.json`)
 predictive_quality  log predictive density and calibration of theory, GP limit and draws
-head_ablation       what removing each head costs, and what predicts it
-pruning_table       what removing heads costs (`pruning.json`)
 results             results of one run, held in memory or read from its directory
 sweeps              result files of a sweep, read
 as_json             values as JSON has them, and back

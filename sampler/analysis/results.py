@@ -14,11 +14,9 @@ import numpy as np
 import xarray as xr
 from arviz_stats.base import array_stats
 
-from sampler.analysis.as_json import from_json
 from sampler.analysis.comparison import ComparedRun
 from sampler.analysis.difference import Difference
 from sampler.analysis.labels import EXACT, LEADING, NEXT
-from sampler.analysis.pruning_table import PruningTable
 from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_verdict
 from sampler.errors import InputError
 from sampler.mcmc.diagnostics import AXES, Diagnostics
@@ -121,11 +119,11 @@ class RunResults:
         return ComparedRun.from_json(read_comparison(self.directory))
 
     @cached_property
-    def pruning(self) -> PruningTable | None:
-        """The content of `pruning.json`."""
+    def pruning(self) -> dict[str, Any] | None:
+        """The content of `pruning.json`; None where no heads were removed."""
         if not self._stored(PRUNING_FILE):
             return None
-        return from_json(PruningTable, read_json(self.directory / PRUNING_FILE, "prune"))
+        return read_json(self.directory / PRUNING_FILE, "prune")
 
     # --- parts of them
 

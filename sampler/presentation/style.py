@@ -28,11 +28,11 @@ from sampler.analysis.labels import NEXT as NEXT
 class FigureEntry:
     """A figure: its drawing function and the texts that describe it.
 
-    draw         from results (`RunResults`, `SweepResults` or `PruningTable`) to a figure, None
-                 where it does not apply
+    draw         from results (`RunResults`, `SweepResults`) to a figure, None where it does not
+                 apply
     caption      below it in the report: what is compared, and how to read it
     alternative  text in place of the picture, for screen readers
-    of           kinds of results that it is drawn from: "run", "sweep", "pruning"
+    of           kinds of results that it is drawn from: "run", "sweep"
     section      its part of the report of a run: "comparison" or "diagnostics"
     """
 

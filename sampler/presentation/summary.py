@@ -14,7 +14,6 @@ from sampler.analysis.comparison import ComparedRun, TheoryAndDraws, compare_hea
 from sampler.analysis.difference import CONFIDENCE, Difference
 from sampler.analysis.draws_table import comparison_table
 from sampler.analysis.labels import EXACT, LEADING, LIMIT, NEXT, NEXT_ORDER
-from sampler.analysis.pruning_table import PruningTable
 from sampler.analysis.results import RunResults
 from sampler.analysis.verdict import Verdict
 from sampler.errors import InputError
@@ -226,65 +225,6 @@ def in_mcse(row: Row) -> str:
 def error_text(mcse: float) -> str:
     """A Monte Carlo standard error, which is never rounded to 0."""
     return f"{mcse:.1e}" if 0.0 < mcse < 0.00005 else f"{mcse:.4f}"
-
-
-# Who a score or a drop of `pruning.json` is of.
-PREDICTED_BY = {
-    "theory": LEADING,
-    "next_order": NEXT,
-    "sampled": EXACT,
-    "drop of theory": f"drop of {LEADING}",
-}
-
-
-def pruning_text(table: PruningTable) -> str:
-    """A row per head, the correlations, and the accuracies while heads are removed."""
-    unpruned, scores, alone = table.unpruned, table.scores["theory"], table.alone
-    lines = [
-        "",
-        f"unpruned: trained network {unpruned['trained'].text}, "
-        f"{LEADING} {unpruned['theory'].text}",
-        f"{'':18}{'head':>8}{'trained':>16}{'accuracy':>16}{'leading':>9}{'solved':>10}",
-        f"{'removed':18}{'score':>8}{'network':>16}{'lost':>16}{'order':>9}{'again':>10}",
-    ]
-    for place in np.argsort(np.array(scores), kind="stable"):
-        head, trained = table.heads[place], alone["trained"][place]
-        refitted = table.refitted_without(head)
-        lines.append(
-            f"{head.label:18}{scores[place]:8.3f}{trained.text:>16}"
-            f"{100 * trained.drop:9.1f} ± {100 * trained.drop_error:.1f}  "
-            f"{100 * alone['theory_zeroed'][place].accuracy:9.1f}"
-            f"{'–' if refitted is None else format(100 * refitted.accuracy, '.1f'):>10}"
-        )
-    for which, name in (("trained", "trained network"), ("theory_zeroed", LEADING)):
-        for key, rho in table.spearman[which].items():
-            who = PREDICTED_BY.get(key, key)
-            score = f"head score ({who})" if key in table.scores else who
-            lines.append(
-                f"Spearman of {score} and drop of {name}: {two_digits(rho.value)}, 95 % "
-                f"over heads {interval(rho.interval_over_heads)}, "
-                f"over test examples {interval(rho.interval_over_examples)}"
-            )
-    for order in ("score", "magnitude"):
-        steps = getattr(table.orders, order).trained
-        shown = ", ".join(f"{100 * step.accuracy:.1f}" for step in steps)
-        lines.append(f"trained network, ascending {order}: {shown}")
-    random = [[step.accuracy for step in one.trained] for one in table.orders.random]
-    if random:
-        mean, spread = 100 * np.mean(random, axis=0), 100 * np.std(random, axis=0, ddof=1)
-        steps = ", ".join(f"{m:.1f} ± {s:.1f}" for m, s in zip(mean, spread, strict=True))
-        lines.append(f"trained network, {len(random)} random orders (mean ± spread): {steps}")
-    return "\n".join(lines)
-
-
-def two_digits(value: float) -> str:
-    """A correlation to two decimals."""
-    return f"{value:.2f}".replace("-", "−")
-
-
-def interval(bounds: tuple[float, float]) -> str:
-    """Both ends of an interval of correlations."""
-    return f"{two_digits(bounds[0])} to {two_digits(bounds[1])}"
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,4 @@ chains           traces, pairs, ranks, autocorrelation, energy and effective dra
 sweeps           theory and exact posterior against width, and the choice of a temperature
 studies          attention variants; rank collapse; attention as support-vector regression
 heads            head scores of a run
-ablation         what removing heads costs, against predictions of it
-pruning          head scores, and accuracy while heads are removed
 """

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from sampler.analysis.pruning_table import PruningTable
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweeps import SweepResults
 from sampler.errors import InputError
@@ -17,7 +16,6 @@ from sampler.presentation.figures import (
     network,
     order_parameter,
     predictor,
-    pruning,
     studies,
     sweeps,
 )
@@ -46,8 +44,8 @@ FIGURES: Registry[FigureEntry] = Registry(
         "path_kernels": kernels.PATH_KERNELS,
         "kernel_alignment": kernels.KERNEL_ALIGNMENT,
         "head_importance": heads.HEAD_IMPORTANCE,
-        "head_scores": pruning.HEAD_SCORES,
-        "pruning": pruning.PRUNING,
+        "head_scores": "sampler.heads.figures:HEAD_SCORES",
+        "pruning": "sampler.heads.figures:PRUNING",
         "task": network.TASK,
         "network": network.NETWORK,
         "traces": chains.TRACES,
@@ -62,23 +60,19 @@ FIGURES: Registry[FigureEntry] = Registry(
 )
 
 
-def figures_of(results: RunResults | SweepResults | PruningTable) -> Iterator[tuple[str, Figure]]:
-    """Yield name and drawing of every figure that applies; those of pruning belong to their run."""
+def figures_of(results: RunResults | SweepResults) -> Iterator[tuple[str, Figure]]:
+    """Yield name and drawing of every figure that applies."""
     for name in FIGURES:
         figure = figure_of(results, name)
         if figure is not None:
             yield name, figure
 
 
-def figure_of(results: RunResults | SweepResults | PruningTable, name: str) -> Figure | None:
+def figure_of(results: RunResults | SweepResults, name: str) -> Figure | None:
     """Draw one figure of the table; None where it does not apply."""
-    of = {RunResults: "run", SweepResults: "sweep", PruningTable: "pruning"}
-    given = {of[type(results)]: results}
-    if isinstance(results, RunResults) and results.pruning is not None:
-        given["pruning"] = results.pruning
     entry = FIGURES[name]
-    kind = next((kind for kind in entry.of if kind in given), None)
-    return None if kind is None else entry.draw(given[kind])
+    kind = "sweep" if isinstance(results, SweepResults) else "run"
+    return entry.draw(results) if kind in entry.of else None
 
 
 def draw_figure(results: RunResults | SweepResults, name: str) -> Figure:
@@ -91,7 +85,7 @@ def draw_figure(results: RunResults | SweepResults, name: str) -> Figure:
         return figure
 
 
-def draw_figures(directory: Path, results: RunResults | SweepResults | PruningTable) -> list[Path]:
+def draw_figures(directory: Path, results: RunResults | SweepResults) -> list[Path]:
     """Draw into `directory/figures` what the results allow; return the files written.
 
     Raises InputError if a file is damaged; nothing is written then.
