@@ -277,7 +277,7 @@ def test_from_python(folder):
     assert len(heads.heads) == 4
     assert "zeroed" in heads.predicted
     assert "solved_again" not in heads.predicted
-    costs, errors = heads.measured["zero_loss"]
+    costs, errors = heads.measured["zero_loss"].values, heads.measured["zero_loss"].errors
     assert np.all(np.isfinite(costs))
     assert np.all(np.array(errors) > 0)
 
