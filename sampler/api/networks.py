@@ -61,7 +61,7 @@ def joined(
 
 
 def problem_of(task: ChosenTask, recipe: Recipe, data: Task) -> "AnyProblem":
-    """What theory and samplers work on; examples are folded once for all networks that see them."""
+    """Return the problem of theory and samplers; examples are folded once for all networks."""
     from sampler.problem import fold_training, is_folded, make_problem
 
     if not is_folded(recipe, data):

@@ -95,7 +95,7 @@ def compare(
 
 @in_python
 def make_problem(task: ChosenTask, network: ChosenNetwork) -> "AnyProblem":
-    """What a theory of your own starts from: kernels, labels, widths, temperature, test set.
+    """Return the start of a theory of your own: kernels, labels, widths, temperature, test set.
 
     task, network  what the theory is about
 

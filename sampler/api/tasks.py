@@ -237,7 +237,7 @@ def in_memory(settings: Settings) -> ChosenTask:
 
 
 def as_array(key: str, value: Any) -> np.ndarray:
-    """What was given as an array."""
+    """Return what was given as an array."""
     try:
         return np.asarray(value)
     except ValueError:  # lists of different lengths

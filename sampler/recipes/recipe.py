@@ -49,7 +49,7 @@ NOT_SWEPT = ("name", "sweep", "sampler.start_from", "theory.own")
 
 
 class NamedRecipe(Section):
-    """What recipes of every command have: a name, a hash, and a text."""
+    """Base of the recipes of every command: a name, a hash, and a text."""
 
     name: Name
 

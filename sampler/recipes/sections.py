@@ -356,7 +356,7 @@ class SamplerSection(Section):
         return self.max_draws if self.until == "trusted" else self.draws_per_chain
 
     def with_draws(self, draws: int) -> "SamplerSection":
-        """The same sampler with a number of draws."""
+        """Return the section with a number of draws."""
         return self.model_copy(update={"until": "draws", "draws": draws})
 
     @model_validator(mode="before")

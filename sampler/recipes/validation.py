@@ -1,4 +1,4 @@
-"""What is refused in a recipe, and in which words."""
+"""Refusals of recipes: conditions between keys, and the words of errors."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -152,7 +152,7 @@ def refuse_without_theory(network: NetworkSection, remedy: str) -> None:
 
 
 def outside(network: NetworkSection) -> str:
-    """What keeps a network outside the theory."""
+    """The property that keeps a network outside the theory, in words."""
     return "a network with " + ("layer_norm" if network.layer_norm else f"{network.values} values")
 
 

@@ -18,7 +18,7 @@ PIECE = 250
 
 @dataclass(frozen=True)
 class FrozenNetwork:
-    """What gradient descent made of the weights that the posterior is over.
+    """Weights that gradient descent made, in the place of those that the posterior is over.
 
     weights  V_0 [N_1, D], V_l [head, N_{l+1}, N_l] and a [output, N_a], see `theory_weights`
     """
