@@ -14,6 +14,7 @@ import numpy as np
 import xarray as xr
 from arviz_stats.base import array_stats
 
+from sampler.analysis.compared import SampledAccuracy
 from sampler.analysis.comparison import ComparedRun
 from sampler.analysis.difference import Difference
 from sampler.analysis.labels import EXACT, LEADING, NEXT
@@ -173,6 +174,18 @@ class RunResults:
     def compared(self, key: str) -> Any:
         """What is compared under a key of `comparison.json`; None where there is nothing."""
         return None if self.comparison is None else self.comparison.get(key)
+
+    @property
+    def sampled_accuracy(self) -> SampledAccuracy | None:
+        """The sampled accuracy with its errors; None where there is none."""
+        found = self.compared("accuracy")
+        return None if found is None else found.sampled
+
+    def theory_accuracy(self, name: str) -> float:
+        """An accuracy of `theory.nc`; NaN where it is undefined."""
+        column = f"accuracy_{name}"
+        known = self.theory is not None and column in self.theory
+        return float(self.theory[column]) if known else float("nan")
 
     @property
     def differences(self) -> Mapping[str, Difference]:

@@ -122,8 +122,8 @@ class AttentionEstimator(BaseEstimator):
             self.task_, self.network_, seed=self.random_state or 0,
             **{name: getattr(self, name) for name in settings},
         )  # fmt: skip
+        from sampler.analysis.verdict import trust_verdict
         from sampler.jobs.stages import diagnose_stage
-        from sampler.presentation.report.verdict import trust_verdict
 
         diagnostics = diagnose_stage(self.draws_)
         self.reliability_ = trust_verdict(diagnostics)

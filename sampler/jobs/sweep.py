@@ -121,7 +121,7 @@ def gather(command: str, recipe: Recipe, directory: Path, code: ExitCode) -> Non
     write_sweep_tables(directory, recipe)
     stored = any(has_results(point_directory(directory, label)) for label, _ in recipe.points())
     if command == "run" and stored:
-        from sampler.presentation.report.sweep import sweep_verdict
+        from sampler.analysis.sweep_verdict import sweep_verdict
         from sampler.presentation.terminal import wrapped
 
         report(directory, code)

@@ -92,7 +92,7 @@ def test_a_comparison_prints_its_verdict_and_every_number_with_its_error(results
     _, _, comparison = results
     assert not comparison.trusted  # six draws
     text = repr(comparison)
-    for expected in ("FAILED", "U₁ good", "± MCSE", "accuracy", "log predictive density"):
+    for expected in ("FAILED", "Order parameter U₁", " ± ", "accuracy", "log predictive density"):
         assert expected in text, expected
     table = comparison.to_dataframe()
     element = table.loc["U₁ good × uniform·uniform"]

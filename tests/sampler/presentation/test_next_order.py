@@ -1,7 +1,6 @@
 """The theory to next order, in figures and on pages: where it is known, and only there."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from sampler.presentation.figures.order_parameter import (
 )
 from sampler.presentation.figures.predictor import draw_predictor, draw_reliability
 from sampler.presentation.figures.sweeps import draw_finite_size
-from sampler.presentation.report.sweep import selection_table
+from sampler.presentation.tables_of_sweeps import selection_table
 from tests.pages import page_of, stored_run
 
 EXPLANATION = "next order moves U_1 by 0.03 of its size (limit 0.25)"
@@ -240,33 +239,20 @@ def test_finite_size_is_as_before_where_no_point_has_it(nulls):
 def test_the_page_of_a_run_has_both_orders_side_by_side(known, unknown):
     page = page_of(known)
     table = page.table("Order parameter U₁")
-    assert table.rows[0][:4] == ["paths", "leading order", "next order", "exact posterior ± MCSE"]
+    assert table.rows[0][:4] == ["paths", "leading order", "next order", "exact posterior"]
     for values in table.values[1:]:
         assert float(values[2]) == pytest.approx(1.25 * float(values[1]))
-    accuracy = page.table("Accuracy on the test set")
+    accuracy = page.table("At a glance")
     assert [row[0] for row in accuracy.rows[1:3]] == ["leading order", "next order"]
     assert float(accuracy.values[2][1]) == 0.875
-    assert re.search(r"leading order \d+ ± \d+\s%, next order 88 ± \d+\s%", page.text)
-    evidence = page.table("Log evidence")
-    assert float(evidence.values[3][1]) == -10.25
-    assert evidence.rows[3][0] == "next order"
+    numbers = page.table("Accuracy, scores and evidence")
+    assert numbers.row("log evidence, by importance")[1:4] == [
+        "−10.50",
+        "−10.25",
+        "−10.200 ± 0.010",
+    ]
     assert f"; {EXPLANATION}." in page.text
     assert "next order" not in page_of(unknown).text
-
-
-@pytest.mark.usefixtures("without_figures")
-def test_the_quality_table_has_a_column_for_it(tmp_path):
-    directory = stored_run(tmp_path / "run", "recipe.toml", "theory.nc", "comparison.json")
-    comparison = json.loads((directory / "comparison.json").read_text())
-    comparison["predictive_quality"] = {
-        who: {"log_predictive_density": {"value": value, "error": 0.0321}}
-        for who, value in (("theory", -0.71234), ("next_order", -0.70321))
-    }
-    (directory / "comparison.json").write_text(json.dumps(comparison))
-    assert page_of(directory).table("Quality of the predictive distribution").rows == [
-        ["score", "leading order", "next order"],
-        ["log predictive density", "−0.712 ± 0.032", "−0.703 ± 0.032"],
-    ]
 
 
 @pytest.mark.usefixtures("without_figures")
@@ -292,7 +278,7 @@ def test_the_page_of_a_sweep_has_both_orders(tmp_path):
     law = {"path": "good", "slope": -2.0, "slope_error": 0.1}
     (directory / "finite_size.json").write_text(json.dumps({"power_laws_next_order": [law]}))
     page = page_of(directory)
-    table = page.table("Accuracy on the test set (± MCSE)")
+    table = page.table("Points")
     place = {name: at for at, name in enumerate(table.rows[0])}
     entry = json.loads((directory / "network.widths=3" / "comparison.json").read_text())
     values = table.values[1]
@@ -318,10 +304,10 @@ def test_the_choices_of_a_sweep_stand_side_by_side():
         "log_evidence": {"next_order": {"log_evidence": choice(10.0)}, "gp": {}},
     }
     table = selection_table({"by_temperature": [chosen | {"settings": {"network.widths": 10}}]})
-    assert list(table.header) == ["chosen by", "leading order", "next order"]
-    assert table.rows == [
-        ["widths=10: accuracy", "temperature=0.1", "temperature=1.0 (temperature=0.1)"],
-        ["widths=10: log evidence of the training labels", "", "temperature=10.0"],
-    ]
-    assert selection_table(None) is None
-    assert selection_table({"theory": {"accuracy": None}, "log_evidence": {}}) is None
+    assert {column.header: cells for column, cells in table.shown} == {
+        "chosen by": ["widths=10: accuracy", "widths=10: log evidence of the training labels"],
+        "leading order": ["temperature=0.1", ""],
+        "next order": ["temperature=1.0 (temperature=0.1)", "temperature=10.0"],
+    }
+    assert not selection_table(None)
+    assert not selection_table({"theory": {"accuracy": None}, "log_evidence": {}})

@@ -69,8 +69,11 @@ def test_a_compared_quantity_is_one_function_and_one_call(tmp_path, monkeypatch)
     (line,) = [
         text for text in comparison_text(RunResults(directory)).splitlines() if text[:5] == "trace"
     ]
-    assert f"{stored['trace']['sampled']:.4f}" in line
     page = page_of(directory)
-    values = page.table("Further quantities").values[1]
+    table = page.table("Accuracy, scores and evidence")
+    values = table.values[table.rows.index(table.row("trace"))]
     assert [float(value) for value in values[1:3]] == [row.theory, row.sampled]
-    assert page.table("Sampled minus theory").row("trace")[1] == "1"
+    # The same table, on the page and on the terminal.
+    shown = table.row("trace")
+    assert " ".join(line.split()).startswith(" ".join(shown[:3]))
+    assert page.table("Sampled minus theory").row("trace")[2] == "1"
