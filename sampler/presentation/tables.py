@@ -59,14 +59,14 @@ def comparison_table(title: str, what: str, rows: Sequence[Row], caption: str = 
         *(Column(name, dropped=place) for place, name in enumerate(own, start=1)),
         Column(EXACT, "sampled", "mcse", "posterior mean ± MCSE"),
         Column(
-            "diff/MCSE", "difference_in_mcse", digits=2, dropped=1000,
+            "diff/MCSE", "difference_in_mcse", digits=2, dropped=1001,
             meaning="sampled − leading order, in Monte Carlo standard errors",
         ),
         Column(
             "diff", "relative_difference", digits=2, **PERCENT, dropped=1002,
             meaning="sampled − leading order, relative to the sampled number",
         ),
-        Column(LIMIT, "gp", meaning="of the network of infinite width", dropped=1001),
+        Column(LIMIT, "gp", meaning="of the network of infinite width", dropped=1000),
         Column(
             "test set error", "test_error", digits=2, dropped=1003,
             meaning="standard error of the sampled number by the finite test set",
@@ -148,7 +148,7 @@ def sampled_settings_table(run: RunResults) -> Table:
 # --- how good every theory is as a whole
 
 
-def accuracies(run: RunResults) -> dict[str, tuple[float, float | None]]:
+def accuracies_of_run(run: RunResults) -> dict[str, tuple[float, float | None]]:
     """Predictor → accuracy and its error: Monte Carlo if it was sampled, else of the test set."""
     compared, sampled = run.compared("accuracy"), run.sampled_accuracy
     found = {LEADING: run.theory_accuracy("theory"), NEXT: run.theory_accuracy("next_order")}
@@ -172,7 +172,7 @@ def accuracies(run: RunResults) -> dict[str, tuple[float, float | None]]:
 
 def summary_table(run: RunResults) -> Table:
     """Accuracy of every predictor, and how far theories are from the exact posterior."""
-    known = accuracies(run)
+    known = accuracies_of_run(run)
     own = () if run.comparison is None else run.comparison.own
     endings = {LEADING: "", NEXT: NEXT_ORDER, **{name: own_key("", name) for name in own}}
     quantities = {"order_parameter": "U₁ off by", "predictor_mean": "m(x) off by"}
