@@ -12,8 +12,8 @@
 # A model whose result is in the folder is not made again. `one_shot_*` need the files of Omniglot
 # in runs/omniglot (see `runs/one_shot_train_omniglot.toml`). Options ask what the theory
 # misses, each with a folder of its own: `--exact` samples the exact posterior as well, `--width`
-# and `--learned` are units and examples of the theory of encoders, `--not-again` leaves out the
-# theory solved again without each head.
+# and `--learned` are units and examples of the theory of encoders, `--keep-order-parameter` leaves
+# out the theory solved again without each head.
 
 # %%
 import argparse
@@ -28,8 +28,9 @@ import numpy as np
 
 import sampler
 from sampler.analysis.as_json import from_json, to_json
-from sampler.analysis.head_ablation import PREDICTIONS, HeadAblation
 from sampler.cli import main
+from sampler.heads.measures import PREDICTIONS
+from sampler.heads.removal import RemovedHeads
 from sampler.presentation import style
 from sampler.storage.run_directory import read_json, write_json
 from sampler.transformer.model_file import MODEL_FILE
@@ -49,7 +50,7 @@ parser.add_argument("models", nargs="*", metavar="model", help="by default all")
 parser.add_argument("--exact", action="store_true")
 parser.add_argument("--width", default=20, type=int)
 parser.add_argument("--learned", default=LEARNED, type=int)
-parser.add_argument("--not-again", action="store_true")
+parser.add_argument("--keep-order-parameter", action="store_true")
 arguments = parser.parse_args()
 folder, recipes = arguments.folder, Path(__file__).parent
 
@@ -127,7 +128,7 @@ def trained_encoder(draw, layers: int, heads: int, mean: bool, steps: int) -> En
     return model
 
 
-def encoder(task: str, layers: int, heads: int, steps: int, seed: int) -> HeadAblation:
+def encoder(task: str, layers: int, heads: int, steps: int, seed: int) -> RemovedHeads:
     """Train an encoder on a task and remove its heads; 𝒯 = 0.1 in the theory."""
     torch.manual_seed(seed)
     drawn = {"look_up": look_up, "induction": induction}
@@ -154,7 +155,7 @@ def encoder(task: str, layers: int, heads: int, steps: int, seed: int) -> HeadAb
         model,
         network,
         **splits,
-        solve_again=not arguments.not_again,
+        solve_again=not arguments.keep_order_parameter,
         exact=arguments.exact,
         seed=seed,
     ).result
@@ -180,7 +181,7 @@ def arrays_of(task: str, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return {name: (rows[part], labels[part]) for name, part in parts.items()}
 
 
-def one_shot(heads: list[int], seed: int, full: bool = False) -> HeadAblation:
+def one_shot(heads: list[int], seed: int, full: bool = False) -> RemovedHeads:
     """Remove the heads of a network of `train`; N = 10 and 𝒯 = 0.5 in the theory.
 
     In full it is that of one_shot_train_omniglot.toml; otherwise its training ends where the mean
@@ -234,7 +235,7 @@ for name in chosen:
         print(f"{name} …", flush=True)
         write_json(file, to_json(MODELS[name]()))
 found = {
-    name: from_json(HeadAblation, read_json(folder / f"{name}.json", "heads_study"))
+    name: from_json(RemovedHeads, read_json(folder / f"{name}.json", "heads_study"))
     for name in MODELS
     if (folder / f"{name}.json").is_file()
 }
@@ -246,7 +247,7 @@ found = {
 COLUMNS = [key for key in PREDICTIONS if any(key in one.predicted for one in found.values())]
 
 
-def rho(one: HeadAblation, key: str, measure: str = "zero_loss") -> float:
+def rho(one: RemovedHeads, key: str, measure: str = "zero_loss") -> float:
     return one.predicted[key].spearman[measure].value if key in one.predicted else float("nan")
 
 
@@ -265,9 +266,12 @@ with (folder / "heads_study.csv").open("w", newline="") as file:
 print("accuracy of the models:")
 for name, one in found.items():
     value, error = one.unpruned["accuracy"]
-    costliest = int(np.argmax(one.measured["zero_loss"][0]))
-    most, most_error = (numbers[costliest] for numbers in one.measured["zero_loss"])
-    print(f"  {name:18} {value:.3f} ± {error:.3f}, most costly head {most:.3f} ± {most_error:.3f}")
+    costliest = int(np.argmax(one.measured["zero_loss"].values))
+    cost = one.measured["zero_loss"]
+    print(
+        f"  {name:18} {value:.3f} ± {error:.3f}, most costly head "
+        f"{cost.values[costliest]:.3f} ± {cost.errors[costliest]:.3f}"
+    )
 generator = np.random.default_rng(0)
 for measure in ("zero_loss", "mean_loss"):
     print(f"\nSpearman ρ with {measure}, {len(found)} models: median (95 % bootstrap over models)")

@@ -34,7 +34,7 @@ import numpy as np
 
 import sampler
 from sampler.attention.variants import BatchNormalised, ScaledHeads, Softmax
-from sampler.images.episodes import draw_episodes
+from sampler.images.drawings import draw_episodes
 from sampler.images.sources import read_drawings, split_characters
 from sampler.numerics import stream
 from sampler.presentation import style

@@ -17,7 +17,7 @@ import numpy as np
 
 import sampler
 from sampler.presentation import style
-from sampler.presentation.figures.reliability import draw_reliability
+from sampler.presentation.figures.predictor import draw_reliability
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/tutorial")
 

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
-from sampler.images.episodes import draw_episodes, episode_inputs, normalised_patches
+from sampler.images.drawings import draw_episodes, episode_inputs, normalised_patches
 from sampler.images.sources import read_drawings, split_characters
 from sampler.presentation import style
 from sampler.recipes.training_recipe import load_training_recipe
-from sampler.transformer.evaluation import accuracy, draw_embedding, learning_data
+from sampler.transformer.evaluation import accuracy_with_error, draw_embedding, learning_data
 from sampler.transformer.frozen import frozen_attention
 from sampler.transformer.network import predict
 from sampler.transformer.training import initial_state, train
@@ -101,7 +101,7 @@ def trained(seed: int) -> tuple[np.ndarray, float]:
     ]
     predictions = np.asarray(predict(networks[1], inputs))
     found = [compared(network, inputs[:EPISODES], rng) for network in networks]
-    return np.array(found), accuracy(predictions, episodes.targets)["accuracy"]
+    return np.array(found), accuracy_with_error(predictions, episodes.targets)["accuracy"]
 
 
 # %%

@@ -19,6 +19,7 @@ problem      recipe and task joined, for the theory or outside it
 mcmc         chains, their draws and diagnostics
 analysis     labelled tables, and theory held against draws
 presentation    figures and report, from stored results alone
+heads        which heads of a trained model matter: gates, measures, removal
 jobs         the commands, stage by stage
 
 Beside them: errors (what can go wrong, and its exit code), numerics (threads and random streams),

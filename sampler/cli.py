@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as leave:
         return int(leave.code or 0)
     arguments.words = words
-    if has_the_machine(arguments):
+    if samples_here(arguments):
         divide_processor()
     try:
         settle_directories(arguments)
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return fail(arguments, f"{text} (rerun with --debug)", ExitCode.INTERNAL_ERROR)
 
 
-def has_the_machine(arguments: argparse.Namespace) -> bool:
+def samples_here(arguments: argparse.Namespace) -> bool:
     """Whether this process samples by itself, not beside workers of the same sweep."""
     if arguments.command == "sweep":
         return arguments.workers is None and arguments.scheduler is None
@@ -256,15 +256,15 @@ def prune(arguments: argparse.Namespace) -> ExitCode:
     refuse_without_theory(plan.recipe.network, "prune the run of a linear network")
     use_float64()
     with locked(arguments.directory):
-        from sampler.jobs import prune as jobs
+        from sampler.heads import prune as heads
 
-        return jobs.prune(
+        return heads.prune(
             arguments.directory,
             plan.recipe,
             plan.task,
             arguments.orders,
             arguments.seed,
-            solve_again=not arguments.not_again,
+            solve_again=not arguments.keep_order_parameter,
         )
 
 

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from sampler import __version__
 from sampler.errors import ExitCode
@@ -19,6 +19,8 @@ SHELLS = ("bash", "zsh", "tcsh")
 LATEST = "latest"
 # A key of a recipe, which is no option, then a value.
 SETTING = re.compile(r"\w[\w-]*(\.[\w-]+)*=")
+# In examples.
+EARLIER = "runs/results/quickstart-1a2b3c4d"
 TAKE_SEVERAL = ("--set", "--over", "--slurm-option")
 
 
@@ -32,37 +34,25 @@ class OneLineParser(argparse.ArgumentParser):
 class PrintCompletion(argparse.Action):
     """Print the script with which a shell completes this program, and leave.
 
-    The library that writes it is imported only then: --help stays instant.
+    What is needed for that is imported only then: --help stays instant.
     """
 
     def __call__(self, parser, namespace, shell, option_string=None) -> None:
         import shtab
 
-        mark_files(parser)
+        from sampler.recipes.training_recipe import every_key
+
+        kinds = {"RECIPE": shtab.FILE, "DIR": shtab.DIRECTORY}
+        keys = [f"{key}=" for key in every_key()]
+        commands = next(one for one in parser._actions if one.dest == "command")
+        for command in commands.choices.values():
+            for action in command._actions:
+                if action.dest in ("overrides", "over"):
+                    action.choices = keys
+                elif action.metavar in kinds:
+                    action.complete = kinds[action.metavar]
         sys.stdout.write(shtab.complete(parser, shell))
         parser.exit(0)
-
-
-def mark_files(parser: argparse.ArgumentParser) -> None:
-    """Say which arguments are files and which are directories, by their names in the usage."""
-    import shtab
-
-    kinds = {"RECIPE": shtab.FILE, "DIR": shtab.DIRECTORY}
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for inner in action.choices.values():
-                mark_files(inner)
-        elif isinstance(action.metavar, str) and action.metavar in kinds:
-            action.complete = kinds[action.metavar]
-
-
-def add_completion(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--print-completion",
-        action=PrintCompletion,
-        choices=SHELLS,
-        help='complete commands and files: eval "$(attention-posterior --print-completion bash)"',
-    )
 
 
 def separate_settings(argv: Sequence[str]) -> list[str]:
@@ -83,8 +73,132 @@ def separate_settings(argv: Sequence[str]) -> list[str]:
     return separated
 
 
+def positive_count(text: str) -> int:
+    """Return a whole number above zero, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def named_source(text: str) -> str:
+    """Return NAME=SOURCE, for argparse."""
+    if not all(text.partition("=")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SOURCE")
+    return text
+
+
+# What each command does, and what may follow its name.
+COMMANDS = {
+    "check": (
+        "validate recipe and data; print sizes, settings, memory and cost",
+        "runs/quickstart.toml",
+    ),
+    "run": (
+        "do everything: theory, sampling, diagnostics, comparison, figures",
+        "runs/quickstart.toml --set network.widths=20",
+    ),
+    "train": (
+        "train a transformer on one-shot episodes, for `run` to take its attention",
+        "runs/one_shot_train.toml --out runs/results/one_shot_train",
+    ),
+    "sweep": (
+        "run a grid of points, here, on Dask workers or as a Slurm job array",
+        "runs/finite_size.toml --over network.widths=10,30,100 sampler.seed=0:3 --workers 4",
+    ),
+    "solve": (
+        "theory only: saddle point, predictor, infinite width",
+        "runs/markov_four_paths.toml --out theory_only",
+    ),
+    "sample": ("sampling only", "runs/quickstart.toml --set sampler.seed=1"),
+    "resume": ("go on with an interrupted run; append draws to a finished one", EARLIER),
+    "status": ("say where runs or sweeps stand", EARLIER),
+    "list": ("list runs, the newest first, with state and verdict", "runs/results"),
+    "reproduce": ("redo a run and compare it with the stored one", EARLIER),
+    "compare": ("compare stored theory and stored draws", EARLIER),
+    "diagnose": ("diagnose stored draws", EARLIER),
+    "figures": ("draw the figures from stored results", EARLIER),
+    "report": ("write everything on one page, report.html", EARLIER),
+    "prune": ("remove heads of a trained network, by score and otherwise", EARLIER),
+}
+OF_RECIPES = ("check", "run", "train", "sweep", "solve", "sample")
+OF_ONE_RUN = ("resume", "reproduce", "prune")
+
+
+def option(flag: str, **settings: Any) -> tuple[str, dict[str, Any]]:
+    """Return an option as `add_argument` takes it."""
+    return flag, settings
+
+
+# Options of single commands.
+OPTIONS = {
+    "resume": [
+        option(
+            "--more",
+            type=positive_count,
+            metavar="DRAWS",
+            help="append so many draws per chain to a finished run, without new warm-up",
+        ),
+    ],
+    "compare": [
+        option(
+            "--own",
+            type=named_source,
+            metavar="NAME=SOURCE",
+            action="append",
+            default=[],
+            help="a theory of your own: an .npz or .nc file of arrays, or FILE.py:FUNCTION",
+        ),
+    ],
+    "prune": [
+        option(
+            "--orders",
+            type=positive_count,
+            default=20,
+            metavar="COUNT",
+            help="random orders to compare with (default: 20, at least 2)",
+        ),
+        option(
+            "--seed", type=int, default=0, metavar="SEED", help="of the random orders (default: 0)"
+        ),
+        option(
+            "--keep-order-parameter",
+            action="store_true",
+            help="use the order parameter of the whole network: to solve the theory again without "
+            "each head takes hours with many paths",
+        ),
+    ],
+    "sweep": [
+        option(
+            "--over",
+            metavar="KEY=V1,V2",
+            action="append",
+            default=[],
+            help="vary a setting: a dotted key and TOML values, or A:B for A, A+1, …, B−1; several "
+            "may follow and make a grid",
+        ),
+        option(
+            "--slurm-option",
+            dest="slurm_options",
+            metavar="KEY=VALUE",
+            action="append",
+            default=[],
+            help="an option of sbatch, as in time=2:00:00; several may follow",
+        ),
+    ],
+}
+# Options of `sweep` of which only one can be given.
+WHERE_TO_SWEEP = (
+    option("--workers", type=int, metavar="N", help="run on N processes of this machine (Dask)"),
+    option("--scheduler", metavar="ADDRESS", help="run on a Dask cluster, as in tcp://host:8786"),
+    option("--slurm", action="store_true", help="write DIR/sweep.sbatch, a Slurm job array"),
+    option(
+        "--point", type=int, metavar="INDEX", help="run one point of the grid, the first being 0"
+    ),
+)
+
+
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+    """Return the parser of all commands."""
     parser = OneLineParser(
         prog=PROGRAM,
         description="Theory and sampling of Bayesian deep multi-head attention networks.",
@@ -93,109 +207,42 @@ def make_parser() -> argparse.ArgumentParser:
         "75 stopped by a signal with everything saved, start it again; 130 interrupted.",
     )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    add_completion(parser)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-
-    add_recipe_command(
-        commands,
-        "check",
-        "validate recipe and data; print sizes, settings, memory and cost",
-        "check runs/quickstart.toml",
-        writes=False,
+    flag, debug = option("--debug", action="store_true", help="show the traceback of an error")
+    parser.add_argument(flag, **debug)
+    parser.add_argument(
+        "--print-completion",
+        action=PrintCompletion,
+        choices=SHELLS,
+        help='complete commands, files and keys: eval "$(attention-posterior --print-completion '
+        'bash)"',
     )
-    add_recipe_command(
-        commands,
-        "run",
-        "do everything: theory, sampling, diagnostics, comparison, figures",
-        "run runs/quickstart.toml --set network.widths=20",
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, dest="command"
     )
-    add_recipe_command(
-        commands,
-        "train",
-        "train a transformer on one-shot episodes, for `run` to take its attention",
-        "train runs/one_shot_train.toml --out runs/results/one_shot_train",
-    )
-    sweeping = add_recipe_command(
-        commands,
-        "sweep",
-        "run a grid of points, here, on Dask workers or as a Slurm job array",
-        "sweep runs/finite_size.toml --over network.widths=10,30,100 sampler.seed=0:3 --workers 4",
-    )
-    add_sweep_arguments(sweeping)
-    add_recipe_command(
-        commands,
-        "solve",
-        "theory only: saddle point, predictor, infinite width",
-        "solve runs/markov_four_paths.toml --out theory_only",
-    )
-    add_recipe_command(
-        commands,
-        "sample",
-        "sampling only",
-        "sample runs/quickstart.toml --set sampler.seed=1",
-    )
-    continuing = add_stage_command(
-        commands, "resume", "go on with an interrupted run; append draws to a finished one"
-    )
-    continuing.add_argument(
-        "--more",
-        type=positive_count,
-        metavar="DRAWS",
-        help="append so many draws per chain to a finished run, without new warm-up",
-    )
-    add_stage_command(commands, "status", "say where runs or sweeps stand", several=True)
-    listing = add_command(
-        commands, "list", "list runs, the newest first, with state and verdict", "list runs/results"
-    )
-    listing.add_argument(
-        "directories",
-        type=Path,
-        nargs="*",
-        metavar="DIR",
-        help="runs, or directories that hold runs; default: runs/results",
-    )
-    add_stage_command(commands, "reproduce", "redo a run and compare it with the stored one")
-    comparing = add_stage_command(
-        commands, "compare", "compare stored theory and stored draws", several=True
-    )
-    comparing.add_argument(
-        "--own",
-        type=named_source,
-        metavar="NAME=SOURCE",
-        action="append",
-        default=[],
-        help="a theory of your own: an .npz or .nc file of arrays, or FILE.py:FUNCTION",
-    )
-    for name, summary in (
-        ("diagnose", "diagnose stored draws"),
-        ("figures", "draw the figures from stored results"),
-        ("report", "write everything on one page, report.html"),
-    ):
-        add_stage_command(commands, name, summary, several=True)
-    pruning = add_stage_command(
-        commands, "prune", "remove heads of a trained network, by score and otherwise"
-    )
-    pruning.add_argument(
-        "--orders",
-        type=positive_count,
-        default=20,
-        metavar="COUNT",
-        help="random orders to compare with (default: 20, at least 2)",
-    )
-    pruning.add_argument(
-        "--seed", type=int, default=0, metavar="SEED", help="of the random orders (default: 0)"
-    )
-    pruning.add_argument(
-        "--not-again",
-        action="store_true",
-        help="do not solve the theory again without each head: hours with many paths",
-    )
+    for name, (summary, example) in COMMANDS.items():
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            epilog=f"Example: {PROGRAM} {name} {example}",
+        )
+        # Without a default of its own this does not undo --debug in front of the command.
+        command.add_argument("--debug", **debug, default=argparse.SUPPRESS)
+        if name in OF_RECIPES:
+            add_recipe(command, writes=name != "check")
+        else:
+            add_directories(command, name)
+        for flag, settings in OPTIONS.get(name, ()):
+            command.add_argument(flag, **settings)
+        if name == "sweep":
+            where = command.add_mutually_exclusive_group()
+            for flag, settings in WHERE_TO_SWEEP:
+                where.add_argument(flag, **settings)
     return parser
 
 
-def add_recipe_command(commands, name: str, summary: str, example: str, writes=True):
-    command = add_command(commands, name, summary, example)
+def add_recipe(command: argparse.ArgumentParser, *, writes: bool) -> None:
+    """Add the arguments of commands that take a recipe."""
     command.add_argument("recipe", type=Path, metavar="RECIPE", help="a recipe, a TOML file")
     if writes:
         command.add_argument(
@@ -212,80 +259,15 @@ def add_recipe_command(commands, name: str, summary: str, example: str, writes=T
         default=[],
         help="change a setting: a dotted key of the recipe and a TOML value; several may follow",
     )
-    return command
 
 
-def add_sweep_arguments(command: argparse.ArgumentParser) -> None:
-    """What `sweep` takes besides a recipe, --out and --set."""
-    command.add_argument(
-        "--over",
-        metavar="KEY=V1,V2",
-        action="append",
-        default=[],
-        help="vary a setting: a dotted key and TOML values, or A:B for A, A+1, …, B−1; several "
-        "may follow and make a grid",
-    )
-    where = command.add_mutually_exclusive_group()
-    where.add_argument(
-        "--workers", type=int, metavar="N", help="run on N processes of this machine (Dask)"
-    )
-    where.add_argument(
-        "--scheduler", metavar="ADDRESS", help="run on a Dask cluster, as in tcp://host:8786"
-    )
-    where.add_argument(
-        "--slurm", action="store_true", help="write DIR/sweep.sbatch, a Slurm job array"
-    )
-    where.add_argument(
-        "--point", type=int, metavar="INDEX", help="run one point of the grid, the first being 0"
-    )
-    command.add_argument(
-        "--slurm-option",
-        dest="slurm_options",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="an option of sbatch, as in time=2:00:00; several may follow",
-    )
-
-
-def add_stage_command(commands, name: str, summary: str, several=False):
-    example = f"{name} runs/results/quickstart-1a2b3c4d"
-    command = add_command(commands, name, summary, example)
+def add_directories(command: argparse.ArgumentParser, name: str) -> None:
+    """Add the directory, or the directories, that a command starts from."""
     where = f"directory of an earlier run; `{LATEST}`: of the newest in runs/results"
-    if several:
-        command.add_argument("directories", type=Path, nargs="+", metavar="DIR", help=where)
-    else:
+    if name in OF_ONE_RUN:
         command.add_argument("directory", type=Path, metavar="DIR", help=where)
-    return command
-
-
-def positive_count(text: str) -> int:
-    """A whole number above zero, for argparse."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
-
-
-def named_source(text: str) -> str:
-    """NAME=SOURCE, for argparse."""
-    if not all(text.partition("=")):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SOURCE")
-    return text
-
-
-def add_command(commands, name: str, summary: str, example: str):
-    command = commands.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=f"Example: {PROGRAM} {example}",
-    )
-    command.set_defaults(command=name)
-    # Without a default of its own this does not undo --debug in front of the command.
-    command.add_argument(
-        "--debug",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="show the traceback of an error",
-    )
-    return command
+        return
+    if name == "list":
+        where = "runs, or directories that hold runs; default: runs/results"
+    nargs = "*" if name == "list" else "+"
+    command.add_argument("directories", type=Path, nargs=nargs, metavar="DIR", help=where)

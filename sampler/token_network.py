@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sampler.attention.padding import in_order
+from sampler.attention.padding import tokens_in_order
 from sampler.posterior.density import Position
 from sampler.posterior.hyper_parameters import (
     observed_hyper_parameters,
@@ -135,7 +135,7 @@ def predict_example(
         else:
             hidden = attention_layer(hidden, omega, values, network.values)
         if network.layer_norm:
-            hidden = normalised(hidden)
+            hidden = layer_normalised(hidden)
     return weights["a"] @ hidden.mean(axis=0) / arch.widths[-1] ** 0.5
 
 
@@ -175,7 +175,7 @@ def activation(values: Float[Array, "..."], kind: Values) -> Float[Array, "..."]
     return values if kind == "linear" else 2**0.5 * jax.nn.relu(values)
 
 
-def normalised(hidden: Float[Array, "token unit"]) -> Float[Array, "token unit"]:
+def layer_normalised(hidden: Float[Array, "token unit"]) -> Float[Array, "token unit"]:
     """(z − mean)/√(variance + 10⁻⁵) over the units of each token."""
     centred = hidden - hidden.mean(axis=1, keepdims=True)
     variance = jnp.mean(centred**2, axis=1, keepdims=True)
@@ -196,16 +196,16 @@ class TokenSplit:
         if split.lengths is not None and readout == "last":
             behind = split.tokens - split.lengths[:, None]
             order = (np.arange(split.tokens) - behind) % split.tokens
-            inputs, attention = in_order(inputs, attention, order)
+            inputs, attention = tokens_in_order(inputs, attention, order)
         return cls(jnp.asarray(inputs), tuple(map(jnp.asarray, attention)))
 
     @property
     def arrays(self) -> tuple:
-        """What `predict_tokens` takes after the weights."""
+        """The arguments of `predict_tokens` after the weights."""
         return self.inputs, self.attention
 
     def astype(self, dtype) -> "TokenSplit":
-        """The same in another floating-point precision."""
+        """Convert to another floating-point precision."""
         attention = tuple(jnp.asarray(omega, dtype) for omega in self.attention)
         return TokenSplit(jnp.asarray(self.inputs, dtype), attention)
 

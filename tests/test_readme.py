@@ -29,7 +29,7 @@ def test_lines_from_python():
     names: dict = {}
     exec(compile(smaller, "README.md", "exec"), names)
     assert names["draws"]["posterior"].sizes["draw"] == 20
-    assert "U₁ good" in repr(names["comparison"])
+    assert "Order parameter U₁" in repr(names["comparison"])
 
 
 # Of two independent estimates, and of Monte Carlo errors themselves: forty batches know an error to

@@ -1,39 +1,21 @@
 """The directive `recipe-section`: the keys of a section of the recipe, read off its class.
 
-Types, limits and defaults are those that validate a recipe; the text is that of the class, and what
-a key means, where a function of the package takes it as a keyword, is what that function says.
+Types, limits and defaults are those that validate a recipe; texts are those of the class and of its
+fields.
 """
 
-import inspect
 import json
 import re
 from importlib import import_module
 
-from docstrings import NAMES, ROW
 from pages import Written, table
 from pydantic import BaseModel
 
-import sampler
 from sampler.attention.variants import VARIANTS
 from sampler.mcmc.algorithm import ALGORITHMS
 
 NUMBERS = {"integer": "whole number", "number": "number"}
 PLURALS = {"number": "numbers", "list of": "lists of", "text": "texts"}
-# The functions whose keywords are the keys of a section.
-FUNCTIONS = {
-    "NetworkSection": sampler.make_network,
-    "PosteriorSection": sampler.make_network,
-    "TheorySection": sampler.solve,
-    "SamplerSection": sampler.sample,
-    "AttentionSection": sampler.time_series_task,
-    "MarkovChainSection": sampler.markov_chain_task,
-    "TimeSeriesSection": sampler.time_series_task,
-    "SeriesArchiveSection": sampler.series_archive_task,
-    "DigitsSection": sampler.digits_task,
-    "OneShotSection": sampler.one_shot_task,
-    "TrainedSeriesSection": sampler.trained_series_task,
-    "ArraysSection": sampler.arrays_task,
-}
 LIMITS = {
     "minimum": "≥\N{NO-BREAK SPACE}{}",
     "exclusiveMinimum": ">\N{NO-BREAK SPACE}{}",
@@ -88,25 +70,6 @@ def accepted(name: str, schema: dict, field) -> str:
     return "; ".join(said) or words(schema)
 
 
-def meanings(section: type[BaseModel]) -> dict[str, str]:
-    """Keyword → what it means, from the docstring of the function that takes it."""
-    function = FUNCTIONS.get(section.__name__)
-    found: dict[str, str] = {}
-    names: list[str] = []
-    for line in inspect.getdoc(function).split("\n") if function else ():
-        at = ROW.match(line) or NAMES.match(line)
-        if at:
-            names = at[1].split(", ")
-            text = line[at.end() :]
-        elif names and line.startswith("    "):
-            text = line.strip()
-        else:
-            names, text = [], ""
-        for name in names:
-            found[name] = f"{found.get(name, '')} {text}".strip()
-    return found
-
-
 def default(field) -> str:
     """The value of a key that a recipe leaves out."""
     if field.is_required():
@@ -118,13 +81,18 @@ def default(field) -> str:
 
 
 def rows(section: type[BaseModel]) -> list[list[str]]:
-    """One row per key: what it may be, its default and, where a function says it, the meaning."""
+    """One row per key: what it may be, its default and its meaning."""
     schema = section.model_json_schema()["properties"]
-    means = meanings(section)
     return [
-        [f"`{name}`", accepted(name, schema[name], field), default(field), means.get(name, "")]
+        [f"`{name}`", accepted(name, schema[name], field), default(field), meaning(field)]
         for name, field in section.model_fields.items()
+        if name != "kind"
     ]
+
+
+def meaning(field) -> str:
+    """The docstring of a field on one line."""
+    return " ".join((field.description or "").split())
 
 
 def described(section: type[BaseModel]) -> list[str]:
@@ -134,14 +102,11 @@ def described(section: type[BaseModel]) -> list[str]:
 
 
 def keys(section: type[BaseModel]) -> list[str]:
-    """The table of a section, without a column that is empty."""
-    found = [row for row in rows(section) if row[0] != "`kind`"]
+    """The table of a section."""
+    found = rows(section)
     if not found:
         return ["", "No keys of its own.", ""]
-    head = ["key", "value", "default", "meaning"]
-    if not any(row[-1] for row in found):
-        head, found = head[:-1], [row[:-1] for row in found]
-    return table(head, found)
+    return table(["key", "value", "default", "meaning"], found)
 
 
 class RecipeSection(Written):

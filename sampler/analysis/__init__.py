@@ -4,7 +4,7 @@ numbers             numbers as text, with the digits that their errors leave
 labels              dimensions, coordinates, long names and names in words of stored quantities
 estimate            means and variances with Monte Carlo errors, rank correlation, power laws
 difference          how far theory and draws are apart in a quantity, and what may be said of it
-verdict             what the differences say of the theory
+verdict             whether the draws can be trusted, and what they say of the theory
 theory_table        what the theory predicts (`theory.nc`)
 kernel_tables       kernels and their alignment with the labels, of theory and draws
 task_table          two examples of a task and the attention to one (`task.nc`)
@@ -13,9 +13,8 @@ validation          scores on the validation split, for theory and draws
 compared            what is compared, as values, and the lines of the comparison table
 comparison          the compared quantities, and theory against draws (`comparison.json`)
 predictive_quality  log predictive density and calibration of theory, GP limit and draws
-head_ablation       what removing each head costs, and what predicts it
-pruning_table       what removing heads costs (`pruning.json`)
 results             results of one run, held in memory or read from its directory
 sweeps              result files of a sweep, read
+sweep_verdict       the points of a sweep, and the verdicts along it
 as_json             values as JSON has them, and back
 """

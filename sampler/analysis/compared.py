@@ -43,6 +43,7 @@ class Row:
     remark               how the sampled number was found
     element              its place, for one element of a matrix
     own                  name of a theory of the user's own → what it predicts
+    share                whether the numbers are shares, shown in per cent
     """
 
     name: str
@@ -58,6 +59,7 @@ class Row:
     element: tuple[int, ...] = ()
     next_order: float = NAN
     own: Mapping[str, float] = field(default_factory=dict)
+    share: bool = False
 
     @classmethod
     def of(cls, name: str, theory: float, sampled: float, mcse: float, **rest: object) -> "Row":
@@ -221,7 +223,7 @@ class Accuracy:
         if found is None:
             return []
         errors = {"gp": self.gp, "test_error": found.binomial_error}
-        others = {"next_order": self.next_order, "own": self.own or {}}
+        others = {"next_order": self.next_order, "own": self.own or {}, "share": True}
         return [Row.of(key, self.theory, found.value, found.mcse, **errors, **others)]
 
     def difference(self, key: str, _: Sequence[str]) -> Difference | None:

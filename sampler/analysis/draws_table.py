@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.compared import Compared
 from sampler.analysis.kernel_tables import sampled_kernels
 from sampler.analysis.labels import (
     PURE_NUMBER,
@@ -172,25 +171,6 @@ def selected_table(selected: Mapping[str, SelectedDraws]) -> xr.Dataset:
     places = {f"{name}_element": one.places for name, one in selected.items()}
     numbered = {axis: range(size) for axis, size in table.sizes.items()}
     return table.assign_coords(numbered | places)
-
-
-def comparison_table(compared: Mapping[str, Compared], theory: xr.Dataset) -> xr.Dataset:
-    """Theory, sampled value, MCSE and differences of every compared quantity, with its axes."""
-    columns, used = {}, set()
-    for name, one in compared.items():
-        if name in theory:
-            axes = theory[name].dims
-            used |= set(axes)
-            in_mcse, relative = one.differences
-            parts = {
-                "theory": one.theory, "sampled": one.sampled.value, "mcse": one.sampled.mcse,
-                "difference_in_mcse": in_mcse, "relative_difference": relative,
-            }  # fmt: skip
-            columns |= {
-                f"{name}_{part}": (axes, np.asarray(values, dtype=np.float64))
-                for part, values in parts.items()
-            }
-    return xr.Dataset(columns, coords={axis: theory[axis] for axis in sorted(used)})
 
 
 def stored_draws(tree: xr.DataTree) -> dict[str, np.ndarray]:

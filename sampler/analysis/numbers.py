@@ -3,8 +3,6 @@
 import math
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
 MISSING = "–"
 NO_BREAK = "\N{NO-BREAK SPACE}"
 DIGITS = 4
@@ -47,13 +45,6 @@ class Number:
 
     def __str__(self) -> str:
         return self.text
-
-    def __html__(self) -> Markup:
-        """The full value stands beside its rounded text, for programs that read the page."""
-        if not self.defined:
-            return Markup.escape(self.text)
-        value = self.value.item() if hasattr(self.value, "item") else self.value
-        return Markup('<data value="{}">{}</data>').format(repr(value), self.text)
 
 
 def percent(value: float | int | None, error: float | int | None = None, digits: int = 3) -> Number:

@@ -14,11 +14,10 @@ import numpy as np
 import xarray as xr
 from arviz_stats.base import array_stats
 
-from sampler.analysis.as_json import from_json
+from sampler.analysis.compared import SampledAccuracy
 from sampler.analysis.comparison import ComparedRun
 from sampler.analysis.difference import Difference
 from sampler.analysis.labels import EXACT, LEADING, NEXT
-from sampler.analysis.pruning_table import PruningTable
 from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_verdict
 from sampler.errors import InputError
 from sampler.mcmc.diagnostics import AXES, Diagnostics
@@ -121,11 +120,11 @@ class RunResults:
         return ComparedRun.from_json(read_comparison(self.directory))
 
     @cached_property
-    def pruning(self) -> PruningTable | None:
-        """The content of `pruning.json`."""
+    def pruning(self) -> dict[str, Any] | None:
+        """The content of `pruning.json`; None where no heads were removed."""
         if not self._stored(PRUNING_FILE):
             return None
-        return from_json(PruningTable, read_json(self.directory / PRUNING_FILE, "prune"))
+        return read_json(self.directory / PRUNING_FILE, "prune")
 
     # --- parts of them
 
@@ -175,6 +174,18 @@ class RunResults:
     def compared(self, key: str) -> Any:
         """What is compared under a key of `comparison.json`; None where there is nothing."""
         return None if self.comparison is None else self.comparison.get(key)
+
+    @property
+    def sampled_accuracy(self) -> SampledAccuracy | None:
+        """The sampled accuracy with its errors; None where there is none."""
+        found = self.compared("accuracy")
+        return None if found is None else found.sampled
+
+    def theory_accuracy(self, name: str) -> float:
+        """An accuracy of `theory.nc`; NaN where it is undefined."""
+        column = f"accuracy_{name}"
+        known = self.theory is not None and column in self.theory
+        return float(self.theory[column]) if known else float("nan")
 
     @property
     def differences(self) -> Mapping[str, Difference]:

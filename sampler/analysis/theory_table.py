@@ -23,7 +23,6 @@ from sampler.analysis.validation import (
 )
 from sampler.errors import with_keys
 from sampler.problem import Problem, square_roots
-from sampler.transformer.pruning import trained_overlap, trained_predictor
 from theory import (
     AttentionPaths,
     NextOrder,
@@ -52,8 +51,8 @@ def trained_columns(problem: Problem) -> dict:
         right = 0.5 + 0.5 * problem.nearest_neighbour * problem.labels_test[:, 0]
         columns["accuracy_nearest_neighbour"] = ((), right.mean())
     if problem.trained is not None:
-        overlap = trained_overlap(problem.trained)
-        predictions = trained_predictor(problem.trained, problem.attended_test)
+        overlap = problem.trained.overlap()
+        predictions = problem.trained.predictor(problem.attended_test)
         columns["order_parameter_trained"] = (("path", "path_"), overlap)
         columns["head_score_trained"] = (
             ("layer", "head"),

@@ -1,11 +1,11 @@
-"""Verdict on the theory: what the samples allow to say of its difference from the exact posterior.
+"""Verdicts: on the samples, whether they can be trusted, and on the theory, what they say of it.
 
 The quantity of the headline is fixed in advance, whatever the numbers are. A sentence about the
 others follows in an order that is fixed as well. Each holds by itself at its 95 %: of twenty
 quantities without any difference one may well be resolved in the wrong place.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from html import escape
 
@@ -13,9 +13,12 @@ import xarray as xr
 
 from sampler.analysis.difference import NOT_RESOLVED, RESOLVED, Difference
 from sampler.analysis.labels import LEADING, NEXT, NEXT_ORDER, own_key
-from sampler.analysis.numbers import NO_BREAK
+from sampler.analysis.numbers import NO_BREAK, count
+from sampler.mcmc.diagnostics import ESS_LIMIT, R_HAT_LIMIT, Diagnostics, QuantityDiagnostics
+from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
 
 HEADLINE = "order_parameter"
+MOST_REASONS = 3
 TONES = {RESOLVED: "caution", NOT_RESOLVED: "good"}
 SAMPLED_SETTINGS = (
     "Temperature or prior variances were sampled; the theory is solved at their prior medians, and "
@@ -155,3 +158,46 @@ def both_orders(key: str, found: Mapping[str, Difference]) -> str:
     if leading.statement == beyond.statement:
         return f"{leading.name}, both orders: {leading.statement}"
     return f"{leading.name}: {LEADING} {leading.statement}, {NEXT} {beyond.statement}"
+
+
+# --- on the samples
+
+
+def trust_verdict(diagnostics: Diagnostics | None) -> Verdict:
+    """Whether the samples can be trusted, every number beside its limit."""
+    if diagnostics is None:
+        return Verdict("neutral", "Nothing has been sampled, or the draws were not judged yet.")
+    numbers = (limits_sentence(diagnostics),) if diagnostics.quantities else ()
+    if diagnostics.passed:
+        return Verdict("good", "The samples can be trusted.", numbers)
+    reasons = diagnostics.reasons
+    if len(reasons) > MOST_REASONS:
+        more = f"{len(reasons) - MOST_REASONS} more reasons are among the diagnostics below."
+        reasons = (*reasons[:MOST_REASONS], more)
+    return Verdict("bad", "The samples cannot be trusted: diagnostics failed.", numbers + reasons)
+
+
+def limits_sentence(diagnostics: Diagnostics) -> str:
+    """The worst of every diagnostic over all quantities."""
+    draws, judged = diagnostics.chains * diagnostics.draws, diagnostics.quantities.values()
+    parts = [
+        f"R-hat at most {worst(judged, 'r_hat', max):.4f} (limit {R_HAT_LIMIT})",
+        f"effective sample size at least {count(worst(judged, 'ess_bulk', min))} in the bulk and "
+        f"{count(worst(judged, 'ess_tail', min))} in the tails (limit {ESS_LIMIT:.0f})",
+    ]
+    found = diagnostics.numbers
+    if found.get("bfmi"):
+        parts += [
+            f"E-BFMI at least {min(found['bfmi']):.2f} (limit {BFMI_LIMIT})",
+            f"{found['divergences']} of {draws} draws diverged "
+            f"(limit {100 * DIVERGENCE_LIMIT:g} %)",
+        ]
+    elif "bfmi" in found:
+        parts.append("the draws are independent")
+    return f"{diagnostics.chains} chains of {diagnostics.draws} draws: {'; '.join(parts)}."
+
+
+def worst(judged: Collection[QuantityDiagnostics], key: str, choose: Callable) -> float:
+    """The worst value of one diagnostic; NaN is the worst of all."""
+    values = [getattr(quantity, key) for quantity in judged]
+    return float("nan") if any(value != value for value in values) else choose(values)

@@ -18,12 +18,13 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from sampler.api.keywords import refusing_others, without_sections
+from sampler.api.keywords import keywords_of, takes, with_meanings, without_sections
 from sampler.api.networks import joined, make_network, problem_of
 from sampler.api.results import sample, solve
 from sampler.api.tasks import arrays_task
 from sampler.errors import InputError
 from sampler.numerics import float64
+from sampler.recipes.sections import NetworkSection, PosteriorSection, SamplerSection
 from sampler.tasks.splits import Split, check_split
 
 if TYPE_CHECKING:
@@ -40,63 +41,48 @@ Labels = Shaped[np.ndarray, " example"] | Shaped[np.ndarray, "example output"]
 Targets = Float[np.ndarray, " example"] | Float[np.ndarray, "example output"]
 
 
-class AttentionEstimator(BaseEstimator):
-    """What classifier and regressor have in common.
+SETTINGS = [
+    *keywords_of(NetworkSection, "variances"),
+    *keywords_of(PosteriorSection, "temperature"),
+    *keywords_of(SamplerSection, "draws", "chains", "warmup", "max_minutes", "space", "algorithm"),
+]
 
-    heads         of each layer, whose product is the number of paths; None: one layer of them all
-    widths        N of all layers, or [N_1, …, N_L, N_a]
-    variances     prior variance of all weights, or [σ0², σ1², …, σL², σa²]
-    temperature   𝒯, the variance of the likelihood
-    readout       the token that is read out of tokens, or "mean" of all
-    method        "posterior": exact, by sampling; "theory": leading order in 1/N, in an instant
-    draws         of each chain; None: until they can be trusted
-    chains        how many
-    warmup        steps of each chain before its draws; None: as many as its space needs
-    max_minutes   of computing at most, until the draws are trusted
-    space         "auto", "order_parameters", "upper_weights" or "weights"
-    algorithm     "auto", "split_hmc", "nuts", "hmc" or "importance"
-    random_state  seed of the chains, or of the starting points of the theory
-    progress      show how far the chains are
+
+class AttentionEstimator(BaseEstimator):
+    """Common part of classifier and regressor.
 
     Inputs X are attended inputs [example, path, channel], paths in flat order, the head of layer 1
     slowest; or [example, channel], a single path; or a pair of tokens [example, token, channel] and
     a list with the attention matrices [example, head, key, query] of each layer. Only the first two
     can be cut into folds by scikit-learn.
+
+    heads         of each layer, whose product is the number of paths; None: one layer of them all
+    widths        N of all layers, or [N_1, …, N_L, N_a]
+    readout       the token that is read out of tokens, or "mean" of all
+    method        "posterior": exact, by sampling; "theory": leading order in 1/N, in an instant
+    random_state  seed of the chains, or of the starting points of the theory
+    progress      show how far the chains are
     """
 
-    @refusing_others
+    @takes(*SETTINGS)
     def __init__(
         self,
         *,
         heads: Sequence[int] | None = None,
         widths: int | Sequence[int] = 100,
-        variances: float | Sequence[float] = 1.0,
-        temperature: float = 0.01,
         readout: Literal["last", "first", "mean"] = "last",
         method: Literal["posterior", "theory"] = "posterior",
-        draws: int | None = None,
-        chains: int = 4,
-        warmup: int | None = None,
-        max_minutes: float = 60.0,
-        space: Literal["auto", "order_parameters", "upper_weights", "weights"] = "auto",
-        algorithm: str = "auto",
         random_state: int = 0,
         progress: bool = False,
+        **settings: Any,
     ) -> None:
         self.heads = heads
         self.widths = widths
-        self.variances = variances
-        self.temperature = temperature
         self.readout = readout
         self.method = method
-        self.draws = draws
-        self.chains = chains
-        self.warmup = warmup
-        self.max_minutes = max_minutes
-        self.space = space
-        self.algorithm = algorithm
         self.random_state = random_state
         self.progress = progress
+        vars(self).update({one.name: settings.get(one.name, one.default) for one in SETTINGS})
 
     def fit(self: Fitted, X: Inputs, y: Any) -> Fitted:
         """Sample the posterior, or solve the theory, of these examples.
@@ -136,8 +122,8 @@ class AttentionEstimator(BaseEstimator):
             self.task_, self.network_, seed=self.random_state or 0,
             **{name: getattr(self, name) for name in settings},
         )  # fmt: skip
+        from sampler.analysis.verdict import trust_verdict
         from sampler.jobs.stages import diagnose_stage
-        from sampler.presentation.report.verdict import trust_verdict
 
         diagnostics = diagnose_stage(self.draws_)
         self.reliability_ = trust_verdict(diagnostics)
@@ -243,6 +229,9 @@ class AttentionEstimator(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
+
+
+AttentionEstimator.__doc__ = with_meanings(AttentionEstimator.__doc__, SETTINGS)
 
 
 class AttentionRegressor(RegressorMixin, AttentionEstimator):

@@ -1,5 +1,7 @@
 """Which heads of a trained model matter: what removing each costs, and what predicts it."""
 
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,10 +14,83 @@ from sampler.errors import ABSENT, InputError
 from sampler.numerics import float64
 
 if TYPE_CHECKING:
-    from sampler.presentation.ablation import AblatedHeads
+    import pandas
+    import xarray as xr
+    from matplotlib.figure import Figure
 
-Examples = tuple[Any, Any]
+    from sampler.heads.gates import GatedModel
+    from sampler.heads.removal import RemovedHeads
+
+LabelledExamples = tuple[Any, Any]
 NO_CLASSES = "must be ±1, or one column of 0 and 1 for each class, where the loss is a likelihood"
+# Draws of each chain at which heads are removed from the exact posterior.
+DRAWS = 100
+
+
+@dataclass(frozen=True)
+class AblatedHeads:
+    """What removing heads costs and what predicts it; prints as tables.
+
+    result  every number, as `prune` stores it
+    """
+
+    result: "RemovedHeads"
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """A row for each head, by layer from 1 and number from 0; `<name>_error` beside a number.
+
+        What was measured has the keys zero_loss, zero_accuracy, mean_loss, mean_accuracy; then
+        every prediction.
+        """
+        import pandas
+
+        from sampler.heads.tables import numbers_of, order_shown, removal_table
+
+        found = self.result
+        frame = removal_table(found).to_dataframe()
+        places = [(found.heads[at].layer, found.heads[at].head) for at in order_shown(found)]
+        frame.index = pandas.MultiIndex.from_tuples(places, names=["layer", "head"])
+        frame = frame.sort_index()
+        # What is known exactly has errors of 0 here, and none in a table.
+        return frame.assign(**{f"{k}_error": one.errors for k, one in numbers_of(found).items()})
+
+    def correlations(self) -> "pandas.DataFrame":
+        """Spearman's ρ of each prediction with each measure, and both 95 % intervals."""
+        import pandas
+
+        rows = [
+            {
+                "prediction": key, "measured": measure, "spearman": rho.value,
+                "heads_low": rho.interval_over_heads[0], "heads_high": rho.interval_over_heads[1],
+                "examples_low": rho.interval_over_examples[0],
+                "examples_high": rho.interval_over_examples[1],
+            }
+            for key, one in self.result.predicted.items()
+            for measure, rho in one.spearman.items()
+        ]  # fmt: skip
+        return pandas.DataFrame(rows).set_index(["prediction", "measured"])
+
+    def plot(self, figure: Literal["costs", "scores", "orders"] = "costs") -> "Figure":
+        """What removal costs against what predicts it; scores alone; or the orders of removal."""
+        from sampler.heads.figures import draw_costs, draw_head_scores, draw_orders
+        from sampler.presentation.style import figure_style
+
+        drawings = {"costs": draw_costs, "scores": draw_head_scores, "orders": draw_orders}
+        if figure not in drawings or (figure == "orders" and not self.result.orders):
+            remedy = 'must be "costs", "scores", or, with orders asked for, "orders"'
+            raise InputError("figure", figure, remedy)
+        with figure_style():
+            return drawings[figure](self.result)
+
+    def __repr__(self) -> str:
+        from sampler.heads.tables import removal_text
+
+        return removal_text(self.result)
+
+    def _repr_html_(self) -> str:
+        from sampler.heads.tables import tables_of
+
+        return "".join(table._repr_html_() for table in tables_of(self.result).values())
 
 
 @in_python
@@ -23,17 +98,18 @@ def ablate_heads(
     model: Any,
     network: ChosenNetwork,
     *,
-    train: Examples | None = None,
-    validation: Examples | None = None,
-    test: Examples | None = None,
+    train: LabelledExamples | None = None,
+    validation: LabelledExamples | None = None,
+    test: LabelledExamples | None = None,
     loss: Literal["auto", "squared", "likelihood"] = "auto",
     residual: bool = True,
     forward: Any = None,
     starts: int = 2,
     solve_again: bool = True,
     exact: bool = False,
+    orders: int = 0,
     seed: int = 0,
-) -> "AblatedHeads":
+) -> AblatedHeads:
     """Remove every head of a trained model on unseen examples, and say what predicts the cost.
 
     model    a PyTorch module that `export_attention` takes; or what `one_shot_task` or
@@ -52,7 +128,9 @@ def ablate_heads(
     solve_again
              solve the theory once more without each head, too: with many paths the longest part
     exact    sample the exact posterior, too
-    seed     of the random order of heads, and of the draws
+    orders   random orders in which heads are removed one after the other, as by `prune`, beside
+             those of ascending score, Taylor importance and magnitude; 0: each head alone
+    seed     of the random orders of heads, and of the draws
 
     A head is replaced by 0, and by its mean over examples. Beside the theory's predictions stand
     magnitude, Taylor importance (the mean of |∂loss/∂gate|), attribution patching, and random
@@ -63,25 +141,34 @@ def ablate_heads(
         task, gated = model, gates_of_task(model)
     else:
         task, gated = gates_of_module(model, train, validation, test, residual, forward)
-    return judged(task, network, gated, loss, starts, solve_again, exact, seed, likely=not is_task)
+    chosen = chosen_loss(task, gated["validation"], loss, likely=not is_task)
+    theory = solve(task, network, starts=starts)
+    if not theory.attrs["converged"]:
+        remedy = "the saddle point did not converge; choose a larger width or temperature"
+        raise InputError("network", network, remedy)
+    draws = sample(task, network, seed=seed, progress=False) if exact else None
+    overlaps = None if draws is None else draws["posterior"]["order_parameter"].values
+    with float64():
+        result = ablated(task, network, gated, chosen, theory, overlaps, solve_again, orders, seed)
+    return AblatedHeads(result)
 
 
 def gates_of_module(
     model: Any,
-    train: Examples | None,
-    validation: Examples | None,
-    test: Examples | None,
+    train: LabelledExamples | None,
+    validation: LabelledExamples | None,
+    test: LabelledExamples | None,
     residual: bool,
     forward: Any,
-) -> tuple[ChosenTask, dict[str, Any]]:
+) -> tuple[ChosenTask, dict[str, "GatedModel"]]:
     """The attention of a PyTorch module as a task, and its heads with gates, by split."""
     splits = {"train": train, "validation": validation, "test": test}
     for name, split in splits.items():
         if not isinstance(split, tuple) or len(split) != 2:
             value = ABSENT if split is None else split
             raise InputError(name, value, "give a pair of inputs and labels of this split")
+    from sampler.heads.gates import GatedModule
     from sampler.tasks.export import export_attention
-    from sampler.transformer.module_gates import GatedModule
 
     gated = {name: GatedModule(model, splits[name][0], forward) for name in ("validation", "test")}
     with TemporaryDirectory() as folder:
@@ -91,9 +178,9 @@ def gates_of_module(
         return arrays_task(file), gated
 
 
-def gates_of_task(task: ChosenTask) -> dict[str, Any]:
+def gates_of_task(task: ChosenTask) -> dict[str, "GatedModel"]:
     """The heads, by split, of the network that a task has its attention from."""
-    from sampler.transformer.gates import GatedNetwork
+    from sampler.heads.gates import GatedNetwork
 
     data = task.data
     if data.trained is None:
@@ -111,91 +198,100 @@ def gates_of_task(task: ChosenTask) -> dict[str, Any]:
     }
 
 
-def judged(
-    task: ChosenTask,
-    network: ChosenNetwork,
-    gated: dict[str, Any],
-    loss: str,
-    starts: int,
-    solve_again: bool,
-    exact: bool,
-    seed: int,
-    *,
-    likely: bool,
-) -> "AblatedHeads":
-    """Solve the theory, collect all predictions, and measure."""
-    from sampler.analysis.head_ablation import (
-        TheoryOfHeads,
-        judge,
-        practitioners_predictions,
-        theory_predictions,
-    )
-    from sampler.presentation.ablation import AblatedHeads
+def chosen_loss(
+    task: ChosenTask, model: "GatedModel", loss: str, *, likely: bool
+) -> Literal["squared", "likelihood"]:
+    """Return the loss of a model, a likelihood where that is likely and labels are classes.
+
+    Raises InputError unless it can be computed of labels and outputs.
+    """
+    import numpy as np
+
     from theory.observables import labels_are_classes
 
     data = task.data
-    labels = {"validation": data.validation.labels, "test": data.test.labels}
-    if labels["test"] is None:
+    if data.test.labels is None:
         raise InputError("labels_test", None, "what a removal costs is measured with labels")
-    classes = all(map(labels_are_classes, labels.values()))
+    classes = all(labels_are_classes(split.labels) for split in (data.validation, data.test))
     chosen = loss if loss != "auto" else ("likelihood" if likely and classes else "squared")
     if chosen not in ("squared", "likelihood"):
         raise InputError("loss", loss, 'must be "auto", "squared" or "likelihood"')
     if chosen == "likelihood" and not classes:
         raise InputError("loss", loss, f"labels {NO_CLASSES}")
-    refuse_other_outputs(gated["validation"], labels["validation"])
-    theory = solve(task, network, starts=starts)
-    if not theory.attrs["converged"]:
-        remedy = "the saddle point did not converge; choose a larger width or temperature"
-        raise InputError("network", network, remedy)
-    recipe, fitted = joined(task, network)
-    with float64():
-        problem = problem_of(task, recipe, fitted)
-        of_model = gated["test"].heads
-        if any(len(kept) < count for kept, count in zip(problem.head_names, of_model, strict=True)):
-            remedy = "every head of the model is removed in turn: leave this out"
-            raise InputError("network.heads", recipe.network.heads, remedy)
-        heads = tuple(
-            (layer, head) for layer, count in enumerate(of_model) for head in range(count)
-        )
-        of_theory = TheoryOfHeads(problem, heads)
-        beyond = theory.get("order_parameter_next_order")
-        found = theory_predictions(
-            of_theory,
-            theory["order_parameter"].values,
-            None if beyond is None or not usable(beyond.values) else beyond.values,
-            solve_again,
-        )
-        found |= practitioners_predictions(gated["validation"], labels["validation"], chosen, seed)
-    if exact:
-        draws = sample(task, network, seed=seed, progress=False)
-        overlaps = draws["posterior"]["order_parameter"].values
-        with float64():
-            found |= of_theory.exact(overlaps[:, :: max(1, overlaps.shape[1] // DRAWS)])
-    with float64():
-        result = judge(gated["test"], labels["test"], chosen, found, len(labels["validation"]))
-    return AblatedHeads(result)
-
-
-# Of each chain, at which heads are removed from the exact posterior.
-DRAWS = 100
-
-
-def usable(overlap: Any) -> bool:
-    """Whether U_1 to next order is known and positive semi-definite."""
-    import numpy as np
-
-    return bool(np.isfinite(overlap).all() and np.linalg.eigvalsh(overlap)[0] > 0)
-
-
-def refuse_other_outputs(model: Any, labels: Any) -> None:
-    """Raise InputError unless the model has an output for each column of the labels."""
-    import numpy as np
-
+    expected = data.validation.labels.shape
     found = model.outputs(np.ones(sum(model.heads)), "zero")
-    if found.shape != labels.shape:
+    if found.shape != expected:
         remedy = (
-            f"labels are {labels.shape}: give one output for labels ±1, or a column of 0 and 1 "
+            f"labels are {expected}: give one output for labels ±1, or a column of 0 and 1 "
             "for each class"
         )
         raise InputError("outputs of the model", found.shape, remedy)
+    return chosen
+
+
+def ablated(
+    task: ChosenTask,
+    network: ChosenNetwork,
+    gated: dict[str, "GatedModel"],
+    loss: Literal["squared", "likelihood"],
+    theory: "xr.Dataset",
+    overlaps: Any,
+    solve_again: bool,
+    orders: int,
+    seed: int,
+) -> "RemovedHeads":
+    """Collect all predictions on validation examples, and remove heads on test examples.
+
+    overlaps  draws of U_1 [chain, draw, row, row]; None where none were asked for
+    """
+    from sampler.heads.gates import closed_gates
+    from sampler.heads.measures import (
+        TheoryWithoutHeads,
+        predictions_of_model,
+        predictions_of_posterior,
+        predictions_of_theory,
+    )
+    from sampler.heads.removal import MODEL, ZEROED, all_heads, removed_heads, removed_in_orders
+    from theory.observables import labels_are_classes
+
+    recipe, fitted = joined(task, network)
+    problem = problem_of(task, recipe, fitted)
+    counts, unseen = gated["test"].heads, task.data.test.labels
+    if orders and not labels_are_classes(unseen):
+        raise InputError("orders", orders, "accuracies are counted: give labels that are classes")
+    if any(len(kept) < count for kept, count in zip(problem.head_names, counts, strict=True)):
+        remedy = "every head of the model is removed in turn: leave this out"
+        raise InputError("network.heads", recipe.network.heads, remedy)
+    heads, labels = all_heads(counts), task.data.validation.labels
+    overlap = theory["order_parameter"].values
+    solved = TheoryWithoutHeads(problem.learning, problem.attended_validation, overlap)
+    beyond = theory.get("order_parameter_next_order")
+    beyond = None if beyond is None else beyond.values
+    predicted = predictions_of_theory(solved, heads, labels, beyond, solve_again)
+    predicted |= predictions_of_model(gated["validation"], labels, loss, seed)
+    if overlaps is not None:
+        some = overlaps[:, :: max(1, overlaps.shape[1] // DRAWS)]
+        predicted |= predictions_of_posterior(solved, heads, labels, some)
+
+    def sent(removed, replacement):
+        return gated["test"].outputs(closed_gates(counts, removed), replacement)
+
+    ways = {kind: partial(sent, replacement=kind) for kind in ("zero", "mean")}
+    in_orders = {}
+    if orders:
+        of_test = TheoryWithoutHeads(problem.learning, problem.attended_test, overlap)
+        by = {key: predicted[key].value for key in ("score", "taylor", "magnitude")}
+        who = {MODEL: ways["zero"], ZEROED: of_test.zeroed}
+        in_orders = removed_in_orders(who, by, orders, seed, counts, unseen)
+    return removed_heads(
+        counts,
+        ways,
+        unseen,
+        loss,
+        predicted,
+        widths=problem.architecture.widths,
+        temperature=problem.learning.temperature,
+        seed=seed,
+        orders=in_orders,
+        examples_validation=len(labels),
+    )

@@ -1,43 +1,33 @@
-"""Calls from Python: the keywords that were given, and errors in terms of the call.
+"""Keywords of Python functions, made from the settings of recipes, and errors in terms of a call.
 
-Settings have their limits, and what they mean together, in the sections of the recipe alone. Their
-names, types and defaults are written out a second time, in signatures: editors and type checkers
-read source text, so that a signature made at run time, or an unpacked TypedDict, would leave either
-these or `help` without any. `tests/sampler/api/test_signatures.py` holds each signature against its
-sections, name by name, type by type and default by default.
+A function that is decorated with `takes` has a keyword for every setting of its sections: signature
+and help follow from the fields, and what was given reaches the function as `**settings`.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import wraps
-from importlib import import_module
-from inspect import Parameter, signature
-from itertools import chain
+from functools import reduce, wraps
+from inspect import Parameter, Signature, cleandoc, signature
+from operator import or_
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from textwrap import fill
+from types import UnionType
+from typing import Annotated, Any, ParamSpec, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 
+import sampler
 from sampler.errors import InputError
-from sampler.recipes.sections import (
-    NetworkSection,
-    PosteriorSection,
-    SamplerSection,
-    TheorySection,
-)
-from sampler.recipes.task_section import AttentionSection
+from sampler.recipes.recipe import sections_of
+from sampler.recipes.sections import InPython, Mark, RelativePath, Section
+from sampler.recipes.task_section import AttentionSection, TaskSection
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-SECTIONS = {
-    "attention": AttentionSection,
-    "network": NetworkSection,
-    "posterior": PosteriorSection,
-    "theory": TheorySection,
-    "sampler": SamplerSection,
-}
+SECTIONS = {name: section for name, section in sections_of({}).items() if section}
 # The keys of a task depend on its kind.
 KEYS = [rf"{name}\.{key}" for name, one in SECTIONS.items() for key in one.model_fields]
 DOTTED = re.compile(rf"\b(?:task\.\w+|{'|'.join(KEYS)})\b")
@@ -49,12 +39,123 @@ WORDS = (
     (r"\bfalse\b", "False"),
     (r"a table of keys and values", "a dict"),
 )
-# Where functions with keywords are, in the order in which they are used.
-MODULES = ("tasks", "networks", "results", "heads", "runs", "estimators")
+
+
+@dataclass(frozen=True)
+class Keyword:
+    """A setting as a keyword of a function.
+
+    default  `Parameter.empty` where the setting is required
+    """
+
+    name: str
+    key: str
+    type: Any
+    default: Any
+    meaning: str
+
+    @property
+    def parameter(self) -> Parameter:
+        """The parameter of a signature; what is required may be given by its place."""
+        required = self.default is Parameter.empty
+        kind = Parameter.POSITIONAL_OR_KEYWORD if required else Parameter.KEYWORD_ONLY
+        return Parameter(self.name, kind, default=self.default, annotation=self.type)
+
+
+def keywords_of(section: type[Section], *keys: str) -> list[Keyword]:
+    """Return the keywords of a section that Python functions take, or of some of its keys."""
+    found = []
+    for key, field in section.model_fields.items():
+        if Mark.NOT_IN_PYTHON in field.metadata or (keys and key not in keys):
+            continue
+        name = next((m.name for m in field.metadata if isinstance(m, InPython) and m.name), key)
+        accepted = python_type(field.annotation, field.metadata)
+        default = Parameter.empty if field.is_required() else field.default
+        if Mark.OPEN_DEFAULT in field.metadata:
+            accepted, default = accepted | None, None
+        meaning = " ".join((field.description or "").split())
+        found.append(Keyword(name, key, accepted, default, meaning))
+    return found
+
+
+def keywords_of_task(section: type[TaskSection]) -> list[Keyword]:
+    """Return the keywords of a task: of its heads, where the choice is open, and of its data."""
+    found = []
+    for keyword in keywords_of(AttentionSection) if section.head_kinds else ():
+        default = section.attention_defaults.get(keyword.key, keyword.default)
+        meaning = keyword.meaning
+        if keyword.key == "heads":
+            kinds = ", ".join(f'"{kind}"' for kind in section.head_kinds)
+            meaning = f"{meaning.removesuffix('.')}: {kinds}."
+        if keyword.key != "lag" or "lag" in section.head_kinds:
+            found.append(replace(keyword, default=default, meaning=meaning))
+    return found + keywords_of(section)
+
+
+def python_type(annotation: Any, metadata: Iterable[Any] = ()) -> Any:
+    """Return the type that a caller may give: sequences for tuples, paths for texts of paths."""
+    for mark in metadata:
+        if isinstance(mark, InPython) and mark.type is not None:
+            return mark.type
+        if isinstance(mark, RelativePath):
+            return str | Path
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return python_type(inner[0], inner[1:])
+    if origin in (Union, UnionType):
+        return reduce(or_, map(python_type, inner))
+    if origin is tuple:
+        return Sequence[python_type(inner[0])]
+    if origin is dict:
+        return Mapping[python_type(inner[0]), python_type(inner[1])]
+    return annotation
+
+
+def takes(*keywords: Keyword) -> Callable[[Callable], Callable]:
+    """Give a function that ends in `**settings` these keywords, with their help.
+
+    The function receives what was given, without None where that is the default. Its errors name
+    keywords in the place of the keys of a recipe.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        of_function = signature(function)
+        own = [p for p in of_function.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+        by_place = [p for p in own if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
+        by_name = [p for p in own if p.kind is Parameter.KEYWORD_ONLY]
+        made = [*by_place, *(keyword.parameter for keyword in keywords), *by_name]
+        made.sort(key=lambda parameter: parameter.kind)
+        of_call = Signature(made, return_annotation=of_function.return_annotation)
+
+        @wraps(function)
+        def call(*arguments: Any, **given: Any) -> Any:
+            bound = of_call.bind(*arguments, **given).arguments
+            open_ones = {p.name for p in made if p.default is None}
+            values = {n: v for n, v in bound.items() if v is not None or n not in open_ones}
+            return function(**values)
+
+        call.__signature__ = of_call
+        call.__doc__ = with_meanings(function.__doc__, keywords)
+        return in_python(call)
+
+    return decorate
+
+
+def with_meanings(text: str | None, keywords: Iterable[Keyword]) -> str:
+    """Return a docstring with a row for each keyword at its end."""
+    width = max(len(keyword.name) for keyword in keywords) + 2
+    rows = [
+        fill(
+            keyword.meaning, 96, initial_indent=keyword.name.ljust(width),
+            subsequent_indent=" " * width, break_on_hyphens=False,
+        )
+        for keyword in keywords
+    ]  # fmt: skip
+    return "\n".join([cleandoc(text or ""), "", *rows])
 
 
 def in_python(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """The function, whose errors name keywords in the place of the keys of a recipe."""
+    """Give a function errors that name keywords in the place of the keys of a recipe."""
 
     @wraps(function)
     def call(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
@@ -67,7 +168,7 @@ def in_python(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
 
 
 def refusing_others(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """The function, which says of a keyword that it does not have which one is meant."""
+    """Make a function say of a keyword that it does not have which one is meant."""
     parameters = signature(function).parameters
     takes_any = any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
 
@@ -84,20 +185,21 @@ def refusing_others(function: Callable[Arguments, Result]) -> Callable[Arguments
 
 
 def unknown_keyword(name: str, function: str, known: list[str]) -> str:
-    """The remedy for a keyword that a function does not have."""
+    """Return the remedy for a keyword that a function does not have."""
     text = f"{function} has no such keyword"
     close = get_close_matches(name, known, n=1, cutoff=0.75)
     if close:
         return f"{text}; did you mean {close[0]}?"
-    others = (vars(import_module(f"sampler.api.{module}")).values() for module in MODULES)
-    for other in chain(*others):
+    modules = [module for module in sampler.CONTENTS if module.startswith("api.")]
+    names = " ".join(sampler.CONTENTS[module] for module in modules).split()
+    for other in (getattr(sampler, public) for public in names):
         if hasattr(other, "__wrapped__") and name in signature(other).parameters:
             return f"{text}; it is one of {other.__name__}"
     return f"{text}; known here: {', '.join(known)}"
 
 
 def in_terms_of_python(problem: InputError, function: str) -> InputError:
-    """The same error with keywords of a function in the place of the keys of a recipe."""
+    """Return the same error with keywords of a function in the place of the keys of a recipe."""
     remedy = without_sections(problem.remedy)
     for of_recipe, of_python in WORDS:
         remedy = re.sub(of_recipe, of_python, remedy)
@@ -108,26 +210,12 @@ def in_terms_of_python(problem: InputError, function: str) -> InputError:
 
 
 def without_sections(text: str) -> str:
-    """The text with `widths` for `network.widths`."""
+    """Return the text with `widths` for `network.widths`."""
     return DOTTED.sub(lambda key: key[0].partition(".")[2], text)
 
 
-def given(function: Callable, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call that differ from their defaults, as a TOML file would have them.
-
-    values: the local variables at the beginning of the function.
-    """
-    parameters = signature(function).parameters
-    plain = {name: plain_setting(values[name]) for name in parameters}
-    return {
-        name: value
-        for name, value in plain.items()
-        if value != plain_setting(parameters[name].default)
-    }
-
-
 def plain_setting(value: Any) -> Any:
-    """As a TOML file has it: paths as text, tuples and arrays as lists, numbers as Python's."""
+    """Return a value as TOML has it: paths as text, tuples and arrays as lists, plain numbers."""
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, np.generic | np.ndarray):

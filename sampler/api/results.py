@@ -3,15 +3,15 @@
 JAX is imported when something is computed, and float64 is on while it is computed only.
 """
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from sampler.api.keywords import given, in_python
+from sampler.api.keywords import in_python, keywords_of, takes
 from sampler.api.networks import ChosenNetwork, joined, problem_of
 from sampler.api.tasks import ChosenTask
 from sampler.jobs.plan import Point, plan_run
 from sampler.numerics import float64, use_one_blas_thread
+from sampler.recipes.sections import SamplerSection, TheorySection
 from sampler.recipes.validation import refuse_without_theory
 from sampler.storage.own_theories import Source, axes_of_table, read_own
 from sampler.storage.run_directory import SCHEMA_VERSION
@@ -24,36 +24,15 @@ if TYPE_CHECKING:
     from sampler.problem import AnyProblem
 
 
-@in_python
-def solve(
-    task: ChosenTask,
-    network: ChosenNetwork,
-    *,
-    tolerance: float | None = None,
-    max_steps: int = 100,
-    starts: int = 2,
-    seed: int = 0,
-    next_order: bool = True,
-    next_order_evidence: bool | Literal["auto"] = "auto",
-    subnetworks: Sequence[Sequence[Sequence[int]]] = (),
-) -> "xr.Dataset":
+@takes(*keywords_of(TheorySection))
+def solve(task: ChosenTask, network: ChosenNetwork, **settings: Any) -> "xr.Dataset":
     """Solve the theory: order parameters, predictors, GP limit, accuracies, each with its axes.
-
-    task, network        what is solved
-    tolerance            where the saddle point counts as found; None: the solver's own
-    max_steps            Newton steps at most
-    starts               starting points, the first being the GP limit
-    seed                 of the other starting points
-    next_order           the correction of order 1/N as well, where it can be computed
-    next_order_evidence  that of the evidence, too; "auto": where it takes little
-    subnetworks          the heads kept, layer by layer, of each sub-network whose GP limit is
-                         wanted
 
     The variables are those of `theory.nc`; a saddle point that did not converge has `converged` = 0
     among its attributes and predictions that are NaN. Raises InputError for a keyword that cannot
     be used, and where task and network do not fit.
     """
-    recipe, data = joined(task, network, theory=keywords_of(solve, locals()))
+    recipe, data = joined(task, network, theory=settings)
     refuse_without_theory(recipe.network, "use `sample`")
     use_one_blas_thread()
     with float64():
@@ -63,64 +42,17 @@ def solve(
     return table.assign_attrs(schema_version=SCHEMA_VERSION)
 
 
-@in_python
+@takes(*keywords_of(SamplerSection))
 def sample(
-    task: ChosenTask,
-    network: ChosenNetwork,
-    *,
-    draws: int | None = None,
-    chains: int = 4,
-    warmup: int | None = None,
-    space: Literal["auto", "order_parameters", "upper_weights", "weights"] = "auto",
-    algorithm: str = "auto",
-    seed: int = 0,
-    until: Literal["trusted", "draws"] | None = None,
-    max_draws: int = 20_000,
-    max_minutes: float = 60.0,
-    thinning: int = 1,
-    precision: Literal["float64", "float32"] = "float64",
-    weight_draws: int = 0,
-    keep_weights: bool = False,
-    evidence: bool = False,
-    leapfrog_steps: int = 64,
-    max_tree_depth: int = 10,
-    target_acceptance: float | None = None,
-    gradient_precision: Literal["auto", "float64", "float32"] = "auto",
-    start_from: str | Path | None = None,
-    progress: bool = True,
+    task: ChosenTask, network: ChosenNetwork, *, progress: bool = True, **settings: Any
 ) -> "xr.DataTree":
     """Draw from the exact posterior, in the layout that ArviZ reads.
 
-    task, network       what is sampled
-    draws               of each chain; None: until they can be trusted
-    chains              how many; one alone is never trusted
-    warmup              steps of each chain before its draws; None: as many as its space needs
-    space               the coordinates: order parameters, whose number depends on no width, the
-                        weights of the upper layers, or all weights; "auto": the fastest
-    algorithm           "split_hmc", "nuts", "hmc", "importance", or one of another package;
-                        "auto": the fastest
-    seed                of all random numbers
-    until               "trusted": until the diagnostics pass at two looks in a row; "draws": so
-                        many; None: "draws" where these are given or there is one chain
-    max_draws           of each chain at most, until they are trusted
-    max_minutes         of computing at most, until they are trusted
-    thinning            steps from one draw to the next
-    precision           of the floating-point numbers
-    weight_draws        exact draws of all weights, from so many draws of each chain
-    keep_weights        keep the weights of every draw, in the two spaces of weights
-    evidence            ln p(y) as well, in the space of order parameters
-    leapfrog_steps      of a trajectory, for "hmc"
-    max_tree_depth      of a trajectory of "nuts": at most 2^depth steps
-    target_acceptance   the mean acceptance that step sizes are adapted to; None: the algorithm's
-    gradient_precision  of algorithms that accept or refuse whole trajectories; "auto": single
-                        where that costs no acceptance
-    start_from          directory of a finished run where chains begin, relative to the current one
-    progress            show on stderr, or in one line of a notebook, how far it is
-
     The groups are those of `draws.nc`. Nothing is stored before the end; `run` keeps what it has.
-    Raises InputError for a keyword that cannot be used, and where task and network do not fit.
+    With `progress`, stderr or one line of a notebook shows how far it is. Raises InputError for a
+    keyword that cannot be used, and where task and network do not fit.
     """
-    recipe, data = joined(task, network, sampler=keywords_of(sample, locals()))
+    recipe, data = joined(task, network, sampler=settings)
     run = plan_run("sample", Point(recipe, None), data)
     use_one_blas_thread()
     with float64():
@@ -130,12 +62,6 @@ def sample(
         found = draw_posterior(problem, settings, show=progress, start=run.start)
     found.attrs["schema_version"] = SCHEMA_VERSION
     return found
-
-
-def keywords_of(function, values: dict) -> dict:
-    """What was given of the settings among the arguments of a call."""
-    others = ("task", "network", "progress")
-    return {key: value for key, value in given(function, values).items() if key not in others}
 
 
 @in_python
@@ -168,7 +94,7 @@ def compare(
 
 @in_python
 def make_problem(task: ChosenTask, network: ChosenNetwork) -> "AnyProblem":
-    """What a theory of your own starts from: kernels, labels, widths, temperature, test set.
+    """Return the start of a theory of your own: kernels, labels, widths, temperature, test set.
 
     task, network  what the theory is about
 

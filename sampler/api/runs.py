@@ -104,7 +104,7 @@ class Run(Stored):
     @property
     def reliability(self) -> "Verdict":
         """On the samples: whether they can be trusted, every number beside its limit."""
-        from sampler.presentation.report.verdict import trust_verdict
+        from sampler.analysis.verdict import trust_verdict
 
         return trust_verdict(self._shown.diagnostics)
 
@@ -169,20 +169,20 @@ class Sweep(Stored):
     @property
     def verdict(self) -> "Verdict":
         """On the theory: whether it and the exact posterior approach each other with the width."""
-        from sampler.presentation.report.sweep import sweep_trend
+        from sampler.analysis.sweep_verdict import sweep_trend
 
         return sweep_trend(self._reported, self._shown.finite_size)
 
     @property
     def reliability(self) -> "Verdict":
         """On the samples: at how many points they can be trusted."""
-        from sampler.presentation.report.sweep import sweep_trust
+        from sampler.analysis.sweep_verdict import sweep_trust
 
         return sweep_trust(self._reported)
 
     @cached_property
     def _reported(self) -> list:
-        from sampler.presentation.report.sweep import reported_points
+        from sampler.analysis.sweep_verdict import reported_points
 
         return reported_points(self.directory, load_recipe(self.directory / RECIPE_FILE))
 

@@ -3,18 +3,28 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from sampler.api.keywords import given, in_python, plain_setting
-from sampler.attention.variants import AttentionVariant
+from sampler.api.keywords import (
+    in_python,
+    keywords_of,
+    keywords_of_task,
+    plain_setting,
+    takes,
+)
 from sampler.errors import InputError
-from sampler.recipes.recipe import Recipe, make_recipe, resolve_data_path
-from sampler.recipes.task_section import section_of
+from sampler.recipes.recipe import Recipe, make_paths_absolute, make_recipe, sections_of
+from sampler.recipes.task_section import AttentionSection, section_of
 from sampler.tasks.arrays import ATTENTION_KEY, HEAD_NAMES_KEY, is_array_name, task_of_arrays
+from sampler.tasks.digits import DigitsSection
+from sampler.tasks.markov_chain import MarkovChainSection
+from sampler.tasks.one_shot import OneShotSection
 from sampler.tasks.task import Task
+from sampler.tasks.time_series import SeriesArchiveSection, TimeSeriesSection
+from sampler.tasks.trained_series import TrainedSeriesSection
 
 if TYPE_CHECKING:
     from theory import Triangle
@@ -26,13 +36,8 @@ Labels = Float[np.ndarray, " _example"] | Float[np.ndarray, "_example _output"]
 Matrices = Float[np.ndarray, "_example _head _key _query"]
 Attended = Float[np.ndarray, "_example _path _channel"]
 Lengths = Int[np.ndarray, " _example"]
-# A variant for all heads, or a list with one, or a list of them, for each layer.
-Form = AttentionVariant | Mapping[str, Any] | Sequence[Any]
-# Keys of the section `attention`, and what they are called where the task has keys as well.
-KEYS_OF_ATTENTION = {
-    "heads": "heads", "inverse_temperature": "inverse_temperature", "form": "form",
-    "head_lag": "lag",
-}  # fmt: skip
+# Keywords of the section `attention`, and its keys.
+KEYS_OF_ATTENTION = {keyword.name: keyword.key for keyword in keywords_of(AttentionSection)}
 IN_MEMORY = "(arrays in memory)"
 
 
@@ -63,197 +68,61 @@ class ChosenTask:
         )
 
 
-@in_python
-def markov_chain_task(
-    *,
-    heads: Sequence[Sequence[str]] = (("good", "random"), ("uniform", "random")),
-    inverse_temperature: float = 10.0,
-    form: Form | None = None,
-    examples_train: int = 100,
-    examples_test: int = 1000,
-    examples_validation: int = 0,
-    tokens: int = 30,
-    features: int = 200,
-    stay_positive: float = 0.7,
-    stay_negative: float = 0.3,
-    parallel_noise: float = 1.0,
-    perpendicular_noise: float = 1.0,
-    seed: int = 0,
-    head_seed: int = 0,
-) -> ChosenTask:
-    """Hidden Markov chains: noisy sequences of two classes that differ in how often they stay.
-
-    heads                the heads of each layer: "good", "uniform", "random"
-    inverse_temperature  β, which multiplies the logits
-    form                 attention variant of all heads, or a list by layer or by head; softmax
-    examples_train, examples_test, examples_validation
-                         sequences of each split; without a validation split: 0
-    tokens               of a sequence, beside its beginning
-    features             channels beside the position, an even number
-    stay_positive, stay_negative
-                         probability that the hidden state stays, class +1 and class −1
-    parallel_noise, perpendicular_noise
-                         noise along the two state vectors, and across them
-    seed, head_seed      of the sequences and of the heads
+@takes(*keywords_of_task(MarkovChainSection))
+def markov_chain_task(**settings: Any) -> ChosenTask:
+    """Make hidden Markov chains: sequences of two classes that differ in how often they stay.
 
     Raises InputError, naming the keyword, for what cannot be used.
     """
-    return chosen_task("markov_chain", given(markov_chain_task, locals()))
+    return chosen_task("markov_chain", settings)
 
 
-@in_python
-def time_series_task(
-    *,
-    heads: Sequence[Sequence[str]] = (("lag", "random"), ("uniform", "random")),
-    inverse_temperature: float = 10.0,
-    form: Form | None = None,
-    head_lag: int = 5,
-    examples_train: int = 100,
-    examples_test: int = 1000,
-    examples_validation: int = 0,
-    tokens: int = 40,
-    channels: int = 16,
-    lag: int = 5,
-    period: int = 20,
-    phase_noise: float = 0.1,
-    noise: float = 0.8,
-    seed: int = 0,
-    head_seed: int = 0,
-) -> ChosenTask:
-    """Series of a hidden oscillation: half of the channels leads the other half, or follows it.
-
-    heads                the heads of each layer: "lag", "uniform", "random"
-    inverse_temperature  β, which multiplies the logits
-    form                 attention variant of all heads, or a list by layer or by head; softmax
-    head_lag             how many time steps lag heads look back
-    examples_train, examples_test, examples_validation
-                         series of each split; without a validation split: 0
-    tokens               time steps of a series
-    channels             of a time step, an even number
-    lag                  time steps by which one half leads the other
-    period               of the oscillation, in time steps
-    phase_noise          standard deviation of its phase steps
-    noise                standard deviation of the noise in every channel; the signal's is 1
-    seed, head_seed      of the series and of the heads
+@takes(*keywords_of_task(TimeSeriesSection))
+def time_series_task(**settings: Any) -> ChosenTask:
+    """Make series of a hidden oscillation: half of the channels leads the other, or follows it.
 
     Raises InputError, naming the keyword, for what cannot be used.
     """
-    return chosen_task("time_series", given(time_series_task, locals()))
+    return chosen_task("time_series", settings)
 
 
-@in_python
-def series_archive_task(
-    folder: str | Path,
-    *,
-    heads: Sequence[Sequence[str]] = (("lag", "random"), ("uniform", "random")),
-    inverse_temperature: float = 10.0,
-    form: Form | None = None,
-    head_lag: int = 5,
-    problem: str | None = None,
-    classes: Sequence[str] | None = None,
-    stride: int | None = None,
-    max_tokens: int = 50,
-    head_seed: int = 0,
-) -> ChosenTask:
-    """Labelled series of the UEA archive, or of one's own in one of its formats.
+@takes(*keywords_of_task(SeriesArchiveSection))
+def series_archive_task(**settings: Any) -> ChosenTask:
+    """Read labelled series of the UEA archive, or of one's own in one of its formats.
 
-    folder               of the files, relative to the current directory
-    heads                the heads of each layer: "lag", "uniform", "random"
-    inverse_temperature  β, which multiplies the logits
-    form                 attention variant of all heads, or a list by layer or by head; softmax
-    head_lag             how many time steps lag heads look back
-    problem              the name in `<problem>_TRAIN.ts`; None: that of the folder
-    classes              the two to separate, +1 first; None: the only two there are
-    stride               time steps in a token; None: as few as leave at most `max_tokens`
-    max_tokens           the largest number of tokens
-    head_seed            of the heads
-
-    Raises InputError, naming the keyword, for what cannot be used.
+    Paths are relative to the current directory. Raises InputError, naming the keyword, for what
+    cannot be used.
     """
-    return chosen_task("time_series", given(series_archive_task, locals()))
+    return chosen_task("time_series", settings)
 
 
-@in_python
-def digits_task(
-    *,
-    heads: Sequence[Sequence[str]] = (("similar", "near"),),
-    inverse_temperature: float = 10.0,
-    form: Form | None = None,
-    classes: Sequence[int] = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9),
-    examples_train: int = 100,
-    examples_test: int = 700,
-    examples_validation: int = 0,
-    patch: Literal[1, 2, 4] = 2,
-    seed: int = 0,
-    head_seed: int = 0,
-) -> ChosenTask:
-    """Handwritten digits of 8 × 8 pixels, which come with scikit-learn; one output per class.
+@takes(*keywords_of_task(DigitsSection))
+def digits_task(**settings: Any) -> ChosenTask:
+    """Cut handwritten digits of 8 × 8 pixels, which come with scikit-learn, into patches.
 
-    heads                the heads of each layer: "similar", "near", "uniform", "random"
-    inverse_temperature  β, which multiplies the logits
-    form                 attention variant of all heads, or a list by layer or by head; softmax
-    classes              the digits to tell apart
-    examples_train, examples_test, examples_validation
-                         drawings of each split, 1,797 in all; without a validation split: 0
-    patch                side of the square patch that is a token, in pixels
-    seed, head_seed      of the splits and of the heads
-
-    Raises InputError, naming the keyword, for what cannot be used.
+    There is one output per class. Raises InputError, naming the keyword, for what cannot be used.
     """
-    return chosen_task("digits", given(digits_task, locals()))
+    return chosen_task("digits", settings)
 
 
-@in_python
-def one_shot_task(
-    model: str | Path,
-    *,
-    folder: str | Path | None = None,
-    test: str | Path = "characters",
-    test_characters: Sequence[str] = (),
-    random_heads: int = 0,
-    examples_train: int = 600,
-    examples_test: int = 1000,
-    examples_validation: int = 1000,
-    seed: int = 0,
-) -> ChosenTask:
-    """One-shot image classification with the attention of a transformer trained by `train`.
+@takes(*keywords_of_task(OneShotSection))
+def one_shot_task(**settings: Any) -> ChosenTask:
+    """Make one-shot image classification with the attention of a transformer trained by `train`.
 
-    model         directory of the training, relative to the current one
-    folder        where Omniglot's files are now, if they were moved
-    test          "characters" of the training's test split, "all_runs" of Omniglot, "digits", or
-                  a file of other images, .npz or in the format of MNIST
-    test_characters  of those only these characters, by name; all of them without it
-    random_heads  further heads in every layer, as they are before training
-    examples_train, examples_test, examples_validation
-                  episodes of each split; without a validation split: 0
-    seed          of the episodes and of the random heads
-
-    Raises InputError, naming the keyword, for what cannot be used.
+    Paths are relative to the current directory. Raises InputError, naming the keyword, for what
+    cannot be used.
     """
-    return chosen_task("one_shot", given(one_shot_task, locals()))
+    return chosen_task("one_shot", settings)
 
 
-@in_python
-def trained_series_task(
-    model: str | Path,
-    *,
-    folder: str | Path | None = None,
-    examples_train: int | None = None,
-    examples_test: int | None = None,
-    examples_validation: int | None = None,
-    seed: int = 0,
-) -> ChosenTask:
-    """Time series with the attention of a transformer that `train` trained on them.
+@takes(*keywords_of_task(TrainedSeriesSection))
+def trained_series_task(**settings: Any) -> ChosenTask:
+    """Read time series, with the attention of a transformer that `train` trained on them.
 
-    model         directory of the training, relative to the current one
-    folder        where the files of the series are now, if they were moved
-    examples_train, examples_test, examples_validation
-                  series of each split; all of them without it
-    seed          of the choice of series
-
-    Raises InputError, naming the keyword, for what cannot be used.
+    Paths are relative to the current directory. Raises InputError, naming the keyword, for what
+    cannot be used.
     """
-    return chosen_task("trained_series", given(trained_series_task, locals()))
+    return chosen_task("trained_series", settings)
 
 
 @in_python
@@ -340,7 +209,7 @@ def chosen_task(kind: str, settings: Settings) -> ChosenTask:
     """The task of this kind, from the keys of its section, of `attention`, or from arrays."""
     if kind == "arrays" and any(map(is_array_name, settings)):
         return in_memory(settings)
-    sections = {"task": {"kind": kind, **{k: plain_setting(v) for k, v in settings.items()}}}
+    sections = {"task": {"kind": kind, **plain_setting(settings)}}
     attention = sections["task"].pop("attention", {})
     if not isinstance(attention, Mapping):
         raise InputError("attention", attention, "give a dict of its keys")
@@ -351,7 +220,7 @@ def chosen_task(kind: str, settings: Settings) -> ChosenTask:
         attention = {**attention, **own}
     if attention:
         sections["attention"] = attention
-    resolve_data_path(sections, Path.cwd())
+    make_paths_absolute(sections, Path.cwd(), sections_of(sections))
     recipe = validated(sections)
     return ChosenTask(sections, recipe.task.make(recipe.attention))
 
@@ -368,7 +237,7 @@ def in_memory(settings: Settings) -> ChosenTask:
 
 
 def as_array(key: str, value: Any) -> np.ndarray:
-    """What was given as an array."""
+    """Return what was given as an array."""
     try:
         return np.asarray(value)
     except ValueError:  # lists of different lengths

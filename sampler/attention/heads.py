@@ -144,7 +144,7 @@ def softmax_attention(
     query_weights: Float[np.ndarray, "head key_channel channel"],
     key_weights: Float[np.ndarray, "head key_channel channel"],
 ) -> Float[np.ndarray, "example head key query"]:
-    """The same for softmax in all heads, in less memory; columns, over keys, sum to 1.
+    """Compute the matrices of softmax heads, in little memory; columns, over keys, sum to 1.
 
     Ω^h_{st} = exp(k_s·q_t/√G) / Σ_{s'} exp(k_{s'}·q_t/√G),   k = W_K^h x,   q = W_Q^h x
     """

@@ -27,7 +27,7 @@ def within(lengths: Int[np.ndarray, " example"], tokens: int) -> Real:
     return np.arange(tokens) < lengths[:, None]
 
 
-def in_order(
+def tokens_in_order(
     inputs: Float[np.ndarray, "example token channel"],
     attention: tuple[Float[np.ndarray, "example _head key query"], ...],
     order: Int[np.ndarray, "example moved"],
@@ -113,7 +113,7 @@ def without_padding(
     for layer, matrices in enumerate(attention, start=1):
         refuse_attended_padding(f"attention of layer {layer}", matrices, real)
     order = np.argsort(~real, axis=1, kind="stable")[:, : lengths.max()]
-    inputs, attention = in_order(inputs, tuple(attention), order)
+    inputs, attention = tokens_in_order(inputs, tuple(attention), order)
     inside = within(lengths, order.shape[1])
     both = inside[:, None, :, None] & inside[:, None, None, :]
     inputs = np.where(inside[..., None], inputs, np.float32(0))
@@ -136,7 +136,7 @@ def refuse_unseen(attention: Sequence[Recorded]) -> None:
         )
 
 
-def stacked(parts: Sequence[Recorded]) -> Recorded:
+def padded_together(parts: Sequence[Recorded]) -> Recorded:
     """Join arrays of some examples each, with 0 behind those smaller than the largest."""
     largest = np.max([part.shape[1:] for part in parts], axis=0).astype(int)
     whole = np.zeros((sum(map(len, parts)), *largest), parts[0].dtype)

@@ -34,7 +34,9 @@ Whole = Annotated[int, Field(strict=True, ge=1)]
 class AttentionVariant(BaseModel):
     """Settings of a variant, each a field with its limits; `kind` is its name in recipes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
+    )
     # Why gradient descent cannot train queries and keys through this variant; None where it can.
     untrainable: ClassVar[str | None] = None
 
@@ -74,10 +76,10 @@ def softmax(values: Float[Array, "*axes key query"]) -> Float[Array, "*axes key 
     xp = values.__array_namespace__()
     # Reductions are along the last axis, where those of compiled functions are fast.
     rows = transposed(values)
-    return normalised(transposed(xp.exp(rows - xp.max(rows, axis=-1, keepdims=True))))
+    return normalised_columns(transposed(xp.exp(rows - xp.max(rows, axis=-1, keepdims=True))))
 
 
-def normalised(weights: Float[Array, "*axes key query"]) -> Float[Array, "*axes key query"]:
+def normalised_columns(weights: Float[Array, "*axes key query"]) -> Float[Array, "*axes key query"]:
     """w_st/Σ_s w_st."""
     rows = transposed(weights)
     return transposed(rows / weights.__array_namespace__().sum(rows, axis=-1, keepdims=True))
@@ -89,15 +91,13 @@ def transposed(matrices: Array) -> Array:
 
 
 class Softmax(AttentionVariant):
-    """Ω_st = exp(k_s·q_t/√G)/Σ_s' exp(k_s'·q_t/√G) over the keys s' that query t may see.
-
-    mask    causal s ≤ t, window |t − s| ≤ w, one_sided_window 0 ≤ t − s ≤ w; none without it
-    window  w of the windows, at least 1
-    """
+    """Ω_st = exp(k_s·q_t/√G)/Σ_s' exp(k_s'·q_t/√G) over the keys s' that query t may see."""
 
     kind: Literal["softmax"] = "softmax"
     mask: Literal["none", "causal", "window", "one_sided_window"] = "none"
-    window: Whole | None = Field(default=None)
+    """Keys that are seen: causal s ≤ t, window |t − s| ≤ w, one_sided_window 0 ≤ t − s ≤ w."""
+    window: Whole | None = None
+    """w of the windows."""
 
     @model_validator(mode="after")
     def has_its_window(self) -> "Softmax":
@@ -129,17 +129,16 @@ class Softmax(AttentionVariant):
 class BatchNormalised(AttentionVariant):
     """Ω_st = softmax_s( ((k_s − βμ)/σ)·((q_t − βμ)/σ)/√G ), μ and σ over the keys of a sequence.
 
-    beta     β, how much of the mean is taken off: 0 none, 1 all
-    scaling  whether channels are divided by σ = √(variance + ε)
-    epsilon  ε
-
     Source: arXiv 2406.13781; β and the scaling as reconstructed from its algebra.
     """
 
     kind: Literal["batch_normalised"] = "batch_normalised"
     beta: Finite = 1.0
+    """β, how much of the mean is taken off: 0 none, 1 all."""
     scaling: bool = True
+    """Whether channels are divided by σ = √(variance + ε)."""
     epsilon: Positive = 1e-5
+    """ε."""
 
     def matrices(self, queries: Array, keys: Array) -> Array:
         return softmax(logits(*standardised(queries, keys, self.beta, self.scaling, self.epsilon)))
@@ -167,7 +166,7 @@ class HardMaximum(AttentionVariant):
         xp = queries.__array_namespace__()
         values = logits(queries, keys)
         largest = values == xp.max(values, axis=-2, keepdims=True)
-        return normalised(xp.astype(largest, values.dtype))
+        return normalised_columns(xp.astype(largest, values.dtype))
 
 
 class HeadNormalised(AttentionVariant):
@@ -178,6 +177,7 @@ class HeadNormalised(AttentionVariant):
 
     kind: Literal["head_normalised"] = "head_normalised"
     epsilon: Positive = 1e-5
+    """ε."""
 
     def matrices(self, queries: Array, keys: Array) -> Array:
         xp = queries.__array_namespace__()
@@ -193,7 +193,7 @@ class Linear(AttentionVariant):
 
     def matrices(self, queries: Array, keys: Array) -> Array:
         weights = positive_features(queries) @ transposed(positive_features(keys))
-        return normalised(transposed(weights))
+        return normalised_columns(transposed(weights))
 
 
 def positive_features(values: Array) -> Array:
@@ -207,9 +207,6 @@ def positive_features(values: Array) -> Array:
 class Robust(AttentionVariant):
     """Ω = softmax(K̃ K̃ᵀ/√G) over keys, with K̃ = K clipped to ±limit; queries are not used.
 
-    limit       λμ, in units of the keys
-    iterations  1, or more: K̃ ← Ωᵀ K̃ + (K − Ωᵀ K̃ clipped to ±limit), and Ω anew
-
     Source: arXiv 2406.13762, whose first iteration depends on keys alone and is taken as it is.
     There further iterations use the values; here they use the clipped keys of the iteration
     before, which are frozen.
@@ -217,7 +214,9 @@ class Robust(AttentionVariant):
 
     kind: Literal["robust"] = "robust"
     limit: Positive
+    """λμ, in units of the keys."""
     iterations: Whole = 1
+    """1, or more: K̃ ← Ωᵀ K̃ + (K − Ωᵀ K̃ clipped to ±limit), and Ω anew."""
 
     def matrices(self, queries: Array, keys: Array) -> Array:
         xp = keys.__array_namespace__()
@@ -231,13 +230,11 @@ class Robust(AttentionVariant):
 
 
 class Scaled(AttentionVariant):
-    """Ωᵀ = A (1 − s A_sym), the rows of A and A_sym being softmax(Q Kᵀ/√G) and softmax(K Kᵀ/√G).
-
-    share  s: 0 is softmax; columns of Ω sum to 1 − s
-    """
+    """Ωᵀ = A (1 − s A_sym), the rows of A and A_sym being softmax(Q Kᵀ/√G) and softmax(K Kᵀ/√G)."""
 
     kind: Literal["scaled"] = "scaled"
     share: Finite = 0.5
+    """s: 0 is softmax; columns of Ω sum to 1 − s."""
 
     def matrices(self, queries: Array, keys: Array) -> Array:
         attention = transposed(softmax(logits(queries, keys)))
@@ -307,20 +304,23 @@ def pool(values: Any, pooling: Pooling, scale: int, grid: tuple[int, int] | None
 class ScaledHeads(AttentionVariant):
     """Ω = Pᵀ softmax(P K Qᵀ/√G) with a pooling P: columns sum to 1, the rank is at most T/scale.
 
-    scale    how many tokens become one, or the side of a block of patches
-    pooling  average of neighbours, stride (every scale-th token), or block of the patch `grid`
-    beta     where it is given, queries and pooled keys are standardised as in Attention-BN (BN+SH)
-
     Source: arXiv 2406.13781; pooling as reconstructed from its algebra.
     """
 
     kind: Literal["scaled_heads"] = "scaled_heads"
     scale: Whole
+    """How many tokens become one, or the side of a block of patches."""
     pooling: Pooling = "average"
+    """Average of neighbours, stride (every scale-th token), or block of the patch `grid`."""
     grid: tuple[Whole, Whole] | None = None
+    """Rows and columns of the patches of an image."""
     beta: Finite | None = None
+    """β, with which queries and pooled keys are standardised as in Attention-BN (BN+SH); by default
+    they are not."""
     scaling: bool = True
+    """Whether their channels are divided by σ = √(variance + ε)."""
     epsilon: Positive = 1e-5
+    """ε."""
 
     @model_validator(mode="after")
     def has_its_grid(self) -> "ScaledHeads":

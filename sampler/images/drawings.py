@@ -1,18 +1,12 @@
-"""Drawings of characters: sizes, labelled images, selections."""
+"""Drawings of characters, and one-shot episodes of them with their tokens."""
 
-import gzip
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Float32, Int, UInt8
-from numpy.lib.npyio import NpzFile
+from jaxtyping import Float, Float32, Int
 
-from sampler.errors import ABSENT, InputError
-from sampler.recipes.training_recipe import SIDE
-from sampler.storage.run_directory import open_npz, read_array
+from sampler.recipes.training_recipe import GRID, PATCH, PATCHES
 
 
 def resizing_matrix(source: int, target: int) -> Float[np.ndarray, "target source"]:
@@ -52,11 +46,12 @@ class Drawings:
 
     @property
     def characters(self) -> int:
+        """The number of characters."""
         return len(self.names)
 
     @property
     def first(self) -> Int[np.ndarray, " character"]:
-        """Where the drawings of each character begin."""
+        """The first drawing of each character."""
         return np.cumsum(self.counts) - self.counts
 
 
@@ -92,96 +87,119 @@ def with_rotations(drawings: Drawings) -> Drawings:
     )
 
 
-def read_digits() -> Drawings:
-    """Handwritten digits, 8 × 8 pixels, which come with scikit-learn: ten characters "0" … "9"."""
-    from sklearn.datasets import load_digits  # only here: it takes a second
-
-    digits = load_digits()
-    images = resize(digits.images / 16.0, SIDE)
-    return sort_drawings(images, [str(digit) for digit in digits.target])
+# Labels of the images of an episode; the third says that this is for the network to find out.
+CLASSES, UNKNOWN = 2, 2
 
 
-def read_labelled_images(path: Path) -> Drawings:
-    """Images from an .npz file, any size, the label of an image being its character.
+@dataclass(frozen=True)
+class Episodes:
+    """Two supports and the query of every episode.
 
-    images  [drawing, row, column], ink bright: booleans, whole numbers 0 … 255, or 0.0 … 1.0
-    labels  [drawing], whole numbers or text
-
-    Raises InputError for a file or an array that cannot be used.
+    drawings  rows of `Drawings.images`
+    labels    0 or 1 for a support, 2 for the query
+    targets   +1 where the query is of the character labelled 1, −1 where it is of the other
     """
-    with open_npz(path, "task.images") as stored:
-        images, labels = (required_array(stored, key) for key in ("images", "labels"))
-    if labels.ndim != 1 or labels.dtype.kind not in "iuU" or images.shape[:1] != labels.shape:
-        raise InputError(
-            "labels",
-            f"{labels.dtype} {labels.shape}",
-            f"give a whole number or a word for each of the {len(images)} images",
-        )
-    return sort_drawings(resize(brightness(images), SIDE), [str(label) for label in labels])
+
+    drawings: Int[np.ndarray, "example image"]
+    labels: Int[np.ndarray, "example image"]
+    targets: Float[np.ndarray, " example"]
+
+    @property
+    def examples(self) -> int:
+        """The number of episodes."""
+        return self.targets.size
+
+    @property
+    def places(self) -> tuple[np.ndarray, ...]:
+        """The numbers by which inputs are gathered."""
+        return self.drawings, self.labels
+
+    def part(self, start: int, end: int) -> "Episodes":
+        """Some of the episodes."""
+        return Episodes(self.drawings[start:end], self.labels[start:end], self.targets[start:end])
 
 
-IMAGES_PART, LABELS_PART = "images-idx3-ubyte", "labels-idx1-ubyte"
+def draw_episodes(drawings: Drawings, examples: int, generator: np.random.Generator) -> Episodes:
+    """Episodes of two different characters, each equally likely.
 
-
-def read_idx_images(path: Path) -> Drawings:
-    """Images in the format of MNIST, IDX, bright on dark, the class of an image its character.
-
-    The labels lie beside them: `t10k-labels-idx1-ubyte` beside `t10k-images-idx3-ubyte`, both with
-    .gz at the end or without it. Raises InputError for files that cannot be used.
+    Order and labels of the supports are fair coins, independent of each other, and so is which of
+    them is asked for. The query is any other drawing of its character.
     """
-    if IMAGES_PART not in path.name:
-        raise InputError("task.images", path, f"the name must contain {IMAGES_PART}")
-    images = read_idx(path, dimensions=3)
-    beside = path.with_name(path.name.replace(IMAGES_PART, LABELS_PART))
-    labels = read_idx(beside, dimensions=1)
-    if len(images) != len(labels):
-        remedy = f"these are labels of {len(labels)} images, not of {len(images)}"
-        raise InputError("task.images", beside, remedy)
-    return sort_drawings(resize(brightness(images), SIDE), [str(label) for label in labels])
+    count = drawings.characters
+    one = generator.integers(count, size=examples)
+    other = (one + 1 + generator.integers(count - 1, size=examples)) % count
+    pair = np.stack([one, other], axis=1)
+    support = generator.integers(drawings.counts[pair])
+    label = generator.integers(CLASSES, size=examples)
+    asked = generator.integers(2, size=examples)
+    rows = np.arange(examples)
+    character = pair[rows, asked]
+    drawn = drawings.counts[character]
+    query = (support[rows, asked] + 1 + generator.integers(drawn - 1)) % drawn
+    first = drawings.first
+    return make_episodes(first[pair] + support, first[character] + query, label, asked)
 
 
-def read_idx(path: Path, dimensions: int) -> UInt8[np.ndarray, "..."]:
-    """The bytes of an IDX file: 0, 0, 8 and the number of axes, their sizes, then the values."""
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            content = file.read()
-    except FileNotFoundError:
-        remedy = (
-            "is not there; name the file where it is (those of Fashion-MNIST come with Debian's "
-            "package dataset-fashion-mnist, in /usr/share/datasets/fashion-mnist)"
-        )
-        raise InputError("task.images", path, remedy) from None
-    except (OSError, EOFError, zlib.error) as problem:
-        reason = getattr(problem, "strerror", None) or str(problem)
-        raise InputError("task.images", path, f"{reason}; fetch it again") from None
-    start = 4 + 4 * dimensions
-    if content[:4] != bytes([0, 0, 8, dimensions]) or len(content) < start:
-        remedy = f"is no IDX file of bytes with {dimensions} axes; name one"
-        raise InputError("task.images", path, remedy)
-    shape = np.frombuffer(content, ">u4", dimensions, offset=4).astype(int)
-    if len(content) != start + shape.prod():
-        remedy = f"holds {len(content) - start} values of {shape.prod()}; fetch it again"
-        raise InputError("task.images", path, remedy)
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+def make_episodes(
+    supports: Int[np.ndarray, "example support"],
+    query: Int[np.ndarray, " example"],
+    label: Int[np.ndarray, " example"],
+    asked: Int[np.ndarray, " example"],
+) -> Episodes:
+    """Episodes from drawings, the label of the first support, and the support asked for."""
+    labels = np.stack([label, 1 - label, np.full_like(label, UNKNOWN)], axis=1)
+    target = labels[np.arange(label.size), asked]
+    return Episodes(np.concatenate([supports, query[:, None]], axis=1), labels, 2.0 * target - 1.0)
 
 
-def required_array(stored: NpzFile, key: str) -> np.ndarray:
-    if key not in stored.files:
-        raise InputError(key, ABSENT, "this array is required; add it to the .npz file")
-    return np.atleast_1d(read_array(stored, key, "store a plain array again"))
+# Keeps blank patches, which have no variance, at zero.
+EPSILON = 1e-5
 
 
-def brightness(images: np.ndarray) -> np.ndarray:
-    """Images as numbers from 0 to 1, [drawing, row, column]."""
-    if images.ndim != 3 or images.size == 0:
-        raise InputError("images", images.shape, "the shape must be [drawing, row, column]")
-    kind = images.dtype.kind
-    if kind not in "buif":
-        raise InputError("images", str(images.dtype), "store booleans, whole numbers or floats")
-    values = images.astype(np.float64) / (255.0 if kind in "ui" else 1.0)
-    outside = ~((values >= 0.0) & (values <= 1.0))
-    if outside.any():
-        place = tuple(int(index) for index in np.argwhere(outside)[0])
-        limits = "0 … 255" if kind in "ui" else "0.0 … 1.0"
-        raise InputError(f"images{list(place)}", images[place].item(), f"must lie in {limits}")
-    return values
+def normalised_patches(
+    images: Float32[np.ndarray, "drawing row column"], copies: int = 1
+) -> Float[np.ndarray, "drawing patch channel"]:
+    """Patches in row-major order, each with mean 0 and variance 1: LayerNorm without a scale.
+
+    (patch − mean)/√(variance + 10⁻⁵); `copies` repeats every patch along its channels, as images
+    with so many equal colours have it.
+    """
+    split = images.astype(np.float64).reshape(-1, GRID, PATCH, GRID, PATCH)
+    patches = split.transpose(0, 1, 3, 2, 4).reshape(-1, PATCHES, PATCH * PATCH)
+    centred = patches - patches.mean(axis=-1, keepdims=True)
+    scaled = centred / np.sqrt(centred.var(axis=-1, keepdims=True) + EPSILON)
+    return np.tile(scaled, copies)
+
+
+def position_table(tokens: int, channels: int) -> Float[np.ndarray, "token channel"]:
+    """Sinusoidal positions, standardised as a whole: mean 0 and variance 1 over all entries.
+
+    sin(t/10000^(2i/D)) at channel 2i, the cosine at channel 2i + 1.
+    """
+    frequency = 10000.0 ** (-np.arange(0, channels, 2) / channels)
+    angle = np.arange(tokens)[:, None] * frequency
+    table = np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(tokens, -1)[:, :channels]
+    return (table - table.mean()) / table.std()
+
+
+def episode_inputs(
+    patches: Float[np.ndarray, "drawing patch channel"],
+    drawings: Int[np.ndarray, "example image"],
+    labels: Int[np.ndarray, "example image"],
+    embedding: Float[np.ndarray, "label channel"],
+) -> Float[np.ndarray, "example token channel"]:
+    """x_0 = patch + position + embedding of the image's label; supports first, then the query."""
+    labelled = patches[drawings] + embedding[labels][:, :, None, :]
+    inputs = labelled.reshape(len(drawings), -1, patches.shape[-1])
+    return inputs + position_table(inputs.shape[1], inputs.shape[2])
+
+
+def nearest_neighbour(drawings: Drawings, episodes: Episodes) -> Float[np.ndarray, " example"]:
+    """The target of the support that has the smaller squared pixel distance; 0 if both have it."""
+    images = drawings.images.reshape(len(drawings.images), -1)
+    query = images[episodes.drawings[:, 2]]
+    first, second = (
+        np.square(images[episodes.drawings[:, support]] - query).sum(axis=1, dtype=np.float64)
+        for support in range(2)
+    )
+    return (2.0 * episodes.labels[:, 0] - 1.0) * np.sign(second - first)

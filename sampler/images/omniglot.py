@@ -20,8 +20,14 @@ import numpy as np
 from jaxtyping import Bool
 
 from sampler.errors import ABSENT, InputError, Verbatim
-from sampler.images.drawings import Drawings, resize, sort_drawings
-from sampler.images.episodes import CLASSES, Episodes, make_episodes
+from sampler.images.drawings import (
+    CLASSES,
+    Drawings,
+    Episodes,
+    make_episodes,
+    resize,
+    sort_drawings,
+)
 from sampler.recipes.training_recipe import SIDE, OmniglotFile
 
 UNREADABLE = (
@@ -53,7 +59,7 @@ def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 def read_ink(archive: zipfile.ZipFile, name: str, side: int) -> Bool[np.ndarray, "row column"]:
-    """Where a black-and-white image of side × side pixels has ink, which is black there.
+    """Read a black-and-white image of side × side pixels: true where it has ink, which is black.
 
     Raises InputError for an image that cannot be decoded, or of another size.
     """
@@ -80,6 +86,7 @@ def member(archive: zipfile.ZipFile, name: str) -> str:
 
 
 def unusable(archive: zipfile.ZipFile, name: str, problem: Exception) -> InputError:
+    """Make the error for a member that cannot be read."""
     return InputError(
         member(archive, name), Verbatim("(unreadable)"), f"{problem}; fetch the file again"
     )

@@ -1,25 +1,29 @@
-"""Where drawings come from, and how characters are split."""
+"""Sources of drawings: digits, images in files, Omniglot; and their splits by character."""
 
+import gzip
 import hashlib
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import UInt8
+from numpy.lib.npyio import NpzFile
 
 from sampler.errors import ABSENT, InputError
 from sampler.images.drawings import (
     Drawings,
-    read_digits,
-    read_idx_images,
-    read_labelled_images,
+    resize,
     select_characters,
+    sort_drawings,
     with_rotations,
 )
 from sampler.images.omniglot import ARCHIVE, ARCHIVES, URL, download_omniglot, read_omniglot
 from sampler.numerics import stream
-from sampler.recipes.training_recipe import ImageSection
+from sampler.recipes.training_recipe import SIDE, ImageSection
+from sampler.storage.run_directory import open_npz, read_array
 
 SPLITS = ("train", "validation", "test")
 # An episode takes two characters, and two drawings of the one that is asked for.
@@ -167,3 +171,99 @@ def omniglot_folder(settings: ImageSection) -> Path:
             "name the folder of Omniglot's zip files, or one to fetch them to",
         )
     return Path(settings.folder)
+
+
+def read_digits() -> Drawings:
+    """Handwritten digits, 8 × 8 pixels, which come with scikit-learn: ten characters "0" … "9"."""
+    from sklearn.datasets import load_digits  # only here: it takes a second
+
+    digits = load_digits()
+    images = resize(digits.images / 16.0, SIDE)
+    return sort_drawings(images, [str(digit) for digit in digits.target])
+
+
+def read_labelled_images(path: Path) -> Drawings:
+    """Images from an .npz file, any size, the label of an image being its character.
+
+    images  [drawing, row, column], ink bright: booleans, whole numbers 0 … 255, or 0.0 … 1.0
+    labels  [drawing], whole numbers or text
+
+    Raises InputError for a file or an array that cannot be used.
+    """
+    with open_npz(path, "task.images") as stored:
+        images, labels = (required_array(stored, key) for key in ("images", "labels"))
+    if labels.ndim != 1 or labels.dtype.kind not in "iuU" or images.shape[:1] != labels.shape:
+        raise InputError(
+            "labels",
+            f"{labels.dtype} {labels.shape}",
+            f"give a whole number or a word for each of the {len(images)} images",
+        )
+    return sort_drawings(resize(brightness(images), SIDE), [str(label) for label in labels])
+
+
+IMAGES_PART, LABELS_PART = "images-idx3-ubyte", "labels-idx1-ubyte"
+
+
+def read_idx_images(path: Path) -> Drawings:
+    """Images in the format of MNIST, IDX, bright on dark, the class of an image its character.
+
+    The labels lie beside them: `t10k-labels-idx1-ubyte` beside `t10k-images-idx3-ubyte`, both with
+    .gz at the end or without it. Raises InputError for files that cannot be used.
+    """
+    if IMAGES_PART not in path.name:
+        raise InputError("task.images", path, f"the name must contain {IMAGES_PART}")
+    images = read_idx(path, dimensions=3)
+    beside = path.with_name(path.name.replace(IMAGES_PART, LABELS_PART))
+    labels = read_idx(beside, dimensions=1)
+    if len(images) != len(labels):
+        remedy = f"these are labels of {len(labels)} images, not of {len(images)}"
+        raise InputError("task.images", beside, remedy)
+    return sort_drawings(resize(brightness(images), SIDE), [str(label) for label in labels])
+
+
+def read_idx(path: Path, dimensions: int) -> UInt8[np.ndarray, "..."]:
+    """The bytes of an IDX file: 0, 0, 8 and the number of axes, their sizes, then the values."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            content = file.read()
+    except FileNotFoundError:
+        remedy = (
+            "is not there; name the file where it is (those of Fashion-MNIST come with Debian's "
+            "package dataset-fashion-mnist, in /usr/share/datasets/fashion-mnist)"
+        )
+        raise InputError("task.images", path, remedy) from None
+    except (OSError, EOFError, zlib.error) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise InputError("task.images", path, f"{reason}; fetch it again") from None
+    start = 4 + 4 * dimensions
+    if content[:4] != bytes([0, 0, 8, dimensions]) or len(content) < start:
+        remedy = f"is no IDX file of bytes with {dimensions} axes; name one"
+        raise InputError("task.images", path, remedy)
+    shape = np.frombuffer(content, ">u4", dimensions, offset=4).astype(int)
+    if len(content) != start + shape.prod():
+        remedy = f"holds {len(content) - start} values of {shape.prod()}; fetch it again"
+        raise InputError("task.images", path, remedy)
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+def required_array(stored: NpzFile, key: str) -> np.ndarray:
+    """Read an array that an .npz file must have."""
+    if key not in stored.files:
+        raise InputError(key, ABSENT, "this array is required; add it to the .npz file")
+    return np.atleast_1d(read_array(stored, key, "store a plain array again"))
+
+
+def brightness(images: np.ndarray) -> np.ndarray:
+    """Images as numbers from 0 to 1, [drawing, row, column]."""
+    if images.ndim != 3 or images.size == 0:
+        raise InputError("images", images.shape, "the shape must be [drawing, row, column]")
+    kind = images.dtype.kind
+    if kind not in "buif":
+        raise InputError("images", str(images.dtype), "store booleans, whole numbers or floats")
+    values = images.astype(np.float64) / (255.0 if kind in "ui" else 1.0)
+    outside = ~((values >= 0.0) & (values <= 1.0))
+    if outside.any():
+        place = tuple(int(index) for index in np.argwhere(outside)[0])
+        limits = "0 … 255" if kind in "ui" else "0.0 … 1.0"
+        raise InputError(f"images{list(place)}", images[place].item(), f"must lie in {limits}")
+    return values

@@ -12,7 +12,6 @@ engines       where points are done: Dask workers, Slurm
 sweep_tables  the tables of a sweep, and its results on its grid
 selection     the point of a sweep that its validation split or evidence chooses
 train         training a transformer
-prune         which heads of a trained network can go
 choice        what sampling costs by sizes, and the space and algorithm that follow
 forecast      time and memory of a recipe, before anything is built
 check         sizes, settings and costs of a recipe, without running it

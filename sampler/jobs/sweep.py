@@ -98,7 +98,7 @@ def gather(plan: Plan, code: ExitCode) -> None:
 
     write_sweep_tables(plan.directory, plan.recipe)
     if plan.command == "run" and any(has_results(point.directory) for point in plan.points):
-        from sampler.presentation.report.sweep import sweep_verdict
+        from sampler.analysis.sweep_verdict import sweep_verdict
 
         report(plan.directory, code)
         print(wrapped(sweep_verdict(plan.directory, plan.recipe)))

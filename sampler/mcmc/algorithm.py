@@ -1,6 +1,6 @@
-"""What a sampling algorithm is, and the table of those that there are.
+"""The interface of a sampling algorithm, and the table of those that there are.
 
-Free of JAX, so that a recipe can be checked before anything heavy is imported: an algorithm
+Free of JAX, so that settings can be checked before anything heavy is imported: an algorithm
 imports what it computes with where it computes.
 """
 
@@ -18,7 +18,7 @@ LEAST = {"chains": 1, "warmup": 0, "draws": 1, "thinning": 1}
 
 @dataclass(frozen=True)
 class ChainSettings:
-    """How many draws are made, whatever the algorithm.
+    """Numbers of chains and draws, and the seed, of whatever algorithm.
 
     chains    independent chains, advanced side by side
     warmup    steps in which an algorithm may adapt; not kept
@@ -42,7 +42,7 @@ class ChainSettings:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What an algorithm finds in its own statistics.
+    """Findings of an algorithm in its own statistics.
 
     reasons  why the draws cannot be trusted, each with the value, the limit and the remedy
     remarks  what is no error but worth knowing
@@ -71,7 +71,7 @@ class IndependentDraws:
 
 
 class Chain:
-    """How one Markov chain begins and moves, in JAX and without side effects.
+    """Begins and moves one Markov chain, in JAX and without side effects.
 
     It holds numbers that are the same throughout a sweep, and is hashable: compiled functions are
     made for it, and serve every density whose arrays have equal shapes. Arrays come from `density`.
@@ -130,9 +130,9 @@ class Chain:
 class Algorithm(Chain):
     """A sampling algorithm. To add one, derive from this class and put it into `ALGORITHMS`.
 
-    Its fields are its settings: one that has the name of a key of the recipe's section [sampler]
-    takes the value given there, any other keeps its own. A Markov chain has to define `step`, or
-    return from `prepared` what does; everything else has a default.
+    Its fields are its settings: one that has the name of a setting of the sampler takes the value
+    given for it, any other keeps its own. A Markov chain has to define `step`, or return from
+    `prepared` what does; everything else has a default.
     """
 
     # ArviZ name → long name of every statistic of a step; "lp", the log density, must be there.
@@ -151,7 +151,7 @@ class Algorithm(Chain):
     remedy_if_frozen: ClassVar[str] = "raise `warmup`"
 
     def configured(self, settings: Mapping[str, Any]) -> "Algorithm":
-        """The same algorithm with those of these settings that it has and that are given."""
+        """Return the algorithm with those of these settings that it has and that are given."""
         given = {name for name, value in settings.items() if value is not None}
         own = {f.name: type(getattr(self, f.name)) for f in fields(self) if f.name in given}
         return replace(self, **{name: kind(settings[name]) for name, kind in own.items()})
@@ -175,11 +175,11 @@ class Algorithm(Chain):
         return density
 
     def prepared(self, density, settings: ChainSettings) -> Chain:
-        """What advances each chain in one run; the algorithm itself by default."""
+        """Return the chain that is advanced in one run; the algorithm itself by default."""
         return self
 
     def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
-        """What can be said of statistics [chain, draw] beyond R-hat and effective draws."""
+        """Judge statistics [chain, draw] beyond R-hat and effective draws."""
         return Judgement()
 
     def describe(self, statistics: Mapping[str, np.ndarray], totals: Mapping[str, float]) -> str:

@@ -93,7 +93,7 @@ def _strongly_typed(leaf):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Where the chains stand after `done` steps of a phase.
+    """State of the chains after `done` steps of a phase.
 
     phase   "warmup" or "draws"
     arrays  every leaf of the sampler's state by its path, random keys as their data
@@ -156,7 +156,7 @@ def _restored(name: str, values: np.ndarray, leaf):
 
 @dataclass(frozen=True)
 class Chunk:
-    """What one chunk of steps produced.
+    """Draws and statistics of one chunk of steps.
 
     phase         "warmup" or "draws"
     done, total   steps finished so far in this phase, and the phase's length
@@ -178,7 +178,7 @@ class Chunk:
 
     @property
     def snapshot(self) -> Snapshot:
-        """What it takes to go on after this chunk."""
+        """The state from which chains go on after this chunk."""
         return Snapshot(self.phase, self.done, state_arrays(self.state))
 
     @property
@@ -260,7 +260,7 @@ def forget_programs() -> None:
 # One compilation instead of one for each of some four hundred operations.
 @partial(jax.jit, static_argnames=("chain", "chains"))
 def start_chains(chain: Chain, chains: int, key, density: Density):
-    """What chains share before the first step, and their states along a leading chain axis."""
+    """Return the shared state before the first step, and the states along a leading chain axis."""
     chain_key, start_key = jax.random.split(key)
     positions = jax.vmap(density.start)(jax.random.split(start_key, chains))
     keys = jax.random.split(chain_key, chains)
@@ -318,7 +318,7 @@ def _by_chain(buffers: Mapping[str, np.ndarray], length: int) -> dict[str, np.nd
 
 @dataclass(frozen=True)
 class Steps:
-    """What one compiled function does, whatever the arrays: kept steps of all chains.
+    """Kept steps of all chains as one compiled function does them, whatever the arrays.
 
     chain     how one chain moves
     summed    statistics that are added up between kept steps

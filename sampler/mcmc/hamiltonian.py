@@ -1,6 +1,6 @@
 """Hamiltonian Monte Carlo: NUTS and fixed trajectories by NumPyro, and those about a Gaussian.
 
-Free of JAX, as recipes are; the last have their chains in `sampler.mcmc.split_hmc`.
+Free of JAX until chains are made; the last have theirs in `sampler.mcmc.split_hmc`.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ INDEPENDENT = {
 
 @dataclass(frozen=True)
 class Hamiltonian(Algorithm):
-    """What all kinds have in common.
+    """Base of all Hamiltonian algorithms: statistics, masses, and their verdict.
 
     target_acceptance  acceptance probability the step size adapts to
     """
@@ -146,7 +146,7 @@ class Nuts(Hamiltonian):
         return infer.NUTS(model, max_tree_depth=limits, **common)
 
     def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
-        """The same, and whether trajectories were cut: lost efficiency, not an error."""
+        """Judge as every Hamiltonian does, and remark on trajectories that were cut."""
         found = super().judge(statistics)
         longest = 2**self.max_tree_depth - 1
         saturated = float(np.mean(statistics["trajectory_steps"] >= longest))

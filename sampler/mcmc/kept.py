@@ -1,4 +1,4 @@
-"""What is kept of draws: the limits, and the forms other than all draws.
+"""Limits of the draws that are kept, and the forms other than all draws.
 
 Free of JAX: `check` states from it how much memory a run takes.
 """

@@ -100,16 +100,16 @@ class Gaussian:
 
 @partial(jax.tree_util.register_dataclass, data_fields=["count", "sum", "squares"], meta_fields=[])
 @dataclass(frozen=True)
-class Moments:
+class RunningMoments:
     """Number of draws, Σ z and Σ z² of each coordinate."""
 
     count: Float[Array, ""]
     sum: Float[Array, " coordinate"]
     squares: Float[Array, " coordinate"]
 
-    def and_draws(self, count, mean, mean_square) -> "Moments":
+    def and_draws(self, count, mean, mean_square) -> "RunningMoments":
         """With so many further draws, of which these are the means."""
-        return Moments(
+        return RunningMoments(
             self.count + count, self.sum + count * mean, self.squares + count * mean_square
         )
 
@@ -159,7 +159,7 @@ class SplitChain(Chain):
             "key": key,
             "transitions": jnp.zeros((), int),
             "gaussian": Gaussian.standard(zeros),
-            "moments": Moments(jnp.zeros((), zeros.dtype), zeros, zeros),
+            "moments": RunningMoments(jnp.zeros((), zeros.dtype), zeros, zeros),
             "steps": BEGIN_STEP(jnp.log(FIRST_STEP)),
             "step_size": jnp.asarray(FIRST_STEP, zeros.dtype),
         }
@@ -205,7 +205,7 @@ class SplitChain(Chain):
         return {**shared, "transitions": number + 1}, state, found
 
     def learned(self, shared, number, z, acceptance, mean) -> dict:
-        """What chains share after another transition of warm-up, from all of them."""
+        """Return the shared state after another transition of warm-up, from all chains."""
         steps = LEARN_STEP(self.target_acceptance - mean(acceptance), shared["steps"])
         last = number + 1 == self.warmup
         step_size = jnp.exp(jnp.where(last, steps[1], steps[0]))
@@ -219,7 +219,7 @@ class SplitChain(Chain):
         return {**shared, **found}
 
 
-def log_density(density: Density, z):
+def log_density_at(density: Density, z):
     """ln p at the point of these coordinates."""
     point = Gaussian.fitted(density).at(z)
     return density.log_density(density.coordinates.unflatten(point))
@@ -228,7 +228,7 @@ def log_density(density: Density, z):
 def value_and_slope(density: Density, z):
     """ln p at the point of these coordinates, and ∂/∂z of −ln p."""
     if density.single is not None:
-        return log_density(density, z), slope(density, z)
+        return log_density_at(density, z), slope(density, z)
     first = Gaussian.fitted(density)
     value, gradient = density.value_and_gradient(density.coordinates.unflatten(first.at(z)))
     return value, -first.pull_back(density.coordinates.flatten(gradient))
@@ -284,7 +284,7 @@ def trajectory(here, momentum, first, gaussian: Gaussian, step, count, density: 
 
     unknown = jnp.full((), jnp.nan, here.dtype)
     w, v, value, after = jax.lax.fori_loop(0, count, one, (here, momentum, unknown, first))
-    return w, v, value if together else log_density(density, gaussian.at(w)), after
+    return w, v, value if together else log_density_at(density, gaussian.at(w)), after
 
 
 def rounding_of(single: Density) -> float:

@@ -2,10 +2,9 @@
 
 density           what an algorithm sees of a posterior
 hyper_parameters  temperature and prior variances as sites, where they have a prior
-order_parameters  Bartlett coordinates: all weights integrated out, exact at any width
+order_parameters  Bartlett coordinates: all weights integrated out, exact at any width; their mode
 weights           all network weights, or all but V_0
 spaces            the three spaces, and what is read off each of their draws
-mode              mode and Hessian of the order parameters' density
 importance        independent draws of order parameters, and the log evidence
 bridge            the log evidence from chains
 weight_draws      exact draws of all weights from draws of order parameters

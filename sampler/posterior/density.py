@@ -1,4 +1,4 @@
-"""What every algorithm sees of a posterior."""
+"""Densities to be sampled, and the coordinates and mode by which algorithms know them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -48,7 +48,7 @@ class Coordinates:
         return sum(self.sizes)
 
     def part(self, name: str) -> slice:
-        """Where the coordinates of a site are."""
+        """The slice of the coordinates of a site."""
         index = self.names.index(name)
         start = sum(self.sizes[:index])
         return slice(start, start + self.sizes[index])
@@ -78,7 +78,7 @@ class Coordinates:
 )
 @dataclass(frozen=True)
 class Mode:
-    """Where a density is largest, and the Gaussian that fits it there.
+    """Mode of a density, and the Gaussian that fits it there.
 
     point        mode in flattened coordinates
     covariance   inverse Hessian of −ln p; in very many coordinates the variances without data
@@ -126,7 +126,7 @@ def specialised(function: Callable, **settings) -> Callable:
 @jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class Density:
-    """A posterior p(x | y) ∝ p(x, y) to be sampled, and all that an algorithm knows of it.
+    """A posterior p(x | y) ∝ p(x, y) to be sampled, with all that an algorithm may use of it.
 
     Compiled functions take it as an argument. One of them serves all densities of the same model
     and observables whose arrays have equal shapes: what differs between them belongs into
@@ -157,20 +157,20 @@ class Density:
     single: tuple[Any, ...] | None = None
 
     def tree_flatten(self) -> tuple[tuple, tuple]:
-        """Arrays, and what is compiled for: how JAX takes it apart."""
+        """Arrays, and the functions that are compiled for, as JAX takes the density apart."""
         arrays = self.arguments, self.priors, self.observed, self.mode, self.single
         return arrays, (self.name, self.model, self.observe)
 
     @classmethod
     def tree_unflatten(cls, functions: tuple, arrays: tuple) -> "Density":
-        """The same put together again."""
+        """Put together what `tree_flatten` took apart."""
         name, model, observe = functions
         arguments, priors, observed, mode, single = arrays
         return cls(name, model, arguments, priors, observe, observed, mode, single=single)
 
     @property
     def for_gradients(self) -> "Density":
-        """The same posterior with the arrays that gradients are computed from."""
+        """The posterior with the arrays that gradients are computed from."""
         return self if self.single is None else replace(self, arguments=self.single, single=None)
 
     @property
@@ -179,7 +179,7 @@ class Density:
         return str(jnp.result_type(float, *jax.tree.leaves(self.for_gradients.arguments)))
 
     def with_single_gradients(self) -> "Density":
-        """The same posterior with gradients in single precision; values stay as they are."""
+        """Return the posterior with gradients in single precision; values stay as they are."""
 
         def single(leaf):
             array = jnp.asarray(leaf)

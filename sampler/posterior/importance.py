@@ -166,7 +166,6 @@ class ImportanceDraws:
     coordinates            points ↔ named sites
     pareto_k               shape of the tail of the weights
     not_finite             draws at which the density was not a number (their weight is zero)
-    adaptation_seconds     pilot rounds and compilation
     seconds                drawing and weighing, after compilation and adaptation
     proposal               q
     """
@@ -176,7 +175,6 @@ class ImportanceDraws:
     coordinates: Coordinates
     pareto_k: float
     not_finite: int
-    adaptation_seconds: float
     seconds: float
     proposal: Proposal
 
@@ -190,7 +188,7 @@ class ImportanceDraws:
     @property
     def weights(self) -> Float[np.ndarray, " draw"]:
         """Weights summing to one."""
-        return normalised(self.log_weights)
+        return normalised_weights(self.log_weights)
 
     @property
     def effective_sample_size(self) -> float:
@@ -242,7 +240,6 @@ def importance_draws(
     *,
     rounds: int = 3,
     pilot_draws: int = 8192,
-    batch_size: int | None = None,
 ) -> ImportanceDraws:
     """Weighted independent draws from a density whose mode is known.
 
@@ -266,15 +263,11 @@ def importance_draws(
     if rounds and pilot_draws < FEWEST_DRAWS:
         raise ValueError(f"pilot_draws = {pilot_draws}: must be at least {FEWEST_DRAWS}")
     require_hessian(density.coordinates.size)
-    started = time.perf_counter()
     rng = np.random.default_rng(seed)
-
-    def log_density(points):
-        return density.log_densities(points, batch_size)
-
+    log_density = density.log_densities
     proposal = _adapted(single(mode.point, mode.covariance), log_density, rounds, pilot_draws, rng)
     log_density(np.asarray(mode.point, float)[None])  # compiled outside the measured time
-    adapted = time.perf_counter()
+    started = time.perf_counter()
     points = proposal.draw(draws, rng)
     log_weights, not_finite = _weigh(log_density, proposal, points)
     return ImportanceDraws(
@@ -283,8 +276,7 @@ def importance_draws(
         coordinates=mode.coordinates,
         pareto_k=pareto_k(log_weights),
         not_finite=not_finite,
-        adaptation_seconds=adapted - started,
-        seconds=time.perf_counter() - adapted,
+        seconds=time.perf_counter() - started,
         proposal=proposal,
     )
 
@@ -303,7 +295,7 @@ def _adapted(first: Proposal, log_density, rounds: int, pilot_draws: int, rng) -
         heavy = pareto_k(log_weights) > LARGEST_PARETO_K
         candidates.append((heavy, -effective_draws(log_weights), proposal))
         if remaining:
-            proposal = refit(proposal, points, normalised(log_weights), rng)
+            proposal = refit(proposal, points, normalised_weights(log_weights), rng)
     return min(candidates, key=lambda candidate: candidate[:2])[2]
 
 
@@ -318,14 +310,14 @@ def pareto_k(log_weights: Float[np.ndarray, " draw"]) -> float:
     return shape if np.isfinite(shape) else float("inf")
 
 
-def normalised(log_weights: Float[np.ndarray, " draw"]) -> Float[np.ndarray, " draw"]:
+def normalised_weights(log_weights: Float[np.ndarray, " draw"]) -> Float[np.ndarray, " draw"]:
     """Weights summing to one."""
     return np.exp(log_weights - logsumexp(log_weights))
 
 
 def effective_draws(log_weights: Float[np.ndarray, " draw"]) -> float:
     """(Σ w)²/Σ w²."""
-    return float(1.0 / np.sum(normalised(log_weights) ** 2))
+    return float(1.0 / np.sum(normalised_weights(log_weights) ** 2))
 
 
 def _weigh(log_density, proposal: Proposal, points) -> tuple[np.ndarray, int]:

@@ -4,6 +4,10 @@ With every weight integrated out, p(U_a, U_L … U_1, y) is the Wishart chain of
 times the Gaussian N(y; 0, K(U_1) + 𝒯 1). Its dimension does not depend on width, channels, tokens
 or examples.
 Nothing here is derived from the action of the theory, which it is compared with.
+
+Mode: without data every Bartlett coordinate has a variance of about one, and the likelihood shrinks
+few directions only, those that the labels see, the less the wider the network. So in very many
+dimensions, where a dense Hessian could not be stored, chains do with unit masses.
 """
 
 import math
@@ -19,7 +23,7 @@ from jax.scipy.special import digamma, gammaln, polygamma
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
-from sampler.posterior.density import Coordinates, Position, in_blocks
+from sampler.posterior.density import Coordinates, Mode, Position, in_blocks
 from sampler.posterior.hyper_parameters import (
     TEMPERATURE,
     energy_at,
@@ -27,11 +31,13 @@ from sampler.posterior.hyper_parameters import (
     network_scale,
     sample_sites,
     scaled_factors,
+    site_spreads,
 )
-from theory.architecture import KNOWN, HyperPriors
+from theory.architecture import HESSIAN_COORDINATES, KNOWN, HyperPriors
 from theory.bartlett import WishartChain, bartlett_matrix, chain_factors
 from theory.energy import LabelEnergy, LearningProblem, hessian_with_energy
 from theory.path_kernels import FeatureForm, store_path_kernels, stored_numbers
+from theory.saddle_point import dense_direction, descend, truncated_direction
 
 # The Hessian is formed by its formula where that holds no more numbers than this at a time, else
 # column by column.
@@ -43,6 +49,10 @@ BATCH_BYTES_ELSEWHERE = 2**30
 STORED_BYTES = 2**30
 # Fewer would leave cores idle, more would gain nothing.
 SMALLEST_BATCH, LARGEST_BATCH = 8, 4096
+# The mode only starts and whitens the chains: it need not be exact.
+MODE_TOLERANCE = 1e-6
+ROUGH_TOLERANCE = 1e-2
+MODE_STEPS = 200
 
 
 class StandardisedLogChi(dist.Distribution):
@@ -296,7 +306,7 @@ class OrderParameterPosterior:
 
     @cached_property
     def for_batches(self) -> "OrderParameterPosterior":
-        """The same with path kernels stored where that makes batches of kernels cheaper.
+        """The posterior with path kernels stored, where that makes batches of kernels cheaper.
 
         One kernel at a time reads all stored numbers for few products, a batch of them does not.
         """
@@ -312,3 +322,60 @@ class OrderParameterPosterior:
             return self
         stored = replace(self.energy, kernels=store_path_kernels(form, outputs))
         return replace(self, energy=stored)
+
+
+def find_mode(posterior: OrderParameterPosterior) -> Mode:
+    """Newton descent on −ln p(B_1 … B_{L+1}, y) from the centre of the prior.
+
+    The curvature that whitens the chains is the Hessian at the mode; directions along which it is
+    not convex keep their absolute curvature, so the result is always a proper scale.
+    """
+    coordinates, dtype = posterior.coordinates, posterior.features.dtype
+    size = coordinates.size
+
+    def value_and_gradient(point):
+        value, gradient = posterior.value_and_gradient(point)
+        return float(value), np.asarray(gradient, float)
+
+    def hessian(point):
+        return np.asarray(posterior.curvature(point), float)
+
+    def products(point):
+        return lambda vector: np.asarray(posterior.curvature_along(point, vector), float)
+
+    few = size <= HESSIAN_COORDINATES
+    dense = few and posterior.formula_fits
+    # At fixed P/N the mode lies a distance of order √N from the centre of the prior.
+    widest = max(float(degrees[0]) for degrees in posterior.chain.degrees)
+    scales = np.full(size, widest**0.5)
+    ended = descend(
+        value_and_gradient,
+        dense_direction(hessian) if dense else truncated_direction(products),
+        lambda point: scales,
+        np.zeros(size, dtype),  # every site at zero: Bartlett factors are diagonal
+        MODE_TOLERANCE if few else ROUGH_TOLERANCE * size**0.5,
+        MODE_STEPS,
+    )
+    point, converged = jnp.asarray(ended.point, dtype), ended.converged
+    if not few:
+        scale = prior_scales(coordinates, posterior.hyper_priors, dtype)
+        return Mode(point, scale**2, scale, coordinates, converged)
+    whitened = hessian(ended.point)
+    eigenvalues, vectors = np.linalg.eigh(0.5 * (whitened + whitened.T))
+    sizes = np.maximum(np.abs(eigenvalues), 1e-3)
+    return Mode(
+        point=point,
+        covariance=jnp.asarray((vectors / sizes) @ vectors.T, dtype),
+        scale=jnp.asarray(vectors / np.sqrt(sizes), dtype),
+        coordinates=coordinates,
+        converged=converged,
+    )
+
+
+def prior_scales(
+    coordinates: Coordinates, hyper_priors: HyperPriors, dtype
+) -> Float[Array, " coordinate"]:
+    """Standard deviations without data: about 1, or the spread of what has a log-normal prior."""
+    spreads = site_spreads(hyper_priors)
+    sites = zip(coordinates.names, coordinates.sizes, strict=True)
+    return jnp.concatenate([jnp.full(size, spreads.get(name, 1.0), dtype) for name, size in sites])

@@ -13,11 +13,11 @@ from sampler.posterior.hyper_parameters import (
     observed_hyper_parameters,
     weights_at,
 )
-from sampler.posterior.mode import find_mode
 from sampler.posterior.order_parameters import (
     OrderParameterPosterior,
     bartlett_prior,
     factors_at,
+    find_mode,
     kernel_factor,
     likelihood_factor,
     order_parameter_model,

@@ -1,9 +1,10 @@
 """What people see, from stored results alone.
 
-ablation which heads a model needs, as tables
-summary  what the terminal and notebooks show: theory, diagnostics, the comparison table, pruning
+summary  what the terminal and notebooks show: theory, diagnostics and the comparison table
 figures  the figures of runs, sweeps and studies
 report   one page about a run or a sweep
+tables   the tables of a run, each built once
+tables_of_sweeps  those of a sweep
 table    the one table of this program, and its forms: terminal, page, pandas
 terminal text that fits a terminal
 style    what all figures share: their entry in the table, colours, fonts, writing to disk

@@ -1,6 +1,6 @@
-"""What all figures share: an entry in their table, names, colours, sizes, and writing them."""
+"""Style of all figures: names, colours, sizes, shared elements of drawings, and saving them."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -26,14 +26,14 @@ from sampler.analysis.labels import NEXT as NEXT
 
 @dataclass(frozen=True)
 class FigureEntry:
-    """A figure as one unit: how it is drawn, and what is written about it.
+    """A figure: its drawing function and the texts that describe it.
 
-    draw         from results (`RunResults`, `SweepResults`, or the content of `pruning.json`) to
-                 a figure, None where it does not apply
+    draw         from results (`RunResults`, `SweepResults`) to a figure, None where it does not
+                 apply
     caption      below it in the report: what is compared, and how to read it
-    alternative  what it shows, for whoever cannot see it
-    of           what it is drawn of: "run", "sweep", "pruning"
-    section      where it stands in the report of a run: "comparison" or "diagnostics"
+    alternative  text in place of the picture, for screen readers
+    of           kinds of results that it is drawn from: "run", "sweep"
+    section      its part of the report of a run: "comparison" or "diagnostics"
     """
 
     draw: Callable[[Any], Figure | None]
@@ -42,6 +42,8 @@ class FigureEntry:
     of: tuple[str, ...] = ("run",)
     section: str = "comparison"
 
+
+Numbers = np.ndarray | float | int
 
 # Okabe–Ito palette: told apart with every common kind of colour blindness.
 BLACK = "#000000"
@@ -69,7 +71,15 @@ SUBNETWORKS = (GREEN, ORANGE, SKY_BLUE, PURPLE)
 CHAINS = (BLUE, VERMILLION, GREEN, ORANGE, SKY_BLUE, PURPLE, BLACK, YELLOW)
 SERIES = (GREEN, ORANGE, PURPLE)  # quantities side by side in one panel
 UNDEFINED_CELL = "#D9D9D9"
+GRID = "#E5E5E5"
+EXPECTED = "#DDDDDD"  # range of independent draws
 VALUES = "RdBu_r"  # colours of matrices, white at 0
+# Label of the samples by the space that they were drawn in.
+SPACES = {
+    "order_parameters": EXACT,
+    "upper_weights": f"{EXACT}, upper weights",
+    "weights": f"{EXACT}, all weights",
+}
 ERRORS = "bars: thick ±1 MCSE, thin ±1 binomial error of the test set"
 BAND = "band: ±1 binomial error of the test set, leading order"
 
@@ -118,19 +128,31 @@ class ShownFigure(Figure):
 
 
 def own_colour(place: int) -> str:
-    """Colour of the user's own theory at a place of their list, the same in every figure."""
+    """Return the colour of a user's theory by its place in their list, the same in every figure."""
     return OWN_THEORIES[place % len(OWN_THEORIES)]
 
 
 def theory_colours(names: Iterable[str]) -> dict[str, str]:
-    """Name of a theory → its colour, of both orders and of the user's own in their order."""
+    """Map theories to their colours: of both orders, and of the user's theories in their order."""
     known = {LEADING: THEORY, NEXT: NEXT_ORDER}
     own = [name for name in names if name not in known]
     return known | {name: own_colour(place) for place, name in enumerate(own)}
 
 
+def coloured_theories(
+    leading: Any, next_order: Any, own: Mapping[str, Any] | None
+) -> list[tuple[str, Any, str]]:
+    """List name, prediction and colour of every theory whose prediction is not None.
+
+    Both orders of the theory, and the user's theories, name → prediction, in this order.
+    """
+    found = {LEADING: leading, NEXT: next_order} | dict(own or {})
+    colours = theory_colours(found)
+    return [(name, one, colours[name]) for name, one in found.items() if one is not None]
+
+
 def span_at_least(limits: Sequence[float], least: float, most: float) -> tuple[float, float]:
-    """Limits of an axis of numbers from 0 to `most`, widened evenly to span `least`."""
+    """Widen the limits of an axis of numbers from 0 to `most` evenly, to span at least `least`."""
     low, high = map(float, limits)
     missing = max(0.0, least - (high - low)) / 2.0
     low, high = low - missing, high + missing
@@ -139,22 +161,59 @@ def span_at_least(limits: Sequence[float], least: float, most: float) -> tuple[f
 
 
 def accuracy_axis(axis: Axis) -> None:
-    """An axis of accuracies in per cent that does not zoom in on little."""
+    """Widen an axis of accuracies in per cent to `LEAST_POINTS`."""
     low, high = span_at_least(axis.get_view_interval().tolist(), LEAST_POINTS, 100.0)
     (axis.axes.set_xlim if axis.axis_name == "x" else axis.axes.set_ylim)(low, high)
 
 
-def new_figure(width: float, height: float, layout: str = "constrained") -> Figure:
-    """Return an empty figure of the given size in inches, not known to any pyplot session."""
-    figure = ShownFigure(figsize=(width, height), layout=layout)
+def accuracy_errors(
+    ax: Axes, x: Numbers, y: Numbers, mcse: Numbers, binomial: Numbers, colour: str,
+    axis: str = "y", **marks: Any,
+) -> None:  # fmt: skip
+    """Draw errors of accuracies along an axis: thin with caps of the test set, thick the MCSE."""
+    for error, thickness, cap in ((binomial, 1.0, 3.0), (mcse, 3.0, 0.0)):
+        bars = {"fmt": "none", "ecolor": colour, "elinewidth": thickness, "capsize": cap}
+        ax.errorbar(x, y, **{f"{axis}err": error}, **bars, **marks)
+
+
+def title_of(what: str, setting: str) -> str:
+    """Join what a figure shows and the setting, if any, to a title."""
+    return f"{what}, {setting}" if setting else what
+
+
+def new_figure(width: float, height: float, title: str = "", setting: str = "") -> Figure:
+    """Return an empty figure of a size in inches, not known to any pyplot session."""
+    figure = ShownFigure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
+    if title:
+        figure.suptitle(title_of(title, setting))
     return figure
 
 
+def panel_grid(figure: Figure, count: int, columns: int, **shared: Any) -> np.ndarray:
+    """Return the axes [row, column] of so many panels, row by row; places left over stay empty."""
+    axes = figure.subplots(-(-count // columns), columns, squeeze=False, **shared)
+    for ax in axes.flat[count:]:
+        ax.set_axis_off()
+    return axes
+
+
 def colour_limit(*matrices: np.ndarray) -> float:
-    """Largest absolute value of matrices on one colour scale; 1 where all are zero or undefined."""
+    """Return the largest absolute value of matrices; 1 where all are zero or undefined."""
     largest = max(np.max(np.abs(m), where=np.isfinite(m), initial=0.0) for m in matrices)
     return float(largest) if largest > 0 else 1.0
+
+
+def within_scale(values: np.ndarray, share: float) -> float:
+    """Return the end of a colour scale that this share of all absolute values is within."""
+    return float(np.nanquantile(np.abs(values), share)) or 1.0
+
+
+def draw_matrix(ax: Axes, matrix: np.ndarray, limit: float, **options: Any) -> AxesImage:
+    """Draw a matrix in colours from −limit to limit, without a frame."""
+    ax.spines[:].set_visible(False)
+    options = {"cmap": VALUES, "interpolation": "nearest"} | options
+    return ax.imshow(matrix, vmin=-limit, vmax=limit, **options)
 
 
 def colour_bar(
@@ -164,16 +223,21 @@ def colour_bar(
     label: str,
     **where: str | float,
 ) -> None:
-    """The colour bar of panels on one scale, below them or where it is said."""
+    """Add the colour bar of panels on one scale, below them unless `where` says otherwise."""
     where = {"location": "bottom", "shrink": 0.8, "pad": 0.02, "aspect": 25.0} | where
     bar = figure.colorbar(image, ax=axes, label=label, **where)
     bar.outline.set_visible(False)
     bar.ax.locator_params(nbins=5)
 
 
-def legend_below(figure: Figure, entries: tuple[list, list], columns: int, **more: Any) -> None:
-    """A legend under all panels, its marks full and thick however faint those of the figure are."""
-    legend = figure.legend(*entries, loc="outside lower center", ncols=columns, **more)
+def legend_below(
+    figure: Figure, entries: tuple[list, list] | None = None, columns: int = 2, **more: Any
+) -> None:
+    """Add a legend below all panels, its marks opaque and thick however faint the drawn ones are.
+
+    entries: handles and labels; None for those of all panels.
+    """
+    legend = figure.legend(*entries or (), loc="outside lower center", ncols=columns, **more)
     for handle in legend.legend_handles:
         handle.set_alpha(1.0 if not isinstance(handle, Patch) else handle.get_alpha())
         if isinstance(handle, Line2D) and handle.get_linestyle() != "None":
@@ -192,6 +256,11 @@ def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
     return [png, svg]
 
 
-def title_of(what: str, setting: str) -> str:
-    """The title of a figure: what it shows, and where."""
-    return f"{what}, {setting}" if setting else what
+def minus_signs(text: str) -> str:
+    """Return a number in words with minus signs in place of hyphens."""
+    return text.replace("-", "−")
+
+
+def bracket_below(text: str) -> str:
+    """Return a label with what it has in brackets on a line of its own."""
+    return text.replace(" (", "\n(")

@@ -4,9 +4,10 @@ Whoever has something to tabulate builds a `Table`; the same value is printed (`
 page or into a notebook (`_repr_html_`) and handed on as a DataFrame (`to_dataframe`).
 """
 
+import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     import pandas
 
 GAP = "  "
-LEAST_NAME, LEAST_TEXT = 8, 20
+LEAST_NAME = LEAST_TEXT = 20
+# What stands before the decimal point of a number; everything, where there is no number.
+WHOLE_PART = re.compile(r"\D*\d*")
 
 
 @dataclass(frozen=True)
@@ -100,19 +103,34 @@ class Table:
         first, *others = zip(self.columns, map(list, cells), strict=True)
         return [first, *(one for one in others if any(map(says_something, one[1])))]
 
-    def text(self, width: int | None = None, indent: str = "", elsewhere: str = "") -> str:
-        """Lines for a terminal.
+    def of(self, *headers: str) -> "Table":
+        """Return the same table with these columns alone, beside the names."""
+        places = [0, *(p for p, column in enumerate(self.columns) if column.header in headers)]
+        rows = [[row[place] for place in places] for row in self.rows]
+        return replace(self, columns=[self.columns[place] for place in places], rows=rows)
+
+    def text(
+        self,
+        width: int | None = None,
+        indent: str = "",
+        elsewhere: str = "",
+        most: int | None = None,
+    ) -> str:
+        """Return lines for a terminal, of so many rows at most.
 
         A name too long for its place has a line of its own above its numbers. Columns that do not
         fit even so are left out and named below, with `elsewhere`, the place where all of them are.
         """
         width = (terminal_width() if width is None else width) - len(indent)
-        lines, left_out = printed_lines(self.shown, width)
+        shown = replace(self, rows=self.rows[:most]).shown
+        lines, left_out = printed_lines(shown, width)
         if self.title:
             lines.insert(0, wrapped(self.title, width))
-        if left_out:
+        missing = [f"no room for {', '.join(left_out)}"] if left_out else []
+        missing += [f"{len(self.rows) - most} more rows"] if most and most < len(self.rows) else []
+        if missing:
             where = f": all is in {elsewhere}" if elsewhere else ""
-            lines.append(wrapped(f"(no room for {', '.join(left_out)}{where})", width))
+            lines.append(wrapped(f"({', '.join(missing)}{where})", width))
         return textwrap.indent("\n".join(lines), indent)
 
     def __str__(self) -> str:
@@ -220,7 +238,7 @@ class Printed:
         if not holds_numbers(cells):
             return cls(column, texts, left=True)
         texts = [text.replace("−", "-") for text in texts]
-        behind = [len(text) - text.index(".") if "." in text else 0 for text in texts]
+        behind = [len(text) - len(WHOLE_PART.match(text)[0]) for text in texts]
         most = max(behind)
         padded = zip(texts, behind, strict=True)
         texts = [text if text == MISSING else text + " " * (most - n) for text, n in padded]
@@ -250,10 +268,11 @@ def printed_lines(
             widths[-1] = min(widths[-1], LEAST_TEXT)
         return sum(len(GAP) + each for each in widths)
 
-    while LEAST_NAME + taken() > width and any(one.column.dropped for one in kept):
+    least = min(first.widest, LEAST_NAME)
+    while least + taken() > width and any(one.column.dropped for one in kept):
         kept.remove(max(kept, key=lambda one: one.column.dropped))
     room = max((len(name) for name in first.cells if len(name) <= width - taken()), default=0)
-    room = max([room, LEAST_NAME, *map(len, first.column.header.split())])
+    room = max([room, *map(len, first.column.header.split())])
     widths = [one.widest for one in kept]
     if kept and kept[-1].left:
         before = room + sum(len(GAP) + each for each in widths[:-1]) + len(GAP)

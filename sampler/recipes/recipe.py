@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,14 +17,15 @@ from pydantic import (
 
 from sampler.errors import InputError
 from sampler.recipes.sections import (
-    CHANGES_NO_DRAW,
+    Mark,
     Name,
     NetworkSection,
     PosteriorSection,
+    RelativePath,
     SamplerSection,
     Section,
     TheorySection,
-    changes_draws,
+    marks_of,
 )
 from sampler.recipes.settings import (
     flattened,
@@ -36,7 +37,6 @@ from sampler.recipes.settings import (
 )
 from sampler.recipes.task_section import (
     AttentionSection,
-    DataSection,
     TaskSection,
     read_task_section,
     section_of,
@@ -49,7 +49,7 @@ NOT_SWEPT = ("name", "sweep", "sampler.start_from", "theory.own")
 
 
 class NamedRecipe(Section):
-    """What recipes of every command have: a name, a hash, and a text."""
+    """Base of the recipes of every command: a name, a hash, and a text."""
 
     name: Name
 
@@ -72,13 +72,13 @@ class NamedRecipe(Section):
 def settings_that_fix_draws(recipe: NamedRecipe) -> dict[str, Any]:
     """Return the settings, by dotted key and as JSON has them, that a resumed run must keep.
 
-    Those whose declaration says CHANGES_NO_DRAW are left out.
+    Those that are declared with Mark.CHANGES_NO_DRAW are left out.
     """
 
     def kept(section: Section, dumped: dict[str, Any]) -> dict[str, Any]:
         found = {}
         for name, field in type(section).model_fields.items():
-            if changes_draws(field):
+            if Mark.CHANGES_NO_DRAW not in field.metadata:
                 value = getattr(section, name)
                 is_section = isinstance(value, Section)
                 found[name] = kept(value, dumped[name]) if is_section else dumped[name]
@@ -97,7 +97,7 @@ class Recipe(NamedRecipe):
     theory: TheorySection = TheorySection()
     sampler: SamplerSection = SamplerSection()
     sweep: Annotated[
-        dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]], CHANGES_NO_DRAW
+        dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]], Mark.CHANGES_NO_DRAW
     ] = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -185,9 +185,7 @@ def recipe_of(
             if isinstance(sweep, dict):
                 sweep.pop(key, None)
     fill_swept(settings)
-    resolve_data_path(settings, folder)
-    resolve_start(settings, folder)
-    resolve_own(settings, folder)
+    make_paths_absolute(settings, folder, sections_of(settings))
     recipe = make_recipe(settings)
     check_layers(recipe)
     return recipe
@@ -205,40 +203,33 @@ def fill_swept(settings: dict[str, Any]) -> None:
             table.setdefault(name, values[0])
 
 
-def resolve_data_path(
-    settings: dict[str, Any], folder: Path, section: type[DataSection] | None = None
+def make_paths_absolute(
+    settings: dict[str, Any], folder: Path, sections: Mapping[str, type[Section] | None]
 ) -> None:
-    """Make the paths of a task absolute: in a recipe they are relative to the recipe.
-
-    `section` is the class of [task], by default that of its kind.
-    """
-    task, sweep = settings.get("task"), settings.get("sweep")
-    section = section or section_of(task)
-    if section is None or not isinstance(task, dict):
-        return
-    for key, value in task.items():
-        task[key] = section.absolute(key, value, folder)
-    for key, values in sweep.items() if isinstance(sweep, dict) else ():
-        if key.startswith("task.") and isinstance(values, list):
-            name = key.removeprefix("task.")
-            sweep[key] = [section.absolute(name, value, folder) for value in values]
+    """Make the paths among settings, which are relative to the folder, absolute; in sweeps too."""
+    for name, section in sections.items():
+        for key, field in section.model_fields.items() if section else ():
+            marks = marks_of(field.annotation, field.metadata)
+            path = next((mark for mark in marks if isinstance(mark, RelativePath)), None)
+            table, swept = settings.get(name), settings.get("sweep")
+            if path is not None and isinstance(table, dict) and key in table:
+                table[key] = path.absolute(table[key], folder)
+            values = swept.get(f"{name}.{key}") if isinstance(swept, dict) else None
+            if path is not None and isinstance(values, list):
+                swept[f"{name}.{key}"] = [path.absolute(value, folder) for value in values]
 
 
-def resolve_start(settings: dict[str, Any], folder: Path) -> None:
-    """Make the path of the run that chains start from absolute."""
-    sampler = settings.get("sampler")
-    start = sampler.get("start_from") if isinstance(sampler, dict) else None
-    if isinstance(start, str) and start:
-        sampler["start_from"] = str((folder / start).resolve())
-
-
-def resolve_own(settings: dict[str, Any], folder: Path) -> None:
-    """Make the files of the user's own theories absolute."""
-    theory = settings.get("theory")
-    own = theory.get("own") if isinstance(theory, dict) else None
-    for name, source in own.items() if isinstance(own, dict) else ():
-        if isinstance(source, str) and source:
-            own[name] = str((folder / source).resolve())
+def sections_of(settings: Mapping[str, Any]) -> dict[str, type[Section] | None]:
+    """Return the class of every section of a recipe; of a task without a known kind, None."""
+    return {
+        "task": section_of(settings.get("task")),
+        "attention": AttentionSection,
+        "network": NetworkSection,
+        "posterior": PosteriorSection,
+        "theory": TheorySection,
+        "sampler": SamplerSection,
+        "sweep": None,
+    }
 
 
 def make_recipe(settings: dict[str, Any]) -> Recipe:
@@ -250,10 +241,7 @@ def make_recipe(settings: dict[str, Any]) -> Recipe:
     try:
         recipe = Recipe.model_validate(settings)
     except ValidationError as problem:
-        task = section_of(settings.get("task")) or TaskSection
-        raise recipe_error(
-            problem, settings, Recipe, task=task, attention=AttentionSection
-        ) from None
+        raise recipe_error(problem, settings, sections_of(settings)) from None
     check_attention(recipe)
     check_sampler_fits(recipe.network, recipe.sampler)
     return recipe

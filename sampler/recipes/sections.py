@@ -1,7 +1,16 @@
-"""The sections of a recipe: every setting, its default and its limits."""
+"""The sections of a recipe: every setting with its type, limits, default and meaning.
 
+A setting is declared here, or in the section of its task, and nowhere else: recipes, keywords of
+Python functions, help, the reference of the site and the hash follow from the field. The docstring
+of a field is its meaning; marks in its `Annotated` type say what else there is to know.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
 from sys import float_info
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -9,39 +18,69 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    field_validator,
     model_validator,
 )
-from pydantic.fields import FieldInfo
 
 from sampler.errors import InputError, shortened
 from sampler.mcmc.algorithm import ALGORITHMS
+
+
+class Mark(Enum):
+    """Properties of a setting besides type, limits, default and meaning."""
+
+    CHANGES_NO_DRAW = "may differ between a run and its continuation"
+    NOT_IN_PYTHON = "belongs to sweeps or run directories; no Python function has the keyword"
+    OPEN_DEFAULT = "has a default that other settings can change; in Python it is None"
+
+
+@dataclass(frozen=True)
+class InPython:
+    """Name and type of the keyword in Python, where they are not those of the setting."""
+
+    name: str = ""
+    type: Any = None
+
+
+@dataclass(frozen=True)
+class RelativePath:
+    """A mark of settings that name files or folders, relative to the recipe.
+
+    suffixes  endings of file names; a text that ends otherwise is no path
+    """
+
+    suffixes: tuple[str, ...] = ("",)
+
+    def absolute(self, value: Any, folder: Path) -> Any:
+        """Return the value, absolute where it is a path; a table has one path per key."""
+        if isinstance(value, Mapping):
+            return {key: self.absolute(one, folder) for key, one in value.items()}
+        if not isinstance(value, str) or not value or not value.endswith(self.suffixes):
+            return value
+        return str((folder / value).resolve())
+
 
 Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 # `strict` refuses true and false, and text, where a number is meant.
 Count = Annotated[int, Field(strict=True, ge=1)]
 CountFromZero = Annotated[int, Field(strict=True, ge=0)]
+Several = Annotated[int, Field(strict=True, ge=2)]
+Even = Annotated[int, Field(strict=True, ge=2, multiple_of=2)]
 Seed = Annotated[int, Field(strict=True, ge=0, lt=2**32)]
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(strict=True, ge=0, le=1)]
+Fraction = Annotated[float, Field(strict=True, gt=0, lt=1)]
 Switch = Annotated[bool, Field(strict=True)]
 Text = Annotated[str, Field(strict=True, min_length=1)]
+FilePath = Annotated[Text, RelativePath()]
+# How names of files of images end: NumPy's, and those of MNIST, IDX.
+IMAGE_FILES = (".npz", "-ubyte", "-ubyte.gz")
+ImagesOrName = Annotated[Text, RelativePath(IMAGE_FILES)]
 DEFAULT_WARMUP = {"order_parameters": 150, "upper_weights": 400, "weights": 500}
 DEFAULT_DRAWS = 1000
 Space = Literal["order_parameters", "upper_weights", "weights"]
 # Left to the sizes of the problem: `sampler.jobs.choice`.
 AUTO = "auto"
-
-
-# In the declaration of a setting: it may differ between a run and its continuation.
-CHANGES_NO_DRAW = Field(json_schema_extra={"changes_draws": False})
-
-
-def changes_draws(field: FieldInfo) -> bool:
-    """Whether a setting must stay as it is when a run is resumed."""
-    extra = field.json_schema_extra
-    return not isinstance(extra, dict) or extra.get("changes_draws", True) is True
 
 
 def none_or_several(examples: int) -> int:
@@ -51,14 +90,40 @@ def none_or_several(examples: int) -> int:
     return examples
 
 
-Several = Annotated[int, Field(strict=True, ge=2)]
+def different_heads(kept: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """Accept the heads to keep if each layer keeps some, none of them twice."""
+    if not kept:
+        raise ValueError("list the heads kept in each layer, as in [[0, 1], [0]]")
+    for layer, heads in enumerate(kept, start=1):
+        if not heads or len(set(heads)) != len(heads):
+            raise ValueError(
+                f"keep at least one head in layer {layer}, and none twice "
+                f"(received {shortened(list(heads))})"
+            )
+    return kept
+
+
 ValidationCount = Annotated[CountFromZero, AfterValidator(none_or_several)]
+HeadNumbers = Annotated[tuple[tuple[CountFromZero, ...], ...], AfterValidator(different_heads)]
+
+
+def marks_of(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Any]:
+    """Yield what `Annotated` adds to a type, or to a member of a union."""
+    yield from metadata
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        yield from marks_of(inner[0], inner[1:])
+    elif origin is not Literal:
+        for one in inner:
+            yield from marks_of(one)
 
 
 class Section(BaseModel):
     """A frozen group of settings in which an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
+    )
 
 
 def count_or_counts(value: object) -> object:
@@ -104,24 +169,25 @@ def known_algorithm(value: object) -> object:
 class NetworkSection(Section):
     """The network: widths, prior variances, token readout, the heads it keeps, and its layers.
 
-    `hypernetwork` says, for all layers of attention or in a list for each, whether its heads make
-    two layers of weights, of values and of outputs, each with a width and a variance of its own.
-    `values` "relu" and `layer_norm` are outside the theory: such a network is only sampled. `heads`
-    counts the heads of attention, layer by layer.
+    Lists by layer meet the layers of attention of the task.
     """
 
     widths: Annotated[int | tuple[int, ...], BeforeValidator(count_or_counts)]
+    """N of all layers, or [N_1, …, N_L, N_a]."""
     variances: Annotated[float | tuple[float, ...], BeforeValidator(positive_or_positives)] = 1.0
-    readout: Literal["last", "first", "mean"] = "last"
-    heads: tuple[tuple[CountFromZero, ...], ...] | None = None
+    """Prior variance of all weights, or [σ0², σ1², …, σL², σa²]."""
+    readout: Annotated[Literal["last", "first", "mean"], Mark.OPEN_DEFAULT] = "last"
+    """The token that is read out, or "mean" of all, which tasks of images and of trained models set
+    by default."""
+    heads: HeadNumbers | None = None
+    """The heads that each layer of attention keeps, by number from 0; all by default."""
     hypernetwork: Switch | tuple[Switch, ...] = False
+    """Whether heads make two layers of weights, of values and of outputs, each with a width and a
+    variance of its own: in all layers of attention, or a list by layer."""
     values: Literal["linear", "relu"] = "linear"
+    """The function of values; "relu" is outside the theory, and only sampled."""
     layer_norm: Switch = False
-
-    @field_validator("heads")
-    @classmethod
-    def keeps_different_heads(cls, heads):
-        return heads if heads is None else check_kept_heads(heads)
+    """Normalisation between layers; outside the theory, and only sampled."""
 
     @property
     def fits_theory(self) -> bool:
@@ -160,96 +226,117 @@ class NetworkSection(Section):
 
 
 class PosteriorSection(Section):
-    """The posterior: its temperature is the variance of the likelihood.
+    """The posterior, with what is not known of it beforehand.
 
-    A spread is the standard deviation of the logarithm of what is not known beforehand: with one
-    the temperature, or every prior variance of the network by itself, is sampled with the rest,
-    log-normal about the value that is given. The theory is solved at that value.
+    With a spread, the temperature or every prior variance of the network by itself is sampled with
+    the rest, log-normal about the value that is given. The theory is solved at that value.
     """
 
     temperature: Positive = 0.01
+    """𝒯, the variance of the likelihood."""
     temperature_spread: NotNegative = 0.0
+    """Prior standard deviation of ln 𝒯; above 0, 𝒯 is sampled too."""
     variance_spread: NotNegative = 0.0
+    """Prior standard deviation of the logarithm of each prior variance; above 0, they are sampled
+    too."""
 
 
 class TheorySection(Section):
-    """The saddle point: where to stop, and sub-networks whose GP limit is wanted as well.
-
-    Without a tolerance the solver uses its own. `starts` counts the starting points, the first
-    being the GP limit. `next_order` adds the correction of order 1/N where it can be computed, and
-    `next_order_evidence` that of the evidence, which takes most of its time: by default where it
-    takes little, or where an evidence is sampled or selected by. A sub-network lists the heads it
-    keeps, layer by layer, counted within the heads that the network itself keeps. `own` gives
-    theories of your own a name each and says where their predictions are: an .npz or NetCDF file of
-    arrays, or FILE.py:FUNCTION.
-    """
+    """The saddle point, its correction, and sub-networks whose GP limit is wanted as well."""
 
     tolerance: Positive | None = None
+    """Where the saddle point counts as found; the solver's own by default."""
     max_steps: Count = 100
+    """Newton steps at most."""
     starts: Count = 2
+    """Starting points, the first being the GP limit."""
     seed: Seed = 0
+    """Seed of the other starting points."""
     next_order: Switch = True
+    """The correction of order 1/N as well, where it can be computed."""
     next_order_evidence: Switch | Literal[AUTO] = AUTO
-    subnetworks: tuple[tuple[tuple[CountFromZero, ...], ...], ...] = ()
-    own: dict[Text, Text] = Field(default_factory=dict)
-
-    @field_validator("subnetworks")
-    @classmethod
-    def keep_different_heads(cls, subnetworks):
-        return tuple(check_kept_heads(kept) for kept in subnetworks)
+    """The correction of the evidence, too, which takes most of its time; "auto": where it takes
+    little, or where an evidence is sampled or selected by."""
+    subnetworks: tuple[HeadNumbers, ...] = ()
+    """The heads kept, layer by layer, of each sub-network whose GP limit is wanted, counted within
+    the heads that the network itself keeps."""
+    own: Annotated[dict[Text, Text], RelativePath(), Mark.NOT_IN_PYTHON] = Field(
+        default_factory=dict
+    )
+    """Theories of your own, a name for each and where its predictions are: an .npz or NetCDF file
+    of arrays, or FILE.py:FUNCTION."""
 
 
 class SamplerSection(Section):
     """The sampler: what it samples and how, and which points of a sweep it samples.
 
-    A `space` or `algorithm` that is "auto" is chosen from the sizes of the problem: the one that is
-    predicted to be fastest among those that the other settings allow.
-    `largest_width` maps a space to a width: points of a sweep that are wider are theory only, and
-    so are those that `at_widths`, where it is set, does not name. With `points` = "selected" only
-    the best temperature is sampled, chosen by the theory for each value of the other swept keys:
-    by its accuracy on the validation split, or by `selected_by` = "log_evidence" on training data.
-    `warmup` has its default by space: whitened order parameters need little of it.
-    `weight_draws` asks for so many exact draws of all weights from draws of order parameters;
-    `keep_weights` keeps the weights that are sampled in the other two spaces.
-    `evidence` asks for ln p(y) from chains over order parameters; importance draws always know it.
-    `draws` may be a table by space, for sweeps over spaces; a space it leaves out gets the default.
-    Without `target_acceptance` each algorithm uses its own. `gradient_precision` is that of
-    algorithms that accept or refuse a whole trajectory: "auto" takes single precision where that
-    costs no acceptance.
-    With `until` = "trusted", the default of a recipe that does not name `draws`, chains go on until
-    their diagnostics pass at two looks in a row, or `max_draws` a chain or `max_minutes` of
-    computing are reached; one chain alone is never trusted and makes the default number of draws.
-    `start_from` is the directory of a finished run: chains begin where its chains ended, with their
-    step size and masses, and adapt on from there.
-    `checkpoint_seconds` is the computing time after which draws and state are saved.
+    What is "auto" is chosen from the sizes of the problem: the fastest, by prediction, among those
+    that the other settings allow. With `until` = "trusted" chains go on until their diagnostics
+    pass at two looks in a row, or `max_draws` or `max_minutes` are reached. With `points` =
+    "selected" only the best temperature is sampled, chosen by the theory for each value of the
+    other swept keys.
     """
 
     space: Literal[AUTO, Space] = AUTO
+    """The coordinates: order parameters, whose number depends on no width, the weights of the upper
+    layers, or all weights; "auto": the fastest."""
     algorithm: Annotated[str, BeforeValidator(known_algorithm)] = AUTO
+    """The algorithm: "split_hmc", "nuts", "hmc", "importance", or one of another package;
+    "auto": the fastest."""
     chains: Count = 4
+    """Chains; one alone is never trusted, and makes the default number of draws."""
     warmup: CountFromZero | None = None
-    until: Annotated[Literal["trusted", "draws"], CHANGES_NO_DRAW] = "trusted"
+    """Steps of each chain before its draws; by default as many as its space needs."""
+    until: Annotated[Literal["trusted", "draws"], Mark.CHANGES_NO_DRAW, Mark.OPEN_DEFAULT] = (
+        "trusted"
+    )
+    """How chains end. "trusted": when their diagnostics pass at two looks in a row; "draws": after
+    so many, the default where these are given or there is one chain."""
     draws: Annotated[
-        int | dict[Space, int] | None, BeforeValidator(draws_or_table), CHANGES_NO_DRAW
+        int | dict[Space, int] | None, BeforeValidator(draws_or_table), Mark.CHANGES_NO_DRAW
     ] = None
-    max_draws: Annotated[Several, CHANGES_NO_DRAW] = 20_000
-    max_minutes: Annotated[Positive, CHANGES_NO_DRAW] = 60.0
+    """Draws of each chain, or a table of them by space for sweeps over spaces, where a space that
+    it leaves out makes 1000; by default until they can be trusted."""
+    max_draws: Annotated[Several, Mark.CHANGES_NO_DRAW] = 20_000
+    """Draws of each chain at most, until they are trusted."""
+    max_minutes: Annotated[Positive, Mark.CHANGES_NO_DRAW] = 60.0
+    """Minutes of computing at most, until the draws are trusted."""
     thinning: Count = 1
+    """Steps from one draw to the next."""
     seed: Seed = 0
+    """Seed of all random numbers of the chains."""
     precision: Literal["float64", "float32"] = "float64"
+    """Precision of the floating-point numbers."""
     weight_draws: CountFromZero = 0
+    """Exact draws of all weights, from so many draws of order parameters of each chain."""
     keep_weights: Switch = False
+    """Keep the weights of every draw, in the two spaces of weights."""
     evidence: Switch = False
+    """ln p(y) as well, from chains over order parameters; importance draws always know it."""
     leapfrog_steps: Count = 64
+    """Steps of a trajectory, for "hmc"."""
     max_tree_depth: Annotated[int, Field(strict=True, ge=1, le=20)] = 10
-    target_acceptance: Annotated[float, Field(strict=True, gt=0, lt=1)] | None = None
+    """Depth of the largest trajectory of "nuts": 2^depth steps."""
+    target_acceptance: Fraction | None = None
+    """Mean acceptance that step sizes are adapted to; the algorithm's own by default."""
     gradient_precision: Literal["auto", "float64", "float32"] = "auto"
-    largest_width: dict[Space, Count] = Field(default_factory=dict)
-    at_widths: tuple[Count, ...] | None = None
-    points: Literal["all", "selected"] = "all"
-    selected_by: Literal["accuracy", "log_evidence"] = "accuracy"
-    start_from: Text | None = None
-    checkpoint_seconds: Annotated[NotNegative, CHANGES_NO_DRAW] = 10.0
+    """Precision of gradients in algorithms that accept or refuse whole trajectories; "auto": single
+    where that costs no acceptance."""
+    largest_width: Annotated[dict[Space, Count], Mark.NOT_IN_PYTHON] = Field(default_factory=dict)
+    """By space: wider points of a sweep are theory only."""
+    at_widths: Annotated[tuple[Count, ...] | None, Mark.NOT_IN_PYTHON] = None
+    """Widths of the points of a sweep that are sampled, the others being theory only; all by
+    default."""
+    points: Annotated[Literal["all", "selected"], Mark.NOT_IN_PYTHON] = "all"
+    """The points of a sweep that are sampled: all, or of the temperatures only the best one."""
+    selected_by: Annotated[Literal["accuracy", "log_evidence"], Mark.NOT_IN_PYTHON] = "accuracy"
+    """What the theory selects by: its accuracy on the validation split, or its evidence on training
+    data."""
+    start_from: FilePath | None = None
+    """Directory of a finished run: chains begin where its chains ended, with their step size and
+    masses, and adapt on from there."""
+    checkpoint_seconds: Annotated[NotNegative, Mark.CHANGES_NO_DRAW, Mark.NOT_IN_PYTHON] = 10.0
+    """Seconds of computing after which draws and state are saved."""
 
     @property
     def warmup_steps(self) -> int:
@@ -269,7 +356,7 @@ class SamplerSection(Section):
         return self.max_draws if self.until == "trusted" else self.draws_per_chain
 
     def with_draws(self, draws: int) -> "SamplerSection":
-        """The same sampler with a number of draws."""
+        """Return the section with a number of draws."""
         return self.model_copy(update={"until": "draws", "draws": draws})
 
     @model_validator(mode="before")
@@ -365,16 +452,3 @@ def paired(of_attention: tuple, hypernetworks: tuple[bool, ...]) -> tuple:
         for entry, is_pair in zip(of_attention, hypernetworks, strict=True)
         for _ in range(1 + is_pair)
     )
-
-
-def check_kept_heads(kept: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    """Accept the heads kept per layer if each layer keeps some, none of them twice."""
-    if not kept:
-        raise ValueError("list the heads kept in each layer, as in [[0, 1], [0]]")
-    for layer, heads in enumerate(kept, start=1):
-        if not heads or len(set(heads)) != len(heads):
-            raise ValueError(
-                f"keep at least one head in layer {layer}, and none twice "
-                f"(received {shortened(list(heads))})"
-            )
-    return kept

@@ -1,32 +1,35 @@
 """The sections [task] and [attention] of a recipe, and the table of tasks."""
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from sampler.attention.heads import read_variants, variants_by_head
+from sampler.attention.variants import AttentionVariant
 from sampler.errors import ABSENT, InputError
-from sampler.recipes.sections import Count, NotNegative, Section, Text
+from sampler.recipes.sections import Count, InPython, Mark, NotNegative, Section, Text
 from sampler.registry import Registry
+
+# A variant for all heads, or a list with one, or a list of them, for each layer.
+Form = AttentionVariant | Mapping[str, Any] | Sequence[Any] | None
 
 
 class AttentionSection(Section):
-    """The heads, layer by layer, of a task that leaves the choice; inverse_temperature is their β.
-
-    `form` is the attention variant, which makes the matrix of a head from its queries and keys,
-    softmax over keys by default: a table for all heads, or a list with a table, or a list of
-    tables, one per head, for each layer. Where logits are x_sᵀ W x_t, keys are x_s and queries
-    √D W x_t. `lag` is how far lag heads look back.
-    """
+    """The heads of a task that leaves their choice to the recipe."""
 
     heads: Annotated[
         tuple[Annotated[tuple[Text, ...], Field(min_length=1)], ...], Field(min_length=1)
     ]
+    """The kinds of the heads of each layer."""
     inverse_temperature: NotNegative = 10.0
-    lag: Count | None = None
-    form: Annotated[Any, BeforeValidator(read_variants)] = None
+    """β, which multiplies the logits."""
+    lag: Annotated[Count | None, InPython(name="head_lag", type=int)] = None
+    """How many time steps lag heads look back."""
+    form: Annotated[Any, BeforeValidator(read_variants), InPython(type=Form)] = None
+    """The attention variant, which makes the matrix of a head from its queries and keys; softmax
+    over keys by default. A table for all heads, or a list with a table, or a list of tables, one
+    per head, for each layer. Where logits are x_sᵀ W x_t, keys are x_s and queries √D W x_t."""
 
     @model_validator(mode="after")
     def variants_fit_the_heads(self) -> "AttentionSection":
@@ -35,29 +38,11 @@ class AttentionSection(Section):
         return self
 
 
-# How names of files of images end: NumPy's, and those of MNIST, IDX.
-IMAGE_FILES = (".npz", "-ubyte", "-ubyte.gz")
-
-
 class DataSection(Section):
-    """Settings of data.
+    """Settings of data, of one of several kinds."""
 
-    data_paths   keys that name a file or a folder, relative to the recipe
-    image_paths  keys that name a file of images, relative to the recipe, or images known by name
-    """
-
-    data_paths: ClassVar[tuple[str, ...]] = ()
-    image_paths: ClassVar[tuple[str, ...]] = ()
-
-    kind: str
-
-    @classmethod
-    def absolute(cls, key: str, value: Any, folder: Path) -> Any:
-        """The value of a key, absolute if it is a path; anything else as it is."""
-        if not isinstance(value, str) or not value:
-            return value
-        is_path = key in cls.data_paths or (key in cls.image_paths and value.endswith(IMAGE_FILES))
-        return str((folder / value).resolve()) if is_path else value
+    kind: Annotated[str, Mark.NOT_IN_PYTHON]
+    """The kind of data."""
 
 
 class TaskSection(DataSection):

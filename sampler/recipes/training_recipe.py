@@ -16,10 +16,20 @@ from pydantic import (
 from sampler.attention.heads import read_variants, variants_by_head
 from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.errors import ABSENT, InputError
-from sampler.recipes.recipe import NamedRecipe, Recipe, load_recipe, resolve_data_path
+from sampler.recipes.recipe import (
+    NamedRecipe,
+    Recipe,
+    load_recipe,
+    make_paths_absolute,
+    sections_of,
+)
 from sampler.recipes.sections import (
-    CHANGES_NO_DRAW,
+    IMAGE_FILES,
     Count,
+    FilePath,
+    Fraction,
+    ImagesOrName,
+    Mark,
     NotNegative,
     Positive,
     Section,
@@ -31,8 +41,8 @@ from sampler.recipes.sections import (
     expanded,
 )
 from sampler.recipes.settings import parse_override, place, read_toml
-from sampler.recipes.task_section import IMAGE_FILES, DataSection
-from sampler.recipes.validation import recipe_error
+from sampler.recipes.task_section import TASKS, DataSection
+from sampler.recipes.validation import known_keys, recipe_error
 from sampler.registry import load_plugins
 
 # The command that such a recipe is for.
@@ -45,7 +55,6 @@ PATCHES = GRID**2  # of one image
 IMAGES = 3  # of one episode
 TOKENS = IMAGES * PATCHES
 
-Fraction = Annotated[float, Field(strict=True, gt=0, lt=1)]
 OmniglotFile = Literal[
     "images_background.zip",
     "images_evaluation.zip",
@@ -55,7 +64,7 @@ OmniglotFile = Literal[
 
 
 class TrainedSection(DataSection):
-    """What a network is trained on.
+    """Settings of the examples that a network is trained on.
 
     of_training  what the examples are made of, in words
     """
@@ -68,35 +77,38 @@ class TrainedSection(DataSection):
 
 
 class ImageSection(TrainedSection):
-    """One-shot image classification: images, and which characters are for what.
-
-    `images` is "digits", which come with scikit-learn, "omniglot", whose zip files are in `folder`,
-    or the path of an .npz file or of the images of MNIST or Fashion-MNIST. `archives` are the zip
-    files to use, by default all that are there; `download` fetches those that are missing, by
-    default the two small sets. `characters_…` list
-    characters or whole alphabets; without a list a fraction of all characters is drawn, and
-    training has the rest. `channels` counts equal copies of the grey values.
-    """
-
-    data_paths: ClassVar = ("folder",)
-    image_paths: ClassVar = ("images",)
+    """One-shot image classification: images, and which characters are for what."""
 
     of_training: ClassVar = "images"
 
     kind: Literal["one_shot"]
-    images: Text = "digits"
-    folder: Text | None = None
+    images: ImagesOrName = "digits"
+    """The images: "digits", which come with scikit-learn, "omniglot", whose zip files are in
+    `folder`, or the path of an .npz file or of the images of MNIST or Fashion-MNIST."""
+    folder: FilePath | None = None
+    """Folder of Omniglot's files."""
     archives: tuple[OmniglotFile, ...] = ()
+    """Zip files of Omniglot to use; by default all that are there."""
     download: Switch = False
+    """Fetch the zip files that are missing, by default the two small sets."""
     url: Text | None = None
+    """Address to fetch them from; by default that of Omniglot."""
     characters_train: tuple[Text, ...] = ()
+    """Characters, or whole alphabets, to train on; by default all others."""
     characters_validation: tuple[Text, ...] = ()
+    """Characters, or whole alphabets, to validate on; by default a fraction of all, by chance."""
     characters_test: tuple[Text, ...] = ()
+    """Characters, or whole alphabets, to test on; by default a fraction of all, by chance."""
     fraction_validation: Fraction = 0.15
+    """Fraction of the characters to validate on, where none are named."""
     fraction_test: Fraction = 0.3
+    """Fraction of the characters to test on, where none are named."""
     rotations: Switch = True
+    """Whether every training character counts four times, upright and rotated."""
     channels: Annotated[int, Field(strict=True, ge=1, le=3)] = 1
+    """Equal copies of the grey values."""
     seed: Seed = 0
+    """Seed of the split of the characters."""
 
     @field_validator("images")
     @classmethod
@@ -120,26 +132,29 @@ class ImageSection(TrainedSection):
 class SeriesSection(TrainedSection):
     """Labelled multivariate time series, each to be told of which class it is.
 
-    The files are `<problem>_TRAIN.ts` and `<problem>_TEST.ts`, or `.arff`, in `folder`; `problem`
-    is by default the name of the folder. `classes` are those to tell apart, by default all. Two of
-    them are +1 and −1 at one output; more have an output each, 1 for the class and 0 for the
-    others, less their mean 1/classes. Of the series for training a fraction of each class is for
-    validation; of what is left `examples_per_class` are learned, by default all. Each token is the
-    mean of `stride` time steps, by default as few as leave at most `max_tokens`.
+    Two classes are +1 and −1 at one output; more have an output each, 1 for the class and 0 for the
+    others, less their mean 1/classes.
     """
 
-    data_paths: ClassVar = ("folder",)
     of_training: ClassVar = "series"
 
     kind: Literal["time_series"]
-    folder: Text
+    folder: FilePath
+    """Folder of the files `<problem>_TRAIN.ts` and `<problem>_TEST.ts`, or `.arff`."""
     problem: Text | None = None
+    """The name in these files; by default that of the folder."""
     classes: tuple[Text, ...] = ()
+    """The classes to tell apart; by default all."""
     examples_per_class: Count | None = None
+    """Series of each class to learn; by default all that are not for validation."""
     fraction_validation: Fraction = 0.25
+    """Fraction of each class, of the series for training, that is for validation."""
     stride: Count | None = None
+    """Time steps whose mean is a token; by default as few as leave at most `max_tokens`."""
     max_tokens: Several = 50
+    """The largest number of tokens, where `stride` is not set."""
     seed: Seed = 0
+    """Seed of the choice of series."""
 
     @field_validator("classes")
     @classmethod
@@ -150,35 +165,46 @@ class SeriesSection(TrainedSection):
 
 
 class TrainingSection(Section):
-    """Network, loss and steps.
+    """Network, loss and steps of a training.
 
-    `heads` lists the heads of each layer, `widths` is one width or [N_1, …, N_L, N_a], `key_size`
-    the channels of a key. `form` is the attention variant, softmax by default: a table for all
-    heads, or a list with a table, or a list of tables, one per head, for each layer. `weight_decay`
-    is decoupled with "adamw" and part of the gradient with "adam". The network is judged on
-    `validation_examples` episodes every `validation_every` steps, and the best one is kept;
-    `evaluation_examples` other ones of each split judge what was kept. Time series are judged on
-    all there are. With `until_loss` a training ends at the first validation before which the mean
-    training loss since the last one was below it, and the network is kept as it ends: so networks
-    are compared that fit their examples equally well.
+    The best network of all validations is kept. Time series are judged on all there are.
     """
 
     heads: Annotated[tuple[Count, ...], Field(min_length=1)] = (4, 4)
+    """The number of heads of each layer."""
     widths: Annotated[int | tuple[int, ...], BeforeValidator(count_or_counts)] = 64
+    """N of all layers, or [N_1, …, N_L, N_a]."""
     key_size: Count = 32
+    """Channels of a key."""
     form: Annotated[Any, BeforeValidator(read_variants)] = None
+    """The attention variant, softmax by default: a table for all heads, or a list with a table, or
+    a list of tables, one per head, for each layer."""
     steps: Count = 30_000
+    """Steps of gradient descent."""
     batch: Count = 128
+    """Examples of each step."""
     optimiser: Literal["adamw", "adam"] = "adamw"
+    """The optimiser."""
     learning_rate: Positive = 1e-3
+    """Learning rate at the beginning."""
     schedule: Literal["cosine", "constant"] = "cosine"
+    """Learning rate over the steps: falling to 0 as (1 + cos πt/T)/2, or constant."""
     weight_decay: NotNegative = 0.01
+    """Weight decay: decoupled with "adamw", part of the gradient with "adam"."""
     until_loss: Positive | None = None
+    """Mean training loss since the last validation below which a training ends, at a validation;
+    the network is then kept as it ends, so that networks are compared that fit their examples
+    equally well."""
     validation_every: Count = 500
+    """Steps from one validation to the next."""
     validation_examples: Count = 2000
+    """Episodes of a validation."""
     evaluation_examples: Count = 2000
+    """Other episodes of each split that judge the network that is kept."""
     seed: Seed = 0
-    checkpoint_seconds: Annotated[NotNegative, CHANGES_NO_DRAW] = 30.0
+    """Seed of the first weights and of the batches."""
+    checkpoint_seconds: Annotated[NotNegative, Mark.CHANGES_NO_DRAW] = 30.0
+    """Seconds of computing after which the state is saved."""
 
     @property
     def layer_widths(self) -> tuple[int, ...]:
@@ -203,17 +229,19 @@ class TrainingSection(Section):
 TRAINED: dict[str, type[TrainedSection]] = {"one_shot": ImageSection, "time_series": SeriesSection}
 
 
-def trained_section_of(task: Any) -> type[TrainedSection] | None:
-    """The class of the settings of what is learned; None if they have no kind that is known."""
+def trained_sections_of(settings: Mapping[str, Any]) -> dict[str, type[Section] | None]:
+    """Return the class of every section of a recipe of `train`; of an unknown task None."""
+    task = settings.get("task")
     kind = task.get("kind") if isinstance(task, Mapping) else None
-    return TRAINED.get(kind) if isinstance(kind, str) else None
+    section = TRAINED.get(kind) if isinstance(kind, str) else None
+    return {"task": section, "training": TrainingSection}
 
 
 def read_trained_section(task: Any) -> Any:
-    """The section of a table of settings. Raises InputError for a kind that is unknown."""
+    """Return the section of a table of settings. Raises InputError for a kind that is unknown."""
     if not isinstance(task, Mapping):
         return task
-    section = trained_section_of(task)
+    section = trained_sections_of({"task": task})["task"]
     if section is not None:
         return section.model_validate(task)
     known = ", ".join(f"'{kind}'" for kind in TRAINED)
@@ -246,7 +274,7 @@ def load_training_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Tra
     if "training" not in settings:
         remedy = "this section is required; a recipe without it is for `run`"
         raise InputError("training", ABSENT, remedy)
-    resolve_data_path(settings, path.parent, trained_section_of(settings.get("task")))
+    make_paths_absolute(settings, path.parent, trained_sections_of(settings))
     return make_training_recipe(settings)
 
 
@@ -256,8 +284,7 @@ def make_training_recipe(settings: dict[str, Any]) -> TrainingRecipe:
     try:
         recipe = TrainingRecipe.model_validate(settings)
     except ValidationError as problem:
-        task = trained_section_of(settings.get("task")) or TrainedSection
-        raise recipe_error(problem, settings, TrainingRecipe, task=task) from None
+        raise recipe_error(problem, settings, trained_sections_of(settings)) from None
     _ = recipe.training.layer_widths  # refused here if they do not fit the layers
     recipe.task.refuse_unfit(recipe.training)
     return recipe
@@ -286,3 +313,11 @@ def load_any_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe | Train
     """A recipe of either kind: one with a section [training] is for `train`."""
     load = load_training_recipe if "training" in read_toml(path) else load_recipe
     return load(path, overrides)
+
+
+def every_key() -> list[str]:
+    """Return the dotted keys of recipes of every task and training, which shells complete."""
+    runs = [sections_of({"task": {"kind": kind}}) for kind in TASKS]
+    trainings = [trained_sections_of({"task": {"kind": kind}}) for kind in TRAINED]
+    keys = {key for sections in (*runs, *trainings) for key in known_keys(sections)}
+    return sorted(key for key in keys if "." in key)

@@ -1,10 +1,10 @@
-"""What is refused in a recipe, and in which words."""
+"""Refusals of recipes: conditions between keys, and the words of errors."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from sampler.errors import ABSENT, InputError
 from sampler.recipes.sections import NetworkSection, SamplerSection
@@ -38,20 +38,17 @@ REMEDIES = {
 
 
 def recipe_error(
-    problem: ValidationError,
-    settings: Mapping[str, Any],
-    recipe: type[BaseModel],
-    **sections: type[BaseModel],
+    problem: ValidationError, settings: Mapping[str, Any], sections: Mapping[str, Any]
 ) -> InputError:
-    """The InputError of the first problem that pydantic found in these settings.
+    """Return the InputError of the first problem that pydantic found in these settings.
 
-    `sections` names those of the recipe whose class its field does not say.
+    sections  the class of each section of the recipe, None where it is not known
     """
     error = problem.errors()[0]
     kind, context = error["type"], error.get("ctx", {})
     field, value = locate(error["loc"], settings, kind)
     if kind == "extra_forbidden":
-        remedy = f"this key is unknown; {suggestion(field, known_keys(recipe, sections))}"
+        remedy = f"this key is unknown; {suggestion(field, known_keys(sections))}"
     elif kind == "value_error":
         remedy = str(context["error"])
     elif kind in REMEDIES:
@@ -61,15 +58,10 @@ def recipe_error(
     return InputError(field or "recipe", value, remedy)
 
 
-def known_keys(recipe: type[BaseModel], sections: Mapping[str, type[BaseModel]]) -> list[str]:
-    """The dotted keys that a recipe may have."""
-    classes = {name: field.annotation for name, field in recipe.model_fields.items()} | sections
-    return list(classes) + [
-        f"{name}.{key}"
-        for name, section in classes.items()
-        if isinstance(section, type) and issubclass(section, BaseModel)
-        for key in section.model_fields
-    ]
+def known_keys(sections: Mapping[str, Any]) -> list[str]:
+    """Return the dotted keys that a recipe of these sections may have."""
+    keys = [f"{name}.{key}" for name, one in sections.items() if one for key in one.model_fields]
+    return ["name", *sections, *keys]
 
 
 def locate(
@@ -160,7 +152,7 @@ def refuse_without_theory(network: NetworkSection, remedy: str) -> None:
 
 
 def outside(network: NetworkSection) -> str:
-    """What keeps a network outside the theory."""
+    """The property that keeps a network outside the theory, in words."""
     return "a network with " + ("layer_norm" if network.layer_norm else f"{network.values} values")
 
 

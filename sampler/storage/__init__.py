@@ -1,4 +1,4 @@
-"""What is on disk: run directories, and files that are whole or not there.
+"""Files on disk: run directories, and writing that leaves files whole or not there.
 
 run_directory  what a run directory is called, its small files, and its log
 manifest       where results came from, how far they are, and who may go on with them

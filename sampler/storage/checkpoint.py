@@ -86,7 +86,7 @@ STATE, MOMENTS = "state", "moments"
 
 @dataclass(frozen=True)
 class Slots:
-    """What was found in a folder: intact checkpoints, the newest first, and what is wrong."""
+    """Checkpoints found in a folder: intact ones, the newest first, and what is wrong."""
 
     intact: tuple[tuple[str, Sealed], ...]
     damage: tuple[str, ...]

@@ -61,7 +61,7 @@ def listing_text(directories: Sequence[Path]) -> str:
 
 
 def entry_text(directory: Path) -> str:
-    """What is said of one run."""
+    """The text about one run."""
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(last_worked_at(directory)))
     try:
         recipe = load_any_recipe(directory / RECIPE_FILE)

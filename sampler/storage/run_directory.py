@@ -187,7 +187,7 @@ def remove_unfinished(directory: Path) -> None:
 
 
 def point_directory(directory: Path, label: str) -> Path:
-    """Where a point of a sweep keeps its results; one folder, whatever the label holds."""
+    """Return the folder of the results of a point of a sweep, whatever its label holds."""
     return directory / label.replace("/", "_")
 
 

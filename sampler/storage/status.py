@@ -1,4 +1,4 @@
-"""Where a run stands, from its files alone."""
+"""State of a run, from its files alone."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ NOT_BEGUN, RUNNING, INTERRUPTED, FINISHED = "not begun", "running", "interrupted
 
 
 def status_text(directory: Path) -> str:
-    """What was begun, what is finished, and who is at work; one line per point of a sweep."""
+    """Return the state of a run: begun, finished, at work; one line per point of a sweep."""
     recipe = load_any_recipe(directory / RECIPE_FILE)
     if isinstance(recipe, Recipe) and recipe.sweep:
         return sweep_text(directory, recipe)

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 from numpy.lib import format as npy
 
 from sampler.errors import ABSENT, InputError, Verbatim
-from sampler.recipes.sections import Text
+from sampler.recipes.sections import FilePath
 from sampler.recipes.task_section import TaskSection
 from sampler.storage.run_directory import open_npz, read_array
 from sampler.tasks import splits
@@ -63,11 +63,10 @@ Arrays = Mapping[str, Any]
 
 
 class ArraysSection(TaskSection):
-    """Arrays brought by the user in an .npz or HDF5 file, at a path relative to the recipe."""
+    """Arrays brought by the user in a file."""
 
-    data_paths: ClassVar = ("path",)
-
-    path: Text
+    path: FilePath
+    """An .npz or HDF5 file."""
 
     def make(self, attention: None) -> Task:
         """Read the file."""

@@ -36,9 +36,8 @@ Digit = Annotated[int, Field(strict=True, ge=0, le=9)]
 class DigitsSection(TaskSection):
     """Handwritten digits of 8 × 8 pixels, which come with scikit-learn; one output per class.
 
-    Every token is a square patch of `patch` × `patch` pixels. Labels are 1 for the class and 0 for
-    the others, less their mean 1/classes. The splits are disjoint and drawn by `seed`, classes as
-    often as they come among the 1,797 drawings.
+    Labels are 1 for the class and 0 for the others, less their mean 1/classes. The splits are
+    disjoint and random, classes as often as they come among the 1,797 drawings.
     """
 
     head_kinds: ClassVar = ("similar", "near", "uniform", "random")
@@ -47,12 +46,19 @@ class DigitsSection(TaskSection):
     network_defaults: ClassVar = {"readout": "mean"}
 
     classes: Annotated[tuple[Digit, ...], Field(min_length=2)] = tuple(range(10))
+    """The digits to tell apart."""
     examples_train: Annotated[int, Field(strict=True, ge=2, lt=DRAWINGS)] = 100
+    """Drawings to learn from."""
     examples_test: Annotated[int, Field(strict=True, ge=2, lt=DRAWINGS)] = 700
+    """Drawings of the test set."""
     examples_validation: ValidationCount = 0
+    """Drawings of the validation set; without one: 0."""
     patch: Literal[1, 2, 4] = 2
+    """Side of the square patch that is a token, in pixels."""
     seed: Seed = 0
+    """Seed of the splits."""
     head_seed: Seed = 0
+    """Seed of the heads."""
 
     @field_validator("classes")
     @classmethod

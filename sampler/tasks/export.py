@@ -9,7 +9,7 @@ import h5py
 import jax.numpy as jnp
 import numpy as np
 
-from sampler.attention.padding import stacked
+from sampler.attention.padding import padded_together
 from sampler.errors import InputError, Verbatim
 from sampler.storage.run_directory import fill_whole
 from sampler.tasks.arrays import HDF5_SUFFIXES
@@ -135,7 +135,7 @@ def agreeing(
             yield name, piece
 
 
-def named(name: str, split: Split | AttendedSplit) -> dict[str, np.ndarray]:
+def arrays_by_key(name: str, split: Split | AttendedSplit) -> dict[str, np.ndarray]:
     """The arrays of a split that have an example axis, by their keys in the file."""
     if isinstance(split, AttendedSplit):
         arrays = {f"attended_{name}": split.attended}
@@ -161,9 +161,9 @@ def write_npz(path: Path, found: Pieces, names: Names) -> None:
     """All pieces put together."""
     parts: dict[str, list[np.ndarray]] = {}
     for name, split in found:
-        for key, array in named(name, split).items():
+        for key, array in arrays_by_key(name, split).items():
             parts.setdefault(key, []).append(array)
-    arrays = {key: stacked(values) for key, values in parts.items()}
+    arrays = {key: padded_together(values) for key, values in parts.items()}
     for key in [key for key in arrays if key.startswith("lengths_")]:
         if needless(arrays[key], arrays[key.replace("lengths", "inputs")]):
             del arrays[key]
@@ -174,7 +174,7 @@ def write_hdf5(path: Path, found: Pieces, names: Names) -> None:
     """Piece by piece, each behind those before it; shorter sequences have 0 behind them."""
     with h5py.File(path, "w") as file:
         for name, split in found:
-            for key, array in named(name, split).items():
+            for key, array in arrays_by_key(name, split).items():
                 if key not in file:
                     file.create_dataset(key, data=array, maxshape=(None,) * array.ndim)
                     continue

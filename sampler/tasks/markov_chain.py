@@ -8,15 +8,22 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
 
 from sampler.attention.heads import bilinear_attention
 from sampler.attention.variants import AttentionVariant
 from sampler.numerics import stream
-from sampler.recipes.sections import Count, NotNegative, Probability, Seed, Several, ValidationCount
+from sampler.recipes.sections import (
+    Count,
+    Even,
+    NotNegative,
+    Probability,
+    Seed,
+    Several,
+    ValidationCount,
+)
 from sampler.recipes.task_section import AttentionSection, TaskSection
 from sampler.tasks.splits import AnySplit, Split, add_arrays, block_size, held_or_streamed
 from sampler.tasks.task import (
@@ -48,16 +55,27 @@ class MarkovChainSection(TaskSection):
     attention_defaults: ClassVar = {"heads": (("good", "random"), ("uniform", "random"))}
 
     examples_train: Several = 100
+    """Sequences to learn from."""
     examples_test: Several = 1000
+    """Sequences of the test set."""
     examples_validation: ValidationCount = 0
+    """Sequences of the validation set; without one: 0."""
     tokens: Count = 30
-    features: Annotated[int, Field(strict=True, ge=2, multiple_of=2)] = 200
+    """Tokens of a sequence, beside its beginning."""
+    features: Even = 200
+    """Channels beside the position."""
     stay_positive: Probability = 0.7
+    """Probability that the hidden state stays, in class +1."""
     stay_negative: Probability = 0.3
+    """Probability that the hidden state stays, in class −1."""
     parallel_noise: NotNegative = 1.0
+    """Noise along the two state vectors."""
     perpendicular_noise: NotNegative = 1.0
+    """Noise across the two state vectors."""
     seed: Seed = 0
+    """Seed of the sequences."""
     head_seed: Seed = 0
+    """Seed of the heads."""
 
     def make(self, attention: AttentionSection) -> Task:
         """Draw the sequences, first class + then class −, as evenly as possible, and the heads."""
@@ -125,7 +143,7 @@ class HiddenMarkovChain:
         return next(self.blocks(0, self.examples))
 
     def identity(self) -> str:
-        """What all numbers follow from."""
+        """Return a checksum of all that the numbers follow from."""
         checksum = hashlib.sha256(repr((self.settings, self.variants)).encode())
         add_arrays(checksum, tuple(of_layer for (of_layer,) in self.weights))
         return f"{self.key} {checksum.hexdigest()}"

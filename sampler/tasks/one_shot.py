@@ -1,14 +1,14 @@
 """One-shot image classification with the attention of a trained transformer."""
 
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from sampler.errors import InputError
-from sampler.images.drawings import Drawings
-from sampler.images.episodes import (
+from sampler.images.drawings import (
+    Drawings,
     Episodes,
     draw_episodes,
     episode_inputs,
@@ -26,8 +26,17 @@ from sampler.images.sources import (
     split_characters,
 )
 from sampler.numerics import stream
-from sampler.recipes.sections import CountFromZero, Seed, Several, Text, ValidationCount
-from sampler.recipes.task_section import IMAGE_FILES, TaskSection
+from sampler.recipes.sections import (
+    IMAGE_FILES,
+    CountFromZero,
+    FilePath,
+    ImagesOrName,
+    Seed,
+    Several,
+    Text,
+    ValidationCount,
+)
+from sampler.recipes.task_section import TaskSection
 from sampler.recipes.training_recipe import ImageSection
 from sampler.tasks.splits import AnySplit
 from sampler.tasks.task import (
@@ -50,29 +59,33 @@ IMAGES = ("support, −1", "support, +1", "query")
 
 
 class OneShotSection(TaskSection):
-    """One-shot image classification with the attention of a trained model.
+    """One-shot image classification with the attention of a transformer trained by `train`.
 
-    `model` is the directory of a training, relative to the recipe, whose images and characters are
-    used; `folder` says where those of Omniglot are now, if they were moved. `test` takes the test
-    characters of the training, Omniglot's one-shot runs, or other images as the test set, of which
-    `test_characters` chooses some.
-    `random_heads` adds so many heads to every layer, with queries and keys as before training.
+    The images and characters are those of the training.
     """
 
-    data_paths: ClassVar = ("model", "folder")
-    image_paths: ClassVar = ("test",)
     # A trained network averages its tokens.
     network_defaults: ClassVar = {"readout": "mean"}
 
-    model: Text
-    folder: Text | None = None
-    test: Annotated[str, Field(strict=True)] = "characters"
+    model: FilePath
+    """Directory of the training."""
+    folder: FilePath | None = None
+    """Folder of Omniglot's files now, if they were moved."""
+    test: ImagesOrName = "characters"
+    """The test set: "characters" of the training's test split, "all_runs" of Omniglot, "digits", or
+    a file of other images, .npz or in the format of MNIST."""
     test_characters: tuple[Text, ...] = ()
+    """Characters of the test set, by name; by default all."""
     random_heads: CountFromZero = 0
+    """Further heads in every layer, with queries and keys as they are before training."""
     examples_train: Several = 600
+    """Episodes to learn from."""
     examples_test: Several = 1000
+    """Episodes of the test set."""
     examples_validation: ValidationCount = 1000
+    """Episodes of the validation set; without one: 0."""
     seed: Seed = 0
+    """Seed of the episodes and of the random heads."""
 
     @field_validator("test")
     @classmethod

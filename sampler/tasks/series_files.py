@@ -140,6 +140,7 @@ def read_numbers(path: Path, line: int, channel: int, text: str) -> list[float]:
 
 
 def is_finite(text: str) -> bool:
+    """Tell whether a text is a finite number."""
     try:
         return math.isfinite(float(text))
     except ValueError:
@@ -177,6 +178,7 @@ def read_ts_header(path: Path, lines: list[str]) -> Header:
 
 
 def read_ts_size(path: Path, number: int, line: str, values: list[str]) -> int:
+    """Read the number of dimensions, or of time steps."""
     if len(values) != 1 or not values[0].isdecimal() or int(values[0]) < 1:
         refuse(path, number, line, "must be a whole number from 1")
     return int(values[0])
@@ -243,6 +245,7 @@ def read_arff_row(path: Path, number: int, line: str) -> SeriesLine:
 
 
 def unquoted(text: str) -> str:
+    """Strip white space and quotation marks."""
     text = text.strip()
     return text[1:-1] if text[:1] in "'\"" and text else text
 

@@ -20,7 +20,16 @@ from pydantic import Field, field_validator, model_validator
 
 from sampler.errors import InputError
 from sampler.numerics import stream
-from sampler.recipes.sections import Count, NotNegative, Seed, Several, Text, ValidationCount
+from sampler.recipes.sections import (
+    Count,
+    Even,
+    FilePath,
+    NotNegative,
+    Seed,
+    Several,
+    Text,
+    ValidationCount,
+)
 from sampler.recipes.task_section import AttentionSection, TaskSection
 from sampler.tasks.series_files import read_archive
 from sampler.tasks.task import (
@@ -44,25 +53,34 @@ DEFAULT_HEADS = {"heads": (("lag", "random"), ("uniform", "random")), "lag": DEF
 class TimeSeriesSection(TaskSection):
     """Series of a hidden oscillation: one half of the channels leads the other, or follows it.
 
-    The classes differ in the sign of `lag` alone: one is the other with time reversed. `period` is
-    that of the oscillation in time steps, `phase_noise` the standard deviation of its phase steps,
-    `noise` that of white noise in every channel, whose signal has variance 1.
+    The classes differ in the sign of `lag` alone: one is the other with time reversed.
     """
 
     head_kinds: ClassVar = HEAD_KINDS
     attention_defaults: ClassVar = DEFAULT_HEADS
 
     examples_train: Several = 100
+    """Series to learn from."""
     examples_test: Several = 1000
+    """Series of the test set."""
     examples_validation: ValidationCount = 0
+    """Series of the validation set; without one: 0."""
     tokens: Several = 40
-    channels: Annotated[int, Field(strict=True, ge=2, multiple_of=2)] = 16
+    """Time steps of a series."""
+    channels: Even = 16
+    """Channels of a time step."""
     lag: Count = DEFAULT_LAG
+    """Time steps by which one half leads the other."""
     period: Annotated[int, Field(strict=True, ge=3)] = 20
+    """Period of the oscillation, in time steps."""
     phase_noise: NotNegative = 0.1
+    """Standard deviation of the phase steps of the oscillation."""
     noise: NotNegative = 0.8
+    """Standard deviation of the noise in every channel; the signal's is 1."""
     seed: Seed = 0
+    """Seed of the series."""
     head_seed: Seed = 0
+    """Seed of the heads."""
 
     @model_validator(mode="after")
     def classes_differ(self) -> "TimeSeriesSection":
@@ -90,23 +108,23 @@ class TimeSeriesSection(TaskSection):
 
 
 class SeriesArchiveSection(TaskSection):
-    """Series of the UEA multivariate archive, in a folder relative to the recipe.
-
-    `problem` is the name in `<problem>_TRAIN.ts` and `<problem>_TEST.ts`, or `.arff`, by default
-    that of the folder. `classes` names the two classes to separate, +1 first, where there are more.
-    Each token is the mean of `stride` time steps, by default as few as leave at most `max_tokens`.
-    """
+    """Labelled series of the UEA multivariate archive, or of one's own in one of its formats."""
 
     head_kinds: ClassVar = HEAD_KINDS
     attention_defaults: ClassVar = DEFAULT_HEADS
-    data_paths: ClassVar = ("folder",)
 
-    folder: Text
+    folder: FilePath
+    """Folder of the files `<problem>_TRAIN.ts` and `<problem>_TEST.ts`, or `.arff`."""
     problem: Text | None = None
+    """The name in these files; by default that of the folder."""
     classes: tuple[Text, Text] | None = None
+    """The two classes to separate, +1 first; by default the only two there are."""
     stride: Count | None = None
+    """Time steps whose mean is a token; by default as few as leave at most `max_tokens`."""
     max_tokens: Several = 50
+    """The largest number of tokens, where `stride` is not set."""
     head_seed: Seed = 0
+    """Seed of the heads."""
 
     @field_validator("classes")
     @classmethod

@@ -11,7 +11,7 @@ import numpy as np
 
 from sampler.errors import InputError
 from sampler.numerics import stream
-from sampler.recipes.sections import Count, Seed, Text
+from sampler.recipes.sections import Count, FilePath, Seed
 from sampler.recipes.task_section import TaskSection
 from sampler.recipes.training_recipe import SeriesSection, TrainingRecipe, refuse_unfit_variants
 from sampler.tasks.series_files import Series, read_archive
@@ -80,24 +80,26 @@ def split_by_class(
 
 
 class TrainedSeriesSection(TaskSection):
-    """Time series with the attention of a trained model.
+    """Time series with the attention of a transformer that `train` trained on them.
 
-    `model` is the directory of a training on time series, relative to the recipe; `folder` says
-    where its files are now, if they were moved. Labels are what the model was trained on: ±1 for
-    two classes, an output each for more. `examples_train`, `examples_test` and
-    `examples_validation` take so many series of each split, by default all.
+    Labels are what the model was trained on: ±1 for two classes, an output each for more.
     """
 
-    data_paths: ClassVar = ("model", "folder")
     # A trained network averages its tokens.
     network_defaults: ClassVar = {"readout": "mean"}
 
-    model: Text
-    folder: Text | None = None
+    model: FilePath
+    """Directory of the training."""
+    folder: FilePath | None = None
+    """Folder of the files of the series now, if they were moved."""
     examples_train: Count | None = None
+    """Series to learn from; by default all."""
     examples_test: Count | None = None
+    """Series of the test set; by default all."""
     examples_validation: Count | None = None
+    """Series of the validation set; by default all."""
     seed: Seed = 0
+    """Seed of the choice of series."""
 
     def make(self, attention: None) -> Task:
         """Read the series, with the attention that the model has on them.

@@ -6,9 +6,6 @@ training    steps, choice by validation, and their checkpoints
 evaluation  what is learned, as arrays, and accuracies with their errors
 classified  inputs of several classes, for training, validation and test
 frozen      the trained network in the theory's terms
-gates       heads replaced by 0 or their mean, and slopes by their gates
-module_gates the same of PyTorch modules
-pruning     heads removed from it, and from the theory
 fused       attention whose matrices a model does not compute by itself
 recording   the attention of PyTorch models
 """

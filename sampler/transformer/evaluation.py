@@ -1,20 +1,21 @@
-"""What a transformer learns, as arrays, and how well a trained one answers it."""
+"""Examples that a transformer learns, as arrays, and the accuracy of a trained one."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Protocol, runtime_checkable
+from operator import getitem
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Float32, Int
+from jaxtyping import Array, Float, Int
 
 from sampler.attention.variants import AttentionVariant
 from sampler.errors import InputError
-from sampler.images.drawings import Drawings
-from sampler.images.episodes import (
+from sampler.images.drawings import (
     UNKNOWN,
+    Drawings,
     Episodes,
     draw_episodes,
     nearest_neighbour,
@@ -44,112 +45,40 @@ PIECE, EXAMPLES_AT_ONCE = 1000, 500
 
 
 def draw_embedding(recipe: TrainingRecipe) -> np.ndarray:
-    """The frozen N(0, 1) embedding of the labels 0, 1 and unknown, [label, channel], float32."""
+    """Draw the frozen N(0, 1) embedding of labels 0, 1 and unknown, [label, channel], float32."""
     shape = (UNKNOWN + 1, recipe.task.token_channels)
     generator = stream(recipe.training.seed, EMBEDDING)
     return generator.standard_normal(shape).astype(np.float32)
 
 
-@runtime_checkable
-class Examples(Protocol):
-    """Examples to learn, or to be judged on.
-
-    places   arrays [example, …] of whole numbers, by which inputs are gathered from a table
-    targets  [example], ±1, or [example, output]
-    """
-
-    @property
-    def examples(self) -> int: ...
-
-    @property
-    def places(self) -> tuple[np.ndarray, ...]: ...
-
-    @property
-    def targets(self) -> np.ndarray: ...
-
-    def part(self, start: int, end: int) -> "Examples":
-        """Some of them."""
-        ...
-
-
-@runtime_checkable
-class Table(Protocol):
-    """What the inputs of examples are gathered from: gather(*arrays, *places), to be compiled."""
-
-    @property
-    def arrays(self) -> tuple[Array, ...]: ...
-
-    @property
-    def gather(self) -> Callable[..., Array]: ...
-
-
-@runtime_checkable
-class LearningData(Protocol):
-    """What a network is trained on, all of it float32 and on the device.
-
-    channels    D, of a token
-    outputs     of the network; None for one without an axis
-    table       of the training examples
-    validation  the table and the examples that the network is judged on
-    embedding   of the labels that tokens may have, frozen
-    """
-
-    @property
-    def channels(self) -> int: ...
-
-    @property
-    def outputs(self) -> int | None: ...
-
-    @property
-    def table(self) -> Table: ...
-
-    @property
-    def validation(self) -> tuple[Table, Examples]: ...
-
-    @property
-    def embedding(self) -> np.ndarray | None: ...
-
-    def block(self, number: int) -> Examples:
-        """The examples of 100 steps, one batch after the other, whatever was drawn before."""
-        ...
-
-    def judged(self, model: TrainedModel) -> dict[str, dict]:
-        """Accuracies on the splits, of the network and of the nearest neighbour."""
-        ...
-
-
 @dataclass(frozen=True)
-class PatchTable:
-    """Everything the inputs of episodes are gathered from, float32."""
+class InputTable:
+    """Arrays, float32, from which the inputs of examples are gathered.
 
-    patches: Float32[Array, "drawing patch channel"]
-    positions: Float32[Array, "token channel"]
-    embedding: Float32[Array, "label channel"]
+    gather  gather(*arrays, *places) gives the inputs; a function to be compiled
+    """
 
-    @property
-    def arrays(self) -> tuple[Array, ...]:
-        return self.patches, self.positions, self.embedding
-
-    @property
-    def gather(self) -> Callable[..., Array]:
-        return gather_inputs
+    arrays: tuple[Array, ...]
+    gather: Callable[..., Array]
 
 
-def patch_table(drawings: Drawings, embedding: np.ndarray, copies: int) -> PatchTable:
-    """The patches of all drawings."""
+def patch_table(drawings: Drawings, embedding: np.ndarray, copies: int) -> InputTable:
+    """Make the table of the patches of all drawings, of positions and of embedded labels."""
     pieces = [
         normalised_patches(drawings.images[start : start + PIECE], copies).astype(np.float32)
         for start in range(0, len(drawings.images), PIECE)
     ]
     positions = position_table(TOKENS, embedding.shape[1]).astype(np.float32)
-    return PatchTable(
-        jnp.asarray(np.concatenate(pieces)), jnp.asarray(positions), jnp.asarray(embedding)
-    )
+    arrays = np.concatenate(pieces), positions, embedding
+    return InputTable(tuple(map(jnp.asarray, arrays)), gather_inputs)
 
 
 @dataclass(frozen=True)
 class EpisodeData:
-    """One-shot episodes of the characters of each split."""
+    """One-shot episodes of the characters of each split, as a network learns them.
+
+    outputs  of the network: one, without an axis
+    """
 
     recipe: TrainingRecipe
     splits: CharacterSplits
@@ -158,30 +87,35 @@ class EpisodeData:
 
     @property
     def channels(self) -> int:
+        """D, of a token."""
         return self.recipe.task.token_channels
 
     @cached_property
     def embedding(self) -> np.ndarray:
+        """The frozen embedding of the labels of images."""
         return draw_embedding(self.recipe)
 
     @cached_property
-    def table(self) -> PatchTable:
+    def table(self) -> InputTable:
+        """The table of the training examples."""
         return patch_table(self.splits.train, self.embedding, self.recipe.task.channels)
 
     @cached_property
-    def validation(self) -> tuple[PatchTable, Episodes]:
+    def validation(self) -> tuple[InputTable, Episodes]:
+        """The table and the examples on which the best step is chosen."""
         settings, drawings = self.recipe.training, self.splits.validation
         table = patch_table(drawings, self.embedding, self.recipe.task.channels)
         generator = stream(settings.seed, CHOICE)
         return table, draw_episodes(drawings, settings.validation_examples, generator)
 
     def block(self, number: int) -> Episodes:
+        """Draw the examples of 100 steps, one batch after the other, whatever was drawn before."""
         settings = self.recipe.training
         generator = stream(settings.seed, EPISODES, number)
         return draw_episodes(self.splits.train, BLOCK * settings.batch, generator)
 
     def judged(self, model: TrainedModel) -> dict[str, dict]:
-        """Episodes that nothing was chosen on.
+        """Measure accuracies, of network and nearest neighbour, where nothing was chosen.
 
         Where Omniglot's one-shot runs lie beside the training's files, and hold none of its
         drawings, they are a fourth split.
@@ -191,23 +125,25 @@ class EpisodeData:
             drawings: Drawings = getattr(self.splits, name)
             generator = stream(settings.seed, EVALUATION, position)
             episodes = draw_episodes(drawings, settings.evaluation_examples, generator)
-            found[name] = judge(model, drawings, episodes)
+            found[name] = judge_episodes(model, drawings, episodes)
         return found | one_shot_runs(model, self.splits)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows of a table, and what a network is to say of them."""
+    """Some rows of a table, and their targets."""
 
     rows: Int[np.ndarray, " example"]
     targets: Float[np.ndarray, " example *output"]
 
     @property
     def examples(self) -> int:
+        """The number of examples."""
         return len(self.rows)
 
     @property
     def places(self) -> tuple[np.ndarray, ...]:
+        """The numbers by which inputs are gathered."""
         return (self.rows,)
 
     def part(self, start: int, end: int) -> "Rows":
@@ -215,37 +151,15 @@ class Rows:
         return Rows(self.rows[start:end], self.targets[start:end])
 
 
-def rows_of(
-    inputs: Float[Array, "row token channel"], rows: Int[Array, " example"]
-) -> Float[Array, "example token channel"]:
-    """The inputs in these rows."""
-    return inputs[rows]
-
-
-@dataclass(frozen=True)
-class InputTable:
-    """The inputs of a split, float32."""
-
-    inputs: Float32[Array, "row token channel"]
-
-    @property
-    def arrays(self) -> tuple[Array, ...]:
-        return (self.inputs,)
-
-    @property
-    def gather(self) -> Callable[..., Array]:
-        return rows_of
-
-
 def tabled(split: Classified) -> tuple[InputTable, Rows]:
-    """All examples of a split."""
-    table = InputTable(jnp.asarray(split.inputs, jnp.float32))
+    """Make a table of the inputs of a split, and name all its rows."""
+    table = InputTable((jnp.asarray(split.inputs, jnp.float32),), getitem)
     return table, Rows(np.arange(split.examples), split.targets)
 
 
 @dataclass(frozen=True)
 class ClassifiedData:
-    """Inputs of several classes, which are held: a batch has at most all of them."""
+    """Inputs of several classes, as a network learns them: a batch has at most all of them."""
 
     recipe: TrainingRecipe
     splits: ClassifiedSplits
@@ -254,22 +168,26 @@ class ClassifiedData:
 
     @property
     def channels(self) -> int:
+        """D, of a token."""
         return self.splits.train.inputs.shape[2]
 
     @property
     def outputs(self) -> int | None:
+        """The number of outputs; None for one without an axis."""
         return self.splits.outputs
 
     @cached_property
     def table(self) -> InputTable:
+        """The table of the training examples."""
         return tabled(self.splits.train)[0]
 
     @cached_property
     def validation(self) -> tuple[InputTable, Rows]:
+        """The table and the examples on which the best step is chosen."""
         return tabled(self.splits.validation)
 
     def block(self, number: int) -> Rows:
-        """All examples in a random order, then again in another one."""
+        """Draw the examples of 100 steps: all in a random order, then again in another one."""
         train, settings = self.splits.train, self.recipe.training
         wanted = BLOCK * min(settings.batch, train.examples)
         generator = stream(settings.seed, EPISODES, number)
@@ -280,7 +198,7 @@ class ClassifiedData:
         return Rows(rows, train.targets[rows])
 
     def judged(self, model: TrainedModel) -> dict[str, dict]:
-        """All examples of every split; nothing was learned or chosen on those of the test."""
+        """Measure accuracies on every split; nothing was learned or chosen on that of the test."""
         variants, found = model.recipe.training.variants, {}
         for name in ("train", "validation", "test"):
             split: Classified = getattr(self.splits, name)
@@ -289,16 +207,20 @@ class ClassifiedData:
             by_neighbour = targets_of(nearest, len(self.splits.names))
             found[name] = {
                 "examples": split.examples,
-                "network": accuracy(predictions, split.targets),
-                "nearest_neighbour": accuracy(by_neighbour, split.targets),
+                "network": accuracy_with_error(predictions, split.targets),
+                "nearest_neighbour": accuracy_with_error(by_neighbour, split.targets),
             }
         return found
+
+
+Examples = Episodes | Rows
+LearningData = EpisodeData | ClassifiedData
 
 
 def learning_data(
     recipe: TrainingRecipe, splits: CharacterSplits | ClassifiedSplits
 ) -> LearningData:
-    """What a network learns of these splits."""
+    """Prepare these splits as a network learns them, float32 and on the device."""
     kind = EpisodeData if isinstance(splits, CharacterSplits) else ClassifiedData
     return kind(recipe, splits)
 
@@ -310,11 +232,11 @@ def _predict(parameters, arrays, places, gather, variants):
 
 def predict_examples(
     parameters: Mapping[str, Any],
-    table: Table,
+    table: InputTable,
     examples: Examples,
     variants: tuple[tuple[AttentionVariant, ...], ...] = (),
 ) -> Float[np.ndarray, " example *output"]:
-    """f of every example."""
+    """Compute f of every example."""
     pieces = []
     for start in range(0, examples.examples, EXAMPLES_AT_ONCE):
         some = examples.part(start, start + EXAMPLES_AT_ONCE)
@@ -324,8 +246,8 @@ def predict_examples(
     return np.concatenate(pieces)
 
 
-def accuracy(predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-    """The fraction of right examples and its binomial error √(p(1 − p)/n).
+def accuracy_with_error(predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+    """Return the fraction of right examples and its binomial error √(p(1 − p)/n).
 
     Right is the sign, 0 counting half, or the largest of several outputs.
     """
@@ -337,7 +259,7 @@ def accuracy(predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
 
 
 def training_summary(model: TrainedModel, data: LearningData) -> dict:
-    """What was trained, and its accuracies on the splits."""
+    """Summarise the model that was trained, with its accuracies on the splits."""
     return {
         "step": model.step,
         "parameters": model.shape.parameter_count,
@@ -348,22 +270,23 @@ def training_summary(model: TrainedModel, data: LearningData) -> dict:
     }
 
 
-def judge(model: TrainedModel, drawings: Drawings, episodes: Episodes) -> dict:
-    """Accuracy of the network and of the nearest neighbour on the same episodes."""
+def judge_episodes(model: TrainedModel, drawings: Drawings, episodes: Episodes) -> dict:
+    """Measure accuracies of the network and of the nearest neighbour on the same episodes."""
     table = patch_table(drawings, model.embedding, model.recipe.task.channels)
-    predictions = predict_examples(
-        model.parameters, table, episodes, model.recipe.training.variants
-    )
+    variants, targets = model.recipe.training.variants, episodes.targets
+    predictions = predict_examples(model.parameters, table, episodes, variants)
     return {
         "characters": drawings.characters,
         "episodes": episodes.examples,
-        "network": accuracy(predictions, episodes.targets),
-        "nearest_neighbour": accuracy(nearest_neighbour(drawings, episodes), episodes.targets),
+        "network": accuracy_with_error(predictions, targets),
+        "nearest_neighbour": accuracy_with_error(
+            nearest_neighbour(drawings, episodes), episodes.targets
+        ),
     }
 
 
 def one_shot_runs(model: TrainedModel, splits: CharacterSplits) -> dict:
-    """The ready-made episodes, or why they are left out; empty where they are not there."""
+    """Judge the ready-made episodes, or say why not; empty where they are not there."""
     task, settings = model.recipe.task, model.recipe.training
     if task.images != "omniglot" or not (omniglot_folder(task) / ARCHIVE).is_file():
         return {}
@@ -376,11 +299,11 @@ def one_shot_runs(model: TrainedModel, splits: CharacterSplits) -> dict:
         refuse_shared_drawings(splits.train, drawings, "task.folder", ARCHIVE)
     except InputError as problem:
         return {"all_runs": {"left_out": str(problem)}}
-    return {"all_runs": judge(model, drawings, episodes) | {"characters": None}}
+    return {"all_runs": judge_episodes(model, drawings, episodes) | {"characters": None}}
 
 
 def summary_text(summary: dict) -> str:
-    """The accuracies as a table in plain text."""
+    """Write the accuracies as a table in plain text."""
     kinds = ", ".join(sorted({kind for of_layer in summary["form"] for kind in of_layer}))
     lines = [
         f"attention: {kinds}",

@@ -2,12 +2,15 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from sampler.attention.heads import layer_matrices, softmax_attention
 from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.transformer.model_file import Parameters, TransformerShape
+from theory.architecture import Architecture
 
 # Examples at a time, where queries and keys of all heads are needed at once.
 PIECE = 250
@@ -15,7 +18,7 @@ PIECE = 250
 
 @dataclass(frozen=True)
 class FrozenNetwork:
-    """What gradient descent made of the weights that the posterior is over.
+    """Weights that gradient descent made, in the place of those that the posterior is over.
 
     weights  V_0 [N_1, D], V_l [head, N_{l+1}, N_l] and a [output, N_a], see `theory_weights`
     """
@@ -38,6 +41,39 @@ class FrozenNetwork:
     def channels(self) -> int:
         """D."""
         return self.weights["V_0"].shape[1]
+
+    @property
+    def architecture(self) -> Architecture:
+        """The network's own widths; its weights have no prior."""
+        return Architecture(
+            heads=self.heads,
+            widths=self.widths,
+            variances=(1.0,) * (len(self.heads) + 2),
+            channels=self.channels,
+            outputs=self.weights["a"].shape[0],
+        )
+
+    def overlap(self) -> Float[np.ndarray, "path path"]:
+        """U_GD = w_1 w_1ᵀ/N_1, the overlap that the posterior of U_1 is about."""
+        from sampler.network import overlaps
+
+        return np.asarray(overlaps(self._arrays(), self.architecture)[0])
+
+    def predictor(self, attended: Any) -> Float[np.ndarray, "example output"]:
+        """f(x) of attended inputs [example, path, channel]."""
+        from sampler.network import predict
+
+        return np.asarray(predict(self._arrays(), attended, self.architecture))
+
+    def magnitudes(self) -> Float[np.ndarray, " head"]:
+        """‖V_l^h‖, the Frobenius norm of the values of each head, layer by layer."""
+        values = (self.weights[f"V_{layer}"] for layer in range(1, len(self.heads) + 1))
+        return np.concatenate([np.linalg.norm(of_layer, axis=(1, 2)) for of_layer in values])
+
+    def _arrays(self) -> dict:
+        import jax.numpy as jnp
+
+        return {name: jnp.asarray(values) for name, values in self.weights.items()}
 
     def without(self, removed: Collection[tuple[int, int]]) -> "FrozenNetwork":
         """The network in which the outputs of heads (layer, head), counted from 0, are zero."""

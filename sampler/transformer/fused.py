@@ -16,7 +16,7 @@ IMPLEMENTATION = "_attn_implementation"
 
 @contextmanager
 def eager(model: Any) -> Iterator[None]:
-    """A Hugging Face model computes its attention matrices; on leaving, it does as before."""
+    """Make a Hugging Face model compute its attention matrices; on leaving, it does as before."""
     config = getattr(model, "config", None)
     before = getattr(config, IMPLEMENTATION, None)
     switch = getattr(model, "set_attn_implementation", None)
@@ -40,7 +40,7 @@ def eager(model: Any) -> Iterator[None]:
 
 @dataclass
 class FusedCalls:
-    """What `scaled_dot_product_attention` was given, call by call.
+    """Calls of `scaled_dot_product_attention` in a forward pass, one after the other.
 
     inputs   x_0 [example, token, channel]: input of the innermost module that makes the first call
     weights  [example, head, query, key] of every call

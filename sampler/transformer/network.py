@@ -13,7 +13,7 @@ from sampler.attention.variants import AttentionVariant, Softmax, transposed
 
 
 @jax.custom_vjp
-def softmax(logits: Float[Array, "*axes key"]) -> Float[Array, "*axes key"]:
+def row_softmax(logits: Float[Array, "*axes key"]) -> Float[Array, "*axes key"]:
     """exp(l_s)/Σ_{s'} exp(l_{s'}) along the last axis, with a derivative of its own.
 
     That of the attention variants, like JAX's own, is differentiated by way of the exponentials:
@@ -23,7 +23,7 @@ def softmax(logits: Float[Array, "*axes key"]) -> Float[Array, "*axes key"]:
 
 
 def _forward(logits):
-    weights = softmax(logits)
+    weights = row_softmax(logits)
     return weights, weights
 
 
@@ -31,7 +31,7 @@ def _backward(weights, change):
     return (weights * (change - (weights * change).sum(axis=-1, keepdims=True)),)
 
 
-softmax.defvjp(_forward, _backward)
+row_softmax.defvjp(_forward, _backward)
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class SoftmaxAttention:
     weights: Float[Array, "example query head key"]
 
     def mean_over_queries(self) -> Float[Array, "example head key"]:
+        """Rows of Ωᵀ of every head, averaged over queries."""
         return self.weights.mean(axis=1)
 
     def carried(
@@ -66,6 +67,7 @@ class VariantAttention:
     groups: tuple[HeadGroup, ...]
 
     def mean_over_queries(self) -> Float[Array, "example head key"]:
+        """Rows of Ωᵀ of every head, averaged over queries."""
         return by_head(
             self.groups,
             [group.unpooled(transposed(group.weights).mean(axis=2)) for group in self.groups],
@@ -130,7 +132,7 @@ def softmax_weights(
     joined = jnp.einsum("hgi,hgj->ihj", query_weights, key_weights) / size**0.5
     projected = apply(inputs, joined.reshape(channels, -1)).reshape(examples, -1, channels)
     logits = projected @ inputs.transpose(0, 2, 1)
-    return softmax(logits).reshape(examples, tokens, heads, tokens)
+    return row_softmax(logits).reshape(examples, tokens, heads, tokens)
 
 
 def apply(
@@ -181,7 +183,7 @@ def predict(
 
 
 def token_layers(heads: tuple[int, ...], tokens: int) -> int:
-    """How many layers, from below, have more paths above them than tokens: those go by token."""
+    """Count the layers, from below, with more paths above them than tokens: those go by token."""
     return sum(math.prod(heads[layer:]) > tokens for layer in range(1, len(heads) + 1))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from sampler.attention.padding import (
     agreeing_tokens,
-    stacked,
+    padded_together,
     stated_tokens,
     within,
     without_padding,
@@ -78,6 +78,7 @@ def check_batch_size(batch_size: Any) -> None:
 
 
 def values_of(tensors: Any) -> list[Any]:
+    """List the tensors: one, or those of all names."""
     return list(tensors.values()) if isinstance(tensors, dict) else [tensors]
 
 
@@ -142,7 +143,7 @@ def read_returned(returned: Any) -> list[np.ndarray]:
 
 
 def returned_attention(returned: Any) -> tuple[Any, ...]:
-    """What a model returns under `attentions`; nothing where it lacks a layer."""
+    """Return the `attentions` of a model; nothing where they lack a layer."""
     found = getattr(returned, "attentions", None) or ()
     return () if any(matrices is None for matrices in found) else tuple(found)
 
@@ -253,7 +254,7 @@ class RecordedAttention:
         return tuple(matrices.shape[1] for matrices in self.attention)
 
     def with_identity_heads(self) -> "RecordedAttention":
-        """The same with one more head in each layer, number H_l, whose Ω is the identity."""
+        """Add one more head to each layer, number H_l, whose Ω is the identity."""
         examples, tokens, _ = self.inputs.shape
         real = np.ones((examples, tokens), np.float32)
         if self.lengths is not None:
@@ -320,7 +321,7 @@ def record_attention(
             counts.append(lengths)
     back = np.argsort(order)
     in_place = np.array_equal(back, order)
-    arrays = map(stacked, zip(*kept, strict=True))
+    arrays = map(padded_together, zip(*kept, strict=True))
     inputs, *attention = (one if in_place else one[back] for one in arrays)
     lengths = np.concatenate(counts)[back]
     equal = (lengths == inputs.shape[1]).all()

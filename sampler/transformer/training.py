@@ -15,7 +15,6 @@ from sampler.attention.variants import AttentionVariant
 from sampler.errors import InputError
 from sampler.recipes.training_recipe import TrainingRecipe, TrainingSection
 from sampler.storage.checkpoint import (
-    Sealed,
     no_usable_checkpoint,
     read_slots,
     refuse_another_checkpoint,
@@ -26,9 +25,9 @@ from sampler.transformer.evaluation import (
     BLOCK,
     PARAMETERS,
     Examples,
+    InputTable,
     LearningData,
-    Table,
-    accuracy,
+    accuracy_with_error,
     predict_examples,
 )
 from sampler.transformer.model_file import TransformerShape, draw_parameters
@@ -36,7 +35,7 @@ from sampler.transformer.network import squared_error
 
 
 def make_optimiser(settings: TrainingSection) -> optax.GradientTransformation:
-    """AdamW or Adam with the learning rate of the schedule.
+    """Make AdamW or Adam with the learning rate of the schedule.
 
     "adamw" shrinks the weights by learning rate × decay at every step; "adam" adds decay × weight
     to the gradient instead. "cosine" goes from the learning rate to 0 as (1 + cos πt/T)/2.
@@ -55,7 +54,7 @@ def make_optimiser(settings: TrainingSection) -> optax.GradientTransformation:
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Where a training is after some steps.
+    """The state of a training after some steps.
 
     best    parameters with the best validation accuracy, those with the smaller loss among equals
     curve   one entry per validation, as `learning_curve.csv` has them
@@ -75,13 +74,13 @@ class TrainingState:
         return max(self.curve, key=merit)
 
     def kept(self, settings: TrainingSection) -> tuple[Mapping[str, np.ndarray], int]:
-        """The network that is kept, and its step: the best, or the last with `until_loss`."""
+        """Return the network to keep, and its step: the best, or the last with `until_loss`."""
         if settings.until_loss is None:
             return self.best, self.best_point["step"]
         return {name: np.asarray(values) for name, values in self.parameters.items()}, self.step
 
     def is_last(self, settings: TrainingSection) -> bool:
-        """Whether no step follows: all are done, or the loss is as small as asked for."""
+        """Tell whether no step follows: all are done, or the loss is as small as asked for."""
         latest = self.curve[-1] if self.curve else None
         reached = (
             settings.until_loss is not None
@@ -93,12 +92,12 @@ class TrainingState:
 
 
 def merit(point: Mapping[str, int | float]) -> tuple[float, float]:
-    """What the best step has most of."""
+    """Rank a point of the curve: by accuracy, then by the smaller loss."""
     return point["validation_accuracy"], -point["validation_loss"]
 
 
 def initial_state(recipe: TrainingRecipe, data: LearningData) -> TrainingState:
-    """Random parameters, before the first step."""
+    """Draw random parameters, for the first step."""
     shape = TransformerShape.of(recipe.training, data.channels, data.outputs)
     drawn = draw_parameters(shape, recipe.training.seed, PARAMETERS)
     parameters = {name: jnp.asarray(values) for name, values in drawn.items()}
@@ -127,22 +126,22 @@ def train(
         state = take_steps(advance, state, examples, end)
         refuse_divergence(state, settings.learning_rate)
         if end % settings.validation_every == 0 or end == settings.steps:
-            state = validated(state, *data.validation, settings.variants)
+            state = with_validation(state, *data.validation, settings.variants)
         on_chunk(state)
     return state
 
 
 def next_stop(step: int, validation_every: int, steps: int) -> int:
-    """The step at which episodes are drawn, the network is judged, or the training ends."""
+    """Return the step at which episodes are drawn, the network is judged, or the training ends."""
     return min(steps, *((step // period + 1) * period for period in (BLOCK, validation_every)))
 
 
 def make_step(
     optimiser: optax.GradientTransformation,
-    table: Table,
+    table: InputTable,
     variants: tuple[tuple[AttentionVariant, ...], ...] = (),
 ) -> Callable:
-    """One step, compiled: from parameters and state of the optimiser to the next, and the loss."""
+    """Compile one step: from parameters and state of the optimiser to the next, and the loss."""
 
     @jax.jit
     def step(parameters, state, arrays, places, targets):
@@ -162,7 +161,7 @@ def make_step(
 def take_steps(
     advance: Callable, state: TrainingState, examples: Examples, end: int
 ) -> TrainingState:
-    """The steps up to `end`, each with its batch out of the examples of the block."""
+    """Take the steps up to `end`, each with its batch out of the examples of the block."""
     parameters, optimiser, losses = state.parameters, state.optimiser, []
     batch = examples.examples // BLOCK
     for step in range(state.step, end):
@@ -180,24 +179,25 @@ def take_steps(
 
 
 def refuse_divergence(state: TrainingState, learning_rate: float) -> None:
+    """Raise InputError if the loss is infinite or not a number."""
     if not np.isfinite(state.losses[-1]):
         remedy = f"the loss is not finite any more at step {state.step}; use a smaller one"
         raise InputError("training.learning_rate", learning_rate, remedy)
 
 
-def validated(
+def with_validation(
     state: TrainingState,
-    table: Table,
+    table: InputTable,
     examples: Examples,
     variants: tuple[tuple[AttentionVariant, ...], ...] = (),
 ) -> TrainingState:
-    """The state with one more point of the curve, and with its parameters if they are the best."""
+    """Add a point to the curve, and keep the parameters if they are the best."""
     predictions = predict_examples(state.parameters, table, examples, variants)
     point = {
         "step": state.step,
         "training_loss": float(np.mean(state.losses)),
         "validation_loss": float(np.mean((predictions - examples.targets) ** 2)),
-        "validation_accuracy": accuracy(predictions, examples.targets)["accuracy"],
+        "validation_accuracy": accuracy_with_error(predictions, examples.targets)["accuracy"],
     }
     best = state.best
     if not state.curve or merit(point) > merit(state.best_point):
@@ -212,7 +212,7 @@ PARAMETER, BEST, OPTIMISER = "parameter", "best", "optimiser"
 
 @dataclass(frozen=True)
 class SavedTraining:
-    """What a checkpoint holds: the state, its place in the sequence, and the time it took."""
+    """The content of a checkpoint: the state, its place in the sequence, the time it took."""
 
     state: TrainingState
     sequence: int
@@ -250,7 +250,7 @@ def save_training(
 
 
 def load_training(folder: Path, initial: TrainingState, fingerprint: dict) -> SavedTraining | None:
-    """The newest intact checkpoint, None if there is none yet.
+    """Read the newest intact checkpoint; None if there is none yet.
 
     `initial` is a state of the same network, whose structure is taken over. Raises InputError if
     there is a checkpoint and none can be used, or if it is of another training.
@@ -261,15 +261,11 @@ def load_training(folder: Path, initial: TrainingState, fingerprint: dict) -> Sa
     if not slots.intact:
         raise no_usable_checkpoint(folder, "; ".join(slots.damage), "train")
     _, newest = slots.intact[0]
-    refuse_another_checkpoint(folder, newest.header["fingerprint"], fingerprint, "training")
-    LOG.info("going on after %s of %s steps", newest.header["done"], newest.header["total"])
-    return restored(newest, initial)
-
-
-def restored(sealed: Sealed, initial: TrainingState) -> SavedTraining:
-    header = sealed.header
+    header = newest.header
+    refuse_another_checkpoint(folder, header["fingerprint"], fingerprint, "training")
+    LOG.info("going on after %s of %s steps", header["done"], header["total"])
     tables: dict[str, dict[str, np.ndarray]] = {PARAMETER: {}, BEST: {}, OPTIMISER: {}}
-    for key, values in sealed.arrays.items():
+    for key, values in newest.arrays.items():
         kind, _, name = key.partition("/")
         tables[kind][name] = values
     leaves = list(map(jnp.asarray, tables[OPTIMISER].values()))

@@ -20,8 +20,7 @@ from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import Chunk, sample_in_chunks
 from sampler.mcmc.hamiltonian import NUTS
 from sampler.posterior.importance import single
-from sampler.posterior.mode import find_mode
-from sampler.posterior.order_parameters import OrderParameterPosterior, factors_at
+from sampler.posterior.order_parameters import OrderParameterPosterior, factors_at, find_mode
 from sampler.posterior.spaces import make_density
 from tests.benchmarks.outsiders import ENDLESS
 from tests.problems import problem_of_many_paths

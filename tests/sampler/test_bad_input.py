@@ -320,6 +320,8 @@ def test_the_shell_completes_commands_and_recipes(tmp_path):
 
     assert completed("attention-posterior", "res") == ["resume"]
     assert completed("attention-posterior", "run", "mi") == ["mine.toml"]
+    keys = completed("attention-posterior", "run", "mine.toml", "--set", "sampler.max_")
+    assert keys == ["sampler.max_draws=", "sampler.max_minutes=", "sampler.max_tree_depth="]
 
 
 def test_an_output_directory_that_cannot_be_written_is_reported_within_three_seconds(recipe):

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from sampler import registry
 from sampler.attention.variants import VARIANTS, Array, AttentionVariant, logits
 from sampler.errors import ExitCode, InputError
 from sampler.recipes.recipe import load_recipe, make_recipe
-from sampler.recipes.sections import Count, Seed
+from sampler.recipes.sections import Count, FilePath, Seed
 from sampler.recipes.task_section import TASKS, TaskSection
 from sampler.registry import Registry
 from sampler.storage.results import read_theory
@@ -46,11 +46,9 @@ def test_a_table_names_what_there_is():
 class CoinSection(TaskSection):
     """Tokens that are noise, with labels of the first one's sign; attention is uniform."""
 
-    data_paths: ClassVar = ("file",)
-
     examples: Count = 8
     seed: Seed = 0
-    file: str = "none"
+    file: FilePath = "none"
 
     def make(self, attention: None) -> Task:
         generator = np.random.default_rng(self.seed)

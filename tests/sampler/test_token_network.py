@@ -175,13 +175,13 @@ def test_no_example_sees_another_and_batches_do_not_matter(values, layer_norm, r
 def test_normalised_layers_forget_the_scale_of_their_input(rng):
     """Mean zero and variance one over units, whatever the inputs' scale; constants give zero."""
     hidden = jnp.asarray(100 * rng.standard_normal((4, 50)) + 3)
-    found = module.normalised(hidden)
+    found = module.layer_normalised(hidden)
     np.testing.assert_allclose(found.mean(axis=1), np.zeros(4), atol=1e-14)
     variance = np.asarray(hidden).var(axis=1)
     assert_equal_to_rounding(
         np.asarray(found).var(axis=1), variance / (variance + 1e-5), operations=500
     )
-    np.testing.assert_array_equal(module.normalised(jnp.full((2, 3), 7.0)), np.zeros((2, 3)))
+    np.testing.assert_array_equal(module.layer_normalised(jnp.full((2, 3), 7.0)), np.zeros((2, 3)))
 
 
 def test_relu_values_keep_the_second_moment_of_one_token(rng):

@@ -1,27 +1,43 @@
-"""Diagnostics of chains: ranks, autocorrelation, energy, effective draws.
+"""Diagnostics of chains: traces, pairs, ranks, autocorrelation, energy, effective draws.
 
-Drawn here, as are those of `traces`, and not by ArviZ, whose plots of 0.23 give a panel to every
-chain and to both halves of a symmetric matrix, show no range of independent draws for ranks and no
-prediction of a theory, and have another interface from 1.0.
+Drawn here and not by ArviZ, whose plots of 0.23 give a panel to every chain and to both halves of a
+symmetric matrix, show no range of independent draws for ranks and no prediction of a theory, and
+have another interface from 1.0. The statistics are those of `arviz_stats`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from arviz_stats.base import array_stats
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.stats import binom, rankdata
+from matplotlib.ticker import MaxNLocator
+from scipy.stats import binom
 
+from sampler.analysis.labels import pair_name
 from sampler.analysis.results import RunResults
 from sampler.mcmc.diagnostics import AXES, ESS_LIMIT
 from sampler.mcmc.hamiltonian import BFMI_LIMIT
 from sampler.presentation import style
 
+INDEPENDENT = "95 % of independent draws"
 LARGEST_EVERY = 4  # paths; with more the diagonal of U_1 alone is shown
 RANKED_EXAMPLES = 6  # whose ranks are shown where no order parameter is sampled
-RANK_BINS = 20
-INDEPENDENT = "95 % of independent draws"
+RANK_BINS, ENERGY_BINS, BINS = 20, 40, 30
+MOST_LAGS = 40
+POINTS = 10  # of a curve of effective sample sizes
+MOST_POINTS = 2000  # of a chain or of a cloud; of more every so many are drawn
+MOST_ELEMENTS = 4  # of U_1 beside each other
+SHOWN = (0.25, 99.75)  # per cent of the draws; the rest would take most of the axis
+
+# Label → [chain, draw].
+Series = Mapping[str, np.ndarray]
+RankPanels = Sequence[tuple[str, np.ndarray] | None]
+
+
+def chain_marks(chain: int) -> dict[str, str]:
+    """Return colour and label of a chain, the same in every figure."""
+    return {"color": style.CHAINS[chain % len(style.CHAINS)], "label": f"chain {chain}"}
 
 
 def rank_histogram(draws: np.ndarray, bins: int) -> np.ndarray:
@@ -29,171 +45,117 @@ def rank_histogram(draws: np.ndarray, bins: int) -> np.ndarray:
 
     draws: [chain, draw]; returns [chain, bin]. Chains with one law give about equal counts.
     """
-    ranks = rankdata(draws, method="average").reshape(draws.shape)
+    ranks = array_stats.compute_ranks(draws, axis=(0, 1))
     edges = np.linspace(0.5, draws.size + 0.5, bins + 1)
     return np.stack([np.histogram(chain, edges)[0] for chain in ranks])
 
 
-def draw_ranks(draws: np.ndarray, path_names: list[str], setting: str) -> Figure:
-    """Draw the rank histograms of the elements of U_1.
-
-    draws: [chain, draw, path, path_]. With few paths every distinct element has its panel, placed
-    as in the matrix; with many only the diagonal is shown.
-    """
-    paths = len(path_names)
-    every_element = paths <= LARGEST_EVERY
-    columns = paths if every_element else min(4, int(np.ceil(np.sqrt(paths))))
-    rows = paths if every_element else -(-paths // columns)
-    shown = "$U_1$" if every_element else "the diagonal of $U_1$"
-    figure, grid = _rank_panels(rows, columns, f"Ranks of {shown} by chain", setting)
-    for place, ax in enumerate(grid.flat):
-        row, column = divmod(place, columns) if every_element else (place, place)
-        if row >= paths or column > row:
+def draw_ranks(panels: RankPanels, columns: int, title: str, setting: str) -> Figure:
+    """Draw rank histograms, name and [chain, draw] of each; None leaves its place empty."""
+    few = len(panels) <= 3
+    height = 1.8 if few else 1.5 if columns <= 3 else 1.3
+    figure = style.new_figure(
+        style.WIDTH, height * -(-len(panels) // columns) + 1.6, f"{title} by chain", setting
+    )
+    axes = style.panel_grid(figure, len(panels), columns, sharex=True, sharey=True)
+    for ax, panel in zip(axes.flat, panels, strict=False):
+        if panel is None:
             ax.set_axis_off()
             continue
-        one, other = path_names[row], path_names[column]
-        _draw_element(ax, draws[:, :, row, column], one if one == other else f"{one},\n{other}")
-    _explain(figure, grid[0, 0])
+        _draw_rank_panel(ax, panel[1])
+        ax.set_title(panel[0], fontsize=9.0 if few else 8.0)
+        ax.label_outer()
+    axes[0, 0].set_ylim(bottom=0.0)
+    label = axes[0, 0].set_ylabel if len(axes) == 1 else figure.supylabel
+    label("draws in bin / expected", fontsize=10.0)
+    style.legend_below(figure, axes[0, 0].get_legend_handles_labels(), 3)
     return figure
 
 
-def draw_predictor_ranks(draws: np.ndarray, names: list[str], setting: str) -> Figure:
-    """Draw the rank histograms of f at some test examples: draws [chain, draw, example]."""
-    columns = min(3, len(names))
-    rows = -(-len(names) // columns)
-    figure, grid = _rank_panels(rows, columns, "Ranks of $f(x)$ by chain", setting)
-    for place, name in enumerate(names):
-        _draw_element(grid.flat[place], draws[:, :, place], name)
-    for ax in grid.flat[len(names) :]:
-        ax.set_axis_off()
-    _explain(figure, grid[0, 0])
-    return figure
-
-
-def _rank_panels(rows: int, columns: int, title: str, setting: str) -> tuple[Figure, np.ndarray]:
-    """A figure and its panels [row, column]."""
-    height = 1.3 if columns > 3 else 1.5
-    figure = style.new_figure(style.WIDTH, height * rows + 1.6)
-    figure.suptitle(style.title_of(title, setting))
-    return figure, figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-
-
-def _explain(figure: Figure, first: Axes) -> None:
-    """Range, legend and labels of all panels, whose axes are shared: once they have their data."""
-    first.set_ylim(bottom=0.0)
-    _legend_below(figure, first)
-    figure.supylabel("draws in bin / expected", fontsize=10.0)
-
-
-def _legend_below(figure: Figure, ax: Axes) -> None:
-    style.legend_below(figure, ax.get_legend_handles_labels(), 3)
-
-
-def _draw_element(ax: Axes, draws: np.ndarray, name: str, size: float = 8.0) -> None:
-    chains, length = draws.shape
+def _draw_rank_panel(ax: Axes, draws: np.ndarray) -> None:
+    length = draws.shape[1]
     # At least ten draws expected in a bin, so that bins are not all noise.
     bins = int(np.clip(length // 10, 1, RANK_BINS))
-    counts = rank_histogram(draws, bins)
     expected = length / bins
     edges = np.linspace(0.0, 1.0, bins + 1)
     low, high = binom.ppf([0.025, 0.975], length, 1.0 / bins) / expected
-    ax.axhspan(low, high, color="#DDDDDD", zorder=0, label=INDEPENDENT)
-    for chain in range(chains):
-        heights = counts[chain] / expected
-        colour = style.CHAINS[chain % len(style.CHAINS)]
-        ax.stairs(
-            heights, edges, baseline=None, color=colour, linewidth=1.0, label=f"chain {chain}"
-        )
-    ax.set(xlim=(0.0, 1.0))
+    ax.axhspan(low, high, color=style.EXPECTED, zorder=0, label=INDEPENDENT)
+    for chain, counts in enumerate(rank_histogram(draws, bins)):
+        ax.stairs(counts / expected, edges, baseline=None, linewidth=1.0, **chain_marks(chain))
+    ax.set(xlim=(0.0, 1.0), xlabel="rank / draws")
     # The ends of neighbouring panels would touch.
     ax.set_xticks((0.0, 0.5, 1.0), ("0", "0.5", "1"))
-    ax.set_title(name, fontsize=size)
-    ax.set_xlabel("rank / draws")
-    ax.label_outer()
 
 
-def draw_series_ranks(series: Mapping[str, np.ndarray], setting: str) -> Figure:
-    """Draw the rank histograms of single numbers, label → [chain, draw], side by side."""
-    figure = style.new_figure(style.WIDTH, 3.4)
-    figure.suptitle(style.title_of("Ranks in function space by chain", setting))
-    axes = figure.subplots(1, len(series), squeeze=False, sharex=True, sharey=True)[0]
-    for ax, (label, values) in zip(axes, series.items(), strict=True):
-        _draw_element(ax, values, label, 9.0)
-    axes[0].set_ylim(bottom=0.0)
-    axes[0].set_ylabel("draws in bin / expected")
-    _legend_below(figure, axes[0])
-    return figure
+def matrix_panels(draws: np.ndarray, names: Sequence[str]) -> RankPanels:
+    """List the distinct elements of U_1, [chain, draw, path, path_], placed as in the matrix.
+
+    Of more than `LARGEST_EVERY` paths the diagonal alone.
+    """
+    if len(names) > LARGEST_EVERY:
+        return [(name, draws[:, :, path, path]) for path, name in enumerate(names)]
+    return [
+        (names[i] if i == j else f"{names[i]},\n{names[j]}", draws[:, :, i, j]) if j <= i else None
+        for i, j in np.ndindex(len(names), len(names))
+    ]
 
 
-MOST_LAGS = 40
+def order_parameter_ranks(run: RunResults) -> Figure | None:
+    """Draw the ranks of U_1 where its draws were kept."""
+    draws = run.order_parameter_draws
+    if draws is None:
+        return None
+    names = [str(name) for name in draws["path"].values]
+    every = len(names) <= LARGEST_EVERY
+    columns = len(names) if every else min(4, int(np.ceil(np.sqrt(len(names)))))
+    title = "Ranks of $U_1$" if every else "Ranks of the diagonal of $U_1$"
+    return draw_ranks(matrix_panels(draws.values, names), columns, title, run.setting)
+
+
+def predictor_ranks(run: RunResults) -> Figure | None:
+    """Draw the ranks of f at a few test examples, where no order parameter is sampled."""
+    if run.order_parameter_draws is not None or run.drawn("predictor") is None:
+        return None
+    values = run.drawn("predictor").values
+    flat = values.reshape(*values.shape[:2], -1)
+    chosen = np.unique(np.linspace(0, flat.shape[2] - 1, RANKED_EXAMPLES).astype(int))
+    outputs = flat.shape[2] // values.shape[2]
+    panels = [(f"test {place // outputs}", flat[:, :, place]) for place in chosen]
+    return draw_ranks(panels, min(3, len(panels)), "Ranks of $f(x)$", run.setting)
+
+
+def draw_series_ranks(series: Series, setting: str) -> Figure:
+    """Draw the rank histograms of single numbers side by side."""
+    return draw_ranks(list(series.items()), len(series), "Ranks in function space", setting)
 
 
 def autocorrelation(values: np.ndarray) -> np.ndarray:
-    """ρ_k = Σ_t (x_t − x̄)(x_{t+k} − x̄) / Σ_t (x_t − x̄)² [lag], averaged over chains.
+    """Return ρ_k = Σ_t (x_t − x̄)(x_{t+k} − x̄) / Σ_t (x_t − x̄)² [lag], averaged over chains.
 
     values: [chain, draw]; x̄ is the mean of each chain.
     """
     return np.asarray(array_stats.autocorr(values, axis=-1)).mean(axis=0)
 
 
-def draw_autocorrelation(series: Mapping[str, np.ndarray], setting: str) -> Figure:
-    """Draw the autocorrelation of each series, label → [chain, draw], against the lag."""
-    figure = style.new_figure(style.WIDTH, 4.0)
-    figure.suptitle(style.title_of("Autocorrelation", setting))
+def draw_autocorrelation(series: Series, setting: str) -> Figure:
+    """Draw the autocorrelation of each series against the lag."""
+    figure = style.new_figure(style.WIDTH, 4.0, "Autocorrelation", setting)
     ax = figure.subplots()
     chains, draws = next(iter(series.values())).shape
-    lags = min(MOST_LAGS, draws // 4)
     band = 1.96 / np.sqrt(chains * draws)
-    ax.axhspan(-band, band, color="#DDDDDD", zorder=0, label=INDEPENDENT)
+    ax.axhspan(-band, band, color=style.EXPECTED, zorder=0, label=INDEPENDENT)
     for place, (label, values) in enumerate(series.items()):
-        shown = autocorrelation(values)[: lags + 1]
-        ax.plot(
-            range(len(shown)), shown, marker="o", markersize=2.5, linewidth=1.0,
-            color=style.SERIES[place % len(style.SERIES)], label=label,
-        )  # fmt: skip
+        shown = autocorrelation(values)[: min(MOST_LAGS, draws // 4) + 1]
+        marks = {"marker": "o", "markersize": 2.5, "linewidth": 1.0}
+        colour = style.SERIES[place % len(style.SERIES)]
+        ax.plot(range(len(shown)), shown, color=colour, label=label, **marks)
     ax.set(xlabel="lag (draws)", ylabel="autocorrelation, mean of chains")
-    _legend_below(figure, ax)
+    style.legend_below(figure, columns=3)
     return figure
-
-
-ENERGY_BINS = 40
-
-
-def draw_energy(energy: np.ndarray, setting: str) -> Figure:
-    """Draw E − Ē and E_t − E_{t−1} as histograms, and the E-BFMI of every chain.
-
-    energy: [chain, draw]. Where transitions are much narrower than energies, the chain crawls.
-    """
-    energy = np.asarray(energy, np.float64)
-    centred = (energy - energy.mean(axis=1, keepdims=True)).ravel()
-    changes = np.diff(energy, axis=1).ravel()
-    bfmi = np.atleast_1d(array_stats.bfmi(energy, **AXES))
-    figure = style.new_figure(style.WIDTH, 3.8)
-    figure.suptitle(style.title_of("Energy of the sampler", setting))
-    left, right = figure.subplots(1, 2, width_ratios=(1.6, 1.0))
-    edges = np.histogram_bin_edges(np.concatenate([centred, changes]), ENERGY_BINS)
-    for values, colour, dashes, label in (
-        (centred, style.SKY_BLUE, "-", r"marginal, $E - \bar E$"),
-        (changes, style.ORANGE, "--", r"transitions, $E_t - E_{t-1}$"),
-    ):
-        heights, _ = np.histogram(values, edges, density=True)
-        left.stairs(heights, edges, fill=True, color=colour, alpha=0.35)
-        left.stairs(heights, edges, color=colour, linestyle=dashes, linewidth=1.5, label=label)
-    left.set(xlabel="energy", ylabel="density")
-    for chain, value in enumerate(bfmi):
-        right.plot(value, chain, "o", color=style.CHAINS[chain % len(style.CHAINS)])
-    right.axvline(BFMI_LIMIT, color=style.GREY, linestyle=":", label=f"limit {BFMI_LIMIT:g}")
-    right.set_yticks(range(len(bfmi)), [f"chain {chain}" for chain in range(len(bfmi))])
-    right.set(xlabel="E-BFMI", xlim=(0.0, None), ylim=(len(bfmi) - 0.5, -0.5))
-    figure.legend(loc="outside lower center", ncols=3)
-    return figure
-
-
-POINTS = 10
 
 
 def ess_evolution(values: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray]:
-    """Draws of all chains used so far [point], and their effective sample size [point].
+    """Return the draws of all chains used so far [point], and their effective sample size [point].
 
     values: [chain, draw]. method: "bulk", or "tail" for the quantiles 0.05 and 0.95.
     """
@@ -205,49 +167,165 @@ def ess_evolution(values: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarr
     return chains * ends, np.array(sizes, dtype=float)
 
 
-def draw_ess_evolution(series: Mapping[str, np.ndarray], setting: str) -> Figure:
-    """Draw bulk (solid) and tail (dashed) effective sample size against the draws used.
-
-    series: label → [chain, draw].
-    """
-    figure = style.new_figure(style.WIDTH, 4.6)
-    figure.suptitle(style.title_of("Effective sample size", setting))
+def draw_ess_evolution(series: Series, setting: str) -> Figure:
+    """Draw bulk (solid) and tail (dashed) effective sample size against the draws used."""
+    figure = style.new_figure(style.WIDTH, 4.6, "Effective sample size", setting)
     ax = figure.subplots()
     for place, (label, values) in enumerate(series.items()):
         colour = style.SERIES[place % len(style.SERIES)]
-        for method, dashes, marker in (("bulk", "-", "o"), ("tail", "--", "s")):
-            used, sizes = ess_evolution(values, method)
-            ax.plot(
-                used, sizes, dashes, marker=marker, markersize=4.0, color=colour,
-                label=f"{label}, {method}",
-            )  # fmt: skip
+        for method, shape in (("bulk", "o-"), ("tail", "s--")):
+            marks = {"color": colour, "markersize": 4.0, "label": f"{label}, {method}"}
+            ax.plot(*ess_evolution(values, method), shape, **marks)
     ax.axhline(ESS_LIMIT, color=style.GREY, linestyle=":", label=f"limit {ESS_LIMIT:.0f}")
     ax.set(xlabel="draws of all chains", ylabel="effective sample size", ylim=(0.0, None))
-    _legend_below(figure, ax)
+    style.legend_below(figure, columns=3)
     return figure
 
 
-def order_parameter_ranks(run: RunResults) -> Figure | None:
-    """Ranks of U_1 where its draws were kept."""
+def draw_energy(energy: np.ndarray, setting: str) -> Figure:
+    """Draw E − Ē and E_t − E_{t−1} as histograms, and the E-BFMI of every chain.
+
+    energy: [chain, draw]. Where transitions are much narrower than energies, the chain crawls.
+    """
+    energy = np.asarray(energy, np.float64)
+    centred = (energy - energy.mean(axis=1, keepdims=True)).ravel()
+    changes = np.diff(energy, axis=1).ravel()
+    bfmi = np.atleast_1d(array_stats.bfmi(energy, **AXES))
+    figure = style.new_figure(style.WIDTH, 3.8, "Energy of the sampler", setting)
+    left, right = figure.subplots(1, 2, width_ratios=(1.6, 1.0))
+    edges = np.histogram_bin_edges(np.concatenate([centred, changes]), ENERGY_BINS)
+    for values, colour, dashes, label in (
+        (centred, style.SKY_BLUE, "-", r"marginal, $E - \bar E$"),
+        (changes, style.ORANGE, "--", r"transitions, $E_t - E_{t-1}$"),
+    ):
+        heights, _ = np.histogram(values, edges, density=True)
+        left.stairs(heights, edges, fill=True, color=colour, alpha=0.35)
+        left.stairs(heights, edges, color=colour, linestyle=dashes, linewidth=1.5, label=label)
+    left.set(xlabel="energy", ylabel="density")
+    for chain, value in enumerate(bfmi):
+        right.plot(value, chain, "o", color=chain_marks(chain)["color"])
+    right.axvline(BFMI_LIMIT, color=style.GREY, linestyle=":", label=f"limit {BFMI_LIMIT:g}")
+    right.set_yticks(range(len(bfmi)), [f"chain {chain}" for chain in range(len(bfmi))])
+    right.set(xlabel="E-BFMI", xlim=(0.0, None), ylim=(len(bfmi) - 0.5, -0.5))
+    style.legend_below(figure, columns=3)
+    return figure
+
+
+def energy_of_run(run: RunResults) -> Figure | None:
+    """Draw the energies, where draws have them and something else of them can be judged."""
+    energy = run.drawn("energy", "sample_stats")
+    if energy is None or not run.slowest_series:
+        return None
+    return draw_energy(energy.values, run.setting)
+
+
+def draw_traces(series: Series, setting: str) -> Figure:
+    """Draw each series draw by draw, and its histogram, chain by chain."""
+    height = 1.6 * len(series) + 1.3
+    figure = style.new_figure(style.WIDTH, height, "Traces of the chains", setting)
+    shared = {"sharex": "col", "sharey": "row", "width_ratios": (3.2, 1.0)}
+    axes = figure.subplots(len(series), 2, squeeze=False, **shared)
+    for (trace, histogram), (label, values) in zip(axes, series.items(), strict=True):
+        _draw_trace(trace, histogram, values)
+        trace.set_ylabel(label)
+        trace.yaxis.set_major_locator(MaxNLocator(4))
+        histogram.set_xticks([])
+    axes[-1, 0].set_xlabel("draw")
+    axes[-1, 1].set_xlabel("density")
+    style.legend_below(figure, axes[0, 0].get_legend_handles_labels(), 4)
+    return figure
+
+
+def _draw_trace(trace: Axes, histogram: Axes, values: np.ndarray) -> None:
+    every = -(-values.shape[1] // MOST_POINTS)
+    edges = np.histogram_bin_edges(values, BINS)
+    for chain, one in enumerate(values):
+        marks, draws = chain_marks(chain), np.arange(0, len(one), every)
+        (line,) = trace.plot(draws, one[::every], linewidth=0.5, alpha=0.7, **marks)
+        line.set_rasterized(True)
+        heights, _ = np.histogram(one, edges, density=True)
+        # Each chain as high as the others: the scale of a density says nothing here.
+        shown = heights / max(heights.max(), np.finfo(float).tiny)
+        outline = {"baseline": None, "orientation": "horizontal", "linewidth": 1.0}
+        histogram.stairs(shown, edges, color=marks["color"], **outline)
+
+
+def draw_pairs(
+    draws: np.ndarray,
+    names: Sequence[str],
+    theories: Sequence[tuple[str, np.ndarray, str]],
+    setting: str,
+) -> Figure:
+    """Draw elements of U_1 against each other, [chain, draw, element], and their histograms.
+
+    theories: name, [element] and colour of what is marked in every panel.
+    """
+    count = len(names)
+    flat = draws.reshape(-1, count)
+    points = flat[:: -(-len(flat) // MOST_POINTS)]
+    width, side = (style.WIDTH, 1.3) if count > 2 else (4.6, 2.2)
+    figure = style.new_figure(width, side * count + 1.3, "Elements of $U_1$ in pairs", setting)
+    axes = figure.subplots(count, count, squeeze=False, sharex="col")
+    low, high = np.percentile(flat, SHOWN, axis=0)
+    for _, values, _ in theories:
+        low, high = np.minimum(low, values), np.maximum(high, values)
+    low, high = low - 0.05 * (high - low), high + 0.05 * (high - low)
+    for row, column in np.ndindex(count, count):
+        ax = axes[row, column]
+        if column > row:
+            ax.set_axis_off()
+            continue
+        ax.set_xlim(low[column], high[column])
+        ax.xaxis.set_major_locator(MaxNLocator(3))
+        if column == row:
+            heights, edges = np.histogram(flat[:, row], BINS, (low[row], high[row]))
+            ax.stairs(heights, edges, color=style.SAMPLED, fill=True, alpha=0.4)
+            ax.set_yticks([])
+            for label, values, colour in theories:
+                ax.axvline(values[row], color=colour, linewidth=1.2, label=label)
+        else:
+            cloud = {"color": style.SAMPLED, "markersize": 1.5, "alpha": 0.3, "rasterized": True}
+            ax.plot(points[:, column], points[:, row], ".", **cloud)
+            ax.set_ylim(low[row], high[row])
+            ax.yaxis.set_major_locator(MaxNLocator(3))
+            for _, values, colour in theories:
+                ax.plot(values[column], values[row], "+", color=colour, markersize=9, mew=1.8)
+        if row == count - 1:
+            ax.set_xlabel(names[column].replace(" × ", " ×\n"), fontsize=9.0)
+        if column == 0:
+            ax.set_ylabel(names[row].replace(" × ", " ×\n"), fontsize=9.0)
+    if theories:
+        style.legend_below(figure, axes[0, 0].get_legend_handles_labels(), 3)
+    return figure
+
+
+def pairs_of_run(run: RunResults) -> Figure | None:
+    """Draw pairs of a few elements of U_1, where their draws were kept and move."""
     draws = run.order_parameter_draws
-    if draws is None:
+    if draws is None or draws.shape[-1] < 2 or not run.slowest_series:
         return None
-    return draw_ranks(draws.values, [str(name) for name in draws["path"].values], run.setting)
+    places = _elements(draws.values)
+    names = [pair_name([str(name) for name in draws["path"].values], *place) for place in places]
+    known = run.order_parameters_of_theories
+    colours = style.theory_colours(known)
+    theories = [
+        (name, np.array([values[place] for place in places]), colours[name])
+        for name, values in known.items()
+    ]
+    shown = np.stack([draws.values[(..., *place)] for place in places], axis=-1)
+    return draw_pairs(shown, names, theories, run.setting)
 
 
-def predictor_ranks(run: RunResults) -> Figure | None:
-    """Ranks of f at a few test examples, where no order parameter is sampled."""
-    if run.order_parameter_draws is not None or run.predictor_draws is None:
-        return None
-    values = run.predictor_draws.values
-    flat = values.reshape(*values.shape[:2], -1)
-    chosen = np.unique(np.linspace(0, flat.shape[2] - 1, RANKED_EXAMPLES).astype(int))
-    names = [f"test {place}" for place in chosen // (flat.shape[2] // values.shape[2])]
-    return draw_predictor_ranks(flat[:, :, chosen], names, run.setting)
+def _elements(draws: np.ndarray) -> list[tuple[int, int]]:
+    """List all elements of a matrix of two paths; of a larger one the largest of the diagonal."""
+    if draws.shape[-1] == 2:
+        return [(0, 0), (0, 1), (1, 1)]
+    size = np.abs(draws.mean(axis=(0, 1))).diagonal()
+    return [(int(i), int(i)) for i in np.sort(np.argsort(-size, kind="stable")[:MOST_ELEMENTS])]
 
 
-def of_series(draw):
-    """A drawing of the slowest numbers of function space; None where none can be judged."""
+def of_series(draw: Callable[[Series, str], Figure]) -> Callable[[RunResults], Figure | None]:
+    """Apply a drawing to the slowest numbers of function space; None where none can be judged."""
 
     def of_run(run: RunResults) -> Figure | None:
         return draw(run.slowest_series, run.setting) if run.slowest_series else None
@@ -255,14 +333,21 @@ def of_series(draw):
     return of_run
 
 
-def energy_of_run(run: RunResults) -> Figure | None:
-    """Energies, where draws have them and something else of them can be judged."""
-    energy = run.drawn("energy", "sample_stats")
-    if energy is None or not run.slowest_series:
-        return None
-    return draw_energy(energy.values, run.setting)
-
-
+TRACES = style.FigureEntry(
+    of_series(draw_traces),
+    "The slowest numbers draw by draw, and their histograms chain by chain. Chains that mix look "
+    "like noise and lie on top of each other.",
+    "Lines: log posterior, predictor and U₁ against the number of the draw, one colour per chain, "
+    "with histograms beside.",
+    section="diagnostics",
+)
+PAIRS = style.FigureEntry(
+    pairs_of_run,
+    "Draws of elements of U₁ against each other, their histograms on the diagonal, and where the "
+    "theories are: they predict the mean of the draws.",
+    "Scatter plots of draws of elements of U₁ in pairs, with the predictions of the theories.",
+    section="diagnostics",
+)
 FUNCTION_SPACE_RANKS = style.FigureEntry(
     of_series(draw_series_ranks),
     "Ranks of the slowest elements among all draws, chain by chain. Chains that agree are flat "

@@ -1,12 +1,12 @@
-"""Kernels between training examples: of pairs of paths, and of theories and exact posterior."""
+"""Kernels between training examples, of pairs of paths and of the network, and their alignment."""
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
 
 from sampler.analysis.kernel_tables import TINY, relative_to_size
 from sampler.analysis.results import RunResults
+from sampler.analysis.sweeps import SweepResults
 from sampler.presentation import style
 from theory import centred_kernel
 
@@ -15,6 +15,14 @@ EXAMPLES = "training examples, sorted by label"
 GAP = 1
 # Share of the elements that lie within the colour scale: diagonals are much larger than the rest.
 UNSATURATED = 0.97
+COMPONENTS = 50
+# Where all curves of alignment agree, all are still seen: a cross on a diamond in a ring.
+MARKS = {
+    style.LIMIT: {"fmt": "s--", "markersize": 3.5},
+    style.LEADING: {"fmt": "o-", "markersize": 8.0, "markerfacecolor": "none", "zorder": 3},
+    style.NEXT: {"fmt": "x", "markersize": 5.0, "zorder": 4},
+}
+SAMPLED_MARKS = {"fmt": "D", "markersize": 4.5, "zorder": 3.5}
 
 
 def draw_kernels(
@@ -24,39 +32,20 @@ def draw_kernels(
 
     labels: [example, output], by which the examples are sorted. note: below the colour bar.
     """
-    rows = -(-len(kernels) // 2)
-    figure = style.new_figure(style.WIDTH, 2.75 * rows + 1.3)
-    figure.suptitle(title)
-    axes = figure.subplots(rows, 2, squeeze=False, sharex=True, sharey=True)
-    limit = unsaturated(np.stack(list(kernels.values())))
-    for ax in axes.flat[len(kernels) :]:
-        ax.set_axis_off()
+    figure = style.new_figure(style.WIDTH, 2.75 * -(-len(kernels) // 2) + 1.3, title)
+    axes = style.panel_grid(figure, len(kernels), 2, sharex=True, sharey=True)
+    limit = style.within_scale(np.stack(list(kernels.values())), UNSATURATED)
     for ax, (name, kernel) in zip(axes.flat, kernels.items(), strict=False):
-        image = _draw_matrix(ax, kernel, limit)
-        ax.set_title(name.replace(" (", "\n("))
+        image = style.draw_matrix(ax, kernel, limit)
+        ax.set_title(style.bracket_below(name))
         _mark_classes(ax, labels)
-    style.colour_bar(
-        figure,
-        image,
-        list(axes.flat),
-        f"$\\bar K(x, x')$ / mean of its diagonal{note}",
-        extend="both",
-    )
+    label = f"$\\bar K(x, x')$ / mean of its diagonal{note}"
+    style.colour_bar(figure, image, list(axes.flat), label, extend="both")
     return figure
 
 
-def unsaturated(matrices: np.ndarray) -> float:
-    """End of a colour scale that nearly all elements are within."""
-    return float(np.nanquantile(np.abs(matrices), UNSATURATED)) or 1.0
-
-
-def _draw_matrix(ax: Axes, matrix: np.ndarray, limit: float) -> AxesImage:
-    ax.spines[:].set_visible(False)
-    return ax.imshow(matrix, cmap=style.VALUES, vmin=-limit, vmax=limit, interpolation="nearest")
-
-
 def _mark_classes(ax: Axes, labels: np.ndarray) -> None:
-    """Lines between classes and their names in the middle; nothing where labels are no classes."""
+    """Draw lines between classes and name them; nothing where labels are no classes."""
     ax.tick_params(length=0)
     ends = class_ends(labels)
     if ends is None:
@@ -67,30 +56,27 @@ def _mark_classes(ax: Axes, labels: np.ndarray) -> None:
         ax.axhline(end - 0.5, color="black", linewidth=0.6)
         ax.axvline(end - 0.5, color="black", linewidth=0.6)
     starts = np.array([0, *ends[:-1]])
-    middles = (starts + ends - 1) / 2.0
     if labels.shape[1] == 1:
-        names = [f"$y$ = {labels[start, 0]:+g}".replace("-", "−") for start in starts]
+        names = [style.minus_signs(f"$y$ = {labels[start, 0]:+g}") for start in starts]
     else:
         names = [str(labels[start].argmax()) for start in starts]
+    middles = (starts + ends - 1) / 2.0
     ax.set_xticks(middles, names)
     ax.set_yticks(middles, names)
 
 
 def class_ends(labels: np.ndarray) -> np.ndarray | None:
-    """Where each class of sorted labels ends; None where labels are no classes."""
+    """Return where each class of sorted labels ends; None where labels are no classes."""
     changes = np.flatnonzero((np.diff(labels, axis=0) != 0).any(axis=1)) + 1
     ends = np.array([*changes, len(labels)])
     return ends if len(ends) <= max(2, labels.shape[1]) else None
 
 
 def kernels_of_run(run: RunResults) -> Figure | None:
-    """Infinite width, both orders of the theory, and the exact posterior where it was sampled."""
-    known = {
-        style.LIMIT: run.theory_values("gp_kernel"),
-        style.LEADING: run.theory_values("kernel"),
-        style.NEXT: run.theory_values("kernel_next_order"),
-    }
-    known = {name: relative_to_size(kernel) for name, kernel in known.items() if kernel is not None}
+    """Draw the kernel at infinite width, of both orders, and of the samples, as far as known."""
+    names = {style.LIMIT: "gp_kernel", style.LEADING: "kernel", style.NEXT: "kernel_next_order"}
+    known = {label: run.theory_values(name) for label, name in names.items()}
+    known = {label: relative_to_size(one) for label, one in known.items() if one is not None}
     if not known:
         return None
     sampled, note = run.drawn("centred_kernel", "kernel"), ""
@@ -118,18 +104,16 @@ def draw_path_kernels(kernels: np.ndarray, names: list[str], more: int = 0) -> F
     for row, column in np.ndindex(paths, paths):
         block = kernels[row, column] / max(np.sqrt(sizes[row] * sizes[column]), TINY)
         mosaic[row * step : row * step + size, column * step : column * step + size] = block
-    figure = style.new_figure(style.WIDTH, style.WIDTH + 0.9)
     title = r"Centred path kernels $\bar K^{\pi\pi'}$"
-    title = f"{title} of the {paths} strongest of {paths + more} paths" if more else title
-    figure.suptitle(f"{title}\n{EXAMPLES}")
+    title += f" of the {paths} strongest of {paths + more} paths" if more else ""
+    figure = style.new_figure(style.WIDTH, style.WIDTH + 0.9, f"{title}\n{EXAMPLES}")
     ax = figure.subplots()
-    image = _draw_matrix(ax, mosaic, unsaturated(mosaic))
+    image = style.draw_matrix(ax, mosaic, style.within_scale(mosaic, UNSATURATED))
     middles = step * np.arange(paths) + (size - 1) / 2.0
     ax.tick_params(length=0)
     ax.set_xticks(middles, names)
     ax.set_yticks(middles, names, rotation=90, va="center")
-    ax.set_xlabel(r"path $\pi'$")
-    ax.set_ylabel(r"path $\pi$")
+    ax.set(xlabel=r"path $\pi'$", ylabel=r"path $\pi$")
     unit = r"\sqrt{k_\pi k_{\pi'}}$,  $k_\pi$ = mean of $\bar K^{\pi\pi}(x, x)$"
     label = r"$\bar K^{\pi\pi'}(x, x')\,/\," + unit
     style.colour_bar(figure, image, [ax], label, extend="both")
@@ -137,13 +121,48 @@ def draw_path_kernels(kernels: np.ndarray, names: list[str], more: int = 0) -> F
 
 
 def path_kernels_of_run(run: RunResults) -> Figure | None:
-    """Of the paths whose kernels are stored."""
+    """Draw the kernels of the paths whose kernels are stored."""
     kernels = run.theory_values("path_kernels")
     if kernels is None:
         return None
     names = [str(name) for name in run.theory["shown_path"].values]
     outputs = run.theory["labels_shown"].shape[1]
     return draw_path_kernels(kernels, names, len(run.path_names) // outputs - len(names))
+
+
+def draw_alignment(results: RunResults | SweepResults) -> Figure | None:
+    """Draw |e_i·y| / |y| for the first principal components i of each kernel.
+
+    Of a sweep, for the first run that has a theory; `e_i` has the largest eigenvalue for i = 1.
+    """
+    run = results.solved if isinstance(results, SweepResults) else results
+    if run is None or run.theory_values("kernel_alignment") is None:
+        return None
+    figure = style.new_figure(style.WIDTH, 3.9, "Kernel–task alignment", run.setting)
+    ax = figure.subplots()
+    orders = map(run.theory_values, ("kernel_alignment", "kernel_alignment_next_order"))
+    limit = (style.LIMIT, run.theory_values("gp_kernel_alignment"), style.GAUSSIAN_PROCESS)
+    theories = [limit] if limit[1] is not None else []
+    for label, values, colour in theories + style.coloured_theories(*orders, None):
+        _draw_curve(ax, values, None, label=label, color=colour, **MARKS[label])
+    found = run.compared("kernel_alignment")
+    if found is not None:
+        marks = {"label": run.sampled_label, "color": style.SAMPLED}
+        _draw_curve(ax, found.sampled.value, found.sampled.mcse, **marks, **SAMPLED_MARKS)
+    ax.set_xlabel("principal component $i$ of the training kernel")
+    ax.set_ylabel(r"alignment $|e_i \cdot y|\,/\,|y|$")
+    ax.set_ylim(bottom=0.0)
+    count = min(len(run.theory["kernel_alignment"]), COMPONENTS)
+    ax.set_xticks([1, *range(10, count + 1, 10)] if count >= 10 else range(1, count + 1))
+    style.legend_below(figure)
+    return figure
+
+
+def _draw_curve(ax: Axes, values: np.ndarray, mcse: np.ndarray | None, **marks) -> None:
+    values = values[:COMPONENTS]
+    error = None if mcse is None else mcse[:COMPONENTS]
+    places = np.arange(1, len(values) + 1)
+    ax.errorbar(places, values, error, linewidth=1.0, capsize=2.0, **marks)
 
 
 KERNELS = style.FigureEntry(
@@ -163,4 +182,12 @@ PATH_KERNELS = style.FigureEntry(
     "is their sum, weighed by U₁.",
     "Blocks of coloured matrices, one for each pair of attention paths: their kernel between "
     "training examples sorted by label.",
+)
+KERNEL_ALIGNMENT = style.FigureEntry(
+    draw_alignment,
+    "How much of the labels lies along each of the first 50 principal components of the training "
+    "kernel: infinite width, both orders of the theory, and the exact posterior ± MCSE.",
+    "Alignment of the principal components of the training kernel with the labels, component by "
+    "component: infinite width, both orders of the theory, and the exact posterior.",
+    of=("run", "sweep"),
 )

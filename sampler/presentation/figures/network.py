@@ -1,4 +1,4 @@
-"""The network: attention of its heads to one example, and its paths weighed by U_1."""
+"""Task and network: two training examples, attention of the heads, and paths weighed by U_1."""
 
 import itertools
 from collections.abc import Sequence
@@ -8,15 +8,18 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
 from sampler.analysis.numbers import Number
 from sampler.analysis.results import RunResults
+from sampler.analysis.sweeps import SweepResults
 from sampler.presentation import style
 from theory import AttentionPaths
 
+# Share of the numbers of the inputs that lie within the colour scale.
+UNSATURATED = 0.99
 # Heads of a layer and layers that have a place.
 MOST_HEADS, MOST_LAYERS = 6, 4
 COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.SKY_BLUE, style.VERMILLION)
@@ -26,13 +29,69 @@ LINK = "#D0D0D0"
 HALF, LARGEST, HIGHEST, WIDEST = 0.33, 1.7, 6.0, 5.0
 # Inches of a letter, and letters of a path and of an entry in one of two columns of the legend.
 LETTER, LETTERS_OF_PATH, LETTERS_OF_HALF = 0.085, 32, 36
-# Inputs and readout.
-Ends = tuple[tuple[float, float], tuple[float, float]]
+
+Point = tuple[float, float]
+
+
+def label_text(labels: np.ndarray) -> str:
+    """Write the label of one example, [output], in words."""
+    if labels.size == 1:
+        return style.minus_signs(f"$y$ = {labels[0]:+.3g}")
+    return f"label: output {labels.argmax()}"
+
+
+def draw_task(table: xr.Dataset) -> Figure:
+    """Draw the examples of `task.nc` side by side: pictures where there are any, inputs below."""
+    tokens, pictured = "inputs" in table, "pictures" in table
+    inputs = table["inputs" if tokens else "attended"].values
+    title = "Two training examples" if len(inputs) > 1 else "A training example"
+    figure = style.new_figure(style.WIDTH, 5.2 if pictured else 3.9, title)
+    lower: Figure | SubFigure = figure
+    if pictured:
+        upper, lower = figure.subfigures(2, 1, height_ratios=(0.4, 1.0))
+        _draw_pictures(upper, table)
+    axes = lower.subplots(1, len(inputs), squeeze=False, sharey=True)[0]
+    limit = style.within_scale(inputs, UNSATURATED)
+    for ax, matrix, labels in zip(axes, inputs, table["labels"].values, strict=True):
+        # Tokens from left to right, channels from the bottom up.
+        image = style.draw_matrix(ax, matrix.T, limit, aspect="auto", origin="lower")
+        ax.set_xlabel(_axis_label("token" if tokens else "path", len(matrix), table))
+        if not pictured:
+            ax.set_title(label_text(labels))
+    axes[0].set_ylabel(_axis_label("channel", inputs.shape[2], table))
+    what = "inputs $x_0$" if tokens else r"attended inputs $\xi^\pi$"
+    style.colour_bar(lower, image, list(axes), what, extend="both")
+    return figure
+
+
+def _axis_label(name: str, shown: int, table: xr.Dataset) -> str:
+    """Name what an axis counts, and how much of it is shown where that is not all."""
+    there = int(table.attrs[f"{name}s"])
+    return name if shown == there else f"{name}, first {shown} of {there}"
+
+
+def _draw_pictures(figure: SubFigure, table: xr.Dataset) -> None:
+    """Draw the pictures of every example with their names, under the label of the example."""
+    pictures, names = table["pictures"].values, table["picture_names"].values
+    for place, part in enumerate(figure.subfigures(1, len(pictures), squeeze=False)[0]):
+        part.suptitle(label_text(table["labels"].values[place]), fontsize=10.0)
+        axes: list[Axes] = part.subplots(1, pictures.shape[1], squeeze=False)[0]
+        for ax, picture, name in zip(axes, pictures[place], names[place], strict=True):
+            ax.imshow(picture, cmap="Greys", vmin=0.0, vmax=1.0)
+            ax.set_title(str(name), fontsize=8.0)
+            ax.set_axis_off()
+
+
+def task_of(results: RunResults | SweepResults) -> Figure | None:
+    """Draw the task of a run, or of the first run of a sweep; None where no examples are stored."""
+    runs = results.runs if isinstance(results, SweepResults) else [results]
+    tables = [run.task for run in runs if run is not None and run.task is not None]
+    return draw_task(tables[0]) if tables else None
 
 
 @dataclass(frozen=True)
 class DrawnPath:
-    """A path by its heads, layer by layer, the diagonal of U_1 there, and what the legend says."""
+    """A path by its heads, layer by layer, the diagonal of U_1 there, and its legend."""
 
     heads: tuple[int, ...]
     weight: float
@@ -48,18 +107,17 @@ class DrawnLayers:
 
     @classmethod
     def of(cls, table: xr.Dataset) -> "DrawnLayers":
-        """From `task.nc`."""
-        layers = sum(str(name).startswith("head_names_") for name in table)
-        names = [table[f"head_names_{layer}"].values for layer in range(1, layers + 1)]
-        known = [table.get(f"attention_{layer}") for layer in range(1, layers + 1)]
+        """Take names and attention from the content of `task.nc`."""
+        layers = range(1, 1 + sum(str(name).startswith("head_names_") for name in table))
+        known = [table.get(f"attention_{layer}") for layer in layers]
         return cls(
-            [[str(name) for name in of_layer] for of_layer in names],
+            [list(map(str, table[f"head_names_{layer}"].values)) for layer in layers],
             [None if one is None else np.abs(one.values) for one in known],
         )
 
     @property
     def rows(self) -> int:
-        """Layers that have a place."""
+        """Number of layers that have a place."""
         return min(len(self.names), MOST_LAYERS)
 
     @property
@@ -68,115 +126,119 @@ class DrawnLayers:
         return min(max(map(len, self.names[: self.rows])), MOST_HEADS)
 
     def place(self, layer: int, head: int) -> float:
-        """Where a head stands from left to right."""
-        count = len(self.names[layer])
-        shown = min(count, self.columns)
+        """Return where a head stands from left to right."""
+        shown = min(len(self.names[layer]), self.columns)
         return (self.columns - shown) / 2.0 + min(head, shown - 1)
 
     def shown(self, layer: int) -> int:
-        """How many heads of a layer have a place of their own."""
+        """Return how many heads of a layer have a place of their own."""
         count = len(self.names[layer])
         return count if count <= self.columns else self.columns - 1
 
-    @property
-    def largest(self) -> float:
-        """Of all attention."""
-        return max((float(one.max()) for one in self.attention if one is not None), default=1.0)
 
-
-def draw_network(layers: DrawnLayers, paths: Sequence[DrawnPath], title: str, note: str) -> Figure:
+def draw_network(run: RunResults) -> Figure | None:
     """Draw layers from the inputs up, and the paths through their heads.
 
-    The width of a line is proportional to the weight of its path. note: above the legend.
+    The width of a line is proportional to the diagonal of U_1. None where no example of the task is
+    stored.
     """
+    if run.task is None:
+        return None
+    layers = DrawnLayers.of(run.task)
+    paths = strongest_paths(run, [len(names) for names in layers.names])
     rows, columns = layers.rows, layers.columns
     unit = min((style.WIDTH - 0.2) / (columns + 0.5), HIGHEST / (rows + 0.9), LARGEST)
     listed = 1 if max((len(one.name) for one in paths), default=0) > LETTERS_OF_HALF else 2
     legend = 0.35 + 0.19 * -(-len(paths) // listed) if paths else 0.0
-    bar = 0.0 if all(one is None for one in layers.attention) else 0.7
-    figure = style.new_figure(style.WIDTH, unit * (rows + 0.9) + legend + bar + 0.35)
-    figure.suptitle(title)
+    known = [one.max() for one in layers.attention if one is not None]
+    height = unit * (rows + 0.9) + legend + (0.7 if known else 0.0) + 0.35
+    figure = style.new_figure(style.WIDTH, height, "Network", run.setting)
     ax = figure.subplots()
     ax.set_axis_off()
-    middle, top = (columns - 1) / 2.0, rows - 0.3
-    ends = (middle, -0.75), (middle, top)
-    _draw_links(ax, layers, ends)
-    _draw_paths(ax, layers, paths, ends)
-    image, norm = None, PowerNorm(0.5, 0.0, layers.largest)
-    for layer, names in enumerate(layers.names[:rows]):
+    middle = (columns - 1) / 2.0
+    below, above = (middle, -0.75), (middle, rows - 0.3)
+    _draw_links(ax, layers, below, above)
+    _draw_paths(ax, layers, paths, below, above)
+    image, norm = None, PowerNorm(0.5, 0.0, float(max(known, default=1.0)))
+    for layer, (names, attention) in enumerate(
+        zip(layers.names[:rows], layers.attention, strict=False)
+    ):
         shown = layers.shown(layer)
         for head, name in enumerate(names[:shown]):
-            matrices = layers.attention[layer]
-            matrix = None if matrices is None else matrices[head]
             at = layers.place(layer, head), layer
+            matrix = None if attention is None else attention[head]
             image = _draw_head(ax, *at, shortened(name, int(unit / LETTER)), matrix, norm) or image
         if shown < len(names):
             _write(ax, columns - 1.0, float(layer), f"{len(names) - shown} more")
-    further = "readout"
-    if len(layers.names) > rows:
-        further = f"{len(layers.names) - rows} more layers, readout"
-    _write(ax, *ends[0], "inputs")
-    _write(ax, *ends[1], further)
-    for layer in range(rows):
         ax.text(-0.55, layer, f"layer {layer + 1}", rotation=90, ha="center", va="center")
+    further = len(layers.names) - rows
+    _write(ax, *below, "inputs")
+    _write(ax, *above, f"{further} more layers, readout" if further else "readout")
     ax.set(xlim=(-0.75, columns - 0.25), ylim=(-0.95, rows - 0.05), aspect="equal")
     if image is not None:
         label = r"attention $|\Omega|$ to one example: queries from left to right, keys down"
         style.colour_bar(figure, image, [ax], label, aspect=35.0)
     if paths:
-        figure.legend(loc="outside lower center", ncols=listed, title=note, title_fontsize=9.0)
+        title = _legend_title(run, paths)
+        where = {"loc": "outside lower center", "ncols": listed}
+        figure.legend(title=title, title_fontsize=9.0, **where)
     return figure
 
 
-def _draw_links(ax: Axes, layers: DrawnLayers, ends: Ends) -> None:
-    """Faint lines from everything to everything in the layer above."""
-    places = [
-        sorted({layers.place(layer, head) for head in range(len(names))})
-        for layer, names in enumerate(layers.names[: layers.rows])
-    ]
-    below = [ends[0]]
-    for layer, of_layer in enumerate(places):
-        for start, at in itertools.product(below, of_layer):
+def _legend_title(run: RunResults, paths: Sequence[DrawnPath]) -> str:
+    """Write what the numbers beside the paths are."""
+    title = "diagonal of $U_1$ to leading order"
+    if any("±" in path.name for path in paths):
+        title += f" ({run.sampled_label} ± MCSE)"
+    count = int(run.task.attrs["paths"])
+    return f"{len(paths)} strongest of {count} paths: {title}" if len(paths) < count else title
+
+
+def _draw_links(ax: Axes, layers: DrawnLayers, below: Point, above: Point) -> None:
+    """Draw faint lines from everything to everything in the layer above."""
+    starts = [below]
+    for layer, names in enumerate(layers.names[: layers.rows]):
+        places = sorted({layers.place(layer, head) for head in range(len(names))})
+        for start, at in itertools.product(starts, places):
             ax.plot(*zip(start, (at, layer - HALF), strict=True), color=LINK, linewidth=0.6)
-        below = [(at, layer + HALF) for at in of_layer]
-    for start in below:
-        ax.plot(*zip(start, ends[1], strict=True), color=LINK, linewidth=0.6)
+        starts = [(at, layer + HALF) for at in places]
+    for start in starts:
+        ax.plot(*zip(start, above, strict=True), color=LINK, linewidth=0.6)
 
 
-def _draw_paths(ax: Axes, layers: DrawnLayers, paths: Sequence[DrawnPath], ends: Ends) -> None:
-    """Lines from the inputs through the heads to the readout, side by side where they meet."""
+def _draw_paths(
+    ax: Axes, layers: DrawnLayers, paths: Sequence[DrawnPath], below: Point, above: Point
+) -> None:
+    """Draw lines from the inputs through the heads to the readout, side by side where they meet."""
     largest = max((path.weight for path in paths), default=1.0)
     for number, (path, colour) in enumerate(zip(paths, COLOURS, strict=False)):
         aside = HALF * (number - (len(paths) - 1) / 2.0) / 4.0
-        points = [ends[0]]
+        points = [below]
         for layer, head in enumerate(path.heads[: layers.rows]):
             at = layers.place(layer, head) + aside
             points += [(at, layer - HALF), (at, layer + HALF)]
-        ax.plot(
-            *zip(*points, ends[1], strict=True), zorder=2.5, solid_joinstyle="round",
-            linewidth=max(0.8, WIDEST * path.weight / largest), color=colour, label=path.name,
-        )  # fmt: skip
+        marks = {"color": colour, "zorder": 2.5, "solid_joinstyle": "round", "label": path.name}
+        width = max(0.8, WIDEST * path.weight / largest)
+        ax.plot(*zip(*points, above, strict=True), linewidth=width, **marks)
 
 
 def _draw_head(
     ax: Axes, at: float, layer: int, name: str, matrix: np.ndarray | None, norm: PowerNorm
 ) -> AxesImage | None:
-    """A map of attention, or an empty box, with the name of the head."""
+    """Draw a map of attention, or an empty box, with the name of the head."""
     image = None
-    corner, side = (at - HALF, layer - HALF), 2.0 * HALF
     if matrix is not None:
         extent = (at - HALF, at + HALF, layer - HALF, layer + HALF)
-        image = ax.imshow(
-            matrix, cmap="Greys", norm=norm, extent=extent, zorder=3, interpolation="nearest"
-        )
-    face = "white" if image is None else "none"
-    ax.add_patch(Rectangle(corner, side, side, facecolor=face, edgecolor="black", zorder=4))
+        marks = {"cmap": "Greys", "norm": norm, "zorder": 3, "interpolation": "nearest"}
+        image = ax.imshow(matrix, extent=extent, **marks)
+    frame = {"facecolor": "white" if image is None else "none", "edgecolor": "black", "zorder": 4}
+    ax.add_patch(Rectangle((at - HALF, layer - HALF), 2.0 * HALF, 2.0 * HALF, **frame))
     _write(ax, at, layer + (0.0 if image is None else HALF), name)
     return image
 
 
 def shortened(name: str, letters: int) -> str:
-    """A name of at most so many letters."""
+    """Cut a name to at most so many letters."""
     return name if len(name) <= letters else f"{name[: letters - 1]}…"
 
 
@@ -186,7 +248,7 @@ def _write(ax: Axes, x: float, y: float, text: str) -> None:
 
 
 def strongest_paths(run: RunResults, heads: Sequence[int]) -> list[DrawnPath]:
-    """The paths with the largest diagonal of U_1 to leading order, means over outputs.
+    """List the paths with the largest diagonal of U_1 to leading order, means over outputs.
 
     The legend has it beside that of the draws with its error; of several outputs it has the former.
     """
@@ -209,23 +271,16 @@ def strongest_paths(run: RunResults, heads: Sequence[int]) -> list[DrawnPath]:
     return found
 
 
-def network_of(run: RunResults) -> Figure | None:
-    """None where no example of the task is stored."""
-    if run.task is None:
-        return None
-    layers = DrawnLayers.of(run.task)
-    paths = strongest_paths(run, [len(names) for names in layers.names])
-    note = "diagonal of $U_1$ to leading order"
-    if any("±" in path.name for path in paths):
-        note += f" ({run.sampled_label} ± MCSE)"
-    count = int(run.task.attrs["paths"])
-    if len(paths) < count:
-        note = f"{len(paths)} strongest of {count} paths: {note}"
-    return draw_network(layers, paths, style.title_of("Network", run.setting), note)
-
-
+TASK = style.FigureEntry(
+    task_of,
+    "Training examples of two labels, as the network is given them: the numbers of every token, "
+    "and above them the pictures that they were made of, if any. Up to 64 tokens and 256 channels.",
+    "Two training examples with their labels as coloured matrices of tokens and channels, and as "
+    "pictures where they were made of such.",
+    of=("run", "sweep"),
+)
 NETWORK = style.FigureEntry(
-    network_of,
+    draw_network,
     "The network from the inputs up: what its heads attend to in one training example, up to 64 "
     "tokens, and its paths, lines as wide as the diagonal of U₁. Of more than six paths those with "
     "the largest have a colour; up to four layers and six heads of each have a place.",

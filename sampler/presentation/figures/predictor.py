@@ -1,7 +1,6 @@
-"""Predictions: theory against draws, and draws alone."""
+"""Predictions on the test set: theory against draws, draws alone, and their calibration."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,124 +9,103 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from sampler.analysis.compared import Compared
+from sampler.analysis.predictive_quality import PredictiveQuality, Quality, ReliabilityBin
 from sampler.analysis.results import RunResults
 from sampler.presentation import style
 from theory.observables import labels_are_classes
 
+TITLE = "Predictor on the test set"
+MOMENTS = {"predictor_mean": "mean $m(x)$", "predictor_variance": "variance $v(x)$"}
 LARGEST_VECTOR_DRAWING = 5000  # points; beyond this the SVG holds them as one picture
 POINTS = {"fmt": "o", "markersize": 2.5, "capsize": 0.0, "markeredgewidth": 0.0}
 
 
-@dataclass(frozen=True)
-class ComparedPredictor:
-    """One quantity of the predictor over the test set; theory, sampled, mcse: [test_example].
-
-    next_order: the theory to next order, None where it is not known. own: the user's own theories.
-    """
-
-    symbol: str
-    theory: np.ndarray
-    sampled: np.ndarray
-    mcse: np.ndarray
-    next_order: np.ndarray | None = None
-    own: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    @property
-    def theories(self) -> list[tuple[str, np.ndarray, str]]:
-        """Name, values and colour of every theory."""
-        found = [(style.LEADING, self.theory, style.THEORY)]
-        if self.next_order is not None:
-            found.append((style.NEXT, self.next_order, style.NEXT_ORDER))
-        own = enumerate(self.own.items())
-        return found + [(name, one, style.own_colour(place)) for place, (name, one) in own]
-
-
-def draw_predictor(quantities: list[ComparedPredictor], sampled_label: str, setting: str) -> Figure:
-    """Draw each quantity, sampled against every theory, in a panel with the line of equality."""
-    columns = len(quantities)
-    figure = style.new_figure(style.WIDTH if columns > 1 else 3.6, 3.7)
-    figure.suptitle(style.title_of("Predictor on the test set", setting))
-    panels = figure.subplots(1, columns, squeeze=False)[0]
-    for ax, quantity in zip(panels, quantities, strict=True):
-        _draw_scatter(ax, quantity, sampled_label)
-    values = quantities[0].sampled.size
-    entries = panels[0].get_legend_handles_labels()
+def draw_predictor(run: RunResults) -> Figure | None:
+    """Draw sampled mean and variance of f against those of every theory, a panel for each."""
+    found = {symbol: run.compared(key) for key, symbol in MOMENTS.items()}
+    found = {symbol: one for symbol, one in found.items() if one and one.theory is not None}
+    if not found:
+        return None
+    width = style.WIDTH if len(found) > 1 else 3.6
+    figure = style.new_figure(width, 3.7, TITLE, run.setting)
+    panels = figure.subplots(1, len(found), squeeze=False)[0]
+    for ax, (symbol, compared) in zip(panels, found.items(), strict=True):
+        _draw_scatter(ax, compared)
+        ax.set_title(symbol)
+        ax.set_xlabel("theory")
+        # A warning in brackets on a line of its own: both do not fit beside one axis.
+        ax.set_ylabel(style.bracket_below(run.sampled_label))
+    handles, labels = panels[0].get_legend_handles_labels()
     marks = [
         Line2D([], [], color=one[0].get_color(), marker="o", linestyle="none")
         if isinstance(one, ErrorbarContainer)
         else one
-        for one in entries[0]
+        for one in handles
     ]
-    title = f"{values} values, bars ±1 MCSE"
-    style.legend_below(figure, (marks, entries[1]), 3, title=title, title_fontsize=9.0)
+    values = next(iter(found.values())).sampled.value.size
+    title = {"title": f"{values} values, bars ±1 MCSE", "title_fontsize": 9.0}
+    style.legend_below(figure, (marks, labels), 3, **title)
     return figure
 
 
-def _draw_scatter(ax: Axes, quantity: ComparedPredictor, sampled_label: str) -> None:
-    sampled, mcse = np.ravel(quantity.sampled), np.nan_to_num(np.ravel(quantity.mcse))
+def _draw_scatter(ax: Axes, compared: Compared) -> None:
+    """Draw the samples against every theory, and the line of equality."""
+    sampled = np.ravel(compared.sampled.value)
+    mcse = np.nan_to_num(np.ravel(compared.sampled.mcse))
     shown = [sampled]
-    for place, (name, values, colour) in enumerate(quantity.theories):
+    theories = style.coloured_theories(compared.theory, compared.next_order, compared.own)
+    for place, (name, values, colour) in enumerate(theories):
         theory = np.ravel(values)
         # The first ones on top: of those that follow, a wrong one scatters over everything.
         marks = {"color": colour, "alpha": 0.4, "elinewidth": 0.8, "zorder": 3.0 - 0.1 * place}
-        container = ax.errorbar(theory, sampled, mcse, label=name, **POINTS, **marks)
-        _rasterize_large(container, theory.size)
+        _draw_points(ax, theory, sampled, mcse, label=name, **marks)
         shown.append(theory)
     ax.axline((0.0, 0.0), slope=1.0, color=style.GREY, linewidth=1.0, zorder=0, label="equal")
-    ax.set_title(quantity.symbol)
-    ax.set_xlabel("theory")
-    # A warning in brackets on a line of its own: both do not fit beside one axis.
-    ax.set_ylabel(sampled_label.replace(" (", "\n("))
     both = np.concatenate(shown)
     both = both[np.isfinite(both)]
     if both.size:
         margin = 0.05 * np.ptp(both) or 0.5
         # One range for both axes makes the line of equality the diagonal.
-        ax.set(xlim=(both.min() - margin, both.max() + margin))
-        ax.set(ylim=ax.get_xlim())
+        limits = (both.min() - margin, both.max() + margin)
+        ax.set(xlim=limits, ylim=limits)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(4))
     ax.set_aspect("equal")
 
 
-def _rasterize_large(container: ErrorbarContainer, size: int) -> None:
-    if size > LARGEST_VECTOR_DRAWING:
+def _draw_points(ax: Axes, x: np.ndarray, y: np.ndarray, error: np.ndarray, **marks) -> None:
+    """Draw points with error bars, as one picture where there are very many."""
+    container = ax.errorbar(x, y, error, **POINTS, **marks)
+    if x.size > LARGEST_VECTOR_DRAWING:
         for artist in container.get_children():
             artist.set_rasterized(True)
 
 
-def draw_sampled_predictor(
-    mean: np.ndarray,
-    variance: np.ndarray,
-    labels: np.ndarray | None,
-    sampled_label: str,
-    setting: str,
-) -> Figure:
-    """Draw posterior mean and deviation of f over the test set, in ascending order of the mean.
+def draw_sampled_predictor(run: RunResults) -> Figure | None:
+    """Draw posterior mean and deviation of f, in ascending order of the mean, without a theory.
 
-    mean, variance: [test_example] or [test_example, output]; labels [test_example, output] or None.
     Where labels are classes, those that the value speaks for are told from the others by colour.
     """
-    flat, deviation = mean.ravel(), np.sqrt(variance.ravel())
-    order = np.argsort(flat, kind="stable")
-    figure = style.new_figure(style.WIDTH, 4.2)
-    figure.suptitle(style.title_of("Predictor on the test set", setting))
+    tables = [run.compared(key) for key in MOMENTS]
+    if run.theory is not None or None in tables:
+        return None
+    mean, variance = (table.sampled.value.ravel() for table in tables)
+    figure = style.new_figure(style.WIDTH, 4.2, TITLE, run.setting)
     ax = figure.subplots()
-    rank = np.empty(flat.size)
-    rank[order] = np.arange(flat.size)
-    for shown, colour, name in _groups(flat.size, labels):
-        marks = {"color": colour, "ecolor": colour, "alpha": 0.6, "elinewidth": 0.5}
-        points = (rank[shown], flat[shown], deviation[shown])
-        _rasterize_large(ax.errorbar(*points, label=name, **POINTS, **marks), flat.size)
+    rank = np.argsort(np.argsort(mean, kind="stable"))
+    for shown, colour, name in _groups(mean.size, run.labels_test):
+        marks = {"color": colour, "alpha": 0.6, "elinewidth": 0.5, "label": name}
+        _draw_points(ax, rank[shown], mean[shown], np.sqrt(variance[shown]), **marks)
     ax.axhline(0.0, color=style.GREY, linewidth=1.0, zorder=0)
     ax.set_xlabel("test values in ascending order")
-    ax.set_ylabel(f"{sampled_label}\nmean of $f(x)$, bars ±1 posterior deviation")
-    figure.legend(loc="outside lower center", ncols=2)
+    ax.set_ylabel(f"{run.sampled_label}\nmean of $f(x)$, bars ±1 posterior deviation")
+    style.legend_below(figure)
     return figure
 
 
 def _groups(size: int, labels: np.ndarray | None) -> list[tuple[np.ndarray, str, str]]:
-    """Which values belong together, their colour and their name."""
+    """List which values belong together, their colour and their name."""
     if labels is None or labels.size != size or not labels_are_classes(labels):
         return [(np.ones(size, bool), style.VERMILLION, f"{size} test values")]
     if labels.shape[1] == 1:
@@ -138,43 +116,95 @@ def _groups(size: int, labels: np.ndarray | None) -> list[tuple[np.ndarray, str,
     return [(positive, style.VERMILLION, names[0]), (~positive, style.BLUE, names[1])]
 
 
-def predictor_of_run(run: RunResults) -> Figure | None:
-    """Mean and variance of the samples against those of the theory, to both orders."""
-    symbols = {"predictor_mean": "mean $m(x)$", "predictor_variance": "variance $v(x)$"}
-    tables = {symbol: run.compared(key) for key, symbol in symbols.items()}
-    quantities = [
-        ComparedPredictor(
-            symbol,
-            table.theory,
-            table.sampled.value,
-            table.sampled.mcse,
-            table.next_order,
-            table.own or {},
-        )
-        for symbol, table in tables.items()
-        if table is not None and table.theory is not None
+def draw_reliability(quality: PredictiveQuality, sampled_label: str, setting: str) -> Figure | None:
+    """Draw each predictor's reliability bins in a panel of its own, and how full the bins are.
+
+    None if nothing of the quality is known. Bars are Wilson intervals of one standard deviation,
+    by the finite number of test examples in each bin.
+    """
+    panels = style.coloured_theories(quality.theory, quality.next_order, quality.own)
+    panels += [
+        (sampled_label, quality.sampled, style.SAMPLED),
+        (style.LIMIT, quality.gp, style.GAUSSIAN_PROCESS),
     ]
-    return draw_predictor(quantities, run.sampled_label, run.setting) if quantities else None
-
-
-def predictor_alone(run: RunResults) -> Figure | None:
-    """Mean and deviation of f where there is no theory to hold them against."""
-    tables = [run.compared(f"predictor_{moment}") for moment in ("mean", "variance")]
-    if run.theory is not None or None in tables:
+    panels = [panel for panel in panels if panel[1] is not None]
+    if not panels:
         return None
-    mean, variance = (table.sampled.value for table in tables)
-    return draw_sampled_predictor(mean, variance, run.labels_test, run.sampled_label, run.setting)
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    width = style.WIDTH if columns > 1 else 3.6
+    figure = style.new_figure(width, 3.8 * rows + 0.6, "Calibration on the test set", setting)
+    axes = figure.subplots(2 * rows, columns, squeeze=False, height_ratios=[3.0, 1.0] * rows)
+    fullest = max(one.count for _, found, _ in panels for one in found.reliability)
+    for place in range(rows * columns):
+        row, column = divmod(place, columns)
+        above, below = axes[2 * row, column], axes[2 * row + 1, column]
+        if place >= len(panels):
+            above.set_axis_off()
+            below.set_axis_off()
+            continue
+        name, found, colour = panels[place]
+        _draw_bins(above, below, found.reliability, colour)
+        above.set_title(f"{name}\n{_calibration_text(found)}")
+        above.set_xticklabels([])
+        below.set(xlim=above.get_xlim(), ylim=(0.0, 1.05 * fullest))
+        if column == 0:
+            above.set_ylabel("share of labels +1")
+            below.set_ylabel("labels")
+        if place + columns >= len(panels):
+            below.set_xlabel("predicted probability of +1")
+    style.legend_below(figure, axes[0, 0].get_legend_handles_labels())
+    return figure
+
+
+def _draw_bins(above: Axes, below: Axes, bins: Sequence[ReliabilityBin], colour: str) -> None:
+    """Draw the share of labels +1 in every bin, and below it the number of labels."""
+    low, high, count, predicted, fraction = (
+        np.array([getattr(row, key) for row in bins], dtype=float)
+        for key in ("low", "high", "count", "mean_probability", "fraction")
+    )
+    ends = np.array([row.interval() for row in bins]).T
+    # Rounding may put the end of an interval that reaches 0 or 1 on the wrong side of its share.
+    bars = np.maximum([fraction - ends[0], ends[1] - fraction], 0.0)
+    line = {"color": style.GREY, "linewidth": 1.0, "zorder": 0, "label": "calibrated"}
+    above.plot([0.0, 1.0], [0.0, 1.0], **line)
+    marks = {"fmt": "o-", "markersize": 4.0, "color": colour}
+    above.errorbar(predicted, fraction, bars, label="bins, bars ±1 standard error", **marks)
+    above.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
+    below.bar(low, count, width=high - low, align="edge", color=colour, alpha=0.4)
+
+
+def _calibration_text(found: Quality) -> str:
+    """Write the calibration error, and what chance makes of it in a calibrated predictor."""
+    error = found.expected_calibration_error
+    return (
+        f"ECE {error.value:.3f} ± {error.error:.3f}\n"
+        f"(if calibrated: {error.if_calibrated:.3f} ± {error.if_calibrated_deviation:.3f})"
+    )
+
+
+def reliability_of_run(run: RunResults) -> Figure | None:
+    """Draw the calibration of theories, samples and infinite width, as far as they are known."""
+    quality = run.compared("predictive_quality")
+    return None if quality is None else draw_reliability(quality, run.sampled_label, run.setting)
 
 
 PREDICTOR = style.FigureEntry(
-    predictor_of_run,
+    draw_predictor,
     "The predictor, a point per test example: exact posterior against every theory. They agree "
     "on the line.",
     "Scatter plots over the test set: sampled mean and variance of the predictor against those "
     "of the theory, with the line of equality.",
 )
 PREDICTOR_SAMPLED = style.FigureEntry(
-    predictor_alone,
+    draw_sampled_predictor,
     "The predictor over the test set, by the samples alone.",
     "Sampled mean and deviation of the predictor over the test set, without a theory beside.",
+)
+RELIABILITY = style.FigureEntry(
+    reliability_of_run,
+    "Calibration on the test set: where a probability is predicted, that share of labels "
+    "should be +1, as on the diagonal.",
+    "Share of labels +1 against the predicted probability of +1, with error bars, for theory, "
+    "samples and infinite width; below, how many labels each bin holds.",
 )

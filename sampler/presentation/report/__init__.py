@@ -1,9 +1,5 @@
-"""One page about a run or a sweep: self-contained, without script, from stored results only.
+"""One page about a run or a sweep: self-contained, without script.
 
-write       `report.html` from a directory, by the pages in `templates`
-elements    numbers to the digits that their errors leave, tables, pictures
-verdict     what a run says, in plain words
-tables      its tables
-sweep       what a sweep says, and its points
+write       `report.html` from results, by the pages in `templates`
 provenance  recipe, versions, seeds, timings, files, and what to cite
 """

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sampler import __version__
-from sampler.analysis.numbers import Number
-from sampler.presentation.report.elements import Link, Table
+from sampler.presentation.table import Column, Link, Table
 from sampler.storage.manifest import Manifest
 
 FILES = {
@@ -25,6 +24,7 @@ FILES = {
     "run.log": "what was printed",
 }
 MEBIBYTE = 2**20
+MEMORY = Column("peak memory", unit=" MiB", scale=1 / MEBIBYTE)
 
 
 WHERE_FROM = {
@@ -53,16 +53,12 @@ def provenance_tables(manifest: Manifest) -> list[Table]:
         )
     versions = [[name, found or "not installed"] for name, found in manifest.versions.items()]
     peaks = manifest.peak_memory_bytes
-    stages = [
-        [stage, Number(seconds), Number(peaks.get(stage), scale=1 / MEBIBYTE, unit=" MiB")]
-        for stage, seconds in manifest.seconds.items()
+    stages = [[stage, seconds, peaks.get(stage)] for stage, seconds in manifest.seconds.items()]
+    return [
+        Table("Where the results came from", ("what", "value"), rows),
+        Table("Versions", ("package", "version"), versions),
+        Table("Time and memory", ("stage", "seconds", MEMORY), stages),
     ]
-    tables = [
-        Table("Where the results came from.", ("what", "value"), rows),
-        Table("Versions.", ("package", "version"), versions),
-        Table("Time and memory.", ("stage", "seconds", "peak memory"), stages),
-    ]
-    return [one for one in tables if one.rows]
 
 
 def _text(value: object) -> str:
@@ -74,16 +70,13 @@ def _text(value: object) -> str:
 
 def files_table(directory: Path) -> Table:
     """What lies in the directory."""
+    size = Column("size", unit=" MiB", scale=1 / MEBIBYTE, digits=2)
     rows = [
-        [
-            Link(name, name),
-            what,
-            Number((directory / name).stat().st_size, scale=1 / MEBIBYTE, unit=" MiB", digits=2),
-        ]
+        [Link(name, name), what, (directory / name).stat().st_size]
         for name, what in FILES.items()
         if (directory / name).is_file()
     ]
-    return Table("Files beside this page.", ("file", "holds", "size"), rows)
+    return Table("Files beside this page", ("file", "holds", size), rows)
 
 
 def opening_lines(directory: Path) -> str:

@@ -1,24 +1,35 @@
-"""The page of a run or of a sweep, from stored results."""
+"""The page of a run or of a sweep, from results in memory or from its directory."""
 
+import base64
+import struct
+from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from sampler import __version__
 from sampler.analysis.results import RunResults, open_run
+from sampler.analysis.sweep_verdict import reported_points, sweep_trend, sweep_trust
 from sampler.analysis.sweeps import SWEEP_FILE, SweepResults
+from sampler.analysis.verdict import trust_verdict
 from sampler.errors import ExitCode, InputError
+from sampler.mcmc.diagnostics import Diagnostics
+from sampler.presentation import tables
 from sampler.presentation.figures.draw import FIGURES, draw_figures
-from sampler.presentation.report import provenance, sweep, tables
-from sampler.presentation.report.elements import Picture, Table, templates
-from sampler.presentation.report.verdict import READING, trust_verdict
+from sampler.presentation.report import provenance
+from sampler.presentation.style import FigureEntry
+from sampler.presentation.tables_of_sweeps import points_table, selection_table
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.manifest import Manifest, read_manifest
 from sampler.storage.run_directory import RECIPE_FILE, write_atomically
 from sampler.storage.status import state_of
 
+# Pixels on the page for a pixel of a figure: text as large as the page's, and sharp.
+SHOWN = 0.75
 REPORT_FILE = "report.html"
 # Titles of the sections that every page ends with.
 LAST_SECTIONS = {
@@ -33,20 +44,52 @@ ENDINGS = {
 }
 
 
+@dataclass(frozen=True)
+class Picture:
+    """A figure inside the page, with its words."""
+
+    png: Path
+    entry: FigureEntry
+
+    @property
+    def name(self) -> str:
+        """The name of its file, and of its place on the page."""
+        return self.png.stem
+
+    @property
+    def source(self) -> str:
+        """The picture itself, as text."""
+        return f"data:image/png;base64,{base64.b64encode(self.png.read_bytes()).decode('ascii')}"
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels of the page."""
+        with self.png.open("rb") as file:
+            width, height = struct.unpack(">II", file.read(24)[16:])  # the header of a PNG
+        return round(SHOWN * width), round(SHOWN * height)
+
+
+@cache
+def templates() -> Environment:
+    """The templates of the pages; every text is escaped."""
+    loader = PackageLoader("sampler.presentation.report")
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+
+
 def write_report(
-    directory: Path, ended: ExitCode | None = None, run: RunResults | None = None
+    directory: Path, ended: ExitCode | None = None, results: RunResults | None = None
 ) -> list[Path]:
     """Draw the figures and write the page; return what was written, the page last.
 
     ended: the exit code of the command that is about to end here and has not recorded it yet.
-    run: results that are in memory; None: those of the directory. Raises InputError if nothing is
-    stored that could be told.
+    results: those of a run that are in memory; what is not is read from the directory. Raises
+    InputError if nothing is known that could be told.
     """
     recipe, manifest = load_recipe(directory / RECIPE_FILE), read_manifest(directory)
     if recipe.sweep:
         drawn, about = _sweep_page(directory, recipe)
     else:
-        drawn, about = _run_page(open_run(directory) if run is None else run, recipe)
+        drawn, about = _run_page(results or open_run(directory))
     style = files("sampler.presentation.report").joinpath("style.css").read_text(encoding="utf-8")
     template = templates().get_template("sweep.html" if recipe.sweep else "run.html")
     text = template.render(
@@ -68,36 +111,36 @@ def write_report(
     return [*drawn, file]
 
 
-def _run_page(run: RunResults, recipe: Recipe) -> tuple[list[Path], dict[str, Any]]:
-    """The figures that were drawn, and what the template of a run needs."""
+def _run_page(run: RunResults) -> tuple[list[Path], dict[str, Any]]:
+    """Draw the figures; return them, and what the template of a run needs."""
     drawn = draw_figures(run.directory, run)
-    diagnostics, found = run.diagnostics, run.differences
-    quality = run.compared("predictive_quality")
+    diagnostics, comparison = run.diagnostics, run.comparison
     titles = {"verdict": "Verdict", "comparison": "Theory against exact posterior"}
     sampled = diagnostics is not None or run.order_parameter_draws is not None
     return drawn, {
-        "subtitle": _subtitle(recipe),
+        "subtitle": _subtitle(run.recipe),
         "titles": titles | {"diagnostics": "Diagnostics of the samples" if sampled else ""},
         "theory_verdict": run.verdict,
         "trust_verdict": trust_verdict(diagnostics),
-        "sentence": tables.accuracy_sentence(run),
-        "own_verdicts": [] if run.comparison is None else list(run.comparison.own.values()),
+        "own_verdicts": [] if comparison is None else list(comparison.own.values()),
         "main_table": tables.summary_table(run),
-        "reading": READING if found else None,
         "explanation": _explanation(run),
         "shown": _pictures(drawn),
-        "comparison_tables": _there(
-            tables.accuracy_table(run),
-            tables.differences_table(found),
+        "comparison_tables": [
+            tables.differences_table(run.differences),
             tables.order_parameter_table(run),
-            tables.further_table(run),
+            tables.numbers_table(run),
             tables.head_score_table(run),
-            tables.quality_table(quality),
-            tables.evidence_table(run),
             tables.sampled_settings_table(run),
-        ),
-        "reliability_tables": tables.reliability_tables(quality),
-        **_diagnostics(run),
+        ],
+        "reliability_tables": tables.reliability_tables(run.compared("predictive_quality")),
+        "remarks": _remarks(diagnostics),
+        "diagnostics_tables": []
+        if diagnostics is None
+        else [tables.diagnostics_table(diagnostics)],
+        "cost_tables": []
+        if comparison is None
+        else [tables.sampler_table(diagnostics, comparison.cost)],
     }
 
 
@@ -108,44 +151,34 @@ def _explanation(run: RunResults) -> str | None:
     return "; ".join(text for text in said if text) or None
 
 
-def _diagnostics(run: RunResults) -> dict[str, Any]:
-    """Remarks and tables about the draws."""
-    found = run.diagnostics
+def _remarks(found: Diagnostics | None) -> list[str]:
+    """Every reason why the draws fail, and what else was noted of them."""
     if found is None:
-        return {"remarks": [], "diagnostics_tables": [], "cost_tables": []}
-    return {
-        "remarks": [f"Failed: {reason}." for reason in found.reasons]
-        + [f"Note: {remark}." for remark in found.remarks],
-        "diagnostics_tables": _there(tables.diagnostics_table(found)),
-        "cost_tables": _there(tables.sampler_table(found, run.comparison.cost)),
-    }
+        return []
+    failed = [f"Failed: {reason}." for reason in found.reasons]
+    return failed + [f"Note: {remark}." for remark in found.remarks]
 
 
 def _sweep_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, Any]]:
-    """The figures that were drawn, and what the template of a sweep needs."""
-    points = sweep.reported_points(directory, recipe)
+    """Draw the figures; return them, and what the template of a sweep needs."""
+    points = reported_points(directory, recipe)
     if all(point.run is None for point in points):
         remedy = "no point of this sweep has results yet; first use `run` or `sweep`"
         raise InputError("DIR", directory, remedy)
     shown = SweepResults(directory)
     drawn = draw_figures(directory, shown) if (directory / SWEEP_FILE).is_file() else []
-    shown_figures, chosen = _pictures(drawn), _there(sweep.selection_table(shown.selection))
-    more = shown_figures["comparison"] or chosen
+    pictures, chosen = _pictures(drawn), selection_table(shown.selection)
+    more = pictures["comparison"] or chosen
     return drawn, {
         "subtitle": f"{_subtitle(recipe)}; {len(points)} points over {', '.join(recipe.sweep)}",
         "titles": {"verdict": "Verdict", "comparison": "Along the sweep" if more else ""},
-        "trend": sweep.sweep_trend(points, shown.finite_size),
-        "trust": sweep.sweep_trust(points),
-        "points": sweep.points_table(points),
+        "trend": sweep_trend(points, shown.finite_size),
+        "trust": sweep_trust(points),
+        "points": points_table(points),
         "chosen": chosen,
-        "reading": READING if any(point.found for point in points) else None,
-        "shown": shown_figures,
+        "reading": tables.READING if any(point.found for point in points) else None,
+        "shown": pictures,
     }
-
-
-def _there(*found: Table | None) -> list[Table]:
-    """Those that have something to show."""
-    return [table for table in found if table is not None]
 
 
 def _pictures(drawn: list[Path]) -> dict[str, Any]:

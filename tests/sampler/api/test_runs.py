@@ -65,7 +65,7 @@ def test_a_file_and_nested_dicts_are_the_same_recipe(recipe_file, tmp_path):
 
 def test_results_show_themselves(done, tmp_path):
     for text in (str(done), str(done.comparison)):
-        assert "U₁ good" in text
+        assert "Order parameter U₁" in text
     assert done.verdict.headline in repr(done)
     assert len(repr(done)) < 400
     for shown in (done, done.comparison):

@@ -1,125 +1,81 @@
-"""Signatures written out for people hold what the sections of the recipe say, and nothing else."""
+"""Keywords of Python functions are settings of recipes: made from them, explained, completed."""
 
-import ast
 import inspect
 import pkgutil
 import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
 
 import sampler
 import theory
-from sampler.api.tasks import KEYS_OF_ATTENTION
-from sampler.recipes.sections import (
-    NetworkSection,
-    PosteriorSection,
-    SamplerSection,
-    TheorySection,
-)
+from sampler.recipes.recipe import sections_of
+from sampler.recipes.sections import InPython, Mark, Section
 from sampler.recipes.task_section import TASKS, AttentionSection
+from sampler.recipes.training_recipe import TRAINED, TrainingSection
 from sampler.tasks.time_series import SeriesArchiveSection
+from tests.stubs import stub_file, stub_of
 
-OF_TASKS = {
-    "markov_chain_task": TASKS["markov_chain"],
-    "time_series_task": TASKS["time_series"],
-    "series_archive_task": SeriesArchiveSection,
-    "digits_task": TASKS["digits"],
-    "one_shot_task": TASKS["one_shot"],
-    "trained_series_task": TASKS["trained_series"],
+OF_TASKS = {f"{kind}_task": TASKS[kind] for kind in TASKS} | {
+    "series_archive_task": SeriesArchiveSection
 }
+SECTIONS = [one for one in sections_of({}).values() if one]
 FUNCTIONS = {
-    **{name: (section,) for name, section in OF_TASKS.items()},
-    "make_network": (NetworkSection, PosteriorSection),
-    "solve": (TheorySection,),
-    "sample": (SamplerSection,),
+    **{name: (section,) for name, section in OF_TASKS.items() if name != "arrays_task"},
+    "make_network": (sections_of({})["network"], sections_of({})["posterior"]),
+    "solve": (sections_of({})["theory"],),
+    "sample": (sections_of({})["sampler"],),
 }
 # Arguments that are no settings.
-OTHERS = {"solve": ("task", "network"), "sample": ("task", "network", "progress")}
-# What only a sweep or a run directory has.
-NOT_FROM_PYTHON = {
-    "largest_width", "at_widths", "points", "selected_by", "checkpoint_seconds", "kind",
-    "own",  # an argument of `compare`
-}  # fmt: skip
-# Left to what else is given: a task sets the readout, the number of draws says when they end.
-LEFT_OPEN = {"readout": "last", "until": "trusted"}
+OTHERS = {"solve": {"task", "network"}, "sample": {"task", "network", "progress"}}
 
 
-def fields_of(name: str) -> dict[str, tuple[Any, Any]]:
-    """Keyword → type and default of every setting that a function has."""
-    fields = {
-        key: (field.annotation, inspect.Parameter.empty if field.is_required() else field.default)
-        for section in FUNCTIONS[name]
-        for key, field in section.model_fields.items()
-        if key not in NOT_FROM_PYTHON
-    }
+def keywords_of(section: type[Section]) -> set[str]:
+    """The keywords that Python functions take, by the declarations of the settings."""
+    found = set()
+    for key, field in section.model_fields.items():
+        names = [mark.name for mark in field.metadata if isinstance(mark, InPython) and mark.name]
+        found |= set() if Mark.NOT_IN_PYTHON in field.metadata else {*(names or [key])}
+    return found
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_has_a_keyword_for_every_setting(name):
+    parameters = inspect.signature(getattr(sampler, name)).parameters
+    expected = set().union(*map(keywords_of, FUNCTIONS[name]))
     section = OF_TASKS.get(name)
-    if section is None or not section.head_kinds:
-        return fields
-    attention = AttentionSection.model_fields
-    for keyword, key in KEYS_OF_ATTENTION.items():
-        if key in ("lag",) and "lag" not in section.head_kinds:
-            continue
-        default = section.attention_defaults.get(key, attention[key].default)
-        fields[keyword] = attention[key].annotation, default
-    return fields
+    if section is not None and section.head_kinds:
+        expected |= keywords_of(AttentionSection)
+        expected -= {"head_lag"} if "lag" not in section.head_kinds else set()
+    assert set(parameters) - OTHERS.get(name, set()) == expected
 
 
-def kinds(annotation: Any) -> set:
-    """The alternatives of a type, as written in a section or in a signature."""
-    origin, inner = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return kinds(inner[0])
-    if origin in (Union, UnionType):
-        return set().union(*map(kinds, inner))
-    if origin is Literal:
-        return {("literal", value) for value in inner}
-    if origin in (tuple, Sequence):
-        return {("several", frozenset(kinds(inner[0])))}
-    if origin in (dict, Mapping):
-        return {"table"}
-    return {annotation}
+def test_defaults_and_types_are_those_of_the_fields():
+    parameters = inspect.signature(sampler.sample).parameters
+    assert parameters["chains"].default == 4
+    assert parameters["until"].default is None, "other settings can change it"
+    assert str(parameters["start_from"].annotation) == "str | pathlib.Path | None"
+    parameters = inspect.signature(sampler.time_series_task).parameters
+    assert (parameters["head_lag"].default, parameters["lag"].default) == (5, 5)
+    assert parameters["heads"].default == (("lag", "random"), ("uniform", "random"))
+    parameters = inspect.signature(sampler.make_network).parameters
+    assert parameters["widths"].default is inspect.Parameter.empty
+    assert parameters["widths"].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
-def plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+@pytest.mark.parametrize(
+    "section", [*SECTIONS, *OF_TASKS.values(), *TRAINED.values(), TrainingSection]
+)
+def test_every_setting_says_what_it_means(section):
+    for key, field in section.model_fields.items():
+        if key != "kind":
+            assert (field.description or "").endswith("."), key
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_names_and_defaults_are_those_of_the_sections(name):
-    parameters = inspect.signature(getattr(sampler, name)).parameters
-    settings = {key: one for key, one in parameters.items() if key not in OTHERS.get(name, ())}
-    expected = fields_of(name)
-    assert settings.keys() == expected.keys()
-    for key, one in settings.items():
-        default = expected[key][1]
-        if key in LEFT_OPEN:
-            assert (one.default, default) == (None, LEFT_OPEN[key])
-        else:
-            assert plain(one.default) == plain(default), key
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_types_are_those_of_the_sections(name):
-    parameters = inspect.signature(getattr(sampler, name)).parameters
-    for key, (annotation, default) in fields_of(name).items():
-        expected, received = kinds(annotation), kinds(parameters[key].annotation)
-        if key == "form":  # what `read_variants` reads
-            continue
-        if key == "draws":  # a table by space is for sweeps over spaces
-            expected.discard("table")
-        if key == "head_lag":  # each of these tasks has a default
-            expected.discard(NoneType)
-        expected |= {Path} if Path in received and str in expected else set()
-        expected |= {NoneType} if key in LEFT_OPEN else set()
-        assert received == expected, key
-        assert (default is None) == (NoneType in expected - {*LEFT_OPEN}) or key in LEFT_OPEN, key
-
-
-@pytest.mark.parametrize("name", [*FUNCTIONS, "arrays_task", "make_task", "compare"])
+@pytest.mark.parametrize(
+    "name",
+    [*(name for name in FUNCTIONS if name not in OTHERS), "arrays_task", "make_task", "compare"],
+)
 def test_every_keyword_is_explained(name):
     function = getattr(sampler, name)
     written = inspect.getdoc(function)
@@ -131,22 +87,18 @@ def test_every_keyword_is_explained(name):
 def test_every_task_has_a_function():
     expected = {"arrays_task", "make_task", *OF_TASKS}
     assert {name for name in sampler.__all__ if name.endswith("_task")} == expected
-    assert {f"{kind}_task" for kind in TASKS} <= expected
 
 
 @pytest.mark.parametrize("package", [sampler, theory], ids=lambda package: package.__name__)
-def test_public_names_are_known_to_type_checkers_and_nothing_else_is_listed(package):
-    folder = Path(package.__file__).parent
-    stub = ast.parse((folder / "__init__.pyi").read_text(encoding="utf-8"))
-    listed = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
-    modules = {alias.asname: node.module for node in listed for alias in node.names}
-    expected = {
-        name: f"{package.__name__}.{module}"
-        for module, names in package.CONTENTS.items()
-        for name in names.split()
-    }
-    assert modules == expected
-    assert set(dir(package)) - {"__version__"} == set(package.__all__) == set(expected)
+def test_the_stub_for_type_checkers_is_current(package):
+    written = stub_file(package).read_text(encoding="utf-8")
+    assert written == stub_of(package), "run `python -m tests.stubs`"
+
+
+@pytest.mark.parametrize("package", [sampler, theory], ids=lambda package: package.__name__)
+def test_public_names_are_listed_and_nothing_else(package):
+    names = [name for of_module in package.CONTENTS.values() for name in of_module.split()]
+    assert set(dir(package)) - {"__version__"} == set(package.__all__) == set(names)
     assert not {"recipes", "import_module"} & set(dir(package))
-    assert (folder / "py.typed").is_file()
+    assert (Path(package.__file__).parent / "py.typed").is_file()
     assert pkgutil.resolve_name(f"{package.__name__}:{package.__all__[0]}").__doc__

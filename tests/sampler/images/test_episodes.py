@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from sampler.images.drawings import Drawings
-from sampler.images.episodes import UNKNOWN, draw_episodes
+from sampler.images.drawings import UNKNOWN, Drawings, draw_episodes
 from sampler.numerics import stream
 
 EXAMPLES = 20_000

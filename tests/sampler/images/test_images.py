@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.images.drawings import Drawings, resize, resizing_matrix, sort_drawings, with_rotations
-from sampler.images.episodes import episode_inputs, normalised_patches, position_table
+from sampler.images.drawings import (
+    Drawings,
+    episode_inputs,
+    normalised_patches,
+    position_table,
+    resize,
+    resizing_matrix,
+    sort_drawings,
+    with_rotations,
+)
 from sampler.images.sources import (
     read_drawings,
     refuse_shared_drawings,

@@ -18,7 +18,7 @@ from sampler.jobs.sweep_tables import (
     write_finite_size,
     write_sweep_table,
 )
-from sampler.presentation.figures.finite_size import draw_finite_size
+from sampler.presentation.figures.sweeps import draw_finite_size
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import write_theory
 from sampler.storage.run_directory import plain, point_directory, read_json, write_json

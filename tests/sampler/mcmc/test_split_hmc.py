@@ -18,7 +18,7 @@ from sampler.mcmc.hamiltonian import SplitHmc
 from sampler.mcmc.split_hmc import (
     LARGEST_ROUNDING,
     Gaussian,
-    Moments,
+    RunningMoments,
     kept_share,
     moved,
     rounding_of,
@@ -141,7 +141,7 @@ def test_moments_are_shrunk_towards_the_standard_normal(rng):
     noise = rng.standard_normal((count, size))
     far = 5.0 + 3.0 * noise
     for draws, centre, scale in ((noise, 0.0, 1.0), (far, 5.0, 3.0)):
-        moments = Moments(jnp.asarray(0.0), jnp.zeros(size), jnp.zeros(size))
+        moments = RunningMoments(jnp.asarray(0.0), jnp.zeros(size), jnp.zeros(size))
         for part in np.split(draws, 4):
             moments = moments.and_draws(len(part), part.mean(0), (part**2).mean(0))
         found = moments.gaussian

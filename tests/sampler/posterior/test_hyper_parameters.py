@@ -23,10 +23,10 @@ from sampler.network import overlaps, predict
 from sampler.posterior.bridge import bridge_evidence
 from sampler.posterior.hyper_parameters import TEMPERATURE, VARIANCES, weights_at
 from sampler.posterior.importance import importance_draws
-from sampler.posterior.mode import find_mode
 from sampler.posterior.order_parameters import (
     OrderParameterPosterior,
     factors_at,
+    find_mode,
     label_log_likelihood,
     likelihood_factor,
     log_likelihood_at,
@@ -346,7 +346,7 @@ def test_validation_scores_use_the_temperature_and_variances_of_every_draw(rng):
 
 
 def test_without_a_hessian_every_site_has_its_own_scale(rng, monkeypatch):
-    monkeypatch.setattr("sampler.posterior.mode.HESSIAN_COORDINATES", 0)
+    monkeypatch.setattr("sampler.posterior.order_parameters.HESSIAN_COORDINATES", 0)
     mode = find_mode(OrderParameterPosterior.of(problem_of("one layer", rng)))
     for name, spread in ((TEMPERATURE, 0.5), (VARIANCES, 0.4), ("chi_1", 1.0)):
         part = mode.coordinates.part(name)

@@ -24,8 +24,13 @@ from sampler.posterior.importance import (
     single,
     systematic_resampling,
 )
-from sampler.posterior.mode import MODE_TOLERANCE, find_mode
-from sampler.posterior.order_parameters import OrderParameterPosterior, factors_at, site_priors
+from sampler.posterior.order_parameters import (
+    MODE_TOLERANCE,
+    OrderParameterPosterior,
+    factors_at,
+    find_mode,
+    site_priors,
+)
 from sampler.posterior.spaces import order_parameter_density
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import (
@@ -338,8 +343,6 @@ def test_settings_out_of_range_are_refused(rng):
         importance_draws(order_parameters_of(problem), 10, seed=0)
     with pytest.raises(ValueError, match="pilot_draws = 10"):
         importance_draws(order_parameters_of(problem), 1000, seed=0, pilot_draws=10)
-    with pytest.raises(ValueError, match="batch_size = 0"):
-        importance_draws(order_parameters_of(problem), 1000, seed=0, batch_size=0)
 
 
 @pytest.mark.slow
@@ -439,7 +442,7 @@ def test_many_coordinates_do_without_a_hessian(rng, monkeypatch):
     """The same mode, unit masses, and a refusal of what needs the Hessian."""
     problem = random_problem(ARCHITECTURES["two layers"], rng)
     exact = find_mode(OrderParameterPosterior.of(problem))
-    monkeypatch.setattr("sampler.posterior.mode.HESSIAN_COORDINATES", 10)
+    monkeypatch.setattr("sampler.posterior.order_parameters.HESSIAN_COORDINATES", 10)
     monkeypatch.setattr("sampler.posterior.density.HESSIAN_COORDINATES", 10)
     rough = find_mode(OrderParameterPosterior.of(problem))
     assert rough.converged

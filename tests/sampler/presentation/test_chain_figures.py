@@ -15,6 +15,7 @@ from sampler.presentation.figures.chains import (
     draw_ranks,
     draw_series_ranks,
     ess_evolution,
+    matrix_panels,
     rank_histogram,
 )
 
@@ -118,5 +119,5 @@ def test_rank_histogram_of_a_displaced_chain_leaves_the_lower_bins():
 
 def test_rank_plot_has_one_panel_for_each_distinct_element():
     draws = np.random.default_rng(0).normal(size=(2, 60, 3, 3))
-    figure = draw_ranks(draws, ["a", "b", "c"], "")
+    figure = draw_ranks(matrix_panels(draws, ["a", "b", "c"]), 3, "", "")
     assert sum(ax.axison for ax in figure.axes) == 6

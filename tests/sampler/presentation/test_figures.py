@@ -13,6 +13,9 @@ import pytest
 import xarray as xr
 
 from sampler.analysis.as_json import to_json
+from sampler.analysis.compared import Compared
+from sampler.analysis.comparison import ComparedRun
+from sampler.analysis.estimate import Estimate
 from sampler.analysis.predictive_quality import (
     PredictiveQuality,
     log_densities,
@@ -20,18 +23,13 @@ from sampler.analysis.predictive_quality import (
     quality,
     wilson_interval,
 )
-from sampler.analysis.results import open_run
+from sampler.analysis.results import RunResults, open_run
 from sampler.analysis.sweeps import SweepResults
 from sampler.errors import InputError
-from sampler.presentation.figures.accuracy import (
-    AccuracyCurves,
-    SampledAccuracy,
-    draw_accuracy_against_width,
-)
+from sampler.presentation.figures.accuracy import draw_accuracy_against_width
 from sampler.presentation.figures.draw import draw_figures
 from sampler.presentation.figures.order_parameter import MatrixPanel, draw_order_parameter
-from sampler.presentation.figures.predictor import ComparedPredictor, draw_predictor
-from sampler.presentation.figures.reliability import draw_reliability
+from sampler.presentation.figures.predictor import draw_predictor, draw_reliability
 
 FOUR_PATHS = ("good", "adversarial 1", "denoising", "adversarial 2")
 SUBNETWORKS = {"good": 0.93, "good + denoising": 0.95}
@@ -358,7 +356,9 @@ def test_order_parameter_panels_show_the_stored_matrices():
 
 def test_predictor_error_bars_span_one_mcse():
     theory, sampled, mcse = np.array([0.0, 1.0]), np.array([0.25, 1.5]), np.array([0.125, 0.5])
-    figure = draw_predictor([ComparedPredictor("mean", theory, sampled, mcse)], "sampled", "")
+    compared = {"predictor_mean": Compared(theory, Estimate(sampled, mcse))}
+    comparison = ComparedRun(None, {}, compared, {}, None)
+    figure = draw_predictor(RunResults.held(None, comparison=comparison))
     (bars,) = figure.axes[0].collections
     expected = [[[0.0, 0.125], [0.0, 0.375]], [[1.0, 1.0], [1.0, 2.0]]]
     np.testing.assert_array_equal(bars.get_segments(), expected)
@@ -430,21 +430,16 @@ def test_sweep_without_any_theory_that_converged(tmp_path):
     assert "leading order" not in received
 
 
-def test_accuracy_against_width_draws_the_stored_values():
-    widths, nan = np.array([10.0, 100.0]), np.full(2, np.nan)
-    sampled = SampledAccuracy(
-        label="sampled",
-        accuracy=np.array([0.75, np.nan]),
-        mcse=np.array([0.125, np.nan]),
-        binomial_error=np.array([0.25, np.nan]),
-        diagnostics_passed=np.array([True, True]),
-    )
-    curves = AccuracyCurves(np.array([0.5, 0.25]), nan, {"good": nan}, nan, nan, [sampled])
-    figure = draw_accuracy_against_width(curves, widths, ("a", "b"), "")
+def test_accuracy_against_width_draws_the_stored_values(tmp_path):
+    sampled = [f"accuracy_sampled{of}" for of in ("", "_mcse", "_binomial")]
+    header = ",".join(["point,directory,width,gp:good,accuracy_gp,accuracy_theory", *sampled])
+    rows = "a,a,10,,,0.5,0.75,0.125,0.25\nb,b,100,,,0.25,,,\n"
+    (tmp_path / "sweep.csv").write_text(f"{header}\n{rows}")
+    figure = draw_accuracy_against_width(SweepResults(tmp_path))
     ax = figure.axes[0]
     lines = {line.get_label(): line for line in ax.lines}
     np.testing.assert_array_equal(lines["leading order"].get_ydata(), [50.0, 25.0])
-    np.testing.assert_array_equal(lines["sampled"].get_ydata(), [75.0])
+    np.testing.assert_array_equal(lines["exact posterior"].get_ydata(), [75.0])
     assert ax.get_xscale() == "log"
     assert not any("infinite" in label for label in lines), "an undefined line must not be named"
     thin, thick = (bars.get_segments()[0][:, 1] for bars in ax.collections)

@@ -2,9 +2,18 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 
-from sampler.presentation.figures.alignment import AlignmentCurve, draw_alignment
-from sampler.presentation.figures.kernels import class_ends, draw_kernels, draw_path_kernels
+from sampler.analysis.compared import Compared
+from sampler.analysis.comparison import ComparedRun
+from sampler.analysis.estimate import Estimate
+from sampler.analysis.results import RunResults
+from sampler.presentation.figures.kernels import (
+    class_ends,
+    draw_alignment,
+    draw_kernels,
+    draw_path_kernels,
+)
 
 
 def test_kernels_are_drawn_as_stored_on_one_scale():
@@ -50,10 +59,10 @@ def test_path_kernels_are_centred_and_relative_to_their_size(rng):
 
 
 def test_alignment_of_draws_has_its_errors():
-    curves = [
-        AlignmentCurve("theory", "blue", {"fmt": "o"}, np.array([0.5, 0.25])),
-        AlignmentCurve("drawn", "red", {"fmt": "D"}, np.array([0.75, 0.5]), np.array([0.25, 0.5])),
-    ]
-    figure = draw_alignment(curves, "")
+    theory = xr.Dataset({"kernel_alignment": ("component", [0.5, 0.25])})
+    sampled = Estimate(np.array([0.75, 0.5]), np.array([0.25, 0.5]))
+    compared = {"kernel_alignment": Compared(theory["kernel_alignment"].values, sampled)}
+    comparison = ComparedRun(None, {}, compared, {}, None)
+    figure = draw_alignment(RunResults.held(None, theory=theory, comparison=comparison))
     (bars,) = figure.axes[0].collections
     np.testing.assert_array_equal(bars.get_segments(), [[[1, 0.5], [1, 1]], [[2, 0], [2, 1]]])

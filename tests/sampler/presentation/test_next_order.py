@@ -1,7 +1,6 @@
 """The theory to next order, in figures and on pages: where it is known, and only there."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,21 +16,16 @@ from sampler.analysis.predictive_quality import PredictiveQuality, quality
 from sampler.analysis.results import open_run
 from sampler.analysis.sweeps import SweepResults
 from sampler.presentation import style
-from sampler.presentation.figures.accuracy import (
-    AccuracyCurves,
-    accuracy_of_run,
-    draw_accuracy_against_width,
-)
-from sampler.presentation.figures.finite_size import draw_finite_size
+from sampler.presentation.figures.accuracy import draw_accuracy, draw_accuracy_against_width
 from sampler.presentation.figures.order_parameter import (
     MatrixPanel,
     draw_order_parameter,
+    order_parameter_against_width,
     order_parameter_of_run,
-    order_parameters_of_sweep,
 )
-from sampler.presentation.figures.predictor import predictor_of_run
-from sampler.presentation.figures.reliability import draw_reliability
-from sampler.presentation.report.sweep import selection_table
+from sampler.presentation.figures.predictor import draw_predictor, draw_reliability
+from sampler.presentation.figures.sweeps import draw_finite_size
+from sampler.presentation.tables_of_sweeps import selection_table
 from tests.pages import page_of, stored_run
 
 EXPLANATION = "next order moves U_1 by 0.03 of its size (limit 0.25)"
@@ -95,11 +89,11 @@ def points(ax, colour: str) -> list[np.ndarray]:
 
 
 def test_accuracy_has_its_row_after_the_leading_order(known, unknown):
-    (ax,) = accuracy_of_run(open_run(known)).axes
+    (ax,) = draw_accuracy(open_run(known)).axes
     assert [label.get_text() for label in ax.get_yticklabels()][:2] == [style.LEADING, style.NEXT]
     (drawn,) = points(ax, style.NEXT_ORDER)
     np.testing.assert_array_equal(drawn, [[87.5, 1.0]])
-    assert style.NEXT not in texts(accuracy_of_run(open_run(unknown)))
+    assert style.NEXT not in texts(draw_accuracy(open_run(unknown)))
 
 
 def test_order_parameter_shows_both_orders_and_both_differences(known, unknown):
@@ -133,7 +127,7 @@ def test_order_parameter_of_theory_alone_shows_both_orders():
 
 def test_predictor_shows_the_samples_against_both_orders(known, unknown):
     run = open_run(known)
-    figure = predictor_of_run(run)
+    figure = draw_predictor(run)
     for ax, name in zip(figure.axes, ("predictor_mean", "predictor_variance"), strict=True):
         compared = run.compared(name)
         expected = np.stack([FACTOR[name] * compared.theory, compared.sampled.value], axis=1)
@@ -143,7 +137,7 @@ def test_predictor_shows_the_samples_against_both_orders(known, unknown):
         assert low < drawn.min() <= drawn.max() < high
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["equal", style.LEADING, style.NEXT]
-    assert "next order" not in texts(predictor_of_run(open_run(unknown)))
+    assert "next order" not in texts(draw_predictor(open_run(unknown)))
 
 
 def test_reliability_has_a_panel_for_it(rng):
@@ -158,26 +152,27 @@ def test_reliability_has_a_panel_for_it(rng):
 # --- figures of a sweep
 
 
-def test_accuracy_against_width_has_its_own_line():
-    widths, nan = np.array([10.0, 100.0]), np.full(2, np.nan)
-    curves = AccuracyCurves(np.array([0.5, 0.25]), nan, {}, nan, nan, [], np.array([0.75, np.nan]))
-    for given, expected in ((curves, [75.0, np.nan]), (replace(curves, next_order=nan), None)):
-        figure = draw_accuracy_against_width(given, widths, ("a", "b"), "")
-        drawn = points(figure.axes[0], style.NEXT_ORDER)
-        if expected is None:
-            assert drawn == []
-        else:
-            np.testing.assert_array_equal(drawn[0][:, 1], expected)
-            assert [t.get_text() for t in figure.legends[0].get_texts()] == [
-                style.LEADING,
-                style.NEXT,
-            ]
+@pytest.mark.parametrize(("number", "expected"), [("0.75", [75.0, np.nan]), ("", None)])
+def test_accuracy_against_width_has_its_own_line(tmp_path, number, expected):
+    (tmp_path / "sweep.csv").write_text(
+        "point,directory,width,accuracy_theory,accuracy_next_order\n"
+        f"a,a,10,0.5,{number}\nb,b,100,0.25,\n"
+    )
+    figure = draw_accuracy_against_width(SweepResults(tmp_path))
+    drawn = points(figure.axes[0], style.NEXT_ORDER)
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    if expected is None:
+        assert drawn == []
+        assert labels == [style.LEADING]
+    else:
+        np.testing.assert_array_equal(drawn[0][:, 1], expected)
+        assert labels == [style.LEADING, style.NEXT]
 
 
 def test_order_parameters_of_a_sweep_have_a_row_for_it(known, unknown, tmp_path):
     for directory, rows in ((known, 3), (unknown, 2)):
         (tmp_path / "sweep.csv").write_text(f"point,directory,width\na,{directory},10\n")
-        figure = order_parameters_of_sweep(SweepResults(tmp_path))
+        figure = order_parameter_against_width(SweepResults(tmp_path))
         assert len([ax for ax in figure.axes if ax.get_title()]) == rows
         assert ("next order\n$N$ = 10" in texts(figure)) == (rows == 3)
 
@@ -244,33 +239,20 @@ def test_finite_size_is_as_before_where_no_point_has_it(nulls):
 def test_the_page_of_a_run_has_both_orders_side_by_side(known, unknown):
     page = page_of(known)
     table = page.table("Order parameter U₁")
-    assert table.rows[0][:4] == ["paths", "leading order", "next order", "exact posterior ± MCSE"]
+    assert table.rows[0][:4] == ["paths", "leading order", "next order", "exact posterior"]
     for values in table.values[1:]:
         assert float(values[2]) == pytest.approx(1.25 * float(values[1]))
-    accuracy = page.table("Accuracy on the test set")
+    accuracy = page.table("At a glance")
     assert [row[0] for row in accuracy.rows[1:3]] == ["leading order", "next order"]
     assert float(accuracy.values[2][1]) == 0.875
-    assert re.search(r"leading order \d+ ± \d+\s%, next order 88 ± \d+\s%", page.text)
-    evidence = page.table("Log evidence")
-    assert float(evidence.values[3][1]) == -10.25
-    assert evidence.rows[3][0] == "next order"
+    numbers = page.table("Accuracy, scores and evidence")
+    assert numbers.row("log evidence, by importance")[1:4] == [
+        "−10.50",
+        "−10.25",
+        "−10.200 ± 0.010",
+    ]
     assert f"; {EXPLANATION}." in page.text
     assert "next order" not in page_of(unknown).text
-
-
-@pytest.mark.usefixtures("without_figures")
-def test_the_quality_table_has_a_column_for_it(tmp_path):
-    directory = stored_run(tmp_path / "run", "recipe.toml", "theory.nc", "comparison.json")
-    comparison = json.loads((directory / "comparison.json").read_text())
-    comparison["predictive_quality"] = {
-        who: {"log_predictive_density": {"value": value, "error": 0.0321}}
-        for who, value in (("theory", -0.71234), ("next_order", -0.70321))
-    }
-    (directory / "comparison.json").write_text(json.dumps(comparison))
-    assert page_of(directory).table("Quality of the predictive distribution").rows == [
-        ["score", "leading order", "next order"],
-        ["log predictive density", "−0.712 ± 0.032", "−0.703 ± 0.032"],
-    ]
 
 
 @pytest.mark.usefixtures("without_figures")
@@ -296,7 +278,7 @@ def test_the_page_of_a_sweep_has_both_orders(tmp_path):
     law = {"path": "good", "slope": -2.0, "slope_error": 0.1}
     (directory / "finite_size.json").write_text(json.dumps({"power_laws_next_order": [law]}))
     page = page_of(directory)
-    table = page.table("Accuracy on the test set (± MCSE)")
+    table = page.table("Points")
     place = {name: at for at, name in enumerate(table.rows[0])}
     entry = json.loads((directory / "network.widths=3" / "comparison.json").read_text())
     values = table.values[1]
@@ -322,10 +304,10 @@ def test_the_choices_of_a_sweep_stand_side_by_side():
         "log_evidence": {"next_order": {"log_evidence": choice(10.0)}, "gp": {}},
     }
     table = selection_table({"by_temperature": [chosen | {"settings": {"network.widths": 10}}]})
-    assert list(table.header) == ["chosen by", "leading order", "next order"]
-    assert table.rows == [
-        ["widths=10: accuracy", "temperature=0.1", "temperature=1.0 (temperature=0.1)"],
-        ["widths=10: log evidence of the training labels", "", "temperature=10.0"],
-    ]
-    assert selection_table(None) is None
-    assert selection_table({"theory": {"accuracy": None}, "log_evidence": {}}) is None
+    assert {column.header: cells for column, cells in table.shown} == {
+        "chosen by": ["widths=10: accuracy", "widths=10: log evidence of the training labels"],
+        "leading order": ["temperature=0.1", ""],
+        "next order": ["temperature=1.0 (temperature=0.1)", "temperature=10.0"],
+    }
+    assert not selection_table(None)
+    assert not selection_table({"theory": {"accuracy": None}, "log_evidence": {}})

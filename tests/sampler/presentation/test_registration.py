@@ -10,8 +10,8 @@ from sampler.analysis.comparison import QUANTITIES, register_quantity
 from sampler.analysis.estimate import mean_of
 from sampler.analysis.results import RunResults, open_run
 from sampler.jobs.stages import compare_stage
-from sampler.presentation.figures.draw import FIGURES, draw_figures, register_figure
-from sampler.presentation.style import new_figure
+from sampler.presentation.figures.draw import FIGURES, draw_figures
+from sampler.presentation.style import FigureEntry, new_figure
 from sampler.presentation.summary import comparison_text
 from tests.sampler.presentation.test_report import page_of, stored_run
 
@@ -35,10 +35,10 @@ def test_a_figure_is_one_function_and_one_call(tmp_path):
         figure.subplots().plot(run.theory["kernel_alignment"])
         return figure
 
-    words = {"caption": "What I look at.", "alternative": "A line that says what I look at."}
-    register_figure("mine", draw, **words)
+    entry = FigureEntry(draw, "What I look at.", "A line that says what I look at.")
+    FIGURES.register("mine", entry)
     with pytest.raises(ValueError, match="figure 'mine' is registered already"):
-        register_figure("mine", draw, **words)
+        FIGURES.register("mine", entry)
     directory = stored_run(tmp_path / "run", "recipe.toml", "theory.nc")
     drawn = {path.name for path in draw_figures(directory, open_run(directory))}
     assert {"mine.png", "mine.svg"} <= drawn
@@ -69,8 +69,11 @@ def test_a_compared_quantity_is_one_function_and_one_call(tmp_path, monkeypatch)
     (line,) = [
         text for text in comparison_text(RunResults(directory)).splitlines() if text[:5] == "trace"
     ]
-    assert f"{stored['trace']['sampled']:.4f}" in line
     page = page_of(directory)
-    values = page.table("Further quantities").values[1]
+    table = page.table("Accuracy, scores and evidence")
+    values = table.values[table.rows.index(table.row("trace"))]
     assert [float(value) for value in values[1:3]] == [row.theory, row.sampled]
-    assert page.table("Sampled minus theory").row("trace")[1] == "1"
+    # The same table, on the page and on the terminal.
+    shown = table.row("trace")
+    assert " ".join(line.split()).startswith(" ".join(shown[:3]))
+    assert page.table("Sampled minus theory").row("trace")[2] == "1"

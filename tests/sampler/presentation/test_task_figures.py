@@ -13,10 +13,11 @@ from sampler.presentation.figures.network import (
     MOST_HEADS,
     MOST_LAYERS,
     DrawnLayers,
-    network_of,
+    draw_network,
+    draw_task,
+    label_text,
     shortened,
 )
-from sampler.presentation.figures.task import draw_task, label_text
 from theory import AttentionPaths
 
 
@@ -68,7 +69,7 @@ def coloured(figure) -> dict[str, float]:
 
 def test_every_head_is_drawn_with_its_attention(rng):
     table = table_of(rng)
-    figure = network_of(run_of(table, [4.0, 1.0, 2.0, 0.5], [4.5, 1.0, 2.0, 0.5]))
+    figure = draw_network(run_of(table, [4.0, 1.0, 2.0, 0.5], [4.5, 1.0, 2.0, 0.5]))
     images = figure.axes[0].images
     expected = [*table["attention_1"].values, *table["attention_2"].values]
     for image, matrix in zip(images, expected, strict=True):
@@ -80,7 +81,7 @@ def test_every_head_is_drawn_with_its_attention(rng):
 
 
 def test_without_a_theory_heads_are_linked_and_no_path_is_named(rng):
-    figure = network_of(run_of(table_of(rng)))
+    figure = draw_network(run_of(table_of(rng)))
     assert not figure.legends
     assert not coloured(figure)
     # Inputs to two heads, two heads to two heads, two heads to the readout.
@@ -90,7 +91,7 @@ def test_without_a_theory_heads_are_linked_and_no_path_is_named(rng):
 def test_of_many_paths_the_strongest_are_named(rng):
     heads = (4, 4, 4)
     diagonal = rng.permutation(64) + 1.0
-    figure = network_of(run_of(table_of(rng, heads), diagonal))
+    figure = draw_network(run_of(table_of(rng, heads), diagonal))
     strongest = sorted(np.argsort(-diagonal)[: len(COLOURS)])
     names = ["·".join(map(str, AttentionPaths(heads).indices[path])) for path in strongest]
     assert [entry.split(":")[0] for entry in legend_of(figure)] == names
@@ -99,25 +100,25 @@ def test_of_many_paths_the_strongest_are_named(rng):
 
 def test_what_has_no_place_is_said(rng):
     heads = (MOST_HEADS + 4, *(1,) * (MOST_LAYERS + 1))
-    figure = network_of(run_of(table_of(rng, heads)))
+    figure = draw_network(run_of(table_of(rng, heads)))
     texts = {text.get_text() for text in figure.axes[0].texts}
     assert {"5 more", "2 more layers, readout"} <= texts
     assert len(figure.axes[0].images) == MOST_HEADS - 1 + MOST_LAYERS - 1
 
 
 def test_heads_without_tokens_are_boxes(rng):
-    figure = network_of(run_of(table_of(rng, attention=False), np.ones(4)))
+    figure = draw_network(run_of(table_of(rng, attention=False), np.ones(4)))
     assert not figure.axes[0].images
     assert {"h0", "h1"} <= {text.get_text() for text in figure.axes[0].texts}
 
 
 def test_several_outputs_are_averaged(rng):
-    figure = network_of(run_of(table_of(rng, (2,)), [1.0, 3.0, 5.0, 7.0], outputs=2))
+    figure = draw_network(run_of(table_of(rng, (2,)), [1.0, 3.0, 5.0, 7.0], outputs=2))
     assert legend_of(figure) == ["0: 2.000", "1: 6.000"]
 
 
 def test_older_runs_have_no_sketch():
-    assert network_of(run_of(None)) is None
+    assert draw_network(run_of(None)) is None
 
 
 @pytest.mark.parametrize(("name", "expected"), [("abcde", "abcde"), ("abcdef", "abcd…")])

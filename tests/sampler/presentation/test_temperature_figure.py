@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from sampler.analysis.sweeps import SweepResults
-from sampler.presentation.figures.temperature_choice import (
+from sampler.presentation.figures.sweeps import (
     TEMPERATURE,
     WIDTH,
     draw_temperature_choice,

@@ -7,8 +7,8 @@ import pytest
 
 from sampler.analysis.sweeps import SEED_AVERAGES_FILE as TABLE
 from sampler.analysis.sweeps import SweepResults
-from sampler.presentation.figures.accuracy import accuracy_of_sweep
-from sampler.presentation.figures.variant_comparison import (
+from sampler.presentation.figures.accuracy import draw_accuracy_against_width
+from sampler.presentation.figures.studies import (
     draw_variant_comparison,
     short_label,
     variant_name,
@@ -76,7 +76,7 @@ def test_points_of_a_sweep_over_variants_have_their_labels(tmp_path):
 
     def labels() -> list[str]:
         with figure_style():
-            figure = accuracy_of_sweep(SweepResults(tmp_path))
+            figure = draw_accuracy_against_width(SweepResults(tmp_path))
         return [label.get_text() for label in figure.axes[0].get_xticklabels()]
 
     assert labels() == ["softmax; mask causal", "linear"]

@@ -215,4 +215,4 @@ def test_every_stage_takes_them(heads, tmp_path):
     assert main(["prune", str(out), "--orders", "2"]) == ExitCode.OK
     pruning = json.loads((out / "pruning.json").read_text())
     assert len(pruning["heads"]) == sum(heads)
-    assert len(pruning["orders"]["score"]["removed"]) == sum(heads) - len(heads)
+    assert len(pruning["orders"]["score"][0]["removed"]) == sum(heads) - len(heads)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sampler.images.episodes import UNKNOWN, position_table
+from sampler.images.drawings import UNKNOWN, position_table
 from sampler.images.sources import read_drawings, split_characters
 from sampler.recipes.recipe import make_recipe
 from sampler.recipes.task_section import TASKS

@@ -10,17 +10,16 @@ import pytest
 
 import sampler
 from sampler.errors import ExitCode, InputError, RequeueError
-from sampler.jobs.prune import pruned_networks
+from sampler.heads.measures import TheoryWithoutHeads
 from sampler.jobs.train import read_splits, start_training
 from sampler.problem import make_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.training_recipe import load_training_recipe
 from sampler.tasks.make import make_task
 from sampler.transformer.classified import Classified, nearest_class, targets_of
-from sampler.transformer.evaluation import ClassifiedData, accuracy, learning_data
+from sampler.transformer.evaluation import ClassifiedData, accuracy_with_error, learning_data
 from sampler.transformer.model_file import MODEL_FILE, read_model
 from sampler.transformer.network import predict
-from sampler.transformer.pruning import trained_predictor
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import AfterChunks, made_once
 from tests.commands import in_process as command
@@ -157,8 +156,8 @@ def test_nearest_class_and_targets():
     known = Classified(np.arange(3.0)[:, None, None], classes, targets_of(classes, 3))
     assert nearest_class(np.array([0.2, 1.4, 9.0])[:, None, None], known).tolist() == [0, 2, 1]
     assert nearest_class(known.inputs, known, leave_out=True)[0] == 2
-    assert accuracy(targets_of(classes, 3), targets_of(classes, 3))["accuracy"] == 1.0
-    assert accuracy(targets_of(classes, 3), targets_of(np.array([0, 1, 1]), 3))[
+    assert accuracy_with_error(targets_of(classes, 3), targets_of(classes, 3))["accuracy"] == 1.0
+    assert accuracy_with_error(targets_of(classes, 3), targets_of(np.array([0, 1, 1]), 3))[
         "accuracy"
     ] == pytest.approx(2 / 3)
 
@@ -229,7 +228,7 @@ def test_the_task_has_the_attention_and_the_network(folder):
         parameters = {k: jnp.asarray(v, jnp.float64) for k, v in model.parameters.items()}
         expected = np.asarray(predict(parameters, jnp.asarray(task.test.inputs)))
         attended = attended_inputs(task.test.inputs, task.test.attention, "mean")
-        received = trained_predictor(task.trained, attended)
+        received = task.trained.predictor(attended)
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
 
@@ -237,18 +236,18 @@ def test_with_several_outputs_removed_heads_are_paths_that_see_nothing(folder):
     recipe = load_recipe(folder / "analysis.toml")
     problem = make_problem(recipe, make_task(recipe))
     factor = np.random.default_rng(3).standard_normal((12, 30)) / 5
-    pruned = pruned_networks(problem, factor @ factor.T)
+    pruned = TheoryWithoutHeads(problem.learning, problem.attended_test, factor @ factor.T)
     gone = AttentionPaths((2, 2)).uses(1, 0)
     seen = np.where(gone[:, None], 0.0, 1.0)
     learning = replace(problem.learning, attended=problem.learning.attended * seen)
     predictor = Predictor.for_examples(learning, problem.attended_test * seen)
     expected, _ = theory_mean(predictor, jnp.asarray(pruned.factor))
-    received = pruned.zeroed_mean([(1, 0)])
+    received = pruned.zeroed([(1, 0)])
     assert received.shape == (20, 3)
     kernel = pruned.learning.energy.kernels.kernel(jnp.asarray(pruned.factor))
     condition = np.linalg.norm(kernel, 2) / learning.temperature
     assert_equal_to_rounding(received, expected, operations=12**2, condition=condition)
-    assert np.abs(received - pruned.zeroed_mean(())).max() > 1e-3 * np.abs(received).max()
+    assert np.abs(received - pruned.zeroed(())).max() > 1e-3 * np.abs(received).max()
 
 
 @pytest.mark.slow
@@ -278,7 +277,7 @@ def test_from_python(folder):
     assert len(heads.heads) == 4
     assert "zeroed" in heads.predicted
     assert "solved_again" not in heads.predicted
-    costs, errors = heads.measured["zero_loss"]
+    costs, errors = heads.measured["zero_loss"].values, heads.measured["zero_loss"].errors
     assert np.all(np.isfinite(costs))
     assert np.all(np.array(errors) > 0)
 

@@ -23,7 +23,7 @@ from sampler.attention.variants import (
 )
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
-from sampler.images.episodes import draw_episodes
+from sampler.images.drawings import draw_episodes
 from sampler.jobs.train import read_splits
 from sampler.network import predict as predict_from_paths
 from sampler.numerics import stream
@@ -32,7 +32,12 @@ from sampler.recipes.recipe import load_recipe
 from sampler.recipes.training_recipe import TrainingSection, load_training_recipe
 from sampler.storage.checkpoint import read_sealed, write_sealed
 from sampler.tasks.make import make_task
-from sampler.transformer.evaluation import EVALUATION, accuracy, patch_table, predict_examples
+from sampler.transformer.evaluation import (
+    EVALUATION,
+    accuracy_with_error,
+    patch_table,
+    predict_examples,
+)
 from sampler.transformer.frozen import frozen_attention, theory_weights
 from sampler.transformer.model_file import MODEL_FILE, TransformerShape, draw_parameters, read_model
 from sampler.transformer.network import gather_inputs, predict, squared_error, token_layers
@@ -287,7 +292,7 @@ def test_the_summary_names_the_forms_and_is_of_them(folder):
         jnp.asarray(episodes.drawings),
         jnp.asarray(episodes.labels),
     )
-    expected = accuracy(
+    expected = accuracy_with_error(
         np.asarray(compiled(dict(model.parameters), inputs, recipe.training.variants)),
         episodes.targets,
     )

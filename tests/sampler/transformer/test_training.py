@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from sampler.errors import ExitCode, InputError, RequeueError
-from sampler.images.episodes import nearest_neighbour
+from sampler.images.drawings import nearest_neighbour
 from sampler.jobs.train import read_splits, start_training
 from sampler.recipes.training_recipe import load_training_recipe
 from sampler.storage.checkpoint import read_sealed
-from sampler.transformer.evaluation import accuracy, learning_data
+from sampler.transformer.evaluation import accuracy_with_error, learning_data
 from sampler.transformer.model_file import MODEL_FILE, TransformerShape, read_model
 from sampler.transformer.training import initial_state, next_stop, train
 from tests import commands
@@ -222,14 +222,14 @@ def test_no_model_and_a_damaged_one(copy, tmp_path):
 
 
 def test_nearest_neighbour_finds_the_character(rng):
-    from sampler.images.episodes import draw_episodes
+    from sampler.images.drawings import draw_episodes
 
     drawings = random_drawings(rng, characters=8, drawings=6)
     episodes = draw_episodes(drawings, 200, rng)
     found = nearest_neighbour(drawings, episodes)
     error = binomial_error(1.0, episodes.targets.size)
-    assert accuracy(found, episodes.targets) == {"accuracy": 1.0, "error": error}
-    assert accuracy(np.zeros(4), np.ones(4))["accuracy"] == 0.5
+    assert accuracy_with_error(found, episodes.targets) == {"accuracy": 1.0, "error": error}
+    assert accuracy_with_error(np.zeros(4), np.ones(4))["accuracy"] == 0.5
 
 
 @pytest.mark.slow

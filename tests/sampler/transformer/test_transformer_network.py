@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.images.episodes import episode_inputs, position_table
+from sampler.images.drawings import episode_inputs, position_table
 from sampler.network import predict as predict_from_paths
 from sampler.transformer.frozen import frozen_attention, theory_weights
 from sampler.transformer.model_file import TransformerShape, draw_parameters
-from sampler.transformer.network import gather_inputs, predict, softmax, token_layers
+from sampler.transformer.network import gather_inputs, predict, row_softmax, token_layers
 from tests.assertions import assert_equal_to_rounding
 from theory import Architecture, attended_inputs
 
@@ -122,6 +122,6 @@ def test_gathered_inputs_are_those_of_the_task(rng):
 
 def test_softmax_has_the_derivative_of_softmax(rng):
     logits, weights = (jnp.asarray(rng.standard_normal((3, 4, 5))) for _ in range(2))
-    received = jax.grad(lambda x: jnp.sum(weights * softmax(x) ** 2))(logits)
+    received = jax.grad(lambda x: jnp.sum(weights * row_softmax(x) ** 2))(logits)
     expected = jax.grad(lambda x: jnp.sum(weights * jax.nn.softmax(x, axis=-1) ** 2))(logits)
     assert_equal_to_rounding(received, expected, operations=50)

@@ -1,22 +1,15 @@
-"""Verdicts and tables of a sweep."""
+"""The points of a sweep as they are reported, and the verdicts on theory and samples along it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress, product
 from pathlib import Path
-from urllib.parse import quote
 
 from sampler.analysis.difference import Difference
-from sampler.analysis.labels import NEXT_ORDER
-from sampler.analysis.numbers import Number, count, percent
+from sampler.analysis.labels import LEADING
+from sampler.analysis.numbers import Number, percent
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweeps import SweepResults
 from sampler.analysis.verdict import HEADLINE, Verdict, extent
-from sampler.presentation.figures.variant_comparison import short_label
-from sampler.presentation.report.elements import Cell, Link, Table
-from sampler.presentation.report.tables import difference_cell, sampled_accuracy, theory_accuracy
-from sampler.presentation.report.verdict import worst
-from sampler.presentation.style import EXACT, LEADING, LIMIT, NEXT
 from sampler.recipes.recipe import Recipe
 from sampler.storage.results import has_results
 from sampler.storage.run_directory import point_directory
@@ -138,7 +131,7 @@ def _worst_and_best(points: Sequence[ReportedPoint]) -> str:
 
 
 def sweep_verdict(directory: Path, recipe: Recipe) -> str:
-    """The verdict on the theory of a whole sweep, in one line."""
+    """Return the verdict on the theory of a whole sweep, in one line."""
     finite_size = SweepResults(directory).finite_size
     return sweep_trend(reported_points(directory, recipe), finite_size).line
 
@@ -160,126 +153,10 @@ def _accuracy_reasons(points: Sequence[ReportedPoint]) -> tuple[str, ...]:
         return ()
     said = []
     for point in (solved[0], solved[-1]):
-        sampled = sampled_accuracy(point.run)
+        sampled = point.run.sampled_accuracy
         exact = f", exact posterior {percent(sampled.value, sampled.mcse)}" if sampled else ""
         said.append(
-            f"{LEADING} {percent(theory_accuracy(point.run, 'theory'))}{exact} at N = {point.width}"
+            f"{LEADING} {percent(point.run.theory_accuracy('theory'))}{exact} at N = {point.width}"
         )
-    limit = percent(theory_accuracy(solved[0].run, "gp"))
+    limit = percent(solved[0].run.theory_accuracy("gp"))
     return (f"Accuracy: {'; '.join(said)}; infinite width {limit}.",)
-
-
-PREDICTORS = {
-    "theory": LEADING,
-    "next_order": NEXT,
-    "sampled": EXACT,
-    "gp": LIMIT,
-}
-CRITERIA = {
-    "log_predictive_density": "log predictive density",
-    "accuracy": "accuracy",
-    "log_evidence": "log evidence of the training labels",
-}
-
-
-def selection_table(selection: Mapping | None) -> Table | None:
-    """What every predictor chooses by every criterion; None where nothing is chosen.
-
-    Among temperatures a row for each other setting. selection: the content of `selection.json`.
-    """
-    if selection is None:
-        return None
-    groups = selection.get("by_temperature") or [{"settings": {}, **selection}]
-    rows = []
-    for group, (criterion, name) in product(groups, CRITERIA.items()):
-        found = group["log_evidence"] if criterion == "log_evidence" else group
-        chosen = [(found.get(who) or {}).get(criterion) for who in PREDICTORS]
-        if any(chosen):
-            others = short_label(group["settings"])
-            what = f"{others}: {name}" if others else name
-            rows.append([what, *(_chosen(one, group["settings"]) for one in chosen)])
-    kept = [any(column) for column in zip(*rows, strict=True)]
-    caption = (
-        "Points chosen: by log predictive density and accuracy on the validation split, by the "
-        "evidence of the training labels. In brackets a second one within one standard error."
-    )
-    header = ("chosen by", *PREDICTORS.values())
-    kept_rows = [[*compress(row, kept)] for row in rows]
-    return Table(caption, [*compress(header, kept)], kept_rows) if rows else None
-
-
-def _chosen(choice: Mapping | None, fixed: Mapping) -> str:
-    """The settings that were chosen, but for those that were given."""
-    if choice is None:
-        return ""
-    both = [choice, choice.get("runner_up")]
-    if both[1] is None or not both[1]["within_errors"]:
-        both = both[:1]
-    first, *second = (
-        short_label({key: value for key, value in one["settings"].items() if key not in fixed})
-        for one in both
-    )
-    return f"{first} ({second[0]})" if second else first
-
-
-def points_table(points: Sequence[ReportedPoint]) -> Table:
-    """A row per point: accuracies, differences, diagnostics, and its own page.
-
-    Columns without any number, those of samples where there are none, are left out.
-    """
-    header = (
-        "point", LEADING, NEXT, EXACT, LIMIT, "U₁ off by",
-        "U₁ off by, next order", "m(x) off by", "U₁, MCSE", "R-hat", "ESS", "samples", "state",
-    )  # fmt: skip
-    caption = "Accuracy on the test set."
-    if any(point.trusted is not None for point in points):
-        caption = (
-            "Accuracy on the test set (± MCSE), how far theory and samples are apart as a whole in "
-            "U₁ and predictor mean m(x), the largest difference of U₁ in MCSE, worst R-hat, "
-            "smallest ESS."
-        )
-    rows = [_row(point) for point in points]
-    kept = [
-        any(not isinstance(cell, Number) or cell.defined for cell in column)
-        for column in zip(*rows, strict=True)
-    ]
-    return Table(caption, [*compress(header, kept)], [[*compress(row, kept)] for row in rows])
-
-
-def _row(point: ReportedPoint) -> list[Cell]:
-    run = point.run
-    page = f"{quote(point.directory.name)}/report.html"
-    there = (point.directory / "report.html").is_file()
-    label: Cell = Link(point.label, page) if there else point.label
-    sampled = None if run is None else sampled_accuracy(run)
-    compared = (HEADLINE, f"{HEADLINE}{NEXT_ORDER}", "predictor_mean")
-    overlap, beyond, mean = (point.found.get(key) for key in compared)
-    judged = [] if point.trusted is None else list(run.diagnostics.quantities.values())
-    smallest = (
-        min(worst(judged, "ess_bulk", min), worst(judged, "ess_tail", min)) if judged else None
-    )
-    said = {None: "not sampled", True: "trusted", False: "diagnostics failed"}
-    return [
-        label,
-        percent(None if run is None else theory_accuracy(run, "theory")),
-        percent(None if run is None else theory_accuracy(run, "next_order")),
-        percent(sampled and sampled.value, sampled and sampled.mcse),
-        percent(None if run is None else theory_accuracy(run, "gp")),
-        difference_cell(overlap),
-        difference_cell(beyond),
-        difference_cell(mean),
-        Number(overlap and overlap.worst_in_mcse, digits=3),
-        Number(worst(judged, "r_hat", max) if judged else None, digits=5),
-        count(smallest),
-        said[point.trusted],
-        state_in_short(point.state),
-    ]
-
-
-def state_in_short(state: str) -> str:
-    """What `status` says in one or two words, for a narrow column."""
-    command, _, rest = state.rpartition("`")
-    if not command:
-        return state
-    phrase = rest.strip().split(";")[0]
-    return "finished" if phrase == "finished with exit code 0" else phrase.split(" with ")[-1]

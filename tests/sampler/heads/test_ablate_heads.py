@@ -5,8 +5,9 @@ import pytest
 
 import sampler
 from sampler.analysis.as_json import from_json, to_json
-from sampler.analysis.head_ablation import HeadAblation, loss_slopes, losses
 from sampler.errors import InputError
+from sampler.heads.measures import loss_slopes, losses
+from sampler.heads.removal import RemovedHeads
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install -e '.[torch]'")
 
@@ -52,6 +53,27 @@ def test_every_head_has_its_measures_and_predictions(found):
     assert "Spearman" in repr(found)
     assert len(found.correlations().loc["removed"]) == 4
     assert len(found.plot().axes) >= 4
+
+
+def test_heads_of_a_module_can_be_removed_in_an_order(given, found):
+    model, network, splits = given
+    ordered = sampler.ablate_heads(model, network, **splits, solve_again=False, orders=3, seed=1)
+    orders = ordered.result.orders
+    assert {key: len(some) for key, some in orders.items()} == {
+        "score": 1, "taylor": 1, "magnitude": 1, "random": 3,
+    }  # fmt: skip
+    table = found.to_dataframe()
+    whole = found.result.unpruned["accuracy"][0]
+    for key in ("score", "taylor", "magnitude"):
+        (one,) = orders[key]
+        assert one.removed == (table.index[np.argmin(table[key])],)
+        expected = [whole, whole - table["zero_accuracy"].loc[one.removed[0]]]
+        np.testing.assert_allclose(one.accuracy["model"].values, expected, atol=1e-12)
+    assert "at random" in repr(ordered)
+    assert "<table>" in ordered._repr_html_()
+    assert len(ordered.plot("orders").axes) == 2
+    with pytest.raises(InputError, match=r"figure.*orders asked for"):
+        found.plot("orders")
 
 
 def test_the_ablation_is_that_of_zeroed_columns(given, found):
@@ -104,7 +126,7 @@ def test_removal_from_the_exact_posterior_is_that_from_sampled_weights(given, tm
 
 
 def test_it_goes_through_json(found):
-    again = from_json(HeadAblation, to_json(found.result))
+    again = from_json(RemovedHeads, to_json(found.result))
     assert again.measured == found.result.measured
     assert again.heads == found.result.heads
 

@@ -10,15 +10,16 @@ import pytest
 import scipy.stats
 
 from sampler.cli import main
-from sampler.errors import ExitCode
-from sampler.jobs.prune import pruned_networks
+from sampler.errors import ExitCode, InputError
+from sampler.heads.measures import TheoryWithoutHeads
+from sampler.heads.prune import refuse_unprunable
+from sampler.heads.removal import all_heads, removable
 from sampler.problem import make_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import read_theory
 from sampler.tasks.make import make_task
 from sampler.transformer.model_file import read_model
 from sampler.transformer.network import predict as predict_trained
-from sampler.transformer.pruning import PrunedNetworks, trained_overlap, trained_predictor
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import made_once, without_drawing
 from tests.training_recipes import TINY, train_in
@@ -64,9 +65,11 @@ def load(folder, *overrides):
 
 
 @pytest.fixture(scope="module")
-def pruned(folder) -> PrunedNetworks:
-    theory = read_theory(folder / "solved")
-    return pruned_networks(load(folder)[1], theory["order_parameter"].values)
+def solved(folder) -> TheoryWithoutHeads:
+    """The theory of the test examples."""
+    _, problem = load(folder)
+    overlap = read_theory(folder / "solved")["order_parameter"].values
+    return TheoryWithoutHeads(problem.learning, problem.attended_test, overlap)
 
 
 def trained_by_tokens(folder, task, removed=()):
@@ -83,7 +86,7 @@ def trained_by_tokens(folder, task, removed=()):
 def test_removed_heads_of_the_trained_network_have_zero_output(folder):
     task, problem = load(folder)
     for removed in ((), [(0, 1)], [(0, 0), (1, 2)]):
-        received = trained_predictor(problem.trained.without(removed), problem.attended_test)
+        received = problem.trained.without(removed).predictor(problem.attended_test)
         expected = trained_by_tokens(folder, task, removed)
         assert_equal_to_rounding(received[:, 0], expected, operations=48 * 64 * 6)
     assert problem.trained.heads == HEADS
@@ -94,7 +97,7 @@ def test_a_network_that_keeps_heads_is_the_one_whose_others_are_zero(folder):
     """Its own 1/√H_l is undone: the smaller network computes the same f."""
     task, _ = load(folder)
     _, smaller = load(folder, "network.heads=[[1], [2, 0]]")
-    received = trained_predictor(smaller.trained, smaller.attended_test)[:, 0]
+    received = smaller.trained.predictor(smaller.attended_test)[:, 0]
     expected = trained_by_tokens(folder, task, [(0, 0), (1, 1)])
     assert_equal_to_rounding(received, expected, operations=48 * 64 * 6)
 
@@ -108,7 +111,7 @@ def test_the_trained_overlap_is_that_of_the_readout_carried_down(folder):
         for two in range(HEADS[1])
     ]
     expected = np.stack(rows) @ np.stack(rows).T
-    received = trained_overlap(load(folder)[1].trained)
+    received = load(folder)[1].trained.overlap()
     scale = np.trace(received) / np.trace(expected)
     # the trained parameters are single precision, and so is one of their products
     single = np.finfo(np.float32).eps / np.finfo(float).eps
@@ -119,7 +122,7 @@ def test_the_trained_overlap_is_that_of_the_readout_carried_down(folder):
 
 def test_the_theory_table_has_the_trained_network(folder):
     theory, (task, problem) = read_theory(folder / "solved"), load(folder)
-    overlap = trained_overlap(problem.trained)
+    overlap = problem.trained.overlap()
     np.testing.assert_array_equal(theory["order_parameter_trained"].values, overlap)
     scores = head_scores(overlap, AttentionPaths(HEADS))
     np.testing.assert_array_equal(theory["head_score_trained"].values, scores)
@@ -130,77 +133,77 @@ def test_the_theory_table_has_the_trained_network(folder):
     assert other.trained is None, "the trained network reads the mean over tokens"
 
 
-def test_zero_rows_and_columns_of_the_order_parameter_are_paths_that_see_nothing(pruned):
+def test_zero_rows_and_columns_of_the_order_parameter_are_paths_that_see_nothing(solved):
     """The same predictor as that of the full U_1 on inputs whose removed paths are zero."""
     removed = [(0, 0), (1, 2)]
     gone = np.any([AttentionPaths(HEADS).uses(*head) for head in removed], axis=0)
     seen = jnp.asarray(np.where(gone[:, None], 0.0, 1.0))
-    learning = pruned.learning
+    learning = solved.learning
     blind = LearningProblem(
         learning.architecture, learning.attended * seen, learning.labels, learning.temperature
     )
-    predictor = Predictor.for_examples(blind, pruned.attended_test * seen)
-    expected, _ = predict(predictor, jnp.asarray(pruned.factor))
-    received = pruned.zeroed_mean(removed)
-    kernel = pruned.learning.energy.kernels.kernel(jnp.asarray(pruned.factor))
-    condition = np.linalg.norm(kernel, 2) / pruned.learning.temperature
+    predictor = Predictor.for_examples(blind, solved.attended * seen)
+    expected, _ = predict(predictor, jnp.asarray(solved.factor))
+    received = solved.zeroed(removed)
+    kernel = learning.energy.kernels.kernel(jnp.asarray(solved.factor))
+    condition = np.linalg.norm(kernel, 2) / learning.temperature
     assert_equal_to_rounding(received, expected, operations=12**2, condition=condition)
-    assert np.abs(received - pruned.zeroed_mean(())).max() > 1e-3 * np.abs(received).max()
-    right = np.sign(received[:, 0]) == pruned.labels_test[:, 0]
-    np.testing.assert_array_equal(pruned.zeroed(removed), right)
+    assert np.abs(received - solved.zeroed([])).max() > 1e-3 * np.abs(received).max()
 
 
-def test_the_refitted_theory_is_that_of_the_smaller_network(folder, pruned):
+def test_the_theory_solved_again_is_that_of_the_smaller_network(folder, solved):
     out = folder / "smaller"
     words = ["solve", str(folder / "analysis.toml"), "--out", str(out)]
     assert main([*words, "--set", "network.heads=[[1], [0, 1]]"]) == ExitCode.OK
-    right = pruned.refitted([(0, 0), (1, 2)])
-    assert right.mean() == float(read_theory(out)["accuracy_theory"])
+    received = accuracy(solved.solved_again([(0, 0), (1, 2)]), load(folder)[1].labels_test)
+    assert received == float(read_theory(out)["accuracy_theory"])
+    assert solved.solved_again([(0, 0), (0, 1)]) is None
 
 
-def test_no_layer_loses_all_of_its_heads(pruned):
+def test_no_layer_loses_all_of_its_heads():
     order = [(0, 1), (0, 0), (1, 0), (1, 2), (1, 1)]
-    assert pruned.removable(order) == [(0, 1), (1, 0), (1, 2)]
-    assert pruned.kept([(0, 1), (1, 0)]) == ((0,), (1, 2))
+    assert removable(order, HEADS) == [(0, 1), (1, 0), (1, 2)]
 
 
-def test_magnitudes_are_norms_of_the_trained_values(folder, pruned):
+def test_magnitudes_are_norms_of_the_trained_values(folder):
     model = read_model(folder / "model")
     norms = [np.linalg.norm(model.parameters[f"W_V_{layer + 1}"][head].astype(float))
-             for layer, head in pruned.heads]  # fmt: skip
+             for layer, head in all_heads(HEADS)]  # fmt: skip
     width = np.array([6.0] * HEADS[0] + [5.0] * HEADS[1])
-    assert_equal_to_rounding(pruned.magnitudes(), np.sqrt(width) * norms, operations=100)
+    received = load(folder)[1].trained.magnitudes()
+    assert_equal_to_rounding(received, np.sqrt(width) * norms, operations=100)
 
 
-def test_prune_writes_its_table_and_its_figures(folder, pruned, capsys):
+def test_prune_writes_its_table_and_its_figures(folder, solved, capsys):
     words = ["prune", str(folder / "solved"), "--orders", "3", "--seed", "4"]
     assert main(words) == ExitCode.OK
-    assert (
-        "Spearman of head score (leading order) and drop of trained network"
-        in capsys.readouterr().out
-    )
+    printed = capsys.readouterr().out
+    assert "Spearman ρ with what removal costs" in printed
+    assert "head score, leading order" in printed
     table = json.loads((folder / "solved" / "pruning.json").read_text())
-    theory = read_theory(folder / "solved")
+    theory, problem = read_theory(folder / "solved"), load(folder)[1]
+    predicted = table["predicted"]
     scores = theory["head_score"].values
-    assert table["scores"]["theory"] == list(scores[np.isfinite(scores)])
+    assert predicted["score"]["values"] == list(scores[np.isfinite(scores)])
     assert theory.attrs["next_order_status"] in ("fine", "large")
     beyond = theory["head_score_next_order"].values
-    assert table["scores"]["next_order"] == list(beyond[np.isfinite(beyond)])
-    assert table["scores"]["next_order"] != table["scores"]["theory"]
-    for place, head in enumerate(pruned.heads):
-        right = pruned.trained([head])
-        found = table["alone"]["trained"][place]
-        assert found["accuracy"] == right.mean()
-        assert found["drop"] == pytest.approx(pruned.trained(()).mean() - right.mean())
+    assert predicted["score_next_order"]["values"] == list(beyond[np.isfinite(beyond)])
+    assert predicted["score_next_order"] != predicted["score"]
+    heads, labels = all_heads(HEADS), problem.labels_test
+    whole = accuracy(problem.trained.predictor(problem.attended_test), labels)
+    for place, head in enumerate(heads):
+        without = problem.trained.without([head]).predictor(problem.attended_test)
+        lost = table["measured"]["zero_accuracy"]["values"][place]
+        assert lost == pytest.approx(whole - accuracy(without, labels))
     orders = table["orders"]
-    assert [len(orders[name]["removed"]) for name in ("score", "magnitude")] == [3, 3]
+    assert [len(orders[name][0]["removed"]) for name in ("score", "magnitude")] == [3, 3]
     assert len(orders["random"]) == 3
     assert len({json.dumps(one["removed"]) for one in orders["random"]}) > 1
-    ascending = np.argsort(table["scores"]["theory"], kind="stable")
-    expected = pruned.removable([pruned.heads[place] for place in ascending])
-    assert orders["score"]["removed"] == [[layer + 1, head] for layer, head in expected]
-    for count, point in enumerate(orders["score"]["theory_zeroed"], start=1):
-        assert point["accuracy"] == pruned.zeroed(expected[:count]).mean()
+    ascending = np.argsort(predicted["score"]["values"], kind="stable")
+    expected = removable([heads[place] for place in ascending], HEADS)
+    assert orders["score"][0]["removed"] == [[layer + 1, head] for layer, head in expected]
+    for count, point in enumerate(orders["score"][0]["accuracy"]["zeroed"]["values"]):
+        assert point == accuracy(solved.zeroed(expected[:count]), labels)
     assert main(["figures", str(folder / "solved")]) == ExitCode.OK
     for name in ("head_scores", "pruning", "order_parameter_trained"):
         for ending in ("png", "svg"):
@@ -231,9 +234,6 @@ def test_random_heads_come_after_the_trained_ones(folder):
     ],
 )
 def test_what_cannot_be_pruned_says_why(folder, change, message):
-    from sampler.errors import InputError
-    from sampler.jobs.prune import refuse_unprunable
-
     problem = load(folder)[1]
     if "trained" in change:
         problem = replace(problem, trained=None)
@@ -251,12 +251,12 @@ def test_a_sweep_cannot_be_pruned(folder, capsys):
     assert "name the directory of one of its points" in capsys.readouterr().err
 
 
-def test_the_drop_of_the_theory_is_held_against_that_of_the_network(folder, pruned):
+def test_the_drop_of_the_theory_is_held_against_that_of_the_network(folder):
     if not (folder / "solved" / "pruning.json").is_file():
         assert main(["prune", str(folder / "solved"), "--orders", "2"]) == ExitCode.OK
     table = json.loads((folder / "solved" / "pruning.json").read_text())
-    drops = [[one["drop"] for one in table["alone"][name]] for name in ("theory_zeroed", "trained")]
-    received = table["spearman"]["trained"]["drop of theory"]["value"]
+    drops = [table["measured"][f"{who}_accuracy"]["values"] for who in ("theory", "zero")]
+    received = table["predicted"]["zeroed_accuracy"]["spearman"]["zero_accuracy"]["value"]
     if min(np.ptp(drops, axis=1)) == 0:
         assert received is None
     else:

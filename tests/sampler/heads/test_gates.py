@@ -4,16 +4,20 @@ import numpy as np
 import pytest
 
 from sampler.errors import InputError
+from sampler.heads.gates import GatedModule, GatedNetwork, closed_gates
 from sampler.tasks import splits
 from sampler.tasks.splits import Split, StreamedSplit, made_in_parts
 from sampler.transformer.frozen import FrozenNetwork
-from sampler.transformer.gates import GatedNetwork, one_closed
-from sampler.transformer.pruning import trained_predictor
 from tests.assertions import assert_equal_to_rounding
 from theory import attended_inputs
 
 EXAMPLES, TOKENS, CHANNELS, WIDTHS, HEADS = 6, 4, 3, (5, 4, 3), (2, 3)
 COUNT = sum(HEADS)
+
+
+def one_closed(heads: int, closed: int) -> np.ndarray:
+    """Gates of one layer of which one is closed."""
+    return closed_gates((heads,), [(0, closed)])
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +50,8 @@ def test_examples_that_are_streamed_are_held_here(gated, monkeypatch):
 def test_open_gates_give_the_network_and_a_closed_one_the_ablation(gated):
     attended = attended_inputs(gated.inputs, gated.attention, "mean")
     for removed in ([], [(0, 1)], [(1, 2)]):
-        gates = np.ones(COUNT)
-        for layer, head in removed:
-            gates[2 * layer + head] = 0.0
-        expected = trained_predictor(gated.network.without(removed), attended)
+        gates = closed_gates(HEADS, removed)
+        expected = gated.network.without(removed).predictor(attended)
         assert_equal_to_rounding(gated.outputs(gates, "zero"), expected, operations=1000)
 
 
@@ -101,8 +103,6 @@ def test_gates_of_a_pytorch_encoder(torch, batch_first):
     """Open gates leave it as it is; a closed one is the ablation by columns of `out_proj`."""
     import copy
 
-    from sampler.transformer.module_gates import GatedModule
-
     model, inputs = encoder(torch, batch_first), torch.randn(6, 5, 8)
 
     def forward(one, batch):
@@ -132,8 +132,6 @@ def test_gates_of_a_pytorch_encoder(torch, batch_first):
 
 
 def test_sequences_of_unequal_length_are_refused(torch):
-    from sampler.transformer.module_gates import GatedModule
-
     with pytest.raises(InputError, match="of one length"):
         GatedModule(encoder(torch, True), [torch.randn(3, 8), torch.randn(4, 8)])
     with pytest.raises(InputError, match="MultiheadAttention"):
@@ -146,8 +144,6 @@ def test_gates_of_hugging_face_models(torch, kind):
     """Open gates leave the model as it is, closed ones change it, in every layer."""
     remedy = "transformers is an extra: pip install -e '.[transformers]'"
     made = pytest.importorskip("transformers", reason=remedy)
-    from sampler.transformer.module_gates import GatedModule
-
     sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
     inputs = {"input_ids": torch.randint(1, 11, (6, 5))}
     if kind == "Bert":

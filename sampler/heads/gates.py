@@ -1,16 +1,24 @@
-"""Gates on the heads of a PyTorch module, by hooks."""
+"""Heads with gates: the outputs of a trained model some of whose heads are replaced.
+
+The models are networks of the command `train`, and PyTorch modules, by hooks.
+"""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Literal, Protocol, runtime_checkable
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from sampler.errors import ABSENT, InputError, Verbatim
+from sampler.tasks.splits import Split
+from sampler.transformer.frozen import FrozenNetwork
 from sampler.transformer.fused import eager
-from sampler.transformer.gates import Replacement
 from sampler.transformer.recording import (
     Forward,
     as_numpy,
@@ -24,7 +32,134 @@ from sampler.transformer.recording import (
     torch_module,
 )
 
-# Where Hugging Face models join the heads of a layer: their input is the heads side by side.
+Head = tuple[int, int]  # layer and head, counted from 0
+# What a closed gate lets through: nothing, or the mean over examples, token by token.
+Replacement = Literal["zero", "mean"]
+
+
+@runtime_checkable
+class GatedModel(Protocol):
+    """A trained model with its examples, each of whose heads has a gate g.
+
+    In the place of its output o a head sends g o + (1 − g) r, where r is 0 or the mean of o over
+    all examples at the same token. Heads are counted through all layers, lowest layer first.
+    """
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """H_1 … H_L."""
+        ...
+
+    def outputs(
+        self, gates: Float[np.ndarray, " head"], replacement: Replacement
+    ) -> Float[np.ndarray, "example output"]:
+        """f(x) of every example with these gates, the same for all examples."""
+        ...
+
+    def slopes(
+        self, along: Float[np.ndarray, "example output"], replacement: Replacement
+    ) -> Float[np.ndarray, "example head"]:
+        """Σ_c a_c(x) ∂f_c(x)/∂g_h of every example and gate, where all gates are 1."""
+        ...
+
+    def magnitudes(self) -> Float[np.ndarray, " head"]:
+        """The Frobenius norm of the weights by which a head acts, as the implementation says."""
+        ...
+
+
+def closed_gates(counts: Sequence[int], removed: Collection[Head]) -> Float[np.ndarray, " head"]:
+    """Gates of layers with so many heads, 0 for the heads removed and 1 for all others."""
+    heads = [(layer, head) for layer, count in enumerate(counts) for head in range(count)]
+    return np.array([head not in removed for head in heads], float)
+
+
+@dataclass(frozen=True)
+class GatedNetwork:
+    """A network of the command `train` on some examples; magnitudes are ‖V_l^h‖.
+
+    inputs     [example, token, channel]
+    attention  [example, head, key, query] of each layer
+    """
+
+    network: FrozenNetwork
+    inputs: np.ndarray
+    attention: tuple[np.ndarray, ...]
+
+    @classmethod
+    def of_blocks(cls, network: FrozenNetwork, blocks: Iterable[Split]) -> "GatedNetwork":
+        """On the examples of all blocks, which are held at once: a mean is over all of them."""
+        parts = list(blocks)
+        layers = zip(*(part.attention for part in parts), strict=True)
+        inputs = np.concatenate([part.inputs for part in parts])
+        return cls(network, inputs, tuple(np.concatenate(of_layer) for of_layer in layers))
+
+    def __post_init__(self) -> None:
+        heads = tuple(matrices.shape[1] for matrices in self.attention)
+        if heads != self.network.heads:
+            remedy = f"the trained network has heads {self.network.heads}; use `random_heads = 0`"
+            raise InputError("heads of the task", heads, remedy)
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        return self.network.heads
+
+    def outputs(self, gates, replacement):
+        everyone = np.broadcast_to(gates, (len(self.inputs), sum(self.heads)))
+        return np.asarray(self._forward(replacement)(jnp.asarray(everyone)))
+
+    def slopes(self, along, replacement):
+        open_gates = jnp.ones((len(self.inputs), sum(self.heads)))
+        _, pull_back = jax.vjp(self._forward(replacement), open_gates)
+        return np.asarray(pull_back(jnp.asarray(along))[0])
+
+    def magnitudes(self):
+        return self.network.magnitudes()
+
+    def _forward(self, replacement: Replacement):
+        weights = {name: jnp.asarray(values) for name, values in self.network.weights.items()}
+        attention = tuple(map(jnp.asarray, self.attention))
+        return partial(gated_forward, weights, jnp.asarray(self.inputs), attention,
+                       replacement == "mean")  # fmt: skip
+
+
+@partial(jax.jit, static_argnames="use_mean")
+def gated_forward(
+    weights: dict[str, Array],
+    inputs: Float[Array, "example token channel"],
+    attention: tuple[Float[Array, "example _head key query"], ...],
+    use_mean: bool,
+    gates: Float[Array, "example all_heads"],
+) -> Float[Array, "example output"]:
+    """f(x) token by token, the mean over tokens read out.
+
+    z^{l+1} = Σ_h (g_h o_h + (1 − g_h) r_h)/√H_l with o_h = V_l^h z^l Ω^{l,h}/√N_l. Means are those
+    of the whole network, every gate open.
+    """
+    hidden = inputs @ weights["V_0"].T / inputs.shape[-1] ** 0.5
+    plain, first = hidden, 0
+    for layer, matrices in enumerate(attention, start=1):
+        values = weights[f"V_{layer}"] / weights[f"V_{layer}"].shape[2] ** 0.5
+
+        def of_heads(tokens, matrices=matrices, values=values):
+            return jnp.einsum("xhst,xsi,hji->xhtj", matrices, tokens, values, optimize=True)
+
+        count = matrices.shape[1]
+        gate = gates[:, first : first + count, None, None]
+        sent = gate * of_heads(hidden)
+        if use_mean:
+            undisturbed = of_heads(plain)
+            sent = sent + (1.0 - gate) * undisturbed.mean(axis=0)
+            plain = undisturbed.sum(axis=1) / count**0.5
+        hidden = sent.sum(axis=1) / count**0.5
+        first += count
+    readout = weights["a"] / weights["a"].shape[1] ** 0.5
+    return hidden.mean(axis=1) @ readout.T
+
+
+# --- PyTorch
+
+# Modules of Hugging Face models that join the heads of a layer: their input is all heads, side by
+# side.
 PROJECTIONS = ("attention.output.dense", "attn.c_proj", "attention.o_proj", "attn.o_proj")
 # (layer, output of its heads [example, token, head, channel]) → what they send instead
 Change = Callable[[int, Any], Any]
@@ -46,7 +181,6 @@ class GatedModule:
     inputs: Any
     forward: Forward | None = None
     batch_size: int = 250
-    _means: list[Any] = field(default_factory=list, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         inputs = as_tensors(self.inputs)
@@ -95,7 +229,7 @@ class GatedModule:
 
     def _part(self, batch: slice, gates: Any, replacement: Replacement) -> Any:
         """f [example, output] of some examples, with gates [example or 1, head]."""
-        means = self._mean_outputs() if replacement == "mean" else None
+        means = self._mean_outputs if replacement == "mean" else None
         starts = np.cumsum([0, *self.heads])
 
         def change(layer: int, sent: Any) -> Any:
@@ -104,25 +238,23 @@ class GatedModule:
 
         return self._run(batch, change)
 
+    @cached_property
     def _mean_outputs(self) -> list[Any]:
-        """The mean output [token, head, channel] of every layer, computed once."""
-        if not self._means:
-            sums: dict[int, Any] = {}
+        """The mean output [token, head, channel] of every layer."""
+        sums: dict[int, Any] = {}
 
-            def add(layer: int, sent: Any) -> Any:
-                sums[layer] = sums.get(layer, 0.0) + sent.sum(dim=0)
-                return sent
+        def add(layer: int, sent: Any) -> Any:
+            sums[layer] = sums.get(layer, 0.0) + sent.sum(dim=0)
+            return sent
 
-            with torch_module().no_grad():
-                for batch in self._batches():
-                    self._run(batch, add)
-            missing = [layer + 1 for layer in range(len(self.heads)) if layer not in sums]
-            if missing:
-                remedy = "layers of attention are not used in this forward pass; check `forward`"
-                raise InputError("layers", missing, remedy)
-            count = count_of(self.inputs)
-            self._means.extend(sums[layer] / count for layer in range(len(self.heads)))
-        return self._means
+        with torch_module().no_grad():
+            for batch in self._batches():
+                self._run(batch, add)
+        missing = [layer + 1 for layer in range(len(self.heads)) if layer not in sums]
+        if missing:
+            remedy = "layers of attention are not used in this forward pass; check `forward`"
+            raise InputError("layers", missing, remedy)
+        return [sums[layer] / count_of(self.inputs) for layer in range(len(self.heads))]
 
     def _run(self, batch: slice, change: Change) -> Any:
         device = next((p.device for p in self.model.parameters()), torch_module().device("cpu"))

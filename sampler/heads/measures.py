@@ -1,0 +1,287 @@
+"""Measures of heads: what is lost without one, and the numbers that may tell so beforehand.
+
+A prediction is of the loss that is gained, or of the right answers that are lost, without a head.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.special import expit, logsumexp, softmax
+
+from sampler.analysis.estimate import Estimate, bootstrap, mean_of
+from sampler.analysis.labels import EXACT, LEADING, NEXT
+from sampler.heads.gates import GatedModel, Head, Replacement
+from sampler.problem import square_roots
+from theory import (
+    AttentionPaths,
+    LearningProblem,
+    Predictor,
+    mean_without,
+    path_contributions,
+    predict,
+    solve_saddle_point,
+    sub_network,
+)
+from theory.observables import correct, head_scores, labels_are_classes
+
+Loss = Literal["squared", "likelihood"]
+Outputs = Float[np.ndarray, "example output"]
+# f of every example without some heads; None where it could not be found
+Without = Callable[[Sequence[Head]], Outputs | None]
+
+# Keys of the predictions, and their names in tables and figures.
+REMOVED, REMOVED_NEXT, REMOVED_EXACT = "removed", "removed_next_order", "removed_exact"
+REMOVED_MEAN = "removed_mean"
+PREDICTIONS = {
+    REMOVED: f"loss of the theory, {LEADING}",
+    REMOVED_NEXT: f"loss of the theory, {NEXT}",
+    REMOVED_EXACT: f"loss, {EXACT}",
+    REMOVED_MEAN: f"loss of the theory, {LEADING}, mean",
+    "removed_accuracy": f"accuracy of the theory, {LEADING}",
+    "zeroed": f"loss with U₁ zeroed, {LEADING}",
+    "zeroed_accuracy": f"accuracy with U₁ zeroed, {LEADING}",
+    "solved_again": f"loss solved again, {LEADING}",
+    "solved_again_accuracy": f"accuracy solved again, {LEADING}",
+    "score": f"head score, {LEADING}",
+    "score_next_order": f"head score, {NEXT}",
+    "score_exact": f"head score, {EXACT}",
+    "magnitude": "magnitude of the weights",
+    "taylor": "Taylor |∂loss/∂gate|",
+    "patching": "attribution patching, zero",
+    "patching_mean": "attribution patching, mean",
+    "random": "random",
+}
+# Batches of the draws of each chain, for the error of what the exact posterior predicts.
+BATCHES = 10
+
+
+def losses(loss: Loss, outputs: Outputs, labels: Outputs) -> Float[np.ndarray, " example"]:
+    """Σ_c (f_c − y_c)²; or −ln p(class), with p = 1/(1 + e^{−y f}) or the softmax of f."""
+    if loss == "squared":
+        return ((outputs - labels) ** 2).sum(axis=1)
+    if labels.shape[1] == 1:
+        return np.logaddexp(0.0, -labels[:, 0] * outputs[:, 0])
+    return logsumexp(outputs, axis=1) - (outputs * labels).sum(axis=1)
+
+
+def loss_slopes(loss: Loss, outputs: Outputs, labels: Outputs) -> Outputs:
+    """The derivative of `losses` by every output."""
+    if loss == "squared":
+        return 2.0 * (outputs - labels)
+    if labels.shape[1] == 1:
+        return -labels * expit(-labels * outputs)
+    return softmax(outputs, axis=1) - labels
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Loss gained, and right answers lost, without each head [head, example]; NaN: not found."""
+
+    loss: Float[np.ndarray, "head example"]
+    accuracy: Float[np.ndarray, "head example"] | None
+
+    @classmethod
+    def without(
+        cls, without: Without, heads: Sequence[Head], labels: Outputs, loss: Loss
+    ) -> "Lost":
+        """Each head removed alone; no accuracy where labels are no classes."""
+        whole = without([])
+        before, right = losses(loss, whole, labels), correct(whole, labels).astype(float)
+        gained, wrong = np.full((2, len(heads), len(labels)), np.nan)
+        for place, head in enumerate(heads):
+            outputs = without([head])
+            if outputs is not None:
+                gained[place] = losses(loss, outputs, labels) - before
+                wrong[place] = right - correct(outputs, labels)
+        return cls(gained, wrong if labels_are_classes(labels) else None)
+
+
+def over_examples(values: Float[np.ndarray, "head example"]) -> Estimate:
+    """Mean over examples with its standard error."""
+    return Estimate(values.mean(axis=1), values.std(axis=1, ddof=1) / np.sqrt(values.shape[1]))
+
+
+def without_error(values: np.ndarray) -> Estimate:
+    """Numbers that are known exactly."""
+    return Estimate(np.asarray(values, float), np.zeros(len(values)))
+
+
+# --- predictions from the model itself
+
+
+def predictions_by_gradient(model: GatedModel, labels: Outputs, loss: Loss) -> dict[str, Estimate]:
+    """Taylor importance and attribution patching, from one backward pass for each replacement.
+
+    taylor         mean of |∂L/∂g_h| over examples, L that of one example (Michel et al., 2019)
+    patching       −mean ∂L/∂g_h, the change of the loss to first order if the head sends nothing
+    patching_mean  the same if it sends its mean over examples
+    """
+    outputs = model.outputs(np.ones(sum(model.heads)), "zero")
+    along = loss_slopes(loss, outputs, labels)
+    to_zero, to_mean = (model.slopes(along, kind).T for kind in ("zero", "mean"))
+    return {
+        "taylor": over_examples(np.abs(to_zero)),
+        "patching": over_examples(-to_zero),
+        "patching_mean": over_examples(-to_mean),
+    }
+
+
+def predictions_of_model(
+    model: GatedModel, labels: Outputs, loss: Loss, seed: int = 0
+) -> dict[str, Estimate]:
+    """Gradients, magnitudes and random numbers, of a model with validation examples."""
+    random = np.random.default_rng(seed).random(sum(model.heads))
+    return predictions_by_gradient(model, labels, loss) | {
+        "magnitude": without_error(model.magnitudes()),
+        "random": without_error(random),
+    }
+
+
+# --- predictions of the theory
+
+
+@dataclass(frozen=True)
+class TheoryWithoutHeads:
+    """The theory's predictor of some examples, with heads (layer, head) removed, from 0.
+
+    overlap  U_1 = F Fᵀ, rows path by path, with several outputs output by output
+    """
+
+    learning: LearningProblem
+    attended: Float[Array, "example path channel"]
+    overlap: Float[np.ndarray, "row row"]
+
+    @property
+    def paths(self) -> AttentionPaths:
+        return AttentionPaths(self.learning.architecture.heads)
+
+    @cached_property
+    def factor(self) -> Float[np.ndarray, "row rank"]:
+        """F of U_1 = F Fᵀ."""
+        return square_roots(self.overlap)
+
+    @cached_property
+    def contributions(self) -> Float[np.ndarray, "example path output"]:
+        """m_π(x), what each path brings to the predictor mean."""
+        return np.asarray(
+            path_contributions(self.learning, jnp.asarray(self.factor), self.attended)
+        )
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The predictor of these examples at any U_1."""
+        return Predictor.for_examples(self.learning, self.attended)
+
+    def removed(self, heads: Sequence[Head], replacement: Replacement = "zero") -> Outputs:
+        """Heads removed after learning: their paths leave m(x), the others keep their weights.
+
+        "mean" leaves the mean over examples of what those paths bring: exact for a head of the last
+        layer, and for others where the attention above them is the same for all examples.
+        """
+        remaining = mean_without(self.contributions, self.paths, heads)
+        if replacement == "zero":
+            return remaining
+        return remaining + (self.contributions.sum(axis=1) - remaining).mean(axis=0)
+
+    def zeroed(self, heads: Sequence[Head]) -> Outputs:
+        """Rows and columns of U_1 zeroed: with it the readout of the rest is learned again."""
+        gone = np.zeros(self.paths.count, bool)
+        for layer, head in heads:
+            gone |= self.paths.uses(layer, head)
+        rows = np.repeat(gone, len(self.factor) // len(gone))[:, None]
+        mean, _ = predict(self.predictor, jnp.asarray(np.where(rows, 0.0, self.factor)))
+        return np.asarray(mean)
+
+    def solved_again(self, heads: Sequence[Head]) -> Outputs | None:
+        """The theory of the network without these heads.
+
+        None where they are all heads of a layer, and where the smaller network's saddle point does
+        not converge.
+        """
+        if not heads:
+            return self.removed([])
+        kept = [
+            [head for head in range(count) if (layer, head) not in heads]
+            for layer, count in enumerate(self.learning.architecture.heads)
+        ]
+        if not all(kept):
+            return None
+        smaller, seen = sub_network(self.learning, kept, self.attended)
+        solved = solve_saddle_point(smaller, starts=1)
+        if not solved.converged:
+            return None
+        predictor = Predictor.for_examples(smaller, seen)
+        mean, _ = predict(predictor, solved.order_parameters.factors[0])
+        return np.asarray(mean)
+
+    def scores(self, heads: Sequence[Head]) -> Float[np.ndarray, " head"]:
+        """The scores of these heads."""
+        found = head_scores(self.overlap, self.paths)
+        return np.array([found[head] for head in heads])
+
+
+def predictions_of_theory(
+    theory: TheoryWithoutHeads,
+    heads: Sequence[Head],
+    labels: Outputs,
+    next_order: Float[np.ndarray, "row row"] | None = None,
+    solve_again: bool = True,
+) -> dict[str, Estimate]:
+    """Every prediction of the theory at its U_1, and at that of next order where there is one."""
+    found = {"score": without_error(theory.scores(heads))}
+    ways: dict[str, Without] = {
+        REMOVED: theory.removed,
+        REMOVED_MEAN: partial(theory.removed, replacement="mean"),
+        "zeroed": theory.zeroed,
+    }
+    if solve_again:
+        ways["solved_again"] = theory.solved_again
+    if next_order is not None and np.isfinite(next_order).all():
+        beyond = replace(theory, overlap=next_order)
+        found["score_next_order"] = without_error(beyond.scores(heads))
+        if np.linalg.eigvalsh(next_order)[0] > 0:
+            ways[REMOVED_NEXT] = beyond.removed
+    for key, without in ways.items():
+        lost = Lost.without(without, heads, labels, "squared")
+        found[key] = over_examples(lost.loss)
+        if lost.accuracy is not None:
+            found[f"{key}_accuracy"] = over_examples(lost.accuracy)
+    return {key: found[key] for key in PREDICTIONS if key in found}
+
+
+def predictions_of_posterior(
+    theory: TheoryWithoutHeads,
+    heads: Sequence[Head],
+    labels: Outputs,
+    overlaps: Float[np.ndarray, "chain draw row row"],
+) -> dict[str, Estimate]:
+    """Predictions of the exact posterior, from draws of U_1, with Monte Carlo standard errors.
+
+    The posterior mean of each path's output is the mean over draws of m_π at the draw's U_1: given
+    U_1 it is exact. The loss is that of these means; its error is by bootstrap.
+    """
+    chains = [[replace(theory, overlap=draw) for draw in chain] for chain in overlaps]
+    size = max(1, len(chains[0]) // BATCHES)
+    batches = np.stack(
+        [
+            np.mean([draw.contributions for draw in chain[start : start + size]], axis=0)
+            for chain in chains
+            for start in range(0, size * (len(chain) // size), size)
+        ]
+    )
+
+    def gained(means: np.ndarray) -> np.ndarray:
+        withouts = (partial(mean_without, one, theory.paths) for one in means)
+        lost = (Lost.without(without, heads, labels, "squared") for without in withouts)
+        return np.stack([one.loss.mean(axis=1) for one in lost])
+
+    scores = np.array([[draw.scores(heads) for draw in chain] for chain in chains])
+    return {
+        REMOVED_EXACT: bootstrap(gained, batches, replicates=100),
+        "score_exact": mean_of(scores),
+    }

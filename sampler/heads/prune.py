@@ -1,0 +1,116 @@
+"""The command `prune`: which heads of a trained network can go, from a solved directory."""
+
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from sampler.analysis.as_json import to_json
+from sampler.analysis.estimate import Estimate
+from sampler.analysis.labels import NEXT_ORDER
+from sampler.analysis.results import PRUNING_FILE, RunResults
+from sampler.errors import ExitCode, InputError
+from sampler.heads.figures import DRAWN
+from sampler.heads.measures import TheoryWithoutHeads, predictions_of_theory, without_error
+from sampler.heads.removal import (
+    MODEL,
+    SOLVED_AGAIN,
+    ZEROED,
+    RemovedHeads,
+    all_heads,
+    removed_heads,
+    removed_in_orders,
+)
+from sampler.heads.tables import removal_text
+from sampler.presentation.style import figure_style, save_figure
+from sampler.presentation.terminal import unbroken, wrapped
+from sampler.problem import Problem, make_problem
+from sampler.recipes.recipe import Recipe
+from sampler.storage.results import read_theory
+from sampler.storage.run_directory import FIGURE_FOLDER, write_json
+from sampler.tasks.task import Task
+
+
+def prune(
+    directory: Path, recipe: Recipe, task: Task, orders: int, seed: int, solve_again: bool
+) -> ExitCode:
+    """Write `pruning.json` and its figures from the theory stored in a directory."""
+    theory = read_theory(directory)
+    problem = make_problem(recipe, task)
+    refuse_unprunable(directory, problem, bool(theory.attrs["converged"]))
+    compared = RunResults(directory).compared("head_score")
+    sampled = None if compared is None else compared.sampled
+    found = pruned_heads(problem, theory, sampled, orders, seed, solve_again)
+    write_json(directory / PRUNING_FILE, to_json(found))
+    print(removal_text(found))
+    folder = directory / FIGURE_FOLDER
+    with figure_style():
+        for name, draw in DRAWN.items():
+            save_figure(draw(found), folder, name)
+    print(wrapped(f"figures in {folder}: {unbroken(tuple(DRAWN))}"))
+    return ExitCode.OK
+
+
+def pruned_heads(
+    problem: Problem,
+    theory: xr.Dataset,
+    sampled: Estimate | None,
+    orders: int,
+    seed: int,
+    solve_again: bool,
+) -> RemovedHeads:
+    """Heads removed from the trained network of a problem and from its theory, on test examples.
+
+    theory   the table of the solved theory
+    sampled  the head scores of the exact posterior [layer, head]
+    orders   how many random ones
+    """
+    attended, labels = problem.attended_test, np.asarray(problem.labels_test)
+    solved = TheoryWithoutHeads(problem.learning, attended, theory["order_parameter"].values)
+    who = {
+        MODEL: lambda removed: problem.trained.without(removed).predictor(attended),
+        ZEROED: solved.zeroed,
+    }
+    counts = problem.architecture.heads
+    heads = all_heads(counts)
+    print("one head at a time", flush=True)
+    beyond = theory.get(f"order_parameter{NEXT_ORDER}")
+    beyond = None if beyond is None else beyond.values
+    predicted = predictions_of_theory(solved, heads, labels, beyond, solve_again)
+    if sampled is not None:
+        value, mcse = np.asarray(sampled.value), np.asarray(sampled.mcse)
+        there = np.isfinite(value)  # not where a layer has fewer heads than another
+        predicted["score_exact"] = Estimate(value[there], mcse[there])
+    predicted["magnitude"] = without_error(problem.trained.magnitudes())
+    ways = {"zero": who[MODEL], "theory": who[ZEROED]}
+    by = {key: predicted[key].value for key in ("score", "magnitude")}
+    if solve_again:
+        who[SOLVED_AGAIN] = solved.solved_again
+    print("one after the other", flush=True)
+    return removed_heads(
+        counts,
+        ways,
+        labels,
+        "squared",
+        predicted,
+        widths=problem.architecture.widths,
+        temperature=problem.learning.temperature,
+        seed=seed,
+        orders=removed_in_orders(who, by, orders, seed, counts, labels),
+    )
+
+
+def refuse_unprunable(directory: Path, problem: Problem, converged: bool) -> None:
+    """Raise InputError unless there is a trained network, and a theory, and heads to spare."""
+    remedy = None
+    if problem.trained is None:
+        remedy = (
+            "has no trained network to prune; name a run of a one_shot or trained_series task "
+            'with readout "mean" and without random heads'
+        )
+    elif not converged:
+        remedy = "its saddle point did not converge; raise theory.max_steps and solve again"
+    elif max(problem.architecture.heads) == 1:
+        remedy = "has one head in each layer: none can be removed"
+    if remedy:
+        raise InputError("DIR", directory, remedy)

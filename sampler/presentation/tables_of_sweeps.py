@@ -1,0 +1,132 @@
+"""The tables of a sweep: its points, and those that were chosen."""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from urllib.parse import quote
+
+from sampler.analysis.labels import EXACT, LEADING, LIMIT, NEXT, NEXT_ORDER
+from sampler.analysis.numbers import count
+from sampler.analysis.results import RunResults
+from sampler.analysis.sweep_verdict import ReportedPoint
+from sampler.analysis.verdict import HEADLINE, worst
+from sampler.presentation.figures.studies import short_label
+from sampler.presentation.table import Column, Link, Table
+from sampler.presentation.tables import PERCENT, difference_cell
+
+SHARE = PERCENT | {"digits": 3}
+PREDICTORS = {
+    "theory": LEADING,
+    "next_order": NEXT,
+    "sampled": EXACT,
+    "gp": LIMIT,
+}
+CRITERIA = {
+    "log_predictive_density": "log predictive density",
+    "accuracy": "accuracy",
+    "log_evidence": "log evidence of the training labels",
+}
+
+
+def selection_table(selection: Mapping | None) -> Table:
+    """The points that every predictor chooses by every criterion.
+
+    Among temperatures a row for each other setting. selection: the content of `selection.json`.
+    """
+    selection = selection or {"by_temperature": []}
+    groups = selection.get("by_temperature", [{"settings": {}, **selection}])
+    rows = []
+    for group, (criterion, name) in product(groups, CRITERIA.items()):
+        found = group["log_evidence"] if criterion == "log_evidence" else group
+        chosen = [(found.get(who) or {}).get(criterion) for who in PREDICTORS]
+        if any(chosen):
+            others = short_label(group["settings"])
+            what = f"{others}: {name}" if others else name
+            rows.append([what, *(_chosen(one, group["settings"]) for one in chosen)])
+    caption = (
+        "By log predictive density and accuracy on the validation split, by the evidence of the "
+        "training labels. In brackets a second one within one standard error."
+    )
+    return Table("Points chosen", ("chosen by", *PREDICTORS.values()), rows, caption)
+
+
+def _chosen(choice: Mapping | None, fixed: Mapping) -> str:
+    """The settings that were chosen, but for those that were given."""
+    if choice is None:
+        return ""
+    both = [choice, choice.get("runner_up")]
+    if both[1] is None or not both[1]["within_errors"]:
+        both = both[:1]
+    first, *second = (
+        short_label({key: value for key, value in one["settings"].items() if key not in fixed})
+        for one in both
+    )
+    return f"{first} ({second[0]})" if second else first
+
+
+def points_table(points: Sequence[ReportedPoint]) -> Table:
+    """The points of a sweep: accuracies, differences, diagnostics, and the page of each."""
+    runs = [point.run for point in points if point.run is not None]
+    found = [one for run in runs if (one := run.compared("accuracy")) is not None]
+    own = list(dict.fromkeys(name for one in found for name in one.own or ()))
+    columns = [
+        Column("point"),
+        Column(LEADING, **SHARE),
+        Column(NEXT, **SHARE, dropped=1),
+        *(Column(name, **SHARE, dropped=place) for place, name in enumerate(own, start=2)),
+        Column(EXACT, **SHARE),
+        Column(LIMIT, **SHARE, dropped=1000),
+        Column("U₁ off by", dropped=1001),
+        Column("U₁ off by, next order", dropped=1003),
+        Column("m(x) off by", dropped=1002),
+        Column("U₁, MCSE", digits=3, dropped=1006),
+        Column("R-hat", digits=5, dropped=1005),
+        Column("ESS", dropped=1004),
+        Column("samples", dropped=1007),
+        Column("state"),
+    ]
+    caption = (
+        "Accuracy on the test set (± MCSE), how far theory and samples are apart as a whole in "
+        "U₁ and predictor mean m(x), the largest difference of U₁ in MCSE, worst R-hat, smallest "
+        "ESS."
+    )
+    return Table("Points", columns, [_row(point, own) for point in points], caption)
+
+
+def _row(point: ReportedPoint, own: Sequence[str]) -> list[object]:
+    run = RunResults(None) if point.run is None else point.run
+    page = f"{quote(point.directory.name)}/report.html"
+    there = (point.directory / "report.html").is_file()
+    accuracy = run.compared("accuracy")
+    sampled, others = (None, {}) if accuracy is None else (accuracy.sampled, accuracy.own or {})
+    compared = (HEADLINE, f"{HEADLINE}{NEXT_ORDER}", "predictor_mean")
+    overlap, beyond, mean = (point.found.get(key) for key in compared)
+    judged = [] if point.trusted is None else list(run.diagnostics.quantities.values())
+    smallest = None
+    if judged:
+        smallest = min(worst(judged, f"ess_{part}", min) for part in ("bulk", "tail"))
+    said = {None: "not sampled", True: "trusted", False: "diagnostics failed"}
+    return [
+        Link(point.label, page) if there else point.label,
+        run.theory_accuracy("theory"),
+        run.theory_accuracy("next_order"),
+        *(others.get(name) for name in own),
+        (sampled.value, sampled.mcse) if sampled else None,
+        run.theory_accuracy("gp"),
+        difference_cell(overlap),
+        difference_cell(beyond),
+        difference_cell(mean),
+        overlap and overlap.worst_in_mcse,
+        worst(judged, "r_hat", max) if judged else None,
+        count(smallest),
+        said[point.trusted],
+        state_in_short(point.state),
+    ]
+
+
+def state_in_short(state: str) -> str:
+    """What `status` says in one or two words, for a narrow column."""
+    command, _, rest = state.rpartition("`")
+    if not command:
+        return state
+    phrase = rest.strip().split(";")[0]
+    return "finished" if phrase == "finished with exit code 0" else phrase.split(" with ")[-1]

@@ -1,0 +1,114 @@
+"""Removed heads as values, for networks whose right answers are known for every removal."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from sampler.analysis.as_json import from_json, to_json
+from sampler.analysis.estimate import Estimate
+from sampler.heads.figures import draw_head_scores, draw_orders
+from sampler.heads.measures import without_error
+from sampler.heads.removal import RemovedHeads, removed_heads, removed_in_orders
+from sampler.heads.tables import removal_text
+
+EXAMPLES, HEADS = 64, (2, 3)
+LABELS = np.where(np.arange(EXAMPLES) % 3, 1.0, -1.0)[:, None]
+# What each head is worth, in examples: different for every set of heads.
+WORTH = {(0, 0): 1, (0, 1): 2, (1, 0): 4, (1, 1): 8, (1, 2): 16}
+SCORES = np.array([5.0, 3.0, 1.0, 2.0, 4.0])
+MAGNITUDES = np.array([1.0, 2.0, 3.0, 5.0, 4.0])
+
+
+def outputs(removed, whole: int, further: int = 0) -> np.ndarray:
+    """Right in the first so many examples, in fewer without some heads."""
+    right = whole - sum(WORTH[head] for head in removed) - (further if removed else 0)
+    return np.where(np.arange(EXAMPLES) < right, 1.0, -1.0)[:, None] * LABELS
+
+
+# Whole: 64, 60 and 60 examples right; the theory loses 1 and solved again 2 more by any removal.
+WHO = {
+    "model": partial(outputs, whole=64),
+    "zeroed": partial(outputs, whole=60, further=1),
+    "solved_again": partial(outputs, whole=60, further=2),
+}
+
+
+def removed(solve_again: bool = True) -> RemovedHeads:
+    who = {name: one for name, one in WHO.items() if solve_again or name != "solved_again"}
+    by = {"score": SCORES, "magnitude": MAGNITUDES}
+    return removed_heads(
+        HEADS,
+        {"zero": WHO["model"], "theory": WHO["zeroed"]},
+        LABELS,
+        "squared",
+        {key: without_error(values) for key, values in by.items()},
+        widths=(8, 8, 8),
+        temperature=0.5,
+        seed=3,
+        orders=removed_in_orders(who, by, 2, 3, HEADS, LABELS),
+    )
+
+
+@pytest.fixture(scope="module")
+def found() -> RemovedHeads:
+    return removed()
+
+
+def test_accuracy_after_each_removal_is_that_without_the_heads_removed_so_far(found):
+    assert [key for key, some in found.orders.items() for _ in some] == [
+        "score", "magnitude", "random", "random",
+    ]  # fmt: skip
+    assert found.orders["score"][0].removed == ((2, 0), (2, 1), (1, 1))
+    assert found.orders["magnitude"][0].removed == ((1, 0), (2, 0), (2, 2))
+    for order in (one for some in found.orders.values() for one in some):
+        lost = np.cumsum([0, *(WORTH[layer - 1, head] for layer, head in order.removed)])
+        assert order.accuracy["model"].values == tuple((64 - lost) / EXAMPLES)
+        assert order.accuracy["zeroed"].values == tuple((60 - lost - (lost > 0)) / EXAMPLES)
+        assert np.all(np.array(order.accuracy["model"].errors) > 0)
+    lost = np.cumsum([0, 4 + 2, 8, 2])
+    again = found.orders["score"][0].accuracy["solved_again"]
+    assert again.values == tuple((60 - lost) / EXAMPLES)
+
+
+def test_the_theory_need_not_be_solved_again(found):
+    shorter = removed(solve_again=False)
+    assert set(shorter.orders["score"][0].accuracy) == {"model", "zeroed"}
+    assert shorter.measured == found.measured
+    assert shorter.orders["random"] == found.orders["random"]
+    assert "solved again" not in removal_text(shorter)
+    draw_orders(shorter)
+
+
+def test_what_is_lost_is_so_from_the_same_network_with_all_its_heads(found):
+    worth = np.array(list(WORTH.values()))
+    assert found.unpruned["accuracy"] == (1.0, 0.0)
+    assert found.measured["zero_accuracy"].values == tuple(worth / EXAMPLES)
+    assert found.measured["theory_accuracy"].values == tuple((worth + 1) / EXAMPLES)
+    # An answer that is wrong has a squared error of (±2)².
+    assert found.measured["zero_loss"].values == tuple(4 * worth / EXAMPLES)
+
+
+def test_heads_without_a_prediction_are_left_out_of_its_correlation(found):
+    values = np.array([np.nan, 2.0, 4.0, 8.0, 16.0])
+    predictions = {"solved_again": Estimate(values, np.zeros(5))}
+    one = removed_heads(
+        HEADS, {"zero": WHO["model"]}, LABELS, "squared", predictions,
+        widths=(8, 8, 8), temperature=0.5, seed=0,
+    )  # fmt: skip
+    assert one.predicted["solved_again"].spearman["zero_loss"].value == pytest.approx(1.0)
+    assert "–" in removal_text(one) or one.orders == {}
+
+
+def test_text_and_figures_are_those_of_what_was_stored(found):
+    stored = from_json(RemovedHeads, to_json(found))
+    assert stored == found
+    text = removal_text(stored)
+    rows = [line for line in text.splitlines() if line.startswith("layer")]
+    assert [row[:15] for row in rows] == [
+        "layer 2, head 0", "layer 2, head 1", "layer 1, head 1", "layer 2, head 2",
+        "layer 1, head 0",
+    ]  # fmt: skip
+    assert "model, at random" in " ".join(text.split())
+    assert draw_head_scores(stored).axes[0].get_yticklabels()[0].get_text() == "layer 2, head 0"
+    assert len(draw_orders(stored).axes) == 2
