@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sampler.analysis.labels import EXACT, LEADING, LIMIT, NEXT, own_key
 from sampler.errors import ABSENT, ExitCode, InputError, one_line
 from sampler.jobs.interruption import Interruption, listening
 from sampler.jobs.plan import Plan, Point, make_plan, plan_run, points_of, shares_data
 from sampler.jobs.run import Job, claimed, figures, report, start_run, work
 from sampler.numerics import float64, silence_compiler, use_one_blas_thread
-from sampler.presentation.table import Column, Table
 from sampler.presentation.terminal import wrapped
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.lock import locked
@@ -159,7 +157,8 @@ def run_sweep(recipe: Recipe, directory: Path, engine: Engine) -> ExitCode:
     Points that an earlier call finished are not run again. Raises RequeueError when a signal has
     asked to stop: there may be little time left, and nothing is gathered.
     """
-    from sampler.analysis.sweeps import read_rows
+    from sampler.analysis.sweep_verdict import reported_points
+    from sampler.presentation.tables_of_sweeps import points_table
 
     plan = open_sweep(recipe, directory)
     with locked(directory), float64():
@@ -167,7 +166,8 @@ def run_sweep(recipe: Recipe, directory: Path, engine: Engine) -> ExitCode:
         worst = worst_code(outcome.code for outcome in outcomes.values())
         with log_to(directory):
             gather(plan, worst)
-            print(f"\n{sweep_text(read_rows(directory), outcomes)}\n")
+            table = points_table(reported_points(directory, recipe))
+            print(f"\n{table.text(elsewhere='report.html')}\n")
         if worst not in NOT_RUN:
             finish_command(directory, COMMAND, worst)
     print(failures_text(outcomes) or "every point is fine")
@@ -284,33 +284,6 @@ ENDINGS = {
     ExitCode.NOT_CONVERGED: "saddle point not converged",
     ExitCode.REQUEUE: "stopped, saved",
 }
-
-
-def sweep_text(rows: Sequence[Mapping[str, str]], outcomes: Mapping[str, PointOutcome]) -> str:
-    """Accuracies of every point of a sweep table, and how the point ended."""
-    own = own_key("accuracy", "")
-    columns = {
-        "accuracy_theory": Column(LEADING, digits=4),
-        "accuracy_next_order": Column(NEXT, digits=4, dropped=2),
-        **{
-            n: Column(n.removeprefix(own), digits=4, dropped=3)
-            for n in rows[0]
-            if n.startswith(own)
-        },
-        "accuracy_sampled": Column(f"{EXACT} ± MCSE", digits=4),
-        "accuracy_gp": Column(LIMIT, digits=4, dropped=1),
-    }
-
-    def cell(row: Mapping[str, str], name: str) -> tuple[float, float | None]:
-        value, error = (row.get(key) for key in (name, f"{name}_mcse"))
-        return float(value or "nan"), float(error) if error else None
-
-    found = [
-        [row["point"], *(cell(row, name) for name in columns), ending(outcomes[row["point"]])]
-        for row in rows
-    ]
-    table = Table("accuracy", [Column("point"), *columns.values(), Column("ended")], found)
-    return table.text(elsewhere="sweep.csv")
 
 
 def failures_text(outcomes: Mapping[str, PointOutcome]) -> str:

@@ -24,6 +24,7 @@ from sampler.jobs.keeper import ChainKeeper
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.kept import KEPT_BYTES
 from sampler.recipes.recipe import load_recipe
+from sampler.storage import results
 from sampler.storage.lock import LOCK_FILE, Holder, living_holder, locked
 from sampler.storage.manifest import determining, differences
 from sampler.storage.results import read_draws, read_theory
@@ -157,7 +158,7 @@ def longer(recipe_file, tmp_path_factory) -> Path:
 def test_an_extension_killed_at_any_moment_goes_on_bit_for_bit(
     moment, copy, longer, tmp_path, monkeypatch
 ):
-    save, write = ChainKeeper._save, stages.write_draws
+    save, write = ChainKeeper._save, results.write_draws
 
     def save_once(keeper, seconds):
         save(keeper, seconds)
@@ -174,8 +175,8 @@ def test_an_extension_killed_at_any_moment_goes_on_bit_for_bit(
     with monkeypatch.context() as patch:
         patch.setattr(*{
             "second chunk": (ChainKeeper, "_save", save_once),
-            "before the draws": (stages, "write_draws", killed),
-            "with the draws": (stages, "write_draws", write_first),
+            "before the draws": (results, "write_draws", killed),
+            "with the draws": (results, "write_draws", write_first),
             "after the draws": (keeper, "remove_segments", killed),
             "one removed": (keeper, "remove_segments", remove_one),
         }[moment])  # fmt: skip

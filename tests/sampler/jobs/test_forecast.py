@@ -137,7 +137,7 @@ def test_what_does_not_fit_is_refused_with_sizes_and_remedy(load, monkeypatch):
     assert str(refused.value) == text
 
 
-@pytest.mark.parametrize("command", ["check", "run", "solve"])
+@pytest.mark.parametrize("command", ["check", "run", "sample"])
 def test_commands_refuse_before_anything_is_built(command, tmp_path, capsys):
     """A width whose weights exceed any memory, named before a directory is made."""
     file, out = tmp_path / "wide.toml", tmp_path / "out"

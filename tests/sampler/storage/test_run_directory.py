@@ -32,16 +32,14 @@ def recipe(tmp_path):
     return load_recipe(path)
 
 
-def claim(directory, recipe):
-    return claim_directory(
-        directory, recipe, "run", determining(recipe, make_task(recipe).identity)
-    )
+def claim(directory, recipe) -> None:
+    claim_directory(directory, recipe, "run", determining(recipe, make_task(recipe).identity))
 
 
 def test_a_claimed_directory_holds_the_resolved_recipe_and_may_be_claimed_again(recipe, tmp_path):
     directory = tmp_path / "deep" / "run"
     for _ in range(2):
-        assert claim(directory, recipe) == directory
+        claim(directory, recipe)
         assert {path.name for path in directory.iterdir()} == {"recipe.toml", "manifest.json"}
         assert load_recipe(directory / "recipe.toml") == recipe
     assert find_directory(directory) == directory
