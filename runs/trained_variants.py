@@ -58,7 +58,7 @@ from sampler.transformer.evaluation import (
 )
 from sampler.transformer.frozen import frozen_attention
 from sampler.transformer.model_file import TransformerShape, draw_parameters
-from sampler.transformer.network import predict
+from sampler.transformer.network import transformer_outputs
 from sampler.transformer.training import make_optimiser, make_step
 from theory import off_diagonal_share, participation_ratio
 
@@ -245,7 +245,7 @@ def measured(name: str, seed: int) -> dict:
         distances = HeadDistances.of(split)
         outputs = [np.swapaxes(one, 2, 3) @ unseen.inputs[:, None] for one in attention]
         right = correct(
-            np.asarray(predict(exact, unseen.inputs, settings.variants)), unseen.targets
+            np.asarray(transformer_outputs(exact, unseen.inputs, settings.variants)), unseen.targets
         )
         rows.append({
             "variant": name, "seed": seed, "level": str(level), "steps": steps,

@@ -26,7 +26,7 @@ from sampler.presentation import style
 from sampler.recipes.training_recipe import load_training_recipe
 from sampler.transformer.evaluation import accuracy_with_error, draw_embedding, learning_data
 from sampler.transformer.frozen import frozen_attention
-from sampler.transformer.network import predict
+from sampler.transformer.network import transformer_outputs
 from sampler.transformer.training import initial_state, train
 from theory import captured_variance, component_alignment
 from theory.studies.attention_kernel import normalisers
@@ -99,7 +99,7 @@ def trained(seed: int) -> tuple[np.ndarray, float]:
         {name: np.asarray(value, np.float64) for name, value in parameters.items()}
         for parameters in (start.parameters, end.best)
     ]
-    predictions = np.asarray(predict(networks[1], inputs))
+    predictions = np.asarray(transformer_outputs(networks[1], inputs))
     found = [compared(network, inputs[:EPISODES], rng) for network in networks]
     return np.array(found), accuracy_with_error(predictions, episodes.targets)["accuracy"]
 

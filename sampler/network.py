@@ -28,7 +28,7 @@ def path_weights(
     return tuple(reversed(carried))
 
 
-def predict(
+def network_outputs(
     weights: Weights, attended: Float[Array, "example path channel"], architecture: Architecture
 ) -> Float[Array, "example output"]:
     """f_c(x) = Σ_π w_1^{(π,c)} · V_0 ξ^π(x) / √(Π N_1 D).
@@ -48,7 +48,7 @@ def predict_from_path_weights(
     attended: Float[Array, "example path channel"],
     architecture: Architecture,
 ) -> Float[Array, "example output"]:
-    """f(x) from w_1 and V_0, as in `predict`."""
+    """f(x) from w_1 and V_0, as in `network_outputs`."""
     arch = architecture
     scale = 1.0 / jnp.sqrt(float(arch.path_count * arch.widths[0] * arch.channels))
     effective = (lowest @ input_weights) * scale.astype(lowest.dtype)

@@ -17,7 +17,7 @@ import scipy.stats
 from numpyro.infer.hmc import hmc
 
 from sampler.mcmc.algorithm import Chain
-from sampler.network import overlaps, path_weights, predict
+from sampler.network import network_outputs, overlaps, path_weights
 from sampler.posterior.density import Density
 from sampler.posterior.hyper_parameters import (
     TEMPERATURE,
@@ -94,7 +94,7 @@ def simulate(key, problem: CalibrationProblem) -> tuple[dict, jax.Array]:
     position |= draw_sites(
         keys[-2], hyper_prior_sites(problem.hyper_priors, jnp.asarray(arch.variances))
     )
-    clean = predict(weights_at(position, arch), jnp.asarray(problem.attended), arch)
+    clean = network_outputs(weights_at(position, arch), jnp.asarray(problem.attended), arch)
     noise = jax.random.normal(keys[-1], clean.shape)
     temperature = problem.temperature * temperature_ratio(position)
     return position, clean + temperature**0.5 * noise
@@ -162,8 +162,8 @@ class WeightCalibration(SpaceCalibration):
 
     def quantities(self, position, labels, architecture):
         weights = weights_at(position, architecture)
-        residual = predict(weights, self.attended, architecture) - labels
-        prediction = predict(weights, self.test, architecture)[0, 0]
+        residual = network_outputs(weights, self.attended, architecture) - labels
+        prediction = network_outputs(weights, self.test, architecture)[0, 0]
         temperature = self.problem.believed_temperature * temperature_ratio(position)
         likelihood = -jnp.sum(residual**2 / temperature + jnp.log(temperature)) / 2.0
         return stacked(overlaps(weights, architecture), prediction, likelihood, position)
@@ -186,7 +186,7 @@ class IntegratedCalibration(SpaceCalibration):
         arch = self.problem.architecture
         weights = weights_at(position, arch)
         factor = kernel_factor(path_weights(position, arch)[0] / arch.widths[0] ** 0.5, position)
-        prediction = predict(weights, jnp.asarray(self.problem.attended_test), arch)[0, 0]
+        prediction = network_outputs(weights, jnp.asarray(self.problem.attended_test), arch)[0, 0]
         likelihood = label_log_likelihood(energy_at(self.energy(labels), position), factor)
         return stacked(overlaps(weights, arch), prediction, likelihood, position)
 

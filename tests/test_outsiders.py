@@ -9,7 +9,7 @@ import pytest
 from arviz_stats.base import array_stats
 from jax.flatten_util import ravel_pytree
 
-from sampler.network import predict
+from sampler.network import network_outputs
 from sampler.posterior.spaces import weight_density
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.benchmarks.outsider_samplers import (
@@ -56,7 +56,7 @@ def test_readout_sees_what_the_network_computes(name, rng):
     attended = jnp.asarray(rng.standard_normal((4, arch.path_count, arch.channels)))
     weights = {name: jnp.asarray(values) for name, values in random_weights(arch, rng).items()}
     received = readout_features(weights, attended, arch) @ weights["a"].T / arch.widths[-1] ** 0.5
-    expected = predict(weights, attended, arch)
+    expected = network_outputs(weights, attended, arch)
     assert_equal_to_rounding(received, expected, operations=500)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from sampler.network import overlaps, path_weights, predict
+from sampler.network import network_outputs, overlaps, path_weights
 from sampler.posterior.density import Density, Position, specialised
 from sampler.posterior.hyper_parameters import (
     energy_at,
@@ -70,7 +70,7 @@ def observe_weights(
     """Overlaps and predictor of one weight draw (and the weights themselves if kept)."""
     weights = weights_at(position, architecture)
     observables = named_order_parameters(overlaps(weights, architecture))
-    observables["predictor"] = predict(weights, attended_test, architecture)
+    observables["predictor"] = network_outputs(weights, attended_test, architecture)
     observables |= observed_hyper_parameters(position, temperature, variances)
     return observables | (weights if keep_weights else {})
 
@@ -138,7 +138,7 @@ def observe_upper_weights(
     )
     weights = weights_at({"V_0": input_weights, **position}, architecture)
     observables = named_order_parameters(overlaps(weights, architecture)) | {
-        "predictor": predict(weights, attended_test, architecture),
+        "predictor": network_outputs(weights, attended_test, architecture),
         "predictor_mean": mean,
         "predictor_variance": variance,
     }

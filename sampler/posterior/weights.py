@@ -14,7 +14,7 @@ import numpyro
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
-from sampler.network import path_weights, predict
+from sampler.network import network_outputs, path_weights
 from sampler.posterior.density import Position
 from sampler.posterior.hyper_parameters import (
     energy_at,
@@ -80,7 +80,7 @@ def weight_model(
     `residual` are the labels that none of the rows stands for, where rows stand for the examples.
     """
     position = sample_sites(weight_priors(architecture, variances, hyper_priors))
-    outputs = predict(weights_at(position, architecture), attended, architecture)
+    outputs = network_outputs(weights_at(position, architecture), attended, architecture)
     temperature = temperature * temperature_ratio(position)
     observe_labels(outputs, labels, temperature)
     if residual is not None:

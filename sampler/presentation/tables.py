@@ -148,7 +148,7 @@ def sampled_settings_table(run: RunResults) -> Table:
 # --- how good every theory is as a whole
 
 
-def accuracies_of_run(run: RunResults) -> dict[str, tuple[float, float | None]]:
+def predictor_accuracies(run: RunResults) -> dict[str, tuple[float, float | None]]:
     """Predictor → accuracy and its error: Monte Carlo if it was sampled, else of the test set."""
     compared, sampled = run.compared("accuracy"), run.sampled_accuracy
     found = {LEADING: run.theory_accuracy("theory"), NEXT: run.theory_accuracy("next_order")}
@@ -172,7 +172,7 @@ def accuracies_of_run(run: RunResults) -> dict[str, tuple[float, float | None]]:
 
 def summary_table(run: RunResults) -> Table:
     """Accuracy of every predictor, and how far theories are from the exact posterior."""
-    known = accuracies_of_run(run)
+    known = predictor_accuracies(run)
     own = () if run.comparison is None else run.comparison.own
     endings = {LEADING: "", NEXT: NEXT_ORDER, **{name: own_key("", name) for name in own}}
     quantities = {"order_parameter": "U₁ off by", "predictor_mean": "m(x) off by"}

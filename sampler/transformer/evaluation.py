@@ -33,7 +33,7 @@ from sampler.transformer.classified import (
     targets_of,
 )
 from sampler.transformer.model_file import TrainedModel
-from sampler.transformer.network import gather_inputs, predict
+from sampler.transformer.network import gather_inputs, transformer_outputs
 from theory.observables import binomial_error
 
 # First entries of the spawn keys: no two purposes share random numbers.
@@ -227,7 +227,7 @@ def learning_data(
 
 @partial(jax.jit, static_argnames=("gather", "variants"))
 def _predict(parameters, arrays, places, gather, variants):
-    return predict(parameters, gather(*arrays, *places), variants)
+    return transformer_outputs(parameters, gather(*arrays, *places), variants)
 
 
 def predict_examples(

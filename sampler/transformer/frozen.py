@@ -61,9 +61,9 @@ class FrozenNetwork:
 
     def predictor(self, attended: Any) -> Float[np.ndarray, "example output"]:
         """f(x) of attended inputs [example, path, channel]."""
-        from sampler.network import predict
+        from sampler.network import network_outputs
 
-        return np.asarray(predict(self._arrays(), attended, self.architecture))
+        return np.asarray(network_outputs(self._arrays(), attended, self.architecture))
 
     def magnitudes(self) -> Float[np.ndarray, " head"]:
         """‖V_l^h‖, the Frobenius norm of the values of each head, layer by layer."""

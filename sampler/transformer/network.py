@@ -147,7 +147,7 @@ def apply(
 Parameters = Mapping[str, Array]
 
 
-def predict(
+def transformer_outputs(
     parameters: Parameters,
     inputs: Float[Array, "example token channel"],
     variants: tuple[tuple[AttentionVariant, ...], ...] = (),
@@ -226,4 +226,4 @@ def squared_error(
     variants: tuple[tuple[AttentionVariant, ...], ...] = (),
 ) -> Float[Array, ""]:
     """Mean over examples and outputs of (f − y)²."""
-    return jnp.mean((predict(parameters, inputs, variants) - targets) ** 2)
+    return jnp.mean((transformer_outputs(parameters, inputs, variants) - targets) ** 2)

@@ -26,7 +26,7 @@ from jax.sharding import PartitionSpec as Axes
 from jaxtyping import Array, Float
 from numpyro.infer import NUTS
 
-from sampler.network import Weights, overlaps, predict
+from sampler.network import Weights, network_outputs, overlaps
 from sampler.posterior.weights import standard_normals
 from theory import Architecture, LearningProblem
 
@@ -80,7 +80,9 @@ def weight_posterior(problem: LearningProblem) -> Whitened:
     deviation = jnp.sqrt(jnp.asarray(problem.temperature, problem.labels.dtype))
 
     def log_likelihood(position):
-        outputs = predict(scaled_weights(position, architecture), problem.attended, architecture)
+        outputs = network_outputs(
+            scaled_weights(position, architecture), problem.attended, architecture
+        )
         return dist.Normal(outputs, deviation).log_prob(problem.labels).sum()
 
     weights = partial(scaled_weights, architecture=architecture)

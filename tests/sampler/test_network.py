@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.network import overlaps, path_weights, predict
+from sampler.network import network_outputs, overlaps, path_weights
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import (
     ARCHITECTURES,
@@ -27,7 +27,7 @@ def test_prediction_is_the_network_token_by_token(name, readout, rng):
     data = random_network_data(architecture, rng, readout=readout)
     weights = random_weights(architecture, rng)
     expected = token_by_token(architecture, data, weights)
-    received = predict(as_jax(weights), data.attended, architecture)
+    received = network_outputs(as_jax(weights), data.attended, architecture)
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
 
@@ -66,5 +66,5 @@ def test_single_precision_stays_single(rng):
     arch = ARCHITECTURES["two layers, three outputs"]
     weights = as_jax(random_weights(arch, rng), jnp.float32)
     attended = jnp.asarray(random_network_data(arch, rng).attended, jnp.float32)
-    assert predict(weights, attended, arch).dtype == jnp.float32
+    assert network_outputs(weights, attended, arch).dtype == jnp.float32
     assert {overlap.dtype for overlap in overlaps(weights, arch)} == {jnp.dtype(jnp.float32)}

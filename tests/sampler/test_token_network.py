@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import sampler.token_network as module
-from sampler.network import predict
+from sampler.network import network_outputs
 from sampler.token_network import READ, TokenNetwork, predict_tokens
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import ARCHITECTURES, NetworkData, random_network_data, random_weights
@@ -103,7 +103,7 @@ def test_linear_it_is_the_sum_over_paths(name, readout, rng):
     arch = ARCHITECTURES[name]
     data = random_network_data(arch, rng, readout=readout)
     weights = random_weights(arch, rng)
-    expected = np.asarray(predict(on_device(weights), data.attended, arch))
+    expected = np.asarray(network_outputs(on_device(weights), data.attended, arch))
     found = received(network_of(arch, readout=readout), data, weights)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
@@ -121,7 +121,7 @@ def test_a_linear_hypernetwork_is_the_sum_over_hadamard_paths(name, readout, rng
     )
     attended = attended_inputs(jnp.asarray(data.inputs), attention, readout)
     assert attended.shape[1] == arch.path_count
-    by_path = predict(on_device(weights), attended, arch)
+    by_path = network_outputs(on_device(weights), attended, arch)
     scale = np.abs(expected).max()
     np.testing.assert_allclose(by_path, expected, rtol=0, atol=1e-12 * scale)
     by_token = received(network, data, weights)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.network import predict
+from sampler.network import network_outputs
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.order_parameters import factors_at
 from sampler.problem import Problem, make_problem
@@ -124,7 +124,7 @@ def test_the_sum_over_paths_is_the_forward_pass(kind, rng):
     arch, split = problem.architecture, task.test
     weights = random_weights(arch, rng)
     on_device = {name: jnp.asarray(values) for name, values in weights.items()}
-    received = predict(on_device, problem.attended_test, arch)
+    received = network_outputs(on_device, problem.attended_test, arch)
     expected = np.array(
         [
             forward(weights, tokens, [omega[x] for omega in split.attention], KINDS[kind][2])

@@ -19,7 +19,7 @@ from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import read_theory
 from sampler.tasks.make import make_task
 from sampler.transformer.model_file import read_model
-from sampler.transformer.network import predict as predict_trained
+from sampler.transformer.network import transformer_outputs
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import made_once, without_drawing
 from tests.training_recipes import TINY, train_in
@@ -80,7 +80,7 @@ def trained_by_tokens(folder, task, removed=()):
         values[head] = 0.0
         parameters[f"W_V_{layer + 1}"] = values
     exact = {name: jnp.asarray(values, jnp.float64) for name, values in parameters.items()}
-    return np.asarray(predict_trained(exact, jnp.asarray(task.test.inputs)))
+    return np.asarray(transformer_outputs(exact, jnp.asarray(task.test.inputs)))
 
 
 def test_removed_heads_of_the_trained_network_have_zero_output(folder):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.network import predict
+from sampler.network import network_outputs
 from sampler.posterior.order_parameters import (
     StandardisedLogChi,
 )
@@ -97,7 +97,7 @@ def test_density_of_all_weights_is_prior_times_likelihood(problem, rng):
     density = make_density("weights", problem, problem.attended[:1], keep_weights=False)
     position = density.start(jax.random.key(3))
     prior = sum(float(site.log_prob(position[name])) for name, site in density.priors.items())
-    outputs = predict(position, problem.attended, problem.architecture)
+    outputs = network_outputs(position, problem.attended, problem.architecture)
     noise = scipy.stats.norm(outputs, problem.temperature**0.5)
     expected = prior + noise.logpdf(problem.labels).sum()
     assert float(density.log_density(position)) == pytest.approx(expected, rel=1e-10)

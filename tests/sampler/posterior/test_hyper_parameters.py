@@ -19,7 +19,7 @@ from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import NUTS
-from sampler.network import overlaps, predict
+from sampler.network import network_outputs, overlaps
 from sampler.posterior.bridge import bridge_evidence
 from sampler.posterior.hyper_parameters import TEMPERATURE, VARIANCES, weights_at
 from sampler.posterior.importance import importance_draws
@@ -201,7 +201,7 @@ def test_what_is_observed_of_a_draw_is_that_at_its_temperature_and_variances(spa
             )
     if space != "order_parameters":
         weights = {array: seen[array] for array in architecture.weight_shapes}
-        outputs = predict(weights, attended, architecture)
+        outputs = network_outputs(weights, attended, architecture)
         assert_equal_to_rounding(seen["predictor"], outputs, **ROUNDING)
         for array, values in weights_at(position, architecture).items():
             assert_equal_to_rounding(weights[array], values, **ROUNDING)
@@ -285,7 +285,7 @@ def test_weights_drawn_back_have_the_overlaps_and_the_predictors_of_their_draw(r
     # One draw of the order parameters, many of the weights: the predictor's exact law.
     one = {n: np.repeat(v[:1, :1], 4000, axis=1) for n, v in positions.items()}
     drawn = weight_draws(problem, one, 4000, seed=2)
-    outputs = jax.vmap(lambda w: predict(w, problem.attended[:2], problem.architecture))(
+    outputs = jax.vmap(lambda w: network_outputs(w, problem.attended[:2], problem.architecture))(
         {n: jnp.asarray(v[0]) for n, v in drawn.weights.items()}
     )
     mean, variance = (draws[f"predictor_{moment}"][0, 0] for moment in ("mean", "variance"))

@@ -13,7 +13,7 @@ from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import Nuts
-from sampler.network import overlaps, path_weights, predict, predict_from_path_weights
+from sampler.network import network_outputs, overlaps, path_weights, predict_from_path_weights
 from sampler.posterior.spaces import order_parameter_density, upper_weight_density, weight_density
 from sampler.posterior.weight_draws import weight_draws
 from sampler.posterior.weights import (
@@ -153,7 +153,7 @@ def test_a_draw_is_completed_by_input_weights_and_predicts_with_them(name, rng):
     weights = {k: one[k] for k in arch.weight_shapes}
     assert {k: v.shape for k, v in weights.items()} == arch.weight_shapes
     assert_equal_to_rounding(
-        one["predictor"], predict(weights, test, arch), operations=arch.weight_count
+        one["predictor"], network_outputs(weights, test, arch), operations=arch.weight_count
     )
     without = observe(upper_weight_density(problem, test, keep_weights=False), keys[0])
     assert set(one) - set(without) == set(arch.weight_shapes)
@@ -304,7 +304,7 @@ def test_all_three_spaces_sample_the_same_posterior(name, rng):
         if key.startswith("bartlett_")
     }
     drawn_back = weight_draws(problem, positions, 4000, seed=1).weights
-    predict_all = jax.jit(jax.vmap(jax.vmap(lambda w: predict(w, attended, arch))))
+    predict_all = jax.jit(jax.vmap(jax.vmap(lambda w: network_outputs(w, attended, arch))))
     outputs = np.asarray(predict_all(drawn_back))
     collapsed |= log_likelihood_estimates(outputs, labels)
 

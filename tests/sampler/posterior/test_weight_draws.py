@@ -16,7 +16,7 @@ from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import NUTS
-from sampler.network import overlaps, path_weights, predict, predict_from_path_weights
+from sampler.network import network_outputs, overlaps, path_weights, predict_from_path_weights
 from sampler.posterior.order_parameters import (
     bartlett_matrices_at,
     factors_at,
@@ -150,7 +150,7 @@ def test_weights_and_labels_have_the_joint_law_of_the_generative_model(name, tem
         labels = (noisy.cholesky @ label_normal).reshape(energy.labels.shape)
         matrices = bartlett_matrices_at(position, WishartChain.of(arch))
         weights = draw_weights(key, matrices, replace(energy, labels=labels), features, arch)
-        outputs = predict(weights, attended, arch)
+        outputs = network_outputs(weights, attended, arch)
         return weights, outputs, (labels - outputs) / temperature**0.5
 
     keys = jax.random.split(jax.random.key(11), draws)
@@ -190,7 +190,7 @@ def test_weights_and_labels_have_the_joint_law_of_the_generative_model(name, tem
         k: jnp.asarray(arch.weight_variances[k] ** 0.5 * rng.standard_normal((draws, *shape)))
         for k, shape in arch.weight_shapes.items()
     }
-    expected_f = np.asarray(jax.jit(jax.vmap(lambda w: predict(w, attended, arch)))(prior))
+    expected_f = np.asarray(jax.jit(jax.vmap(lambda w: network_outputs(w, attended, arch)))(prior))
     expected_f = expected_f.reshape(f.shape)
     for what, statistic in (("|f|", np.abs), ("ln(1 + f²)", lambda f: np.log1p(f**2))):
         one, other = statistic(f), statistic(expected_f)
@@ -252,7 +252,9 @@ def test_residuals_and_predictions_at_fixed_order_parameters(name, rng):
 
     def draw(key):
         weights = draw_weights(key, matrices, energy, features, arch)
-        return predict(weights, problem.attended, arch), predict(weights, test, arch)
+        return network_outputs(weights, problem.attended, arch), network_outputs(
+            weights, test, arch
+        )
 
     keys = jax.random.split(jax.random.key(8), draws)
     on_train, on_test = jax.jit(jax.vmap(draw))(keys)
@@ -379,7 +381,7 @@ def test_residuals_of_a_run_are_those_its_order_parameters_predict(rng):
         if name.startswith("bartlett_")
     }
     weights = weights_of(problem, positions, 1000, seed=4).weights
-    outputs = jax.vmap(jax.vmap(lambda w: predict(w, problem.attended, arch)))(weights)
+    outputs = jax.vmap(jax.vmap(lambda w: network_outputs(w, problem.attended, arch)))(weights)
     residuals = np.mean((np.asarray(outputs) - np.asarray(problem.labels)) ** 2, axis=(2, 3))
 
     def expected_residual(overlap):
@@ -393,7 +395,7 @@ def test_residuals_of_a_run_are_those_its_order_parameters_predict(rng):
     difference = mean_of(residuals - np.asarray(expected).reshape(residuals.shape))
     assert_within_mcse(difference.value, 0.0, difference.mcse, what="mean square residual")
 
-    on_test = np.asarray(jax.vmap(jax.vmap(lambda w: predict(w, test, arch)))(weights))
+    on_test = np.asarray(jax.vmap(jax.vmap(lambda w: network_outputs(w, test, arch)))(weights))
     difference = mean_of(on_test - draws["predictor_mean"])
     assert_within_mcse(difference.value, 0.0, difference.mcse, what="predictor mean")
     centre = draws["predictor_mean"].mean(axis=(0, 1))

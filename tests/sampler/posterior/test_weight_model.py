@@ -16,7 +16,7 @@ from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import Nuts
-from sampler.network import overlaps, predict
+from sampler.network import network_outputs, overlaps
 from sampler.posterior.hyper_parameters import sample_sites
 from sampler.posterior.spaces import weight_density
 from sampler.posterior.weights import weight_model, weight_priors
@@ -115,7 +115,10 @@ def test_readout_given_all_other_weights_has_its_gaussian_posterior(rng):
     fixed = {k: jnp.asarray(v) for k, v in random_weights(arch, rng).items() if k != "a"}
     units = arch.widths[-1]
     features = np.stack(
-        [predict(fixed | {"a": row[None]}, problem.attended, arch)[:, 0] for row in jnp.eye(units)],
+        [
+            network_outputs(fixed | {"a": row[None]}, problem.attended, arch)[:, 0]
+            for row in jnp.eye(units)
+        ],
         axis=1,
     )
     precision = features.T @ features / temperature + np.eye(units) / arch.variances[-1]
@@ -158,7 +161,7 @@ def test_observed_overlaps_and_predictor_are_those_of_the_position(rng):
             "predictor",
         }
         assert set(received) == (expected | set(weights) if keep else expected)
-        np.testing.assert_array_equal(received["predictor"], predict(weights, test, arch))
+        np.testing.assert_array_equal(received["predictor"], network_outputs(weights, test, arch))
         for name, matrix in zip(sorted(expected)[:3], overlaps(weights, arch), strict=False):
             np.testing.assert_array_equal(received[name], matrix)
         np.testing.assert_array_equal(

@@ -12,14 +12,14 @@ import pytest
 
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
-from sampler.network import predict as predict_from_paths
+from sampler.network import network_outputs
 from sampler.problem import make_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import read_draws, read_theory
 from sampler.tasks.make import make_task
 from sampler.transformer.frozen import theory_weights
 from sampler.transformer.model_file import read_model
-from sampler.transformer.network import predict
+from sampler.transformer.network import transformer_outputs
 from tests.pictures import write_all_runs, write_labelled, write_omniglot
 from tests.problems import all_but
 from tests.training_recipes import ANALYSIS, TINY, train_in, write_training
@@ -56,8 +56,8 @@ def test_the_task_is_that_of_the_trained_network(folder):
     ):
         assert split.inputs.shape[1:] == (48, 64)
         assert set(np.unique(split.labels)) == {-1.0, 1.0}
-        expected = np.asarray(predict(parameters, jnp.asarray(split.inputs)))
-        received = predict_from_paths(
+        expected = np.asarray(transformer_outputs(parameters, jnp.asarray(split.inputs)))
+        received = network_outputs(
             {k: jnp.asarray(v) for k, v in weights.items()}, attended, problem.architecture
         )[:, 0]
         np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())

@@ -19,7 +19,7 @@ from sampler.tasks.make import make_task
 from sampler.transformer.classified import Classified, nearest_class, targets_of
 from sampler.transformer.evaluation import ClassifiedData, accuracy_with_error, learning_data
 from sampler.transformer.model_file import MODEL_FILE, read_model
-from sampler.transformer.network import predict
+from sampler.transformer.network import transformer_outputs
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import AfterChunks, made_once
 from tests.commands import in_process as command
@@ -226,7 +226,7 @@ def test_the_task_has_the_attention_and_the_network(folder):
     assert task.head_names == (("0", "1"), ("0", "1"))
     with jax.enable_x64(True):
         parameters = {k: jnp.asarray(v, jnp.float64) for k, v in model.parameters.items()}
-        expected = np.asarray(predict(parameters, jnp.asarray(task.test.inputs)))
+        expected = np.asarray(transformer_outputs(parameters, jnp.asarray(task.test.inputs)))
         attended = attended_inputs(task.test.inputs, task.test.attention, "mean")
         received = task.trained.predictor(attended)
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())

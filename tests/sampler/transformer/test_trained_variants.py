@@ -25,7 +25,7 @@ from sampler.cli import main
 from sampler.errors import ExitCode, InputError
 from sampler.images.drawings import draw_episodes
 from sampler.jobs.train import read_splits
-from sampler.network import predict as predict_from_paths
+from sampler.network import network_outputs
 from sampler.numerics import stream
 from sampler.problem import make_problem
 from sampler.recipes.recipe import load_recipe
@@ -40,7 +40,12 @@ from sampler.transformer.evaluation import (
 )
 from sampler.transformer.frozen import frozen_attention, theory_weights
 from sampler.transformer.model_file import MODEL_FILE, TransformerShape, draw_parameters, read_model
-from sampler.transformer.network import gather_inputs, predict, squared_error, token_layers
+from sampler.transformer.network import (
+    gather_inputs,
+    squared_error,
+    token_layers,
+    transformer_outputs,
+)
 from sampler.transformer.training import make_optimiser
 from tests.training_recipes import ANALYSIS, TINY, train_in, write_training
 from theory import Architecture, attended_inputs
@@ -98,7 +103,7 @@ def problem(name):
     return shape, {k: v.astype(np.float64) for k, v in large.items()}, inputs
 
 
-compiled = jax.jit(predict, static_argnames="variants")
+compiled = jax.jit(transformer_outputs, static_argnames="variants")
 
 
 def on_device(arrays, dtype=jnp.float64):
@@ -119,7 +124,7 @@ def test_frozen_it_is_the_trained_network_as_a_sum_over_paths(name, variants):
     frozen = frozen_attention(parameters, inputs, variants)
     attended = attended_inputs(jnp.asarray(inputs), tuple(map(jnp.asarray, frozen)), "mean")
     weights = on_device(theory_weights(parameters, shape))
-    received = predict_from_paths(weights, attended, architecture)[:, 0]
+    received = network_outputs(weights, attended, architecture)[:, 0]
     expected = compiled(on_device(parameters), jnp.asarray(inputs), variants)
     scale = np.abs(np.asarray(expected)).max()
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * scale)
@@ -259,7 +264,7 @@ def test_the_model_keeps_its_form_and_every_command_takes_it(folder, capsys):
     parameters = on_device(model.parameters)
     expected = compiled(parameters, jnp.asarray(task.test.inputs), model.recipe.training.variants)
     weights = on_device(theory_weights(model.parameters, model.shape))
-    received = predict_from_paths(weights, problem.attended_test, problem.architecture)[:, 0]
+    received = network_outputs(weights, problem.attended_test, problem.architecture)[:, 0]
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
     assert main(["check", str(folder / "tiny.toml")]) == ExitCode.OK
     assert 'kind = "scaled_heads"' in capsys.readouterr().out
@@ -315,8 +320,8 @@ def test_models_of_before_are_plain_softmax(folder, tmp_path):
 
 def test_named_or_not_softmax_is_the_same_network(rng):
     shape, parameters, inputs = problem("two layers")
-    plain = predict(on_device(parameters), jnp.asarray(inputs))
-    named = predict(
+    plain = transformer_outputs(on_device(parameters), jnp.asarray(inputs))
+    named = transformer_outputs(
         on_device(parameters), jnp.asarray(inputs), variants_by_head(Softmax(), shape.heads)
     )
     assert np.array_equal(plain, named)

@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 
 from sampler.images.drawings import episode_inputs, position_table
-from sampler.network import predict as predict_from_paths
+from sampler.network import network_outputs
 from sampler.transformer.frozen import frozen_attention, theory_weights
 from sampler.transformer.model_file import TransformerShape, draw_parameters
-from sampler.transformer.network import gather_inputs, predict, row_softmax, token_layers
+from sampler.transformer.network import (
+    gather_inputs,
+    row_softmax,
+    token_layers,
+    transformer_outputs,
+)
 from tests.assertions import assert_equal_to_rounding
 from theory import Architecture, attended_inputs
 
@@ -64,7 +69,7 @@ def on_device(arrays):
 def test_prediction_is_the_network_token_by_token(name):
     shape, parameters, inputs = problem(name)
     expected = token_by_token(shape, parameters, inputs)
-    received = predict(on_device(parameters), jnp.asarray(inputs))
+    received = transformer_outputs(on_device(parameters), jnp.asarray(inputs))
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
     assert token_layers(shape.heads, TOKENS) == (2 if name.startswith("more") else 0)
 
@@ -79,8 +84,8 @@ def test_the_theorys_network_with_these_weights_is_the_trained_one(name):
     assert {k: v.shape for k, v in weights.items()} == architecture.weight_shapes
     frozen = frozen_attention(parameters, inputs)
     attended = attended_inputs(jnp.asarray(inputs), tuple(map(jnp.asarray, frozen)), "mean")
-    received = predict_from_paths(on_device(weights), attended, architecture)[:, 0]
-    expected = predict(on_device(parameters), jnp.asarray(inputs))
+    received = network_outputs(on_device(weights), attended, architecture)[:, 0]
+    expected = transformer_outputs(on_device(parameters), jnp.asarray(inputs))
     scale = np.abs(np.asarray(expected)).max()
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * scale)
 
@@ -88,9 +93,11 @@ def test_the_theorys_network_with_these_weights_is_the_trained_one(name):
 def test_single_precision_stays_single():
     shape, _, inputs = problem("two layers")
     parameters = on_device(draw_parameters(shape, 0, 0))
-    received = jax.jit(predict)(parameters, jnp.asarray(inputs, jnp.float32))
+    received = jax.jit(transformer_outputs)(parameters, jnp.asarray(inputs, jnp.float32))
     assert received.dtype == jnp.float32
-    gradient = jax.grad(lambda p: predict(p, jnp.asarray(inputs, jnp.float32)).sum())(parameters)
+    gradient = jax.grad(lambda p: transformer_outputs(p, jnp.asarray(inputs, jnp.float32)).sum())(
+        parameters
+    )
     assert {values.dtype for values in gradient.values()} == {jnp.dtype(jnp.float32)}
 
 
