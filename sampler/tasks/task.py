@@ -12,6 +12,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations, product
 from pathlib import Path
 from types import MappingProxyType
@@ -145,7 +146,7 @@ class Task:
             split.add_to(checksum)
         return checksum.hexdigest()
 
-    @property
+    @cached_property
     def identity(self) -> dict[str, Any]:
         """Checksum and sums, which tell data apart; other processors round other last digits."""
         return {"sha256": self.checksum, "sums": [split.sums for split in self.splits]}
