@@ -48,7 +48,7 @@ def reported_points(directory: Path, recipe: Recipe) -> list[ReportedPoint]:
 
 
 def sweep_trust(points: Sequence[ReportedPoint]) -> Verdict:
-    """How many points were sampled, and which of them failed their diagnostics."""
+    """Return the number of points sampled, and those that failed their diagnostics."""
     sampled = [point for point in points if point.trusted is not None]
     failed = [point.label for point in sampled if not point.trusted]
     stored = sum(point.run is not None for point in points)

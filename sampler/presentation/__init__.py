@@ -1,4 +1,4 @@
-"""What people see, from stored results alone.
+"""Presentation: what people see, from results alone.
 
 summary  what the terminal and notebooks show: theory, diagnostics and the comparison table
 figures  the figures of runs, sweeps and studies

@@ -124,7 +124,7 @@ def _row(point: ReportedPoint, own: Sequence[str]) -> list[object]:
 
 
 def state_in_short(state: str) -> str:
-    """What `status` says in one or two words, for a narrow column."""
+    """Return the state in one or two words, for a narrow column."""
     command, _, rest = state.rpartition("`")
     if not command:
         return state
