@@ -105,7 +105,7 @@ def order_parameter_ranks(run: RunResults) -> Figure | None:
     draws = run.order_parameter_draws
     if draws is None:
         return None
-    names = [str(name) for name in draws["path"].values]
+    names = run.path_names
     every = len(names) <= LARGEST_EVERY
     columns = len(names) if every else min(4, int(np.ceil(np.sqrt(len(names)))))
     title = "Ranks of $U_1$" if every else "Ranks of the diagonal of $U_1$"
@@ -256,7 +256,7 @@ def draw_pairs(run: RunResults) -> Figure | None:
         return None
     places = _elements(draws.values)
     count, rows, columns = len(places), *np.transpose(places)
-    names = [pair_name(draws["path"].values, *place).replace(" × ", " ×\n") for place in places]
+    names = [pair_name(run.path_names, *place).replace(" × ", " ×\n") for place in places]
     flat = draws.values[..., rows, columns].reshape(-1, count)
     known = run.order_parameters_of_theories
     colours = style.theory_colours(known)
