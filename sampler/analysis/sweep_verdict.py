@@ -13,7 +13,7 @@ from sampler.analysis.verdict import HEADLINE, Verdict, extent
 from sampler.recipes.recipe import Recipe
 from sampler.storage.results import has_results
 from sampler.storage.run_directory import point_directory
-from sampler.storage.status import state_of
+from sampler.storage.status import RunState, state_of
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class ReportedPoint:
 
     label: str
     directory: Path
-    state: str
+    state: RunState
     run: RunResults | None
     found: Mapping[str, Difference]
     width: int | None
