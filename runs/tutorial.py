@@ -17,7 +17,6 @@ import numpy as np
 
 import sampler
 from sampler.presentation import style
-from sampler.presentation.figures.predictor import draw_reliability
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/tutorial")
 
@@ -77,8 +76,5 @@ with style.figure_style():
     written = style.save_figure(figure, folder, "tutorial")
 
     # Is it right as often as it says? Probabilities of +1 against the share of labels +1.
-    quality = comparison.result.get("predictive_quality")
-    written += style.save_figure(
-        draw_reliability(quality, "exact posterior", "$N$ = 10"), folder, "tutorial_reliability"
-    )
+    written += style.save_figure(comparison.plot("reliability"), folder, "tutorial_reliability")
 print("figure:", *written)

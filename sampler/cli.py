@@ -77,7 +77,7 @@ def settle_directories(arguments: argparse.Namespace) -> None:
     def settled(directory: Path) -> Path:
         if directory != Path(LATEST) or directory.exists():
             return directory
-        from sampler.storage.listing import newest_run
+        from sampler.storage.status import newest_run
 
         return newest_run()
 
@@ -205,8 +205,8 @@ def reproduce(arguments: argparse.Namespace) -> ExitCode:
 
 
 def status(arguments: argparse.Namespace) -> ExitCode:
+    from sampler.presentation.status import status_text
     from sampler.storage.run_directory import find_directory
-    from sampler.storage.status import status_text
 
     directories = [find_directory(directory) for directory in arguments.directories]
     print("\n".join(map(status_text, directories)))
@@ -214,7 +214,7 @@ def status(arguments: argparse.Namespace) -> ExitCode:
 
 
 def list_runs(arguments: argparse.Namespace) -> ExitCode:
-    from sampler.storage.listing import listing_text
+    from sampler.presentation.status import listing_text
 
     print(listing_text(arguments.directories))
     return ExitCode.OK

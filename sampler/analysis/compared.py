@@ -1,4 +1,4 @@
-"""What is compared, as values: theory beside samples with their errors, and the lines of the table.
+"""Compared quantities as values: theory beside samples with errors, and lines of the table.
 
 Every class here is what one key of `comparison.json` holds, and says by `rows` which lines of the
 comparison table it gives; the table is the same in the terminal, the report and notebooks.
@@ -71,7 +71,7 @@ class Row:
 
 
 def other_theories(value: Any) -> dict[str, tuple[str, Any]]:
-    """The same comparison with another theory in the place of the leading order.
+    """Return the comparison with another theory in the place of the leading order.
 
     What a key of `comparison.json` then ends in → name of that theory, and the comparison: of the
     next order where it is known, and of every theory of the user's own that predicts this.
@@ -180,7 +180,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Sizes(Compared):
-    """The same of absolute values, element by element alone.
+    """Comparison of absolute values, element by element alone.
 
     Where little is to be seen of an element, noise makes its absolute value larger on average: no
     difference of all elements together can be told from that.
@@ -227,7 +227,7 @@ class Accuracy:
         return [Row.of(key, self.theory, found.value, found.mcse, **errors, **others)]
 
     def difference(self, key: str, _: Sequence[str]) -> Difference | None:
-        """Of the two accuracies on the same test set, in percentage points.
+        """Difference of the two accuracies on the same test set, in percentage points.
 
         An accuracy moves in steps of one test example: its error is no less than half of one.
         """
@@ -296,7 +296,7 @@ class SampledSetting:
 
 @dataclass(frozen=True)
 class SampledSettings:
-    """What of temperature and prior variances was sampled with the rest."""
+    """Temperature and prior variances, where they were sampled with the rest."""
 
     temperature: SampledSetting | None = None
     prior_variances: SampledSetting | None = None

@@ -61,7 +61,7 @@ from theory.observables import accuracy, binomial_error, correct, labels_are_cla
 
 @dataclass(frozen=True)
 class TheoryAndDraws:
-    """What is compared.
+    """Theory and draws as they are compared.
 
     theory       the table of `theory.nc`; None without a theory
     draws        name → [chain, draw, …] of everything sampled but weights and statistics
@@ -104,7 +104,7 @@ class TheoryAndDraws:
         return self.predicted(f"{name}{NEXT_ORDER}") if known else None
 
     def owned(self, name: str) -> dict[str, np.ndarray] | None:
-        """The same variable by every theory of the user's own that predicts it; None if none."""
+        """A variable by every theory of the user's own that predicts it; None if none."""
         return {who: one[name] for who, one in self.own.items() if name in one} or None
 
     def number(self, name: str) -> float:
@@ -348,7 +348,7 @@ def compare_run(
 
 @dataclass(frozen=True)
 class Quantity:
-    """How one key of `comparison.json` is made, and of which type it is.
+    """Definition of one key of `comparison.json`: its computation, and its type.
 
     compare  from theory and draws: a value of that type, None where nothing is known, or a mapping
              of several keys to values, empty where the quantity does not apply
@@ -429,7 +429,7 @@ class ComparedRun:
     own: Mapping[str, Verdict] = field(default_factory=dict)
 
     def get(self, key: str) -> Any:
-        """What is compared under a key; None where there is nothing."""
+        """The comparison under a key; None where there is nothing."""
         return self.quantities.get(key)
 
     @property

@@ -1,4 +1,4 @@
-"""How far theory and samples are apart in one quantity, and what the draws allow to say of it.
+"""Distance between theory and samples in one quantity, as far as the draws resolve it.
 
 The samples estimate K numbers μ by x̄, with a Monte Carlo error of covariance Σ; the theory predicts
 t. The size of the difference, Δ² = |μ − t|², is estimated without bias by
@@ -47,7 +47,7 @@ SAYING_NOTHING = {
 
 @dataclass(frozen=True)
 class Noise:
-    """Of x̄, by rows whose products sum to Σ.
+    """Monte Carlo noise of x̄, by rows whose products sum to Σ.
 
     trace            tr Σ
     trace_of_square  tr Σ²
@@ -64,7 +64,7 @@ class Noise:
     def of(
         cls, deviations: Float[np.ndarray, "row element"], trace: float, degrees: int
     ) -> "Noise":
-        """Of deviations, scaled so that tr Σ is `trace`."""
+        """Return the noise of deviations, scaled so that tr Σ is `trace`."""
         n = max(degrees, 3)
         rows = deviations * np.sqrt(trace / np.sum(deviations**2))
         gram = rows @ rows.T
@@ -98,7 +98,7 @@ class SquaredDistance:
         direction: Float[np.ndarray, " element"],
         noise: Noise,
     ) -> "SquaredDistance":
-        """Of x̄ − t.
+        """Return the squared distance of x̄ from t.
 
         direction: what q² is taken along, x̄ − t or its part that changes a relative difference.
         """
@@ -208,7 +208,7 @@ class Difference:
 
     @property
     def statement(self) -> str:
-        """What may be said, in one of four forms."""
+        """The difference in words, in one of four forms."""
         if self.state == RESOLVED:
             said = f"resolved at {self.shown(self.value, self.error)}"
         elif self.state == NOT_RESOLVED:
@@ -225,7 +225,7 @@ class Difference:
 
 
 def largest_by_chance(elements: int) -> float:
-    """What the largest of n errors exceeds as rarely as one alone exceeds 3 MCSE (Bonferroni)."""
+    """Limit that the largest of n errors exceeds as rarely as one exceeds 3 MCSE (Bonferroni)."""
     return float(norm.isf(norm.sf(RESOLVED_MCSE) / max(1, elements)))
 
 
@@ -292,6 +292,6 @@ def difference_of(
 def difference_of_numbers(
     key: str, theory: float, sampled: float, mcse: float, degrees: int | None, unit: str
 ) -> Difference | None:
-    """The same for two single numbers in a unit; `degrees` is None where it is not known."""
+    """Difference of two single numbers in a unit; `degrees` is None where it is not known."""
     estimate = Estimate(np.asarray(sampled), np.asarray(mcse), None, degrees or 0)
     return difference_of(key, theory, estimate, unit=unit)

@@ -73,7 +73,7 @@ def draws_tree(
 
 
 def rows_of(problem: AnyProblem) -> str:
-    """What the first axis of the labels is: examples, or the rows that stand for them."""
+    """Return the name of the first axis of the labels: examples, or rows that stand for them."""
     folded = isinstance(problem, Problem) and problem.learning.compressed is not None
     return "row" if folded else "example"
 

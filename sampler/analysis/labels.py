@@ -21,7 +21,7 @@ NEXT_ORDER = "_next_order"
 
 
 def own_key(key: str, name: str) -> str:
-    """What is compared under a key, with a theory of the user's own: `order_parameter: mine`."""
+    """Return the key of a comparison with a theory of the user's own: `order_parameter: mine`."""
     return f"{key}: {name}"
 
 

@@ -41,7 +41,7 @@ class Number:
         # 0.0996 is 0.10 to two digits, not 0.100.
         if places and float(f"{error:.{places}f}") >= 10.0 ** (2 - places):
             places -= 1
-        return _minus(f"{value:.{places}f} ± {error:.{places}f}") + self.unit
+        return _minus(f"{value:z.{places}f} ± {error:.{places}f}") + self.unit
 
     def __str__(self) -> str:
         return self.text

@@ -1,4 +1,4 @@
-"""How good predictions are: densities, scores, calibration.
+"""Quality of predictions: densities, scores, calibration.
 
 The model is a regression, y = f(x) + √𝒯 ε, used on labels ±1. Of all numbers that its predictive
 density p(y | x) covers only two occur, and the probability of the class +1 is that of +1 given that
@@ -81,7 +81,7 @@ class ReliabilityBin:
     error: float
 
     def interval(self) -> tuple[float, float]:
-        """Where the share lies, to one standard deviation."""
+        """Interval of the share, to one standard deviation."""
         return wilson_interval(round(self.fraction * self.count), self.count)
 
 
@@ -131,7 +131,7 @@ class PredictiveQuality:
         return rows
 
     def difference(self, _: str, __: Sequence[str]) -> Difference | None:
-        """Of the log predictive density of theory and samples on the same labels, in nats each."""
+        """Difference of the log predictive densities of theory and samples, in nats a label."""
         key = "log_predictive_density"
         one, other = (None if q is None else q.scores.get(key) for q in (self.theory, self.sampled))
         if one is None or other is None or not other.mcse:

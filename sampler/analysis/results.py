@@ -52,7 +52,7 @@ FEWEST_DRAWS = 20
 
 @dataclass(frozen=True)
 class RunResults:
-    """What is known of a run: what is held in memory, and what its directory holds.
+    """Results of a run: those held in memory, and those in its directory.
 
     A file is read when it is first asked for, and kept; one that was never written is None. Every
     property raises InputError for a file that is damaged or of another schema.
@@ -74,7 +74,7 @@ class RunResults:
         return run
 
     def having(self, **known: Any) -> "RunResults":
-        """The same results and some more that are in memory."""
+        """Return these results and some more that are in memory."""
         run = RunResults(self.directory)
         vars(run).update(vars(self) | known)
         return run
@@ -89,7 +89,7 @@ class RunResults:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """What was asked for and what is finished; empty if there is no manifest."""
+        """The manifest: settings, and the stages finished; empty if there is none."""
         return Manifest() if self.directory is None else read_manifest(self.directory)
 
     @cached_property
@@ -172,7 +172,7 @@ class RunResults:
         return [] if source is None else [str(name) for name in source["path"].values]
 
     def compared(self, key: str) -> Any:
-        """What is compared under a key of `comparison.json`; None where there is nothing."""
+        """The comparison under a key of `comparison.json`; None where there is nothing."""
         return None if self.comparison is None else self.comparison.get(key)
 
     @property
@@ -285,7 +285,7 @@ class RunResults:
 
     @property
     def sampled_label(self) -> str:
-        """How the samples are named in a figure, with a warning if they are unsound."""
+        """Name of the samples in a figure, with a warning if they are unsound."""
         return EXACT if self.diagnostics_passed else f"{EXACT} (diagnostics failed)"
 
     def test_set_error(self, accuracy: float) -> float | None:

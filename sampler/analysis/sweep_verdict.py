@@ -13,7 +13,7 @@ from sampler.analysis.verdict import HEADLINE, Verdict, extent
 from sampler.recipes.recipe import Recipe
 from sampler.storage.results import has_results
 from sampler.storage.run_directory import point_directory
-from sampler.storage.status import state_of
+from sampler.storage.status import RunState, state_of
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class ReportedPoint:
 
     label: str
     directory: Path
-    state: str
+    state: RunState
     run: RunResults | None
     found: Mapping[str, Difference]
     width: int | None
@@ -48,7 +48,7 @@ def reported_points(directory: Path, recipe: Recipe) -> list[ReportedPoint]:
 
 
 def sweep_trust(points: Sequence[ReportedPoint]) -> Verdict:
-    """How many points were sampled, and which of them failed their diagnostics."""
+    """Return the number of points sampled, and those that failed their diagnostics."""
     sampled = [point for point in points if point.trusted is not None]
     failed = [point.label for point in sampled if not point.trusted]
     stored = sum(point.run is not None for point in points)

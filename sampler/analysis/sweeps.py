@@ -145,7 +145,7 @@ class SweepTable:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """What the directory of a sweep holds beside its points; a file never written is None.
+    """Results of a sweep beside those of its points; a file never written is None.
 
     A file is read when it is first asked for, and kept. Every property raises InputError for a
     file that is damaged or of another schema.

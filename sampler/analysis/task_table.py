@@ -1,4 +1,4 @@
-"""What figures show of a task and its network: two training examples, the attention of one."""
+"""Data of figures of a task and its network: two training examples, the attention of one."""
 
 import numpy as np
 import xarray as xr

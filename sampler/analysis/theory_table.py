@@ -180,7 +180,7 @@ def saddle_point_columns(problem: Problem, saddle_point: SaddlePoint, predictor)
 
 
 def next_order_columns(problem: Problem, found: NextOrder) -> dict:
-    """What is known to next order; NaN for a variance that would not be positive."""
+    """Predictions to next order; NaN for a variance that would not be positive."""
     mean, variance = found.predict(problem.attended_test)
     variance = np.where(variance > 0.0, variance, np.nan)
     named = order_parameter_dimensions(problem.architecture.layers)
@@ -219,7 +219,7 @@ def next_order_attributes(table: xr.Dataset, found: NextOrder | None) -> dict:
 
 
 def redundancy_of_heads(problem: Problem) -> dict:
-    """How alike heads and paths are before any weight is learned."""
+    """Return the alikeness of heads and of paths before any weight is learned."""
     columns: dict = {}
     if problem.head_distances is not None:
         for what in ("matrices", "outputs"):

@@ -129,7 +129,7 @@ def validation_predictors(
     kept: ThinnedDraws,
     drawn: Mapping[str, np.ndarray],
 ) -> xr.Dataset:
-    """The same of draws of all weights, f on the validation split [chain, draw, example, output].
+    """Predictors of draws of all weights on the validation split [chain, draw, example, output].
 
     Given the weights f is known: its mean is f itself and its variance zero.
     """

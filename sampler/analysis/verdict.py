@@ -61,12 +61,12 @@ class Verdict:
 
 
 def saddle_point_converged(theory: xr.Dataset | None) -> bool | None:
-    """What the table of the theory says, True where it does not say; None without a table."""
+    """Whether the saddle point converged, True where that is not stored; None without a table."""
     return None if theory is None else bool(theory.attrs.get("converged", 1))
 
 
 def doubt_of_next_order(theory: xr.Dataset | None) -> str | None:
-    """Why the next order is not to be trusted or not there; None where there is no reason."""
+    """Reason why the next order is not trusted or not there; None where there is none."""
     status = None if theory is None else theory.attrs.get("next_order_status")
     if status is None or status == "fine":
         return None
@@ -81,7 +81,7 @@ def theory_verdict(
     sampled_settings: bool = False,
     doubt: str | None = None,
 ) -> Verdict:
-    """What the samples say of the theory.
+    """Verdict of the samples on the theory.
 
     trusted: whether the draws passed their diagnostics, None if nothing was sampled. converged:
     None if there is no theory. found: key of `comparison.json` → difference, that of the next order
@@ -115,7 +115,7 @@ def theory_verdict(
 
 
 def holding(key: str, found: Mapping[str, Difference]) -> str:
-    """How well the theory holds in a quantity, of both orders where the draws say something."""
+    """Words about the theory in one quantity, of both orders where the draws resolve them."""
     leading, beyond = found[key], found.get(f"{key}{NEXT_ORDER}")
     text = f"{extent(leading)} in {leading.name}"
     return text if beyond is None or not beyond.said else f"{text}, {NEXT} {extent(beyond)}"
@@ -129,7 +129,7 @@ def extent(one: Difference) -> str:
 
 
 def own_verdict(name: str, trusted: bool, found: Mapping[str, Difference]) -> Verdict:
-    """What the samples say of a theory of the user's own, from what it predicts alone.
+    """Verdict of the samples on a theory of the user's own, from its predictions alone.
 
     The headline is about U_1 where it predicts that, else about the first quantity it predicts.
     """

@@ -48,7 +48,7 @@ class AblatedHeads:
 
         found = self.result
         frame = removal_table(found).to_dataframe()
-        places = [(found.heads[at].layer, found.heads[at].head) for at in order_shown(found)]
+        places = [found.heads[at] for at in order_shown(found)]
         frame.index = pandas.MultiIndex.from_tuples(places, names=["layer", "head"])
         frame = frame.sort_index()
         # What is known exactly has errors of 0 here, and none in a table.
@@ -141,16 +141,16 @@ def ablate_heads(
         task, gated = model, gates_of_task(model)
     else:
         task, gated = gates_of_module(model, train, validation, test, residual, forward)
-    chosen = chosen_loss(task, gated["validation"], loss, likely=not is_task)
+    chosen = chosen_loss(task, gated["validation"], loss, orders, likely=not is_task)
     theory = solve(task, network, starts=starts)
     if not theory.attrs["converged"]:
         remedy = "the saddle point did not converge; choose a larger width or temperature"
         raise InputError("network", network, remedy)
     draws = sample(task, network, seed=seed, progress=False) if exact else None
-    overlaps = None if draws is None else draws["posterior"]["order_parameter"].values
     with float64():
-        result = ablated(task, network, gated, chosen, theory, overlaps, solve_again, orders, seed)
-    return AblatedHeads(result)
+        return AblatedHeads(
+            ablated(task, network, gated, chosen, theory, draws, solve_again, orders, seed)
+        )
 
 
 def gates_of_module(
@@ -199,11 +199,11 @@ def gates_of_task(task: ChosenTask) -> dict[str, "GatedModel"]:
 
 
 def chosen_loss(
-    task: ChosenTask, model: "GatedModel", loss: str, *, likely: bool
+    task: ChosenTask, model: "GatedModel", loss: str, orders: int, *, likely: bool
 ) -> Literal["squared", "likelihood"]:
-    """Return the loss of a model, a likelihood where that is likely and labels are classes.
+    """The loss of a model, a likelihood where that is likely and labels are classes.
 
-    Raises InputError unless it can be computed of labels and outputs.
+    Raises InputError unless all that was asked for can be computed of labels and outputs.
     """
     import numpy as np
 
@@ -218,6 +218,8 @@ def chosen_loss(
         raise InputError("loss", loss, 'must be "auto", "squared" or "likelihood"')
     if chosen == "likelihood" and not classes:
         raise InputError("loss", loss, f"labels {NO_CLASSES}")
+    if orders and not classes:
+        raise InputError("orders", orders, "accuracies are counted: give labels that are classes")
     expected = data.validation.labels.shape
     found = model.outputs(np.ones(sum(model.heads)), "zero")
     if found.shape != expected:
@@ -235,43 +237,41 @@ def ablated(
     gated: dict[str, "GatedModel"],
     loss: Literal["squared", "likelihood"],
     theory: "xr.Dataset",
-    overlaps: Any,
+    draws: "xr.DataTree | None",
     solve_again: bool,
     orders: int,
     seed: int,
 ) -> "RemovedHeads":
-    """Collect all predictions on validation examples, and remove heads on test examples.
-
-    overlaps  draws of U_1 [chain, draw, row, row]; None where none were asked for
-    """
-    from sampler.heads.gates import closed_gates
+    """All predictions on validation examples, and heads removed on test examples."""
+    from sampler.heads.gates import all_heads, closed_gates
     from sampler.heads.measures import (
         TheoryWithoutHeads,
         predictions_of_model,
         predictions_of_posterior,
         predictions_of_theory,
     )
-    from sampler.heads.removal import MODEL, ZEROED, all_heads, removed_heads, removed_in_orders
-    from theory.observables import labels_are_classes
+    from sampler.heads.removal import MODEL, ZEROED, removed_heads, removed_in_orders
 
     recipe, fitted = joined(task, network)
     problem = problem_of(task, recipe, fitted)
-    counts, unseen = gated["test"].heads, task.data.test.labels
-    if orders and not labels_are_classes(unseen):
-        raise InputError("orders", orders, "accuracies are counted: give labels that are classes")
+    counts, validation, test = (
+        gated["test"].heads,
+        task.data.validation.labels,
+        task.data.test.labels,
+    )
     if any(len(kept) < count for kept, count in zip(problem.head_names, counts, strict=True)):
         remedy = "every head of the model is removed in turn: leave this out"
         raise InputError("network.heads", recipe.network.heads, remedy)
-    heads, labels = all_heads(counts), task.data.validation.labels
-    overlap = theory["order_parameter"].values
+    heads, overlap = all_heads(counts), theory["order_parameter"].values
     solved = TheoryWithoutHeads(problem.learning, problem.attended_validation, overlap)
     beyond = theory.get("order_parameter_next_order")
     beyond = None if beyond is None else beyond.values
-    predicted = predictions_of_theory(solved, heads, labels, beyond, solve_again)
-    predicted |= predictions_of_model(gated["validation"], labels, loss, seed)
-    if overlaps is not None:
+    predicted = predictions_of_theory(solved, heads, validation, beyond, solve_again)
+    predicted |= predictions_of_model(gated["validation"], validation, loss, seed)
+    if draws is not None:
+        overlaps = draws["posterior"]["order_parameter"].values
         some = overlaps[:, :: max(1, overlaps.shape[1] // DRAWS)]
-        predicted |= predictions_of_posterior(solved, heads, labels, some)
+        predicted |= predictions_of_posterior(solved, heads, validation, some)
 
     def sent(removed, replacement):
         return gated["test"].outputs(closed_gates(counts, removed), replacement)
@@ -279,19 +279,19 @@ def ablated(
     ways = {kind: partial(sent, replacement=kind) for kind in ("zero", "mean")}
     in_orders = {}
     if orders:
-        of_test = TheoryWithoutHeads(problem.learning, problem.attended_test, overlap)
         by = {key: predicted[key].value for key in ("score", "taylor", "magnitude")}
+        of_test = TheoryWithoutHeads(problem.learning, problem.attended_test, overlap)
         who = {MODEL: ways["zero"], ZEROED: of_test.zeroed}
-        in_orders = removed_in_orders(who, by, orders, seed, counts, unseen)
+        in_orders = removed_in_orders(who, by, orders, seed, counts, test)
     return removed_heads(
         counts,
         ways,
-        unseen,
+        test,
         loss,
         predicted,
         widths=problem.architecture.widths,
         temperature=problem.learning.temperature,
         seed=seed,
         orders=in_orders,
-        examples_validation=len(labels),
+        examples_validation=len(validation),
     )

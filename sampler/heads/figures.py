@@ -1,13 +1,15 @@
-"""Figures of removed heads: what removal costs, what predicts it, and orders of removal."""
+"""Figures of heads: their scores, what removing them costs, and orders of removal."""
 
 from collections.abc import Callable
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from sampler.analysis.as_json import from_json
-from sampler.analysis.results import RunResults
+from sampler.analysis.labels import head_label
+from sampler.analysis.results import RunResults, temperature_text
 from sampler.heads.measures import PREDICTIONS, REMOVED, REMOVED_EXACT, REMOVED_NEXT
 from sampler.heads.removal import MODEL, SOLVED_AGAIN, ZEROED, Numbers, RemovedHeads
 from sampler.heads.tables import interval, two_digits
@@ -34,73 +36,98 @@ def setting(found: RemovedHeads) -> str:
     """Return width and temperature for a title."""
     widths = found.widths
     shown = widths[0] if len(set(widths)) == 1 else list(widths)
-    return rf"$N$ = {shown}, $\mathcal{{T}}$ = {found.temperature:g}"
+    return f"$N$ = {shown}, {temperature_text(found.temperature)}"
 
 
 def draw_costs(found: RemovedHeads) -> Figure:
     """Draw what removal costs against each prediction; a head is a mark, by its layer."""
     shown = [key for key in PANELS if key in found.predicted]
-    rows = -(-len(shown) // 2)
-    figure = style.new_figure(style.WIDTH, 2.5 * rows + 0.8)
-    figure.suptitle(
-        f"Loss gained without a head ({found.loss}), {found.examples_test} test examples"
-    )
-    grid = figure.subplots(rows, 2, squeeze=False, sharey=True)
+    title = f"Loss gained without a head ({found.loss}), {found.examples_test} test examples"
+    figure = style.new_figure(style.WIDTH, 2.5 * -(-len(shown) // 2) + 0.8, title)
+    grid = style.panel_grid(figure, len(shown), 2, sharey=True)
     cost = found.measured["zero_loss"]
-    measured, errors = np.array(cost.values), np.array(cost.errors)
-    layers = np.array([head.layer for head in found.heads])
-    marks = dict(zip(np.unique(layers), MARKS, strict=False))
+    layers = np.array([layer for layer, _ in found.heads])
     for ax, key in zip(grid.flat, shown, strict=False):
         one = found.predicted[key]
-        values, deviations = np.array(one.values), np.array(one.errors)
-        words = {"color": PANELS[key], "markeredgecolor": "white", "markersize": 7}
-        ax.errorbar(
-            values, measured, errors, deviations, fmt="none", ecolor=PANELS[key], elinewidth=1.0
-        )
+        bars = {"fmt": "none", "ecolor": PANELS[key], "elinewidth": 1.0}
+        ax.errorbar(one.values, cost.values, cost.errors, one.errors, **bars)
         for layer in np.unique(layers):
-            of_layer = layers == layer
             mark = list(MARKS.values())[(layer - 1) % len(MARKS)]
-            ax.plot(values[of_layer], measured[of_layer], linestyle="", marker=mark, **words)
+            values, costs = (np.array(of)[layers == layer] for of in (one.values, cost.values))
+            ax.plot(values, costs, mark, color=PANELS[key], markeredgecolor="white", markersize=7)
         rho = one.spearman["zero_loss"]
-        ax.set_title(
-            f"ρ = {two_digits(rho.value)} ({interval(rho.interval_over_heads)})", fontsize=9
-        )
+        found_rho = f"ρ = {two_digits(rho.value)} ({interval(rho.interval_over_heads)})"
+        ax.set_title(found_rho, fontsize=9)
         ax.set_xlabel(PREDICTIONS[key])
         ax.axhline(0.0, color=style.GREY, linewidth=0.8)
-    for ax in list(grid.flat)[len(shown) :]:
-        ax.set_visible(False)
     figure.supylabel("loss gained (model, ±1σ)", fontsize=10)
-    named = ", ".join(f"{mark} layer {layer}" for layer, mark in marks.items())
-    below = {"ha": "center", "va": "top", "fontsize": 9}
-    figure.text(0.5, -0.01, f"{named}; ρ: Spearman, 95 % over heads", **below)
+    named = zip(MARKS, np.unique(layers), strict=False)
+    below = ", ".join(f"{mark} layer {layer}" for mark, layer in named)
+    below += "; ρ: Spearman, 95 % over heads"
+    figure.text(0.5, -0.01, below, ha="center", va="top", fontsize=9)
+    return figure
+
+
+def draw_scores(
+    ax: Axes, leading: Numbers, next_order: Numbers | None, sampled: Numbers | None, label: str
+) -> None:
+    """Draw the scores of heads as bars, those of next order and the sampled ones as marks."""
+    places = np.arange(len(leading.values))
+    ax.barh(places, leading.values, color=style.THEORY, height=0.6, label=style.LEADING)
+    if next_order is not None and np.isfinite(next_order.values).any():
+        marks = {"color": style.NEXT_ORDER, "markeredgecolor": "white", "markersize": 7}
+        ax.plot(next_order.values, places, "s", label=style.NEXT, **marks)
+    if sampled is not None:
+        bars = {"fmt": "D", "color": style.SAMPLED, "label": label}
+        ax.errorbar(sampled.values, places, xerr=sampled.errors, **bars)
+    ax.set_xlim(left=0.0)
+    ax.set_xlabel("head score, relative to the largest")
+
+
+def draw_head_importance(run: RunResults) -> Figure | None:
+    """Draw the score of every head of a run; None without draws, or with one head per layer."""
+    found = run.compared("head_score")
+    if found is None or found.theory is None or np.shape(found.theory)[1] < 2:
+        return None
+    rows = found.element_rows("head_score", run.path_names)
+    figure = style.new_figure(style.WIDTH, 0.34 * len(rows) + 1.9, "Head scores", run.setting)
+    ax = figure.subplots()
+    scores = [
+        Numbers(tuple(getattr(row, of) for row in rows), tuple(row.mcse for row in rows))
+        for of in ("theory", "next_order", "sampled")
+    ]
+    draw_scores(ax, *scores, run.sampled_label)
+    ax.set_yticks(range(len(rows)), [row.name for row in rows])
+    ax.invert_yaxis()
+    style.legend_below(figure, columns=3)
     return figure
 
 
 def draw_head_scores(found: RemovedHeads) -> Figure:
     """Draw the score of every head beside the accuracy lost without it, ascending score."""
-    scores = {key: np.array(one.values) for key, one in found.predicted.items()}
-    order = np.argsort(scores["score"], kind="stable")
-    figure = style.new_figure(style.WIDTH, 0.34 * len(order) + 2.3)
-    rho = found.predicted["score"].spearman["zero_accuracy"]
-    figure.suptitle(
+    score = found.predicted["score"]
+    order = np.argsort(score.values, kind="stable")
+
+    def ordered(numbers: Numbers | None) -> Numbers | None:
+        """Return the numbers of the heads from the lowest score on."""
+        if numbers is None:
+            return None
+        return Numbers(*(tuple(np.array(of)[order]) for of in (numbers.values, numbers.errors)))
+
+    rho = score.spearman["zero_accuracy"]
+    title = (
         f"Head scores and what removal costs, {setting(found)}\n"
         f"Spearman ρ = {two_digits(rho.value)}, 95 % over heads {interval(rho.interval_over_heads)}"
     )
+    figure = style.new_figure(style.WIDTH, 0.34 * len(order) + 2.3, title)
     left, right = figure.subplots(1, 2, sharey=True)
-    places = np.arange(len(order))
-    left.barh(places, scores["score"][order], color=style.THEORY, height=0.6, label=style.LEADING)
-    if "score_exact" in scores:
-        sampled = scores["score_exact"][order]
-        left.plot(sampled, places, "D", color=style.SAMPLED, label=style.EXACT)
-    if "score_next_order" in scores:
-        marks = {"color": style.NEXT_ORDER, "markeredgecolor": "white", "markersize": 7}
-        left.plot(scores["score_next_order"][order], places, "s", label=style.NEXT, **marks)
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    left.set_xlabel("head score")
-    left.set_yticks(places, [found.heads[place].label for place in order])
-    lost = found.measured["zero_accuracy"]
-    values, errors = (100 * np.array(one)[order] for one in (lost.values, lost.errors))
-    right.errorbar(values, places, xerr=errors, fmt="o", color=style.BLACK)
+    keys = ("score", "score_next_order", "score_exact")
+    draw_scores(left, *(ordered(found.predicted.get(key)) for key in keys), style.EXACT)
+    style.legend_below(figure, left.get_legend_handles_labels(), 3)
+    left.set_yticks(range(len(order)), [head_label(*found.heads[place]) for place in order])
+    lost = ordered(found.measured["zero_accuracy"])
+    values, errors = (100 * np.array(of) for of in (lost.values, lost.errors))
+    right.errorbar(values, range(len(order)), xerr=errors, fmt="o", color=style.BLACK)
     right.axvline(0.0, color=style.GREY, linewidth=0.8)
     right.set_xlabel("accuracy lost without the head\n(trained model, points ± error)")
     return figure
@@ -108,35 +135,35 @@ def draw_head_scores(found: RemovedHeads) -> Figure:
 
 def draw_orders(found: RemovedHeads) -> Figure:
     """Draw the accuracy of trained model and theory after each removal, by order."""
-    figure = style.new_figure(style.WIDTH, 4.6)
-    figure.suptitle(f"Accuracy while heads are removed, {setting(found)}")
+    title = "Accuracy while heads are removed"
+    figure = style.new_figure(style.WIDTH, 4.6, title, setting(found))
     axes = figure.subplots(1, 2, sharex=True, sharey=True)
-    for ax, (who, title) in zip(
-        axes, ((MODEL, "trained model"), (ZEROED, style.LEADING)), strict=True
-    ):
+    panels = ((MODEL, "trained model"), (ZEROED, style.LEADING))
+    faint = {"color": style.GREY, "alpha": 0.35, "linewidth": 0.8}
+    for ax, (who, name) in zip(axes, panels, strict=True):
         for place, order in enumerate(found.orders["random"]):
-            _curve(ax, order.accuracy[who], color=style.GREY, alpha=0.35, linewidth=0.8,
-                   marker="", label="random orders" if place == 0 else None)  # fmt: skip
+            label = "random orders" if place == 0 else None
+            draw_curve(ax, order.accuracy[who], label=label, **faint)
         for key, (label, colour, mark) in ORDERS.items():
+            words = {"label": label, "color": colour, "marker": mark}
             for order in found.orders.get(key, ()):
-                _curve(ax, order.accuracy[who], errors=key == "score", color=colour, marker=mark,
-                       label=label)  # fmt: skip
+                draw_curve(ax, order.accuracy[who], errors=key == "score", **words)
         again = found.orders["score"][0].accuracy.get(SOLVED_AGAIN)
         if who == ZEROED and again is not None:
-            _curve(ax, again, color=style.GREEN, marker="^", label="ascending score, solved again")
-        ax.set(title=title, xlabel="heads removed")
+            words = {"color": style.GREEN, "marker": "^", "label": "ascending score, solved again"}
+            draw_curve(ax, again, **words)
+        ax.set(title=name, xlabel="heads removed")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     style.accuracy_axis(axes[0].yaxis)
     axes[0].set_ylabel("accuracy (%), bars ±1 error of the test set")
-    figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    style.legend_below(figure, axes[1].get_legend_handles_labels())
     return figure
 
 
-def _curve(ax: Axes, accuracy: Numbers, errors: bool = False, **marks) -> None:
-    values, bars = (100 * np.array(one) for one in (accuracy.values, accuracy.errors))
-    if errors:
-        ax.errorbar(range(len(values)), values, bars, markersize=4, **marks)
-    else:
-        ax.plot(range(len(values)), values, markersize=4, **marks)
+def draw_curve(ax: Axes, accuracy: Numbers, errors: bool = False, **marks) -> None:
+    """Draw accuracies after 0, 1, 2 … removals, with their errors where these are asked for."""
+    values, bars = (100 * np.array(of) for of in (accuracy.values, accuracy.errors))
+    ax.errorbar(range(len(values)), values, bars if errors else None, markersize=4, **marks)
 
 
 # Figures that `prune` draws, by the names of their files.
@@ -148,6 +175,11 @@ def of_run(draw: Callable[[RemovedHeads], Figure]) -> Callable[[RunResults], Fig
     return lambda run: None if run.pruning is None else draw(from_json(RemovedHeads, run.pruning))
 
 
+HEAD_IMPORTANCE = style.FigureEntry(
+    draw_head_importance,
+    "Head scores: the share of |U₁| on paths through each head, theory and posterior mean ± MCSE.",
+    "Bars of the head scores of the theory, with those of the posterior mean of U₁ as points.",
+)
 HEAD_SCORES = style.FigureEntry(
     of_run(draw_head_scores),
     "Head scores against what removing a head costs.",

@@ -67,10 +67,14 @@ class GatedModel(Protocol):
         ...
 
 
+def all_heads(counts: Sequence[int]) -> list[Head]:
+    """Heads of layers with so many, lowest layer first."""
+    return [(layer, head) for layer, count in enumerate(counts) for head in range(count)]
+
+
 def closed_gates(counts: Sequence[int], removed: Collection[Head]) -> Float[np.ndarray, " head"]:
     """Gates of layers with so many heads, 0 for the heads removed and 1 for all others."""
-    heads = [(layer, head) for layer, count in enumerate(counts) for head in range(count)]
-    return np.array([head not in removed for head in heads], float)
+    return np.array([head not in removed for head in all_heads(counts)], float)
 
 
 @dataclass(frozen=True)

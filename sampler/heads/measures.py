@@ -114,31 +114,25 @@ def without_error(values: np.ndarray) -> Estimate:
 # --- predictions from the model itself
 
 
-def predictions_by_gradient(model: GatedModel, labels: Outputs, loss: Loss) -> dict[str, Estimate]:
-    """Taylor importance and attribution patching, from one backward pass for each replacement.
+def predictions_of_model(
+    model: GatedModel, labels: Outputs, loss: Loss, seed: int
+) -> dict[str, Estimate]:
+    """Gradients, from one backward pass for each replacement, magnitudes and random numbers.
 
     taylor         mean of |∂L/∂g_h| over examples, L that of one example (Michel et al., 2019)
-    patching       −mean ∂L/∂g_h, the change of the loss to first order if the head sends nothing
+    patching       −mean ∂L/∂g_h, the change of the loss to first order if the head sends nothing:
+                   attribution patching, which is Taylor importance with its sign
     patching_mean  the same if it sends its mean over examples
     """
-    outputs = model.outputs(np.ones(sum(model.heads)), "zero")
-    along = loss_slopes(loss, outputs, labels)
+    heads = sum(model.heads)
+    along = loss_slopes(loss, model.outputs(np.ones(heads), "zero"), labels)
     to_zero, to_mean = (model.slopes(along, kind).T for kind in ("zero", "mean"))
     return {
         "taylor": over_examples(np.abs(to_zero)),
         "patching": over_examples(-to_zero),
         "patching_mean": over_examples(-to_mean),
-    }
-
-
-def predictions_of_model(
-    model: GatedModel, labels: Outputs, loss: Loss, seed: int = 0
-) -> dict[str, Estimate]:
-    """Gradients, magnitudes and random numbers, of a model with validation examples."""
-    random = np.random.default_rng(seed).random(sum(model.heads))
-    return predictions_by_gradient(model, labels, loss) | {
         "magnitude": without_error(model.magnitudes()),
-        "random": without_error(random),
+        "random": without_error(np.random.default_rng(seed).random(heads)),
     }
 
 

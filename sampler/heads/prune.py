@@ -11,13 +11,13 @@ from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.results import PRUNING_FILE, RunResults
 from sampler.errors import ExitCode, InputError
 from sampler.heads.figures import DRAWN
+from sampler.heads.gates import all_heads
 from sampler.heads.measures import TheoryWithoutHeads, predictions_of_theory, without_error
 from sampler.heads.removal import (
     MODEL,
     SOLVED_AGAIN,
     ZEROED,
     RemovedHeads,
-    all_heads,
     removed_heads,
     removed_in_orders,
 )

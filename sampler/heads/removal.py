@@ -12,8 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from sampler.analysis.estimate import Estimate, RankCorrelation, rank_correlation
-from sampler.analysis.labels import head_label
-from sampler.heads.gates import Head
+from sampler.heads.gates import Head, all_heads
 from sampler.heads.measures import (
     PREDICTIONS,
     Loss,
@@ -27,19 +26,6 @@ from theory.observables import binomial_error, correct, labels_are_classes
 
 # Who loses heads: the trained model; the theory, with zeros in its U₁; the theory solved again.
 MODEL, ZEROED, SOLVED_AGAIN = "model", "zeroed", "solved_again"
-
-
-@dataclass(frozen=True)
-class NumberedHead:
-    """A head by its layer, from 1, and its number in the layer, from 0."""
-
-    layer: int
-    head: int
-
-    @property
-    def label(self) -> str:
-        """The head in words."""
-        return head_label(self.layer, self.head)
 
 
 @dataclass(frozen=True)
@@ -78,6 +64,7 @@ class Removals:
 class RemovedHeads:
     """Costs of removing heads on test examples, and predictions of them.
 
+    heads      (layer from 1, head from 0)
     loss       in which the costs are
     unpruned   loss and accuracy of the whole model, each with its error over examples
     measured   "zero_loss", "mean_accuracy" … → what is lost without each head that sends nothing,
@@ -88,7 +75,7 @@ class RemovedHeads:
     widths, temperature  of the theory
     """
 
-    heads: tuple[NumberedHead, ...]
+    heads: tuple[tuple[int, int], ...]
     loss: Loss
     examples_test: int
     unpruned: Mapping[str, tuple[float, float]]
@@ -99,11 +86,6 @@ class RemovedHeads:
     seed: int
     orders: Mapping[str, tuple[Removals, ...]] = field(default_factory=dict)
     examples_validation: int | None = None
-
-
-def all_heads(counts: Sequence[int]) -> list[Head]:
-    """All heads of layers with so many, lowest layer first."""
-    return [(layer, head) for layer, count in enumerate(counts) for head in range(count)]
 
 
 def removed_heads(
@@ -133,7 +115,7 @@ def removed_heads(
         unpruned["accuracy"] = correct(whole, labels).astype(float)
     means = {key: over_examples(values[None]) for key, values in unpruned.items()}
     return RemovedHeads(
-        heads=tuple(NumberedHead(layer + 1, head) for layer, head in heads),
+        heads=tuple((layer + 1, head) for layer, head in heads),
         loss=loss,
         examples_test=len(labels),
         unpruned={key: (float(one.value[0]), float(one.mcse[0])) for key, one in means.items()},

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sampler.analysis.estimate import RankCorrelation
-from sampler.analysis.labels import EXACT, LEADING, NEXT
+from sampler.analysis.labels import EXACT, LEADING, NEXT, head_label
 from sampler.analysis.numbers import MISSING
 from sampler.heads.measures import PREDICTIONS, REMOVED, REMOVED_EXACT, REMOVED_NEXT
 from sampler.heads.removal import MODEL, SOLVED_AGAIN, ZEROED, Numbers, RemovedHeads
@@ -82,7 +82,7 @@ def removal_table(
         for place, key in enumerate(keys)
     ]
     rows = [
-        [found.heads[at].label]
+        [head_label(*found.heads[at])]
         + [(numbers[key].values[at], numbers[key].errors[at] or None) for key in keys]
         for at in order_shown(found)
     ]

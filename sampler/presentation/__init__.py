@@ -1,5 +1,6 @@
-"""What people see, from stored results alone.
+"""Presentation: what people see, from results alone.
 
+status   where runs stand, as `status` and `list` say it
 summary  what the terminal and notebooks show: theory, diagnostics and the comparison table
 figures  the figures of runs, sweeps and studies
 report   one page about a run or a sweep

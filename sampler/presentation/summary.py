@@ -1,4 +1,4 @@
-"""What the terminal and notebooks say of a run: theory, diagnostics, and the comparison."""
+"""Summaries of a run in terminal and notebook: theory, diagnostics, and the comparison."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

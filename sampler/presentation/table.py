@@ -41,7 +41,7 @@ Cell = str | Number | Link
 
 @dataclass(frozen=True)
 class Column:
-    """What one column of a table holds.
+    """A column of a table: header, meaning and form.
 
     header    what stands above it
     key       its name in a DataFrame; the header where it is empty
@@ -193,7 +193,7 @@ def says_something(cell: Cell) -> bool:
 
 
 def plain_value(cell: Cell) -> object:
-    """What a cell is in a DataFrame: a number as it was computed, or text."""
+    """Return a cell for a DataFrame: a number as it was computed, or text."""
     return cell.value if isinstance(cell, Number) else str(cell)
 
 

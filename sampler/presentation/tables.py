@@ -201,7 +201,7 @@ def difference_cell(one: Difference | None) -> Cell:
 
 
 def differences_table(found: Mapping[str, Difference]) -> Table:
-    """What may be said of every quantity as a whole, and its median and largest element."""
+    """Return the table of differences of quantities: as a whole, median and largest element."""
     columns = (
         "quantity",
         "as a whole",
@@ -331,7 +331,7 @@ COST = {
 
 
 def sampler_table(diagnostics: Diagnostics, cost: Mapping[str, float]) -> Table:
-    """How the sampler ran, and what it cost."""
+    """Return the table of the sampler: how it ran, and what it cost."""
     rows: list[list[object]] = [
         ["chains", count(diagnostics.chains), ""],
         ["draws of each chain", count(diagnostics.draws), ""],

@@ -10,8 +10,10 @@ from sampler.analysis.results import RunResults
 from sampler.analysis.sweep_verdict import ReportedPoint
 from sampler.analysis.verdict import HEADLINE, worst
 from sampler.presentation.figures.studies import short_label
+from sampler.presentation.status import reached_text
 from sampler.presentation.table import Column, Link, Table
 from sampler.presentation.tables import PERCENT, difference_cell
+from sampler.storage.status import FINISHED, INTERRUPTED, RunState
 
 SHARE = PERCENT | {"digits": 3}
 PREDICTORS = {
@@ -123,10 +125,9 @@ def _row(point: ReportedPoint, own: Sequence[str]) -> list[object]:
     ]
 
 
-def state_in_short(state: str) -> str:
-    """What `status` says in one or two words, for a narrow column."""
-    command, _, rest = state.rpartition("`")
-    if not command:
-        return state
-    phrase = rest.strip().split(";")[0]
-    return "finished" if phrase == "finished with exit code 0" else phrase.split(" with ")[-1]
+def state_in_short(state: RunState) -> str:
+    """Return the state in one or two words, for a narrow column."""
+    if state.word == FINISHED:
+        return f"exit code {state.exit_code}" if state.exit_code else FINISHED
+    reached = f" after {reached_text(state.checkpoint)}" if state.checkpoint else ""
+    return f"{state.word}{reached}" if state.word == INTERRUPTED else state.word

@@ -44,7 +44,7 @@ def write_netcdf(path: Path, content: xr.Dataset | xr.DataTree) -> None:
 
     The library does not survive a disk that is full halfway: the room is asked for in advance.
     """
-    tables = content.subtree if isinstance(content, xr.DataTree) else [content]
+    tables = list(content.subtree) if isinstance(content, xr.DataTree) else [content]
     variables = sum(len(table.variables) for table in tables)
     with path.open("r+b") as file:
         os.posix_fallocate(file.fileno(), 0, content.nbytes + BYTES_PER_VARIABLE * variables)

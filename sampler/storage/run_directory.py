@@ -101,25 +101,17 @@ def read_array(stored: NpzFile, key: str, remedy: str) -> np.ndarray:
     return array
 
 
-# 1: theory.nc, draws.nc, comparison.json and manifest.json, without a version in the NetCDF files.
-# 2: the version stands in every file; checkpoints, fingerprint and finished commands were added.
-# 3: the hash of a recipe covers what departs from the defaults, not every default.
-SCHEMA_VERSION = 3
-READABLE = (1, 2, 3)
+SCHEMA_VERSION = 4
+EARLIER = "made by a version before the first release; run it again from its recipe"
+LATER = f"this program reads version {SCHEMA_VERSION}; install a newer version of this program"
 
 
 def check_schema(version: object, file: str) -> None:
-    """Raise InputError if this program cannot read results of this version; None stands for 1."""
-    known = "1" if version is None else str(version)
-    if known in map(str, READABLE):
-        return
-    newer = known.isdecimal() and int(known) > SCHEMA_VERSION
-    remedy = "install a newer version of this program" if newer else "make it anew with `run`"
-    raise InputError(
-        file,
-        f"schema_version {known}",
-        f"this program reads versions {', '.join(map(str, READABLE))}; {remedy}",
-    )
+    """Raise InputError unless this is the version of results that this program writes."""
+    known = "none" if version is None else str(version)
+    if known != str(SCHEMA_VERSION):
+        later = known.isdecimal() and int(known) > SCHEMA_VERSION
+        raise InputError(file, f"schema_version {known}", LATER if later else EARLIER)
 
 
 RECIPE_FILE = "recipe.toml"

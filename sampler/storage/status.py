@@ -1,91 +1,86 @@
-"""State of a run, from its files alone."""
+"""Which runs there are and where each stands, from their files alone."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+from sampler.errors import InputError
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
 from sampler.storage.checkpoint import DamagedFile, peek_header
 from sampler.storage.lock import living_holder
-from sampler.storage.manifest import read_manifest
+from sampler.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
 from sampler.storage.run_directory import (
     CHECKPOINT_FOLDER,
     CHECKPOINT_SLOTS,
     RECIPE_FILE,
+    RESULTS,
     point_directory,
 )
 
 NOT_BEGUN, RUNNING, INTERRUPTED, FINISHED = "not begun", "running", "interrupted", "finished"
 
 
-def status_text(directory: Path) -> str:
-    """Return the state of a run: begun, finished, at work; one line per point of a sweep."""
-    recipe = load_any_recipe(directory / RECIPE_FILE)
-    if isinstance(recipe, Recipe) and recipe.sweep:
-        return sweep_text(directory, recipe)
-    lines = [f"{directory}: {state_of(directory)}"]
-    return "\n".join([*lines, *(f"  {line}" for line in stages(directory, recipe))])
+@dataclass(frozen=True)
+class RunState:
+    """Where the run in a directory stands.
+
+    word        "not begun", "running", "interrupted" or "finished"
+    holder      who is at work there; None if nobody is
+    checkpoint  header of the newest checkpoint; None where there is none
+    """
+
+    directory: Path
+    word: str
+    manifest: Manifest
+    holder: object | None
+    checkpoint: Mapping | None
+
+    @property
+    def command(self) -> str | None:
+        """The command that was begun last."""
+        return self.manifest.command
+
+    @property
+    def exit_code(self) -> int | None:
+        """With which that command came to its end."""
+        return self.manifest.finished.get(self.command)
+
+    @cached_property
+    def recipe(self) -> Recipe | TrainingRecipe:
+        """The resolved recipe. Raises InputError."""
+        return load_any_recipe(self.directory / RECIPE_FILE)
+
+    @cached_property
+    def points(self) -> dict[str, "RunState"] | None:
+        """The states of the points of a sweep by their labels; None for a single run."""
+        if not (isinstance(self.recipe, Recipe) and self.recipe.sweep):
+            return None
+        labels = (label for label, _ in self.recipe.points())
+        return {label: state_of(point_directory(self.directory, label)) for label in labels}
+
+    @property
+    def last_worked_at(self) -> float:
+        """When a command last recorded something there, in seconds since 1970."""
+        return last_worked_at(self.directory)
 
 
-def sweep_text(directory: Path, recipe: Recipe) -> str:
-    """The state of a sweep, counted over its points where it is not finished; then of each."""
-    states = {label: state_of(point_directory(directory, label)) for label, _ in recipe.points()}
-    whole = state_of(directory)
-    if f"{INTERRUPTED}; " in whole:
-        counts = {
-            word: sum(word in state for state in states.values())
-            for word in (FINISHED, RUNNING, INTERRUPTED, NOT_BEGUN)
-        }
-        counted = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-        whole = f"{len(states)} points, {counted}"
-        if counts[FINISHED] == len(states):
-            recipe_file = directory / RECIPE_FILE
-            whole += f"; gather them with: sweep {recipe_file} --out {directory}"
-        elif not counts[RUNNING]:
-            whole += f"; go on with: resume {directory}"
-    return "\n".join([f"{directory}: {whole}", *(f"  {one}: {s}" for one, s in states.items())])
-
-
-def state_of(directory: Path) -> str:
-    """One phrase: not begun, running, interrupted, or finished."""
+def state_of(directory: Path) -> RunState:
+    """Gather where a run stands; only files that are small are read."""
     manifest = read_manifest(directory)
-    command = manifest.command
-    if command is None:
-        older = "of an earlier version: it can be read, not gone on with"
-        return older if manifest.seconds else NOT_BEGUN
-    holder = living_holder(directory)
-    if holder is not None:
-        return f"`{command}` {RUNNING}: {holder}"
-    code = manifest.finished.get(command)
-    if code is not None:
-        return f"`{command}` {FINISHED} with exit code {code}"
-    draws = newest_checkpoint(directory)
-    reached = f" after {reached_text(draws)}" if draws else ""
-    return f"`{command}` {INTERRUPTED}{reached}; go on with: resume {directory}"
-
-
-def stages(directory: Path, recipe: Recipe | TrainingRecipe) -> list[str]:
-    """The finished stages with their seconds, and how far chains or training are."""
-    lines = [
-        f"{stage}: finished in {seconds:.1f} s"
-        for stage, seconds in read_manifest(directory).seconds.items()
-    ]
-    header = newest_checkpoint(directory)
-    if header is not None:
-        what = f"chains: {recipe.sampler.chains}" if isinstance(recipe, Recipe) else "network"
-        lines.append(f"{what}, saved at {reached_text(header)}")
-    return lines
-
-
-def reached_text(header: dict) -> str:
-    """Phase and steps of a checkpoint."""
-    phases = {"warmup": "warm-up step", "draws": "draw", "training": "training step"}
-    most = "at most " if "looks" in header and header["phase"] == "draws" else ""
-    seen = f" ({header['seen']})" if header.get("seen") else ""
-    return f"{phases[header['phase']]} {header['done']} of {most}{header['total']}{seen}"
+    holder = None if manifest.command is None else living_holder(directory)
+    if manifest.command is None:
+        word = NOT_BEGUN
+    elif holder is not None:
+        word = RUNNING
+    else:
+        word = FINISHED if manifest.command in manifest.finished else INTERRUPTED
+    return RunState(directory, word, manifest, holder, newest_checkpoint(directory))
 
 
 def newest_checkpoint(directory: Path) -> dict | None:
-    """Header of the newest checkpoint; None where there is none."""
+    """Read the header of the newest checkpoint; None where there is none."""
     headers = []
     for name in CHECKPOINT_SLOTS:
         try:
@@ -93,3 +88,28 @@ def newest_checkpoint(directory: Path) -> dict | None:
         except DamagedFile:
             continue
     return max(headers, key=lambda header: header["sequence"], default=None)
+
+
+def newest_run() -> Path:
+    """Return the directory in runs/results last worked at; InputError if there is none."""
+    found = runs_in([RESULTS])
+    if not found:
+        raise InputError("DIR", "latest", f"{RESULTS} holds no run; name the directory of one")
+    return found[0]
+
+
+def runs_in(directories: Sequence[Path]) -> list[Path]:
+    """List the runs that are or lie in these directories, those last worked at first."""
+    found = []
+    for directory in directories:
+        if (directory / RECIPE_FILE).is_file():
+            found.append(directory)
+        elif directory.is_dir():
+            found += [file.parent for file in directory.glob(f"*/{RECIPE_FILE}")]
+    return sorted(dict.fromkeys(found), key=last_worked_at, reverse=True)
+
+
+def last_worked_at(directory: Path) -> float:
+    """Return when a command last recorded something there, in seconds since 1970."""
+    file = directory / MANIFEST_FILE
+    return (file if file.is_file() else directory / RECIPE_FILE).stat().st_mtime

@@ -9,5 +9,4 @@ network          two examples of the task, attention of the heads, and paths wei
 chains           traces, pairs, ranks, autocorrelation, energy and effective draws of chains
 sweeps           theory and exact posterior against width, and the choice of a temperature
 studies          attention variants; rank collapse; attention as support-vector regression
-heads            head scores of a run
 """

@@ -105,7 +105,7 @@ def order_parameter_ranks(run: RunResults) -> Figure | None:
     draws = run.order_parameter_draws
     if draws is None:
         return None
-    names = [str(name) for name in draws["path"].values]
+    names = run.path_names
     every = len(names) <= LARGEST_EVERY
     columns = len(names) if every else min(4, int(np.ceil(np.sqrt(len(names)))))
     title = "Ranks of $U_1$" if every else "Ranks of the diagonal of $U_1$"
@@ -182,16 +182,20 @@ def draw_ess_evolution(series: Series, setting: str) -> Figure:
     return figure
 
 
-def draw_energy(energy: np.ndarray, setting: str) -> Figure:
+def draw_energy(run: RunResults) -> Figure | None:
     """Draw E − Ē and E_t − E_{t−1} as histograms, and the E-BFMI of every chain.
 
-    energy: [chain, draw]. Where transitions are much narrower than energies, the chain crawls.
+    Where transitions are much narrower than energies, the chain crawls. None where no energies were
+    kept, or nothing else of the draws can be judged.
     """
-    energy = np.asarray(energy, np.float64)
+    found = run.drawn("energy", "sample_stats")
+    if found is None or not run.slowest_series:
+        return None
+    energy = np.asarray(found.values, np.float64)
     centred = (energy - energy.mean(axis=1, keepdims=True)).ravel()
     changes = np.diff(energy, axis=1).ravel()
     bfmi = np.atleast_1d(array_stats.bfmi(energy, **AXES))
-    figure = style.new_figure(style.WIDTH, 3.8, "Energy of the sampler", setting)
+    figure = style.new_figure(style.WIDTH, 3.8, "Energy of the sampler", run.setting)
     left, right = figure.subplots(1, 2, width_ratios=(1.6, 1.0))
     edges = np.histogram_bin_edges(np.concatenate([centred, changes]), ENERGY_BINS)
     for values, colour, dashes, label in (
@@ -209,14 +213,6 @@ def draw_energy(energy: np.ndarray, setting: str) -> Figure:
     right.set(xlabel="E-BFMI", xlim=(0.0, None), ylim=(len(bfmi) - 0.5, -0.5))
     style.legend_below(figure, columns=3)
     return figure
-
-
-def energy_of_run(run: RunResults) -> Figure | None:
-    """Draw the energies, where draws have them and something else of them can be judged."""
-    energy = run.drawn("energy", "sample_stats")
-    if energy is None or not run.slowest_series:
-        return None
-    return draw_energy(energy.values, run.setting)
 
 
 def draw_traces(series: Series, setting: str) -> Figure:
@@ -250,26 +246,30 @@ def _draw_trace(trace: Axes, histogram: Axes, values: np.ndarray) -> None:
         histogram.stairs(shown, edges, color=marks["color"], **outline)
 
 
-def draw_pairs(
-    draws: np.ndarray,
-    names: Sequence[str],
-    theories: Sequence[tuple[str, np.ndarray, str]],
-    setting: str,
-) -> Figure:
-    """Draw elements of U_1 against each other, [chain, draw, element], and their histograms.
+def draw_pairs(run: RunResults) -> Figure | None:
+    """Draw a few elements of U_1 against each other, their histograms, and theories.
 
-    theories: name, [element] and colour of what is marked in every panel.
+    None where their draws were not kept or do not move.
     """
-    count = len(names)
-    flat = draws.reshape(-1, count)
-    points = flat[:: -(-len(flat) // MOST_POINTS)]
+    draws = run.order_parameter_draws
+    if draws is None or draws.shape[-1] < 2 or not run.slowest_series:
+        return None
+    places = _elements(draws.values)
+    count, rows, columns = len(places), *np.transpose(places)
+    names = [pair_name(run.path_names, *place).replace(" × ", " ×\n") for place in places]
+    flat = draws.values[..., rows, columns].reshape(-1, count)
+    known = run.order_parameters_of_theories
+    colours = style.theory_colours(known)
+    theories = [(name, one[rows, columns], colours[name]) for name, one in known.items()]
     width, side = (style.WIDTH, 1.3) if count > 2 else (4.6, 2.2)
-    figure = style.new_figure(width, side * count + 1.3, "Elements of $U_1$ in pairs", setting)
+    title = "Elements of $U_1$ in pairs"
+    figure = style.new_figure(width, side * count + 1.3, title, run.setting)
     axes = figure.subplots(count, count, squeeze=False, sharex="col")
-    low, high = np.percentile(flat, SHOWN, axis=0)
-    for _, values, _ in theories:
-        low, high = np.minimum(low, values), np.maximum(high, values)
+    values = [*np.percentile(flat, SHOWN, axis=0), *(values for _, values, _ in theories)]
+    low, high = np.min(values, axis=0), np.max(values, axis=0)
     low, high = low - 0.05 * (high - low), high + 0.05 * (high - low)
+    points = flat[:: -(-len(flat) // MOST_POINTS)]
+    cloud = {"color": style.SAMPLED, "markersize": 1.5, "alpha": 0.3, "rasterized": True}
     for row, column in np.ndindex(count, count):
         ax = axes[row, column]
         if column > row:
@@ -281,39 +281,21 @@ def draw_pairs(
             heights, edges = np.histogram(flat[:, row], BINS, (low[row], high[row]))
             ax.stairs(heights, edges, color=style.SAMPLED, fill=True, alpha=0.4)
             ax.set_yticks([])
-            for label, values, colour in theories:
-                ax.axvline(values[row], color=colour, linewidth=1.2, label=label)
+            for label, one, colour in theories:
+                ax.axvline(one[row], color=colour, linewidth=1.2, label=label)
         else:
-            cloud = {"color": style.SAMPLED, "markersize": 1.5, "alpha": 0.3, "rasterized": True}
             ax.plot(points[:, column], points[:, row], ".", **cloud)
             ax.set_ylim(low[row], high[row])
             ax.yaxis.set_major_locator(MaxNLocator(3))
-            for _, values, colour in theories:
-                ax.plot(values[column], values[row], "+", color=colour, markersize=9, mew=1.8)
+            for _, one, colour in theories:
+                ax.plot(one[column], one[row], "+", color=colour, markersize=9, mew=1.8)
         if row == count - 1:
-            ax.set_xlabel(names[column].replace(" × ", " ×\n"), fontsize=9.0)
+            ax.set_xlabel(names[column], fontsize=9.0)
         if column == 0:
-            ax.set_ylabel(names[row].replace(" × ", " ×\n"), fontsize=9.0)
+            ax.set_ylabel(names[row], fontsize=9.0)
     if theories:
         style.legend_below(figure, axes[0, 0].get_legend_handles_labels(), 3)
     return figure
-
-
-def pairs_of_run(run: RunResults) -> Figure | None:
-    """Draw pairs of a few elements of U_1, where their draws were kept and move."""
-    draws = run.order_parameter_draws
-    if draws is None or draws.shape[-1] < 2 or not run.slowest_series:
-        return None
-    places = _elements(draws.values)
-    names = [pair_name([str(name) for name in draws["path"].values], *place) for place in places]
-    known = run.order_parameters_of_theories
-    colours = style.theory_colours(known)
-    theories = [
-        (name, np.array([values[place] for place in places]), colours[name])
-        for name, values in known.items()
-    ]
-    shown = np.stack([draws.values[(..., *place)] for place in places], axis=-1)
-    return draw_pairs(shown, names, theories, run.setting)
 
 
 def _elements(draws: np.ndarray) -> list[tuple[int, int]]:
@@ -342,7 +324,7 @@ TRACES = style.FigureEntry(
     section="diagnostics",
 )
 PAIRS = style.FigureEntry(
-    pairs_of_run,
+    draw_pairs,
     "Draws of elements of U₁ against each other, their histograms on the diagonal, and where the "
     "theories are: they predict the mean of the draws.",
     "Scatter plots of draws of elements of U₁ in pairs, with the predictions of the theories.",
@@ -386,7 +368,7 @@ AUTOCORRELATION = style.FigureEntry(
     section="diagnostics",
 )
 ENERGY = style.FigureEntry(
-    energy_of_run,
+    draw_energy,
     "Energies of the sampler against their changes from draw to draw. Where changes are much "
     "narrower, the tails are explored slowly, and E-BFMI falls below its limit.",
     "Histograms: energies of the sampler and their changes from draw to draw; beside them "

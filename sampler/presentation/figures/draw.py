@@ -11,7 +11,6 @@ from sampler.errors import InputError
 from sampler.presentation.figures import (
     accuracy,
     chains,
-    heads,
     kernels,
     network,
     order_parameter,
@@ -43,7 +42,7 @@ FIGURES: Registry[FigureEntry] = Registry(
         "kernels": kernels.KERNELS,
         "path_kernels": kernels.PATH_KERNELS,
         "kernel_alignment": kernels.KERNEL_ALIGNMENT,
-        "head_importance": heads.HEAD_IMPORTANCE,
+        "head_importance": "sampler.heads.figures:HEAD_IMPORTANCE",
         "head_scores": "sampler.heads.figures:HEAD_SCORES",
         "pruning": "sampler.heads.figures:PRUNING",
         "task": network.TASK,

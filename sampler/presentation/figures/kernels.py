@@ -25,20 +25,29 @@ MARKS = {
 SAMPLED_MARKS = {"fmt": "D", "markersize": 4.5, "zorder": 3.5}
 
 
-def draw_kernels(
-    kernels: dict[str, np.ndarray], labels: np.ndarray, title: str, note: str = ""
-) -> Figure:
-    """Draw matrices, title → [example, example], on one colour scale.
+def draw_kernels(run: RunResults) -> Figure | None:
+    """Draw the kernel at infinite width, of both orders, and of the samples, as far as known.
 
-    labels: [example, output], by which the examples are sorted. note: below the colour bar.
+    Between training examples sorted by their labels, all on one colour scale.
     """
-    figure = style.new_figure(style.WIDTH, 2.75 * -(-len(kernels) // 2) + 1.3, title)
-    axes = style.panel_grid(figure, len(kernels), 2, sharex=True, sharey=True)
-    limit = style.within_scale(np.stack(list(kernels.values())), UNSATURATED)
-    for ax, (name, kernel) in zip(axes.flat, kernels.items(), strict=False):
+    names = {style.LIMIT: "gp_kernel", style.LEADING: "kernel", style.NEXT: "kernel_next_order"}
+    known = {label: run.theory_values(name) for label, name in names.items()}
+    known = {label: relative_to_size(one) for label, one in known.items() if one is not None}
+    if not known:
+        return None
+    sampled, note = run.drawn("centred_kernel", "kernel"), ""
+    if sampled is not None:
+        known[run.sampled_label] = sampled.values
+        mcse = float(run.drawn("centred_kernel_mcse", "kernel").max())
+        note = f"; exact posterior ± {mcse:.1g} or less"
+    title = style.title_of("Centred kernel", run.setting) + f"\n{EXAMPLES}"
+    figure = style.new_figure(style.WIDTH, 2.75 * -(-len(known) // 2) + 1.3, title)
+    axes = style.panel_grid(figure, len(known), 2, sharex=True, sharey=True)
+    limit = style.within_scale(np.stack(list(known.values())), UNSATURATED)
+    for ax, (name, kernel) in zip(axes.flat, known.items(), strict=False):
         image = style.draw_matrix(ax, kernel, limit)
         ax.set_title(style.bracket_below(name))
-        _mark_classes(ax, labels)
+        _mark_classes(ax, run.theory["labels_shown"].values)
     label = f"$\\bar K(x, x')$ / mean of its diagonal{note}"
     style.colour_bar(figure, image, list(axes.flat), label, extend="both")
     return figure
@@ -72,32 +81,17 @@ def class_ends(labels: np.ndarray) -> np.ndarray | None:
     return ends if len(ends) <= max(2, labels.shape[1]) else None
 
 
-def kernels_of_run(run: RunResults) -> Figure | None:
-    """Draw the kernel at infinite width, of both orders, and of the samples, as far as known."""
-    names = {style.LIMIT: "gp_kernel", style.LEADING: "kernel", style.NEXT: "kernel_next_order"}
-    known = {label: run.theory_values(name) for label, name in names.items()}
-    known = {label: relative_to_size(one) for label, one in known.items() if one is not None}
-    if not known:
-        return None
-    sampled, note = run.drawn("centred_kernel", "kernel"), ""
-    if sampled is not None:
-        known[run.sampled_label] = sampled.values
-        mcse = float(run.drawn("centred_kernel_mcse", "kernel").max())
-        note = f"; exact posterior ± {mcse:.1g} or less"
-    title = style.title_of("Centred kernel", run.setting) + f"\n{EXAMPLES}"
-    return draw_kernels(known, run.theory["labels_shown"].values, title, note)
-
-
-def draw_path_kernels(kernels: np.ndarray, names: list[str], more: int = 0) -> Figure:
+def draw_path_kernels(run: RunResults) -> Figure | None:
     """Draw K̄^{ππ'} [path, path_, example, example] / √(k_π k_π') as blocks of one matrix.
 
     K̄ is the centred kernel, k_π the mean of the diagonal of K̄^{ππ}: paths differ in size more than
     in structure.
-
-    more: how many paths are not among them.
     """
+    stored = run.theory_values("path_kernels")
+    if stored is None:
+        return None
+    kernels, names = centred_kernel(stored), run.theory["shown_path"].values
     paths, _, size, _ = kernels.shape
-    kernels = centred_kernel(kernels)
     sizes = np.einsum("ppxx->p", kernels) / size
     step = size + GAP
     mosaic = np.full((paths * step - GAP,) * 2, np.nan)
@@ -105,7 +99,8 @@ def draw_path_kernels(kernels: np.ndarray, names: list[str], more: int = 0) -> F
         block = kernels[row, column] / max(np.sqrt(sizes[row] * sizes[column]), TINY)
         mosaic[row * step : row * step + size, column * step : column * step + size] = block
     title = r"Centred path kernels $\bar K^{\pi\pi'}$"
-    title += f" of the {paths} strongest of {paths + more} paths" if more else ""
+    count = len(run.path_names) // run.theory["labels_shown"].shape[1]
+    title += f" of the {paths} strongest of {count} paths" if count > paths else ""
     figure = style.new_figure(style.WIDTH, style.WIDTH + 0.9, f"{title}\n{EXAMPLES}")
     ax = figure.subplots()
     image = style.draw_matrix(ax, mosaic, style.within_scale(mosaic, UNSATURATED))
@@ -118,16 +113,6 @@ def draw_path_kernels(kernels: np.ndarray, names: list[str], more: int = 0) -> F
     label = r"$\bar K^{\pi\pi'}(x, x')\,/\," + unit
     style.colour_bar(figure, image, [ax], label, extend="both")
     return figure
-
-
-def path_kernels_of_run(run: RunResults) -> Figure | None:
-    """Draw the kernels of the paths whose kernels are stored."""
-    kernels = run.theory_values("path_kernels")
-    if kernels is None:
-        return None
-    names = [str(name) for name in run.theory["shown_path"].values]
-    outputs = run.theory["labels_shown"].shape[1]
-    return draw_path_kernels(kernels, names, len(run.path_names) // outputs - len(names))
 
 
 def draw_alignment(results: RunResults | SweepResults) -> Figure | None:
@@ -166,7 +151,7 @@ def _draw_curve(ax: Axes, values: np.ndarray, mcse: np.ndarray | None, **marks) 
 
 
 KERNELS = style.FigureEntry(
-    kernels_of_run,
+    draw_kernels,
     "Kernel K = Σ U₁ K^{ππ'} between up to 40 training examples, evenly from all, sorted by label: "
     "infinite width, both orders of the theory and the exact posterior, each relative to the mean "
     "of its diagonal. What all examples have in common is taken away: red pairs are more alike "
@@ -175,7 +160,7 @@ KERNELS = style.FigureEntry(
     "width, of both orders of the theory and of the exact posterior.",
 )
 PATH_KERNELS = style.FigureEntry(
-    path_kernels_of_run,
+    draw_path_kernels,
     "Kernels K^{ππ'} between pairs of attention paths, each of the same training examples sorted "
     "by label, without what all examples have in common, and relative to the size of the kernels "
     "of both paths; of more than four paths, those with the largest U₁. The kernel of the network "

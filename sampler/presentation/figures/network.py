@@ -40,8 +40,15 @@ def label_text(labels: np.ndarray) -> str:
     return f"label: output {labels.argmax()}"
 
 
-def draw_task(table: xr.Dataset) -> Figure:
-    """Draw the examples of `task.nc` side by side: pictures where there are any, inputs below."""
+def draw_task(results: RunResults | SweepResults) -> Figure | None:
+    """Draw two training examples side by side: pictures where there are any, inputs below.
+
+    Of a sweep, those of its first run; None where no examples are stored.
+    """
+    runs = results.runs if isinstance(results, SweepResults) else [results]
+    table = next((run.task for run in runs if run is not None and run.task is not None), None)
+    if table is None:
+        return None
     tokens, pictured = "inputs" in table, "pictures" in table
     inputs = table["inputs" if tokens else "attended"].values
     title = "Two training examples" if len(inputs) > 1 else "A training example"
@@ -80,13 +87,6 @@ def _draw_pictures(figure: SubFigure, table: xr.Dataset) -> None:
             ax.imshow(picture, cmap="Greys", vmin=0.0, vmax=1.0)
             ax.set_title(str(name), fontsize=8.0)
             ax.set_axis_off()
-
-
-def task_of(results: RunResults | SweepResults) -> Figure | None:
-    """Draw the task of a run, or of the first run of a sweep; None where no examples are stored."""
-    runs = results.runs if isinstance(results, SweepResults) else [results]
-    tables = [run.task for run in runs if run is not None and run.task is not None]
-    return draw_task(tables[0]) if tables else None
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ def strongest_paths(run: RunResults, heads: Sequence[int]) -> list[DrawnPath]:
 
 
 TASK = style.FigureEntry(
-    task_of,
+    draw_task,
     "Training examples of two labels, as the network is given them: the numbers of every token, "
     "and above them the pictures that they were made of, if any. Up to 64 tokens and 256 channels.",
     "Two training examples with their labels as coloured matrices of tokens and channels, and as "

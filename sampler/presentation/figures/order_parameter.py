@@ -12,6 +12,7 @@ from matplotlib.image import AxesImage
 
 from sampler.analysis.compared import Cosine
 from sampler.analysis.comparison import off_diagonal_cosine
+from sampler.analysis.numbers import Number
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweeps import SweepResults
 from sampler.presentation import style
@@ -38,33 +39,31 @@ class MatrixPanel:
 PanelRows = Sequence[Sequence[MatrixPanel | None]]
 
 
-def draw_order_parameter(
-    path_names: Sequence[str],
-    theories: Sequence[MatrixPanel],
-    sampled: MatrixPanel | None,
-    setting: str,
-) -> Figure:
+def draw_order_parameter(run: RunResults) -> Figure | None:
     """Draw U_1 of the samples and of every theory, and how far each theory is from the samples.
 
     All matrices [path, path_] have one colour scale; so have the differences (sampled − theory) /
     MCSE to the right of their theory, undefined where the MCSE is zero. Without samples the
     theories alone are drawn.
     """
-    title = style.title_of(TITLE, setting)
+    if run.theory_values("order_parameter") is None:
+        return None
+    names, theories, sampled = run.path_names, theory_panels(run), sampled_panel(run)
+    title = style.title_of(TITLE, run.setting)
     if sampled is None:
         rows = [theories[place : place + 2] for place in range(0, len(theories), 2)]
-        return draw_on_one_scale(path_names, rows, title)
+        return draw_on_one_scale(names, rows, title)
     limit = style.colour_limit(*[panel.matrix for panel in [*theories, sampled]])
     rows = [[sampled, None], *([panel, None] for panel in theories)]
-    figure, axes = _grid(path_names, rows, [limit] * len(rows), title)
+    figure, axes = _grid(names, rows, [limit] * len(rows), title)
     gaps = [in_mcse(sampled.matrix, panel.matrix, sampled.mcse) for panel in theories]
     # Three MCSE is the least range: differences within the noise stay pale.
     widest = max(3.0, style.colour_limit(*gaps))
     for panel, gap, ax in zip(theories, gaps, axes[1:, 1], strict=True):
         beside = MatrixPanel(f"(exact − {panel.title})\nin MCSE", gap)
         ax.set_axis_on()
-        image = _draw_panel(ax, beside, path_names, widest, DIFFERENCES)
-        _tick_paths(ax, path_names, rows=False, columns=ax is axes[-1, 1])
+        image = _draw_panel(ax, beside, names, widest, DIFFERENCES)
+        _tick_paths(ax, names, rows=False, columns=ax is axes[-1, 1])
     style.colour_bar(figure, axes[0, 0].images[0], list(axes[:, 0]), "$U_1$")
     style.colour_bar(figure, image, list(axes[:, 1]), "difference in MCSE")
     return figure
@@ -156,23 +155,14 @@ def _draw_panel(
 
 
 def _cell_text(value: float, error: float | None, limit: float, *, signed: bool) -> str:
-    """Write a number, with its error where it has one, with as many digits as mean anything."""
+    """Write a number with its error below it, or with as many decimals as the largest needs."""
     if not np.isfinite(value):
         return "undefined"
-    if signed:
-        return style.minus_signs(f"{value:+z.1f}")
-    if error is None:
-        decimals = 3 - int(np.floor(np.log10(limit)))
-        shown = f"{value:z.{max(decimals, 0)}f}" if decimals <= 5 else f"{value:.2e}"
-    elif not (np.isfinite(error) and error > 0):
-        shown = f"{value:.3g}\n±undefined"
-    else:
-        # Two digits of the error decide how many digits of the value mean anything.
-        decimals = max(1 - int(np.floor(np.log10(error))), 0)
-        shown = f"{value:z.{decimals}f}\n±{error:.{decimals}f}"
-        if decimals > 5:
-            shown = f"{value:.3e}\n±{error:.1e}"
-    return style.minus_signs(shown)
+    if error is not None:
+        return style.bracket_below(str(Number(value, error)).replace(" ± ", "\n±"))
+    decimals = max(3 - int(np.floor(np.log10(limit))), 0)
+    form = "+z.1f" if signed else f"z.{decimals}f" if decimals <= 5 else ".2e"
+    return style.minus_signs(f"{value:{form}}")
 
 
 def _tick_paths(ax: Axes, path_names: Sequence[str], *, rows: bool, columns: bool) -> None:
@@ -201,14 +191,7 @@ def theory_panels(run: RunResults) -> list[MatrixPanel]:
     return [MatrixPanel(*one) for one in run.order_parameters_of_theories.items()]
 
 
-def order_parameter_of_run(run: RunResults) -> Figure | None:
-    """Draw U_1 of all theories, and of the samples where there are any."""
-    if run.theory_values("order_parameter") is None:
-        return None
-    return draw_order_parameter(run.path_names, theory_panels(run), sampled_panel(run), run.setting)
-
-
-def order_parameter_trained(run: RunResults) -> Figure | None:
+def draw_trained_order_parameter(run: RunResults) -> Figure | None:
     """Draw U_1 of theory, samples and the network that gradient descent trained.
 
     Each is divided by the mean of its diagonal: training does not know the scale of a posterior.
@@ -247,7 +230,7 @@ def cosine_text(cosines: Mapping[str, Cosine]) -> str:
     return "\n".join(lines)
 
 
-def order_parameter_against_width(sweep: SweepResults) -> Figure | None:
+def draw_order_parameter_against_width(sweep: SweepResults) -> Figure | None:
     """Draw U_1 of all theories beside the samples, a row for each of several points of a sweep."""
     runs, widths = sweep.runs, sweep.table.widths
     known = [row for row, run in enumerate(runs) if run is not None and run.theory is not None]
@@ -283,21 +266,21 @@ def _panels_of_point(sweep: SweepResults, row: int) -> dict[str, MatrixPanel]:
 
 
 ORDER_PARAMETER = style.FigureEntry(
-    order_parameter_of_run,
+    draw_order_parameter,
     "Order parameter U₁ over pairs of attention paths: the exact posterior, below it every theory "
     "and, on the right, how far it is from the exact posterior. At infinite width it is diagonal.",
     "Coloured matrices over pairs of attention paths: order parameter U₁ of the theory, its "
     "sampled posterior mean, and their difference.",
 )
 ORDER_PARAMETER_TRAINED = style.FigureEntry(
-    order_parameter_trained,
+    draw_trained_order_parameter,
     "U₁ of theory, samples and the network trained by gradient descent, each divided by the mean "
     "of its diagonal, on one colour scale.",
     "Coloured matrices over pairs of attention paths: U₁ of the theory, of the samples and of "
     "the network trained by gradient descent.",
 )
 ORDER_PARAMETER_AGAINST_WIDTH = style.FigureEntry(
-    order_parameter_against_width,
+    draw_order_parameter_against_width,
     "Order parameter U₁ along the sweep, a row for each point: theories, and on the right the "
     "exact posterior. Every row has a colour scale of its own.",
     "Coloured matrices over pairs of attention paths: U₁ of the theory beside the samples, for "

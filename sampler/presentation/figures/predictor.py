@@ -116,15 +116,16 @@ def _groups(size: int, labels: np.ndarray | None) -> list[tuple[np.ndarray, str,
     return [(positive, style.VERMILLION, names[0]), (~positive, style.BLUE, names[1])]
 
 
-def draw_reliability(quality: PredictiveQuality, sampled_label: str, setting: str) -> Figure | None:
+def draw_reliability(run: RunResults) -> Figure | None:
     """Draw each predictor's reliability bins in a panel of its own, and how full the bins are.
 
     None if nothing of the quality is known. Bars are Wilson intervals of one standard deviation,
     by the finite number of test examples in each bin.
     """
+    quality = run.compared("predictive_quality") or PredictiveQuality(None, None, None)
     panels = style.coloured_theories(quality.theory, quality.next_order, quality.own)
     panels += [
-        (sampled_label, quality.sampled, style.SAMPLED),
+        (run.sampled_label, quality.sampled, style.SAMPLED),
         (style.LIMIT, quality.gp, style.GAUSSIAN_PROCESS),
     ]
     panels = [panel for panel in panels if panel[1] is not None]
@@ -133,7 +134,7 @@ def draw_reliability(quality: PredictiveQuality, sampled_label: str, setting: st
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     width = style.WIDTH if columns > 1 else 3.6
-    figure = style.new_figure(width, 3.8 * rows + 0.6, "Calibration on the test set", setting)
+    figure = style.new_figure(width, 3.8 * rows + 0.6, "Calibration on the test set", run.setting)
     axes = figure.subplots(2 * rows, columns, squeeze=False, height_ratios=[3.0, 1.0] * rows)
     fullest = max(one.count for _, found, _ in panels for one in found.reliability)
     for place in range(rows * columns):
@@ -183,12 +184,6 @@ def _calibration_text(found: Quality) -> str:
     )
 
 
-def reliability_of_run(run: RunResults) -> Figure | None:
-    """Draw the calibration of theories, samples and infinite width, as far as they are known."""
-    quality = run.compared("predictive_quality")
-    return None if quality is None else draw_reliability(quality, run.sampled_label, run.setting)
-
-
 PREDICTOR = style.FigureEntry(
     draw_predictor,
     "The predictor, a point per test example: exact posterior against every theory. They agree "
@@ -202,7 +197,7 @@ PREDICTOR_SAMPLED = style.FigureEntry(
     "Sampled mean and deviation of the predictor over the test set, without a theory beside.",
 )
 RELIABILITY = style.FigureEntry(
-    reliability_of_run,
+    draw_reliability,
     "Calibration on the test set: where a probability is predicted, that share of labels "
     "should be +1, as on the diagonal.",
     "Share of labels +1 against the predicted probability of +1, with error bars, for theory, "

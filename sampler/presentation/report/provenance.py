@@ -1,4 +1,4 @@
-"""Where results come from, and what to cite."""
+"""Provenance of results, and what to cite."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ def _text(value: object) -> str:
 
 
 def files_table(directory: Path) -> Table:
-    """What lies in the directory."""
+    """Return the table of the files in the directory."""
     size = Column("size", unit=" MiB", scale=1 / MEBIBYTE, digits=2)
     rows = [
         [Link(name, name), what, (directory / name).stat().st_size]

@@ -21,6 +21,7 @@ from sampler.mcmc.diagnostics import Diagnostics
 from sampler.presentation import tables
 from sampler.presentation.figures.draw import FIGURES, draw_figures
 from sampler.presentation.report import provenance
+from sampler.presentation.status import state_text
 from sampler.presentation.style import FigureEntry
 from sampler.presentation.tables_of_sweeps import points_table, selection_table
 from sampler.recipes.recipe import Recipe, load_recipe
@@ -200,7 +201,7 @@ def _state(directory: Path, manifest: Manifest, ended: ExitCode | None) -> str |
     command = manifest.command or "run"
     code = manifest.finished.get(command) if ended is None else int(ended)
     if code is None:
-        said = state_of(directory).replace("`", "")
+        said = state_text(state_of(directory)).replace("`", "")
         return f"Not finished: {said}." if manifest.command else None
     unfinished = f"It ended with exit code {code}: not everything came to its end."
     return ENDINGS.get(ExitCode(code), unfinished) if code else None

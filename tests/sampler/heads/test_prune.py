@@ -11,9 +11,10 @@ import scipy.stats
 
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
+from sampler.heads.gates import all_heads
 from sampler.heads.measures import TheoryWithoutHeads
 from sampler.heads.prune import refuse_unprunable
-from sampler.heads.removal import all_heads, removable
+from sampler.heads.removal import removable
 from sampler.problem import make_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import read_theory

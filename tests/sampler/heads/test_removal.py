@@ -109,6 +109,6 @@ def test_text_and_figures_are_those_of_what_was_stored(found):
         "layer 2, head 0", "layer 2, head 1", "layer 1, head 1", "layer 2, head 2",
         "layer 1, head 0",
     ]  # fmt: skip
-    assert "model, at random" in " ".join(text.split())
+    assert "at random: mean ± spread of 2 orders" in " ".join(text.split())
     assert draw_head_scores(stored).axes[0].get_yticklabels()[0].get_text() == "layer 2, head 0"
     assert len(draw_orders(stored).axes) == 2

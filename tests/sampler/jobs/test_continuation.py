@@ -29,7 +29,7 @@ from sampler.storage.lock import LOCK_FILE, Holder, living_holder, locked
 from sampler.storage.manifest import determining, differences
 from sampler.storage.results import read_draws, read_theory
 from sampler.storage.run_directory import CHECKPOINT_SLOTS
-from tests import FIXTURES, ROOT
+from tests import ROOT
 from tests.commands import (
     FEW_DRAWS,
     AfterChunks,
@@ -345,25 +345,26 @@ def test_a_reproduction_needs_all_that_it_is_compared_with(missing, copy, capsys
     assert not (copy / "reproduction").exists()
 
 
-def test_results_of_the_first_schema_load(tmp_path, capsys):
-    directory = tmp_path / "old"
-    shutil.copytree(FIXTURES / "schema_1", directory)
-    assert read_draws(directory)["posterior"].sizes["draw"] == 40
-    for name in ("compare", "figures", "status"):
-        assert command(name, directory) in (ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED), name
-    assert "holds no manifest.json that says" in refusal(capsys, "resume", directory)
-
-
-def test_results_of_a_later_schema_say_why_not(copy, capsys):
+@pytest.mark.parametrize(
+    ("version", "remedy"),
+    [
+        (99, "install a newer version of this program"),
+        (3, "made by a version before the first release; run it again from its recipe"),
+    ],
+)
+def test_results_of_another_schema_say_why_not(version, remedy, copy, capsys):
     manifest = json.loads((copy / "manifest.json").read_text())
-    (copy / "manifest.json").write_text(json.dumps(manifest | {"schema_version": 99}))
-    assert "schema_version 99" in refusal(capsys, "resume", copy)
+    (copy / "manifest.json").write_text(json.dumps(manifest | {"schema_version": version}))
+    for name in ("resume", "status", "reproduce"):
+        message = refusal(capsys, name, copy)
+        assert f"schema_version {version}" in message
+        assert remedy in message
     table = read_theory(copy)
-    table.attrs["schema_version"] = 99
+    table.attrs["schema_version"] = version
     table.to_netcdf(copy / "theory.nc", engine="h5netcdf")
     message = refusal(capsys, "compare", copy)
-    assert "schema_version 99" in message
-    assert "install a newer version" in message
+    assert f"schema_version {version}" in message
+    assert remedy in message
 
 
 def test_directory_killed_while_it_was_claimed(copy):

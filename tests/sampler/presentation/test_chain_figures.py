@@ -18,6 +18,7 @@ from sampler.presentation.figures.chains import (
     matrix_panels,
     rank_histogram,
 )
+from tests.held import held
 
 CHAINS, DRAWS = 3, 200
 
@@ -87,7 +88,8 @@ def test_chains_of_a_file_are_read_as_far_as_they_are_there(rng, tmp_path):
 
 def test_the_figures_show_every_chain_and_the_bfmi(rng):
     energy = autoregressive(rng, 0.5)
-    _, right = draw_energy(energy, "").axes
+    statistics = dict.fromkeys(("lp", "energy"), (("chain", "draw"), energy))
+    _, right = draw_energy(held(draws={"sample_stats": xr.Dataset(statistics)})).axes
     shown = [line.get_xdata()[0] for line in right.lines[:CHAINS]]
     changes = np.diff(energy, axis=1)
     expected = (changes**2).mean(axis=1) / energy.var(axis=1)

@@ -14,7 +14,6 @@ import xarray as xr
 
 from sampler.analysis.as_json import to_json
 from sampler.analysis.compared import Compared
-from sampler.analysis.comparison import ComparedRun
 from sampler.analysis.estimate import Estimate
 from sampler.analysis.predictive_quality import (
     PredictiveQuality,
@@ -23,13 +22,14 @@ from sampler.analysis.predictive_quality import (
     quality,
     wilson_interval,
 )
-from sampler.analysis.results import RunResults, open_run
+from sampler.analysis.results import open_run
 from sampler.analysis.sweeps import SweepResults
 from sampler.errors import InputError
 from sampler.presentation.figures.accuracy import draw_accuracy_against_width
 from sampler.presentation.figures.draw import draw_figures
-from sampler.presentation.figures.order_parameter import MatrixPanel, draw_order_parameter
+from sampler.presentation.figures.order_parameter import draw_order_parameter
 from sampler.presentation.figures.predictor import draw_predictor, draw_reliability
+from tests.held import held
 
 FOUR_PATHS = ("good", "adversarial 1", "denoising", "adversarial 2")
 SUBNETWORKS = {"good": 0.93, "good + denoising": 0.95}
@@ -344,8 +344,12 @@ def test_any_number_of_paths(tmp_path, paths):
 def test_order_parameter_panels_show_the_stored_matrices():
     theory, sampled = np.array([[2.0, -1.0], [-1.0, 4.0]]), np.array([[2.5, -1.0], [-1.0, 3.0]])
     mcse = np.array([[0.25, 0.1], [0.1, 0.0]])
-    panels = [MatrixPanel("mine", theory)], MatrixPanel("sampled", sampled, mcse)
-    figure = draw_order_parameter(("a", "b"), *panels, "")
+    figure = draw_order_parameter(
+        held(
+            xr.Dataset({"order_parameter": (("path", "path_"), theory)}, {"path": ["a", "b"]}),
+            order_parameter=Compared(theory, Estimate(sampled, mcse)),
+        )
+    )
     images = [ax.images[0] for ax in figure.axes if ax.images and ax.get_title()]
     np.testing.assert_array_equal(images[0].get_array(), sampled)
     np.testing.assert_array_equal(images[1].get_array(), theory)
@@ -356,9 +360,7 @@ def test_order_parameter_panels_show_the_stored_matrices():
 
 def test_predictor_error_bars_span_one_mcse():
     theory, sampled, mcse = np.array([0.0, 1.0]), np.array([0.25, 1.5]), np.array([0.125, 0.5])
-    compared = {"predictor_mean": Compared(theory, Estimate(sampled, mcse))}
-    comparison = ComparedRun(None, {}, compared, {}, None)
-    figure = draw_predictor(RunResults.held(None, comparison=comparison))
+    figure = draw_predictor(held(predictor_mean=Compared(theory, Estimate(sampled, mcse))))
     (bars,) = figure.axes[0].collections
     expected = [[[0.0, 0.125], [0.0, 0.375]], [[1.0, 1.0], [1.0, 2.0]]]
     np.testing.assert_array_equal(bars.get_segments(), expected)
@@ -368,7 +370,7 @@ def test_reliability_shows_every_bin_with_its_wilson_interval():
     rng = np.random.default_rng(2)
     found = quality_of(rng.standard_normal(200), rng.random(200), labelled=True)
     found = replace(found, theory=None)
-    figure = draw_reliability(found, "sampled", "")
+    figure = draw_reliability(held(predictive_quality=found))
     assert len(figure.axes) == 4  # samples and GP limit, above and below
     (bars,) = figure.axes[0].collections
     for segment, row in zip(bars.get_segments(), found.gp.reliability, strict=True):
@@ -377,7 +379,7 @@ def test_reliability_shows_every_bin_with_its_wilson_interval():
         np.testing.assert_allclose(segment, expected, rtol=0, atol=1e-15)
     heights = [patch.get_height() for patch in figure.axes[2].patches]
     assert heights == [row.count for row in found.gp.reliability]
-    assert draw_reliability(PredictiveQuality(None, None, None), "sampled", "") is None
+    assert draw_reliability(held(predictive_quality=PredictiveQuality(None, None, None))) is None
 
 
 def test_sweep_has_every_figure_and_line(tmp_path):

@@ -5,25 +5,27 @@ import pytest
 import xarray as xr
 
 from sampler.analysis.compared import Compared
-from sampler.analysis.comparison import ComparedRun
 from sampler.analysis.estimate import Estimate
-from sampler.analysis.results import RunResults
+from sampler.analysis.kernel_tables import relative_to_size
 from sampler.presentation.figures.kernels import (
     class_ends,
     draw_alignment,
     draw_kernels,
     draw_path_kernels,
 )
+from tests.held import held
 
 
 def test_kernels_are_drawn_as_stored_on_one_scale():
     labels = np.array([[1.0], [1.0], [-1.0]])
-    kernels = {"infinite width": np.eye(3), "leading order": np.full((3, 3), -1.0)}
-    figure = draw_kernels(kernels, labels, "")
-    images = [ax.images[0] for ax in figure.axes if ax.images]
-    for image, expected in zip(images, kernels.values(), strict=True):
-        np.testing.assert_array_equal(image.get_array(), expected)
-        assert image.get_clim() == (-1.0, 1.0)
+    kernels = {"gp_kernel": np.eye(3), "kernel": np.diag([1.0, 2.0, 3.0])}
+    columns = {name: (("shown_example", "shown_example_"), one) for name, one in kernels.items()}
+    columns["labels_shown"] = (("shown_example", "output"), labels)
+    figure = draw_kernels(held(xr.Dataset(columns)))
+    images = [ax.images[0] for ax in figure.axes if ax.images and ax.get_title()]
+    assert len({image.get_clim() for image in images}) == 1
+    for image, kernel in zip(images, kernels.values(), strict=True):
+        np.testing.assert_array_equal(image.get_array(), relative_to_size(kernel))
     left = figure.axes[0]
     assert [label.get_text() for label in left.get_yticklabels()] == ["$y$ = +1", "$y$ = −1"]
     np.testing.assert_array_equal(left.get_yticks(), [0.5, 2.0])
@@ -47,7 +49,11 @@ def test_classes_are_told_from_other_labels(labels, expected):
 def test_path_kernels_are_centred_and_relative_to_their_size(rng):
     features = rng.standard_normal((3, 2, 4)) * np.array([1.0, 5.0])[:, None]
     kernels = np.einsum("xpi,yqi->pqxy", features + 1.0, features + 1.0)
-    figure = draw_path_kernels(kernels, ["a", "b"], more=3)
+    columns = {"path_kernels": (("shown_path", "shown_path_", *"xz"), kernels)}
+    columns |= {"labels_shown": (("x", "output"), np.ones((3, 1)))}
+    columns |= {"order_parameter": (("path", "path_"), np.eye(5))}
+    coordinates = {"shown_path": ["a", "b"], "path": list("abcde")}
+    figure = draw_path_kernels(held(xr.Dataset(columns, coordinates)))
     centred = features - features.mean(axis=0)
     centred /= np.sqrt((centred**2).sum(axis=2).mean(axis=0))[:, None]
     expected = np.einsum("xpi,yqi->pqxy", centred, centred)
@@ -61,8 +67,7 @@ def test_path_kernels_are_centred_and_relative_to_their_size(rng):
 def test_alignment_of_draws_has_its_errors():
     theory = xr.Dataset({"kernel_alignment": ("component", [0.5, 0.25])})
     sampled = Estimate(np.array([0.75, 0.5]), np.array([0.25, 0.5]))
-    compared = {"kernel_alignment": Compared(theory["kernel_alignment"].values, sampled)}
-    comparison = ComparedRun(None, {}, compared, {}, None)
-    figure = draw_alignment(RunResults.held(None, theory=theory, comparison=comparison))
+    compared = Compared(theory["kernel_alignment"].values, sampled)
+    figure = draw_alignment(held(theory, kernel_alignment=compared))
     (bars,) = figure.axes[0].collections
     np.testing.assert_array_equal(bars.get_segments(), [[[1, 0.5], [1, 1]], [[2, 0], [2, 1]]])

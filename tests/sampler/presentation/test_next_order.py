@@ -18,14 +18,13 @@ from sampler.analysis.sweeps import SweepResults
 from sampler.presentation import style
 from sampler.presentation.figures.accuracy import draw_accuracy, draw_accuracy_against_width
 from sampler.presentation.figures.order_parameter import (
-    MatrixPanel,
     draw_order_parameter,
-    order_parameter_against_width,
-    order_parameter_of_run,
+    draw_order_parameter_against_width,
 )
 from sampler.presentation.figures.predictor import draw_predictor, draw_reliability
 from sampler.presentation.figures.sweeps import draw_finite_size
 from sampler.presentation.tables_of_sweeps import selection_table
+from tests.held import held
 from tests.pages import page_of, stored_run
 
 EXPLANATION = "next order moves U_1 by 0.03 of its size (limit 0.25)"
@@ -99,7 +98,7 @@ def test_accuracy_has_its_row_after_the_leading_order(known, unknown):
 def test_order_parameter_shows_both_orders_and_both_differences(known, unknown):
     run = open_run(known)
     compared = run.compared("order_parameter")
-    figure = order_parameter_of_run(run)
+    figure = draw_order_parameter(run)
     shown = {ax.get_title(): ax.images[0].get_array() for ax in figure.axes if ax.get_title()}
     exact = run.sampled_label.replace(" (", "\n(")
     beyond = 1.25 * compared.theory
@@ -115,12 +114,15 @@ def test_order_parameter_shows_both_orders_and_both_differences(known, unknown):
     for group in (values, differences):
         scales = {ax.images[0].get_clim() for ax in figure.axes if ax.get_title() in group}
         assert len(scales) == 1
-    assert "next order" not in texts(order_parameter_of_run(open_run(unknown)))
+    assert "next order" not in texts(draw_order_parameter(open_run(unknown)))
 
 
 def test_order_parameter_of_theory_alone_shows_both_orders():
-    orders = [MatrixPanel(style.LEADING, np.eye(2)), MatrixPanel(style.NEXT, 2.0 * np.eye(2))]
-    figure = draw_order_parameter(("a", "b"), orders, None, "")
+    names = ("order_parameter", "order_parameter_next_order")
+    orders = {
+        name: (("path", "path_"), (1.0 + place) * np.eye(2)) for place, name in enumerate(names)
+    }
+    figure = draw_order_parameter(held(xr.Dataset(orders, {"path": ["a", "b"]})))
     images = [ax.images[0].get_array() for ax in figure.axes if ax.get_title()]
     assert [image[0, 0] for image in images] == [1.0, 2.0]
 
@@ -144,9 +146,11 @@ def test_reliability_has_a_panel_for_it(rng):
     labels = np.where(rng.random((200, 1)) < 0.5, 1.0, -1.0)
     found = quality(np.log(rng.random((200, 1, 2))), labels)
     both = PredictiveQuality(found, None, found, found)
-    titles = [ax.get_title().split("\n")[0] for ax in draw_reliability(both, "sampled", "").axes]
-    assert [title for title in titles if title] == [style.LEADING, style.NEXT, "sampled"]
-    assert "next order" not in texts(draw_reliability(replace(both, next_order=None), "", ""))
+    figure = draw_reliability(held(predictive_quality=both))
+    titles = [ax.get_title().split("\n")[0] for ax in figure.axes]
+    assert [title for title in titles if title] == [style.LEADING, style.NEXT, style.EXACT]
+    leading = held(predictive_quality=replace(both, next_order=None))
+    assert "next order" not in texts(draw_reliability(leading))
 
 
 # --- figures of a sweep
@@ -172,7 +176,7 @@ def test_accuracy_against_width_has_its_own_line(tmp_path, number, expected):
 def test_order_parameters_of_a_sweep_have_a_row_for_it(known, unknown, tmp_path):
     for directory, rows in ((known, 3), (unknown, 2)):
         (tmp_path / "sweep.csv").write_text(f"point,directory,width\na,{directory},10\n")
-        figure = order_parameter_against_width(SweepResults(tmp_path))
+        figure = draw_order_parameter_against_width(SweepResults(tmp_path))
         assert len([ax for ax in figure.axes if ax.get_title()]) == rows
         assert ("next order\n$N$ = 10" in texts(figure)) == (rows == 3)
 

@@ -173,7 +173,12 @@ def test_samples_alone_claim_nothing_about_the_theory(tmp_path):
 @pytest.mark.usefixtures("without_figures")
 def test_an_unfinished_run_says_so(tmp_path):
     directory = stored_run(tmp_path / "run", "recipe.toml", "theory.nc")
-    begun = {"schema_version": 2, "command": "run", "finished": {}, "seconds": {"solve": 1.5}}
+    begun = {
+        "schema_version": 4,
+        "command": "run",
+        "finished": {},
+        "seconds": {"solve": 1.5},
+    }
     (directory / "manifest.json").write_text(json.dumps(begun))
     assert f"Not finished: run interrupted; go on with: resume {directory}" in (
         page_of(directory).text

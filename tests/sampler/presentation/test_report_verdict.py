@@ -16,6 +16,8 @@ from sampler.analysis.sweep_verdict import ReportedPoint
 from sampler.analysis.verdict import saddle_point_converged, theory_verdict, trust_verdict
 from sampler.presentation.report.provenance import PAPERS, SOFTWARE
 from sampler.presentation.tables_of_sweeps import points_table, state_in_short
+from sampler.storage.manifest import Manifest
+from sampler.storage.status import RunState
 from tests import ROOT
 
 
@@ -124,25 +126,30 @@ def split_names(authors: str) -> list[tuple[str, str]]:
     return [tuple(person.rsplit(" ", 1)) for person in people]
 
 
+def state(word, code=None, checkpoint=None) -> RunState:
+    manifest = Manifest(command="run", finished={} if code is None else {"run": code})
+    return RunState(Path("somewhere"), word, manifest, None, checkpoint)
+
+
 @pytest.mark.parametrize(
-    ("state", "expected"),
+    ("given", "expected"),
     [
-        ("not begun", "not begun"),
-        ("`run` finished with exit code 0", "finished"),
-        ("`run` finished with exit code 3", "exit code 3"),
+        (state("not begun"), "not begun"),
+        (state("finished", 0), "finished"),
+        (state("finished", 3), "exit code 3"),
         (
-            "`run` interrupted after draw 3 of 9; go on with: resume x",
+            state("interrupted", None, {"phase": "draws", "done": 3, "total": 9}),
             "interrupted after draw 3 of 9",
         ),
     ],
 )
-def test_the_state_of_a_point_fits_a_narrow_column(state, expected):
-    assert state_in_short(state) == expected
+def test_the_state_of_a_point_fits_a_narrow_column(given, expected):
+    assert state_in_short(given) == expected
 
 
 def test_table_of_a_sweep_that_was_not_sampled_has_no_empty_columns():
     points = [
-        ReportedPoint(label, Path("somewhere"), "`solve` finished with exit code 0", None, {}, None)
+        ReportedPoint(label, Path("somewhere"), state("finished", 0), None, {}, None)
         for label in ("task.seed=0", "task.seed=1")
     ]
     table = points_table(points)

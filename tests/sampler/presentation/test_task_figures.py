@@ -129,7 +129,7 @@ def test_long_names_are_cut(name, expected):
 @pytest.mark.parametrize("pictures", [True, False])
 def test_examples_are_drawn_side_by_side(rng, pictures):
     table = table_of(rng, pictures=pictures)
-    figure = draw_task(table)
+    figure = draw_task(run_of(table))
     drawn = [ax.images[0].get_array() for ax in figure.axes if ax.images and ax.axison]
     for received, inputs in zip(drawn, table["inputs"].values, strict=False):
         np.testing.assert_array_equal(received, inputs.T)

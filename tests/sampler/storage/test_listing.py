@@ -7,9 +7,9 @@ import pytest
 
 from sampler.errors import ExitCode
 from sampler.recipes.recipe import load_recipe
-from sampler.storage.listing import runs_in
 from sampler.storage.manifest import claim_directory
 from sampler.storage.run_directory import RESULTS, write_json
+from sampler.storage.status import runs_in
 from tests.commands import SMALLEST, in_process
 
 

@@ -3,11 +3,11 @@
 import pytest
 
 from sampler.errors import ExitCode
+from sampler.presentation.status import status_text
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.lock import locked
 from sampler.storage.manifest import claim_directory, determining, finish_command
 from sampler.storage.run_directory import point_directory
-from sampler.storage.status import status_text
 from sampler.tasks.make import make_task
 from tests.commands import TINY
 

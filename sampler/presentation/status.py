@@ -1,0 +1,112 @@
+"""What `status` and `list` say: where runs stand, in a few lines each."""
+
+import textwrap
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sampler.errors import InputError
+from sampler.recipes.recipe import Recipe
+from sampler.storage.results import read_comparison
+from sampler.storage.run_directory import COMPARISON_FILE, RECIPE_FILE, RESULTS, find_directory
+from sampler.storage.status import (
+    FINISHED,
+    INTERRUPTED,
+    NOT_BEGUN,
+    RUNNING,
+    RunState,
+    last_worked_at,
+    runs_in,
+    state_of,
+)
+
+# With two columns of indentation, a line of a usual terminal.
+WIDTH = 78
+PHASES = {"warmup": "warm-up step", "draws": "draw", "training": "training step"}
+
+
+def state_text(state: RunState) -> str:
+    """Say in one phrase where a run stands, and how to go on with it."""
+    command = f"`{state.command}`"
+    if state.word == NOT_BEGUN:
+        return NOT_BEGUN
+    if state.word == RUNNING:
+        return f"{command} {RUNNING}: {state.holder}"
+    if state.word == FINISHED:
+        return f"{command} {FINISHED} with exit code {state.exit_code}"
+    reached = f" after {reached_text(state.checkpoint)}" if state.checkpoint else ""
+    return f"{command} {INTERRUPTED}{reached}; go on with: resume {state.directory}"
+
+
+def reached_text(header: Mapping) -> str:
+    """Say the phase and the steps of a checkpoint."""
+    most = "at most " if "looks" in header and header["phase"] == "draws" else ""
+    seen = f" ({header['seen']})" if header.get("seen") else ""
+    return f"{PHASES[header['phase']]} {header['done']} of {most}{header['total']}{seen}"
+
+
+def status_text(directory: Path) -> str:
+    """Say what was begun, what is finished, and who is at work; a line for each point or stage."""
+    state = state_of(directory)
+    if state.points is not None:
+        lines = [f"{label}: {state_text(point)}" for label, point in state.points.items()]
+        return "\n".join([f"{directory}: {sweep_state(state)}", *(f"  {line}" for line in lines)])
+    seconds = state.manifest.seconds.items()
+    lines = [f"{stage}: finished in {taken:.1f} s" for stage, taken in seconds]
+    if state.checkpoint is not None:
+        recipe = state.recipe
+        what = f"chains: {recipe.sampler.chains}" if isinstance(recipe, Recipe) else "network"
+        lines.append(f"{what}, saved at {reached_text(state.checkpoint)}")
+    return "\n".join([f"{directory}: {state_text(state)}", *(f"  {line}" for line in lines)])
+
+
+def sweep_state(state: RunState) -> str:
+    """Say in one phrase where a sweep stands, counted over its points until it is finished."""
+    if state.word != INTERRUPTED:
+        return state_text(state)
+    words = [point.word for point in state.points.values()]
+    counts = {word: words.count(word) for word in (FINISHED, RUNNING, INTERRUPTED, NOT_BEGUN)}
+    counted = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    whole = f"{len(words)} points, {counted}"
+    if counts[FINISHED] == len(words):
+        recipe_file = state.directory / RECIPE_FILE
+        return f"{whole}; gather them with: sweep {recipe_file} --out {state.directory}"
+    return whole if counts[RUNNING] else f"{whole}; go on with: resume {state.directory}"
+
+
+def listing_text(directories: Sequence[Path]) -> str:
+    """Say of every run where it is, its name, state and time, and the verdict."""
+    for directory in directories:
+        if not directory.is_dir():
+            find_directory(directory)
+    where = list(directories) or [RESULTS]
+    found = runs_in(where)
+    if not found:
+        return f"no runs in {', '.join(map(str, where))}"
+    return "\n".join(map(entry_text, found))
+
+
+def entry_text(directory: Path) -> str:
+    """Say of one run what the list has."""
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(last_worked_at(directory)))
+    try:
+        state = state_of(directory)
+        said = [f"{state.recipe.name}, {when}, {state_text(state)}", *more_text(state)]
+    except InputError as problem:
+        said = [str(problem)]
+    lines = [
+        textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False) for text in said
+    ]
+    return "\n".join([str(directory), *(textwrap.indent(text, "  ") for text in lines)])
+
+
+def more_text(state: RunState) -> list[str]:
+    """Say the verdict on the theory, or how many points of a sweep are finished."""
+    if state.points is not None:
+        words = [point.word for point in state.points.values()]
+        return [f"{words.count(FINISHED)} of {len(words)} points finished"]
+    if not (state.directory / COMPARISON_FILE).is_file():
+        return []
+    verdict = read_comparison(state.directory).get("verdict") or {}
+    line = verdict.get("in_short") or verdict.get("headline")
+    return [line] if line else []

@@ -1,0 +1,96 @@
+"""Files of results: a damaged one has one message whoever reads it; changed bits are noticed."""
+
+import json
+import shutil
+from pathlib import Path
+
+import h5netcdf
+import pytest
+import xarray as xr
+
+from sampler.analysis.results import RunResults
+from sampler.errors import ExitCode, InputError
+from sampler.storage.manifest import read_manifest
+from sampler.storage.results import COMPRESSED_BYTES, read_draws, write_draws
+from tests import FIXTURES
+from tests.commands import in_process as command
+
+READ = (ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED)
+
+
+@pytest.fixture
+def stored(tmp_path) -> Path:
+    """A copy of the results of a finished run."""
+    return Path(shutil.copytree(FIXTURES / "finished", tmp_path / "run"))
+
+
+def test_results_are_read(stored):
+    run = RunResults(stored)
+    assert run.theory["order_parameter"].shape == (2, 2)
+    assert run.order_parameter_draws.dims == ("chain", "draw", "path", "path_")
+    assert run.compared("order_parameter").theory.shape == (2, 2)
+    assert run.path_names == [str(name) for name in run.theory["path"].values]
+    assert run.manifest.seconds.keys() == {"solve", "sample"}
+    for name in ("status", "diagnose", "compare"):
+        assert command(name, stored) in READ, name
+
+
+def test_a_bit_that_changed_in_large_arrays_is_noticed(rng, tmp_path):
+    """The draws of a finished run are there once: they are compressed and carry checksums."""
+    values = rng.standard_normal((2, COMPRESSED_BYTES // 16))
+    table = xr.Dataset({"lp": (("chain", "draw"), values), "few": ("draw", values[0])})
+    write_draws(tmp_path, xr.DataTree.from_dict({"posterior": table}))
+    path = tmp_path / "draws.nc"
+    xr.testing.assert_identical(read_draws(tmp_path)["posterior"].to_dataset(), table)
+    with h5netcdf.File(path) as file:
+        stored = file["posterior/lp"]
+        assert (stored.compression, stored.shuffle, stored.fletcher32) == ("gzip", True, True)
+        assert file["posterior/few"].compression is None
+        place = stored._h5ds.id.get_chunk_info(0).byte_offset
+    content = bytearray(path.read_bytes())
+    content[place + 100] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"draws\.nc.*cannot be read"):
+        read_draws(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "wrong"),
+    [
+        ("[1, 2]", "it is no JSON object"),
+        ('{"schema_version": 4, "finished": 3}', "finished: Input should be a valid dictionary"),
+    ],
+)
+@pytest.mark.parametrize("name", ["status", "resume", "report"])
+def test_a_manifest_of_something_else_is_named(stored, content, wrong, name, capsys):
+    (stored / "manifest.json").write_text(content)
+    assert command(name, stored) == ExitCode.BAD_INPUT
+    message = capsys.readouterr().err
+    assert message.startswith("attention-posterior: manifest.json = ")
+    assert f"cannot be read ({wrong}); make it anew with `run`" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "commands", "maker"),
+    [
+        ("theory.nc", ("compare", "figures", "report"), "solve"),
+        ("draws.nc", ("compare", "diagnose", "figures", "report"), "sample"),
+        ("comparison.json", ("figures", "report"), "compare"),
+    ],
+)
+def test_a_damaged_file_has_one_message_whoever_reads_it(stored, name, commands, maker, capsys):
+    (stored / name).write_bytes(b"damaged")
+    messages = set()
+    for each in commands:
+        assert command(each, stored) == ExitCode.BAD_INPUT, each
+        messages.add(capsys.readouterr().err)
+    assert len(messages) == 1
+    message = messages.pop()
+    assert message.startswith(f"attention-posterior: {name} = ")
+    assert f"make it anew with `{maker}`" in message
+
+
+def test_the_manifest_is_stored_as_it_was_read(stored):
+    content = json.loads((stored / "manifest.json").read_text())
+    content.setdefault("git_commit", None)
+    assert read_manifest(stored).as_json() == content
