@@ -134,7 +134,7 @@ def validation_error(one: Candidate, other: Candidate, criterion: str) -> float:
 def validation_scores(run: RunResults, name: str) -> dict | str:
     """Scores on the validation split of "theory", "next_order", "gp" or "sampled"."""
     if name == "sampled":
-        return sampled_scores(run)
+        return scores_from_draws(run)
     reason = unknown(run, name)
     if reason is not None:
         return reason
@@ -157,7 +157,7 @@ def unknown(run: RunResults, name: str) -> str | None:
     return str(run.theory.attrs.get("next_order_explanation", "next order not known"))
 
 
-def sampled_scores(run: RunResults) -> dict | str:
+def scores_from_draws(run: RunResults) -> dict | str:
     """Scores of the samples on the validation split."""
     if run.comparison is None:
         return "not sampled"
@@ -301,7 +301,7 @@ def write_selection(directory: Path, recipe: Recipe, points: Sequence[SweptPoint
         return
     for name, found in selection.validated.items() if validated else ():
         if name != "next_order" or found.candidates:
-            LOG.info(one_line(name.replace("_", " "), found.choices[CRITERIA[0]]))
+            LOG.info(choice_text(name.replace("_", " "), found.choices[CRITERIA[0]]))
     content = selection.as_dict()
     groups = by_other_settings(points)
     if TEMPERATURE in recipe.sweep and len(groups) > 1:
@@ -349,7 +349,7 @@ def by_other_settings(points: Sequence[SweptPoint]) -> list[list[SweptPoint]]:
     return list(groups.values())
 
 
-def one_line(name: str, choice: Choice | None) -> str:
+def choice_text(name: str, choice: Choice | None) -> str:
     """What was chosen on the validation split, for the log."""
     if choice is None:
         return f"selected on the validation split, {name}: nothing"
