@@ -56,8 +56,7 @@ from sampler.transformer.evaluation import (
     learning_data,
     patch_table,
 )
-from sampler.transformer.frozen import frozen_attention
-from sampler.transformer.model_file import TransformerShape, draw_parameters
+from sampler.transformer.model import TransformerShape, draw_parameters, frozen_attention
 from sampler.transformer.network import transformer_outputs
 from sampler.transformer.training import make_optimiser, make_step
 from theory import off_diagonal_share, participation_ratio

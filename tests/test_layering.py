@@ -36,7 +36,6 @@ DEFINED_TWICE = {
     "Sizes",
     "Stored",
     "sweep_points",
-    "sweep_text",
     "work",
 }
 

@@ -17,8 +17,8 @@ from jaxtyping import Array, Float
 
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.tasks.splits import Split
-from sampler.transformer.frozen import FrozenNetwork
 from sampler.transformer.fused import eager
+from sampler.transformer.model import FrozenNetwork
 from sampler.transformer.recording import (
     Forward,
     as_numpy,

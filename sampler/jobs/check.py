@@ -25,7 +25,7 @@ from sampler.recipes.sections import AUTO, paired
 from sampler.recipes.training_recipe import PATCHES, TOKENS, TrainingRecipe
 from sampler.storage.earlier_chains import read_earlier_chains
 from sampler.tasks.task import Task
-from sampler.transformer.model_file import TransformerShape
+from sampler.transformer.model import TransformerShape
 from theory.architecture import order_parameter_sizes, weight_count
 
 OF_THE_DATA = ("task.", "attention.", "network.heads", "network.hypernetwork")

@@ -14,6 +14,7 @@ from sampler.images.drawings import (
     episode_inputs,
     nearest_neighbour,
     normalised_patches,
+    position_table,
 )
 from sampler.images.omniglot import ARCHIVE, read_all_runs
 from sampler.images.sources import (
@@ -37,7 +38,7 @@ from sampler.recipes.sections import (
     ValidationCount,
 )
 from sampler.recipes.task_section import TaskSection
-from sampler.recipes.training_recipe import ImageSection
+from sampler.recipes.training_recipe import TOKENS, ImageSection
 from sampler.tasks.splits import AnySplit
 from sampler.tasks.task import (
     Pictures,
@@ -49,8 +50,7 @@ from sampler.tasks.task import (
     refuse_other_data,
     split_of_model,
 )
-from sampler.transformer.frozen import FrozenNetwork, theory_weights
-from sampler.transformer.model_file import TrainedModel, draw_parameters
+from sampler.transformer.model import FrozenNetwork, TrainedModel, draw_parameters, theory_weights
 
 # First entries of the spawn keys: changing the size of one split leaves the others as they are.
 TRAIN_STREAM, TEST_STREAM, VALIDATION_STREAM, HEAD_STREAM = 0, 1, 2, 3
@@ -176,9 +176,10 @@ def split_of_episodes(model: TrainedModel, drawings: Drawings, episodes: Episode
     places = places.reshape(episodes.drawings.shape)
     patches = normalised_patches(drawings.images[shown], model.recipe.task.channels)
     embedding = model.embedding.astype(np.float64)
+    positions = position_table(TOKENS, embedding.shape[1])
 
     def inputs_of(part: slice) -> np.ndarray:
-        return episode_inputs(patches, places[part], episodes.labels[part], embedding)
+        return episode_inputs(patches, positions, embedding, places[part], episodes.labels[part])
 
     origin = (patches, places, episodes.labels, embedding)
     return split_of_model(model, Unattended(inputs_of, episodes.targets[:, None], origin))

@@ -34,8 +34,7 @@ from sampler.tasks.splits import (
     check_split,
     made_in_parts,
 )
-from sampler.transformer.frozen import FrozenNetwork, frozen_attention
-from sampler.transformer.model_file import TrainedModel, read_model
+from sampler.transformer.model import FrozenNetwork, TrainedModel, frozen_attention, read_model
 
 
 def with_positions(features: np.ndarray) -> np.ndarray:
@@ -90,11 +89,8 @@ class Task:
     def __post_init__(self) -> None:
         check_split(self.train, "train")
         if self.hypernetworks is not None and len(self.hypernetworks) != len(self.train.heads):
-            raise InputError(
-                "hypernetworks",
-                self.hypernetworks,
-                f"say it for each of the {len(self.train.heads)} layers of attention",
-            )
+            remedy = f"say it for each of the {len(self.train.heads)} layers of attention"
+            raise InputError("hypernetworks", self.hypernetworks, remedy)
         for name, split in (("test", self.test), ("validation", self.validation)):
             if split is not None:
                 check_split(split, name)

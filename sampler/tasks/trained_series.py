@@ -27,8 +27,7 @@ from sampler.tasks.task import (
     with_positions,
 )
 from sampler.transformer.classified import Classified, ClassifiedSplits, targets_of
-from sampler.transformer.frozen import FrozenNetwork, theory_weights
-from sampler.transformer.model_file import TrainedModel
+from sampler.transformer.model import FrozenNetwork, TrainedModel, theory_weights
 
 # First entries of the spawn keys.
 SPLIT_STREAM, CHOICE_STREAM = 0, 1

@@ -17,7 +17,7 @@ from sampler.tasks import task as sampled
 from sampler.tasks.make import make_task
 from sampler.tasks.trained_series import series_to_learn
 from sampler.transformer.evaluation import draw_embedding
-from sampler.transformer.model_file import (
+from sampler.transformer.model import (
     TrainedModel,
     TransformerShape,
     draw_parameters,
