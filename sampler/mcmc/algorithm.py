@@ -44,7 +44,8 @@ class ChainSettings:
 class Judgement:
     """Findings of an algorithm in its own statistics.
 
-    reasons  why the draws cannot be trusted, each with the value, the limit and the remedy
+    reasons  why the draws cannot be trusted, each with the value, the limit and the remedy, in
+             which names of settings stand in backticks
     remarks  what is no error but worth knowing
     numbers  further entries of `diagnostics` in `comparison.json`
     """
