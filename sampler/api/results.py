@@ -82,7 +82,6 @@ def compare(
     for predictions of other names or shapes.
     """
     use_one_blas_thread()
-    from sampler.analysis.results import RunResults
     from sampler.jobs.stages import compare_tables
     from sampler.presentation.summary import Comparison, refuse_unrelated
 
@@ -90,7 +89,7 @@ def compare(
     axes = axes_of_table(theory)
     arrays = {name: read_own(name, source, axes) for name, source in (own or {}).items()}
     found = compare_tables(theory, draws, arrays)
-    return Comparison(RunResults.held(None, theory=theory, draws=draws, comparison=found))
+    return Comparison.held(None, theory=theory, draws=draws, comparison=found)
 
 
 @in_python
