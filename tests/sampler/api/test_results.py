@@ -196,7 +196,7 @@ def test_networks_samplers_and_misfits_are_refused_by_key(chosen, rng, without_a
     assert refusal(sampler.make_network, 1, hypernetwork="no").endswith("use True or False")
     assert refusal(sampler.sample, task, network, draws=1).startswith("draws = 1: ")
     assert refusal(sampler.sample, task, network, draws=9, until="trusted").startswith(
-        "keywords of sample = {'draws': 9, 'until': 'trusted'}: "
+        "keywords of sample = {'until': 'trusted', 'draws': 9}: "
     )
     assert refusal(sampler.solve, task, network, start=1) == (
         "start = 1: solve has no such keyword; did you mean starts?"
