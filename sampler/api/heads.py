@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from sampler.api.keywords import in_python
-from sampler.api.networks import ChosenNetwork, joined, problem_of
+from sampler.api.networks import ChosenNetwork, problem_of, recipe_and_data
 from sampler.api.results import sample, solve
 from sampler.api.tasks import ChosenTask, arrays_task
 from sampler.errors import ABSENT, InputError
@@ -252,7 +252,7 @@ def ablated(
     )
     from sampler.heads.removal import MODEL, ZEROED, removed_heads, removed_in_orders
 
-    recipe, fitted = joined(task, network)
+    recipe, fitted = recipe_and_data(task, network)
     problem = problem_of(task, recipe, fitted)
     counts, validation, test = (
         gated["test"].heads,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sampler.api.keywords import in_python, keywords_of, takes
-from sampler.api.networks import ChosenNetwork, joined, problem_of
+from sampler.api.networks import ChosenNetwork, problem_of, recipe_and_data
 from sampler.api.tasks import ChosenTask
 from sampler.jobs.choice import choose
 from sampler.numerics import float64, use_one_blas_thread
@@ -33,7 +33,7 @@ def solve(task: ChosenTask, network: ChosenNetwork, **settings: Any) -> "xr.Data
     among its attributes and predictions that are NaN. Raises InputError for a keyword that cannot
     be used, and where task and network do not fit.
     """
-    recipe, data = joined(task, network, theory=settings)
+    recipe, data = recipe_and_data(task, network, theory=settings)
     refuse_without_theory(recipe.network, "use `sample`")
     use_one_blas_thread()
     with float64():
@@ -53,7 +53,7 @@ def sample(
     With `progress`, stderr or one line of a notebook shows how far it is. Raises InputError for a
     keyword that cannot be used, and where task and network do not fit.
     """
-    recipe, data = joined(task, network, sampler=settings)
+    recipe, data = recipe_and_data(task, network, sampler=settings)
     chosen = choose(recipe, data).applied_to(recipe).sampler
     start = read_earlier_chains(chosen)
     use_one_blas_thread()
@@ -102,7 +102,7 @@ def make_problem(task: ChosenTask, network: ChosenNetwork) -> "AnyProblem":
     the test set; `predictions_at(U_1)` says what follows from an order parameter. Raises InputError
     where task and network do not fit.
     """
-    recipe, data = joined(task, network)
+    recipe, data = recipe_and_data(task, network)
     use_one_blas_thread()
     with float64():
         return problem_of(task, recipe, data)
