@@ -29,7 +29,7 @@ DRAWS = 100
 
 @dataclass(frozen=True)
 class AblatedHeads:
-    """What removing heads costs and what predicts it; prints as tables.
+    """Costs of removing heads, and what predicts them; prints as tables.
 
     result  every number, as `prune` stores it
     """
@@ -71,7 +71,7 @@ class AblatedHeads:
         return pandas.DataFrame(rows).set_index(["prediction", "measured"])
 
     def plot(self, figure: Literal["costs", "scores", "orders"] = "costs") -> "Figure":
-        """What removal costs against what predicts it; scores alone; or the orders of removal."""
+        """Draw costs of removal against their predictions, scores alone, or orders of removal."""
         from sampler.heads.figures import draw_costs, draw_head_scores, draw_orders
         from sampler.presentation.style import figure_style
 
