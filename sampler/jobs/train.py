@@ -31,7 +31,7 @@ from sampler.storage.run_directory import (
     write_atomically,
     write_json,
 )
-from sampler.tasks.trained_series import series_to_learn
+from sampler.tasks.trained import series_to_learn
 from sampler.transformer.classified import ClassifiedSplits
 from sampler.transformer.model import MODEL_FILE, TrainedModel, write_model
 

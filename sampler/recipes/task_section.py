@@ -76,10 +76,10 @@ TASKS: Registry[type[TaskSection]] = Registry(
     {
         "markov_chain": "sampler.tasks.markov_chain:MarkovChainSection",
         "arrays": "sampler.tasks.arrays:ArraysSection",
-        "one_shot": "sampler.tasks.one_shot:OneShotSection",
+        "one_shot": "sampler.tasks.trained:OneShotSection",
         "digits": "sampler.tasks.digits:DigitsSection",
         "time_series": "sampler.tasks.time_series:TimeSeriesSection",
-        "trained_series": "sampler.tasks.trained_series:TrainedSeriesSection",
+        "trained_series": "sampler.tasks.trained:TrainedSeriesSection",
     },
 )
 
