@@ -14,15 +14,13 @@ from sampler.errors import InputError, Verbatim
 from sampler.storage.run_directory import fill_whole
 from sampler.tasks.arrays import HDF5_SUFFIXES
 from sampler.tasks.splits import AttendedSplit, Split, check_agreement
+from sampler.transformer.forward_pass import Forward, as_numpy, torch_module
 from sampler.transformer.recording import (
-    Forward,
-    as_numpy,
     as_tensors,
     check_batch_size,
     count_of,
     record_attention,
     taken,
-    torch_module,
 )
 from theory.path_kernels import Readout, attended_inputs
 

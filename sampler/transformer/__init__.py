@@ -5,6 +5,6 @@ network     its forward pass, and the attention of its layers
 training    steps, choice by validation, and their checkpoints
 evaluation  examples to learn, as arrays, and accuracies with their errors
 classified  inputs of several classes, for training, validation and test
-fused       attention whose matrices a model does not compute by itself
-recording   the attention of PyTorch models
+forward_pass  attention seen in a forward pass of a PyTorch model, however it shows it
+recording   the same of all examples, batch by batch, without padding
 """
