@@ -60,7 +60,7 @@ nb_ipywidgets_js: dict = {}
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-autodoc_preserve_defaults = True
+autodoc_preserve_defaults = False
 add_module_names = False
 maximum_signature_line_length = 90
 autodoc_class_signature = "separated"

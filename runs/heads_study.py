@@ -33,7 +33,7 @@ from sampler.heads.measures import PREDICTIONS
 from sampler.heads.removal import RemovedHeads
 from sampler.presentation import style
 from sampler.storage.run_directory import read_json, write_json
-from sampler.transformer.model_file import MODEL_FILE
+from sampler.transformer.model import MODEL_FILE
 
 try:
     import torch

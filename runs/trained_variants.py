@@ -46,7 +46,7 @@ from sampler.recipes.training_recipe import (
 )
 from sampler.storage.run_directory import read_json, write_json
 from sampler.tasks.task import HeadDistances, Split
-from sampler.tasks.trained_series import read_series_splits
+from sampler.tasks.trained import read_series_splits
 from sampler.transformer.evaluation import (
     BLOCK,
     EVALUATION,
@@ -56,8 +56,7 @@ from sampler.transformer.evaluation import (
     learning_data,
     patch_table,
 )
-from sampler.transformer.frozen import frozen_attention
-from sampler.transformer.model_file import TransformerShape, draw_parameters
+from sampler.transformer.model import TransformerShape, draw_parameters, frozen_attention
 from sampler.transformer.network import transformer_outputs
 from sampler.transformer.training import make_optimiser, make_step
 from theory import off_diagonal_share, participation_ratio

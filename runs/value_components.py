@@ -20,12 +20,17 @@ from pathlib import Path
 
 import numpy as np
 
-from sampler.images.drawings import draw_episodes, episode_inputs, normalised_patches
+from sampler.images.drawings import (
+    draw_episodes,
+    episode_inputs,
+    normalised_patches,
+    position_table,
+)
 from sampler.images.sources import read_drawings, split_characters
 from sampler.presentation import style
-from sampler.recipes.training_recipe import load_training_recipe
+from sampler.recipes.training_recipe import TOKENS, load_training_recipe
 from sampler.transformer.evaluation import accuracy_with_error, draw_embedding, learning_data
-from sampler.transformer.frozen import frozen_attention
+from sampler.transformer.model import frozen_attention
 from sampler.transformer.network import transformer_outputs
 from sampler.transformer.training import initial_state, train
 from theory import captured_variance, component_alignment
@@ -94,7 +99,8 @@ def trained(seed: int) -> tuple[np.ndarray, float]:
     rng = np.random.default_rng(seed)
     episodes = draw_episodes(splits.train, 1000, rng)
     patches = normalised_patches(splits.train.images, recipe.task.channels)
-    inputs = episode_inputs(patches, episodes.drawings, episodes.labels, draw_embedding(recipe))
+    positions = position_table(TOKENS, patches.shape[-1])
+    inputs = episode_inputs(patches, positions, draw_embedding(recipe), *episodes.places)
     networks = [
         {name: np.asarray(value, np.float64) for name, value in parameters.items()}
         for parameters in (start.parameters, end.best)

@@ -377,7 +377,9 @@ class AttentionClassifier(_AttentionClassifier):
     def __init__(
         self,
         *,
+        widths: int | Sequence[int] = 100,
         variances: float | Sequence[float] = 1.0,
+        readout: Literal['last', 'first', 'mean'] | None = 'last',
         temperature: float = 0.01,
         space: Literal['auto', 'order_parameters', 'upper_weights', 'weights'] = 'auto',
         algorithm: str = 'auto',
@@ -386,8 +388,6 @@ class AttentionClassifier(_AttentionClassifier):
         draws: int | Mapping[Literal['order_parameters', 'upper_weights', 'weights'], int] | None = None,
         max_minutes: float = 60.0,
         heads: Sequence[int] | None = None,
-        widths: int | Sequence[int] = 100,
-        readout: Literal['last', 'first', 'mean'] = 'last',
         method: Literal['posterior', 'theory'] = 'posterior',
         random_state: int = 0,
         progress: bool = False,
@@ -405,7 +405,9 @@ class AttentionRegressor(_AttentionRegressor):
     def __init__(
         self,
         *,
+        widths: int | Sequence[int] = 100,
         variances: float | Sequence[float] = 1.0,
+        readout: Literal['last', 'first', 'mean'] | None = 'last',
         temperature: float = 0.01,
         space: Literal['auto', 'order_parameters', 'upper_weights', 'weights'] = 'auto',
         algorithm: str = 'auto',
@@ -414,8 +416,6 @@ class AttentionRegressor(_AttentionRegressor):
         draws: int | Mapping[Literal['order_parameters', 'upper_weights', 'weights'], int] | None = None,
         max_minutes: float = 60.0,
         heads: Sequence[int] | None = None,
-        widths: int | Sequence[int] = 100,
-        readout: Literal['last', 'first', 'mean'] = 'last',
         method: Literal['posterior', 'theory'] = 'posterior',
         random_state: int = 0,
         progress: bool = False,
@@ -432,13 +432,14 @@ class AttentionEstimator(_AttentionEstimator):
     can be cut into folds by scikit-learn.
 
     heads         of each layer, whose product is the number of paths; None: one layer of them all
-    widths        N of all layers, or [N_1, …, N_L, N_a]
-    readout       the token that is read out of tokens, or "mean" of all
     method        "posterior": exact, by sampling; "theory": leading order in 1/N, in an instant
     random_state  seed of the chains, or of the starting points of the theory
     progress      show how far the chains are
 
+    widths       N of all layers, or [N_1, …, N_L, N_a].
     variances    Prior variance of all weights, or [σ0², σ1², …, σL², σa²].
+    readout      The token that is read out, or "mean" of all, which tasks of images and of trained
+                 models set by default.
     temperature  𝒯, the variance of the likelihood.
     space        The coordinates: order parameters, whose number depends on no width, the weights of
                  the upper layers, or all weights; "auto": the fastest.
@@ -454,7 +455,9 @@ class AttentionEstimator(_AttentionEstimator):
     def __init__(
         self,
         *,
+        widths: int | Sequence[int] = 100,
         variances: float | Sequence[float] = 1.0,
+        readout: Literal['last', 'first', 'mean'] | None = 'last',
         temperature: float = 0.01,
         space: Literal['auto', 'order_parameters', 'upper_weights', 'weights'] = 'auto',
         algorithm: str = 'auto',
@@ -463,8 +466,6 @@ class AttentionEstimator(_AttentionEstimator):
         draws: int | Mapping[Literal['order_parameters', 'upper_weights', 'weights'], int] | None = None,
         max_minutes: float = 60.0,
         heads: Sequence[int] | None = None,
-        widths: int | Sequence[int] = 100,
-        readout: Literal['last', 'first', 'mean'] = 'last',
         method: Literal['posterior', 'theory'] = 'posterior',
         random_state: int = 0,
         progress: bool = False,

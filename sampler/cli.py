@@ -64,7 +64,7 @@ def announce(arguments: argparse.Namespace, what: str, directory: Path) -> None:
 
 
 def how_to_go_on(arguments: argparse.Namespace) -> str:
-    """Where the results of a command that was interrupted are, and what goes on with it."""
+    """Return the place of the results of an interrupted command, and the command that goes on."""
     from sampler.jobs.plan import going_on
 
     directory = getattr(arguments, "directory", None)

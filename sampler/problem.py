@@ -19,7 +19,7 @@ from sampler.tasks.make import architecture_of
 from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit, spread_over_labels
 from sampler.tasks.task import HeadDistances, Task
 from sampler.token_network import TokenNetwork, TokenSplit, observe_tokens, token_model
-from sampler.transformer.frozen import FrozenNetwork
+from sampler.transformer.model import FrozenNetwork
 from theory import (
     LearningProblem,
     Predictor,

@@ -168,7 +168,7 @@ class DenseAction:
 def entropy_derivatives(
     factors: list[Float[np.ndarray, "_size _size"]], heads, widths, variances
 ) -> Derivatives:
-    """`entropy_terms` with its derivatives.
+    """Value and derivatives of `entropy_terms`.
 
     With V = U_{l+1}, W = V⁻¹, S = Tr_h U_l, layer l adds
         N_l ( tr[W S]/σ_l² − ln det U_l + H_l ln det V ),
@@ -232,7 +232,7 @@ class ActionByProducts:
         return float(value), np.asarray(gradient)
 
     def hessian_products(self, point: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        """Second derivatives of A / max width at a point, as what they make of a vector.
+        """Return the product of second derivatives of A / max width at a point with a vector.
 
         What does not depend on the vector, K + 𝒯 1 factorised among it, is computed once.
         """

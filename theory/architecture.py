@@ -80,18 +80,18 @@ class Architecture:
         outputs: int = 1,
         variance: float = 1.0,
     ) -> "Architecture":
-        """One width and one prior variance for every layer."""
+        """Return an architecture with one width and one prior variance for every layer."""
         layers = len(heads)
         return cls(heads, (width,) * (layers + 1), (variance,) * (layers + 2), channels, outputs)
 
     @property
     def layers(self) -> int:
-        """L, the number of attention layers."""
+        """Number of attention layers, L."""
         return len(self.heads)
 
     @property
     def path_count(self) -> int:
-        """Π = H_1 ··· H_L."""
+        """Number of attention paths, Π = H_1 ··· H_L."""
         return math.prod(self.heads)
 
     def rows_of(self, examples: int) -> int:
@@ -110,7 +110,7 @@ class Architecture:
 
     @property
     def coordinate_count(self) -> int:
-        """Σ_l p_l (p_l + 1)/2, the free numbers in all order parameters."""
+        """Number of free entries of all order parameters, Σ_l p_l (p_l + 1)/2."""
         return sum(p * (p + 1) // 2 for p in self.order_parameter_sizes)
 
     @property
@@ -147,12 +147,12 @@ def is_dense(architecture: Architecture) -> bool:
 
 
 def order_parameter_sizes(heads: Sequence[int], outputs: int) -> tuple[int, ...]:
-    """p_1 … p_{L+1}, p_l = H_l ··· H_L · O, for given heads per layer and outputs."""
+    """Sizes p_1 … p_{L+1}, p_l = H_l ··· H_L · O, for given heads per layer and outputs."""
     return tuple(math.prod(heads[layer:]) * outputs for layer in range(len(heads) + 1))
 
 
 def bartlett_coordinate_count(heads: Sequence[int], widths: Sequence[int], outputs: int) -> int:
-    """Σ_l rows · rank − rank (rank − 1)/2, the free numbers of the Bartlett factors of all U_l.
+    """Number of coordinates of all Bartlett factors, Σ_l rows · rank − rank (rank − 1)/2.
 
     The factor of layer l has H_l r_{l+1} rows and rank r_l = min(N_l, H_l r_{l+1}), the one of the
     readout O rows. Equal to `Architecture.coordinate_count` where every N_l ≥ p_l.
@@ -190,7 +190,7 @@ class AttentionPaths:
 
     @property
     def count(self) -> int:
-        """Π = H_1 ··· H_L."""
+        """Number of attention paths, Π = H_1 ··· H_L."""
         return math.prod(self.heads)
 
     @property

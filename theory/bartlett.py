@@ -67,7 +67,7 @@ def bartlett_shapes(architecture: Architecture) -> tuple[BartlettShape, ...]:
 
 
 def link_scales(architecture: Architecture) -> tuple[float, ...]:
-    """σ_l/√N_l of every link, l = 1 … L + 1."""
+    """Scales σ_l/√N_l of every link, l = 1 … L + 1."""
     links = zip(architecture.order_parameter_variances, architecture.widths, strict=True)
     return tuple(variance**0.5 / width**0.5 for variance, width in links)
 
@@ -99,7 +99,7 @@ class WishartChain:
 
     @classmethod
     def of(cls, architecture: Architecture, dtype=float) -> "WishartChain":
-        """That of a network, in a floating-point precision."""
+        """Return the law of a network, in a floating-point precision."""
         return cls(
             tuple(jnp.asarray(shape.degrees, dtype) for shape in bartlett_shapes(architecture)),
             tuple(jnp.asarray(scale, dtype) for scale in link_scales(architecture)),
@@ -143,7 +143,7 @@ def chain_factors(
     heads: Sequence[int],
     scales: Sequence[float | Float[Array, ""]],
 ) -> tuple[Float[Array, "_size _rank"], ...]:
-    """F_1 … F_{L+1} from the Bartlett matrices B_1 … B_{L+1}; F_l is [p_l, r_l].
+    """Factors F_1 … F_{L+1} [p_l, r_l] from the Bartlett matrices B_1 … B_{L+1}.
 
     heads H_1 … H_L, scales σ_l/√N_l of every link.
     """
@@ -179,7 +179,7 @@ class BartlettCoordinates:
 
     @cached_property
     def degrees(self) -> Float[np.ndarray, " coordinate"]:
-        """N_l − i of each standardised χ, 0 for each normal entry."""
+        """Degrees of freedom N_l − i of each standardised χ, 0 for each normal entry."""
         parts = [
             np.concatenate([shape.degrees, np.zeros(shape.below_diagonal)]) for shape in self.shapes
         ]
@@ -194,7 +194,7 @@ class BartlettCoordinates:
     def factors(
         self, point: Float[np.ndarray, " coordinate"]
     ) -> tuple[Float[np.ndarray, "_rows _rank"], ...]:
-        """F_1 … F_{L+1} at x."""
+        """Factors F_1 … F_{L+1} at x."""
         return tuple(factor[0] for (factor,) in self.series(point, point[None], 0).factors)
 
     def point_of(
@@ -246,7 +246,7 @@ class BartlettCoordinates:
         directions: Float[np.ndarray, "direction coordinate"],
         order: int,
     ) -> "FactorSeries":
-        """F_1 … F_{L+1} along the lines x + ε v, v a row of `directions`, up to ε^order."""
+        """Expand F_1 … F_{L+1} along the lines x + ε v, v a row of `directions`, up to ε^order."""
         matrices = [[] for _ in self.shapes]
         for shape, layer, into in zip(self.shapes, self.layers, matrices, strict=True):
             degrees = shape.degrees.astype(float)

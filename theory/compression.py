@@ -40,13 +40,13 @@ class Triangle:
 
     @classmethod
     def empty(cls, paths: int, channels: int, outputs: int) -> "Triangle":
-        """No examples yet."""
+        """A triangle of no examples."""
         size = paths * channels + outputs + 1
         return cls(np.zeros((size, size)), 0, paths, channels, outputs)
 
     @property
     def features(self) -> int:
-        """Π D, the columns of X."""
+        """Number of columns of X, Π D."""
         return self.paths * self.channels
 
     @property
@@ -60,7 +60,7 @@ class Triangle:
         labels: Float[np.ndarray, "example output"],
         ones: Float[np.ndarray, " example"] | None = None,
     ) -> "Triangle":
-        """With further examples: R of [R; X | y | 1], some rows at a time.
+        """Return the triangle with further examples: R of [R; X | y | 1], some rows at a time.
 
         Of examples that are rows themselves, `ones` is what they see of the constant function.
         """
@@ -96,7 +96,7 @@ class Triangle:
 
     @property
     def rows(self) -> Float[np.ndarray, "row path channel"]:
-        """R as attended inputs."""
+        """Rows of R as attended inputs."""
         size = self.features
         return self.matrix[:size, :size].reshape(size, self.paths, self.channels)
 

@@ -53,7 +53,7 @@ class ResidualLabels:
 
     @property
     def log_likelihood(self) -> float:
-        """ln N(y_⊥; 0, 𝒯_0) = −½ (n ln 2π𝒯_0 + y_⊥²/𝒯_0)."""
+        """Log likelihood ln N(y_⊥; 0, 𝒯_0) = −½ (n ln 2π𝒯_0 + y_⊥²/𝒯_0)."""
         constant = self.count * math.log(2.0 * math.pi * self.temperature)
         return -0.5 * (constant + self.squares / self.temperature)
 
@@ -114,7 +114,7 @@ def _energy_jvp(primals, tangents):
 def energy_and_gradients(
     energy: LabelEnergy, factor: Float[Array, "row rank"]
 ) -> tuple[Float[Array, ""], Float[Array, "row rank"], Float[Array, ""]]:
-    """E, ∂E/∂F and ∂E/∂𝒯 from one Cholesky factor.
+    """Return E, ∂E/∂F and ∂E/∂𝒯 from one Cholesky factor.
 
     dE = Tr(R dK) + Tr(R) d𝒯 with R = (K + 𝒯)⁻¹ − ααᵀ and α = (K + 𝒯)⁻¹ y. R is formed once and
     pulled back through the assembly of K, which is linear in U_1: autodiff of the Cholesky factor
@@ -330,7 +330,7 @@ class LearningProblem:
 
     @property
     def examples(self) -> int:
-        """P, all examples, whether rows stand for them or not."""
+        """Number P of all examples, whether rows stand for them or not."""
         return len(self.labels) if self.compressed is None else self.compressed.examples
 
     @property

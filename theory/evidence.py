@@ -77,7 +77,7 @@ def log_evidence_at_next_order(around: Fluctuations) -> float:
 def third_and_fourth(
     around: Fluctuations,
 ) -> tuple[Float[np.ndarray, "direction direction direction"], float]:
-    """Φ_abc along directions of unit variance, and Σ_ac Φ_aacc.
+    """Third derivatives Φ_abc along directions of unit variance, and Σ_ac Φ_aacc.
 
     By the chain rule from ∂ⁿE and the derivatives of U_1 along pairs of directions.
     """

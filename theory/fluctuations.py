@@ -125,7 +125,10 @@ class Fluctuations:
     def around(
         cls, posterior: LogPosterior, point: Float[np.ndarray, " coordinate"], value: float
     ) -> "Fluctuations":
-        """Around a mode. Raises numpy.linalg.LinAlgError where the Hessian is not positive."""
+        """Return the fluctuations around a mode.
+
+        Raises numpy.linalg.LinAlgError where the Hessian is not positive.
+        """
         energy = posterior.energy_at(point)
         directions = np.linalg.inv(np.linalg.cholesky(posterior.hessian(point, energy)))
         series = posterior.coordinates.series(point, directions, 2)
@@ -133,13 +136,13 @@ class Fluctuations:
 
     @cached_property
     def distance(self) -> float:
-        """√(∇Φ·S ∇Φ): how far the point still is from the mode, in standard deviations."""
+        """Distance of the point from the mode in standard deviations, √(∇Φ·S ∇Φ)."""
         gradient = self.posterior.value_and_gradient(self.point)[1]
         return float(np.linalg.norm(self.directions @ gradient))
 
     @cached_property
     def jacobian(self) -> Float[np.ndarray, "direction row row"]:
-        """∂U_1 along every direction."""
+        """Derivative of U_1 along every direction."""
         return self.series.overlap(0, 1)
 
     @cached_property
@@ -194,5 +197,5 @@ class Fluctuations:
 
     @property
     def means(self) -> list[Float[np.ndarray, "_row _row"]]:
-        """E[U_l] to next order."""
+        """Posterior means E[U_l] to next order."""
         return [self.series.overlap(link, 0)[0] + shift for link, shift in enumerate(self.shifts)]

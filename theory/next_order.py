@@ -73,7 +73,7 @@ class NextOrder:
 
     @property
     def defined(self) -> bool:
-        """Whether there are numbers."""
+        """Whether the expansion has numbers."""
         return self.status in (NextOrderStatus.FINE, NextOrderStatus.LARGE)
 
     def explain(self) -> str:
@@ -93,7 +93,7 @@ class NextOrder:
     def predict(
         self, attended: Float[Array | np.ndarray, "test path channel"]
     ) -> tuple[Float[np.ndarray, "test output"], Float[np.ndarray, "test output"]]:
-        """E[m] and E[v] + Var[m] of each test example and output, a chunk of examples at a time.
+        """Predict E[m] and E[v] + Var[m] of each test example and output, chunk by chunk.
 
         Raises ValueError where the next order is not defined.
         """
@@ -131,7 +131,7 @@ class Responses:
 
     @classmethod
     def of(cls, around: Fluctuations, mean: Float[np.ndarray, "row row"]) -> "Responses":
-        """Around a mode, given E[U_1]."""
+        """Return the arrays around a mode, given E[U_1]."""
         energy, averages = around.energy, around.averages
         shift = around.shifts[0]
         channels = energy.projected.shape[1]
@@ -147,7 +147,7 @@ class Responses:
     def predict(
         self, columns: Float[np.ndarray, "test_output row channel"]
     ) -> tuple[Float[np.ndarray, " test_output"], Float[np.ndarray, " test_output"]]:
-        """E[m] and E[v] + Var[m] of examples with features φ_a, one block for every row of U_1."""
+        """Predict E[m] and E[v] + Var[m] of examples with features φ_a, one block a row of U_1."""
         carried = np.einsum("ab,xbi->xai", self.overlap, columns, optimize=True)
         flat, features = carried.reshape(len(columns), -1), columns.reshape(len(columns), -1)
         explained = flat @ self.products

@@ -22,7 +22,7 @@ def accuracy(
 
 
 def binomial_error(share: float, examples: int) -> float:
-    """√(a(1 − a)/n + 1/4n²)/(1 + 1/n), the error of an accuracy a by a finite number n of examples.
+    """Error of an accuracy a of n examples, √(a(1 − a)/n + 1/4n²)/(1 + 1/n).
 
     Half of Wilson's interval of one standard deviation: unlike √(a(1 − a)/n) it is not 0 where all
     examples agree (Wilson, 1927).
@@ -73,7 +73,7 @@ def head_scores(
 def kernel_alignment(
     kernel: Float[Array, "n n"], labels: Float[Array, " n"], residual_squares: float = 0.0
 ) -> Float[Array, " component"]:
-    """|e_i·y| / |y| for the eigenvectors e_i of K, largest eigenvalue first.
+    """Alignment |e_i·y| / |y| of the eigenvectors e_i of K, largest eigenvalue first.
 
     K is the training kernel without temperature; with several outputs both K and y run over
     (example, output), output fastest. Where rows stand for the examples, y has the further sum of

@@ -67,7 +67,7 @@ class OrderParameters:
 
     @classmethod
     def gp_limit(cls, architecture: Architecture) -> "OrderParameters":
-        """Infinite width: U_l = σ_a² σ_L² ··· σ_l² · 1 (arXiv 2405.15926, GP limit)."""
+        """Order parameters at infinite width, U_l = σ_a² σ_L² ··· σ_l² · 1 (arXiv 2405.15926)."""
         deviations = np.sqrt(np.cumprod(architecture.order_parameter_variances[::-1])[::-1])
         pairs = zip(deviations, architecture.order_parameter_sizes, strict=True)
         return cls(tuple(jnp.asarray(deviation * np.eye(size)) for deviation, size in pairs))
@@ -156,7 +156,7 @@ def _entry_slopes(factor: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarra
 def coordinate_scales(
     coordinates: Float[np.ndarray, " coordinate"], sizes: Sequence[int]
 ) -> Float[np.ndarray, " coordinate"]:
-    """1 for every logarithm, √(U_l)_ii for the entries of row i of F_l below the diagonal.
+    """Scales of coordinates: 1 for a logarithm, √(U_l)_ii for entries of row i of F_l below it.
 
     The natural unit of each log-Cholesky coordinate, whatever the scale of the labels.
     """

@@ -11,8 +11,10 @@ from importlib import import_module
 from pages import Written, table
 from pydantic import BaseModel
 
+from sampler.api.keywords import meaning
 from sampler.attention.variants import VARIANTS
 from sampler.mcmc.algorithm import ALGORITHMS
+from sampler.recipes.sections import RelativePath, marks_of
 
 NUMBERS = {"integer": "whole number", "number": "number"}
 PLURALS = {"number": "numbers", "list of": "lists of", "text": "texts"}
@@ -62,6 +64,8 @@ def plural(text: str) -> str:
 
 def accepted(name: str, schema: dict, field) -> str:
     """The words of the checks that a value passes, where there are some; else those of its type."""
+    if any(isinstance(mark, RelativePath) for mark in marks_of(field.annotation, field.metadata)):
+        return f"{words(schema)}; a path is relative to the recipe"
     if name == "algorithm":
         return ", ".join(map(code, ["auto", *ALGORITHMS]))
     checks = [getattr(check, "func", None) for check in field.metadata]
@@ -84,15 +88,10 @@ def rows(section: type[BaseModel]) -> list[list[str]]:
     """One row per key: what it may be, its default and its meaning."""
     schema = section.model_json_schema()["properties"]
     return [
-        [f"`{name}`", accepted(name, schema[name], field), default(field), meaning(field)]
+        [f"`{name}`", accepted(name, schema[name], field), default(field), meaning(section, name)]
         for name, field in section.model_fields.items()
         if name != "kind"
     ]
-
-
-def meaning(field) -> str:
-    """The docstring of a field on one line."""
-    return " ".join((field.description or "").split())
 
 
 def described(section: type[BaseModel]) -> list[str]:

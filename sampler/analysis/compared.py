@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from sampler.analysis.difference import Difference, difference_of, difference_of_numbers
+from sampler.analysis.difference import Difference, difference_of
 from sampler.analysis.estimate import Estimate
 from sampler.analysis.labels import (
     NEXT,
@@ -197,7 +197,7 @@ class Sizes(Compared):
 class SampledAccuracy:
     """Accuracy of the posterior mean predictor, its MCSE and the error of a finite test set.
 
-    tests    number of test examples; None in a file of an earlier version
+    tests    number of test examples
     degrees  of freedom that the MCSE is known by
     """
 
@@ -235,8 +235,9 @@ class Accuracy:
         if found is None or not found.tests:
             return None
         mcse = max(found.mcse, 0.5 / found.tests)
-        points = (100.0 * number for number in (self.theory, found.value, mcse))
-        return difference_of_numbers(key, *points, found.degrees, unit="points")
+        theory, *sampled = (100.0 * number for number in (self.theory, found.value, mcse))
+        estimate = Estimate(*map(np.asarray, sampled), degrees=found.degrees or 0)
+        return difference_of(key, theory, estimate, unit="points")
 
 
 @dataclass(frozen=True)

@@ -63,31 +63,29 @@ from theory.observables import accuracy, binomial_error, correct, labels_are_cla
 class TheoryAndDraws:
     """Theory and draws as they are compared.
 
-    theory       the table of `theory.nc`; None without a theory
-    draws        name → [chain, draw, …] of everything sampled but weights and statistics
-    moments      name → batch moments of what was too large to keep
-    labels_test  [test_example, output]; None without labels
-    tree         all of `draws.nc`
-    own          name of a theory of the user's own → what it predicts
+    theory  the table of `theory.nc`; None without a theory
+    tree    all of `draws.nc`
+    own     name of a theory of the user's own → what it predicts
     """
 
     theory: xr.Dataset | None
-    draws: Mapping[str, np.ndarray]
-    moments: Mapping[str, BatchMoments]
-    labels_test: Float[np.ndarray, "test_example output"] | None
     tree: xr.DataTree
     own: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        theory: xr.Dataset | None,
-        tree: xr.DataTree,
-        own: Mapping[str, Mapping[str, np.ndarray]] | None = None,
-    ) -> "TheoryAndDraws":
-        """From the table of the theory, the tree of the draws, and theories of the user's own."""
-        draws, moments, labels = stored_draws(tree), stored_moments(tree), stored_labels(tree)
-        return cls(theory, draws, moments, labels, tree, own or {})
+    @cached_property
+    def draws(self) -> dict[str, np.ndarray]:
+        """Name → [chain, draw, …] of everything sampled but weights and statistics."""
+        return stored_draws(self.tree)
+
+    @cached_property
+    def moments(self) -> dict[str, BatchMoments]:
+        """Name → batch moments of what was too large to keep."""
+        return stored_moments(self.tree)
+
+    @cached_property
+    def labels_test(self) -> Float[np.ndarray, "test_example output"] | None:
+        """The test labels; None where there are none."""
+        return stored_labels(self.tree)
 
     @cached_property
     def predictor(self) -> "PredictorEstimates":
@@ -237,7 +235,7 @@ def compare_head_scores(given: TheoryAndDraws) -> dict[str, Compared]:
 def compare_alignments(given: TheoryAndDraws) -> dict[str, Sizes]:
     """Kernel–task alignment by component; NaN for those whose sampled one is not known.
 
-    Nothing without a theory, and for draws of earlier versions.
+    Nothing without a theory, and where chains are too short for an error.
     """
     table = given.theory
     if table is None or "kernel_alignment" not in table or "kernel" not in given.tree.children:
@@ -417,7 +415,7 @@ class ComparedRun:
     cost         seconds, gradients, effective draws
     quantities   key → what is compared there
     differences  key → difference of theory and samples as a whole, wherever there is one
-    verdict      on the theory; None in a file of an earlier version
+    verdict      on the theory
     own          name of a theory of the user's own → verdict on it
     """
 
@@ -425,7 +423,7 @@ class ComparedRun:
     cost: Mapping[str, float]
     quantities: Mapping[str, Any]
     differences: Mapping[str, Difference]
-    verdict: Verdict | None
+    verdict: Verdict
     own: Mapping[str, Verdict] = field(default_factory=dict)
 
     def get(self, key: str) -> Any:
@@ -461,13 +459,14 @@ class ComparedRun:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "ComparedRun":
         """Read back; a key that no quantity is registered for is one that somebody added."""
+        judged = content.get("diagnostics")
         quantities = {
             key: from_json(QUANTITIES[key].kind if key in QUANTITIES else Compared, value)
             for key, value in content.items()
             if key not in NO_QUANTITY
         }
         return cls(
-            read_diagnostics(content.get("diagnostics")),
+            None if judged is None else read_diagnostics(judged),
             content.get("cost") or {},
             quantities,
             from_json(Mapping[str, Difference], content.get("differences") or {}),
@@ -476,10 +475,8 @@ class ComparedRun:
         )
 
 
-def read_diagnostics(content: Mapping[str, Any] | None) -> Diagnostics | None:
-    """The verdict as `comparison.json` has it, with the numbers of whichever algorithm."""
-    if content is None:
-        return None
+def read_diagnostics(content: Mapping[str, Any]) -> Diagnostics:
+    """Read back the verdict on the draws, with the numbers of whichever algorithm."""
     of_all = Diagnostics.__dataclass_fields__
     numbers = {key: value for key, value in content.items() if key not in of_all}
     return from_json(Diagnostics, {**content, "numbers": numbers})

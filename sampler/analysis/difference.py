@@ -287,11 +287,3 @@ def difference_of(
         at=element_name(key, worst, path_names),
         unit=unit,
     )
-
-
-def difference_of_numbers(
-    key: str, theory: float, sampled: float, mcse: float, degrees: int | None, unit: str
-) -> Difference | None:
-    """Difference of two single numbers in a unit; `degrees` is None where it is not known."""
-    estimate = Estimate(np.asarray(sampled), np.asarray(mcse), None, degrees or 0)
-    return difference_of(key, theory, estimate, unit=unit)

@@ -48,7 +48,7 @@ def kernel_columns(
         for name, overlap in overlaps.items()
         if overlap is not None
     }
-    paths = features[:, strongest_paths(problem, leading)]
+    paths = features[:, _strongest_paths(problem, leading)]
     blocks = np.einsum("xpi,yqi->pqxy", paths, paths, optimize=True)
     columns["path_kernels"] = (("shown_path", "shown_path_", *SHOWN), blocks)
     columns["labels_shown"] = (("shown_example", "output"), problem.shown.labels)
@@ -59,11 +59,11 @@ def kernel_coordinates(problem: Problem, leading: Float[np.ndarray, "row row"]) 
     """Numbers of the shown examples and names of the shown paths."""
     if problem.shown is None:
         return {}
-    names = [problem.path_names[path] for path in strongest_paths(problem, leading)]
+    names = [problem.path_names[path] for path in _strongest_paths(problem, leading)]
     return dict.fromkeys(SHOWN, problem.shown.numbers) | {"shown_path": names, "shown_path_": names}
 
 
-def strongest_paths(
+def _strongest_paths(
     problem: Problem, overlap: Float[np.ndarray, "row row"]
 ) -> Int[np.ndarray, " path"]:
     """The paths with the largest diagonal of U_1, in their order."""

@@ -27,9 +27,9 @@ from scipy.special import expit
 from scipy.stats import binomtest, norm
 
 from sampler.analysis.compared import NAN, Row
-from sampler.analysis.difference import Difference, difference_of_numbers
+from sampler.analysis.difference import Difference, difference_of
 from sampler.analysis.draws_table import stored_draws, stored_labels, stored_moments
-from sampler.analysis.estimate import batch_means, bootstrap
+from sampler.analysis.estimate import Estimate, batch_means, bootstrap
 from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.validation import log_density
 from sampler.mcmc.kept import BatchMoments
@@ -45,28 +45,17 @@ EXAMPLES_TOGETHER = 100  # the same
 class Score:
     """A score with its error by the finite test set, and its Monte Carlo error where sampled.
 
-    degrees  of freedom that the Monte Carlo error is known by
+    degrees                  of freedom that the Monte Carlo error is known by
+    if_calibrated            of a calibration error: its mean over labels drawn from the predicted
+                             probabilities, with the standard deviation `if_calibrated_deviation`
     """
 
     value: float
     error: float
     mcse: float | None = None
     degrees: int | None = None
-
-
-@dataclass(frozen=True)
-class CalibrationError:
-    """ECE, and its mean and standard deviation over labels drawn from the probabilities.
-
-    degrees  of freedom that the Monte Carlo error is known by
-    """
-
-    value: float
-    error: float
-    if_calibrated: float
-    if_calibrated_deviation: float
-    mcse: float | None = None
-    degrees: int | None = None
+    if_calibrated: float | None = None
+    if_calibrated_deviation: float | None = None
 
 
 @dataclass(frozen=True)
@@ -93,12 +82,12 @@ class Quality:
     """
 
     log_predictive_density: Score | None
-    expected_calibration_error: CalibrationError | None
+    expected_calibration_error: Score | None
     reliability: tuple[ReliabilityBin, ...]
     predictive: str | None = None
 
     @property
-    def scores(self) -> dict[str, Score | CalibrationError]:
+    def scores(self) -> dict[str, Score]:
         """Key → score, of those that are known."""
         found = {key: getattr(self, key) for key in SCORES}
         return {key: score for key, score in found.items() if score is not None}
@@ -136,8 +125,9 @@ class PredictiveQuality:
         one, other = (None if q is None else q.scores.get(key) for q in (self.theory, self.sampled))
         if one is None or other is None or not other.mcse:
             return None
-        numbers = (one.value, other.value, other.mcse, other.degrees)
-        return difference_of_numbers(key, *numbers, unit="nats")
+        numbers = map(np.asarray, (other.value, other.mcse))
+        estimate = Estimate(*numbers, degrees=other.degrees or 0)
+        return difference_of(key, one.value, estimate, unit="nats")
 
 
 def wilson_interval(positive: int, count: int, deviations: float = 1.0) -> tuple[float, float]:
@@ -212,7 +202,7 @@ def calibration_error(
 
 def calibration(
     probability: Float[np.ndarray, "example output"], positive: Bool[np.ndarray, "example output"]
-) -> CalibrationError:
+) -> Score:
     """ECE, its error by the finite test set, and what it would be if the predictor were calibrated.
 
     The error is a bootstrap over test examples. `if_calibrated` is the mean of the ECE over labels
@@ -227,7 +217,7 @@ def calibration(
         count = min(REPLICATES - len(ideal), max(1, DRAWN_TOGETHER // probability.size))
         copies = np.broadcast_to(probability, (count, *probability.shape))
         ideal += calibration_error(copies, rng.random(copies.shape) < copies).tolist()
-    return CalibrationError(
+    return Score(
         value=float(calibration_error(probability, positive)),
         error=float(resampled.std(ddof=1)) / probability.size,
         if_calibrated=float(np.mean(ideal)),

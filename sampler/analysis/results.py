@@ -18,7 +18,7 @@ from sampler.analysis.compared import SampledAccuracy
 from sampler.analysis.comparison import ComparedRun
 from sampler.analysis.difference import Difference
 from sampler.analysis.labels import EXACT, LEADING, NEXT
-from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_verdict
+from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_verdict, trust_verdict
 from sampler.errors import InputError
 from sampler.mcmc.diagnostics import AXES, Diagnostics
 from sampler.recipes.recipe import Recipe, load_recipe
@@ -75,7 +75,7 @@ class RunResults:
 
     def having(self, **known: Any) -> "RunResults":
         """Return these results and some more that are in memory."""
-        run = RunResults(self.directory)
+        run = type(self)(self.directory)
         vars(run).update(vars(self) | known)
         return run
 
@@ -125,6 +125,16 @@ class RunResults:
         if not self._stored(PRUNING_FILE):
             return None
         return read_json(self.directory / PRUNING_FILE, "prune")
+
+    @property
+    def reliability(self) -> Verdict:
+        """On the samples: whether they can be trusted, every number beside its limit."""
+        return trust_verdict(self.diagnostics)
+
+    @property
+    def trusted(self) -> bool | None:
+        """Whether the samples passed their diagnostics; None where nothing was sampled."""
+        return None if self.diagnostics is None else self.diagnostics.passed
 
     # --- parts of them
 
@@ -200,7 +210,7 @@ class RunResults:
     @property
     def diagnostics_passed(self) -> bool:
         """False only if sampling failed its diagnostics."""
-        return self.diagnostics is None or self.diagnostics.passed
+        return self.trusted is not False
 
     @property
     def verdict(self) -> Verdict:

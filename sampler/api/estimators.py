@@ -19,7 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from sampler.api.keywords import keywords_of, takes, with_meanings, without_sections
-from sampler.api.networks import joined, make_network, problem_of
+from sampler.api.networks import make_network, problem_of, recipe_and_data
 from sampler.api.results import sample, solve
 from sampler.api.tasks import arrays_task
 from sampler.errors import InputError
@@ -41,10 +41,17 @@ Labels = Shaped[np.ndarray, " example"] | Shaped[np.ndarray, "example output"]
 Targets = Float[np.ndarray, " example"] | Float[np.ndarray, "example output"]
 
 
+# Settings that estimators take, and defaults that are others here.
+DEFAULTS = {"widths": 100, "readout": "last"}
 SETTINGS = [
-    *keywords_of(NetworkSection, "variances"),
-    *keywords_of(PosteriorSection, "temperature"),
-    *keywords_of(SamplerSection, "draws", "chains", "warmup", "max_minutes", "space", "algorithm"),
+    replace(keyword, default=DEFAULTS.get(keyword.name, keyword.default))
+    for keyword in (
+        *keywords_of(NetworkSection, "widths", "variances", "readout"),
+        *keywords_of(PosteriorSection, "temperature"),
+        *keywords_of(
+            SamplerSection, "draws", "chains", "warmup", "max_minutes", "space", "algorithm"
+        ),
+    )
 ]
 
 
@@ -57,8 +64,6 @@ class AttentionEstimator(BaseEstimator):
     can be cut into folds by scikit-learn.
 
     heads         of each layer, whose product is the number of paths; None: one layer of them all
-    widths        N of all layers, or [N_1, …, N_L, N_a]
-    readout       the token that is read out of tokens, or "mean" of all
     method        "posterior": exact, by sampling; "theory": leading order in 1/N, in an instant
     random_state  seed of the chains, or of the starting points of the theory
     progress      show how far the chains are
@@ -69,16 +74,12 @@ class AttentionEstimator(BaseEstimator):
         self,
         *,
         heads: Sequence[int] | None = None,
-        widths: int | Sequence[int] = 100,
-        readout: Literal["last", "first", "mean"] = "last",
         method: Literal["posterior", "theory"] = "posterior",
         random_state: int = 0,
         progress: bool = False,
         **settings: Any,
     ) -> None:
         self.heads = heads
-        self.widths = widths
-        self.readout = readout
         self.method = method
         self.random_state = random_state
         self.progress = progress
@@ -142,7 +143,7 @@ class AttentionEstimator(BaseEstimator):
         """
         check_is_fitted(self, "task_")
         attended, _, _ = self._read(X)
-        recipe, data = joined(self.task_, self.network_)
+        recipe, data = recipe_and_data(self.task_, self.network_)
         with float64():
             problem = problem_of(self.task_, recipe, data)
             parts = [self._predictive(problem, part) for part in blocks(attended)]

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from sampler.api.keywords import in_python
-from sampler.api.networks import ChosenNetwork, joined, problem_of
+from sampler.api.networks import ChosenNetwork, problem_of, recipe_and_data
 from sampler.api.results import sample, solve
 from sampler.api.tasks import ChosenTask, arrays_task
 from sampler.errors import ABSENT, InputError
@@ -29,7 +29,7 @@ DRAWS = 100
 
 @dataclass(frozen=True)
 class AblatedHeads:
-    """What removing heads costs and what predicts it; prints as tables.
+    """Costs of removing heads, and what predicts them; prints as tables.
 
     result  every number, as `prune` stores it
     """
@@ -71,7 +71,7 @@ class AblatedHeads:
         return pandas.DataFrame(rows).set_index(["prediction", "measured"])
 
     def plot(self, figure: Literal["costs", "scores", "orders"] = "costs") -> "Figure":
-        """What removal costs against what predicts it; scores alone; or the orders of removal."""
+        """Draw costs of removal against their predictions, scores alone, or orders of removal."""
         from sampler.heads.figures import draw_costs, draw_head_scores, draw_orders
         from sampler.presentation.style import figure_style
 
@@ -252,7 +252,7 @@ def ablated(
     )
     from sampler.heads.removal import MODEL, ZEROED, removed_heads, removed_in_orders
 
-    recipe, fitted = joined(task, network)
+    recipe, fitted = recipe_and_data(task, network)
     problem = problem_of(task, recipe, fitted)
     counts, validation, test = (
         gated["test"].heads,

@@ -4,12 +4,15 @@ A function that is decorated with `takes` has a keyword for every setting of its
 and help follow from the fields, and what was given reaches the function as `**settings`.
 """
 
+import ast
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import reduce, wraps
-from inspect import Parameter, Signature, cleandoc, signature
+from functools import cache, reduce, wraps
+from importlib import import_module
+from inspect import Parameter, Signature, cleandoc, getsource, signature
+from itertools import pairwise
 from operator import or_
 from pathlib import Path
 from textwrap import fill
@@ -17,6 +20,7 @@ from types import UnionType
 from typing import Annotated, Any, ParamSpec, TypeVar, Union, get_args, get_origin
 
 import numpy as np
+from pydantic import BaseModel
 
 import sampler
 from sampler.errors import InputError
@@ -73,8 +77,28 @@ def keywords_of(section: type[Section], *keys: str) -> list[Keyword]:
         default = Parameter.empty if field.is_required() else field.default
         if Mark.OPEN_DEFAULT in field.metadata:
             accepted, default = accepted | None, None
-        meaning = " ".join((field.description or "").split())
-        found.append(Keyword(name, key, accepted, default, meaning))
+        found.append(Keyword(name, key, accepted, default, meaning(section, key)))
+    return found
+
+
+def meaning(section: type[BaseModel], key: str) -> str:
+    """Return the docstring of a field, which is read when it is asked for: recipes need none."""
+    texts = (docstrings_in(one.__module__).get((one.__name__, key)) for one in section.__mro__)
+    return next(filter(None, texts), "")
+
+
+@cache
+def docstrings_in(module: str) -> dict[tuple[str, str], str]:
+    """Return the docstrings of fields, by class and field, of the classes of a module."""
+    try:
+        tree = ast.parse(getsource(import_module(module)))
+    except (OSError, TypeError):  # written in C, or without a source
+        return {}
+    found = {}
+    for node in tree.body:
+        for field, text in pairwise(node.body if isinstance(node, ast.ClassDef) else ()):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                found[node.name, field.target.id] = " ".join(ast.literal_eval(text.value).split())
     return found
 
 
@@ -83,12 +107,12 @@ def keywords_of_task(section: type[TaskSection]) -> list[Keyword]:
     found = []
     for keyword in keywords_of(AttentionSection) if section.head_kinds else ():
         default = section.attention_defaults.get(keyword.key, keyword.default)
-        meaning = keyword.meaning
+        text = keyword.meaning
         if keyword.key == "heads":
             kinds = ", ".join(f'"{kind}"' for kind in section.head_kinds)
-            meaning = f"{meaning.removesuffix('.')}: {kinds}."
+            text = f"{text.removesuffix('.')}: {kinds}."
         if keyword.key != "lag" or "lag" in section.head_kinds:
-            found.append(replace(keyword, default=default, meaning=meaning))
+            found.append(replace(keyword, default=default, meaning=text))
     return found + keywords_of(section)
 
 

@@ -43,7 +43,7 @@ def make_network(**settings: Any) -> ChosenNetwork:
     return ChosenNetwork(sections)
 
 
-def joined(
+def recipe_and_data(
     task: ChosenTask, network: ChosenNetwork, **sections: dict[str, Any]
 ) -> tuple[Recipe, Task]:
     """The recipe of task, network and further sections, and the data with the heads it keeps."""

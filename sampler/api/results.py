@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sampler.api.keywords import in_python, keywords_of, takes
-from sampler.api.networks import ChosenNetwork, joined, problem_of
+from sampler.api.networks import ChosenNetwork, problem_of, recipe_and_data
 from sampler.api.tasks import ChosenTask
 from sampler.jobs.plan import Point, plan_run
 from sampler.numerics import float64, use_one_blas_thread
@@ -32,7 +32,7 @@ def solve(task: ChosenTask, network: ChosenNetwork, **settings: Any) -> "xr.Data
     among its attributes and predictions that are NaN. Raises InputError for a keyword that cannot
     be used, and where task and network do not fit.
     """
-    recipe, data = joined(task, network, theory=settings)
+    recipe, data = recipe_and_data(task, network, theory=settings)
     refuse_without_theory(recipe.network, "use `sample`")
     use_one_blas_thread()
     with float64():
@@ -52,7 +52,7 @@ def sample(
     With `progress`, stderr or one line of a notebook shows how far it is. Raises InputError for a
     keyword that cannot be used, and where task and network do not fit.
     """
-    recipe, data = joined(task, network, sampler=settings)
+    recipe, data = recipe_and_data(task, network, sampler=settings)
     run = plan_run("sample", Point(recipe, None), data)
     use_one_blas_thread()
     with float64():
@@ -81,7 +81,6 @@ def compare(
     for predictions of other names or shapes.
     """
     use_one_blas_thread()
-    from sampler.analysis.results import RunResults
     from sampler.jobs.stages import compare_tables
     from sampler.presentation.summary import Comparison, refuse_unrelated
 
@@ -89,7 +88,7 @@ def compare(
     axes = axes_of_table(theory)
     arrays = {name: read_own(name, source, axes) for name, source in (own or {}).items()}
     found = compare_tables(theory, draws, arrays)
-    return Comparison(RunResults.held(None, theory=theory, draws=draws, comparison=found))
+    return Comparison.held(None, theory=theory, draws=draws, comparison=found)
 
 
 @in_python
@@ -102,7 +101,7 @@ def make_problem(task: ChosenTask, network: ChosenNetwork) -> "AnyProblem":
     the test set; `predictions_at(U_1)` says what follows from an order parameter. Raises InputError
     where task and network do not fit.
     """
-    recipe, data = joined(task, network)
+    recipe, data = recipe_and_data(task, network)
     use_one_blas_thread()
     with float64():
         return problem_of(task, recipe, data)

@@ -94,7 +94,7 @@ class Run(Stored):
         run = self._shown
         if run.theory is None or run.comparison is None:
             return None
-        return Comparison(run)
+        return Comparison(run.directory).having(**vars(run))
 
     @property
     def verdict(self) -> "Verdict":
@@ -104,15 +104,12 @@ class Run(Stored):
     @property
     def reliability(self) -> "Verdict":
         """On the samples: whether they can be trusted, every number beside its limit."""
-        from sampler.analysis.verdict import trust_verdict
-
-        return trust_verdict(self._shown.diagnostics)
+        return self._shown.reliability
 
     @property
     def trusted(self) -> bool | None:
         """Whether the samples passed their diagnostics; None where nothing was sampled."""
-        diagnostics = self._shown.diagnostics
-        return None if diagnostics is None else diagnostics.passed
+        return self._shown.trusted
 
     def plot(self, figure: str = "order_parameter") -> "Figure":
         """A figure by its name in the folder `figures`; InputError for one that there is not."""

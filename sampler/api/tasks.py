@@ -21,10 +21,9 @@ from sampler.recipes.task_section import AttentionSection, section_of
 from sampler.tasks.arrays import ATTENTION_KEY, HEAD_NAMES_KEY, is_array_name, task_of_arrays
 from sampler.tasks.digits import DigitsSection
 from sampler.tasks.markov_chain import MarkovChainSection
-from sampler.tasks.one_shot import OneShotSection
 from sampler.tasks.task import Task
 from sampler.tasks.time_series import SeriesArchiveSection, TimeSeriesSection
-from sampler.tasks.trained_series import TrainedSeriesSection
+from sampler.tasks.trained import OneShotSection, TrainedSeriesSection
 
 if TYPE_CHECKING:
     from theory import Triangle

@@ -54,12 +54,11 @@ def refuse_attended_padding(
     for example, row in enumerate(real):
         seen = np.abs(matrices[example][:, ~row][..., row])
         if seen.size and seen.max() > PADDING_WEIGHT:
-            raise InputError(
-                f"{field}[{first + example}]",
-                float(seen.max()),
+            remedy = (
                 f"is a weight that a token gives to padding, above {PADDING_WEIGHT:.1g}; hide "
-                "padding from the attention of every layer, or count it among the tokens",
+                "padding from the attention of every layer, or count it among the tokens"
             )
+            raise InputError(f"{field}[{first + example}]", float(seen.max()), remedy)
 
 
 def stated_tokens(batch: Any) -> Bool[np.ndarray, "_example _token"] | None:
@@ -128,12 +127,11 @@ def refuse_unseen(attention: Sequence[Recorded]) -> None:
     unseen = np.argwhere(sum(seen) == 0)
     if len(unseen):
         example, token = map(int, unseen[0])
-        raise InputError(
-            f"attention to token {token} of example {example}",
-            0.0,
+        remedy = (
             f"no token gives it any weight; give named inputs with `{MASK}` [example, token], 0 "
-            "for padding, or 1 everywhere if it is a token",
+            "for padding, or 1 everywhere if it is a token"
         )
+        raise InputError(f"attention to token {token} of example {example}", 0.0, remedy)
 
 
 def padded_together(parts: Sequence[Recorded]) -> Recorded:

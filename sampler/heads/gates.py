@@ -17,20 +17,18 @@ from jaxtyping import Array, Float
 
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.tasks.splits import Split
-from sampler.transformer.frozen import FrozenNetwork
-from sampler.transformer.fused import eager
-from sampler.transformer.recording import (
+from sampler.transformer.forward_pass import (
     Forward,
     as_numpy,
-    as_tensors,
     attention_layers,
     call,
-    count_of,
+    eager,
     evaluating,
     refuse_unusual,
-    taken,
     torch_module,
 )
+from sampler.transformer.model import FrozenNetwork
+from sampler.transformer.recording import as_tensors, count_of, taken
 
 Head = tuple[int, int]  # layer and head, counted from 0
 # What a closed gate lets through: nothing, or the mean over examples, token by token.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
+from sampler.attention.variants import Array
 from sampler.recipes.training_recipe import GRID, PATCH, PATCHES
 
 
@@ -183,15 +184,15 @@ def position_table(tokens: int, channels: int) -> Float[np.ndarray, "token chann
 
 
 def episode_inputs(
-    patches: Float[np.ndarray, "drawing patch channel"],
-    drawings: Int[np.ndarray, "example image"],
-    labels: Int[np.ndarray, "example image"],
-    embedding: Float[np.ndarray, "label channel"],
-) -> Float[np.ndarray, "example token channel"]:
+    patches: Float[Array, "drawing patch channel"],
+    positions: Float[Array, "token channel"],
+    embedding: Float[Array, "label channel"],
+    drawings: Int[Array, "example image"],
+    labels: Int[Array, "example image"],
+) -> Float[Array, "example token channel"]:
     """x_0 = patch + position + embedding of the image's label; supports first, then the query."""
     labelled = patches[drawings] + embedding[labels][:, :, None, :]
-    inputs = labelled.reshape(len(drawings), -1, patches.shape[-1])
-    return inputs + position_table(inputs.shape[1], inputs.shape[2])
+    return labelled.reshape(len(drawings), *positions.shape) + positions
 
 
 def nearest_neighbour(drawings: Drawings, episodes: Episodes) -> Float[np.ndarray, " example"]:

@@ -70,11 +70,8 @@ def read_ink(archive: zipfile.ZipFile, name: str, side: int) -> Bool[np.ndarray,
         with Image.open(io.BytesIO(content)) as image:
             if image.size != (side, side):
                 width, height = image.size
-                raise InputError(
-                    member(archive, name),
-                    f"{width} × {height} pixels",
-                    f"must have {side} × {side}; fetch the file again",
-                )
+                remedy = f"must have {side} × {side}; fetch the file again"
+                raise InputError(member(archive, name), f"{width} × {height} pixels", remedy)
             return np.asarray(image.convert("L")) < 128
     except (*UNREADABLE, Image.DecompressionBombError) as problem:
         raise unusable(archive, name, problem) from None
@@ -130,32 +127,25 @@ def add_drawings(archive: zipfile.ZipFile, found: dict[tuple[str, str], np.ndarr
         key = (match["character"], match["drawing"])
         ink = read_ink(archive, name, SOURCE_SIDE)
         if key in found and not np.array_equal(found[key], ink):
-            raise InputError(
-                member(archive, name),
-                key[0],
-                "is another drawing in another archive; use official files only",
-            )
+            remedy = "is another drawing in another archive; use official files only"
+            raise InputError(member(archive, name), key[0], remedy)
         found[key] = ink
 
 
 def archive_paths(folder: Path, wanted: tuple[str, ...]) -> list[Path]:
     """The archives to read. Raises InputError, saying what is missing."""
     if not folder.is_dir():
-        raise InputError(
-            "task.folder",
-            folder,
-            "is no folder; name the one that holds Omniglot's zip files, or set task.download",
-        )
+        remedy = "is no folder; name the one that holds Omniglot's zip files, or set task.download"
+        raise InputError("task.folder", folder, remedy)
     paths = [folder / name for name in wanted or ARCHIVES]
     there = [path for path in paths if path.is_file()]
     if not there or (wanted and len(there) < len(paths)):
         absent = ", ".join(path.name for path in paths if path not in there)
-        raise InputError(
-            "task.folder",
-            folder,
+        remedy = (
             f"holds no {absent}; put {'it' if wanted else 'one of them'} there, or set "
-            "task.download",
+            "task.download"
         )
+        raise InputError("task.folder", folder, remedy)
     return there
 
 
@@ -191,12 +181,11 @@ def download_omniglot(
         # The libraries beneath raise OSError for what the network does, ValueError for a checksum
         # or an address.
         except (OSError, ValueError) as problem:
-            raise InputError(
-                "task.download",
-                f"{base}{name}",
+            remedy = (
                 f"cannot be fetched ({problem}); put the file into {folder} yourself, or use "
-                'images = "digits"',
-            ) from None
+                'images = "digits"'
+            )
+            raise InputError("task.download", f"{base}{name}", remedy) from None
 
 
 ARCHIVE = "all_runs.zip"

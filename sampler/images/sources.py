@@ -69,11 +69,8 @@ def check_drawings(drawings: Drawings) -> None:
     """Raise InputError if a character has too few drawings for an episode."""
     for name, count in zip(drawings.names, drawings.counts, strict=True):
         if count < FEWEST_DRAWINGS:
-            raise InputError(
-                "task.images",
-                f"{count} drawing of {name}",
-                f"give each character at least {FEWEST_DRAWINGS}, or leave it out",
-            )
+            remedy = f"give each character at least {FEWEST_DRAWINGS}, or leave it out"
+            raise InputError("task.images", f"{count} drawing of {name}", remedy)
 
 
 def choose_characters(names: Sequence[str], settings: ImageSection) -> dict[str, list[int]]:
@@ -85,11 +82,8 @@ def choose_characters(names: Sequence[str], settings: ImageSection) -> dict[str,
     for one, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
         both = sorted(set(listed[one]) & set(listed[other]))
         if both:
-            raise InputError(
-                f"task.characters_{other}",
-                [names[c] for c in both],
-                f"these are in task.characters_{one} too; a character has one split",
-            )
+            remedy = f"these are in task.characters_{one} too; a character has one split"
+            raise InputError(f"task.characters_{other}", [names[c] for c in both], remedy)
     taken = set().union(*listed.values())
     free = [c for c in range(len(names)) if c not in taken]
     free = [free[i] for i in stream(settings.seed, SPLIT_STREAM).permutation(len(free))]
@@ -113,12 +107,11 @@ def named_characters(drawings: Drawings, listed: Sequence[str], key: str) -> Dra
 def refuse_too_few(drawings: Drawings, chosen: Sequence[int], key: str) -> None:
     """Raise InputError if these characters do not make an episode."""
     if len(chosen) < FEWEST_CHARACTERS:
-        raise InputError(
-            f"task.{key}",
-            [drawings.names[c] for c in chosen],
+        remedy = (
             f"this split needs at least {FEWEST_CHARACTERS} of the {drawings.characters} "
-            "characters; name more, or change the fractions",
+            "characters; name more, or change the fractions"
         )
+        raise InputError(f"task.{key}", [drawings.names[c] for c in chosen], remedy)
 
 
 def find_listed(names: Sequence[str], listed: Sequence[str], key: str) -> list[int]:
@@ -165,11 +158,8 @@ def read_drawings(settings: ImageSection) -> Drawings:
 def omniglot_folder(settings: ImageSection) -> Path:
     """The folder of the zip files. Raises InputError if the recipe names none."""
     if settings.folder is None:
-        raise InputError(
-            "task.folder",
-            ABSENT,
-            "name the folder of Omniglot's zip files, or one to fetch them to",
-        )
+        remedy = "name the folder of Omniglot's zip files, or one to fetch them to"
+        raise InputError("task.folder", ABSENT, remedy)
     return Path(settings.folder)
 
 
@@ -193,11 +183,8 @@ def read_labelled_images(path: Path) -> Drawings:
     with open_npz(path, "task.images") as stored:
         images, labels = (required_array(stored, key) for key in ("images", "labels"))
     if labels.ndim != 1 or labels.dtype.kind not in "iuU" or images.shape[:1] != labels.shape:
-        raise InputError(
-            "labels",
-            f"{labels.dtype} {labels.shape}",
-            f"give a whole number or a word for each of the {len(images)} images",
-        )
+        remedy = f"give a whole number or a word for each of the {len(images)} images"
+        raise InputError("labels", f"{labels.dtype} {labels.shape}", remedy)
     return sort_drawings(resize(brightness(images), SIDE), [str(label) for label in labels])
 
 

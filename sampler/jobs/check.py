@@ -23,7 +23,7 @@ from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO
 from sampler.recipes.training_recipe import PATCHES, TOKENS, TrainingRecipe
 from sampler.tasks.task import Task
-from sampler.transformer.model_file import TransformerShape
+from sampler.transformer.model import TransformerShape
 
 # Swept keys that give a point data of its own.
 OF_THE_DATA = ("task.", "attention.")

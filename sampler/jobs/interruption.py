@@ -82,12 +82,12 @@ def say(text: str) -> None:
 
 
 def step_in_work() -> str:
-    """What is finished where nothing else was said."""
+    """Return the work that is finished first where nothing else was said."""
     return "the step in work"
 
 
 def same_again() -> str:
-    """What goes on where nothing else was said."""
+    """Return the command that goes on where nothing else was said."""
     return "what was saved is kept, and the same command goes on"
 
 

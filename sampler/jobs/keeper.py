@@ -44,7 +44,7 @@ SEGMENTS = "segment-*.bin"
 
 @dataclass(frozen=True)
 class Stored:
-    """What a checkpoint and its segments hold.
+    """Content of a checkpoint and its segments.
 
     segments  one entry per segment, as the header of a checkpoint lists them, removed ones too
     """
@@ -215,7 +215,7 @@ LONG = (
 
 
 def chunk_in_work(last: float, unsaved: float, began: float) -> str:
-    """What is finished before chains are left, and how long that may take.
+    """Return the work that is finished before chains are left, and how long that may take.
 
     last     seconds that the chunk before took
     unsaved  computing time of the chunks before that no segment holds yet

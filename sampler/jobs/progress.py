@@ -1,4 +1,4 @@
-"""What a running job shows: moving bars in a terminal, one line in a notebook, else lines."""
+"""Progress of a running job: moving bars in a terminal, one line in a notebook, else lines."""
 
 import logging
 import sys
@@ -27,7 +27,7 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 def line_in_notebook() -> Callable[[str], None] | None:
-    """What shows a line in the place of the one before, below a cell; None outside of notebooks."""
+    """Return the display of a line below a cell, in place of the last; None outside notebooks."""
     if not type(sys.stderr).__module__.startswith("ipykernel"):
         return None
     from IPython.display import display

@@ -64,7 +64,7 @@ class Choice:
 
     @property
     def difference(self) -> float:
-        """How much better the best point is than the second best."""
+        """Advantage of the best point over the second best."""
         return self.best.value(self.criterion) - self.runner_up.value(self.criterion)
 
     @property
@@ -80,7 +80,7 @@ class Choice:
         return not self.difference > self.error
 
     def as_dict(self) -> dict:
-        """What `selection.json` says of it."""
+        """Return the entries for `selection.json`."""
         score = self.best.scores[self.criterion]
         found = {
             "point": self.best.point,
@@ -134,7 +134,7 @@ def validation_error(one: Candidate, other: Candidate, criterion: str) -> float:
 def validation_scores(run: RunResults, name: str) -> dict | str:
     """Scores on the validation split of "theory", "next_order", "gp" or "sampled"."""
     if name == "sampled":
-        return sampled_scores(run)
+        return scores_from_draws(run)
     reason = unknown(run, name)
     if reason is not None:
         return reason
@@ -149,7 +149,7 @@ def validation_scores(run: RunResults, name: str) -> dict | str:
 
 
 def unknown(run: RunResults, name: str) -> str | None:
-    """Why the theory to this order is not to be used; None where it may be."""
+    """Return the reason why the theory to this order is not to be used; None where it may be."""
     if run.theory is None:
         return "not solved"
     if name != "next_order" or run.theory.attrs.get("next_order_status") == "fine":
@@ -157,7 +157,7 @@ def unknown(run: RunResults, name: str) -> str | None:
     return str(run.theory.attrs.get("next_order_explanation", "next order not known"))
 
 
-def sampled_scores(run: RunResults) -> dict | str:
+def scores_from_draws(run: RunResults) -> dict | str:
     """Scores of the samples on the validation split."""
     if run.comparison is None:
         return "not sampled"
@@ -208,7 +208,7 @@ def test_accuracy(run: RunResults, name: str) -> dict | None:
 
 @dataclass(frozen=True)
 class Selected:
-    """What is chosen for "theory", "next_order", "gp" or "sampled".
+    """Choice for one predictor: "theory", "next_order", "gp" or "sampled".
 
     candidates     number of points to choose from
     left_out       point → why it is none of them
@@ -222,7 +222,7 @@ class Selected:
     test_accuracy: Mapping[str, Mapping | None] = field(default_factory=dict)
 
     def as_dict(self) -> dict:
-        """What `selection.json` says of it."""
+        """Return the entries for `selection.json`."""
         found: dict = {"candidates": self.candidates, "left_out": dict(self.left_out)}
         for criterion, choice in self.choices.items():
             found[criterion] = None if choice is None else choice.as_dict()
@@ -266,7 +266,7 @@ def select_by_evidence(name: str, points: Sequence[SweptPoint]) -> Selected:
 
 @dataclass(frozen=True)
 class Selection:
-    """What is chosen from some points for each predictor, on validation data and by evidence."""
+    """Choices among points for each predictor, on validation data and by evidence."""
 
     validated: Mapping[str, Selected]
     by_evidence: Mapping[str, Selected]
@@ -280,7 +280,7 @@ class Selection:
         )
 
     def as_dict(self) -> dict:
-        """What `selection.json` says of it."""
+        """Return the entries for `selection.json`."""
         found = {name: selected.as_dict() for name, selected in self.validated.items()}
         by_evidence = {name: selected.as_dict() for name, selected in self.by_evidence.items()}
         return found | {EVIDENCE: by_evidence}
@@ -301,7 +301,7 @@ def write_selection(directory: Path, recipe: Recipe, points: Sequence[SweptPoint
         return
     for name, found in selection.validated.items() if validated else ():
         if name != "next_order" or found.candidates:
-            LOG.info(one_line(name.replace("_", " "), found.choices[CRITERIA[0]]))
+            LOG.info(choice_text(name.replace("_", " "), found.choices[CRITERIA[0]]))
     content = selection.as_dict()
     groups = by_other_settings(points)
     if TEMPERATURE in recipe.sweep and len(groups) > 1:
@@ -349,8 +349,8 @@ def by_other_settings(points: Sequence[SweptPoint]) -> list[list[SweptPoint]]:
     return list(groups.values())
 
 
-def one_line(name: str, choice: Choice | None) -> str:
-    """What was chosen on the validation split, for the log."""
+def choice_text(name: str, choice: Choice | None) -> str:
+    """Return the choice on the validation split in one line, for the log."""
     if choice is None:
         return f"selected on the validation split, {name}: nothing"
     second = choice.runner_up

@@ -353,7 +353,7 @@ def compare_tables(
     own: name of a theory of the user's own → what it predicts.
     """
     diagnostics = diagnose_stage(tree)
-    given = TheoryAndDraws.of(theory, tree, own)
+    given = TheoryAndDraws(theory, tree, own or {})
     return compare_run(given, diagnostics, cost(tree, diagnostics))
 
 

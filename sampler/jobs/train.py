@@ -31,9 +31,9 @@ from sampler.storage.run_directory import (
     write_atomically,
     write_json,
 )
-from sampler.tasks.trained_series import series_to_learn
+from sampler.tasks.trained import series_to_learn
 from sampler.transformer.classified import ClassifiedSplits
-from sampler.transformer.model_file import MODEL_FILE, TrainedModel, write_model
+from sampler.transformer.model import MODEL_FILE, TrainedModel, write_model
 
 if TYPE_CHECKING:
     from sampler.transformer.evaluation import LearningData

@@ -44,7 +44,8 @@ class ChainSettings:
 class Judgement:
     """Findings of an algorithm in its own statistics.
 
-    reasons  why the draws cannot be trusted, each with the value, the limit and the remedy
+    reasons  why the draws cannot be trusted, each with the value, the limit and the remedy, in
+             which names of settings stand in backticks
     remarks  what is no error but worth knowing
     numbers  further entries of `diagnostics` in `comparison.json`
     """
@@ -71,7 +72,7 @@ class IndependentDraws:
 
 
 class Chain:
-    """Begins and moves one Markov chain, in JAX and without side effects.
+    """A Markov chain: how it begins and moves, in JAX and without side effects.
 
     It holds numbers that are the same throughout a sweep, and is hashable: compiled functions are
     made for it, and serve every density whose arrays have equal shapes. Arrays come from `density`.
@@ -98,7 +99,7 @@ class Chain:
         return {}
 
     def continued(self, shared, state, earlier, density):
-        """(shared, state) with the position and all that was learned of `earlier`.
+        """Return (shared, state) with the position and all that was learned of `earlier`.
 
         `shared` and `state` are those before the first step; `earlier` is the pair with which a
         chain of another run ended, maybe of another density. Without this method no chain can
@@ -107,7 +108,7 @@ class Chain:
         raise NotImplementedError(f"{type(self).__name__} cannot start from another run")
 
     def step(self, state, density):
-        """One transition of one chain → (state, statistics by name, each one number).
+        """Make one transition of one chain → (state, statistics by name, each one number).
 
         A chain that adapts counts its steps in the state: the first `settings.warmup` of them are
         warm-up.
@@ -115,7 +116,7 @@ class Chain:
         raise NotImplementedError(f"{type(self).__name__} has no chains")
 
     def advance(self, shared, state, density, mean):
-        """One transition of one chain among all → (shared, state, statistics).
+        """Make one transition of one chain among all → (shared, state, statistics).
 
         `mean` averages a number or array over all chains; what is shared has to be made of such.
         """
@@ -167,7 +168,7 @@ class Algorithm(Chain):
         return None
 
     def independent_draws(self, density, settings: ChainSettings) -> IndependentDraws | None:
-        """All draws at once; None for a Markov chain."""
+        """Make all draws at once; None for a Markov chain."""
         return None
 
     def suited(self, density):

@@ -94,7 +94,7 @@ class DrawCollector:
     @property
     def draws(self) -> dict[str, np.ndarray]:
         """Name → [chain, draw, …] of everything that is kept whole."""
-        return {name: joined(pieces) for name, pieces in self._pieces.items()}
+        return {name: _joined(pieces) for name, pieces in self._pieces.items()}
 
     @property
     def moments(self) -> dict[str, BatchMoments]:
@@ -114,12 +114,12 @@ class DrawCollector:
     @property
     def statistics(self) -> dict[str, np.ndarray]:
         """Sampler statistics of the draws, name → [chain, draw]."""
-        return {name: joined(pieces) for name, pieces in self._statistics.items()}
+        return {name: _joined(pieces) for name, pieces in self._statistics.items()}
 
     @property
     def warmup_statistics(self) -> dict[str, np.ndarray]:
         """Sampler statistics of warm-up, name → [chain, draw]."""
-        return {name: joined(pieces) for name, pieces in self._warmup.items()}
+        return {name: _joined(pieces) for name, pieces in self._warmup.items()}
 
     @property
     def draws_made(self) -> int:
@@ -141,7 +141,7 @@ def rounded(name: str, values: np.ndarray) -> np.ndarray:
     return np.array(values, dtype=np.float32 if single else None, order="C")
 
 
-def joined(pieces: list[np.ndarray]) -> np.ndarray:
+def _joined(pieces: list[np.ndarray]) -> np.ndarray:
     """All pieces [chain, draw, …] as one array, which takes their place: no second copy is kept."""
     if len(pieces) > 1:
         pieces[:] = [np.concatenate(pieces, axis=1)]
@@ -211,7 +211,7 @@ class _Moments:
     def selected(self) -> SelectedDraws:
         shape = self._sums[0][0].shape[1:]
         places = evenly_spaced(int(np.prod(shape)), SELECTED)
-        return SelectedDraws(joined(self._selected), places, shape)
+        return SelectedDraws(_joined(self._selected), places, shape)
 
 
 class _Thinned:

@@ -81,7 +81,7 @@ class Hamiltonian(Algorithm):
         return self.kernel(density.model, common, whitened)
 
     def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
-        """BFMI, divergences (at most 0.1 % of the draws), and what a draw costs."""
+        """Judge BFMI and divergences (at most 0.1 % of the draws); report the cost of a draw."""
         reasons, remarks = [], []
         bfmi = bfmi_of(statistics["energy"])
         if min(bfmi) < BFMI_LIMIT:
@@ -107,7 +107,7 @@ class Hamiltonian(Algorithm):
         return Judgement(tuple(reasons), tuple(remarks), numbers)
 
     def describe(self, statistics: Mapping[str, np.ndarray], totals: Mapping[str, float]) -> str:
-        """Step size, acceptance, divergences and steps."""
+        """Describe step size, acceptance, divergences and steps."""
         return (
             f"step size {np.mean(statistics['step_size'][:, -1]):.3g}, "
             f"acceptance {np.mean(statistics['acceptance_rate']):.2f}, "
@@ -158,14 +158,14 @@ class Nuts(Hamiltonian):
         return Judgement(found.reasons, remarks, {**found.numbers, "saturated_share": saturated})
 
     def stored(self, statistics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """With the depth of the tree of every draw."""
+        """Return the statistics, with the depth of the tree of every draw."""
         depth = np.ceil(np.log2(statistics["trajectory_steps"] + 1)).astype(int)
         return {**statistics, "tree_depth": depth}
 
 
 @dataclass(frozen=True)
 class StaticHmc(Hamiltonian):
-    """Trajectories of `leapfrog_steps` steps each."""
+    """Hamiltonian Monte Carlo by trajectories of `leapfrog_steps` steps each."""
 
     leapfrog_steps: int = 64
 
@@ -185,7 +185,7 @@ class StaticHmc(Hamiltonian):
 
 @dataclass(frozen=True)
 class SplitHmc(Hamiltonian):
-    """All chains advance together, along trajectories of one random length about a Gaussian.
+    """Hamiltonian Monte Carlo about a Gaussian: chains advance together, by one random length.
 
     gradient_precision  "float64", "float32", or "auto": "float32" where that costs no acceptance
     max_steps           a trajectory has at most so many steps
@@ -217,17 +217,17 @@ class NumPyroChain(Chain):
     warmup: int
 
     def init(self, key, position, density):
-        """A start of NumPyro's own where the mode is not known."""
+        """Return the first state, a start of NumPyro's own where the mode is not known."""
         return self.begun(key, position, density)[1]
 
     def begun(self, key, position, density):
-        """A kernel, which is complete only when it has made a state, and that state."""
+        """Return a kernel, which is complete only when it has made a state, and that state."""
         kernel = self.algorithm.kernel_for(density)
         start = None if density.mode is None else position
         return kernel, kernel.init(key, self.warmup, start, density.arguments)
 
     def continued(self, shared, state, earlier, density):
-        """At the position of the other chain, with its step size and masses."""
+        """Return the state at the position of another chain, with its step size and masses."""
         import jax.numpy as jnp
         from numpyro.infer.hmc_util import dual_averaging
 

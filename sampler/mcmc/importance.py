@@ -34,14 +34,14 @@ class Importance(Algorithm):
     fallback: ClassVar[str | None] = "nuts"
 
     def gradients_per_draw(self) -> tuple[str, int] | None:
-        """Those of the chains that are run where the weights cannot be trusted."""
+        """Gradients of the chains that are run where the weights cannot be trusted."""
         return ALGORITHMS[self.fallback].gradients_per_draw()
 
     def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
         return Judgement(numbers=INDEPENDENT)
 
     def independent_draws(self, density, settings: ChainSettings) -> IndependentDraws:
-        """chains × draws equally weighted draws, if the weights can be trusted and suffice."""
+        """Make chains × draws equally weighted draws, if weights can be trusted and suffice."""
         from sampler.posterior.importance import importance_draws, systematic_resampling
 
         kept = settings.chains * settings.draws

@@ -46,7 +46,7 @@ SHARE_INDEPENDENT = 0.5
 
 
 def suited(density: Density, precision: str) -> Density:
-    """The density with gradients in this precision.
+    """Return the density with gradients in this precision.
 
     "auto": in single precision where that is worth while and costs no acceptance.
     """
@@ -64,7 +64,7 @@ def suited(density: Density, precision: str) -> Density:
 @partial(jax.tree_util.register_dataclass, data_fields=["centre", "scale"], meta_fields=[])
 @dataclass(frozen=True)
 class Gaussian:
-    """x = centre + scale · z with z standard normal; the scale is a matrix or a diagonal."""
+    """Gaussian x = centre + scale · z, z standard normal; the scale is a matrix or a diagonal."""
 
     centre: Float[Array, " coordinate"]
     scale: Float[Array, "coordinate coordinate"] | Float[Array, " coordinate"]
@@ -80,20 +80,20 @@ class Gaussian:
 
     @classmethod
     def standard(cls, centre: Float[Array, " coordinate"]) -> "Gaussian":
-        """Standard normal in as many coordinates."""
+        """The standard normal distribution in as many coordinates."""
         return cls(jnp.zeros_like(centre), jnp.ones_like(centre))
 
     def at(self, standard: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
-        """x of z."""
+        """Map z to x."""
         dense = self.scale.ndim == 2
         return self.centre + (self.scale @ standard if dense else self.scale * standard)
 
     def pull_back(self, slope: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
-        """∂/∂z from ∂/∂x."""
+        """Map ∂/∂x to ∂/∂z."""
         return slope @ self.scale if self.scale.ndim == 2 else slope * self.scale
 
     def standardised(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
-        """z of x."""
+        """Map x to z."""
         away = point - self.centre
         return jnp.linalg.solve(self.scale, away) if self.scale.ndim == 2 else away / self.scale
 
@@ -108,7 +108,7 @@ class RunningMoments:
     squares: Float[Array, " coordinate"]
 
     def and_draws(self, count, mean, mean_square) -> "RunningMoments":
-        """With so many further draws, of which these are the means."""
+        """Return the moments with so many further draws, of which these are the means."""
         return RunningMoments(
             self.count + count, self.sum + count * mean, self.squares + count * mean_square
         )
@@ -128,7 +128,7 @@ class RunningMoments:
 
 
 def kept_share(estimates: Float[Array, " coordinate"], noise) -> Float[Array, ""]:
-    """1 − noise / mean square, but not less than 0."""
+    """Share of estimates that is kept, 1 − noise / mean square, but not less than 0."""
     return jnp.maximum(0.0, 1.0 - noise / jnp.mean(estimates**2))
 
 
@@ -174,7 +174,7 @@ class SplitChain(Chain):
         return {"key": key, "z": z, "lp": lp, "slope": after}
 
     def continued(self, shared, state, earlier, density: Density) -> tuple[dict, dict]:
-        """At the coordinates z of the other chain, with its step and Gaussian of z.
+        """Return the state at the coordinates z of another chain, with its step and Gaussian of z.
 
         Both are relative to the fit at the mode of either density. What the Gaussian was found from
         counts on, so that a short warm-up does not forget it.
@@ -189,7 +189,7 @@ class SplitChain(Chain):
         return density.coordinates.unflatten(Gaussian.fitted(density).at(state["z"]))
 
     def advance(self, shared, state, density: Density, mean):
-        """A trajectory, and in warm-up a better step and a better Gaussian for the next one."""
+        """Make a trajectory, and in warm-up a better step and Gaussian for the next one."""
         next_key, angle_key = jax.random.split(shared["key"])
         angle = jax.random.uniform(angle_key, (), minval=ANGLES[0], maxval=ANGLES[1])
         angle = angle.astype(state["lp"].dtype)
@@ -220,13 +220,13 @@ class SplitChain(Chain):
 
 
 def log_density_at(density: Density, z):
-    """ln p at the point of these coordinates."""
+    """Return ln p at the point of these coordinates."""
     point = Gaussian.fitted(density).at(z)
     return density.log_density(density.coordinates.unflatten(point))
 
 
 def value_and_slope(density: Density, z):
-    """ln p at the point of these coordinates, and ∂/∂z of −ln p."""
+    """Return ln p at the point of these coordinates, and ∂/∂z of −ln p."""
     if density.single is not None:
         return log_density_at(density, z), slope(density, z)
     first = Gaussian.fitted(density)
@@ -235,13 +235,13 @@ def value_and_slope(density: Density, z):
 
 
 def slope(density: Density, z):
-    """∂/∂z of −ln p, in the precision of gradients."""
+    """Return ∂/∂z of −ln p, in the precision of gradients."""
     first = Gaussian.fitted(density)
     return -first.pull_back(density.gradient(first.at(z)))
 
 
 def moved(state, gaussian: Gaussian, step, count, density: Density):
-    """A trajectory of `count` steps with a fresh momentum → (state, statistics)."""
+    """Make a trajectory of `count` steps with a fresh momentum → (state, statistics)."""
     key, kick, toss = jax.random.split(state["key"], 3)
     here = gaussian.standardised(state["z"])
     momentum = jax.random.normal(kick, here.shape, here.dtype)
@@ -267,7 +267,7 @@ def moved(state, gaussian: Gaussian, step, count, density: Density):
 
 
 def trajectory(here, momentum, first, gaussian: Gaussian, step, count, density: Density):
-    """End of `count` steps from w = `here`, momentum, ln p and slope there.
+    """Return the end of `count` steps from w = `here`: w, momentum, ln p and slope.
 
     `first` is the slope here. In one precision ln p comes with the slope of every step.
     """

@@ -24,7 +24,7 @@ JUDGED_FIRST = 50
 
 
 def next_check(done: int, most: int) -> int:
-    """The first of 400, 520, 676, 879 … above `done`, each 1.3 times the last; `most` ends them."""
+    """Draws at the next check: the first of 400, 520, 676, 879 … above `done`, `most` at most."""
     number = FIRST_CHECK
     while number <= done:
         number = -(-13 * number // 10)
@@ -60,7 +60,7 @@ class InterimVerdict:
 
     @property
     def is_beyond_draws(self) -> bool:
-        """Whether it failed although there are far more draws than a check asks for."""
+        """Whether the check failed although there are far more draws than it asks for."""
         known = self.r_hat is not None and self.ess is not None
         plenty = known and self.ess >= PLENTY * CHECKED_ESS and self.r_hat <= R_HAT_LIMIT
         return plenty and not self.passed

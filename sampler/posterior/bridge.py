@@ -32,7 +32,7 @@ MOST_APART = 4.0
 
 @dataclass(frozen=True)
 class BridgeEvidence:
-    """ln p(y) by bridge sampling.
+    """Log evidence ln p(y) by bridge sampling, with its error.
 
     log_evidence  mean of the two halves
     error         its Monte Carlo standard error
@@ -64,7 +64,7 @@ def bridge_evidence(
     positions: Mapping[str, Float[np.ndarray, "chain draw _entry"]],
     seed: int,
 ) -> BridgeEvidence:
-    """ln p(y) from draws of the posterior of U_1 … U_a in Bartlett coordinates.
+    """Log evidence ln p(y) from draws of the posterior of U_1 … U_a in Bartlett coordinates.
 
     density    of the order parameters, with its mode
     positions  all sites of every draw: `chi_l`, `lower_l`, and those of temperature and variances

@@ -39,7 +39,7 @@ class Coordinates:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Numbers of each site."""
+        """Number of coordinates of each site."""
         return tuple(prod(shape) for shape in self.shapes)
 
     @property

@@ -46,17 +46,17 @@ def sample_sites(priors: Mapping[str, dist.Distribution]) -> dict[str, Array]:
 
 
 def temperature_ratio(position: Position) -> Float[Array, ""] | float:
-    """𝒯/𝒯_0."""
+    """Ratio 𝒯/𝒯_0 of the temperature of a position to the known one."""
     return jnp.exp(position[TEMPERATURE][0]) if TEMPERATURE in position else 1.0
 
 
 def network_scale(position: Position) -> Float[Array, ""] | float:
-    """Π_l σ_l/σ_{l,0}: the network's output relative to that at the known variances."""
+    """Output of the network relative to that at the known variances, Π_l σ_l/σ_{l,0}."""
     return jnp.exp(jnp.sum(position[VARIANCES]) / 2.0) if VARIANCES in position else 1.0
 
 
 def input_scale(position: Position) -> Float[Array, ""] | float:
-    """σ_0/σ_{0,0}: what the kernel at an order parameter of this position still lacks."""
+    """Ratio σ_0/σ_{0,0}, which the kernel at an order parameter of a position still lacks."""
     return jnp.exp(position[VARIANCES][0] / 2.0) if VARIANCES in position else 1.0
 
 
@@ -107,7 +107,7 @@ def observed_hyper_parameters(
 def hyper_positions(
     draws: Mapping[str, np.ndarray], problem: LearningProblem
 ) -> dict[str, Float[np.ndarray, "chain draw _entry"]]:
-    """The sites again, from temperatures [chain, draw] and variances [chain, draw, layer]."""
+    """Sites from stored temperatures [chain, draw] and variances [chain, draw, layer]."""
     found = {}
     if "temperature" in draws:
         found[TEMPERATURE] = np.log(draws["temperature"] / problem.temperature)[..., None]

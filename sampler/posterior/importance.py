@@ -38,7 +38,7 @@ FEWEST_DRAWS = 400
 
 @dataclass(frozen=True)
 class Proposal:
-    """q(x) = Σ_k s_k t_ν(x; m_k, S_k S_kᵀ).
+    """Mixture of t distributions, q(x) = Σ_k s_k t_ν(x; m_k, S_k S_kᵀ).
 
     shares   s_k [component], summing to one
     centres  m_k [component, coordinate]
@@ -70,13 +70,13 @@ class Proposal:
     def log_density(
         self, points: Float[np.ndarray, "draw coordinate"]
     ) -> Float[np.ndarray, " draw"]:
-        """ln q at every point."""
+        """Log density ln q at every point."""
         return logsumexp(self.log_shares_and_densities(points)[0], axis=0)
 
     def log_shares_and_densities(
         self, points: Float[np.ndarray, "draw coordinate"]
     ) -> tuple[Float[np.ndarray, "component draw"], Float[np.ndarray, "component draw"]]:
-        """ln s_k t_k(x), and the squared distance |S_k⁻¹ (x − m_k)|²."""
+        """Return ln s_k t_k(x), and the squared distance |S_k⁻¹ (x − m_k)|²."""
         nu, size = self.degrees, self.coordinates
         constant = gammaln((nu + size) / 2) - gammaln(nu / 2) - size / 2 * np.log(nu * np.pi)
         logs, squares = [], []
@@ -192,7 +192,7 @@ class ImportanceDraws:
 
     @property
     def effective_sample_size(self) -> float:
-        """(Σ w)²/Σ w²."""
+        """Effective number of draws, (Σ w)²/Σ w²."""
         return effective_draws(self.log_weights)
 
     @property
@@ -202,7 +202,7 @@ class ImportanceDraws:
 
     @property
     def log_evidence(self) -> float:
-        """ln p(y), from the mean weight."""
+        """Log evidence ln p(y), from the mean weight."""
         return float(logsumexp(self.log_weights) - np.log(len(self.log_weights)))
 
     @property
@@ -316,7 +316,7 @@ def normalised_weights(log_weights: Float[np.ndarray, " draw"]) -> Float[np.ndar
 
 
 def effective_draws(log_weights: Float[np.ndarray, " draw"]) -> float:
-    """(Σ w)²/Σ w²."""
+    """Effective number of draws, (Σ w)²/Σ w²."""
     return float(1.0 / np.sum(normalised_weights(log_weights) ** 2))
 
 

@@ -56,7 +56,7 @@ MODE_STEPS = 200
 
 
 class StandardisedLogChi(dist.Distribution):
-    """t with ln c = ½ ln ν + t/√(2ν) and c ~ χ_ν: of order one at every ν.
+    """Law of t with ln c = ½ ln ν + t/√(2ν) and c ~ χ_ν: of order one at every ν.
 
     ln p(t) = ν ln c − c²/2 + const = −(ν/2)(e^u − 1 − u) + const, u = t √(2/ν); the second form
     does not cancel at large ν.
@@ -125,7 +125,7 @@ def bartlett_prior(chain: WishartChain) -> dict[str, dist.Distribution]:
 def log_prior(
     position: Position, chain: WishartChain, hyper_priors: HyperPriors = KNOWN
 ) -> Float[Array, ""]:
-    """ln of the prior density of a position."""
+    """Logarithm of the prior density of a position."""
     prior = site_priors(chain, hyper_priors)
     return sum(site.log_prob(position[name]) for name, site in prior.items())
 
@@ -133,7 +133,7 @@ def log_prior(
 def bartlett_matrices_at(
     position: Position, chain: WishartChain
 ) -> tuple[Float[Array, "_rows _rank"], ...]:
-    """B_1 … B_{L+1} at a position of the sampler."""
+    """Bartlett matrices B_1 … B_{L+1} at a position of the sampler."""
     return tuple(
         bartlett_matrix(position[f"chi_{layer}"], position[f"lower_{layer}"], rows, degrees)
         for layer, (rows, degrees) in enumerate(zip(chain.rows, chain.degrees, strict=True), 1)
@@ -143,17 +143,17 @@ def bartlett_matrices_at(
 def known_factors_at(
     position: Position, chain: WishartChain
 ) -> tuple[Float[Array, "_size _rank"], ...]:
-    """F_1 … F_{L+1} at a position of the sampler and the known variances."""
+    """Factors F_1 … F_{L+1} at a position of the sampler and the known variances."""
     return chain_factors(bartlett_matrices_at(position, chain), chain.heads, chain.scales)
 
 
 def factors_at(position: Position, chain: WishartChain) -> tuple[Float[Array, "_size _rank"], ...]:
-    """F_1 … F_{L+1} with U_l = F_l F_lᵀ at a position of the sampler."""
+    """Factors F_1 … F_{L+1} with U_l = F_l F_lᵀ at a position of the sampler."""
     return scaled_factors(known_factors_at(position, chain), position)
 
 
 def kernel_factor(factor: Float[Array, "row rank"], position: Position) -> Float[Array, "row rank"]:
-    """F with K(F Fᵀ) the kernel at the variances of a position.
+    """Factor F with K(F Fᵀ) the kernel at the variances of a position.
 
     `factor` is that of U_1 at the known variances. K is also proportional to σ_0², with which the
     features were made.
@@ -162,20 +162,20 @@ def kernel_factor(factor: Float[Array, "row rank"], position: Position) -> Float
 
 
 def likelihood_factor(position: Position, chain: WishartChain) -> Float[Array, "row rank"]:
-    """F with K(F Fᵀ) the kernel of the labels at a position of the sampler."""
+    """Factor F with K(F Fᵀ) the kernel of the labels at a position of the sampler."""
     return kernel_factor(known_factors_at(position, chain)[0], position)
 
 
 def log_likelihood_at(
     position: Position, energy: LabelEnergy, chain: WishartChain
 ) -> Float[Array, ""]:
-    """ln p(y | position)."""
+    """Log likelihood ln p(y | position)."""
     factor = likelihood_factor(position, chain)
     return label_log_likelihood(energy_at(energy, position), factor)
 
 
 def label_log_likelihood(energy: LabelEnergy, factor: Float[Array, "_row _rank"]):
-    """ln p(y | U_1) = −E(U_1)/2 − (P O/2) ln 2π."""
+    """Log likelihood ln p(y | U_1) = −E(U_1)/2 − (P O/2) ln 2π."""
     return -0.5 * (energy(factor) + energy.labels.size * math.log(2.0 * math.pi))
 
 

@@ -41,7 +41,7 @@ def weight_density(
     attended_test: Float[Array, "test path channel"],
     keep_weights: bool,
 ) -> Density:
-    """All weights by NUTS or HMC; per draw the overlaps U_l and the predictor f(x)."""
+    """The posterior of all weights; per draw the overlaps U_l and the predictor f(x)."""
     dtype = problem.attended.dtype
     temperature = jnp.asarray(problem.temperature, dtype)
     variances = jnp.asarray(problem.architecture.variances, dtype)
@@ -87,7 +87,7 @@ def upper_weight_density(
     attended_test: Float[Array, "test path channel"],
     keep_weights: bool,
 ) -> Density:
-    """V_1 … V_L and a by NUTS or HMC, V_0 drawn back from its exact posterior at every draw.
+    """The posterior of V_1 … V_L and a; V_0 is drawn back from its exact posterior at every draw.
 
     Per draw: the overlaps U_l, the exact predictor mean and variance given U_1, and f(x) of the
     completed weights (which are kept on request).
@@ -149,7 +149,7 @@ def observe_upper_weights(
 def order_parameter_density(
     problem: LearningProblem, attended_test: Float[Array, "test path channel"]
 ) -> Density:
-    """Bartlett coordinates of U_1 … U_a; chains start around the mode, whitened by its Hessian.
+    """The posterior of U_1 … U_a in Bartlett coordinates; chains are whitened at its mode.
 
     Per draw: U_l, the exact predictor mean and variance given U_1 (Rao–Blackwell), one joint draw
     of f on the test set, and the Bartlett coordinates themselves.

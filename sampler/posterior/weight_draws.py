@@ -110,7 +110,7 @@ def refuse_unusable_count(
 
 
 def side_by_side(most: int) -> int | None:
-    """`most`, or on a processor None, one after the other.
+    """Number of draws made side by side: `most`, or on a processor None, one by one.
 
     There a batch of factorisations or triangular solves gains nothing.
     """
@@ -151,7 +151,7 @@ def draw_weights(
     architecture: Architecture,
     scale: Float[Array, ""] | float = 1.0,
 ) -> dict[str, Array]:
-    """All weights given the Bartlett matrices B_1 … B_{L+1} and the labels, for one draw.
+    """Draw all weights given the Bartlett matrices B_1 … B_{L+1} and the labels.
 
     Q_l [r_l, N_l] is uniform among matrices with orthonormal rows, w_l = √N_l F_l Q_l, a = w_{L+1},
         V_l^h = V + Q_{l+1}ᵀ (σ_l B_l[h] Q_l − Q_{l+1} V),   V ~ N(0, σ_l²),

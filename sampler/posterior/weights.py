@@ -135,7 +135,7 @@ def upper_weight_model(
 
 
 def lowest_factor(weights: Position, architecture: Architecture) -> Float[Array, "row width"]:
-    """F = w_1/√N_1, a factor of the overlap U_1 = w_1 w_1ᵀ/N_1."""
+    """Factor F = w_1/√N_1 of the overlap U_1 = w_1 w_1ᵀ/N_1."""
     return path_weights(weights, architecture)[0] / architecture.widths[0] ** 0.5
 
 
@@ -160,7 +160,7 @@ def draw_input_weights(
     features: Float[Array, "example path channel"],
     input_variance: Float[Array, ""] | float,
 ) -> Float[Array, "width channel"]:
-    """V_0 from p(V_0 | V_1 … V_L, a, y) by Matheron's rule.
+    """Draw V_0 from p(V_0 | V_1 … V_L, a, y) by Matheron's rule.
 
     With V and ε drawn from the prior and from N(0, 𝒯), and f_V the network that has V as its input
     projection,

@@ -1,4 +1,4 @@
-"""What `status` and `list` say: where runs stand, in a few lines each."""
+"""Text of `status` and `list`: where runs stand, in a few lines each."""
 
 import textwrap
 import time

@@ -10,10 +10,9 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.comparison import ComparedRun, TheoryAndDraws, compare_head_scores
-from sampler.analysis.difference import Difference
 from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.results import RunResults
-from sampler.analysis.verdict import Verdict, limits_sentence, trust_verdict
+from sampler.analysis.verdict import Verdict, limits_sentence
 from sampler.errors import InputError
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.presentation.tables import (
@@ -82,59 +81,19 @@ def comparison_text(run: RunResults) -> str:
     return "\n" + "\n\n".join(parts)
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Theory against draws; prints as `compare` does.
-
-    results  theory, draws and their comparison, in memory or in a directory
-    """
-
-    results: RunResults
+@dataclass(frozen=True, repr=False)
+class Comparison(RunResults):
+    """Theory against draws, in memory or in a directory; prints as `compare` does."""
 
     @property
     def result(self) -> ComparedRun:
         """Diagnostics, cost, and every compared quantity with its errors."""
-        return self.results.comparison
-
-    @property
-    def theory(self) -> xr.Dataset:
-        """The table of the theory."""
-        return self.results.theory
-
-    @property
-    def draws(self) -> xr.DataTree:
-        """The tree of the draws."""
-        return self.results.draws
-
-    @property
-    def path_names(self) -> tuple[str, ...]:
-        """Names along the axis of U_1."""
-        return tuple(self.results.path_names)
-
-    @property
-    def trusted(self) -> bool:
-        """Whether the draws passed their diagnostics."""
-        return self.result.diagnostics.passed
-
-    @property
-    def verdict(self) -> Verdict:
-        """On the theory: what the samples allow to say of it, in the words of the report."""
-        return self.result.verdict
+        return self.comparison
 
     @property
     def own_verdicts(self) -> Mapping[str, Verdict]:
         """Name of a theory of your own → what the samples allow to say of it."""
         return self.result.own
-
-    @property
-    def reliability(self) -> Verdict:
-        """On the samples: whether they can be trusted, every number beside its limit."""
-        return trust_verdict(self.result.diagnostics)
-
-    @property
-    def differences(self) -> Mapping[str, Difference]:
-        """Key of `comparison.json` → size of the difference, its interval, and what may be said."""
-        return self.result.differences
 
     def plot(self, figure: str = "order_parameter") -> "Figure":
         """Draw a figure, by its name among those of a run, such as "accuracy" or "predictor_mean".
@@ -144,7 +103,7 @@ class Comparison:
         # Only here: `compare` in a terminal needs no figures.
         from sampler.presentation.figures.draw import draw_figure
 
-        return draw_figure(self.results, figure)
+        return draw_figure(self, figure)
 
     def to_dataset(self) -> xr.Dataset:
         """Theory, sampled, MCSE and differences of every compared quantity, with its axes."""
@@ -172,7 +131,7 @@ class Comparison:
         |sampled|. `test_error` is the error by the finite test set, of the sampled number. A theory
         of your own has a column of its name.
         """
-        rows = list(chain(*self.result.rows(self.results.path_names).values()))
+        rows = list(chain(*self.result.rows(self.path_names).values()))
         return comparison_table("", "", rows).to_dataframe()
 
     def save(self, path: str | Path) -> None:
@@ -180,15 +139,15 @@ class Comparison:
         write_json(Path(path), self.result.to_json())
 
     def __repr__(self) -> str:
-        return f"{diagnostics_text(self.result.diagnostics)}\n{comparison_text(self.results)}"
+        return f"{diagnostics_text(self.result.diagnostics)}\n{comparison_text(self)}"
 
     def _repr_html_(self) -> str:
-        rows = list(chain(*self.result.rows(self.results.path_names).values()))
+        rows = list(chain(*self.result.rows(self.path_names).values()))
         table = comparison_table("", "", rows)._repr_html_()
         verdicts = (self.verdict, *self.own_verdicts.values(), self.reliability)
         return (
             "".join(verdict._repr_html_() for verdict in verdicts)
-            + summary_table(self.results)._repr_html_()
+            + summary_table(self)._repr_html_()
             + f"<details><summary>every number, {len(rows)} rows</summary>{table}</details>"
         )
 
@@ -203,7 +162,7 @@ def head_table(theory: xr.Dataset, draws: xr.DataTree | None = None) -> "pandas.
         if f"head_score{ending}" in theory
     }
     if draws is not None:
-        found = compare_head_scores(TheoryAndDraws.of(theory, draws)).get("head_score")
+        found = compare_head_scores(TheoryAndDraws(theory, draws)).get("head_score")
         if found is not None:
             columns |= {"sampled": found.sampled.value, "mcse": found.sampled.mcse}
     layers, heads = (theory[axis].values for axis in ("layer", "head"))

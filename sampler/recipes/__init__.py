@@ -1,6 +1,6 @@
 """Recipes: settings read from TOML, validated and frozen before anything is computed.
 
-sections         the sections of a recipe, with their defaults and limits
+sections         the sections of a recipe: settings with type, limits, default and meaning
 task_section     those of task and attention, and the table of tasks
 settings         TOML read and written, dotted keys, values of a command line
 recipe           Recipe, from a TOML file and from the command line

@@ -121,9 +121,7 @@ def marks_of(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Any]:
 class Section(BaseModel):
     """A frozen group of settings in which an unknown key is an error."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 def count_or_counts(value: object) -> object:

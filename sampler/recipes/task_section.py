@@ -1,6 +1,6 @@
 """The sections [task] and [attention] of a recipe, and the table of tasks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -76,10 +76,10 @@ TASKS: Registry[type[TaskSection]] = Registry(
     {
         "markov_chain": "sampler.tasks.markov_chain:MarkovChainSection",
         "arrays": "sampler.tasks.arrays:ArraysSection",
-        "one_shot": "sampler.tasks.one_shot:OneShotSection",
+        "one_shot": "sampler.tasks.trained:OneShotSection",
         "digits": "sampler.tasks.digits:DigitsSection",
         "time_series": "sampler.tasks.time_series:TimeSeriesSection",
-        "trained_series": "sampler.tasks.trained_series:TrainedSeriesSection",
+        "trained_series": "sampler.tasks.trained:TrainedSeriesSection",
     },
 )
 
@@ -91,14 +91,20 @@ def section_of(task: Any) -> type[TaskSection] | None:
     return TASKS[task["kind"]].section_for(task)
 
 
-def read_task_section(task: Any) -> Any:
-    """The section of a table of settings. Raises InputError for a kind that is unknown."""
+def read_section(task: Any, section: type[DataSection] | None, remedy: str) -> Any:
+    """Return the section of a table of settings. Raises InputError for a kind that is unknown."""
     if not isinstance(task, Mapping):
         return task
-    section = section_of(task)
-    if section is not None:
-        return section.model_validate(task)
-    if "kind" not in task:
-        raise InputError("task.kind", ABSENT, 'name the kind of task, as in kind = "markov_chain"')
-    known = ", ".join(f"'{kind}'" for kind in TASKS)
-    raise InputError("task.kind", task["kind"], f"use {known}")
+    if section is None:
+        raise InputError("task.kind", task.get("kind", ABSENT), remedy)
+    return section.model_validate(task)
+
+
+def kinds_of(table: Iterable[str]) -> str:
+    """Return the kinds of a table in quotation marks."""
+    return ", ".join(f"'{kind}'" for kind in table)
+
+
+def read_task_section(task: Any) -> Any:
+    """Return the section of the settings of a task of a run."""
+    return read_section(task, section_of(task), f"use {kinds_of(TASKS)}")

@@ -41,7 +41,7 @@ from sampler.recipes.sections import (
     expanded,
 )
 from sampler.recipes.settings import parse_override, place, read_toml
-from sampler.recipes.task_section import TASKS, DataSection
+from sampler.recipes.task_section import TASKS, DataSection, kinds_of, read_section
 from sampler.recipes.validation import known_keys, recipe_error
 from sampler.registry import load_plugins
 
@@ -238,14 +238,9 @@ def trained_sections_of(settings: Mapping[str, Any]) -> dict[str, type[Section] 
 
 
 def read_trained_section(task: Any) -> Any:
-    """Return the section of a table of settings. Raises InputError for a kind that is unknown."""
-    if not isinstance(task, Mapping):
-        return task
+    """Return the section of the settings of a task of a training."""
     section = trained_sections_of({"task": task})["task"]
-    if section is not None:
-        return section.model_validate(task)
-    known = ", ".join(f"'{kind}'" for kind in TRAINED)
-    raise InputError("task.kind", task.get("kind", ABSENT), f"use {known} to train a network")
+    return read_section(task, section, f"use {kinds_of(TRAINED)} to train a network")
 
 
 class TrainingRecipe(NamedRecipe):

@@ -37,7 +37,7 @@ WITHOUT_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lock."""
+    """Process that holds a lock, and its host."""
 
     host: str
     pid: int
@@ -201,7 +201,7 @@ def _holder_in(content: str) -> Holder | None:
 
 
 def living_holder(directory: Path) -> Holder | None:
-    """Who is at work in this directory now: on another host, who was there last."""
+    """Return the process at work in this directory; on another host, the last one there."""
     path = directory / LOCK_FILE
     holder = read_holder(path)
     if holder is None or not holder.is_here:

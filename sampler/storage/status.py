@@ -24,7 +24,7 @@ NOT_BEGUN, RUNNING, INTERRUPTED, FINISHED = "not begun", "running", "interrupted
 
 @dataclass(frozen=True)
 class RunState:
-    """Where the run in a directory stands.
+    """State of the run in a directory.
 
     word        "not begun", "running", "interrupted" or "finished"
     holder      who is at work there; None if nobody is

@@ -9,6 +9,5 @@ series_files    files of the UEA archive of time series
 digits          ten classes of handwritten digits, one output each
 arrays          arrays brought by the user, in files that may be larger than memory
 export          the attention of a PyTorch model, written to a file that the arrays task reads
-one_shot        one-shot image classification with the attention of a trained model
-trained_series  time series of several classes to train on, and the same with what was learned
+trained         one-shot images and time series with the attention of a trained transformer
 """

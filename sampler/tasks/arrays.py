@@ -189,11 +189,8 @@ def check_keys(keys: list[str]) -> None:
     attended = [key for key in keys if is_of_attended(key)]
     tokens = [key for key in keys if key.startswith(("inputs_", "attention_", "lengths_"))]
     if attended and tokens:
-        raise InputError(
-            attended[0],
-            Verbatim(f"(beside {tokens[0]})"),
-            "give attended inputs and heads, or inputs and attention matrices, not both",
-        )
+        remedy = "give attended inputs and heads, or inputs and attention matrices, not both"
+        raise InputError(attended[0], Verbatim(f"(beside {tokens[0]})"), remedy)
     required, optional = ATTENDED if attended else WITH_TOKENS
     layers = [int(match[2]) for match in map(ATTENTION_KEY.fullmatch, keys) if match]
     for key in keys:

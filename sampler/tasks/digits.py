@@ -77,12 +77,11 @@ class DigitsSection(TaskSection):
         wanted = sum(sizes)
         others = wanted - self.examples_test
         if wanted > len(images):
-            raise InputError(
-                "task.examples_test",
-                self.examples_test,
+            remedy = (
                 f"there are {len(images)} drawings of these classes: with {others} in the other "
-                f"splits use at most {max(0, len(images) - others)}",
+                f"splits use at most {max(0, len(images) - others)}"
             )
+            raise InputError("task.examples_test", self.examples_test, remedy)
         patches = (SIDE // self.patch) ** 2
         refuse_unfit_length(attention, patches)
         logit_weights = {

@@ -1,6 +1,6 @@
 """The attention of a model of one's own in a file that `task.kind = "arrays"` reads."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,13 @@ from sampler.errors import InputError, Verbatim
 from sampler.storage.run_directory import fill_whole
 from sampler.tasks.arrays import HDF5_SUFFIXES
 from sampler.tasks.splits import AttendedSplit, Split, check_agreement
+from sampler.transformer.forward_pass import Forward, as_numpy, torch_module
 from sampler.transformer.recording import (
-    Forward,
-    as_numpy,
     as_tensors,
     check_batch_size,
     count_of,
     record_attention,
     taken,
-    torch_module,
 )
 from theory.path_kernels import Readout, attended_inputs
 
@@ -72,7 +70,7 @@ def export_attention(
         if examples is not None
     }
     writer = write_hdf5 if path.suffix in HDF5_SUFFIXES else write_npz
-    write = partial(writer, names=partial(names_with, residual=residual, given=head_names))
+    write = partial(writer, of_heads=partial(arrays_of_heads, residual, head_names))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         fill_whole(path, lambda temporary: write(temporary, agreeing(splits)))
@@ -149,29 +147,23 @@ def arrays_by_key(name: str, split: Split | AttendedSplit) -> dict[str, np.ndarr
 
 
 Pieces = Iterator[tuple[str, Split | AttendedSplit]]
-Names = Callable[[Split | AttendedSplit], dict[str, list[str]]]
+# Heads of each layer and their names, which are the same in every piece.
+OfHeads = Callable[[Split | AttendedSplit], dict[str, Any]]
 
 
-def needless(lengths: np.ndarray, inputs: Any) -> bool:
-    """Whether all sequences of a split have all tokens."""
-    return bool((lengths == inputs.shape[1]).all())
-
-
-def write_npz(path: Path, found: Pieces, names: Names) -> None:
-    """All pieces put together."""
+def write_npz(path: Path, found: Pieces, of_heads: OfHeads) -> None:
+    """Write all pieces put together."""
     parts: dict[str, list[np.ndarray]] = {}
     for name, split in found:
         for key, array in arrays_by_key(name, split).items():
             parts.setdefault(key, []).append(array)
     arrays = {key: padded_together(values) for key, values in parts.items()}
-    for key in [key for key in arrays if key.startswith("lengths_")]:
-        if needless(arrays[key], arrays[key.replace("lengths", "inputs")]):
-            del arrays[key]
-    np.savez(path, **arrays, **heads_of(split), **names(split))
+    drop_full_lengths(arrays)
+    np.savez(path, **arrays, **of_heads(split))
 
 
-def write_hdf5(path: Path, found: Pieces, names: Names) -> None:
-    """Piece by piece, each behind those before it; shorter sequences have 0 behind them."""
+def write_hdf5(path: Path, found: Pieces, of_heads: OfHeads) -> None:
+    """Write piece by piece, each behind those before it; shorter sequences have 0 behind them."""
     with h5py.File(path, "w") as file:
         for name, split in found:
             for key, array in arrays_by_key(name, split).items():
@@ -182,35 +174,38 @@ def write_hdf5(path: Path, found: Pieces, names: Names) -> None:
                 sizes = np.maximum(before[1:], array.shape[1:]).astype(int)
                 file[key].resize((before[0] + len(array), *sizes))
                 file[key][(slice(before[0], None), *map(slice, array.shape[1:]))] = array
-        for key in [key for key in file if key.startswith("lengths_")]:
-            if needless(file[key][:], file[key.replace("lengths", "inputs")]):
-                del file[key]
-        for key, array in heads_of(split).items():
+        drop_full_lengths(file)
+        for key, array in of_heads(split).items():
             file[key] = array
-        for key, of_heads in names(split).items():
-            file[key] = of_heads
 
 
-def heads_of(split: Split | AttendedSplit) -> dict[str, np.ndarray]:
-    """The heads of each layer, which attended inputs alone do not show."""
-    return {"heads": np.array(split.heads)} if isinstance(split, AttendedSplit) else {}
+def drop_full_lengths(arrays: MutableMapping[str, Any]) -> None:
+    """Remove the lengths of splits whose sequences all have all tokens."""
+    for key in [key for key in arrays if key.startswith("lengths_")]:
+        if (arrays[key][:] == arrays[key.replace("lengths", "inputs")].shape[1]).all():
+            del arrays[key]
 
 
-def names_with(
-    split: Split | AttendedSplit, residual: bool, given: Sequence[Sequence[str]] | None
-) -> dict[str, list[str]]:
-    """Names of the heads of each layer, those given or numbers; the last may be a residual's."""
-    if not residual and given is None:
-        return {}
+def arrays_of_heads(
+    residual: bool, names: Sequence[Sequence[str]] | None, split: Split | AttendedSplit
+) -> dict[str, Any]:
+    """Make the arrays `heads`, of attended inputs, and `head_names_l`, of heads that have names.
+
+    Names are those given, or numbers; the last head of a layer may be that of its residual.
+    """
+    found: dict[str, Any] = {}
+    if isinstance(split, AttendedSplit):
+        found["heads"] = np.array(split.heads)
+    if not residual and names is None:
+        return found
     heads = [count - residual for count in split.heads]
-    names = [list(map(str, range(count))) for count in heads] if given is None else given
+    names = [list(map(str, range(count))) for count in heads] if names is None else names
     if [len(of_layer) for of_layer in names] != heads:
         remedy = f"name the heads of each layer of the model, {tuple(heads)} in all"
         raise InputError("head_names", [list(of_layer) for of_layer in names], remedy)
-    return {
-        f"head_names_{layer}": [*of_layer, *["residual"] * residual]
-        for layer, of_layer in enumerate(names, start=1)
-    }
+    for layer, of_layer in enumerate(names, start=1):
+        found[f"head_names_{layer}"] = [*of_layer, *["residual"] * residual]
+    return found
 
 
 def read_labels(field: str, labels: Any, examples: int) -> np.ndarray | None:

@@ -313,11 +313,8 @@ def refuse_other_sizes(train: SeriesFile, test: SeriesFile) -> None:
     for axis, what in ((2, "dimensions"), (1, "time steps")):
         expected, received = train.values.shape[axis], test.values.shape[axis]
         if received != expected:
-            raise InputError(
-                test.path.name,
-                Verbatim(f"{received} {what}"),
-                f"{train.path.name} has {expected}; use files of one problem",
-            )
+            remedy = f"{train.path.name} has {expected}; use files of one problem"
+            raise InputError(test.path.name, Verbatim(f"{received} {what}"), remedy)
 
 
 def chosen_classes(
@@ -327,12 +324,11 @@ def chosen_classes(
     known = ", ".join(train.classes)
     if two_classes and not wanted and len(train.classes) > 2:
         first, second, *_ = train.classes
-        raise InputError(
-            "task.classes",
-            ABSENT,
+        remedy = (
             f"{train.path.name} has {len(train.classes)} classes, {known}; name the two to "
-            f'separate, as in classes = ["{first}", "{second}"]',
+            f'separate, as in classes = ["{first}", "{second}"]'
         )
+        raise InputError("task.classes", ABSENT, remedy)
     names = wanted or train.classes
     if len(set(names)) < 2:
         raise InputError(train.path.name, known, "declares fewer than two classes; nothing to tell")

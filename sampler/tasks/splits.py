@@ -317,11 +317,8 @@ def check_labels(split: AnySplit, name: str, examples_of: str) -> None:
     if split.labels is not None:
         check_array(f"labels_{name}", split.labels, ("example", "output"))
         if split.labels.shape[0] != split.examples:
-            raise InputError(
-                f"labels_{name}",
-                split.labels.shape,
-                f"give one label for each of the {split.examples} examples of {examples_of}",
-            )
+            remedy = f"give one label for each of the {split.examples} examples of {examples_of}"
+            raise InputError(f"labels_{name}", split.labels.shape, remedy)
     elif name != "test":
         raise InputError(f"labels_{name}", None, "this split needs labels [example, output]")
 
@@ -332,12 +329,11 @@ def check_heads_of_paths(split: AttendedSplit, name: str) -> None:
         raise InputError("heads", list(split.heads), "give at least one head for each layer")
     paths = math.prod(split.heads)
     if split.attended.shape[1] != paths:
-        raise InputError(
-            f"attended_{name}",
-            split.attended.shape,
+        remedy = (
             f"the shape must be [example, {paths}, channel]: the number of paths is the product of "
-            f"heads = {list(split.heads)}",
+            f"heads = {list(split.heads)}"
         )
+        raise InputError(f"attended_{name}", split.attended.shape, remedy)
 
 
 def check_matrices(split: Split, name: str, first: int = 0) -> None:
@@ -350,11 +346,10 @@ def check_matrices(split: Split, name: str, first: int = 0) -> None:
         heads = matrices.shape[1]
         expected = (split.examples, heads, split.tokens, split.tokens)
         if matrices.shape != expected:
-            raise InputError(
-                field,
-                matrices.shape,
-                f"the shape must be {expected}, [example, head, key, query], to fit inputs_{name}",
+            remedy = (
+                f"the shape must be {expected}, [example, head, key, query], to fit inputs_{name}"
             )
+            raise InputError(field, matrices.shape, remedy)
 
 
 def check_padding(split: Split, name: str, first: int = 0) -> None:
@@ -421,8 +416,5 @@ def check_array(field: str, array: np.ndarray, axes: tuple[str, ...], first: int
     finite = np.isfinite(array)
     if not finite.all():
         place = tuple(int(index) for index in np.argwhere(~finite)[0])
-        raise InputError(
-            f"{field}{[first + place[0], *place[1:]]}",
-            float(array[place]),
-            f"every entry must be finite ({(~finite).sum()} of {array.size} are not)",
-        )
+        remedy = f"every entry must be finite ({(~finite).sum()} of {array.size} are not)"
+        raise InputError(f"{field}{[first + place[0], *place[1:]]}", float(array[place]), remedy)

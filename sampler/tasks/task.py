@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, product
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -27,7 +26,6 @@ from sampler.errors import InputError
 from sampler.numerics import stream
 from sampler.recipes.sections import paired
 from sampler.recipes.task_section import AttentionSection
-from sampler.recipes.training_recipe import TrainedSection
 from sampler.tasks.splits import (
     AnySplit,
     Split,
@@ -35,8 +33,7 @@ from sampler.tasks.splits import (
     check_split,
     made_in_parts,
 )
-from sampler.transformer.frozen import FrozenNetwork, frozen_attention
-from sampler.transformer.model_file import TrainedModel, read_model
+from sampler.transformer.model import FrozenNetwork
 
 
 def with_positions(features: np.ndarray) -> np.ndarray:
@@ -91,11 +88,8 @@ class Task:
     def __post_init__(self) -> None:
         check_split(self.train, "train")
         if self.hypernetworks is not None and len(self.hypernetworks) != len(self.train.heads):
-            raise InputError(
-                "hypernetworks",
-                self.hypernetworks,
-                f"say it for each of the {len(self.train.heads)} layers of attention",
-            )
+            remedy = f"say it for each of the {len(self.train.heads)} layers of attention"
+            raise InputError("hypernetworks", self.hypernetworks, remedy)
         for name, split in (("test", self.test), ("validation", self.validation)):
             if split is not None:
                 check_split(split, name)
@@ -336,35 +330,6 @@ def attended_split(
         return Split(inputs, examples.labels[part], attend(inputs))
 
     return made_in_parts(make, examples.labels, repr(variants), (*examples.origin, *origin))
-
-
-def split_of_model(model: TrainedModel, examples: Unattended) -> AnySplit:
-    """Make the split with the attention of a trained model."""
-    variants, parameters = model.recipe.training.variants, model.parameters
-
-    def attend(inputs: np.ndarray) -> tuple[np.ndarray, ...]:
-        return frozen_attention(parameters, inputs, variants)
-
-    return attended_split(examples, attend, variants, tuple(parameters.values()))
-
-
-def read_model_of(directory: str, section: type[TrainedSection], kind: str) -> TrainedModel:
-    """Read a model that was trained on such data; others are for tasks of another `kind`."""
-    model = read_model(Path(directory))
-    if not isinstance(model.recipe.task, section):
-        remedy = f'was trained on {model.recipe.task.of_training}; use task.kind = "{kind}"'
-        raise InputError("task.model", Path(directory), remedy)
-    return model
-
-
-def refuse_other_data(directory: str, model: TrainedModel, checksum: str) -> None:
-    """Raise InputError unless the data are those that the model was trained on."""
-    if checksum != model.data:
-        remedy = (
-            f"was trained on other {model.recipe.task.of_training} than those that its recipe "
-            "names; restore them, or set task.folder"
-        )
-        raise InputError("task.model", Path(directory), remedy)
 
 
 def refuse_unfit_length(attention: AttentionSection, tokens: int) -> None:

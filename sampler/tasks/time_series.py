@@ -89,11 +89,8 @@ class TimeSeriesSection(TaskSection):
             fields = ("period", "lag") if "period" in self.model_fields_set else ("lag", "period")
             (field, value), (other, beside) = ((name, getattr(self, name)) for name in fields)
             remedy = "twice the lag must not be a multiple of the period"
-            raise InputError(
-                f"task.{field}",
-                value,
-                f"with {other} = {beside} both classes are the same: {remedy}",
-            )
+            remedy = f"with {other} = {beside} both classes are the same: {remedy}"
+            raise InputError(f"task.{field}", value, remedy)
         return self
 
     @classmethod

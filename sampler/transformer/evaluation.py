@@ -18,6 +18,7 @@ from sampler.images.drawings import (
     Drawings,
     Episodes,
     draw_episodes,
+    episode_inputs,
     nearest_neighbour,
     normalised_patches,
     position_table,
@@ -32,8 +33,8 @@ from sampler.transformer.classified import (
     nearest_class,
     targets_of,
 )
-from sampler.transformer.model_file import TrainedModel
-from sampler.transformer.network import gather_inputs, transformer_outputs
+from sampler.transformer.model import TrainedModel
+from sampler.transformer.network import transformer_outputs
 from theory.observables import binomial_error
 
 # First entries of the spawn keys: no two purposes share random numbers.
@@ -70,7 +71,7 @@ def patch_table(drawings: Drawings, embedding: np.ndarray, copies: int) -> Input
     ]
     positions = position_table(TOKENS, embedding.shape[1]).astype(np.float32)
     arrays = np.concatenate(pieces), positions, embedding
-    return InputTable(tuple(map(jnp.asarray, arrays)), gather_inputs)
+    return InputTable(tuple(map(jnp.asarray, arrays)), episode_inputs)
 
 
 @dataclass(frozen=True)

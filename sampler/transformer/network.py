@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from sampler.attention.heads import HeadGroup, by_head, head_groups
 from sampler.attention.variants import AttentionVariant, Softmax, transposed
@@ -205,18 +205,6 @@ def sum_heads(
     heads, above, below = values.shape
     beside = values.transpose(0, 2, 1).reshape(heads * below, above)
     return apply(rows.reshape(len(rows), -1, heads * below), beside) / heads**0.5
-
-
-def gather_inputs(
-    patches: Float[Array, "drawing patch channel"],
-    positions: Float[Array, "token channel"],
-    embedding: Float[Array, "label channel"],
-    drawings: Int[Array, "example image"],
-    labels: Int[Array, "example image"],
-) -> Float[Array, "example token channel"]:
-    """x_0 = patch + position + embedding of the image's label, as in `episode_inputs`."""
-    labelled = patches[drawings] + embedding[labels][:, :, None, :]
-    return labelled.reshape(len(drawings), *positions.shape) + positions
 
 
 def squared_error(

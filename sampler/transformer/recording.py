@@ -1,11 +1,7 @@
-"""Attention matrices and inputs recorded from a PyTorch module."""
+"""Attention matrices and inputs recorded from a PyTorch module, batch by batch."""
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -17,22 +13,14 @@ from sampler.attention.padding import (
     within,
     without_padding,
 )
-from sampler.errors import ABSENT, InputError, Verbatim
-from sampler.transformer.fused import eager, watched
-
-
-def torch_module() -> Any:
-    """PyTorch; InputError, with the way to install it, where it is absent."""
-    try:
-        return import_module("torch")
-    except ImportError:
-        remedy = "PyTorch is an extra: pip install -c constraints.txt -e '.[torch]'"
-        raise InputError("torch", ABSENT, remedy) from None
-
-
-def as_numpy(tensor: Any) -> np.ndarray:
-    """A tensor of any device and precision as a float32 array of its own."""
-    return tensor.detach().to("cpu", torch_module().float32, copy=True).numpy()
+from sampler.errors import InputError, Verbatim
+from sampler.transformer.forward_pass import (
+    Forward,
+    eager,
+    evaluating,
+    run_batch,
+    torch_module,
+)
 
 
 def as_tensors(inputs: Any) -> Any:
@@ -110,111 +98,6 @@ def taken(tensors: Any, batch: Any, device: Any) -> Any:
     return tensors[batch].to(device)
 
 
-FLAGS = ("output_attentions", "output_hidden_states")
-
-
-def takes_flags(model: Any) -> bool:
-    """Whether a model can be asked for attention and hidden states."""
-    parameters = inspect.signature(model.forward).parameters
-    return all(flag in parameters for flag in FLAGS) or any(
-        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
-    )
-
-
-def read_returned(returned: Any) -> list[np.ndarray]:
-    """x_0 [example, token, channel], and then Ω [example, head, query, key] of every layer.
-
-    x_0 is the first of the hidden states, before any LayerNorm of the first layer.
-    """
-    found = returned_attention(returned)
-    if not found:
-        remedy = (
-            "no attention came back, and no fused attention was called; a Hugging Face model must "
-            'be loaded with attn_implementation="eager", and of an encoder with decoder take the '
-            "encoder"
-        )
-        absent = not getattr(returned, "attentions", None)
-        raise InputError("attentions", Verbatim("(absent)" if absent else "(None)"), remedy)
-    hidden = getattr(returned, "hidden_states", None)
-    if not hidden:
-        remedy = "return them too: the first of them are the tokens of the first layer"
-        raise InputError("hidden_states", Verbatim("(absent)"), remedy)
-    return [as_numpy(hidden[0]), *(as_numpy(matrices) for matrices in found)]
-
-
-def returned_attention(returned: Any) -> tuple[Any, ...]:
-    """Return the `attentions` of a model; nothing where they lack a layer."""
-    found = getattr(returned, "attentions", None) or ()
-    return () if any(matrices is None for matrices in found) else tuple(found)
-
-
-def attention_layers(model: Any) -> list[Any]:
-    """All torch.nn.MultiheadAttention modules of a model, at any depth."""
-    kind = torch_module().nn.MultiheadAttention
-    return [module for module in model.modules() if isinstance(module, kind)]
-
-
-@contextmanager
-def hooked(modules: list[Any]) -> Iterator[tuple[list[np.ndarray], list[np.ndarray | None]]]:
-    """A list that gets the values of the first call of these modules, [example, token, channel],
-    and then the attention [example, head, query, key] of every call, in the order of computation;
-    and a list of what each was told of padding: [example, token], false there, or None.
-
-    The modules are made to compute the weights of each head; their caller receives what it asked
-    for. On leaving, the hooks are gone.
-    """
-    found: list[np.ndarray] = []
-    told: list[np.ndarray | None] = []
-    asked: list[tuple[bool, bool]] = []
-
-    def before(module: Any, positional: tuple, named: dict) -> tuple[tuple, dict]:
-        bound = inspect.signature(module.forward).bind(*positional, **named)
-        bound.apply_defaults()
-        settings = bound.arguments
-        refuse_unusual(settings)
-        hidden = settings["key_padding_mask"]
-        if hidden is not None:  # one that is added to logits hides with −∞
-            hidden = (hidden if hidden.dtype == torch_module().bool else hidden.isneginf()).cpu()
-        told.append(None if hidden is None else ~hidden.numpy())
-        if not found:
-            values = settings["value"]
-            found.append(as_numpy(values if module.batch_first else values.transpose(0, 1)))
-        asked.append((settings["need_weights"], settings["average_attn_weights"]))
-        settings.update(need_weights=True, average_attn_weights=False)
-        return bound.args, bound.kwargs
-
-    def after(module: Any, positional: tuple, named: dict, returned: tuple) -> tuple:
-        attended, weights = returned
-        found.append(as_numpy(weights))
-        need_weights, average = asked.pop()
-        if not need_weights:
-            return attended, None
-        return attended, weights.mean(dim=1) if average else weights
-
-    handles = []
-    try:
-        for module in modules:
-            handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-            handles.append(module.register_forward_hook(after, with_kwargs=True))
-        yield found, told
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def refuse_unusual(settings: dict[str, Any]) -> None:
-    """Raise InputError for what is not attention within batches of sequences."""
-    query, key = settings["query"], settings["key"]
-    if query.ndim != 3:
-        remedy = "must be a batch of sequences with three axes; give the batch axis"
-        raise InputError("query of MultiheadAttention", tuple(query.shape), remedy)
-    if key is not query and not (key.shape == query.shape and bool((key == query).all())):
-        remedy = (
-            "queries and keys must be those of the same tokens; the theory has self-attention only"
-        )
-        raise InputError("key of MultiheadAttention", tuple(key.shape), remedy)
-
-
 @dataclass(frozen=True)
 class RecordedAttention:
     """The attention of a model on some examples, as float32.
@@ -273,10 +156,6 @@ def refuse_infinite(field: str, array: np.ndarray) -> None:
         raise InputError(f"{field}{list(place)}", float(array[place]), remedy)
 
 
-# Runs a model on a batch: forward(model, batch)
-Forward = Callable[[Any, Any], Any]
-
-
 def record_attention(
     model: Any, inputs: Any, *, forward: Forward | None = None, batch_size: int = 64
 ) -> RecordedAttention:
@@ -311,10 +190,12 @@ def record_attention(
     with evaluating(model), eager(model), torch.no_grad():
         for examples in batches(tensors, batch_size):
             batch = taken(tensors, examples, device)
-            found, told = run_batch(model, batch, forward)
-            refuse_other_examples(found, len(examples))
-            tokens = agreeing_tokens(stated_tokens(batch), told)
-            found, lengths = without_padding(found[0], found[1:], tokens)
+            seen = run_batch(model, batch, forward)
+            inputs = seen.inputs
+            attention = [weights.swapaxes(-1, -2) for weights in seen.weights]
+            refuse_other_examples([inputs, *attention], len(examples))
+            tokens = agreeing_tokens(stated_tokens(batch), seen.tokens)
+            found, lengths = without_padding(inputs, attention, tokens)
             refuse_change(found, kept[0] if kept else found)
             order += examples
             kept.append(found)
@@ -326,60 +207,6 @@ def record_attention(
     lengths = np.concatenate(counts)[back]
     equal = (lengths == inputs.shape[1]).all()
     return RecordedAttention(inputs, tuple(attention), None if equal else lengths)
-
-
-def run_batch(
-    model: Any, batch: Any, forward: Forward | None
-) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
-    """x_0 [example, token, channel] and then Ω [example, head, key, query] of every layer; and what
-    each layer was told of padding."""
-    modules = attention_layers(model)
-    if modules:
-        with hooked(modules) as (found, told):
-            (forward or call)(model, batch)
-        if not found:
-            remedy = "its attention layers are not used in this forward pass; check `forward`"
-            raise InputError("model", Verbatim(type(model).__name__), remedy)
-    else:
-        asked = dict.fromkeys(FLAGS, True) if takes_flags(model) else {}
-        with watched(model) as calls:
-            returned = (forward or partial(call, **asked))(model, batch)
-        told = [None]
-        if calls.weights and not returned_attention(returned):
-            found = [as_numpy(one) for one in (calls.inputs, *calls.weights)]
-            told = calls.tokens
-        elif forward is None and not asked:
-            remedy = (
-                "has no torch.nn.MultiheadAttention layer, does not call "
-                "scaled_dot_product_attention, and does not take output_attentions and "
-                "output_hidden_states; give it one of the three"
-            )
-            raise InputError("model", Verbatim(type(model).__name__), remedy)
-        else:
-            found = read_returned(returned)
-    inputs, *matrices = found
-    return [inputs, *(weights.swapaxes(-1, -2) for weights in matrices)], told
-
-
-def call(model: Any, batch: Any, **flags: bool) -> Any:
-    """The model called on a batch: a tensor as its argument, or tensors by name."""
-    return model(**batch, **flags) if isinstance(batch, dict) else model(batch, **flags)
-
-
-@contextmanager
-def evaluating(model: Any) -> Iterator[None]:
-    """Dropout off, and no shortcut past the attention matrices; as before on leaving."""
-    shortcuts = torch_module().backends.mha
-    modes = [(module, module.training) for module in model.modules()]
-    enabled = shortcuts.get_fastpath_enabled()
-    try:
-        model.eval()
-        shortcuts.set_fastpath_enabled(False)
-        yield
-    finally:
-        shortcuts.set_fastpath_enabled(enabled)
-        for module, training in modes:
-            module.training = training
 
 
 def refuse_other_examples(found: list[np.ndarray], examples: int) -> None:

@@ -30,7 +30,7 @@ from sampler.transformer.evaluation import (
     accuracy_with_error,
     predict_examples,
 )
-from sampler.transformer.model_file import TransformerShape, draw_parameters
+from sampler.transformer.model import TransformerShape, draw_parameters
 from sampler.transformer.network import squared_error
 
 

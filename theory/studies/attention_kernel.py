@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 
 
 class Mask(StrEnum):
-    """Query i sees key j: always, j ≤ i, |i − j| ≤ w, or 0 ≤ i − j ≤ w."""
+    """Masks: query i sees key j always, for j ≤ i, |i − j| ≤ w, or 0 ≤ i − j ≤ w."""
 
     COMPLETE = "complete"
     CAUSAL = "causal"
@@ -77,7 +77,7 @@ def attention_matrix(
     similarity: Similarity = Similarity.SOFTMAX,
     mask: Bool[np.ndarray, "query key"] | None = None,
 ) -> Float[np.ndarray, "query key"]:
-    """A_ij = m_ij s(q_i, k_j) / Σ_j' m_ij' s(q_i, k_j'); every row sums to 1.
+    """Attention A_ij = m_ij s(q_i, k_j) / Σ_j' m_ij' s(q_i, k_j'); every row sums to 1.
 
     m is 1 where query i may see key j. Raises ValueError where a query sees no key.
     """
@@ -96,7 +96,7 @@ def attention_matrix(
 def normalisers(
     keys: Float[np.ndarray, "key channel"], similarity: Similarity = Similarity.SOFTMAX
 ) -> Float[np.ndarray, " key"]:
-    """h(k_i) = Σ_j s(k_i, k_j).
+    """Sums of similarities h(k_i) = Σ_j s(k_i, k_j).
 
     Raises ValueError where float64 cannot hold it.
     """
@@ -118,7 +118,7 @@ def attention_kernel(
     keys: Float[np.ndarray, "key channel"],
     similarity: Similarity = Similarity.SOFTMAX,
 ) -> Float[np.ndarray, "query key"]:
-    """K(q_i, k_j) = s(q_i, k_j) / (h(q_i) h(k_j)), with h(x) = Σ_j s(x, k_j) over these keys.
+    """Kernel s(q_i, k_j) / (h(q_i) h(k_j)), with h(x) = Σ_j s(x, k_j) over these keys.
 
     At the keys themselves it is G: symmetric and positive semi-definite; definite for softmax
     unless two keys are equal, of rank D at most for linear attention. Source: arXiv 2406.13781.

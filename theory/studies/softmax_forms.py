@@ -115,7 +115,7 @@ def refuse_negative(order: int) -> None:
 def similarity_and_entropy(
     weights: Float[np.ndarray, "query key"], logits: Float[np.ndarray, "query key"]
 ) -> Float[np.ndarray, " query"]:
-    """Σ_j p_j l_j − Σ_j p_j ln p_j of every row p of weights."""
+    """Similarity and entropy Σ_j p_j l_j − Σ_j p_j ln p_j of every row p of weights."""
     return np.sum(weights * logits + entr(weights), axis=1)
 
 

@@ -106,7 +106,7 @@ class SupportVectorAttention:
     def attend(
         self, queries: Float[np.ndarray, "query channel"]
     ) -> Float[np.ndarray, "query value_channel"]:
-        """Σ_j A(x, k_j) v_j, which is the regressor."""
+        """Attention Σ_j A(x, k_j) v_j, which equals the regressor."""
         return attention_matrix(queries, self.keys, self.similarity) @ self.values
 
 

@@ -189,13 +189,13 @@ def _newton(kernel, target, width, limits, start) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ComplementarityProblem:
-    """M and q: find z ≥ 0 with w = M z + q ≥ 0 and z·w = 0."""
+    """Linear complementarity problem: find z ≥ 0 with w = M z + q ≥ 0 and z·w = 0."""
 
     matrix: Float[np.ndarray, "unknown unknown"]
     offset: Float[np.ndarray, " unknown"]
 
     def slack(self, unknowns: Float[np.ndarray, " unknown"]) -> Float[np.ndarray, " unknown"]:
-        """The other factor, w = M z + q."""
+        """The second factor, w = M z + q."""
         return self.matrix @ unknowns + self.offset
 
 

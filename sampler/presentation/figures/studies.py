@@ -85,7 +85,7 @@ def name_of_form(form: Any) -> str | None:
 
     None for a value of another form.
     """
-    variants = flattened(form)
+    variants = _flattened(form)
     if not variants or not all(isinstance(one, dict) and "kind" in one for one in variants):
         return None
     values: dict[str, dict[str, None]] = {"kind": {}}
@@ -113,10 +113,10 @@ def short_label(settings: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def flattened(variants: Any) -> list:
+def _flattened(variants: Any) -> list:
     """Return variants out of lists by layer and by head."""
     if isinstance(variants, list | tuple):
-        return [one for inner in variants for one in flattened(inner)]
+        return [one for inner in variants for one in _flattened(inner)]
     return [variants]
 
 

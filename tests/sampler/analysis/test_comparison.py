@@ -54,7 +54,7 @@ def stored(rng, outputs=1, labelled=True, **settings) -> TheoryAndDraws:
     labels = signs(rng, outputs) if labelled else None
     problem = small_problem(rng, outputs=outputs, labels_test=labels)
     collected = collect(random_observables(problem, rng), healthy_statistics(rng), **settings)
-    return TheoryAndDraws.of(None, draws_tree(problem, collected, {"algorithm": "nuts"}))
+    return TheoryAndDraws(None, draws_tree(problem, collected, {"algorithm": "nuts"}))
 
 
 def compare_draws(theory, given: TheoryAndDraws) -> dict:

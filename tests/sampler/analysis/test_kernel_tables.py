@@ -126,12 +126,12 @@ def test_components_that_were_not_followed_are_not_compared():
         }
     )
     tree = xr.DataTree.from_dict({"kernel": group})
-    found = compare_alignments(TheoryAndDraws(theory, {}, {}, None, tree))["kernel_alignment"]
+    found = compare_alignments(TheoryAndDraws(theory, tree))["kernel_alignment"]
     np.testing.assert_array_equal(found.sampled.value, [0.6, 0.4, np.nan])
     in_mcse, _ = found.differences
     np.testing.assert_allclose(in_mcse, [2.0, 0.0, np.nan])
     assert found.difference("kernel_alignment") is None
-    without = TheoryAndDraws(theory, {}, {}, None, xr.DataTree())
+    without = TheoryAndDraws(theory, xr.DataTree())
     assert compare_alignments(without) == {}
 
 

@@ -15,7 +15,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import sampler
-from sampler.api.networks import joined, problem_of
+from sampler.api.networks import problem_of, recipe_and_data
 from sampler.problem import square_roots
 from theory import Predictor, attended_inputs, predict
 
@@ -42,7 +42,7 @@ def fitted(data):
 def test_predictions_are_averages_over_draws(data, fitted):
     """Mean, variance and probability from the draws of U_1, one by one, by their definitions."""
     X, _ = data
-    problem = problem_of(fitted.task_, *joined(fitted.task_, fitted.network_))
+    problem = problem_of(fitted.task_, *recipe_and_data(fitted.task_, fitted.network_))
     predictor = Predictor.for_examples(problem.learning, jnp.asarray(X[9:]))
     draws = fitted.draws_["posterior"]["order_parameter"].values
     moments = [

@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 import sampler
-from sampler.api.networks import joined
+from sampler.api.networks import recipe_and_data
 from sampler.api.tasks import KEYS_OF_ATTENTION
 from sampler.errors import ExitCode, InputError
 from sampler.recipes.task_section import AttentionSection
@@ -167,7 +167,7 @@ def test_what_is_not_given_is_left_to_the_recipe():
     for readout, expected in ((None, "mean"), ("last", "last")):
         network = sampler.make_network(np.array([2, 2]), readout=readout)
         assert network.settings["network"]["widths"] == [2, 2]
-        assert joined(task, network)[0].network.readout == expected
+        assert recipe_and_data(task, network)[0].network.readout == expected
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_networks_samplers_and_misfits_are_refused_by_key(chosen, rng, without_a
     assert refusal(sampler.make_network, 1, hypernetwork="no").endswith("use True or False")
     assert refusal(sampler.sample, task, network, draws=1).startswith("draws = 1: ")
     assert refusal(sampler.sample, task, network, draws=9, until="trusted").startswith(
-        "keywords of sample = {'draws': 9, 'until': 'trusted'}: "
+        "keywords of sample = {'until': 'trusted', 'draws': 9}: "
     )
     assert refusal(sampler.solve, task, network, start=1) == (
         "start = 1: solve has no such keyword; did you mean starts?"

@@ -7,7 +7,7 @@ from sampler.errors import InputError
 from sampler.heads.gates import GatedModule, GatedNetwork, closed_gates
 from sampler.tasks import splits
 from sampler.tasks.splits import Split, StreamedSplit, made_in_parts
-from sampler.transformer.frozen import FrozenNetwork
+from sampler.transformer.model import FrozenNetwork
 from tests.assertions import assert_equal_to_rounding
 from theory import attended_inputs
 

@@ -19,7 +19,7 @@ from sampler.problem import make_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import read_theory
 from sampler.tasks.make import make_task
-from sampler.transformer.model_file import read_model
+from sampler.transformer.model import read_model
 from sampler.transformer.network import transformer_outputs
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import made_once, without_drawing

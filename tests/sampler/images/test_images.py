@@ -276,9 +276,9 @@ def test_positions_are_standardised_sinusoids():
 def test_inputs_are_patch_plus_position_plus_label(rng):
     patches, embedding = rng.standard_normal((5, 16, 64)), rng.standard_normal((3, 64))
     drawings, labels = np.array([[4, 0, 2], [1, 1, 3]]), np.array([[1, 0, 2], [0, 1, 2]])
-    received = episode_inputs(patches, drawings, labels, embedding)
-    assert received.shape == (2, TOKENS, 64)
     positions = position_table(TOKENS, 64)
+    received = episode_inputs(patches, positions, embedding, drawings, labels)
+    assert received.shape == (2, TOKENS, 64)
     for example, token in ((0, 0), (0, 17), (1, 47)):
         image, patch = divmod(token, 16)
         expected = (

@@ -17,8 +17,7 @@ from sampler.problem import make_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import read_draws, read_theory
 from sampler.tasks.make import make_task
-from sampler.transformer.frozen import theory_weights
-from sampler.transformer.model_file import read_model
+from sampler.transformer.model import read_model, theory_weights
 from sampler.transformer.network import transformer_outputs
 from tests.pictures import write_all_runs, write_labelled, write_omniglot
 from tests.problems import all_but

@@ -12,12 +12,12 @@ from sampler.images.sources import read_drawings, split_characters
 from sampler.recipes.recipe import make_recipe
 from sampler.recipes.task_section import TASKS
 from sampler.recipes.training_recipe import PATCHES, make_training_recipe
-from sampler.tasks import one_shot as episodic
 from sampler.tasks import task as sampled
+from sampler.tasks import trained as episodic
 from sampler.tasks.make import make_task
-from sampler.tasks.trained_series import series_to_learn
+from sampler.tasks.trained import series_to_learn
 from sampler.transformer.evaluation import draw_embedding
-from sampler.transformer.model_file import (
+from sampler.transformer.model import (
     TrainedModel,
     TransformerShape,
     draw_parameters,

@@ -18,7 +18,7 @@ from sampler.recipes.training_recipe import load_training_recipe
 from sampler.tasks.make import make_task
 from sampler.transformer.classified import Classified, nearest_class, targets_of
 from sampler.transformer.evaluation import ClassifiedData, accuracy_with_error, learning_data
-from sampler.transformer.model_file import MODEL_FILE, read_model
+from sampler.transformer.model import MODEL_FILE, read_model
 from sampler.transformer.network import transformer_outputs
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import AfterChunks, made_once

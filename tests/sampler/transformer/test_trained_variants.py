@@ -38,14 +38,15 @@ from sampler.transformer.evaluation import (
     patch_table,
     predict_examples,
 )
-from sampler.transformer.frozen import frozen_attention, theory_weights
-from sampler.transformer.model_file import MODEL_FILE, TransformerShape, draw_parameters, read_model
-from sampler.transformer.network import (
-    gather_inputs,
-    squared_error,
-    token_layers,
-    transformer_outputs,
+from sampler.transformer.model import (
+    MODEL_FILE,
+    TransformerShape,
+    draw_parameters,
+    frozen_attention,
+    read_model,
+    theory_weights,
 )
+from sampler.transformer.network import squared_error, token_layers, transformer_outputs
 from sampler.transformer.training import make_optimiser
 from tests.training_recipes import ANALYSIS, TINY, train_in, write_training
 from theory import Architecture, attended_inputs
@@ -290,13 +291,7 @@ def test_the_summary_names_the_forms_and_is_of_them(folder):
         drawings, recipe.training.evaluation_examples, stream(recipe.training.seed, EVALUATION, 2)
     )
     table = patch_table(drawings, model.embedding, 1)
-    inputs = gather_inputs(
-        table.patches,
-        table.positions,
-        table.embedding,
-        jnp.asarray(episodes.drawings),
-        jnp.asarray(episodes.labels),
-    )
+    inputs = table.gather(*table.arrays, *map(jnp.asarray, episodes.places))
     expected = accuracy_with_error(
         np.asarray(compiled(dict(model.parameters), inputs, recipe.training.variants)),
         episodes.targets,

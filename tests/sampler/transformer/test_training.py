@@ -17,7 +17,7 @@ from sampler.jobs.train import read_splits, start_training
 from sampler.recipes.training_recipe import load_training_recipe
 from sampler.storage.checkpoint import read_sealed
 from sampler.transformer.evaluation import accuracy_with_error, learning_data
-from sampler.transformer.model_file import MODEL_FILE, TransformerShape, read_model
+from sampler.transformer.model import MODEL_FILE, TransformerShape, read_model
 from sampler.transformer.training import initial_state, next_stop, train
 from tests import commands
 from tests.commands import AfterChunks, made_once

@@ -7,14 +7,13 @@ import pytest
 
 from sampler.images.drawings import episode_inputs, position_table
 from sampler.network import network_outputs
-from sampler.transformer.frozen import frozen_attention, theory_weights
-from sampler.transformer.model_file import TransformerShape, draw_parameters
-from sampler.transformer.network import (
-    gather_inputs,
-    row_softmax,
-    token_layers,
-    transformer_outputs,
+from sampler.transformer.model import (
+    TransformerShape,
+    draw_parameters,
+    frozen_attention,
+    theory_weights,
 )
+from sampler.transformer.network import row_softmax, token_layers, transformer_outputs
 from tests.assertions import assert_equal_to_rounding
 from theory import Architecture, attended_inputs
 
@@ -117,14 +116,12 @@ def test_parameters_are_uniform_within_their_fan_in():
     assert not np.array_equal(drawn["W_in"], other["W_in"])
 
 
-def test_gathered_inputs_are_those_of_the_task(rng):
+def test_inputs_on_the_device_are_those_of_the_task(rng):
     patches, embedding = rng.standard_normal((5, 16, 8)), rng.standard_normal((3, 8))
     drawings, labels = rng.integers(5, size=(6, 3)), rng.integers(3, size=(6, 3))
-    expected = episode_inputs(patches, drawings, labels, embedding)
-    received = gather_inputs(
-        *map(jnp.asarray, (patches, position_table(48, 8), embedding, drawings, labels))
-    )
-    assert np.array_equal(received, expected)
+    arrays = patches, position_table(48, 8), embedding, drawings, labels
+    received = episode_inputs(*map(jnp.asarray, arrays))
+    assert np.array_equal(received, episode_inputs(*arrays))
 
 
 def test_softmax_has_the_derivative_of_softmax(rng):

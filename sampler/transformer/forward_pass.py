@@ -1,0 +1,317 @@
+"""Attention seen in a forward pass of a PyTorch model, in whichever of three ways it shows it.
+
+Layers of `torch.nn.MultiheadAttention`, calls of `scaled_dot_product_attention`, or attention that
+the model returns on request, as Hugging Face models do.
+"""
+
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from sampler.errors import ABSENT, InputError, Verbatim
+
+# Runs a model on a batch: forward(model, batch)
+Forward = Callable[[Any, Any], Any]
+
+
+def torch_module() -> Any:
+    """PyTorch; InputError, with the way to install it, where it is absent."""
+    try:
+        return import_module("torch")
+    except ImportError:
+        remedy = "PyTorch is an extra: pip install -c constraints.txt -e '.[torch]'"
+        raise InputError("torch", ABSENT, remedy) from None
+
+
+def as_numpy(tensor: Any) -> np.ndarray:
+    """A tensor of any device and precision as a float32 array of its own."""
+    return tensor.detach().to("cpu", torch_module().float32, copy=True).numpy()
+
+
+@dataclass
+class SeenAttention:
+    """Attention that a forward pass computed, layer by layer in the order of computation.
+
+    inputs   x_0 [example, token, channel], the tokens of the first layer
+    weights  [example, head, query, key] of every layer
+    tokens   of every layer [example, token], false for padding that it hides; or None
+    """
+
+    inputs: np.ndarray | None = None
+    weights: list[np.ndarray] = field(default_factory=list)
+    tokens: list[np.ndarray | None] = field(default_factory=list)
+
+
+def run_batch(model: Any, batch: Any, forward: Forward | None) -> SeenAttention:
+    """Run a model on a batch and see its attention, by whichever of the three ways it shows it."""
+    modules = attention_layers(model)
+    if modules:
+        with hooked(modules) as seen:
+            (forward or call)(model, batch)
+        if seen.inputs is None:
+            remedy = "its attention layers are not used in this forward pass; check `forward`"
+            raise InputError("model", Verbatim(type(model).__name__), remedy)
+        return seen
+    asked = dict.fromkeys(FLAGS, True) if takes_flags(model) else {}
+    with watched(model) as seen:
+        returned = (forward or partial(call, **asked))(model, batch)
+    if seen.weights and not returned_attention(returned):
+        return seen
+    if forward is None and not asked:
+        remedy = (
+            "has no torch.nn.MultiheadAttention layer, does not call "
+            "scaled_dot_product_attention, and does not take output_attentions and "
+            "output_hidden_states; give it one of the three"
+        )
+        raise InputError("model", Verbatim(type(model).__name__), remedy)
+    return read_returned(returned)
+
+
+def call(model: Any, batch: Any, **flags: bool) -> Any:
+    """The model called on a batch: a tensor as its argument, or tensors by name."""
+    return model(**batch, **flags) if isinstance(batch, dict) else model(batch, **flags)
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Dropout off, and no shortcut past the attention matrices; as before on leaving."""
+    shortcuts = torch_module().backends.mha
+    modes = [(module, module.training) for module in model.modules()]
+    enabled = shortcuts.get_fastpath_enabled()
+    try:
+        model.eval()
+        shortcuts.set_fastpath_enabled(False)
+        yield
+    finally:
+        shortcuts.set_fastpath_enabled(enabled)
+        for module, training in modes:
+            module.training = training
+
+
+IMPLEMENTATION = "_attn_implementation"
+
+
+@contextmanager
+def eager(model: Any) -> Iterator[None]:
+    """Make a Hugging Face model compute its attention matrices; on leaving, it does as before."""
+    config = getattr(model, "config", None)
+    before = getattr(config, IMPLEMENTATION, None)
+    switch = getattr(model, "set_attn_implementation", None)
+    if switch is None or before is None:
+        yield
+        return
+    parts = {
+        name: getattr(getattr(config, name), IMPLEMENTATION, None)
+        for name in getattr(config, "sub_configs", ())
+        if getattr(config, name, None) is not None
+    }
+    if {before, *parts.values()} <= {"eager", None}:
+        yield
+        return
+    try:
+        switch("eager")
+        yield
+    finally:
+        switch({"": before, **{name: one for name, one in parts.items() if one is not None}})
+
+
+FLAGS = ("output_attentions", "output_hidden_states")
+
+
+def takes_flags(model: Any) -> bool:
+    """Whether a model can be asked for attention and hidden states."""
+    parameters = inspect.signature(model.forward).parameters
+    return all(flag in parameters for flag in FLAGS) or any(
+        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
+
+
+def read_returned(returned: Any) -> SeenAttention:
+    """Read what a model returns on request.
+
+    x_0 is the first of the hidden states, before any LayerNorm of the first layer.
+    """
+    found = returned_attention(returned)
+    if not found:
+        remedy = (
+            "no attention came back, and no fused attention was called; a Hugging Face model must "
+            'be loaded with attn_implementation="eager", and of an encoder with decoder take the '
+            "encoder"
+        )
+        absent = not getattr(returned, "attentions", None)
+        raise InputError("attentions", Verbatim("(absent)" if absent else "(None)"), remedy)
+    hidden = getattr(returned, "hidden_states", None)
+    if not hidden:
+        remedy = "return them too: the first of them are the tokens of the first layer"
+        raise InputError("hidden_states", Verbatim("(absent)"), remedy)
+    return SeenAttention(as_numpy(hidden[0]), list(map(as_numpy, found)), [None])
+
+
+def returned_attention(returned: Any) -> tuple[Any, ...]:
+    """Return the `attentions` of a model; nothing where they lack a layer."""
+    found = getattr(returned, "attentions", None) or ()
+    return () if any(matrices is None for matrices in found) else tuple(found)
+
+
+def attention_layers(model: Any) -> list[Any]:
+    """All torch.nn.MultiheadAttention modules of a model, at any depth."""
+    kind = torch_module().nn.MultiheadAttention
+    return [module for module in model.modules() if isinstance(module, kind)]
+
+
+@contextmanager
+def hooked(modules: list[Any]) -> Iterator[SeenAttention]:
+    """Watch these `torch.nn.MultiheadAttention` modules in a forward pass.
+
+    The tokens of the first layer are the values of the first call. The modules are made to compute
+    the weights of each head; their caller receives what it asked for. On leaving, the hooks are
+    gone.
+    """
+    seen = SeenAttention()
+    asked: list[tuple[bool, bool]] = []
+
+    def before(module: Any, positional: tuple, named: dict) -> tuple[tuple, dict]:
+        bound = inspect.signature(module.forward).bind(*positional, **named)
+        bound.apply_defaults()
+        settings = bound.arguments
+        refuse_unusual(settings)
+        hidden = settings["key_padding_mask"]
+        if hidden is not None:  # one that is added to logits hides with −∞
+            hidden = (hidden if hidden.dtype == torch_module().bool else hidden.isneginf()).cpu()
+        seen.tokens.append(None if hidden is None else ~hidden.numpy())
+        if seen.inputs is None:
+            values = settings["value"]
+            seen.inputs = as_numpy(values if module.batch_first else values.transpose(0, 1))
+        asked.append((settings["need_weights"], settings["average_attn_weights"]))
+        settings.update(need_weights=True, average_attn_weights=False)
+        return bound.args, bound.kwargs
+
+    def after(module: Any, positional: tuple, named: dict, returned: tuple) -> tuple:
+        attended, weights = returned
+        seen.weights.append(as_numpy(weights))
+        need_weights, average = asked.pop()
+        if not need_weights:
+            return attended, None
+        return attended, weights.mean(dim=1) if average else weights
+
+    handles = []
+    try:
+        for module in modules:
+            handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+            handles.append(module.register_forward_hook(after, with_kwargs=True))
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def refuse_unusual(settings: dict[str, Any]) -> None:
+    """Raise InputError for what is not attention within batches of sequences."""
+    query, key = settings["query"], settings["key"]
+    if query.ndim != 3:
+        remedy = "must be a batch of sequences with three axes; give the batch axis"
+        raise InputError("query of MultiheadAttention", tuple(query.shape), remedy)
+    if key is not query and not (key.shape == query.shape and bool((key == query).all())):
+        remedy = (
+            "queries and keys must be those of the same tokens; the theory has self-attention only"
+        )
+        raise InputError("key of MultiheadAttention", tuple(key.shape), remedy)
+
+
+@contextmanager
+def watched(model: Any) -> Iterator[SeenAttention]:
+    """Watch `torch.nn.functional.scaled_dot_product_attention` in a forward pass.
+
+    The tokens of the first layer are those given to the innermost module that makes the first call.
+    Each call returns what it would return anyhow. On leaving, the hooks are gone.
+    """
+    torch = torch_module()
+    seen, running = SeenAttention(), []
+
+    class Watching(import_module("torch.overrides").TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            if function is torch.nn.functional.scaled_dot_product_attention:
+                add_call(seen, running, *args, **(kwargs or {}))
+            return function(*args, **(kwargs or {}))
+
+    def enter(module: Any, positional: tuple, named: dict) -> None:
+        running.append([*positional, *named.values()])
+
+    def leave(module: Any, positional: tuple, returned: Any) -> None:
+        running.pop()
+
+    handles = []
+    try:
+        for module in model.modules():
+            handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+            handles.append(module.register_forward_hook(leave))
+        with Watching():
+            yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def add_call(
+    seen: SeenAttention,
+    running: list[list[Any]],
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> None:
+    """Add softmax(q·k/√d + mask), computed step by step, and the padding that the mask hides."""
+    torch = torch_module()
+    if query.ndim not in (3, 4) or key.ndim != query.ndim or query.shape[-2] != key.shape[-2]:
+        remedy = (
+            "queries and keys must be [example, head, token, channel] of the same tokens; the "
+            "theory has self-attention only"
+        )
+        shapes = (tuple(query.shape), tuple(key.shape))
+        raise InputError("query and key of scaled_dot_product_attention", shapes, remedy)
+    if enable_gqa:  # several heads share their keys
+        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    logits = scale * query @ key.transpose(-2, -1)
+    allowed = torch.ones_like(logits, dtype=torch.bool)
+    if is_causal:
+        allowed = allowed.tril()
+    if attn_mask is not None:
+        is_boolean = attn_mask.dtype == torch.bool
+        if not is_boolean:
+            logits = logits + attn_mask
+        # Half of the most negative number is what several masks add up to at the least.
+        below = 0 if is_boolean else torch.finfo(attn_mask.dtype).min / 2
+        allowed = allowed & (attn_mask if is_boolean else attn_mask > below)
+    weights = torch.softmax(logits.masked_fill(~allowed, -math.inf), dim=-1)
+    if query.ndim == 3:  # one head, which has no axis
+        weights, allowed = weights.unsqueeze(1), allowed.unsqueeze(1)
+    tokens = allowed.any(dim=2).any(dim=1).cpu().numpy()
+    seen.tokens.append(None if tokens.all() else tokens)
+    seen.weights.append(as_numpy(weights))
+    if seen.inputs is None:
+        seen.inputs = as_numpy(tokens_around(running, weights.shape[0], weights.shape[-1]))
+
+
+def tokens_around(running: list[list[Any]], examples: int, tokens: int) -> Any:
+    """The input [example, token, channel] of the innermost of the modules being run."""
+    for given in reversed(running):
+        for one in given:
+            if getattr(one, "ndim", 0) == 3 and tuple(one.shape[:2]) == (examples, tokens):
+                return one
+    remedy = (
+        f"the module that calls it must be given the tokens [{examples}, {tokens}, channel], "
+        "examples first, which are x_0 of its layer"
+    )
+    raise InputError("scaled_dot_product_attention", "(no tokens)", remedy)
