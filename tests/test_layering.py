@@ -33,8 +33,6 @@ DEFINED_TWICE = {
     "make_problem",
     "make_task",
     "shortened",
-    "Sizes",
-    "Stored",
     "sweep_points",
     "work",
 }

@@ -179,7 +179,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Sizes(Compared):
+class AbsoluteValues(Compared):
     """Comparison of absolute values, element by element alone.
 
     Where little is to be seen of an element, noise makes its absolute value larger on average: no

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from sampler.analysis.as_json import from_json, to_json
 from sampler.analysis.compared import (
     NAN,
+    AbsoluteValues,
     Accuracy,
     Compared,
     Cosine,
@@ -26,7 +27,6 @@ from sampler.analysis.compared import (
     SampledEvidence,
     SampledSetting,
     SampledSettings,
-    Sizes,
     other_theories,
 )
 from sampler.analysis.difference import NOT_TRUSTED, Difference
@@ -232,7 +232,7 @@ def compare_head_scores(given: TheoryAndDraws) -> dict[str, Compared]:
     return {"head_score": Compared(predicted, sampled, None, next_order, own or None)}
 
 
-def compare_alignments(given: TheoryAndDraws) -> dict[str, Sizes]:
+def compare_alignments(given: TheoryAndDraws) -> dict[str, AbsoluteValues]:
     """Kernel–task alignment by component; NaN for those whose sampled one is not known.
 
     Nothing without a theory, and where chains are too short for an error.
@@ -247,7 +247,7 @@ def compare_alignments(given: TheoryAndDraws) -> dict[str, Sizes]:
     sampled[:known] = drawn["kernel_alignment"].values
     mcse[:known] = drawn["kernel_alignment_mcse"].values
     next_order = given.to_next_order("kernel_alignment")
-    return {"kernel_alignment": Sizes(theory, Estimate(sampled, mcse), None, next_order)}
+    return {"kernel_alignment": AbsoluteValues(theory, Estimate(sampled, mcse), None, next_order)}
 
 
 def compare_cosines(given: TheoryAndDraws) -> dict[str, dict[str, Cosine]]:
@@ -367,7 +367,7 @@ QUANTITIES: Registry[Quantity] = Registry(
         "predictor": Quantity(compare_predictors),
         "accuracy": Quantity(compare_accuracies, Accuracy),
         "head_score": Quantity(compare_head_scores),
-        "kernel_alignment": Quantity(compare_alignments, Sizes),
+        "kernel_alignment": Quantity(compare_alignments, AbsoluteValues),
         "off_diagonal_cosine": Quantity(compare_cosines, Mapping[str, Cosine]),
         "predictive_quality": Quantity(
             lambda given: predictive_quality(given.theory, given.tree, given.own),

@@ -43,7 +43,7 @@ SEGMENTS = "segment-*.bin"
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredChains:
     """Content of a checkpoint and its segments.
 
     segments  one entry per segment, as the header of a checkpoint lists them, removed ones too
@@ -74,7 +74,7 @@ def segment_arrays(chunks: list[Chunk], collected: DrawCollector) -> dict[str, n
     return arrays
 
 
-def load_chains(folder: Path) -> Stored | None:
+def load_chains(folder: Path) -> StoredChains | None:
     """Find the newest checkpoint whose segments are all intact; None if none was written yet.
 
     A damaged one is reported in the log and the other is used. Raises InputError if there was a
@@ -137,7 +137,7 @@ def _stored_draws(directory: Path) -> _StoredDraws:
 
 def _with_segments(
     folder: Path, sealed: Sealed, stored_draws: Callable[[], _StoredDraws]
-) -> Stored:
+) -> StoredChains:
     header = sealed.header
     moments: dict[str, dict[str, np.ndarray]] = {}
     state = {}
@@ -160,7 +160,7 @@ def _with_segments(
     phase = header["phase"]
     if done[phase] != header["done"]:
         raise DamagedFile(f"segments hold {done[phase]} of {header['done']} steps ({phase})")
-    return Stored(
+    return StoredChains(
         snapshot=Snapshot(header["phase"], header["done"], state),
         chunks=tuple(chunks),
         partial_moments=moments,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from sampler.analysis.numbers import DIGITS, MISSING, NO_BREAK, Number
-from sampler.presentation.terminal import terminal_width, wrapped
+from sampler.presentation.terminal import terminal_width, together, wrapped
 
 if TYPE_CHECKING:
     import pandas
@@ -217,7 +217,7 @@ def cell_html(cell: Cell) -> Markup | str:
     if isinstance(cell, Number) and cell.defined:
         value = cell.value.item() if hasattr(cell.value, "item") else cell.value
         return Markup('<data value="{}">{}</data>').format(repr(value), cell.text)
-    return Markup.escape(str(cell))
+    return Markup.escape(together(str(cell)))
 
 
 # --- on a terminal

@@ -20,13 +20,18 @@ def terminal_width() -> int:
     return max(NARROWEST, shutil.get_terminal_size((USUAL, 24)).columns)
 
 
+def together(text: str) -> str:
+    """Return a text in which no line ends between a number and its error or unit."""
+    return TOGETHER.sub(NO_BREAK, text)
+
+
 def wrapped(text: str, width: int | None = None, further: str = "  ") -> str:
     """Lines of a text broken to the width of the terminal, what follows behind `further`."""
     width = terminal_width() if width is None else width
     lines = []
     for line in text.splitlines():
         indent = " " * (len(line) - len(line.lstrip(" ")))
-        kept = TOGETHER.sub(NO_BREAK, line)
+        kept = together(line)
         lines += textwrap.wrap(
             kept, width, subsequent_indent=f"{indent}{further}", break_long_words=False,
             break_on_hyphens=False,

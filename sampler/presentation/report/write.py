@@ -24,6 +24,7 @@ from sampler.presentation.report import provenance
 from sampler.presentation.status import state_text
 from sampler.presentation.style import FigureEntry
 from sampler.presentation.tables_of_sweeps import points_table, selection_table
+from sampler.presentation.terminal import together
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.manifest import Manifest, read_manifest
 from sampler.storage.run_directory import RECIPE_FILE, write_atomically
@@ -74,7 +75,9 @@ class Picture:
 def templates() -> Environment:
     """The templates of the pages; every text is escaped."""
     loader = PackageLoader("sampler.presentation.report")
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment.filters["together"] = together
+    return environment
 
 
 def write_report(
