@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from sampler.heads.gates import GatedModel
     from sampler.heads.removal import RemovedHeads
+    from sampler.problem import Problem
 
 LabelledExamples = tuple[Any, Any]
 NO_CLASSES = "must be ±1, or one column of 0 and 1 for each class, where the loss is a likelihood"
@@ -29,7 +30,7 @@ DRAWS = 100
 
 @dataclass(frozen=True)
 class AblatedHeads:
-    """Costs of removing heads, and what predicts them; prints as tables.
+    """Costs of removing heads, and numbers that predict them; prints as tables.
 
     result  every number, as `prune` stores it
     """
@@ -71,7 +72,7 @@ class AblatedHeads:
         return pandas.DataFrame(rows).set_index(["prediction", "measured"])
 
     def plot(self, figure: Literal["costs", "scores", "orders"] = "costs") -> "Figure":
-        """Draw costs of removal against their predictions, scores alone, or orders of removal."""
+        """Draw costs against predictions, scores beside costs, or the orders of removal."""
         from sampler.heads.figures import draw_costs, draw_head_scores, draw_orders
         from sampler.presentation.style import figure_style
 
@@ -142,15 +143,20 @@ def ablate_heads(
     else:
         task, gated = gates_of_module(model, train, validation, test, residual, forward)
     chosen = chosen_loss(task, gated["validation"], loss, orders, likely=not is_task)
+    recipe, fitted = recipe_and_data(task, network)
+    counts = gated["test"].heads
+    if any(len(kept) < count for kept, count in zip(fitted.head_names, counts, strict=True)):
+        remedy = "every head of the model is removed in turn: leave this out"
+        raise InputError("network.heads", recipe.network.heads, remedy)
     theory = solve(task, network, starts=starts)
     if not theory.attrs["converged"]:
         remedy = "the saddle point did not converge; choose a larger width or temperature"
         raise InputError("network", network, remedy)
     draws = sample(task, network, seed=seed, progress=False) if exact else None
     with float64():
-        return AblatedHeads(
-            ablated(task, network, gated, chosen, theory, draws, solve_again, orders, seed)
-        )
+        problem = problem_of(task, recipe, fitted)
+        result = ablated(problem, gated, chosen, theory, draws, solve_again, orders, seed)
+    return AblatedHeads(result)
 
 
 def gates_of_module(
@@ -232,8 +238,7 @@ def chosen_loss(
 
 
 def ablated(
-    task: ChosenTask,
-    network: ChosenNetwork,
+    problem: "Problem",
     gated: dict[str, "GatedModel"],
     loss: Literal["squared", "likelihood"],
     theory: "xr.Dataset",
@@ -252,16 +257,7 @@ def ablated(
     )
     from sampler.heads.removal import MODEL, ZEROED, removed_heads, removed_in_orders
 
-    recipe, fitted = recipe_and_data(task, network)
-    problem = problem_of(task, recipe, fitted)
-    counts, validation, test = (
-        gated["test"].heads,
-        task.data.validation.labels,
-        task.data.test.labels,
-    )
-    if any(len(kept) < count for kept, count in zip(problem.head_names, counts, strict=True)):
-        remedy = "every head of the model is removed in turn: leave this out"
-        raise InputError("network.heads", recipe.network.heads, remedy)
+    counts, validation, test = gated["test"].heads, problem.labels_validation, problem.labels_test
     heads, overlap = all_heads(counts), theory["order_parameter"].values
     solved = TheoryWithoutHeads(problem.learning, problem.attended_validation, overlap)
     beyond = theory.get("order_parameter_next_order")

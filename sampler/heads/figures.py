@@ -81,7 +81,7 @@ def draw_scores(
         bars = {"fmt": "D", "color": style.SAMPLED, "label": label}
         ax.errorbar(sampled.values, places, xerr=sampled.errors, **bars)
     ax.set_xlim(left=0.0)
-    ax.set_xlabel("head score, relative to the largest")
+    ax.set_xlabel("head score\n(relative to the largest)")
 
 
 def draw_head_importance(run: RunResults) -> Figure | None:

@@ -160,7 +160,8 @@ def interval(bounds: tuple[float, float]) -> str:
 
 
 def correlation(rho: RankCorrelation) -> str:
-    """Return ρ with its interval over heads."""
+    """Return ρ with its interval over heads, short enough for a column of text."""
     if not np.isfinite(rho.value):
         return MISSING
-    return f"{two_digits(rho.value)} ({interval(rho.interval_over_heads)})"
+    low, high = map(two_digits, rho.interval_over_heads)
+    return f"{two_digits(rho.value)} [{low}, {high}]"
