@@ -83,7 +83,7 @@ class TokenProblem:
         )
 
     def astype(self, dtype) -> "TokenProblem":
-        """The same problem in another floating-point precision."""
+        """Return the problem in another floating-point precision."""
         return replace(
             self,
             train=self.train.astype(dtype),
@@ -131,7 +131,7 @@ def make_token_problem(recipe: Recipe, task: Task, architecture: Architecture) -
 
 
 def hyper_priors_of(recipe: Recipe) -> HyperPriors:
-    """How far the recipe's temperature and variances are known."""
+    """Return the priors of temperature and variances in the recipe."""
     return HyperPriors(recipe.posterior.temperature_spread, recipe.posterior.variance_spread)
 
 
@@ -172,7 +172,7 @@ class Problem:
 
     @cached_property
     def head_distances(self) -> HeadDistances | None:
-        """How far heads are apart; computed when the table of the theory asks for it."""
+        """Distances between heads; computed when the table of the theory asks for them."""
         return None if self.train is None else HeadDistances.of(self.train)
 
     @property
@@ -190,7 +190,7 @@ class Problem:
     def predictions_at(
         self, order_parameter: Float[np.ndarray, "row row"]
     ) -> dict[str, np.ndarray]:
-        """What follows from a given U_1: it and mean and variance of f on the test set.
+        """Predictions from a given U_1: it, and mean and variance of f on the test set.
 
         Under the names that a theory of one's own has them. U_1 is positive semi-definite;
         negative eigenvalues count as 0.

@@ -33,7 +33,7 @@ Changes = Mapping[str, Any]
 
 @dataclass(frozen=True, repr=False)
 class Stored:
-    """What runs and sweeps have in common: a directory with results, figures and a page."""
+    """Base of runs and sweeps: a directory with results, figures and a page."""
 
     directory: Path
 
@@ -78,17 +78,17 @@ class Run(Stored):
 
     @property
     def theory(self) -> "xr.Dataset | None":
-        """What `solve` returns; None where there is no theory."""
+        """The theory, as `solve` returns it; None where there is none."""
         return self._shown.theory
 
     @property
     def draws(self) -> "xr.DataTree | None":
-        """What `sample` returns; None where nothing was sampled."""
+        """The draws, as `sample` returns them; None where nothing was sampled."""
         return self._shown.draws
 
     @property
     def comparison(self) -> "Comparison | None":
-        """What `compare` returns; None unless it was both solved and sampled."""
+        """The comparison, as `compare` returns it; None unless it was both solved and sampled."""
         from sampler.presentation.summary import Comparison
 
         run = self._shown
@@ -275,7 +275,7 @@ def sweep(
 
 
 def same_call(directory: Path) -> str:
-    """Where the results of a call that was interrupted are, and what goes on with it."""
+    """Return the text about an interrupted call: its results, and how to go on with it."""
     return f"what is done is in {directory}, and the same call goes on"
 
 
@@ -320,7 +320,7 @@ def recipe_from(recipe: AnyRecipe, settings: Changes | None) -> Recipe:
 
 @contextmanager
 def as_a_command(progress: bool) -> Iterator[None]:
-    """What the program sets up before a command; without progress nothing is printed."""
+    """Set up the process as the program does; without progress nothing is printed."""
     use_one_blas_thread()
     silence_compiler()
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What sampling costs by sizes, and the space and algorithm that follow from it.
+"""Cost of sampling by sizes, and the choice of space and algorithm that follows from it.
 
 Nothing is timed: the same recipe is sampled in the same way on any machine. Free of JAX.
 """

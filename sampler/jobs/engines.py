@@ -1,4 +1,4 @@
-"""Where the points of a sweep are done: on Dask workers, or as a Slurm array.
+"""Engines for the points of a sweep: Dask workers, or a Slurm array.
 
 Dask gives the point of a lost worker to another one, which takes it up where its directory says it
 stands. Every worker must see the directory under the same path.
@@ -150,7 +150,7 @@ NOT_BEGUN = "not begun"
 
 
 def work(command: str, point: Point, sweep: str) -> PointOutcome:
-    """What a worker does: the point, with everything it prints beside the point's directory."""
+    """Do a point on a worker; everything it prints goes beside the point's directory."""
     output_path = point.directory.with_name(f"{point.directory.name}{OUTPUT_ENDING}")
     interruption = IN_WORK[sweep, point.label] = Interruption()
     try:
@@ -177,7 +177,7 @@ def ask_to_stop(sweep: str, number: int) -> Mapping[str, str]:
 
 
 def outcome_of(future: Any) -> PointOutcome:
-    """What the worker returned, or that Dask gave the point up."""
+    """Return the outcome of a worker, or that Dask gave the point up."""
     try:
         return future.result()
     except Exception as problem:  # KilledWorker, a lost scheduler, an environment without sampler
@@ -289,7 +289,7 @@ def point_command(directory: Path) -> list[str]:
 def sbatch_directives(
     directory: Path, name: str, count: int, options: Sequence[str]
 ) -> tuple[str, ...]:
-    """What stands behind #SBATCH; the options given replace the defaults of the same name."""
+    """Return the #SBATCH directives; the options given replace the defaults of the same name."""
     settings: dict[str, str | None] = {
         "job-name": name,
         "array": f"0-{count - 1}",

@@ -224,7 +224,7 @@ def machine_seconds(repetitions: int = 7) -> float:
 
 @dataclass(frozen=True)
 class TimedRun:
-    """What the time of one run follows from: its recipe, sizes, and the share that is sampled.
+    """Basis of the time of one run: its recipe, sizes, and the share that is sampled.
 
     share  1 for a run that is sampled, 0 for one that is not, 1/n for one temperature of n
     """
@@ -257,7 +257,7 @@ def predicted_times(runs: Sequence[TimedRun], task: Task, seconds: float) -> Tim
 
 
 def compiled_shapes(recipe: Recipe, sizes: Sizes) -> tuple:
-    """What has to be equal for a point to be sampled by what another one compiled."""
+    """Return what must be equal for a point to be sampled by what another one compiled."""
     settings, architecture = recipe.sampler, sizes.architecture
     shapes = architecture.widths
     if settings.space == "order_parameters":

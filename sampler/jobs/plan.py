@@ -43,7 +43,7 @@ from theory.architecture import bartlett_coordinate_count
 
 @dataclass(frozen=True)
 class Point:
-    """What is to be done: a recipe, and the directory of its results (None: nothing is stored).
+    """A recipe to be done, and the directory of its results (None: nothing is stored).
 
     label     `key=value,…` of a point of a sweep
     sampling  whether it is sampled at all; a sweep may leave that to the points it selects
@@ -94,12 +94,12 @@ class RunPlan:
 
     @cached_property
     def determining(self) -> dict[str, Any]:
-        """What determines the draws beside space, algorithm and start, which are recorded."""
+        """Entries that determine the draws beside the recorded space, algorithm and start."""
         return determining(self.point.recipe, self.task.identity)
 
     @property
     def known(self) -> dict[str, Any]:
-        """What the manifest has of sizes, space, algorithm and start."""
+        """Entries of the manifest: sizes, space, algorithm and start."""
         found: dict[str, Any] = {"sizes": self.sizes.as_dict()}
         if self.point.sampling and self.method is not None:
             found["choice"] = asdict(self.method)
@@ -107,7 +107,7 @@ class RunPlan:
 
     @property
     def own_axes(self) -> Axes:
-        """What an own theory of this network may predict."""
+        """Arrays, with axes, that an own theory of this network may predict."""
         return axes_of_network(self.sizes.architecture, self.sizes.observed)
 
 
@@ -132,12 +132,12 @@ class Plan:
 
     @cached_property
     def determining(self) -> dict[str, Any]:
-        """What determines the draws of all runs."""
+        """Settings, data and versions that determine the draws of all runs."""
         return determining(self.recipe, self.task.identity)
 
     @property
     def known(self) -> dict[str, Any]:
-        """What the manifest has beside that."""
+        """Entries of the manifest beside those that determine the draws."""
         of_run = {} if self.recipe.sweep else self.runs[0].known
         return of_run | {"forecast": self.forecast.as_dict()}
 
@@ -255,7 +255,7 @@ def refuse_too_many_coordinates(run: RunPlan, recipe: Recipe) -> None:
 
 
 def timed(run: RunPlan, recipe: Recipe) -> TimedRun:
-    """What the forecast asks of a run; of a selected point one temperature of all is sampled."""
+    """Return a run for the forecast; of a selected point one temperature of all is sampled."""
     share = float(run.method is not None)
     if run.recipe.sampler.points == "selected" and recipe.sweep:
         share /= len(recipe.sweep["posterior.temperature"])
@@ -281,7 +281,7 @@ RESUMABLE = (*MADE, "resume")
 
 
 def what_begins(command: str, recipe: Recipe | TrainingRecipe) -> str:
-    """What a command does with a recipe, in a line."""
+    """Return one line about what a command does with a recipe."""
     swept = isinstance(recipe, Recipe) and recipe.sweep
     points = f" at {math.prod(map(len, recipe.sweep.values()))} points" if swept else ""
     return f"{command} {recipe.name}{points}: {MADE[command]}"

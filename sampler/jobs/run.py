@@ -63,14 +63,14 @@ class Job:
 
     @property
     def results(self) -> "RunResults":
-        """What the directory holds, read when it is asked for."""
+        """Results in the directory, read when they are asked for."""
         from sampler.analysis.results import RunResults
 
         return RunResults.held(self.directory, recipe=self.run.point.recipe)
 
     @cached_property
     def problem(self) -> "AnyProblem":
-        """What theory and samplers work on; made when the first of them has something to do."""
+        """The problem of theory and samplers; made when the first of them has something to do."""
         from sampler.jobs.stages import kept_rows
         from sampler.problem import make_problem
 

@@ -348,7 +348,7 @@ def compare_tables(
     tree: xr.DataTree,
     own: Mapping[str, Mapping[str, np.ndarray]] | None = None,
 ) -> ComparedRun:
-    """What `comparison.json` says of theory and draws; without a theory, of the draws alone.
+    """Compare theory and draws for `comparison.json`; without a theory, judge the draws alone.
 
     own: name of a theory of the user's own → what it predicts.
     """

@@ -72,7 +72,7 @@ def rounds(plan: Plan) -> Iterator[list[Point]]:
 
 
 def gravity(code: ExitCode) -> tuple[bool, ExitCode]:
-    """What exit codes are ordered by: points not run to their end count before any verdict."""
+    """Return the order of an exit code: points not run to their end count before any verdict."""
     return code in NOT_RUN, code
 
 
@@ -296,5 +296,5 @@ def failures_text(outcomes: Mapping[str, PointOutcome]) -> str:
 
 
 def ending(outcome: PointOutcome) -> str:
-    """How a point ended, in a few words."""
+    """Return the end of a point, in a few words."""
     return ENDINGS.get(outcome.code, f"failed (exit code {int(outcome.code)})")

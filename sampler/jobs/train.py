@@ -56,7 +56,7 @@ TrainingSplits = CharacterSplits | ClassifiedSplits
 
 
 def read_splits(recipe: TrainingRecipe) -> TrainingSplits:
-    """What a training recipe learns, of all splits. Raises InputError where it cannot be used."""
+    """Read all splits of a training recipe. Raises InputError where they cannot be used."""
     if isinstance(recipe.task, SeriesSection):
         return series_to_learn(recipe)
     return split_characters(read_drawings(recipe.task), recipe.task)

@@ -36,7 +36,7 @@ from sampler.storage.run_directory import (
 
 
 def determining(recipe: Recipe | TrainingRecipe, data: Any) -> dict[str, Any]:
-    """What determines the draws, as JSON has it: settings, identity of the data, versions."""
+    """Return what determines the draws, as JSON: settings, identity of the data, versions."""
     return {
         "settings": settings_that_fix_draws(recipe),
         "data": data,
@@ -46,7 +46,7 @@ def determining(recipe: Recipe | TrainingRecipe, data: Any) -> dict[str, Any]:
 
 
 def differences(stored: dict, current: dict) -> list[str]:
-    """What differs, `key (then → now)`; empty where one can go on with the other."""
+    """Return the differences, `key (then → now)`; empty where one can go on with the other."""
     pairs = [(stored.get("settings", {}), current.get("settings", {})), (stored, current)]
     found = [
         f"{key} ({one.get(key)} → {other.get(key)})"
@@ -135,7 +135,7 @@ class Manifest(BaseModel):
         )
 
     def as_json(self) -> dict[str, Any]:
-        """What is stored; what is known only after sampling where it is known."""
+        """The manifest as JSON; keys known only after sampling where they are known."""
         later = ("ended", "draws_per_chain", "sizes", "choice", "forecast", "started_from")
         absent = {key for key in later if getattr(self, key) is None}
         return self.model_dump(exclude=absent)
@@ -357,7 +357,7 @@ def refuse_foreign(directory: Path, recipe: Recipe | TrainingRecipe, extended: b
 
 
 def draws_text(recipe: Recipe) -> str:
-    """How many draws a recipe asks for."""
+    """Return the number of draws a recipe asks for, in words."""
     if recipe.sampler.until == "trusted":
         return "as many draws as can be trusted"
     return f"{recipe.sampler.draws_per_chain} draws"

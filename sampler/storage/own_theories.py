@@ -44,7 +44,7 @@ PREDICTED = re.compile(
 
 
 def axes_of_network(architecture: Architecture, tests: int) -> Axes:
-    """What an own theory of this network may predict on so many test examples."""
+    """Return the arrays, with axes, that an own theory of this network may predict."""
     *_, outputs = sizes = architecture.order_parameter_sizes
     axes = {"order_parameter": {"path": sizes[0], "path_": sizes[0]}}
     for layer, rows in enumerate(sizes[1:-1], start=2):
@@ -56,7 +56,7 @@ def axes_of_network(architecture: Architecture, tests: int) -> Axes:
 
 
 def axes_of_table(theory: "xr.Dataset") -> Axes:
-    """What an own theory may predict beside the table of a theory."""
+    """Return the arrays, with axes, that an own theory may predict beside a table."""
     return {
         str(name): {str(axis): size for axis, size in values.sizes.items()}
         for name, values in theory.items()
