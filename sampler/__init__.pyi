@@ -37,14 +37,14 @@ def markov_chain_task(
     examples_train: int = 100,
     examples_test: int = 1000,
     examples_validation: int = 0,
+    seed: int = 0,
+    head_seed: int = 0,
     tokens: int = 30,
     features: int = 200,
     stay_positive: float = 0.7,
     stay_negative: float = 0.3,
     parallel_noise: float = 1.0,
     perpendicular_noise: float = 1.0,
-    seed: int = 0,
-    head_seed: int = 0,
 ) -> ChosenTask:
     """Make hidden Markov chains: sequences of two classes that differ in how often they stay.
 
@@ -56,17 +56,17 @@ def markov_chain_task(
                          and keys; softmax over keys by default. A table for all heads, or a list
                          with a table, or a list of tables, one per head, for each layer. Where
                          logits are x_sᵀ W x_t, keys are x_s and queries √D W x_t.
-    examples_train       Sequences to learn from.
-    examples_test        Sequences of the test set.
-    examples_validation  Sequences of the validation set; without one: 0.
+    examples_train       Examples to learn from.
+    examples_test        Examples of the test set.
+    examples_validation  Examples of the validation set; without one: 0.
+    seed                 Seed of the examples.
+    head_seed            Seed of the heads.
     tokens               Tokens of a sequence, beside its beginning.
     features             Channels beside the position.
     stay_positive        Probability that the hidden state stays, in class +1.
     stay_negative        Probability that the hidden state stays, in class −1.
     parallel_noise       Noise along the two state vectors.
     perpendicular_noise  Noise across the two state vectors.
-    seed                 Seed of the sequences.
-    head_seed            Seed of the heads.
     """
 
 
@@ -79,14 +79,14 @@ def time_series_task(
     examples_train: int = 100,
     examples_test: int = 1000,
     examples_validation: int = 0,
+    seed: int = 0,
+    head_seed: int = 0,
     tokens: int = 40,
     channels: int = 16,
     lag: int = 5,
     period: int = 20,
     phase_noise: float = 0.1,
     noise: float = 0.8,
-    seed: int = 0,
-    head_seed: int = 0,
 ) -> ChosenTask:
     """Make series of a hidden oscillation: half of the channels leads the other, or follows it.
 
@@ -99,17 +99,17 @@ def time_series_task(
                          and keys; softmax over keys by default. A table for all heads, or a list
                          with a table, or a list of tables, one per head, for each layer. Where
                          logits are x_sᵀ W x_t, keys are x_s and queries √D W x_t.
-    examples_train       Series to learn from.
-    examples_test        Series of the test set.
-    examples_validation  Series of the validation set; without one: 0.
+    examples_train       Examples to learn from.
+    examples_test        Examples of the test set.
+    examples_validation  Examples of the validation set; without one: 0.
+    seed                 Seed of the examples.
+    head_seed            Seed of the heads.
     tokens               Time steps of a series.
     channels             Channels of a time step.
     lag                  Time steps by which one half leads the other.
     period               Period of the oscillation, in time steps.
     phase_noise          Standard deviation of the phase steps of the oscillation.
     noise                Standard deviation of the noise in every channel; the signal's is 1.
-    seed                 Seed of the series.
-    head_seed            Seed of the heads.
     """
 
 
@@ -121,9 +121,9 @@ def series_archive_task(
     head_lag: int = 5,
     form: AttentionVariant | Mapping[str, Any] | Sequence[Any] | None = None,
     problem: str | None = None,
-    classes: Sequence[str] | None = None,
     stride: int | None = None,
     max_tokens: int = 50,
+    classes: Sequence[str] | None = None,
     head_seed: int = 0,
 ) -> ChosenTask:
     """Read labelled series of the UEA archive, or of one's own in one of its formats.
@@ -141,10 +141,10 @@ def series_archive_task(
     folder               Folder of the files `<problem>_TRAIN.ts` and `<problem>_TEST.ts`, or
                          `.arff`.
     problem              The name in these files; by default that of the folder.
-    classes              The two classes to separate, +1 first; by default the only two there are.
     stride               Time steps whose mean is a token; by default as few as leave at most
                          `max_tokens`.
     max_tokens           The largest number of tokens, where `stride` is not set.
+    classes              The two classes to separate, +1 first; by default the only two there are.
     head_seed            Seed of the heads.
     """
 
@@ -154,13 +154,13 @@ def digits_task(
     heads: Sequence[Sequence[str]] = (('similar', 'near'),),
     inverse_temperature: float = 10.0,
     form: AttentionVariant | Mapping[str, Any] | Sequence[Any] | None = None,
-    classes: Sequence[int] = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9),
     examples_train: int = 100,
     examples_test: int = 700,
     examples_validation: int = 0,
-    patch: Literal[1, 2, 4] = 2,
     seed: int = 0,
     head_seed: int = 0,
+    classes: Sequence[int] = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9),
+    patch: Literal[1, 2, 4] = 2,
 ) -> ChosenTask:
     """Cut handwritten digits of 8 × 8 pixels, which come with scikit-learn, into patches.
 
@@ -173,13 +173,13 @@ def digits_task(
                          and keys; softmax over keys by default. A table for all heads, or a list
                          with a table, or a list of tables, one per head, for each layer. Where
                          logits are x_sᵀ W x_t, keys are x_s and queries √D W x_t.
-    classes              The digits to tell apart.
-    examples_train       Drawings to learn from.
-    examples_test        Drawings of the test set.
-    examples_validation  Drawings of the validation set; without one: 0.
-    patch                Side of the square patch that is a token, in pixels.
-    seed                 Seed of the splits.
+    examples_train       Examples to learn from.
+    examples_test        Examples of the test set.
+    examples_validation  Examples of the validation set; without one: 0.
+    seed                 Seed of the examples.
     head_seed            Seed of the heads.
+    classes              The digits to tell apart.
+    patch                Side of the square patch that is a token, in pixels.
     """
 
 

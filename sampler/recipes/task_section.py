@@ -8,7 +8,18 @@ from pydantic import BeforeValidator, Field, model_validator
 from sampler.attention.heads import read_variants, variants_by_head
 from sampler.attention.variants import AttentionVariant
 from sampler.errors import ABSENT, InputError
-from sampler.recipes.sections import Count, InPython, Mark, NotNegative, Section, Text
+from sampler.recipes.sections import (
+    Count,
+    FilePath,
+    InPython,
+    Mark,
+    NotNegative,
+    Section,
+    Seed,
+    Several,
+    Text,
+    ValidationCount,
+)
 from sampler.registry import Registry
 
 # A variant for all heads, or a list with one, or a list of them, for each layer.
@@ -68,6 +79,34 @@ class TaskSection(DataSection):
         Raises InputError where the data cannot be used.
         """
         raise NotImplementedError
+
+
+class DrawnSection(TaskSection):
+    """Settings of tasks that draw their examples and the weights of their heads."""
+
+    examples_train: Several = 100
+    """Examples to learn from."""
+    examples_test: Several = 1000
+    """Examples of the test set."""
+    examples_validation: ValidationCount = 0
+    """Examples of the validation set; without one: 0."""
+    seed: Seed = 0
+    """Seed of the examples."""
+    head_seed: Seed = 0
+    """Seed of the heads."""
+
+
+class SeriesFilesSection(DataSection):
+    """Settings of labelled time series in files of the UEA archive or like them."""
+
+    folder: FilePath
+    """Folder of the files `<problem>_TRAIN.ts` and `<problem>_TEST.ts`, or `.arff`."""
+    problem: Text | None = None
+    """The name in these files; by default that of the folder."""
+    stride: Count | None = None
+    """Time steps whose mean is a token; by default as few as leave at most `max_tokens`."""
+    max_tokens: Several = 50
+    """The largest number of tokens, where `stride` is not set."""
 
 
 # Kinds of tasks. Each file is imported when a recipe first asks for its kind.

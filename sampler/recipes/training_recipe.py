@@ -34,14 +34,19 @@ from sampler.recipes.sections import (
     Positive,
     Section,
     Seed,
-    Several,
     Switch,
     Text,
     count_or_counts,
     expanded,
 )
 from sampler.recipes.settings import parse_override, place, read_toml
-from sampler.recipes.task_section import TASKS, DataSection, kinds_of, read_section
+from sampler.recipes.task_section import (
+    TASKS,
+    DataSection,
+    SeriesFilesSection,
+    kinds_of,
+    read_section,
+)
 from sampler.recipes.validation import known_keys, recipe_error
 from sampler.registry import load_plugins
 
@@ -129,7 +134,7 @@ class ImageSection(TrainedSection):
         refuse_unfit_variants(training, TOKENS, f"{IMAGES} images of {GRID} × {GRID}")
 
 
-class SeriesSection(TrainedSection):
+class SeriesSection(SeriesFilesSection, TrainedSection):
     """Labelled multivariate time series, each to be told of which class it is.
 
     Two classes are +1 and −1 at one output; more have an output each, 1 for the class and 0 for the
@@ -139,20 +144,12 @@ class SeriesSection(TrainedSection):
     of_training: ClassVar = "series"
 
     kind: Literal["time_series"]
-    folder: FilePath
-    """Folder of the files `<problem>_TRAIN.ts` and `<problem>_TEST.ts`, or `.arff`."""
-    problem: Text | None = None
-    """The name in these files; by default that of the folder."""
     classes: tuple[Text, ...] = ()
     """The classes to tell apart; by default all."""
     examples_per_class: Count | None = None
     """Series of each class to learn; by default all that are not for validation."""
     fraction_validation: Fraction = 0.25
     """Fraction of each class, of the series for training, that is for validation."""
-    stride: Count | None = None
-    """Time steps whose mean is a token; by default as few as leave at most `max_tokens`."""
-    max_tokens: Several = 50
-    """The largest number of tokens, where `stride` is not set."""
     seed: Seed = 0
     """Seed of the choice of series."""
 

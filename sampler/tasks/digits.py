@@ -13,8 +13,7 @@ from pydantic import Field, field_validator
 
 from sampler.errors import InputError
 from sampler.numerics import stream
-from sampler.recipes.sections import Seed, ValidationCount
-from sampler.recipes.task_section import AttentionSection, TaskSection
+from sampler.recipes.task_section import AttentionSection, DrawnSection
 from sampler.tasks.task import (
     LayerWeights,
     Pictures,
@@ -33,7 +32,7 @@ SPLIT_STREAM = 0
 Digit = Annotated[int, Field(strict=True, ge=0, le=9)]
 
 
-class DigitsSection(TaskSection):
+class DigitsSection(DrawnSection):
     """Handwritten digits of 8 × 8 pixels, which come with scikit-learn; one output per class.
 
     Labels are 1 for the class and 0 for the others, less their mean 1/classes. The splits are
@@ -48,17 +47,9 @@ class DigitsSection(TaskSection):
     classes: Annotated[tuple[Digit, ...], Field(min_length=2)] = tuple(range(10))
     """The digits to tell apart."""
     examples_train: Annotated[int, Field(strict=True, ge=2, lt=DRAWINGS)] = 100
-    """Drawings to learn from."""
     examples_test: Annotated[int, Field(strict=True, ge=2, lt=DRAWINGS)] = 700
-    """Drawings of the test set."""
-    examples_validation: ValidationCount = 0
-    """Drawings of the validation set; without one: 0."""
     patch: Literal[1, 2, 4] = 2
     """Side of the square patch that is a token, in pixels."""
-    seed: Seed = 0
-    """Seed of the splits."""
-    head_seed: Seed = 0
-    """Seed of the heads."""
 
     @field_validator("classes")
     @classmethod

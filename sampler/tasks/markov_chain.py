@@ -20,11 +20,8 @@ from sampler.recipes.sections import (
     Even,
     NotNegative,
     Probability,
-    Seed,
-    Several,
-    ValidationCount,
 )
-from sampler.recipes.task_section import AttentionSection, TaskSection
+from sampler.recipes.task_section import AttentionSection, DrawnSection
 from sampler.tasks.splits import AnySplit, Split, add_arrays, block_size, held_or_streamed
 from sampler.tasks.task import (
     Task,
@@ -48,18 +45,12 @@ NAMED_PATHS = MappingProxyType(
 )
 
 
-class MarkovChainSection(TaskSection):
+class MarkovChainSection(DrawnSection):
     """Hidden Markov chain classification: two classes that differ in how often the state stays."""
 
     head_kinds: ClassVar = ("good", "uniform", "random")
     attention_defaults: ClassVar = {"heads": (("good", "random"), ("uniform", "random"))}
 
-    examples_train: Several = 100
-    """Sequences to learn from."""
-    examples_test: Several = 1000
-    """Sequences of the test set."""
-    examples_validation: ValidationCount = 0
-    """Sequences of the validation set; without one: 0."""
     tokens: Count = 30
     """Tokens of a sequence, beside its beginning."""
     features: Even = 200
@@ -72,10 +63,6 @@ class MarkovChainSection(TaskSection):
     """Noise along the two state vectors."""
     perpendicular_noise: NotNegative = 1.0
     """Noise across the two state vectors."""
-    seed: Seed = 0
-    """Seed of the sequences."""
-    head_seed: Seed = 0
-    """Seed of the heads."""
 
     def make(self, attention: AttentionSection) -> Task:
         """Draw the sequences, first class + then class −, as evenly as possible, and the heads."""

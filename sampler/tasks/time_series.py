@@ -23,14 +23,17 @@ from sampler.numerics import stream
 from sampler.recipes.sections import (
     Count,
     Even,
-    FilePath,
     NotNegative,
     Seed,
     Several,
     Text,
-    ValidationCount,
 )
-from sampler.recipes.task_section import AttentionSection, TaskSection
+from sampler.recipes.task_section import (
+    AttentionSection,
+    DrawnSection,
+    SeriesFilesSection,
+    TaskSection,
+)
 from sampler.tasks.series_files import read_archive
 from sampler.tasks.task import (
     LayerWeights,
@@ -50,7 +53,7 @@ DEFAULT_LAG = 5
 DEFAULT_HEADS = {"heads": (("lag", "random"), ("uniform", "random")), "lag": DEFAULT_LAG}
 
 
-class TimeSeriesSection(TaskSection):
+class TimeSeriesSection(DrawnSection):
     """Series of a hidden oscillation: one half of the channels leads the other, or follows it.
 
     The classes differ in the sign of `lag` alone: one is the other with time reversed.
@@ -59,12 +62,6 @@ class TimeSeriesSection(TaskSection):
     head_kinds: ClassVar = HEAD_KINDS
     attention_defaults: ClassVar = DEFAULT_HEADS
 
-    examples_train: Several = 100
-    """Series to learn from."""
-    examples_test: Several = 1000
-    """Series of the test set."""
-    examples_validation: ValidationCount = 0
-    """Series of the validation set; without one: 0."""
     tokens: Several = 40
     """Time steps of a series."""
     channels: Even = 16
@@ -77,10 +74,6 @@ class TimeSeriesSection(TaskSection):
     """Standard deviation of the phase steps of the oscillation."""
     noise: NotNegative = 0.8
     """Standard deviation of the noise in every channel; the signal's is 1."""
-    seed: Seed = 0
-    """Seed of the series."""
-    head_seed: Seed = 0
-    """Seed of the heads."""
 
     @model_validator(mode="after")
     def classes_differ(self) -> "TimeSeriesSection":
@@ -104,22 +97,14 @@ class TimeSeriesSection(TaskSection):
         return series_task(drawn, attention, self.head_seed)
 
 
-class SeriesArchiveSection(TaskSection):
+class SeriesArchiveSection(SeriesFilesSection, TaskSection):
     """Labelled series of the UEA multivariate archive, or of one's own in one of its formats."""
 
     head_kinds: ClassVar = HEAD_KINDS
     attention_defaults: ClassVar = DEFAULT_HEADS
 
-    folder: FilePath
-    """Folder of the files `<problem>_TRAIN.ts` and `<problem>_TEST.ts`, or `.arff`."""
-    problem: Text | None = None
-    """The name in these files; by default that of the folder."""
     classes: tuple[Text, Text] | None = None
     """The two classes to separate, +1 first; by default the only two there are."""
-    stride: Count | None = None
-    """Time steps whose mean is a token; by default as few as leave at most `max_tokens`."""
-    max_tokens: Several = 50
-    """The largest number of tokens, where `stride` is not set."""
     head_seed: Seed = 0
     """Seed of the heads."""
 
