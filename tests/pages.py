@@ -64,7 +64,7 @@ class Page(HTMLParser):
     def handle_data(self, data):
         if "style" in self.open:
             return
-        self.text += data
+        self.text += data.replace("\N{NO-BREAK SPACE}", " ")
         if "caption" in self.open:
             self.tables[-1].caption += data
         elif {"td", "th"} & set(self.open):

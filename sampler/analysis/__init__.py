@@ -15,6 +15,6 @@ comparison          the compared quantities, and theory against draws (`comparis
 predictive_quality  log predictive density and calibration of theory, GP limit and draws
 results             results of one run, held in memory or read from its directory
 sweeps              result files of a sweep, read
-sweep_verdict       the points of a sweep, and the verdicts along it
+sweep_verdict       verdicts on theory and draws along a sweep
 as_json             values as JSON has them, and back
 """

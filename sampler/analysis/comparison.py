@@ -423,7 +423,7 @@ class ComparedRun:
     cost: Mapping[str, float]
     quantities: Mapping[str, Any]
     differences: Mapping[str, Difference]
-    verdict: Verdict
+    verdict: Verdict | None
     own: Mapping[str, Verdict] = field(default_factory=dict)
 
     def get(self, key: str) -> Any:

@@ -82,6 +82,11 @@ class RunResults:
     def _stored(self, name: str) -> bool:
         return self.directory is not None and (self.directory / name).is_file()
 
+    @property
+    def stored(self) -> bool:
+        """Whether the directory holds a theory or draws."""
+        return self.directory is not None and has_results(self.directory)
+
     @cached_property
     def recipe(self) -> Recipe | None:
         """The resolved recipe."""

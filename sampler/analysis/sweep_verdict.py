@@ -1,57 +1,26 @@
-"""The points of a sweep as they are reported, and the verdicts on theory and samples along it."""
+"""Verdicts on the theory and on the samples of all points of a sweep."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from sampler.analysis.difference import Difference
 from sampler.analysis.labels import LEADING
 from sampler.analysis.numbers import Number, percent
-from sampler.analysis.results import RunResults
-from sampler.analysis.sweeps import SweepResults
+from sampler.analysis.sweeps import SweepResults, SweptPoint, swept_points
 from sampler.analysis.verdict import HEADLINE, Verdict, extent
 from sampler.recipes.recipe import Recipe
-from sampler.storage.results import has_results
-from sampler.storage.run_directory import point_directory
-from sampler.storage.status import RunState, state_of
 
 
-@dataclass(frozen=True)
-class ReportedPoint:
-    """One point of a grid. run: None if nothing is stored yet. width: None if layers differ."""
-
-    label: str
-    directory: Path
-    state: RunState
-    run: RunResults | None
-    found: Mapping[str, Difference]
-    width: int | None
-
-    @property
-    def trusted(self) -> bool | None:
-        """Whether its samples passed; None if it was not sampled."""
-        diagnostics = None if self.run is None else self.run.diagnostics
-        return None if diagnostics is None else diagnostics.passed
+def width_of(point: SweptPoint) -> int | None:
+    """Return the width of a point; None where layers differ."""
+    widths = point.recipe.network.widths
+    return widths if isinstance(widths, int) else None
 
 
-def reported_points(directory: Path, recipe: Recipe) -> list[ReportedPoint]:
-    """All points of a recipe's grid, those that were never begun included."""
-    points = []
-    for label, point in recipe.points():
-        where = point_directory(directory, label)
-        run = RunResults(where) if has_results(where) else None
-        found = {} if run is None else run.differences
-        widths = point.network.widths
-        same = widths if isinstance(widths, int) else None
-        points.append(ReportedPoint(label, where, state_of(where), run, found, same))
-    return points
-
-
-def sweep_trust(points: Sequence[ReportedPoint]) -> Verdict:
+def sweep_trust(points: Sequence[SweptPoint]) -> Verdict:
     """Return the number of points sampled, and those that failed their diagnostics."""
-    sampled = [point for point in points if point.trusted is not None]
-    failed = [point.label for point in sampled if not point.trusted]
-    stored = sum(point.run is not None for point in points)
+    sampled = [point for point in points if point.run.trusted is not None]
+    failed = [point.label for point in sampled if not point.run.trusted]
+    stored = sum(point.run.stored for point in points)
     reasons = () if stored == len(points) else (f"{stored} of {len(points)} points have results.",)
     if not sampled:
         return Verdict("neutral", "No point was sampled.", reasons)
@@ -71,29 +40,29 @@ LAW = (
 )
 
 
-def sweep_trend(points: Sequence[ReportedPoint], finite_size: Mapping | None) -> Verdict:
+def sweep_trend(points: Sequence[SweptPoint], finite_size: Mapping | None) -> Verdict:
     """Whether theory and exact posterior approach each other as the width grows.
 
     They do where the 95 % interval of the relative difference of U_1 at the largest width lies
     below that at the smallest. Only points with trusted samples count, whatever their difference.
     finite_size: the content of `finite_size.json`.
     """
-    compared = [point for point in points if point.trusted and point.width and point.found]
-    compared.sort(key=lambda point: point.width)
-    widths = {point.width for point in compared}
+    compared = [p for p in points if p.run.trusted and width_of(p) and p.run.differences]
+    compared.sort(key=width_of)
+    widths = {width_of(point) for point in compared}
     if len(widths) < 2:
         headline = "No trend with width: fewer than two widths have trusted samples and a theory."
         return Verdict("neutral", headline, _accuracy_reasons(points), _worst_and_best(points))
     if len(widths) < len(compared):
         headline = "Several points share a width: the table compares theory and samples at each."
         return Verdict("neutral", headline, _accuracy_reasons(points), _worst_and_best(points))
-    one, other = compared[0].found.get(HEADLINE), compared[-1].found.get(HEADLINE)
+    one, other = (p.run.differences.get(HEADLINE) for p in (compared[0], compared[-1]))
     if one is None or other is None:
         return Verdict("neutral", "No trend with width: U₁ was not compared.")
     reasons = [
-        f"{one.name}, N = {point.width}: {point.found[HEADLINE].statement}."
+        f"{one.name}, N = {width_of(point)}: {point.run.differences[HEADLINE].statement}."
         for point in compared
-        if HEADLINE in point.found
+        if HEADLINE in point.run.differences
     ]
     fitted = "Fitted powers of N of the difference of U₁, from N = 30 on: "
     slopes = _slopes(finite_size, "power_laws")
@@ -103,7 +72,7 @@ def sweep_trend(points: Sequence[ReportedPoint], finite_size: Mapping | None) ->
     if beyond:
         reasons.append(f"{fitted.replace('of U₁', 'of U₁ to next order')}{beyond}.")
     reasons += _accuracy_reasons(points)
-    short = _extent_at({f"N = {p.width}": p for p in (compared[0], compared[-1])})
+    short = _extent_at({f"N = {width_of(p)}": p for p in (compared[0], compared[-1])})
     if other.interval[0] > one.interval[1]:
         headline = f"Theory and exact posterior part as the width grows, by {one.name}."
         return Verdict("caution", headline, tuple(reasons), short)
@@ -116,24 +85,24 @@ def sweep_trend(points: Sequence[ReportedPoint], finite_size: Mapping | None) ->
     return Verdict("neutral", headline, tuple(reasons), short)
 
 
-def _extent_at(points: Mapping[str, ReportedPoint]) -> str:
+def _extent_at(points: Mapping[str, SweptPoint]) -> str:
     """How well the theory holds at some points, each with the name of its place, in a sentence."""
-    ends = {at: point.found[HEADLINE] for at, point in points.items()}
+    ends = {at: point.run.differences[HEADLINE] for at, point in points.items()}
     said = [f"{extent(one)} at {at}" for at, one in ends.items() if one.said]
     return f"The theory holds in U₁ {', '.join(said)}." if said else ""
 
 
-def _worst_and_best(points: Sequence[ReportedPoint]) -> str:
+def _worst_and_best(points: Sequence[SweptPoint]) -> str:
     """The same at the points where the theory is furthest from the samples and closest to them."""
-    known = [point for point in points if point.trusted and HEADLINE in point.found]
-    known.sort(key=lambda point: -point.found[HEADLINE].below)
+    known = [point for point in points if point.run.trusted and HEADLINE in point.run.differences]
+    known.sort(key=lambda point: -point.run.differences[HEADLINE].below)
     return _extent_at({point.label: point for point in (known[:1] + known[-1:])})
 
 
 def sweep_verdict(directory: Path, recipe: Recipe) -> str:
     """Return the verdict on the theory of a whole sweep, in one line."""
     finite_size = SweepResults(directory).finite_size
-    return sweep_trend(reported_points(directory, recipe), finite_size).line
+    return sweep_trend(swept_points(directory, recipe), finite_size).line
 
 
 def _slopes(finite_size: Mapping | None, key: str) -> str:
@@ -145,18 +114,18 @@ def _slopes(finite_size: Mapping | None, key: str) -> str:
     )
 
 
-def _accuracy_reasons(points: Sequence[ReportedPoint]) -> tuple[str, ...]:
+def _accuracy_reasons(points: Sequence[SweptPoint]) -> tuple[str, ...]:
     """Accuracy at the smallest and the largest width."""
-    solved = [p for p in points if p.run is not None and p.width and p.run.theory is not None]
-    solved = sorted(solved, key=lambda point: point.width)
-    if len({point.width for point in solved}) < 2 or len(solved) > len({p.width for p in solved}):
+    solved = [p for p in points if width_of(p) and p.run.theory is not None]
+    solved = sorted(solved, key=width_of)
+    widths = {width_of(point) for point in solved}
+    if not 2 <= len(widths) == len(solved):
         return ()
     said = []
     for point in (solved[0], solved[-1]):
         sampled = point.run.sampled_accuracy
         exact = f", exact posterior {percent(sampled.value, sampled.mcse)}" if sampled else ""
-        said.append(
-            f"{LEADING} {percent(point.run.theory_accuracy('theory'))}{exact} at N = {point.width}"
-        )
+        leading = percent(point.run.theory_accuracy("theory"))
+        said.append(f"{LEADING} {leading}{exact} at N = {width_of(point)}")
     limit = percent(solved[0].run.theory_accuracy("gp"))
     return (f"Accuracy: {'; '.join(said)}; infinite width {limit}.",)

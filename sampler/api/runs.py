@@ -179,9 +179,9 @@ class Sweep(Stored):
 
     @cached_property
     def _reported(self) -> list:
-        from sampler.analysis.sweep_verdict import reported_points
+        from sampler.analysis.sweeps import swept_points
 
-        return reported_points(self.directory, load_recipe(self.directory / RECIPE_FILE))
+        return swept_points(self.directory, load_recipe(self.directory / RECIPE_FILE))
 
     def plot(self, figure: str = "accuracy_against_width") -> "Figure":
         """A figure by its name in the folder `figures`; InputError for one that there is not."""

@@ -6,14 +6,13 @@ from urllib.parse import quote
 
 from sampler.analysis.labels import EXACT, LEADING, LIMIT, NEXT, NEXT_ORDER
 from sampler.analysis.numbers import count
-from sampler.analysis.results import RunResults
-from sampler.analysis.sweep_verdict import ReportedPoint
+from sampler.analysis.sweeps import SweptPoint
 from sampler.analysis.verdict import HEADLINE, worst
 from sampler.presentation.figures.studies import short_label
 from sampler.presentation.status import reached_text
 from sampler.presentation.table import Column, Link, Table
 from sampler.presentation.tables import PERCENT, difference_cell
-from sampler.storage.status import FINISHED, INTERRUPTED, RunState
+from sampler.storage.status import FINISHED, INTERRUPTED, RunState, state_of
 
 SHARE = PERCENT | {"digits": 3}
 PREDICTORS = {
@@ -65,10 +64,9 @@ def _chosen(choice: Mapping | None, fixed: Mapping) -> str:
     return f"{first} ({second[0]})" if second else first
 
 
-def points_table(points: Sequence[ReportedPoint]) -> Table:
+def points_table(points: Sequence[SweptPoint]) -> Table:
     """The points of a sweep: accuracies, differences, diagnostics, and the page of each."""
-    runs = [point.run for point in points if point.run is not None]
-    found = [one for run in runs if (one := run.compared("accuracy")) is not None]
+    found = [one for p in points if (one := p.run.compared("accuracy")) is not None]
     own = list(dict.fromkeys(name for one in found for name in one.own or ()))
     columns = [
         Column("point"),
@@ -94,15 +92,15 @@ def points_table(points: Sequence[ReportedPoint]) -> Table:
     return Table("Points", columns, [_row(point, own) for point in points], caption)
 
 
-def _row(point: ReportedPoint, own: Sequence[str]) -> list[object]:
-    run = RunResults(None) if point.run is None else point.run
-    page = f"{quote(point.directory.name)}/report.html"
-    there = (point.directory / "report.html").is_file()
+def _row(point: SweptPoint, own: Sequence[str]) -> list[object]:
+    run = point.run
+    page = f"{quote(run.directory.name)}/report.html"
+    there = (run.directory / "report.html").is_file()
     accuracy = run.compared("accuracy")
     sampled, others = (None, {}) if accuracy is None else (accuracy.sampled, accuracy.own or {})
     compared = (HEADLINE, f"{HEADLINE}{NEXT_ORDER}", "predictor_mean")
-    overlap, beyond, mean = (point.found.get(key) for key in compared)
-    judged = [] if point.trusted is None else list(run.diagnostics.quantities.values())
+    overlap, beyond, mean = (run.differences.get(key) for key in compared)
+    judged = [] if run.trusted is None else list(run.diagnostics.quantities.values())
     smallest = None
     if judged:
         smallest = min(worst(judged, f"ess_{part}", min) for part in ("bulk", "tail"))
@@ -120,8 +118,8 @@ def _row(point: ReportedPoint, own: Sequence[str]) -> list[object]:
         overlap and overlap.worst_in_mcse,
         worst(judged, "r_hat", max) if judged else None,
         count(smallest),
-        said[point.trusted],
-        state_in_short(point.state),
+        said[run.trusted],
+        state_in_short(state_of(run.directory)),
     ]
 
 

@@ -13,8 +13,8 @@ from markupsafe import Markup
 
 from sampler import __version__
 from sampler.analysis.results import RunResults, open_run
-from sampler.analysis.sweep_verdict import reported_points, sweep_trend, sweep_trust
-from sampler.analysis.sweeps import SWEEP_FILE, SweepResults
+from sampler.analysis.sweep_verdict import sweep_trend, sweep_trust
+from sampler.analysis.sweeps import SWEEP_FILE, SweepResults, swept_points
 from sampler.analysis.verdict import trust_verdict
 from sampler.errors import ExitCode, InputError
 from sampler.mcmc.diagnostics import Diagnostics
@@ -165,8 +165,8 @@ def _remarks(found: Diagnostics | None) -> list[str]:
 
 def _sweep_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, Any]]:
     """Draw the figures; return them, and what the template of a sweep needs."""
-    points = reported_points(directory, recipe)
-    if all(point.run is None for point in points):
+    points = swept_points(directory, recipe)
+    if not any(point.run.stored for point in points):
         remedy = "no point of this sweep has results yet; first use `run` or `sweep`"
         raise InputError("DIR", directory, remedy)
     shown = SweepResults(directory)
@@ -180,7 +180,7 @@ def _sweep_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, 
         "trust": sweep_trust(points),
         "points": points_table(points),
         "chosen": chosen,
-        "reading": tables.READING if any(point.found for point in points) else None,
+        "reading": tables.READING if any(point.run.differences for point in points) else None,
         "shown": pictures,
     }
 

@@ -12,13 +12,16 @@ from sampler.analysis.comparison import read_diagnostics
 from sampler.analysis.difference import Difference, difference_of
 from sampler.analysis.estimate import Estimate
 from sampler.analysis.numbers import NO_BREAK, Number, count, percent
-from sampler.analysis.sweep_verdict import ReportedPoint
+from sampler.analysis.results import RunResults
+from sampler.analysis.sweeps import SweptPoint
 from sampler.analysis.verdict import saddle_point_converged, theory_verdict, trust_verdict
 from sampler.presentation.report.provenance import PAPERS, SOFTWARE
 from sampler.presentation.tables_of_sweeps import points_table, state_in_short
+from sampler.recipes.recipe import load_recipe
 from sampler.storage.manifest import Manifest
 from sampler.storage.status import RunState
 from tests import ROOT
+from tests.pages import STORED
 
 
 @pytest.mark.parametrize(
@@ -148,11 +151,12 @@ def test_the_state_of_a_point_fits_a_narrow_column(given, expected):
 
 
 def test_table_of_a_sweep_that_was_not_sampled_has_no_empty_columns():
+    recipe = load_recipe(STORED / "recipe.toml")
     points = [
-        ReportedPoint(label, Path("somewhere"), state("finished", 0), None, {}, None)
+        SweptPoint(label, {}, recipe, RunResults(Path("somewhere")))
         for label in ("task.seed=0", "task.seed=1")
     ]
     table = points_table(points)
     for text in (table.text(), table._repr_html_().partition("<thead>")[2]):
-        assert all(word in text for word in ("task.seed=1", "not sampled", "finished"))
+        assert all(word in text for word in ("task.seed=1", "not sampled", "not begun"))
         assert not any(word in text for word in ("MCSE", "R-hat", "–"))
