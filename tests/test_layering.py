@@ -24,17 +24,10 @@ ORDER = (
 
 # Names still defined in two modules: to become empty.
 DEFINED_TWICE = {
-    "Choice",
-    "choose",
     "Column",
-    "compare",
-    "cost",
-    "diagnose",
     "make_problem",
     "make_task",
     "shortened",
-    "sweep_points",
-    "work",
 }
 
 # The rooms of theory and sampling, which know of no recipe.

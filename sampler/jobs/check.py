@@ -45,7 +45,9 @@ def describe(plan: Plan) -> str:
         section("Sizes", sizes_in_words(plan.task, run)),
         "Settings, defaults included\n" + indent(settings_in_force(recipe, run), "  "),
         section("Memory of the largest arrays", memory(plan, run)),
-        section("Cost, leading order, in floating-point operations", cost(plan.task, run)),
+        section(
+            "Cost, leading order, in floating-point operations", predicted_cost(plan.task, run)
+        ),
         section("Time of `run` on this machine, about", times(plan)),
     ]
     if recipe.sweep:
@@ -131,7 +133,7 @@ def times(plan: Plan) -> Rows:
     return [(name, duration(seconds)) for name, seconds in rows.items() if seconds]
 
 
-def cost(task: Task, run: RunPlan) -> Rows:
+def predicted_cost(task: Task, run: RunPlan) -> Rows:
     """Operations of the steps that dominate; the sampler's total is an upper bound."""
     rows, sizes = [], run.sizes
     if run.point.solved:

@@ -64,7 +64,8 @@ def dask_engine(workers: int | None, scheduler: str | None) -> Engine:
             sweep = uuid4().hex
             # Not pure: the result is in the files, so no earlier one may stand in for it.
             futures = {
-                client.submit(work, command, point, sweep, pure=False): point for point in points
+                client.submit(do_point, command, point, sweep, pure=False): point
+                for point in points
             }
             before = interruption.in_work
             where = points[0].directory.parent
@@ -149,7 +150,7 @@ IN_WORK: dict[tuple[str, str], Interruption] = {}
 NOT_BEGUN = "not begun"
 
 
-def work(command: str, point: Point, sweep: str) -> PointOutcome:
+def do_point(command: str, point: Point, sweep: str) -> PointOutcome:
     """Do a point on a worker; everything it prints goes beside the point's directory."""
     output_path = point.directory.with_name(f"{point.directory.name}{OUTPUT_ENDING}")
     interruption = IN_WORK[sweep, point.label] = Interruption()

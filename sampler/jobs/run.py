@@ -337,7 +337,7 @@ def add_own(directory: Path, own: Mapping[str, str], interruption: Interruption)
         store_own_theories(Job(plan.command, plan.runs[0], interruption), own)
 
 
-def compare(directory: Path) -> ExitCode:
+def compare_stored(directory: Path) -> ExitCode:
     """Compare the stored theory of a directory, and own ones, with its stored draws."""
     from sampler.analysis.results import RunResults
     from sampler.jobs.stages import compare_stage
@@ -349,7 +349,7 @@ def compare(directory: Path) -> ExitCode:
     return verdict_code(results)
 
 
-def diagnose(directory: Path) -> ExitCode:
+def diagnose_stored(directory: Path) -> ExitCode:
     """Judge the stored draws of a directory."""
     from sampler.jobs.stages import diagnose_stage
     from sampler.presentation.summary import diagnostics_text
@@ -387,8 +387,8 @@ def report(
 
 
 STAGES: dict[str, Callable[[Path], ExitCode]] = {
-    "compare": compare,
-    "diagnose": diagnose,
+    "compare": compare_stored,
+    "diagnose": diagnose_stored,
     "figures": figures,
     "report": report,
 }
