@@ -223,10 +223,10 @@ def test_check_tells_which_points_of_a_sweep_are_theory_only(capsys, recipe):
 
 def test_what_is_raised_decides_the_exit_code(capsys, recipe, monkeypatch):
     def raising(problem):
-        def make_task(recipe):
+        def make_plan(command, asked):
             raise problem
 
-        return make_task
+        return make_plan
 
     for problem, expected in (
         (RequeueError("SIGTERM received: draws 3 of 9 is saved"), 75),
@@ -234,7 +234,7 @@ def test_what_is_raised_decides_the_exit_code(capsys, recipe, monkeypatch):
         (RuntimeError("two\nlines"), 1),
         (InputError("field", "value", "remedy"), 2),
     ):
-        monkeypatch.setattr("sampler.tasks.make.make_task", raising(problem))
+        monkeypatch.setattr("sampler.jobs.check.make_plan", raising(problem))
         code, _, line = command(capsys, "check", recipe)
         assert code == expected
         assert line
