@@ -1,9 +1,12 @@
-"""Results of a run in memory, of whatever a test needs."""
+"""Results of a run or a sweep in memory, of whatever a test needs."""
+
+from pathlib import Path
 
 import xarray as xr
 
 from sampler.analysis.comparison import ComparedRun
 from sampler.analysis.results import RunResults
+from sampler.analysis.sweeps import SweepResults
 
 
 def held(
@@ -16,3 +19,10 @@ def held(
         draws=draws and xr.DataTree.from_dict(draws),
         comparison=ComparedRun(None, {}, compared, {}, None) if compared else None,
     )
+
+
+def held_sweep(**known: object) -> SweepResults:
+    """A sweep without runs: keywords are its properties."""
+    sweep = SweepResults(Path())
+    vars(sweep).update({"runs": []} | known)
+    return sweep

@@ -64,12 +64,16 @@ def theories_by_width(table: dict) -> list[TheoryByWidth]:
     return found
 
 
-def draw_finite_size(table: dict, setting: str) -> Figure:
+def draw_finite_size(sweep: SweepResults) -> Figure | None:
     """Draw the diagonal of U_1 against width, and below it |theory − exact| with its power law.
 
-    Both with the next order and with the user's theories, where they are known. table: the content
-    of `finite_size.json`.
+    Both with the next order and with the user's theories, where they are known. None unless widths
+    were swept.
     """
+    table, solved = sweep.finite_size, sweep.solved
+    if table is None:
+        return None
+    setting = temperature_text(None if solved is None else solved.temperature)
     names = table["paths"][:MOST_PATHS]
     columns = min(COLUMNS, len(names))
     rows = -(-len(names) // columns)
@@ -177,14 +181,6 @@ def _draw_difference(
     ax.plot(widths[hidden], limit, marker="v", markersize=5, label=label, **fill, **marks)
     failed = "diagnostics failed" if leading and not trusted.all() else None
     ax.plot(widths[~trusted], size[~trusted], marker="x", markersize=5, label=failed, **marks)
-
-
-def finite_size_of(sweep: SweepResults) -> Figure | None:
-    """Draw a sweep over widths."""
-    if sweep.finite_size is None:
-        return None
-    temperature = None if sweep.solved is None else sweep.solved.temperature
-    return draw_finite_size(sweep.finite_size, temperature_text(temperature))
 
 
 def draw_temperature_choice(sweep: SweepResults) -> Figure | None:
@@ -309,7 +305,7 @@ def _draw_choices(ax: Axes, accuracy: xr.DataArray, groups: list[dict]) -> None:
 
 
 FINITE_SIZE = style.FigureEntry(
-    finite_size_of,
+    draw_finite_size,
     "Theory and exact posterior approach each other as the width grows: above the diagonal of "
     "U₁, below the difference with a fitted power law, of the leading and, where it is known, of "
     "the next order in 1/N, and of further theories.",

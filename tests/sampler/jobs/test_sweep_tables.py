@@ -23,6 +23,7 @@ from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import write_theory
 from sampler.storage.run_directory import plain, point_directory, read_json, write_json
 from tests.commands import TINY, in_process, settings
+from tests.held import held_sweep
 
 RECIPE = """
 name = "sweep"
@@ -321,6 +322,6 @@ def test_theories_of_the_users_own_stand_by_width_and_in_the_figure():
     assert np.isnan(found["difference_next_order"]).all()
     theory = {"widths": [3, 10], "order_parameter": [[[1.5]], [[1.5]]]}
     table = {"paths": ["only"], "theory": theory, "sampled": {"order_parameters": plain(found)}}
-    figure = draw_finite_size(table, "")
+    figure = draw_finite_size(held_sweep(finite_size=table))
     shown = [text.get_text() for text in figure.legends[0].get_texts()]
     assert {"mine", "|mine − exact| (± MCSE)"} <= set(shown), shown

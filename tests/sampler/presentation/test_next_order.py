@@ -24,7 +24,7 @@ from sampler.presentation.figures.order_parameter import (
 from sampler.presentation.figures.predictor import draw_predictor, draw_reliability
 from sampler.presentation.figures.sweeps import draw_finite_size
 from sampler.presentation.tables_of_sweeps import selection_table
-from tests.held import held
+from tests.held import held, held_sweep
 from tests.pages import page_of, stored_run
 
 EXPLANATION = "next order moves U_1 by 0.03 of its size (limit 0.25)"
@@ -210,7 +210,7 @@ def finite_size(next_order: bool) -> dict:
 
 
 def test_finite_size_shows_values_differences_and_law_of_both_orders():
-    above, below = draw_finite_size(finite_size(next_order=True), "").axes
+    above, below = draw_finite_size(held_sweep(finite_size=finite_size(next_order=True))).axes
     (values,) = points(above, style.NEXT_ORDER)
     np.testing.assert_allclose(values[1:, 1], 2.0 + 1 / values[1:, 0] ** 2)
     assert np.isnan(values[0, 1])
@@ -230,7 +230,7 @@ def test_finite_size_is_as_before_where_no_point_has_it(nulls):
         del table["power_laws_next_order"]
         table["theory"]["order_parameter_next_order"] = [[[None]]] * 4
         table["sampled"]["order_parameters"]["difference_next_order"] = [[[None]]] * 4
-    figure = draw_finite_size(table, "")
+    figure = draw_finite_size(held_sweep(finite_size=table))
     assert "next order" not in texts(figure)
     assert [points(ax, style.NEXT_ORDER) for ax in figure.axes] == [[], []]
     assert figure.axes[1].get_title() == "slope −1.00 ± 0.01"
