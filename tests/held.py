@@ -7,6 +7,9 @@ import xarray as xr
 from sampler.analysis.comparison import ComparedRun
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweeps import SweepResults
+from sampler.analysis.verdict import Verdict
+
+UNKNOWN = Verdict("neutral", "Nothing is known.")
 
 
 def held(
@@ -17,7 +20,7 @@ def held(
         None,
         theory=theory,
         draws=draws and xr.DataTree.from_dict(draws),
-        comparison=ComparedRun(None, {}, compared, {}, None) if compared else None,
+        comparison=ComparedRun(None, {}, compared, {}, UNKNOWN) if compared else None,
     )
 
 

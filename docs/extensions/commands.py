@@ -1,4 +1,4 @@
-"""The directive `commands`: what `--help` says of every command."""
+"""Directive `commands`: the `--help` text of every command as a section."""
 
 from pages import Written
 

@@ -1,4 +1,4 @@
-"""Docstrings of this project are plain text: paragraphs, `code`, equations, tables of names."""
+"""Docstrings as Sphinx reads them: here they are plain text, `code`, equations, tables of names."""
 
 import re
 from itertools import pairwise
@@ -12,7 +12,7 @@ NAMES = re.compile(r"(\w+(?:, \w+)*)$")
 
 
 def as_restructured_text(lines: list[str]) -> list[str]:
-    """The same text in the language that Sphinx reads: what is indented stays as it is."""
+    """Translate a docstring into reStructuredText: indented lines stay as they are."""
     written: list[str] = []
     kind = ""
     for line, following in pairwise([*lines, ""]):
@@ -29,7 +29,7 @@ def as_restructured_text(lines: list[str]) -> list[str]:
 
 
 def kind_of(line: str, following: str, before: str) -> str:
-    """What a line belongs to: blank lines and continued rows to what stands before them."""
+    """Return "text", "table" or "verbatim": blank lines and continued rows are as those before."""
     if not line.strip() or (before == "table" and line.startswith("  ")):
         return before
     if line.startswith("    "):
@@ -39,7 +39,7 @@ def kind_of(line: str, following: str, before: str) -> str:
 
 
 def row(line: str) -> str:
-    """One row as a line of its own; a continued row belongs to the line before it."""
+    """Translate one row of a table; a continued row belongs to the line before it."""
     found = ROW.match(line) or NAMES.match(line)
     if not found:
         return f"  {escaped(line.strip())}"
@@ -47,7 +47,7 @@ def row(line: str) -> str:
 
 
 def escaped(line: str) -> str:
-    """A line of prose in which nothing but `code` has a meaning of its own."""
+    """Escape a line of prose, in which nothing but `code` has a meaning of its own."""
     parts = CODE.split(line)
     parts[::2] = [SPECIAL.sub(r"\\\1", part) for part in parts[::2]]
     # Code that touches a word would not be read as code.
@@ -60,7 +60,7 @@ def rewrite(app, what, name, thing, options, lines: list[str]) -> None:
 
 
 def without_factories(app, what, name, thing, options, signature, returned):
-    """No signature where a default is made anew each time: it would be no Python."""
+    """Leave out a signature where a default is made anew each time: it would be no Python."""
     return ("", returned) if "<factory>" in (signature or "") else None
 
 

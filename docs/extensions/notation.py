@@ -1,4 +1,4 @@
-"""The directives `notation` and `theory-modules`: what `theory/__init__.py` says, as pages."""
+"""Directives `notation` and `theory-modules`: pages made of the docstring of `theory`."""
 
 import re
 
@@ -10,7 +10,7 @@ HEAD = ["on paper", "in code", "axes, meaning"]
 
 
 def notation_rows() -> list[list[str]]:
-    """The table in the docstring of the package: columns are two or more spaces apart."""
+    """Read the table in the docstring of the package: columns are two or more spaces apart."""
     lines = (theory.__doc__ or "").split("\n")
     begin = next(i for i, line in enumerate(lines) if line.startswith("Notation"))
     block = lines[begin + 2 :]

@@ -9,7 +9,7 @@ class Written(SphinxDirective):
     """A directive that writes sections of a page in the language of that page."""
 
     def section(self, title: str, lines: list[str], name: str = "") -> nodes.section:
-        """A section with this text below its title, and an address of its own."""
+        """Return a section with this text below its title, and an address of its own."""
         made = nodes.section(
             ids=[nodes.make_id(name or title)], names=[nodes.fully_normalize_name(name or title)]
         )
@@ -24,7 +24,7 @@ class Written(SphinxDirective):
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
-    """A table in Markdown; what stands between two bars of a cell is no new cell."""
+    """Write a table in Markdown; bars within a cell begin no new cell."""
     cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     lines = [head, ["---"] * len(head), *cells]
     return ["", *(f"| {' | '.join(line)} |" for line in lines), ""]

@@ -1,4 +1,4 @@
-"""The directive `recipe-section`: the keys of a section of the recipe, read off its class.
+"""Directive `recipe-section`: the keys of a section of the recipe, read from its class.
 
 Types, limits and defaults are those that validate a recipe; texts are those of the class and of its
 fields.
@@ -28,7 +28,7 @@ LIMITS = {
 
 
 def words(schema: dict) -> str:
-    """What a value may be, in words, from its JSON schema."""
+    """Describe in words, from its JSON schema, what a value may be."""
     if "const" in schema or "enum" in schema:
         return ", ".join(code(value) for value in schema.get("enum", [schema.get("const")]))
     if "anyOf" in schema:
@@ -58,7 +58,7 @@ def number(value: float) -> str:
 
 
 def plural(text: str) -> str:
-    """Several of these; a list of lists is one of lists."""
+    """Return the plural of such a description; a list of lists is one of lists."""
     return re.sub("|".join(PLURALS), lambda found: PLURALS[found[0]], text, count=1)
 
 
@@ -75,7 +75,7 @@ def accepted(name: str, schema: dict, field) -> str:
 
 
 def default(field) -> str:
-    """The value of a key that a recipe leaves out."""
+    """Write the value of a key that a recipe leaves out."""
     if field.is_required():
         return "**required**"
     value = field.get_default(call_default_factory=True)
@@ -85,7 +85,7 @@ def default(field) -> str:
 
 
 def rows(section: type[BaseModel]) -> list[list[str]]:
-    """One row per key: what it may be, its default and its meaning."""
+    """List a row for each key: accepted values, default and meaning."""
     schema = section.model_json_schema()["properties"]
     return [
         [f"`{name}`", accepted(name, schema[name], field), default(field), meaning(section, name)]
@@ -95,13 +95,13 @@ def rows(section: type[BaseModel]) -> list[list[str]]:
 
 
 def described(section: type[BaseModel]) -> list[str]:
-    """The docstring of a class: paragraphs as they are, tables of names as lists."""
+    """Return the docstring of a class as lines of Markdown."""
     lines = (section.__doc__ or "").split("\n")
     return ["", *(line.strip() for line in lines), ""]
 
 
 def keys(section: type[BaseModel]) -> list[str]:
-    """The table of a section."""
+    """Write the table of the keys of a section."""
     found = rows(section)
     if not found:
         return ["", "No keys of its own.", ""]

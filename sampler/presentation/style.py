@@ -239,7 +239,8 @@ def legend_below(
     """
     legend = figure.legend(*entries or (), loc="outside lower center", ncols=columns, **more)
     for handle in legend.legend_handles:
-        handle.set_alpha(1.0 if not isinstance(handle, Patch) else handle.get_alpha())
+        if not isinstance(handle, Patch):
+            handle.set_alpha(1.0)
         if isinstance(handle, Line2D) and handle.get_linestyle() != "None":
             handle.set_linewidth(max(1.5, handle.get_linewidth()))
 
