@@ -1,9 +1,11 @@
 """What README and the pages of the site show is true: recipes, commands, links. Tutorials are
 executed when the site is built (`make docs`), other blocks in `tests/test_shown_blocks.py`."""
 
+import pydoc
 import re
 import shlex
 import tomllib
+from importlib import import_module
 
 import pytest
 
@@ -95,3 +97,16 @@ def test_recipes_that_ship_are_valid():
 def test_public_names_are_in_the_reference(name):
     page = (ROOT / "docs" / "reference" / "python.rst").read_text(encoding="utf-8")
     assert re.search(rf"\b{name}\b", page)
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/**/*.*")), ids=lambda page: page.name)
+def test_modules_and_files_that_a_page_names_are_there(page):
+    if page.suffix not in (".md", ".rst") or "_build" in page.parts:
+        return
+    text = page.read_text(encoding="utf-8")
+    for name in re.findall(r"auto(?:module|class)::\s+([\w.]+)", text):
+        assert pydoc.locate(name) is not None, name
+    for module, name in re.findall(r"\b(sampler\.[\w.]+):(\w+)", text):
+        assert hasattr(import_module(module), name), f"{module}:{name}"
+    for name in re.findall(r"`((?:sampler|theory|tests)/[\w/]+\.py)", text):
+        assert (ROOT / name).is_file(), name
