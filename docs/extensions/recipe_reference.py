@@ -63,7 +63,7 @@ def plural(text: str) -> str:
 
 
 def accepted(name: str, schema: dict, field) -> str:
-    """The words of the checks that a value passes, where there are some; else those of its type."""
+    """Describe the values that a key accepts, by its checks if any, else by its type."""
     if any(isinstance(mark, RelativePath) for mark in marks_of(field.annotation, field.metadata)):
         return f"{words(schema)}; a path is relative to the recipe"
     if name == "algorithm":
