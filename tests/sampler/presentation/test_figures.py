@@ -29,6 +29,7 @@ from sampler.presentation.figures.accuracy import draw_accuracy_against_width
 from sampler.presentation.figures.draw import draw_figures
 from sampler.presentation.figures.order_parameter import draw_order_parameter
 from sampler.presentation.figures.predictor import draw_predictor, draw_reliability
+from sampler.storage.results import write_draws, write_theory
 from tests.held import UNKNOWN, held
 
 FOUR_PATHS = ("good", "adversarial 1", "denoising", "adversarial 2")
@@ -119,7 +120,7 @@ def write_run(
     features = rng.normal(size=(SHOWN, len(shown_paths), 3))
     blocks = np.einsum("xpi,yqi->pqxy", features, features)
     kernel = np.einsum("ppxy->xy", blocks)
-    xr.Dataset(
+    table_of_theory = xr.Dataset(
         {
             "order_parameter": (("path", "path_"), theory),
             "predictor_mean": ("test_example", predictor),
@@ -145,7 +146,8 @@ def write_run(
             "shown_path": shown_paths,
             "subnetwork": list(SUBNETWORKS),
         },
-    ).to_netcdf(directory / "theory.nc", engine="h5netcdf")
+    )
+    write_theory(directory, table_of_theory)
     (directory / "recipe.toml").write_text(
         f'name = "synthetic"\ntask.kind = "markov_chain"\n[network]\nwidths = {width}\n'
         '[posterior]\ntemperature = 0.01\n[sampler]\nspace = "weights"\n'
@@ -182,7 +184,7 @@ def write_run(
         (directory / "comparison.json").write_text(json.dumps(content, allow_nan=False))
     if drawn:
         noise = rng.normal(size=(CHAINS, DRAWS, len(names), len(names)))
-        xr.Dataset(
+        posterior = xr.Dataset(
             {"order_parameter": (("chain", "draw", "path", "path_"), mean + 0.5 * noise)},
             coords={
                 "chain": range(CHAINS),
@@ -190,14 +192,14 @@ def write_run(
                 "path": names,
                 "path_": names,
             },
-        ).to_netcdf(directory / "draws.nc", engine="h5netcdf", group="posterior")
+        )
         columns = {"centred_kernel": kernel, "centred_kernel_mcse": kernel**2}
-        xr.Dataset({name: (examples, one) for name, one in columns.items()}).to_netcdf(
-            directory / "draws.nc", engine="h5netcdf", group="kernel", mode="a"
-        )
-        xr.Dataset({"temperature": 0.01}).to_netcdf(
-            directory / "draws.nc", engine="h5netcdf", group="constant_data", mode="a"
-        )
+        groups = {
+            "posterior": posterior,
+            "kernel": xr.Dataset({name: (examples, one) for name, one in columns.items()}),
+            "constant_data": xr.Dataset({"temperature": 0.01}),
+        }
+        write_draws(directory, xr.DataTree.from_dict(groups))
     return directory
 
 

@@ -5,7 +5,6 @@ import pytest
 import xarray as xr
 
 from sampler.analysis.compared import Compared
-from sampler.analysis.comparison import ComparedRun
 from sampler.analysis.estimate import Estimate
 from sampler.analysis.results import RunResults
 from sampler.presentation.figures.network import (
@@ -18,6 +17,7 @@ from sampler.presentation.figures.network import (
     label_text,
     shortened,
 )
+from tests.held import held
 from theory import AttentionPaths
 
 
@@ -40,7 +40,7 @@ def table_of(rng, heads=(2, 2), tokens=4, attention=True, pictures=False) -> xr.
 
 def run_of(table: xr.Dataset | None, diagonal=None, sampled=None, outputs: int = 1) -> RunResults:
     """A run with U_1 of this diagonal; sampled: that of the draws, each ± 0.01."""
-    theory, results = None, None
+    theory, compared = None, {}
     if diagonal is not None:
         heads = [
             table.sizes[f"head_{layer + 1}"] for layer in range(len(DrawnLayers.of(table).names))
@@ -53,8 +53,7 @@ def run_of(table: xr.Dataset | None, diagonal=None, sampled=None, outputs: int =
         if sampled is not None:
             estimate = Estimate(np.diag(sampled), np.full_like(overlap, 0.01))
             compared = {"order_parameter": Compared(overlap, estimate)}
-            results = ComparedRun(None, {}, compared, {}, None)
-    return RunResults.held(None, theory=theory, comparison=results, task=table)
+    return held(theory, **compared).having(task=table)
 
 
 def legend_of(figure) -> list[str]:

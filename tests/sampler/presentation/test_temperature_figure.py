@@ -13,6 +13,7 @@ from sampler.presentation.figures.sweeps import (
     WIDTH,
     draw_temperature_choice,
 )
+from sampler.storage.run_directory import SCHEMA_VERSION
 
 
 def choice(temperature, accuracy):
@@ -44,6 +45,7 @@ def directory(tmp_path):
         "accuracy_sampled_binomial": (axes, sampled / 50),
     }
     grid = xr.Dataset(columns, coords={WIDTH: [10, 100], TEMPERATURE: [0.1, 1.0]})
+    grid = grid.assign_attrs(schema_version=SCHEMA_VERSION)
     grid.to_netcdf(tmp_path / "sweep.nc", engine="h5netcdf")
     return tmp_path
 
