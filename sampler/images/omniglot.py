@@ -106,9 +106,8 @@ def read_omniglot(folder: Path, wanted: tuple[str, ...] = ()) -> Drawings:
             before = len(found)
             add_drawings(archive, found)
             if len(found) == before and not any(map(MEMBER.fullmatch, archive.namelist())):
-                raise InputError(
-                    path.name, path.parent, "holds no drawings; fetch the official file"
-                )
+                remedy = "holds no drawings; fetch the official file"
+                raise InputError(path.name, path.parent, remedy)
     keys = sorted(found)
     # A few at a time: as floating-point numbers all of them would take gigabytes.
     pieces = []
@@ -218,9 +217,8 @@ def read_all_runs(
         ]
     )
     if examples > len(candidates):
-        raise InputError(
-            "task.examples_test", examples, f"{ARCHIVE} has {len(candidates)} episodes; use fewer"
-        )
+        remedy = f"{ARCHIVE} has {len(candidates)} episodes; use fewer"
+        raise InputError("task.examples_test", examples, remedy)
     items, own, other = candidates[generator.permutation(len(candidates))[:examples]].T
     asked = generator.integers(2, size=examples)
     label = generator.integers(CLASSES, size=examples)
@@ -236,7 +234,6 @@ def read_pairs(archive: zipfile.ZipFile, run: str) -> list[tuple[str, str]]:
     lines = read_member(archive, name).decode("ascii", errors="replace").split("\n")
     pairs = [tuple(line.split()) for line in lines if line.strip()]
     if len({pair[-1] for pair in pairs}) != CHARACTERS or any(len(pair) != 2 for pair in pairs):
-        raise InputError(
-            f"{ARCHIVE}/{name}", f"{len(pairs)} pairs", f"must list {CHARACTERS} pairs of drawings"
-        )
+        remedy = f"must list {CHARACTERS} pairs of drawings"
+        raise InputError(f"{ARCHIVE}/{name}", f"{len(pairs)} pairs", remedy)
     return [(item, own) for item, own in pairs]

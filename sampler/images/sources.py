@@ -134,9 +134,8 @@ def refuse_shared_drawings(one: Drawings, other: Drawings, field: str, value: st
 
     shared = len(prints(one) & prints(other))
     if shared:
-        raise InputError(
-            field, value, f"{shared} of its drawings are among those of training; use other ones"
-        )
+        remedy = f"{shared} of its drawings are among those of training; use other ones"
+        raise InputError(field, value, remedy)
 
 
 def read_drawings(settings: ImageSection) -> Drawings:

@@ -80,7 +80,7 @@ class MarkovChainSection(DrawnSection):
         def draw(examples: int, key: int) -> AnySplit:
             chain = HiddenMarkovChain(self, weights, variants, examples, key)
             sizes = chain.labels, chain.heads, chain.channels, chain.positions
-            return held_or_streamed(chain, lambda: chain.split, *sizes)
+            return held_or_streamed(chain, lambda: next(chain.blocks(0, examples)), *sizes)
 
         train, test, validation = draw_splits(self, draw)
         names = name_heads(attention)
@@ -123,11 +123,6 @@ class HiddenMarkovChain:
         """First class +, then class −, as evenly as possible, [example, output]."""
         first = np.arange(self.examples) < (self.examples + 1) // 2
         return np.where(first, 1.0, -1.0)[:, None]
-
-    @property
-    def split(self) -> Split:
-        """All sequences."""
-        return next(self.blocks(0, self.examples))
 
     def identity(self) -> str:
         """Return a checksum of all that the numbers follow from."""

@@ -406,9 +406,8 @@ def check_array(field: str, array: np.ndarray, axes: tuple[str, ...], first: int
         received = getattr(array, "dtype", type(array).__name__)
         raise InputError(field, str(received), f"must be a float64 array {expected}")
     if array.ndim != len(axes) or array.size == 0:
-        raise InputError(
-            field, array.shape, f"the shape must be {expected}, with no axis of length 0"
-        )
+        remedy = f"the shape must be {expected}, with no axis of length 0"
+        raise InputError(field, array.shape, remedy)
     # The sum of a finite array of moderate numbers is finite: one pass, no array of booleans.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(array.sum()):

@@ -95,9 +95,8 @@ class Task:
                 check_split(split, name)
                 check_agreement(self.train, split, name)
         if tuple(map(len, self.head_names)) != self.heads:
-            raise InputError(
-                "head_names", self.head_names, f"name the heads of each layer, {self.heads} in all"
-            )
+            remedy = f"name the heads of each layer, {self.heads} in all"
+            raise InputError("head_names", self.head_names, remedy)
         paths = math.prod(self.heads)
         if len(self.path_names) != paths or len(set(self.path_names)) != paths:
             raise InputError("path_names", self.path_names, f"give {paths} different names")
