@@ -15,12 +15,10 @@ from sampler.errors import InputError
 from sampler.numerics import stream
 from sampler.recipes.task_section import AttentionSection, DrawnSection
 from sampler.tasks.task import (
-    LayerWeights,
     Pictures,
     Task,
     Unattended,
     attended_task,
-    query_and_key_weights,
     refuse_unfit_length,
 )
 from sampler.transformer.classified import centred_one_hot
@@ -80,10 +78,6 @@ class DigitsSection(DrawnSection):
             "near": lambda: distance_weights(SIDE, self.patch),
         }
 
-        def weights_of(kind: str, generator: np.random.Generator) -> LayerWeights:
-            beta = attention.inverse_temperature
-            return query_and_key_weights(kind, SIDE**2 + patches, beta, generator, logit_weights)
-
         def examples(drawings: np.ndarray) -> Unattended | None:
             chosen, labels = images[drawings], centred_one_hot(digits[drawings], self.classes)
             return Unattended(
@@ -99,8 +93,8 @@ class DigitsSection(DrawnSection):
         )
         drawn = order[: self.examples_train, None]
         pictures = Pictures(images, drawn, np.zeros_like(drawn), ("drawing",))
-        splits = train, test, validation
-        return attended_task(splits, attention, weights_of, self.head_seed, pictures)
+        splits, channels = (train, test, validation), SIDE**2 + patches
+        return attended_task(splits, attention, self.head_seed, channels, logit_weights, pictures)
 
 
 def similarity_weights(side: int, patch: int) -> Float[np.ndarray, "channel channel"]:

@@ -292,14 +292,20 @@ class Unattended:
 def attended_task(
     splits: tuple[Unattended, Unattended, Unattended | None],
     attention: AttentionSection,
-    weights_of: Callable[[str, np.random.Generator], LayerWeights],
     head_seed: int,
+    channels: int,
+    logit_weights: Mapping[str, Callable[[], np.ndarray]],
     pictures: Pictures | None = None,
 ) -> Task:
     """Make the task of training, test and validation examples, and of heads with W_Q and W_K.
 
-    `weights_of` makes those of one head, as for `draw_layers`.
+    The latter are made by `query_and_key_weights`.
     """
+
+    def weights_of(kind: str, generator: np.random.Generator) -> LayerWeights:
+        beta = attention.inverse_temperature
+        return query_and_key_weights(kind, channels, beta, generator, logit_weights)
+
     weights, variants = draw_layers(attention, weights_of, head_seed), chosen_variants(attention)
     origin = tuple(one for of_layer in weights for one in of_layer)
 

@@ -36,12 +36,10 @@ from sampler.recipes.task_section import (
 )
 from sampler.tasks.series_files import read_archive
 from sampler.tasks.task import (
-    LayerWeights,
     Task,
     Unattended,
     attended_task,
     draw_splits,
-    query_and_key_weights,
     refuse_unfit_length,
     with_positions,
 )
@@ -174,17 +172,14 @@ def series_task(
     refuse_unfit_length(attention, positions)
     logit_weights = {"lag": lambda: lag_weights(features, positions, lag)}
 
-    def weights_of(kind: str, generator: np.random.Generator) -> LayerWeights:
-        channels, beta = features + positions, attention.inverse_temperature
-        return query_and_key_weights(kind, channels, beta, generator, logit_weights)
-
     def examples(of_split: LabelledSeries | None) -> Unattended | None:
         if of_split is None:
             return None
         values, labels = of_split.values, of_split.labels[:, None]
         return Unattended(lambda part: with_positions(values[part]), labels, (values,))
 
-    return attended_task(tuple(map(examples, series)), attention, weights_of, head_seed)
+    splits, channels = tuple(map(examples, series)), features + positions
+    return attended_task(splits, attention, head_seed, channels, logit_weights)
 
 
 def draw_series(
