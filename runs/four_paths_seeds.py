@@ -20,9 +20,9 @@ import numpy as np
 jax.config.update("jax_enable_x64", True)
 
 from sampler.presentation.style import figure_style, new_figure, save_figure  # noqa: E402
-from sampler.problem import make_problem  # noqa: E402
+from sampler.problem import build_problem  # noqa: E402
 from sampler.recipes.recipe import load_recipe  # noqa: E402
-from sampler.tasks.make import make_task  # noqa: E402
+from sampler.tasks.make import build_task  # noqa: E402
 from theory import (  # noqa: E402
     Predictor,
     diagonal_only,
@@ -46,7 +46,7 @@ def losses(name: str, width: int, *overrides: str) -> np.ndarray:
     """
     settings = [f"network.widths={width}", "sweep={}", *overrides]
     recipe = load_recipe(RUNS / f"{name}.toml", settings)
-    problem = make_problem(recipe, make_task(recipe))
+    problem = build_problem(recipe, build_task(recipe))
     saddle = solve_saddle_point(problem.learning)
     if not saddle.converged:
         raise SystemExit(saddle.explain())

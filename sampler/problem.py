@@ -222,7 +222,7 @@ def square_roots(matrices: np.ndarray) -> np.ndarray:
 AnyProblem = Problem | TokenProblem
 
 
-def make_problem(
+def build_problem(
     recipe: Recipe,
     task: Task,
     triangle: Triangle | None = None,

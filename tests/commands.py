@@ -21,7 +21,7 @@ from sampler.cli import main
 from sampler.errors import RequeueError
 from sampler.jobs.interruption import Interruption
 from sampler.recipes.recipe import Recipe, load_recipe
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 from sampler.tasks.task import Task
 from tests import ROOT
 
@@ -80,7 +80,7 @@ def loader(folder: Path, text: str) -> Callable[..., tuple[Recipe, Task]]:
 
     def loaded(*settings: str) -> tuple[Recipe, Task]:
         recipe = load_recipe(file, settings)
-        return recipe, make_task(recipe)
+        return recipe, build_task(recipe)
 
     return loaded
 

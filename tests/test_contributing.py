@@ -15,7 +15,7 @@ from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.presentation.figures.draw import FIGURES
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.task_section import TASKS
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 from tests import ROOT
 from tests.commands import SMALLEST, in_process, made_once
 
@@ -79,9 +79,9 @@ def test_an_example_is_short_and_adds_its_row(name):
 def test_the_variant_makes_the_attention_of_a_recipe(tmp_path):
     path = tmp_path / "tiny.toml"
     path.write_text(SMALLEST)
-    omega = make_task(load_recipe(path, ['attention.form={kind="squared"}'])).train.attention[0]
+    omega = build_task(load_recipe(path, ['attention.form={kind="squared"}'])).train.attention[0]
     np.testing.assert_allclose(omega.sum(axis=2), 1.0, rtol=1e-12)
-    assert np.abs(omega - make_task(load_recipe(path)).train.attention[0]).max() > 0.01
+    assert np.abs(omega - build_task(load_recipe(path)).train.attention[0]).max() > 0.01
 
 
 @pytest.mark.heavy

@@ -25,8 +25,6 @@ ORDER = (
 # Names still defined in two modules: to become empty.
 DEFINED_TWICE = {
     "Column",
-    "make_problem",
-    "make_task",
     "shortened",
 }
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from sampler.problem import make_problem
+from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 from tests import ROOT
 from tests.reference_data import load_reduced_reference
 from theory import (
@@ -29,9 +29,9 @@ INFINITE_WIDTH, GOOD_PATH, GOOD_AND_DENOISING = 0.826, 0.940, 0.955
 def problems():
     """The problem of every point of the recipe by its width."""
     recipe = load_recipe(ROOT / "runs" / "markov_published.toml")
-    task = make_task(recipe)
+    task = build_task(recipe)
     assert (task.train.examples, task.test.examples, task.heads) == (100, 1000, (2, 2))
-    found = {point.network.widths: make_problem(point, task) for _, point in recipe.points()}
+    found = {point.network.widths: build_problem(point, task) for _, point in recipe.points()}
     assert list(found) == list(PUBLISHED)
     return found
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from sampler.problem import make_problem
+from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 from tests import ROOT
 from theory import (
     Architecture,
@@ -28,7 +28,7 @@ GAINS = {"markov_two_paths": (0.124, 0.008), "markov_four_paths": (0.114, 0.006)
 
 def recipe_problem(name, *overrides):
     recipe = load_recipe(RUNS / f"{name}.toml", [*overrides, "sweep={}"])
-    return make_problem(recipe, make_task(recipe))
+    return build_problem(recipe, build_task(recipe))
 
 
 def gp_predictor(problem):

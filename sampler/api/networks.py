@@ -62,12 +62,12 @@ def recipe_and_data(
 
 def problem_of(task: ChosenTask, recipe: Recipe, data: Task) -> "AnyProblem":
     """Return the problem of theory and samplers; examples are folded once for all networks."""
-    from sampler.problem import fold_training, is_folded, make_problem
+    from sampler.problem import build_problem, fold_training, is_folded
 
     if not is_folded(recipe, data):
-        return make_problem(recipe, data)
+        return build_problem(recipe, data)
     network = recipe.network
     key = repr((network.readout, network.heads, network.hypernetwork))
     if key not in task.folded:
         *_, task.folded[key] = fold_training(recipe, data)
-    return make_problem(recipe, data, task.folded[key])
+    return build_problem(recipe, data, task.folded[key])

@@ -24,7 +24,7 @@ from sampler.heads.removal import (
 from sampler.heads.tables import removal_text
 from sampler.presentation.style import figure_style, save_figure
 from sampler.presentation.terminal import unbroken, wrapped
-from sampler.problem import Problem, make_problem
+from sampler.problem import Problem, build_problem
 from sampler.recipes.recipe import Recipe
 from sampler.storage.results import read_theory
 from sampler.storage.run_directory import FIGURE_FOLDER, write_json
@@ -36,7 +36,7 @@ def prune(
 ) -> ExitCode:
     """Write `pruning.json` and its figures from the theory stored in a directory."""
     theory = read_theory(directory)
-    problem = make_problem(recipe, task)
+    problem = build_problem(recipe, task)
     refuse_unprunable(directory, problem, bool(theory.attrs["converged"]))
     compared = RunResults(directory).compared("head_score")
     sampled = None if compared is None else compared.sampled

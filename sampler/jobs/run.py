@@ -72,12 +72,12 @@ class Job:
     def problem(self) -> "AnyProblem":
         """The problem of theory and samplers; made when the first of them has something to do."""
         from sampler.jobs.stages import kept_rows
-        from sampler.problem import make_problem
+        from sampler.problem import build_problem
 
         shared = self.directory.parent if self.run.point.label else self.directory
         recipe, task = self.run.recipe, self.run.task
         rows = kept_rows(recipe, task, self.directory, shared, self.interruption)
-        return make_problem(recipe, task, rows, self.run.sizes.architecture)
+        return build_problem(recipe, task, rows, self.run.sizes.architecture)
 
     def keeper(self) -> "ChainKeeper":
         """Keeps the chains of this run on disk."""

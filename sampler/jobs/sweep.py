@@ -26,7 +26,7 @@ from sampler.storage.run_directory import (
     log_to,
     remove_unfinished,
 )
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 
 COMMAND = "run"
 
@@ -137,7 +137,7 @@ def one_by_one(plan: Plan, interruption: Interruption) -> Engine:
             LOG.info("point %s", point.label)
             run = replace(runs[point.label], point=point)
             if not shares_data(point.recipe, plan.recipe):
-                run = plan_run(command, point, make_task(point.recipe))
+                run = plan_run(command, point, build_task(point.recipe))
             directory = point.directory
             claim_directory(directory, point.recipe, command, run.determining, run.known)
             with locked(directory):

@@ -12,7 +12,7 @@ from sampler.tasks.task import Task
 from theory.architecture import Architecture
 
 
-def make_task(recipe: Recipe) -> Task:
+def build_task(recipe: Recipe) -> Task:
     """The task of a recipe, with the heads that its network keeps.
 
     Raises InputError where the data cannot be used, or where the recipe names heads or layers

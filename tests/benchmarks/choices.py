@@ -26,10 +26,10 @@ from sampler.jobs.choice import (
     ranked,
 )
 from sampler.mcmc.kept import evenly_spaced
-from sampler.problem import Problem, make_problem
+from sampler.problem import Problem, build_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.sections import SamplerSection
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 from sampler.tasks.task import name_paths
 from tests import ROOT
 from tests.benchmarks.outsiders import FEWEST, collect_draws, stream_draws
@@ -57,7 +57,7 @@ def of_recipe(name: str, *settings: str) -> Problem:
     """The problem of a shipped recipe, with fewer test examples."""
     own = ["sweep={}", f"task.examples_test={TEST_EXAMPLES}", *settings]
     recipe = load_recipe(ROOT / "runs" / f"{name}.toml", own)
-    return make_problem(recipe, make_task(recipe))
+    return build_problem(recipe, build_task(recipe))
 
 
 def without_labels(learning: LearningProblem) -> Problem:

@@ -13,9 +13,9 @@ from sampler.network import overlaps
 from sampler.posterior.density import Density
 from sampler.posterior.spaces import weight_density
 from sampler.posterior.weights import weight_priors
-from sampler.problem import make_problem
+from sampler.problem import build_problem
 from sampler.recipes.recipe import Recipe, load_recipe
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 from sampler.tasks.task import Task
 from tests import ROOT
 from tests.benchmarks.token_by_token import token_by_token_model
@@ -35,7 +35,7 @@ def published_problem(width: int) -> LearningProblem:
 @cache
 def markov_task() -> Task:
     """The task of the shipped recipe: the sizes of the published problem, with its tokens."""
-    return make_task(markov_recipe(10))
+    return build_task(markov_recipe(10))
 
 
 def markov_recipe(width: int, overrides: Sequence[str] = ()) -> Recipe:
@@ -46,7 +46,7 @@ def markov_recipe(width: int, overrides: Sequence[str] = ()) -> Recipe:
 
 def markov_problem(width: int) -> LearningProblem:
     """The learning problem of the shipped recipe."""
-    return make_problem(markov_recipe(width), markov_task()).learning
+    return build_problem(markov_recipe(width), markov_task()).learning
 
 
 def path_contracted(

@@ -22,7 +22,7 @@ from sampler.jobs.plan import Point, plan_run
 from sampler.jobs.stages import chain_settings
 from sampler.mcmc.algorithm import algorithm_named
 from sampler.mcmc.chunks import Chunk, sample_in_chunks
-from sampler.problem import Problem, make_problem
+from sampler.problem import Problem, build_problem
 from sampler.recipes.sections import SamplerSection
 from tests.benchmarks.competitors import markov_problem, markov_recipe, markov_task, token_by_token
 from tests.benchmarks.outsider_samplers import (
@@ -107,7 +107,7 @@ def ours(setting: Setting, send: Callable[..., None]) -> None:
     recipe, task = markov_recipe(setting.width, setting.overrides), markov_task()
     section = plan_run("sample", Point(recipe, None), task).recipe.sampler
     with jax.enable_x64(section.precision == "float64"):
-        stream_draws(make_problem(recipe, task), section, send)
+        stream_draws(build_problem(recipe, task), section, send)
 
 
 def token_by_token_nuts(setting: Setting, send: Callable[..., None]) -> None:

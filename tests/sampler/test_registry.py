@@ -17,7 +17,7 @@ from sampler.recipes.sections import Count, FilePath, Seed
 from sampler.recipes.task_section import TASKS, TaskSection
 from sampler.registry import Registry
 from sampler.storage.results import read_theory
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 from sampler.tasks.splits import Split
 from sampler.tasks.task import Task, name_paths
 from tests import ROOT
@@ -79,7 +79,7 @@ def test_a_task_is_a_class_and_a_row(tmp_path):
     assert recipe.task == CoinSection(kind="coin", examples=6, file=str(tmp_path / "data/coins"))
     assert [point.task.seed for _, point in recipe.points()] == [0, 1]
     assert make_recipe(recipe.model_dump()).hash8 == recipe.hash8
-    assert make_task(recipe).path_names == ("0", "1")
+    assert build_task(recipe).path_names == ("0", "1")
     assert in_process("check", path) == ExitCode.OK
     with pytest.raises(InputError, match=r"task\.exmples = 3: .*did you mean task\.examples\?"):
         load_recipe(path, ["task.exmples=3"])
@@ -110,9 +110,9 @@ def test_an_attention_variant_is_a_class_and_a_row(tmp_path):
     VARIANTS.register("squared", Squared)
     recipe = load_recipe(path, [setting])
     assert recipe.attention.form == Squared()
-    omega = make_task(recipe).train.attention[0]
+    omega = build_task(recipe).train.attention[0]
     np.testing.assert_allclose(omega.sum(axis=2), 1.0, rtol=1e-12)
-    assert np.abs(omega - make_task(load_recipe(path)).train.attention[0]).max() > 0.01
+    assert np.abs(omega - build_task(load_recipe(path)).train.attention[0]).max() > 0.01
 
 
 def package(folder: Path, module: str, body: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 from sampler.attention.heads import bilinear_attention, softmax_attention
 from sampler.attention.variants import Softmax, softmax
 from sampler.recipes.recipe import load_recipe
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 from sampler.tasks.markov_chain import head_weights
 from tests import SHARED
 from tests.assertions import assert_equal_to_rounding
@@ -114,8 +114,8 @@ def test_plain_softmax_is_the_softmax_form(tmp_path):
     """The default, computed as ever, and the same as a form."""
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(TINY)
-    plain = make_task(load_recipe(recipe))
-    form = make_task(load_recipe(recipe, ['attention.form={kind="softmax"}']))
+    plain = build_task(load_recipe(recipe))
+    form = build_task(load_recipe(recipe, ['attention.form={kind="softmax"}']))
     for one, other in zip(plain.train.attention, form.train.attention, strict=True):
         np.testing.assert_allclose(other, one, rtol=0, atol=1e-12)
 

@@ -11,9 +11,9 @@ import pytest
 from sampler.network import network_outputs
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.order_parameters import factors_at
-from sampler.problem import Problem, make_problem
+from sampler.problem import Problem, build_problem
 from sampler.recipes.recipe import make_recipe
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 from sampler.tasks.task import Task
 from tests.problems import order_parameters_of, random_weights, weighted_mean_and_error
 from theory import solve_saddle_point
@@ -61,8 +61,8 @@ def problem_of(kind: str, width: int) -> tuple[Problem, Task]:
             "posterior": {"temperature": 0.01},
         }
     )
-    task = make_task(recipe)
-    return make_problem(recipe, task), task
+    task = build_task(recipe)
+    return build_problem(recipe, task), task
 
 
 @pytest.mark.slow

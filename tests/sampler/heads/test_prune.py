@@ -15,10 +15,10 @@ from sampler.heads.gates import all_heads
 from sampler.heads.measures import TheoryWithoutHeads
 from sampler.heads.prune import refuse_unprunable
 from sampler.heads.removal import removable
-from sampler.problem import make_problem
+from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import read_theory
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 from sampler.transformer.model import read_model
 from sampler.transformer.network import transformer_outputs
 from tests.assertions import assert_equal_to_rounding
@@ -61,8 +61,8 @@ def folder(tmp_path_factory) -> Path:
 
 def load(folder, *overrides):
     recipe = load_recipe(folder / "analysis.toml", overrides)
-    task = make_task(recipe)
-    return task, make_problem(recipe, task)
+    task = build_task(recipe)
+    return task, build_problem(recipe, task)
 
 
 @pytest.fixture(scope="module")

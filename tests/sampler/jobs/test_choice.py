@@ -10,7 +10,7 @@ from sampler.errors import InputError
 from sampler.jobs.choice import NAMED, SPEEDS, SamplingMethod, Sizes, leading_eigenvalue
 from sampler.jobs.plan import Point, plan_run
 from sampler.jobs.reproduce import REPRODUCTION_FOLDER
-from sampler.problem import make_problem
+from sampler.problem import build_problem
 from sampler.storage.manifest import read_manifest, record
 from tests.benchmarks.choices import TABLE, compared, fitted_speeds, read_costs
 from tests.commands import TINY, in_process, loader
@@ -102,7 +102,7 @@ def test_stiffness_is_that_of_the_kernel_at_infinite_width(most, load, monkeypat
     """Of a part of the examples as well as of all; steps in the space of weights follow from it."""
     monkeypatch.setattr("sampler.jobs.choice.MOST_EXAMPLES", most)
     recipe, task = load("posterior.temperature=0.2", "network.variances=[0.5, 2.0, 3.0, 1.5]")
-    problem = make_problem(recipe, task).learning
+    problem = build_problem(recipe, task).learning
     chosen = np.linspace(0, 5, min(most, 6)).astype(int)
     factor = OrderParameters.gp_limit(problem.architecture).factors[0]
     kernel = np.asarray(problem.energy.kernels.kernel(factor))[np.ix_(chosen, chosen)]

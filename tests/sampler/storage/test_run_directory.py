@@ -22,7 +22,7 @@ from sampler.storage.run_directory import (
     write_json,
     write_whole,
 )
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def recipe(tmp_path):
 
 
 def claim(directory, recipe) -> None:
-    claim_directory(directory, recipe, "run", determining(recipe, make_task(recipe).identity))
+    claim_directory(directory, recipe, "run", determining(recipe, build_task(recipe).identity))
 
 
 def test_a_claimed_directory_holds_the_resolved_recipe_and_may_be_claimed_again(recipe, tmp_path):

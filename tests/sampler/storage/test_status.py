@@ -8,7 +8,7 @@ from sampler.recipes.recipe import load_recipe
 from sampler.storage.lock import locked
 from sampler.storage.manifest import claim_directory, determining, finish_command
 from sampler.storage.run_directory import point_directory
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 from tests.commands import TINY
 
 
@@ -24,7 +24,7 @@ def sweep(tmp_path):
 
 
 def claim(directory, recipe) -> None:
-    claim_directory(directory, recipe, "run", determining(recipe, make_task(recipe).identity))
+    claim_directory(directory, recipe, "run", determining(recipe, build_task(recipe).identity))
 
 
 def first_line(directory) -> str:

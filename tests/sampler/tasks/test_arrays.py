@@ -8,7 +8,7 @@ from sampler.cli import main
 from sampler.errors import ExitCode, InputError
 from sampler.recipes.recipe import load_recipe
 from sampler.tasks.arrays import read_arrays
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 from tests import ROOT
 from tests.tasks import KEPT_HEADS, remove, replace, spoil, write_arrays
 
@@ -61,7 +61,7 @@ def test_test_labels_may_be_absent(path):
 def test_kept_heads_select_attention_names_and_paths(tmp_path):
     stored = arrays()
     recipe = write_arrays(tmp_path, stored, KEPT_HEADS)
-    task = make_task(load_recipe(recipe))
+    task = build_task(load_recipe(recipe))
     assert task.path_names == ("1·2", "1·0")
     assert np.array_equal(task.train.attention[0], stored["attention_train_1"][:, [1]])
     assert np.array_equal(task.test.attention[1], stored["attention_test_2"][:, [2, 0]])
@@ -74,7 +74,7 @@ def with_validation(**settings):
 def test_a_validation_split_is_read_and_its_heads_kept(tmp_path):
     stored = with_validation(outputs=2)
     recipe = write_arrays(tmp_path, stored, KEPT_HEADS)
-    validation = make_task(load_recipe(recipe)).validation
+    validation = build_task(load_recipe(recipe)).validation
     assert np.array_equal(validation.inputs, stored["inputs_validation"])
     assert np.array_equal(validation.labels, stored["labels_validation"])
     assert np.array_equal(validation.attention[1], stored["attention_validation_2"][:, [2, 0]])

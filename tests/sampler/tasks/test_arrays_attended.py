@@ -8,10 +8,10 @@ import sampler
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.check import check_recipe
-from sampler.problem import make_problem
+from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe, make_recipe
 from sampler.tasks.arrays import read_arrays, task_of_arrays
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 from sampler.tasks.task import Task, name_paths
 from tests.commands import assert_same_bits, printed_without_jax
 from tests.tasks import KEPT_HEADS, remove, replace, spoil, write_arrays
@@ -43,7 +43,7 @@ def attended(tokens: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     recipe = make_recipe(
         {"name": "a", "task": {"kind": "arrays", "path": "-"}, "network": {"widths": 2}}
     )
-    problem = make_problem(recipe, task_of_arrays(tokens))
+    problem = build_problem(recipe, task_of_arrays(tokens))
     ends = (problem.learning.attended, problem.attended_test, problem.attended_validation)
     found = {f"attended_{name}": np.asarray(end) for name, end in zip(SPLITS, ends, strict=True)}
     labels = {key: array for key, array in tokens.items() if key.startswith("labels_")}
@@ -137,7 +137,7 @@ def test_test_labels_and_validation_may_be_absent():
 def test_a_sub_network_keeps_the_paths_of_its_heads(tmp_path):
     arrays = attended(with_tokens())
     recipe = write_arrays(tmp_path, arrays, KEPT_HEADS)
-    task = make_task(load_recipe(recipe))
+    task = build_task(load_recipe(recipe))
     assert task.heads == (1, 2)
     assert task.path_names == ("1·2", "1·0")
     for name, split in zip(SPLITS, (task.train, task.test, task.validation), strict=True):
@@ -179,7 +179,7 @@ def test_a_network_that_needs_tokens_is_refused(network, message, tmp_path):
     settings = f'[sampler]\nspace = "weights"\n[network]\n{widths}{network}\n'
     recipe = write_arrays(tmp_path, attended(with_tokens()), settings)
     with pytest.raises(InputError, match=message) as caught:
-        make_task(load_recipe(recipe))
+        build_task(load_recipe(recipe))
     assert "\n" not in str(caught.value)
 
 

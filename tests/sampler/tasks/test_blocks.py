@@ -10,12 +10,12 @@ from sampler.errors import InputError, RequeueError
 from sampler.jobs import stages
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.stages import kept_rows, stored_triangle
-from sampler.problem import fold_training, make_problem
+from sampler.problem import build_problem, fold_training
 from sampler.recipes.recipe import load_recipe
 from sampler.tasks import arrays as array_task
 from sampler.tasks import splits
 from sampler.tasks.arrays import read_arrays
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 from sampler.tasks.splits import AttendedSplit, Split, StreamedSplit
 from tests.tasks import markov_chain as markov_task
 
@@ -111,7 +111,7 @@ def test_small_hdf5_files_are_read_like_npz_files(rng, tmp_path):
     for arrays in (attended_arrays(rng), token_arrays(rng)):
         np.savez(tmp_path / "mine.npz", **arrays)
         expected = read_arrays(tmp_path / "mine.npz")
-        received = make_task(written(tmp_path, arrays))
+        received = build_task(written(tmp_path, arrays))
         assert received.checksum == expected.checksum
         assert received.path_names == expected.path_names
 
@@ -121,7 +121,7 @@ def test_small_hdf5_files_are_read_like_npz_files(rng, tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_blocks_of_a_file_are_its_examples(make, first, kind, rng, tmp_path, small_blocks):
     arrays = make(rng)
-    split = make_task(written(tmp_path, arrays, kind)).train
+    split = build_task(written(tmp_path, arrays, kind)).train
     assert isinstance(split, StreamedSplit)
     names = ["attended_train", "labels_train"]
     if make is token_arrays:
@@ -135,10 +135,10 @@ def test_blocks_of_a_file_are_its_examples(make, first, kind, rng, tmp_path, sma
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_a_streamed_file_are_those_of_its_arrays(make, kind, rng, tmp_path, monkeypatch):
     recipe = written(tmp_path, make(rng), kind)
-    expected = make_problem(recipe, make_task(recipe)).learning
+    expected = build_problem(recipe, build_task(recipe)).learning
     monkeypatch.setattr(splits, "HELD_BYTES", 1)
     monkeypatch.setattr(splits, "BLOCK_BYTES", 2000)
-    received = make_problem(recipe, make_task(recipe)).learning
+    received = build_problem(recipe, build_task(recipe)).learning
     assert received.compressed.examples == expected.compressed.examples > len(expected.labels)
     np.testing.assert_allclose(received.attended, expected.attended, rtol=0, atol=1e-12)
     np.testing.assert_allclose(received.labels, expected.labels, rtol=0, atol=1e-12)
@@ -155,13 +155,13 @@ def spoiled(arrays, key, place, value):
 def test_a_bad_number_is_named_with_its_example(kind, rng, tmp_path, small_blocks):
     arrays = spoiled(attended_arrays(rng), "attended_train", (93, 1, 2), np.nan)
     recipe = written(tmp_path, arrays, kind)
-    task = make_task(recipe)
+    task = build_task(recipe)
     with pytest.raises(InputError, match=r"attended_train\[93, 1, 2\] = nan: .*finite"):
         list(fold_training(recipe, task))
     arrays = spoiled(token_arrays(rng), "attention_train_1", (27, 0, 1, 2), np.inf)
     recipe = written(tmp_path, arrays, kind)
     with pytest.raises(InputError, match=r"attention_train_1\[27, 0, 1, 2\] = inf"):
-        list(fold_training(recipe, make_task(recipe)))
+        list(fold_training(recipe, build_task(recipe)))
 
 
 REFUSED = {
@@ -207,7 +207,7 @@ def test_what_cannot_be_used_is_named(case, streams, kind, rng, tmp_path, monkey
     change(arrays)
     recipe = written(tmp_path, arrays, kind)
     with pytest.raises(InputError, match=text):
-        make_task(recipe)
+        build_task(recipe)
 
 
 def test_files_that_are_not_whole_are_told_apart(rng, tmp_path):
@@ -216,13 +216,13 @@ def test_files_that_are_not_whole_are_told_apart(rng, tmp_path):
     content = file.read_bytes()
     file.write_bytes(content[: len(content) // 2])
     with pytest.raises(InputError, match=r"not whole \(truncated\); copy or write it again"):
-        make_task(recipe)
+        build_task(recipe)
     file.write_bytes(b"something else" * 100)
     with pytest.raises(InputError, match="is not a readable HDF5 file"):
-        make_task(recipe)
+        build_task(recipe)
     file.unlink()
     with pytest.raises(InputError, match="there is no such file"):
-        make_task(recipe)
+        build_task(recipe)
 
 
 def test_archives_that_are_not_whole_are_told_apart(rng, tmp_path, small_blocks):
@@ -231,18 +231,18 @@ def test_archives_that_are_not_whole_are_told_apart(rng, tmp_path, small_blocks)
     content = file.read_bytes()
     file.write_bytes(content[: len(content) // 2])
     with pytest.raises(InputError, match=r"is not a readable .npz file .*; store it again"):
-        make_task(recipe)
+        build_task(recipe)
     place = content.index(b"attended_train.npy") + 2000  # among its numbers
     file.write_bytes(content[:place] + bytes(8) + content[place + 8 :])
     with pytest.raises(InputError, match=r"attended_train = \(unreadable\): Bad CRC-32"):
-        list(fold_training(recipe, make_task(recipe)))
+        list(fold_training(recipe, build_task(recipe)))
 
 
 def test_arrays_in_fortran_order_are_refused_where_they_do_not_fit(rng, tmp_path, small_blocks):
     arrays = attended_arrays(rng)
     arrays["attended_train"] = np.asfortranarray(arrays["attended_train"])
     with pytest.raises(InputError, match=r"attended_train .* Fortran order"):
-        make_task(written(tmp_path, arrays, "npz"))
+        build_task(written(tmp_path, arrays, "npz"))
 
 
 def test_a_group_is_no_array(rng, tmp_path):
@@ -251,7 +251,7 @@ def test_a_group_is_no_array(rng, tmp_path):
         del file["labels_test"]
         file.create_group("labels_test")
     with pytest.raises(InputError, match=r"labels_test = \(a group\): must be an array"):
-        make_task(recipe)
+        build_task(recipe)
 
 
 def test_networks_outside_the_theory_say_what_they_miss(rng, tmp_path, small_blocks):
@@ -259,7 +259,7 @@ def test_networks_outside_the_theory_say_what_they_miss(rng, tmp_path, small_blo
     network = recipe.network.model_copy(update={"values": "relu"})
     outside = recipe.model_copy(update={"network": network})
     with pytest.raises(InputError, match="follows all tokens, and these examples are too many"):
-        make_problem(outside, make_task(outside))
+        build_problem(outside, build_task(outside))
 
 
 class Asked(Interruption):
@@ -282,7 +282,7 @@ class Asked(Interruption):
 def test_a_pass_goes_on_from_where_it_was_stopped(rng, tmp_path, small_blocks, monkeypatch):
     monkeypatch.setattr("theory.compression.ROWS_PER_COLUMN", 1)  # folded in after every block
     recipe = written(tmp_path, attended_arrays(rng))
-    task = make_task(recipe)
+    task = build_task(recipe)
     expected = kept_rows(recipe, task, tmp_path, tmp_path, Interruption())
     assert expected.examples == EXAMPLES
     (whole,) = tmp_path.glob("rows-*.bin")
@@ -312,7 +312,7 @@ def test_a_pass_goes_on_from_where_it_was_stopped(rng, tmp_path, small_blocks, m
 
 def test_rows_of_other_data_are_not_used(rng, tmp_path, small_blocks):
     recipe = written(tmp_path, attended_arrays(rng))
-    first = kept_rows(recipe, make_task(recipe), tmp_path, tmp_path, Interruption())
+    first = kept_rows(recipe, build_task(recipe), tmp_path, tmp_path, Interruption())
     recipe = written(tmp_path, attended_arrays(rng))
-    second = kept_rows(recipe, make_task(recipe), tmp_path, tmp_path, Interruption())
+    second = kept_rows(recipe, build_task(recipe), tmp_path, tmp_path, Interruption())
     assert not np.array_equal(first.matrix, second.matrix)

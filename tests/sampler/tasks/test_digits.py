@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 from sampler.errors import InputError
 from sampler.recipes.recipe import make_recipe
 from sampler.tasks.digits import patches_with_positions, read_images, squared_distances
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 
 SMALL = {"kind": "digits", "examples_train": 30, "examples_test": 40}
 
@@ -16,7 +16,7 @@ def task_of(attention=None, **settings):
     sections = {"name": "digits", "task": {**SMALL, **settings}, "network": {"widths": 10}}
     if attention is not None:
         sections["attention"] = attention
-    return make_task(make_recipe(sections))
+    return build_task(make_recipe(sections))
 
 
 def test_the_tokens_of_an_image_are_its_patches():

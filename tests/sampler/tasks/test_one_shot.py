@@ -13,10 +13,10 @@ import pytest
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
 from sampler.network import network_outputs
-from sampler.problem import make_problem
+from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import read_draws, read_theory
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 from sampler.transformer.model import read_model, theory_weights
 from sampler.transformer.network import transformer_outputs
 from tests.pictures import write_all_runs, write_labelled, write_omniglot
@@ -41,11 +41,11 @@ def test_the_task_is_that_of_the_trained_network(folder):
     recipe = load(folder)
     assert recipe.network.readout == "mean"
     assert recipe.task.model == str(folder / "model")
-    task = make_task(recipe)
+    task = build_task(recipe)
     assert task.heads == (2, 2)
     assert task.path_names == ("0·0", "0·1", "1·0", "1·1")
     assert [split.examples for split in task.splits] == [10, 8, 6]
-    model, problem = read_model(folder / "model"), make_problem(recipe, task)
+    model, problem = read_model(folder / "model"), build_problem(recipe, task)
     weights = theory_weights(model.parameters, model.shape)
     parameters = {k: jnp.asarray(v, jnp.float64) for k, v in model.parameters.items()}
     for split, attended in zip(
@@ -65,14 +65,14 @@ def test_the_task_is_that_of_the_trained_network(folder):
 
 
 def test_splits_are_drawn_independently_of_each_others_size(folder):
-    task = make_task(load(folder))
-    other = make_task(load(folder, "task.examples_train=4", "task.examples_validation=0"))
+    task = build_task(load(folder))
+    other = build_task(load(folder, "task.examples_train=4", "task.examples_validation=0"))
     assert np.array_equal(task.test.inputs, other.test.inputs)
     assert other.validation is None
-    again = make_task(load(folder))
+    again = build_task(load(folder))
     assert np.array_equal(task.train.inputs, again.train.inputs)
     assert np.array_equal(task.train.attention[1], again.train.attention[1])
-    seeded = make_task(load(folder, "task.seed=1"))
+    seeded = build_task(load(folder, "task.seed=1"))
     assert not np.array_equal(task.test.inputs, seeded.test.inputs)
 
 
@@ -81,7 +81,7 @@ def test_a_readout_that_is_asked_for_is_kept(folder):
 
 
 def test_heads_can_be_left_out(folder):
-    task = make_task(load(folder, "network.heads=[[1], [0, 1]]"))
+    task = build_task(load(folder, "network.heads=[[1], [0, 1]]"))
     assert task.path_names == ("1·0", "1·1")
 
 
@@ -97,19 +97,19 @@ def test_run_goes_through_and_other_weights_are_noticed(folder, capsys):
 
 def test_other_images_as_a_test_set(folder, rng):
     write_labelled(folder / "other.npz", rng, characters=2)
-    task = make_task(load(folder, "task.test=other.npz"))
-    assert not np.array_equal(task.test.inputs, make_task(load(folder)).test.inputs)
+    task = build_task(load(folder, "task.test=other.npz"))
+    assert not np.array_equal(task.test.inputs, build_task(load(folder)).test.inputs)
     with pytest.raises(InputError, match=r"^task\.test = .*drawings are among those of training"):
-        make_task(load(folder, "task.test=pictures.npz"))
+        build_task(load(folder, "task.test=pictures.npz"))
 
 
 def test_some_characters_of_the_other_images(folder, rng):
     write_labelled(folder / "three.npz", rng, characters=3)
-    chosen = make_task(load(folder, "task.test=three.npz", 'task.test_characters=["0", "2"]'))
+    chosen = build_task(load(folder, "task.test=three.npz", 'task.test_characters=["0", "2"]'))
     with np.load(folder / "three.npz") as stored:
         kept = stored["labels"] != 1
         np.savez(folder / "two.npz", images=stored["images"][kept], labels=stored["labels"][kept])
-    alone = make_task(load(folder, "task.test=two.npz"))
+    alone = build_task(load(folder, "task.test=two.npz"))
     assert np.array_equal(chosen.test.inputs, alone.test.inputs)
 
 
@@ -128,7 +128,7 @@ def test_some_characters_of_the_other_images(folder, rng):
 )
 def test_what_cannot_be_used_is_named(folder, setting, message):
     with pytest.raises(InputError, match=message):
-        make_task(load(folder, setting))
+        build_task(load(folder, setting))
 
 
 def test_images_that_changed_since_the_training_are_refused(folder):
@@ -137,7 +137,7 @@ def test_images_that_changed_since_the_training_are_refused(folder):
     try:
         write_labelled(images, np.random.default_rng(9))
         with pytest.raises(InputError, match=r"^task\.model = .*was trained on other images"):
-            make_task(load(folder))
+            build_task(load(folder))
     finally:
         images.write_bytes(kept)
 
@@ -160,9 +160,9 @@ def test_omniglot_in_a_folder_that_moved(tmp_path):
     files.rename(tmp_path / "elsewhere")
     (tmp_path / "analysis.toml").write_text(ANALYSIS)
     with pytest.raises(InputError, match=r"^task\.folder = .*is no folder"):
-        make_task(load(tmp_path))
+        build_task(load(tmp_path))
     for test in ("characters", "all_runs"):
-        task = make_task(load(tmp_path, "task.folder=elsewhere", f"task.test={test}"))
+        task = build_task(load(tmp_path, "task.folder=elsewhere", f"task.test={test}"))
         assert task.test.examples == 8
 
 

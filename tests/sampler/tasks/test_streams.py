@@ -14,7 +14,7 @@ from sampler.recipes.task_section import TASKS
 from sampler.recipes.training_recipe import PATCHES, make_training_recipe
 from sampler.tasks import task as sampled
 from sampler.tasks import trained as episodic
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 from sampler.tasks.trained import series_to_learn
 from sampler.transformer.evaluation import draw_embedding
 from sampler.transformer.model import (
@@ -130,7 +130,7 @@ def queries_of(split, embedding) -> set[bytes]:
 def test_splits_of_equal_size_share_no_example(kind, source, tmp_path):
     """With equal sizes, two splits of one stream would be equal to the bit."""
     settings = {"kind": kind, **SOURCES[kind, source](tmp_path)}
-    task = make_task(make_recipe({"name": "x", "task": settings, "network": {"widths": 10}}))
+    task = build_task(make_recipe({"name": "x", "task": settings, "network": {"widths": 10}}))
     assert len(task.splits) == (2 if source == "archive" else 3)
     for one, other in itertools.combinations(task.splits, 2):
         assert one.inputs.shape == other.inputs.shape

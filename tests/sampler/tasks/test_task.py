@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.problem import make_problem
+from sampler.problem import build_problem
 from sampler.recipes.recipe import make_recipe
 from sampler.tasks import task as task_module
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 from sampler.tasks.splits import Split
 from sampler.tasks.task import HeadDistances
 from tests.assertions import assert_equal_to_rounding
@@ -71,7 +71,7 @@ def recipe_of(**network):
 
 
 def test_a_hypernetwork_is_two_layers_of_the_same_heads():
-    task = make_task(recipe_of(hypernetwork=[True, False]))
+    task = build_task(recipe_of(hypernetwork=[True, False]))
     assert task.heads == (2, 2, 3)
     assert task.layers == 3
     assert task.head_names[0] == task.head_names[1] == ("good", "random")
@@ -80,9 +80,9 @@ def test_a_hypernetwork_is_two_layers_of_the_same_heads():
     assert task.path_names[:4] == (
         "good∘good·uniform", "good∘good·random", "good∘good·good", "good∘random·uniform",
     )  # fmt: skip
-    both = make_task(recipe_of(hypernetwork=True))
+    both = build_task(recipe_of(hypernetwork=True))
     assert both.heads == (2, 2, 3, 3)
-    plain = make_task(recipe_of(hypernetwork=False))
+    plain = build_task(recipe_of(hypernetwork=False))
     assert plain.hypernetworks is None
     assert plain.heads == (2, 3)
 
@@ -90,8 +90,8 @@ def test_a_hypernetwork_is_two_layers_of_the_same_heads():
 def test_attended_inputs_are_in_the_order_of_the_names():
     """ξ^{(h', h, g)} = x (Ω_{h'} ∘ Ω_h) Ω_g t*, example by example and on every split."""
     recipe = recipe_of(hypernetwork=[True, False], readout="mean")
-    task = make_task(recipe)
-    problem = make_problem(recipe, task)
+    task = build_task(recipe)
+    problem = build_problem(recipe, task)
     readout = np.asarray(token_readout(4, "mean"))
     for split, attended in (
         (task.train, problem.learning.attended),
@@ -112,7 +112,7 @@ def test_attended_inputs_are_in_the_order_of_the_names():
 
 
 def test_heads_are_left_out_of_both_layers():
-    task = make_task(recipe_of(hypernetwork=[False, True], heads=[[1], [2, 0]]))
+    task = build_task(recipe_of(hypernetwork=[False, True], heads=[[1], [2, 0]]))
     assert task.heads == (1, 2, 2)
     assert task.path_names == (
         "random·good∘good", "random·good∘uniform", "random·uniform∘good", "random·uniform∘uniform",
@@ -130,4 +130,4 @@ def test_heads_are_left_out_of_both_layers():
 )
 def test_lists_count_the_layers_of_weights_and_heads_those_of_attention(network, message):
     with pytest.raises(InputError, match=message):
-        make_task(recipe_of(**network))
+        build_task(recipe_of(**network))

@@ -12,10 +12,10 @@ import sampler
 from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.heads.measures import TheoryWithoutHeads
 from sampler.jobs.train import read_splits, start_training
-from sampler.problem import make_problem
+from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.training_recipe import load_training_recipe
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 from sampler.transformer.classified import Classified, nearest_class, targets_of
 from sampler.transformer.evaluation import ClassifiedData, accuracy_with_error, learning_data
 from sampler.transformer.model import MODEL_FILE, read_model
@@ -219,7 +219,7 @@ def test_until_a_loss(folder, tmp_path, capsys):
 
 
 def test_the_task_has_the_attention_and_the_network(folder):
-    task = make_task(load_recipe(folder / "analysis.toml"))
+    task = build_task(load_recipe(folder / "analysis.toml"))
     model = read_model(folder / "model")
     assert (task.train.examples, task.validation.examples, task.test.examples) == (36, 12, 20)
     assert task.outputs == 3
@@ -234,7 +234,7 @@ def test_the_task_has_the_attention_and_the_network(folder):
 
 def test_with_several_outputs_removed_heads_are_paths_that_see_nothing(folder):
     recipe = load_recipe(folder / "analysis.toml")
-    problem = make_problem(recipe, make_task(recipe))
+    problem = build_problem(recipe, build_task(recipe))
     factor = np.random.default_rng(3).standard_normal((12, 30)) / 5
     pruned = TheoryWithoutHeads(problem.learning, problem.attended_test, factor @ factor.T)
     gone = AttentionPaths((2, 2)).uses(1, 0)
@@ -307,11 +307,11 @@ def test_other_series_and_another_kind_of_training_are_refused(folder, tmp_path)
     write_folder(tmp_path, of_each=15)
     moved = ["task.folder=" + json.dumps(str(tmp_path / "Gait"))]
     with pytest.raises(InputError, match=r"task\.model = .*trained on other series"):
-        make_task(load_recipe(folder / "analysis.toml", moved))
+        build_task(load_recipe(folder / "analysis.toml", moved))
     same = ["task.folder=" + json.dumps(str(folder / "Gait"))]
-    assert make_task(load_recipe(folder / "analysis.toml", same)).train.examples == 36
+    assert build_task(load_recipe(folder / "analysis.toml", same)).train.examples == 36
     with pytest.raises(InputError, match=r"task\.examples_test = 49: there are 48 series"):
-        make_task(load_recipe(folder / "analysis.toml", ["task.examples_test=49"]))
+        build_task(load_recipe(folder / "analysis.toml", ["task.examples_test=49"]))
     shown = ["task.kind=one_shot"]
     with pytest.raises(InputError, match=r'trained on series; use task\.kind = "trained_series"'):
-        make_task(load_recipe(folder / "analysis.toml", [*shown, "task.examples_train=5"]))
+        build_task(load_recipe(folder / "analysis.toml", [*shown, "task.examples_train=5"]))

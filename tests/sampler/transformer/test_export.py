@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from sampler.errors import ExitCode, InputError
-from sampler.problem import make_problem
+from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.tasks.arrays import read_arrays
 from sampler.tasks.export import export_attention
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 from sampler.transformer.recording import record_attention
 from tests.assertions import assert_equal_in_float32
 from tests.commands import FEW_DRAWS, in_process, settings, stored_arrays
@@ -272,7 +272,7 @@ def test_attended_inputs_are_those_of_the_matrices(seeded, tmp_path):
             encoding="utf-8",
         )
         loaded = load_recipe(recipe)
-        found.append(np.asarray(make_problem(loaded, make_task(loaded)).learning.attended))
+        found.append(np.asarray(build_problem(loaded, build_task(loaded)).learning.attended))
     assert_equal_in_float32(found[1], found[0])
 
 

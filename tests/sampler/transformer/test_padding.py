@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.problem import make_problem
+from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.tasks.arrays import read_arrays
 from sampler.tasks.export import export_attention
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 from sampler.tasks.splits import Split
 from sampler.transformer.recording import record_attention
 from tests.assertions import assert_equal_in_float32
@@ -159,7 +159,7 @@ def attended_of(folder, readout, given):
         encoding="utf-8",
     )
     loaded = load_recipe(recipe)
-    problem = make_problem(loaded, make_task(loaded))
+    problem = build_problem(loaded, build_task(loaded))
     return np.asarray(problem.learning.attended), np.asarray(problem.attended_test)
 
 
@@ -226,7 +226,7 @@ def test_a_network_outside_the_theory_reads_the_last_token(tmp_path):
     recipe = tmp_path / "mine.toml"
     text = 'name = "mine"\ntask = {kind = "arrays", path = "tokens.npz"}\n[network]\nwidths = 3\n'
     recipe.write_text(text + 'values = "relu"\nlayer_norm = true\n', encoding="utf-8")
-    problem = make_problem(load_recipe(recipe), read_arrays(path))
+    problem = build_problem(load_recipe(recipe), read_arrays(path))
     shapes = problem.architecture.weight_shapes
     keys = jax.random.split(jax.random.PRNGKey(0), len(shapes))
     drawn = {
@@ -242,7 +242,7 @@ def test_a_network_outside_the_theory_reads_the_last_token(tmp_path):
         assert_equal_in_float32(received[row], np.asarray(expected)[0], operations=1000)
     recipe.write_text(text + 'values = "relu"\nreadout = "mean"\n', encoding="utf-8")
     with pytest.raises(InputError, match=r"network.readout = 'mean': .* 1 to 5 tokens, .*\"last\""):
-        make_problem(load_recipe(recipe), read_arrays(path))
+        build_problem(load_recipe(recipe), read_arrays(path))
 
 
 def test_fused_attention_is_left_as_it_was():

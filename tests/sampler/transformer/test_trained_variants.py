@@ -27,11 +27,11 @@ from sampler.images.drawings import draw_episodes
 from sampler.jobs.train import read_splits
 from sampler.network import network_outputs
 from sampler.numerics import stream
-from sampler.problem import make_problem
+from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.training_recipe import TrainingSection, load_training_recipe
 from sampler.storage.checkpoint import read_sealed, write_sealed
-from sampler.tasks.make import make_task
+from sampler.tasks.make import build_task
 from sampler.transformer.evaluation import (
     EVALUATION,
     accuracy_with_error,
@@ -260,8 +260,8 @@ def test_the_model_keeps_its_form_and_every_command_takes_it(folder, capsys):
         (2, 2),
     )
     recipe = load_recipe(folder / "analysis.toml")
-    task = make_task(recipe)
-    problem = make_problem(recipe, task)
+    task = build_task(recipe)
+    problem = build_problem(recipe, task)
     parameters = on_device(model.parameters)
     expected = compiled(parameters, jnp.asarray(task.test.inputs), model.recipe.training.variants)
     weights = on_device(theory_weights(model.parameters, model.shape))
@@ -272,8 +272,8 @@ def test_the_model_keeps_its_form_and_every_command_takes_it(folder, capsys):
 
 
 def test_random_heads_of_a_model_with_forms(folder):
-    plain = make_task(load_recipe(folder / "analysis.toml"))
-    task = make_task(load_recipe(folder / "analysis.toml", ["task.random_heads=1"]))
+    plain = build_task(load_recipe(folder / "analysis.toml"))
+    task = build_task(load_recipe(folder / "analysis.toml", ["task.random_heads=1"]))
     for matrices, without in zip(task.test.attention, plain.test.attention, strict=True):
         assert matrices.shape[1] == 3
         assert np.array_equal(matrices[:, :2], without)
