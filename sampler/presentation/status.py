@@ -7,8 +7,13 @@ from pathlib import Path
 
 from sampler.errors import InputError
 from sampler.recipes.recipe import Recipe
-from sampler.storage.results import read_comparison
-from sampler.storage.run_directory import COMPARISON_FILE, RECIPE_FILE, RESULTS, find_directory
+from sampler.storage.run_directory import (
+    COMPARISON_FILE,
+    RECIPE_FILE,
+    RESULTS,
+    find_directory,
+    read_json,
+)
 from sampler.storage.status import (
     FINISHED,
     INTERRUPTED,
@@ -107,6 +112,6 @@ def more_text(state: RunState) -> list[str]:
         return [f"{words.count(FINISHED)} of {len(words)} points finished"]
     if not (state.directory / COMPARISON_FILE).is_file():
         return []
-    verdict = read_comparison(state.directory).get("verdict") or {}
+    verdict = read_json(state.directory / COMPARISON_FILE, "compare").get("verdict") or {}
     line = verdict.get("in_short") or verdict.get("headline")
     return [line] if line else []
