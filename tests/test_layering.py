@@ -22,12 +22,6 @@ ORDER = (
 )  # fmt: skip
 
 
-# Names still defined in two modules: to become empty.
-DEFINED_TWICE = {
-    "Column",
-    "shortened",
-}
-
 # The rooms of theory and sampling, which know of no recipe.
 SCIENCE = [
     path
@@ -125,8 +119,7 @@ def test_no_two_modules_define_one_public_name():
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name[0] != "_":
                 found[node.name].append(module)
-    twice = {name: where for name, where in found.items() if len(where) > 1}
-    assert {name: where for name, where in twice.items() if name not in DEFINED_TWICE} == {}
+    assert {name: where for name, where in found.items() if len(where) > 1} == {}
 
 
 # Keys of recipes; what follows `sampler` and `theory` may be a module, as in an import.

@@ -167,7 +167,9 @@ def draw_network(run: RunResults) -> Figure | None:
         for head, name in enumerate(names[:shown]):
             at = layers.place(layer, head), layer
             matrix = None if attention is None else attention[head]
-            image = _draw_head(ax, *at, shortened(name, int(unit / LETTER)), matrix, norm) or image
+            image = (
+                _draw_head(ax, *at, abbreviated(name, int(unit / LETTER)), matrix, norm) or image
+            )
         if shown < len(names):
             _write(ax, columns - 1.0, float(layer), f"{len(names) - shown} more")
         ax.text(-0.55, layer, f"layer {layer + 1}", rotation=90, ha="center", va="center")
@@ -237,7 +239,7 @@ def _draw_head(
     return image
 
 
-def shortened(name: str, letters: int) -> str:
+def abbreviated(name: str, letters: int) -> str:
     """Cut a name to at most so many letters."""
     return name if len(name) <= letters else f"{name[: letters - 1]}…"
 
@@ -262,7 +264,7 @@ def strongest_paths(run: RunResults, heads: Sequence[int]) -> list[DrawnPath]:
     found = []
     for path in sorted(np.argsort(-weights, kind="stable")[: len(COLOURS)].tolist()):
         name = run.path_names[path * outputs].removesuffix(", output 0")
-        name = f"{shortened(name, LETTERS_OF_PATH)}: {Number(float(weights[path]))}"
+        name = f"{abbreviated(name, LETTERS_OF_PATH)}: {Number(float(weights[path]))}"
         if outputs == 1 and compared is not None:
             sampled = compared.sampled
             known = Number(float(sampled.value[path, path]), float(sampled.mcse[path, path]))

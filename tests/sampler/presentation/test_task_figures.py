@@ -12,10 +12,10 @@ from sampler.presentation.figures.network import (
     MOST_HEADS,
     MOST_LAYERS,
     DrawnLayers,
+    abbreviated,
     draw_network,
     draw_task,
     label_text,
-    shortened,
 )
 from tests.held import held
 from theory import AttentionPaths
@@ -122,7 +122,7 @@ def test_older_runs_have_no_sketch():
 
 @pytest.mark.parametrize(("name", "expected"), [("abcde", "abcde"), ("abcdef", "abcd…")])
 def test_long_names_are_cut(name, expected):
-    assert shortened(name, 5) == expected
+    assert abbreviated(name, 5) == expected
 
 
 @pytest.mark.parametrize("pictures", [True, False])
