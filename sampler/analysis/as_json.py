@@ -32,7 +32,7 @@ def to_json(value: Any) -> Any:
 def from_json(kind: Any, content: Any) -> Any:
     """The inverse for a type: null is NaN, 0 or what is empty.
 
-    Keys that a file of an earlier version lacks count as null. Raises ValueError, TypeError or
+    Keys that are not there count as null. Raises ValueError, TypeError or
     AttributeError for content of another shape.
     """
     if hasattr(kind, "from_json"):
