@@ -157,7 +157,7 @@ def run_sweep(recipe: Recipe, directory: Path, engine: Engine) -> ExitCode:
     Points that an earlier call finished are not run again. Raises RequeueError when a signal has
     asked to stop: there may be little time left, and nothing is gathered.
     """
-    from sampler.analysis.sweep_verdict import reported_points
+    from sampler.analysis.sweeps import swept_points
     from sampler.presentation.tables_of_sweeps import points_table
 
     plan = open_sweep(recipe, directory)
@@ -166,7 +166,7 @@ def run_sweep(recipe: Recipe, directory: Path, engine: Engine) -> ExitCode:
         worst = worst_code(outcome.code for outcome in outcomes.values())
         with log_to(directory):
             gather(plan, worst)
-            table = points_table(reported_points(directory, recipe))
+            table = points_table(swept_points(directory, recipe))
             print(f"\n{table.text(elsewhere='report.html')}\n")
         if worst not in NOT_RUN:
             finish_command(directory, COMMAND, worst)
