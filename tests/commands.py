@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -244,6 +244,17 @@ def stored_arrays(directory: Path) -> dict[str, np.ndarray]:
                 table = tree[group].to_dataset().load()
                 found |= {f"{group}/{name}": values.values for name, values in table.items()}
     return found
+
+
+def write_sweep(directory: Path, rows: Sequence[Mapping]) -> None:
+    """Store the Dataset of a sweep whose table has these rows."""
+    from sampler.analysis.sweeps import SWEEP_DATASET_FILE
+    from sampler.jobs.sweep_tables import columns_of_rows
+    from sampler.storage.run_directory import SCHEMA_VERSION
+
+    columns = {n: ("row", v, about) for n, (_, v, about) in columns_of_rows(rows).items()}
+    table = xr.Dataset(columns, attrs={"schema_version": SCHEMA_VERSION})
+    table.to_netcdf(directory / SWEEP_DATASET_FILE, engine="h5netcdf")
 
 
 def assert_same_bits(received: Path, expected: Path) -> None:

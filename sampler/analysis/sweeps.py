@@ -2,7 +2,7 @@
 
 import csv
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,6 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.results import RunResults
-from sampler.errors import InputError
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.results import has_results
 from sampler.storage.run_directory import (
@@ -26,12 +25,53 @@ SWEEP_FILE, SWEEP_DATASET_FILE = "sweep.csv", "sweep.nc"
 SELECTION_FILE, FINITE_SIZE_FILE = "selection.json", "finite_size.json"
 SEED_AVERAGES_FILE = "seed_averages.csv"
 
-REQUIRED_COLUMNS = ("point", "directory", "width")
+# The first columns of the table of a sweep; all others follow by name.
+COLUMNS = (
+    "point", "directory", "width", "accuracy_theory", "accuracy_gp", "accuracy_sampled",
+    "accuracy_sampled_mcse", "accuracy_sampled_binomial", "sampled_space",
+    "accuracy_diagonal_only", "accuracy_equal_diagonal",
+)  # fmt: skip
+# Attribute of what is a column of the table in the Dataset, where names have no slash: its name.
+COLUMN = "column"
 GAUSSIAN_PROCESS_PREFIX = "gp:"
 
 
+def read_sweep(directory: Path) -> xr.Dataset:
+    """Read `sweep.nc`; InputError if it is absent, damaged or of another schema."""
+
+    def load(file: Path) -> xr.Dataset:
+        table = xr.load_dataset(file, engine="h5netcdf")
+        check_schema(table.attrs.get("schema_version"), str(file))
+        if missing := [name for name in COLUMNS[:3] if name not in table]:
+            raise ValueError(f"it has no variable {missing[0]}")
+        return table
+
+    return read_stored(directory / SWEEP_DATASET_FILE, "run", load)
+
+
+def columns_of_sweep(dataset: xr.Dataset) -> dict[str, np.ndarray]:
+    """Return the columns of the table of a sweep by name, [row] in the order of its points."""
+    found = {v.attrs[COLUMN]: v.values.ravel() for v in dataset.values() if COLUMN in v.attrs}
+    first = [name for name in COLUMNS if name in found]
+    return {name: found[name] for name in [*first, *sorted({*found} - {*first})]}
+
+
+def rows_of_sweep(dataset: xr.Dataset) -> list[dict[str, str]]:
+    """Return the rows of the table of a sweep as text, empty where a number does not exist."""
+    columns = columns_of_sweep(dataset)
+    return [
+        {name: cell_text(value) for name, value in zip(columns, row, strict=True)}
+        for row in zip(*columns.values(), strict=True)
+    ]
+
+
+def cell_text(value: object) -> str:
+    """Return a cell of a CSV file: a number in full, empty where it is not finite."""
+    return "" if isinstance(value, float) and not np.isfinite(value) else str(value)
+
+
 def read_table(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file of a sweep, each a column → text, empty where undefined.
+    """Read the rows of a CSV file of a sweep, each a column → text, empty where undefined.
 
     Raises InputError if the file is absent or damaged.
     """
@@ -46,17 +86,6 @@ def read_table(path: Path) -> list[dict[str, str]]:
         return rows
 
     return read_stored(path, "run", load)
-
-
-def read_rows(directory: Path) -> list[dict[str, str]]:
-    """The rows of `sweep.csv`, in the order of the recipe's points. Raises InputError."""
-    rows = read_table(directory / SWEEP_FILE)
-    missing = [name for name in REQUIRED_COLUMNS if name not in rows[0]]
-    if missing:
-        path = directory / SWEEP_FILE
-        remedy = f"cannot be read (it has no column {missing[0]}); make it anew with `run`"
-        raise InputError(SWEEP_FILE, path, remedy)
-    return rows
 
 
 @dataclass(frozen=True)
@@ -98,32 +127,29 @@ def swept_points(directory: Path, recipe: Recipe) -> list[SweptPoint]:
 
 @dataclass(frozen=True)
 class SweepTable:
-    """The rows of `sweep.csv`, sorted by width when width is what distinguishes them.
+    """The table of a sweep, sorted by width when width is what distinguishes its rows.
 
     points: label of each row.  directories: run directory of each row.
-    columns: each column by name, [row] of strings, empty where undefined.
+    columns: each column by name, [row], numbers or text.
     """
 
     points: tuple[str, ...]
     directories: tuple[Path, ...]
-    columns: dict[str, tuple[str, ...]]
+    columns: dict[str, np.ndarray]
 
     @classmethod
-    def of_rows(cls, directory: Path, rows: Sequence[dict[str, str]]) -> "SweepTable":
-        """The rows in this order."""
+    def of(cls, directory: Path, columns: dict[str, np.ndarray]) -> "SweepTable":
+        """Return the table of these columns, in this order of the rows."""
         return cls(
-            points=tuple(row["point"] for row in rows),
-            directories=tuple(directory / row["directory"] for row in rows),
-            columns={name: tuple(row[name] for row in rows) for name in rows[0]},
+            points=tuple(map(str, columns["point"])),
+            directories=tuple(directory / where for where in columns["directory"]),
+            columns=columns,
         )
 
     def values(self, name: str) -> np.ndarray:
-        """One numeric column, [row], NaN where it is empty or absent. Raises InputError."""
-        cells = self.columns.get(name, ("",) * len(self.points))
-        try:
-            return np.array([float(cell) if cell else np.nan for cell in cells])
-        except ValueError as error:
-            raise InputError(f"{SWEEP_FILE}: {name}", str(error), "must be numbers") from error
+        """Return one numeric column, [row], NaN where there is none."""
+        found = self.columns.get(name, np.full(len(self.points), np.nan))
+        return np.asarray(found, dtype=np.float64)
 
     @property
     def widths(self) -> np.ndarray | None:
@@ -155,13 +181,13 @@ class SweepResults:
 
     @cached_property
     def table(self) -> SweepTable:
-        """The content of `sweep.csv`; InputError also where it is absent."""
-        rows = read_rows(self.directory)
-        table = SweepTable.of_rows(self.directory, rows)
+        """The table in `sweep.nc`; InputError also where there is no such file."""
+        columns = columns_of_sweep(read_sweep(self.directory))
+        table = SweepTable.of(self.directory, columns)
         if table.widths is None:
             return table
-        ordered = [rows[row] for row in np.argsort(table.widths)]
-        return SweepTable.of_rows(self.directory, ordered)
+        order = np.argsort(table.widths)
+        return SweepTable.of(self.directory, {name: v[order] for name, v in columns.items()})
 
     @cached_property
     def runs(self) -> list[RunResults | None]:
@@ -184,14 +210,8 @@ class SweepResults:
     @cached_property
     def dataset(self) -> xr.Dataset | None:
         """The content of `sweep.nc`: columns of the table and U_1 over the swept keys."""
-        path = self.directory / SWEEP_DATASET_FILE
-
-        def load(file: Path) -> xr.Dataset:
-            table = xr.load_dataset(file, engine="h5netcdf")
-            check_schema(table.attrs.get("schema_version"), str(file))
-            return table
-
-        return read_stored(path, "run", load) if path.is_file() else None
+        there = (self.directory / SWEEP_DATASET_FILE).is_file()
+        return read_sweep(self.directory) if there else None
 
     @cached_property
     def selection(self) -> dict | None:

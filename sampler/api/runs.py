@@ -153,10 +153,9 @@ class Sweep(Stored):
         """The content of `sweep.csv`, a row for each point, numbers as numbers."""
         import pandas
 
-        from sampler.analysis.sweeps import SWEEP_FILE, read_rows
+        from sampler.analysis.sweeps import columns_of_sweep, read_sweep
 
-        read_rows(self.directory)  # says what is wrong with a file that cannot be read
-        return pandas.read_csv(self.directory / SWEEP_FILE, index_col="point")
+        return pandas.DataFrame(columns_of_sweep(read_sweep(self.directory))).set_index("point")
 
     @property
     def dataset(self) -> "xr.Dataset | None":

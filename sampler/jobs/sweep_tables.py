@@ -1,9 +1,9 @@
-"""The tables of a sweep, and its results on its grid."""
+"""The results of a sweep as one Dataset over its grid, and the files derived from it."""
 
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,16 @@ from sampler.analysis.estimate import fit_power_law
 from sampler.analysis.labels import NEXT_ORDER, own_key
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweeps import (
+    COLUMN,
+    COLUMNS,
     FINITE_SIZE_FILE,
     SEED_AVERAGES_FILE,
     SWEEP_DATASET_FILE,
     SWEEP_FILE,
     SweptPoint,
-    read_rows,
+    cell_text,
+    columns_of_sweep,
+    rows_of_sweep,
     swept_points,
 )
 from sampler.analysis.validation import SCORES
@@ -38,47 +42,93 @@ REDUNDANCY = (
     "head_distance_matrices", "head_distance_outputs", "path_alignment", "participation_ratio",
     "off_diagonal_share",
 )  # fmt: skip
-# Of the theory, beside what every table of it has; a table of an earlier version has fewer.
+# Of the theory, beside what every table of it has.
 NUMBERS = (
     *REDUNDANCY, "log_evidence", "log_evidence_gp", f"log_evidence{NEXT_ORDER}",
     f"accuracy{NEXT_ORDER}",
 )  # fmt: skip
 VALIDATED = ("theory", "next_order", "gp")
-COLUMNS = (
-    "point", "directory", "width", "accuracy_theory", "accuracy_gp", "accuracy_sampled",
-    "accuracy_sampled_mcse", "accuracy_sampled_binomial", "sampled_space",
-    "accuracy_diagonal_only", "accuracy_equal_diagonal",
-)  # fmt: skip
+# Columns that say where a point is, not what was found there; and those that hold text.
+PLACES, TEXTS = COLUMNS[:3], ("point", "directory", "sampled_space", "next_order_status")
+WIDTHS, SPACE = "network.widths", "sampler.space"
+# Before the name of a theory of the user's own.
+OWN = "own: "
+PATHS = ("path", "path_")
 
 
-def write_sweep_tables(directory: Path, recipe: Recipe) -> None:
+def write_sweep_tables(directory: Path, recipe: Recipe) -> xr.Dataset:
     """Write everything that a sweep stores beside its points, from whatever points there are."""
     points = swept_points(directory, recipe)
-    write_sweep_table(directory, points)
+    dataset = sweep_dataset(directory, recipe, points)
+    write_table(directory / SWEEP_FILE, rows_of_sweep(dataset))
+    if any(map(is_seed, recipe.sweep)):
+        settings = [point.settings for point in points]
+        write_table(directory / SEED_AVERAGES_FILE, seed_averages(settings, dataset))
+    found = finite_size(dataset)
+    if found is not None:
+        write_json(directory / FINITE_SIZE_FILE, found)
     write_selection(directory, recipe, points)
-    write_finite_size(directory, recipe, points)
-    write_sweep_dataset(directory, recipe, points)
-    write_seed_averages(directory, recipe, points)
+    path = directory / SWEEP_DATASET_FILE
+    write_atomically(path, lambda file: dataset.to_netcdf(file, engine="h5netcdf"))
+    return dataset
 
 
-def write_sweep_table(directory: Path, points: Sequence[SweptPoint]) -> None:
-    """Write `sweep.csv`, numbers that do not exist left empty."""
-    rows = [point_row(directory, point) for point in points]
-    names = list(COLUMNS) + sorted({n for row in rows for n in row} - set(COLUMNS))
-    write_table(directory / SWEEP_FILE, names, rows)
-
-
-def write_table(path: Path, names: Sequence[str], rows: Iterable[Mapping]) -> None:
-    """Write rows under these names; what a row lacks, and what is not finite, is left empty."""
+def write_table(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
+    """Write rows of text under the names of the first."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows({k: cell(v) for k, v in row.items()} for row in rows)
+    writer.writerows(rows)
     write_atomically(path, lambda file: file.write_text(text.getvalue()))
 
 
+# --- the Dataset
+
+
+def sweep_dataset(directory: Path, recipe: Recipe, points: Sequence[SweptPoint]) -> xr.Dataset:
+    """Gather what is known of every point over the swept keys: a table's columns, and U_1.
+
+    U_1 is there if all points have the same paths; what a point lacks is NaN, or an empty text.
+    """
+    grid = {key: coordinate(values) for key, values in recipe.sweep.items()}
+    shape = tuple(map(len, grid.values()))
+    passed = [p.run.comparison is not None and p.run.diagnostics_passed for p in points]
+    found = columns_of_rows([point_row(directory, point) for point in points])
+    found["diagnostics_passed"] = ((), np.array(passed), {})
+    paths, matrices = order_parameters([point.run for point in points])
+    found |= {name: (PATHS, values, {}) for name, values in matrices.items()}
+    columns = {
+        name: ((*grid, *axes), values.reshape(*shape, *values.shape[1:]), attributes)
+        for name, (axes, values, attributes) in found.items()
+    }
+    coordinates = grid | (dict.fromkeys(PATHS, paths) if matrices else {})
+    attributes = {"name": recipe.name, "schema_version": SCHEMA_VERSION}
+    return xr.Dataset(columns, coords=coordinates, attrs=attributes)
+
+
+def columns_of_rows(rows: Sequence[Mapping]) -> dict[str, tuple]:
+    """Return axes beside the row, values [row] and attributes of every column of a table."""
+    columns = {}
+    for name in [*COLUMNS, *sorted({n for row in rows for n in row} - {*COLUMNS})]:
+        if name in TEXTS:
+            values = np.array([row.get(name, "") for row in rows], dtype=object)
+        else:
+            cells = (row.get(name) for row in rows)
+            values = np.array([math.nan if cell is None else cell for cell in cells])
+        columns[name.replace("/", "_")] = ((), values, {COLUMN: name})
+    return columns
+
+
+def coordinate(values: Sequence[Any]) -> list[Any]:
+    """Return values along an axis: numbers or words as they are, lists and mixtures as TOML."""
+    kinds = {type(value) for value in values}
+    if kinds <= {int, float} or kinds in ({bool}, {str}):
+        return list(values)
+    return [value if isinstance(value, str) else toml_value(value) for value in values]
+
+
 def point_row(sweep: Path, point: SweptPoint) -> dict:
-    """One row: where the point is, its width, its accuracies, its scores on validation data."""
+    """Return one row: where the point is, its width, accuracies, and scores on validation data."""
     row: dict = {
         "point": point.label,
         "directory": str(point.run.directory.relative_to(sweep)),
@@ -117,35 +167,77 @@ def point_row(sweep: Path, point: SweptPoint) -> dict:
     return row
 
 
-def cell(value):
-    return "" if isinstance(value, float) and not math.isfinite(value) else value
+def order_parameters(runs: Sequence[RunResults]) -> tuple[list[str], dict[str, np.ndarray]]:
+    """Return paths, and theories, sampled value and MCSE of U_1, each [point, path, path_].
 
-
-def write_finite_size(directory: Path, recipe: Recipe, points: Sequence[SweptPoint]) -> bool:
-    """Write U_1 by width from theory and from every sampled space, with power laws in N.
-
-    The theory to leading and to next order, which is NaN where it is not known. Only for sweeps
-    whose points differ by width (and space); says whether it was written.
+    Empty if no point is solved, or if the points differ in their paths. The next order and theories
+    of the user's own are left out where no point has them.
     """
-    if not {"network.widths"} <= set(recipe.sweep) <= {"network.widths", "sampler.space"}:
-        return False
-    if not all(isinstance(point.recipe.network.widths, int) for point in points):
-        return False
-    theory, next_order, sampled = {}, {}, {}
-    for point in points:
-        width, run = point.width, point.run
-        if run.theory is not None:
-            theory[width] = run.theory["order_parameter"].values
-            next_order[width] = at_next_order(run.theory)
-            names = run.path_names
+    found: dict[int, dict[str, Any]] = {}
+    names: set[tuple[str, ...]] = set()
+    for place, run in enumerate(runs):
+        if run.theory is None:
+            continue
+        names.add(tuple(run.path_names))
         compared = run.compared("order_parameter")
-        if compared is not None:
-            found = sampled.setdefault(point.space, {})
-            fine = run.theory is not None and run.theory.attrs.get("next_order_status") == "fine"
-            found[width] = parts_of(compared) | {"trusted": run.diagnostics_passed, "fine": fine}
+        solved = {"theory": run.theory["order_parameter"].values}
+        if f"order_parameter{NEXT_ORDER}" in run.theory:
+            solved["next_order"] = run.theory[f"order_parameter{NEXT_ORDER}"].values
+        found[place] = ({} if compared is None else parts_of(compared)) | solved
+    if len(names) != 1:
+        return [], {}
+    paths = list(names.pop())
+    arrays = {}
+    known = {part for tables in found.values() for part in tables}
+    beyond = sorted(part for part in known if part == "next_order" or part.startswith(OWN))
+    for part in ("theory", *beyond, "sampled", "mcse"):
+        values = np.full((len(runs), len(paths), len(paths)), np.nan)
+        for place, tables in found.items():
+            if part in tables:
+                values[place] = np.array(tables[part], dtype=float)
+        arrays[f"order_parameter_{part}".replace("/", "_")] = values
+    return paths, arrays
+
+
+def parts_of(compared: Compared) -> dict[str, Any]:
+    """Return sampled value, MCSE and the user's own theories of what is compared."""
+    own = {f"{OWN}{name}": values for name, values in (compared.own or {}).items()}
+    return {"sampled": compared.sampled.value, "mcse": compared.sampled.mcse} | own
+
+
+# --- what is derived from it
+
+
+def finite_size(dataset: xr.Dataset) -> dict | None:
+    """Return U_1 by width from theory and from every sampled space, with power laws in N.
+
+    The theory to leading and to next order, which is NaN where it is not known. None unless the
+    points differ by width (and space) alone, layers have one width, and some point is solved.
+    """
+    swept = set(dataset["point"].dims)
+    if not {WIDTHS} <= swept <= {WIDTHS, SPACE} or dataset[WIDTHS].dtype.kind not in "iu":
+        return None
+    prefix, shape = "order_parameter_", dataset["point"].shape
+    parts = {
+        str(name).removeprefix(prefix): one.values.reshape(-1, *one.shape[len(shape) :])
+        for name, one in dataset.items()
+        if str(name).startswith(prefix)
+    }
+    theory, next_order, sampled = {}, {}, {}
+    columns, passed = columns_of_sweep(dataset), dataset["diagnostics_passed"].values.ravel()
+    status = columns.get("next_order_status", [""] * len(passed))
+    for place, width in enumerate(map(int, columns["width"])):
+        known = {part: v[place] for part, v in parts.items() if np.isfinite(v[place]).any()}
+        if "theory" in known:
+            theory[width] = known["theory"]
+            next_order[width] = known.get("next_order", np.full_like(known["theory"], np.nan))
+        if "sampled" in known:
+            of_space = sampled.setdefault(str(columns["sampled_space"][place]), {})
+            fine = status[place] == "fine"
+            of_space[width] = known | {"trusted": bool(passed[place]), "fine": fine}
     if not theory:
-        return False
-    widths = sorted(theory)
+        return None
+    widths, names = sorted(theory), [str(name) for name in dataset["path"].values]
     content = {
         "paths": names,
         "theory": {
@@ -160,51 +252,34 @@ def write_finite_size(directory: Path, recipe: Recipe, points: Sequence[SweptPoi
         content["power_laws"] = power_laws(exact, names)
         if np.isfinite(exact[f"difference{NEXT_ORDER}"]).any():
             content[f"power_laws{NEXT_ORDER}"] = power_laws(exact, names, NEXT_ORDER)
-    write_json(directory / FINITE_SIZE_FILE, content)
-    return True
+    return content
 
 
-def parts_of(compared: Compared) -> dict[str, Any]:
-    """Theories, sampled value and MCSE of what is compared, as far as they are known."""
-    parts = {
-        "theory": compared.theory, "next_order": compared.next_order, "own": compared.own,
-        "sampled": compared.sampled.value, "mcse": compared.sampled.mcse,
-    }  # fmt: skip
-    return {name: value for name, value in parts.items() if value is not None}
-
-
-def at_next_order(theory: xr.Dataset) -> np.ndarray:
-    """U_1 to next order, NaN where it is not known."""
-    known = theory.get(f"order_parameter{NEXT_ORDER}")
-    return np.full(theory["order_parameter"].shape, np.nan) if known is None else known.values
-
-
-def by_width(found: dict[int, dict]) -> dict:
-    """U_1 of one space at every width: mean, MCSE, theory − sampled and next order − sampled.
+def by_width(found: Mapping[int, Mapping[str, Any]]) -> dict:
+    """Return U_1 of one space at every width: mean, MCSE, theory − sampled, next order − sampled.
 
     `trusted` says whether the samples of that width passed their diagnostics, `next_order_fine`
     whether the expansion in 1/N holds there. own: what theories of the user's own predict, by name.
     """
     widths = sorted(found)
-    sampled = np.stack([np.array(found[w]["sampled"], dtype=float) for w in widths])
+    tables = [found[w] for w in widths]
+    sampled = np.stack([np.array(table["sampled"], dtype=float) for table in tables])
 
-    def stacked(tables: Iterable[Mapping[str, Any]], key: str) -> np.ndarray:
-        """What is stored under a key at every width, NaN where there is nothing."""
+    def stacked(key: str) -> np.ndarray:
+        """Stack what is stored under a key at every width, NaN where there is nothing."""
         nothing = np.full(sampled.shape[1:], np.nan)
         return np.stack([np.array(table.get(key, nothing), dtype=float) for table in tables])
 
-    tables = [found[w] for w in widths]
-    own = [table.get("own") or {} for table in tables]
-    names = dict.fromkeys(name for of_width in own for name in of_width)
+    own = dict.fromkeys(key for table in tables for key in table if key.startswith(OWN))
     return {
         "widths": widths,
         "trusted": [bool(table["trusted"]) for table in tables],
         "next_order_fine": [bool(table.get("fine")) for table in tables],
         "order_parameter": sampled,
-        "mcse": stacked(tables, "mcse"),
-        "difference": stacked(tables, "theory") - sampled,
-        f"difference{NEXT_ORDER}": stacked(tables, "next_order") - sampled,
-        **({"own": {name: stacked(own, name) for name in names}} if names else {}),
+        "mcse": stacked("mcse"),
+        "difference": stacked("theory") - sampled,
+        f"difference{NEXT_ORDER}": stacked("next_order") - sampled,
+        **({"own": {key.removeprefix(OWN): stacked(key) for key in own}} if own else {}),
     }
 
 
@@ -224,133 +299,30 @@ def power_laws(exact: dict, names: list[str], order: str = "") -> list[dict]:
     ]
 
 
-PATHS = ("path", "path_")
-
-
-def write_sweep_dataset(directory: Path, recipe: Recipe, points: Sequence[SweptPoint]) -> None:
-    """Write `sweep.nc` from `sweep.csv` and from the U_1 of every point.
-
-    U_1 is there if all points have the same paths; what a point lacks is NaN.
-    """
-    dataset = sweep_dataset(directory, recipe, points)
-    path = directory / SWEEP_DATASET_FILE
-    write_atomically(path, lambda file: dataset.to_netcdf(file, engine="h5netcdf"))
-
-
-def sweep_dataset(directory: Path, recipe: Recipe, points: Sequence[SweptPoint]) -> xr.Dataset:
-    """The numeric columns of the table, the directories and the U_1, over the swept keys."""
-    grid = {key: coordinate(values) for key, values in recipe.sweep.items()}
-    shape = tuple(map(len, grid.values()))
-    rows = read_rows(directory)
-    columns = {
-        name.replace("/", "_"): (tuple(grid), values.reshape(shape))
-        for name, values in numeric_columns(rows).items()
-    }
-    columns["directory"] = (
-        tuple(grid),
-        np.array([row["directory"] for row in rows], dtype=object).reshape(shape),
-    )
-    paths, matrices = order_parameters([point.run for point in points])
-    columns |= {
-        name: ((*grid, *PATHS), values.reshape(*shape, *values.shape[1:]))
-        for name, values in matrices.items()
-    }
-    coordinates = grid | (dict.fromkeys(PATHS, paths) if matrices else {})
-    attributes = {"name": recipe.name, "schema_version": SCHEMA_VERSION}
-    return xr.Dataset(columns, coords=coordinates, attrs=attributes)
-
-
-def coordinate(values: Sequence[Any]) -> list[Any]:
-    """Values along an axis: numbers or words as they are, lists and mixtures as TOML."""
-    kinds = {type(value) for value in values}
-    if kinds <= {int, float} or kinds in ({bool}, {str}):
-        return list(values)
-    return [value if isinstance(value, str) else toml_value(value) for value in values]
-
-
-def numeric_columns(rows: Sequence[Mapping[str, str]]) -> dict[str, np.ndarray]:
-    """The columns whose filled cells are all numbers, NaN where a cell is empty."""
-    columns = {}
-    for name in rows[0]:
-        cells = [row[name] for row in rows]
-        try:
-            columns[name] = np.array([float(cell) if cell else np.nan for cell in cells])
-        except ValueError:
-            continue
-    return {n: v for n, v in columns.items() if n != "sampled_space"}
-
-
-def order_parameters(runs: Sequence[RunResults]) -> tuple[list[str], dict[str, np.ndarray]]:
-    """Paths, and theory, next order, sampled value and MCSE of U_1, each [point, path, path_].
-
-    Empty if no point is solved, or if the points differ in their paths. The next order is left out
-    where no point has it.
-    """
-    found: dict[int, dict[str, Any]] = {}
-    names: set[tuple[str, ...]] = set()
-    for place, run in enumerate(runs):
-        if run.theory is None:
-            continue
-        names.add(tuple(run.path_names))
-        compared = run.compared("order_parameter")
-        solved = {"theory": run.theory["order_parameter"].values}
-        if f"order_parameter{NEXT_ORDER}" in run.theory:
-            solved["next_order"] = at_next_order(run.theory)
-        found[place] = ({} if compared is None else parts_of(compared)) | solved
-    if len(names) != 1:
-        return [], {}
-    paths = list(names.pop())
-    arrays = {}
-    known = any("next_order" in tables for tables in found.values())
-    for part in ("theory", *(["next_order"] if known else []), "sampled", "mcse"):
-        values = np.full((len(runs), len(paths), len(paths)), np.nan)
-        for place, tables in found.items():
-            if part in tables:
-                values[place] = np.array(tables[part], dtype=float)
-        arrays[f"order_parameter_{part}"] = values
-    return paths, arrays
-
-
-# Columns that say where a point is, not what was found there.
-PLACES = ("point", "directory", "width")
-
-
-def write_seed_averages(directory: Path, recipe: Recipe, points: Sequence[SweptPoint]) -> None:
-    """Write the table if the sweep goes over a seed: a row for each value of the other settings."""
-    if not any(is_seed(key) for key in recipe.sweep):
-        return
-    found = numeric_columns(read_rows(directory))
-    columns = {name: values for name, values in found.items() if name not in PLACES}
-    settings = [point.settings for point in points]
-    rows = seed_averages(settings, columns)
-    write_table(directory / SEED_AVERAGES_FILE, list(rows[0]), rows)
-
-
 def is_seed(key: str) -> bool:
     """Whether a swept key only draws other random numbers."""
     return key.rpartition(".")[2] in ("seed", "head_seed")
 
 
 def seed_averages(
-    settings: Sequence[Mapping[str, object]], columns: Mapping[str, np.ndarray]
-) -> list[dict]:
-    """Settings without seeds, the number of points, and mean and standard error of every column.
+    settings: Sequence[Mapping[str, object]], dataset: xr.Dataset
+) -> list[dict[str, str]]:
+    """Return settings without seeds, the number of points, and every column's mean and error.
 
     Points that lack a number do not count for it; one number alone has no error.
     """
-    groups: dict[tuple[str, ...], list[int]] = {}
+    groups: dict[str, list[int]] = {}
     for place, of_point in enumerate(settings):
-        others = tuple(
-            setting_text(key, value) for key, value in of_point.items() if not is_seed(key)
-        )
-        groups.setdefault(others, []).append(place)
+        others = (setting_text(key, value) for key, value in of_point.items() if not is_seed(key))
+        groups.setdefault(",".join(others), []).append(place)
     rows = []
     for others, places in groups.items():
-        row: dict = {"settings": ",".join(others), "points": len(places)}
-        for name, values in columns.items():
-            kept = values[places][np.isfinite(values[places])]
-            row[name] = cell(float(kept.mean()) if kept.size else math.nan)
-            error = kept.std(ddof=1) / math.sqrt(kept.size) if kept.size > 1 else math.nan
-            row[f"{name}_error"] = cell(float(error))
+        row = {"settings": others, "points": str(len(places))}
+        for name, values in columns_of_sweep(dataset).items():
+            if name not in (*PLACES, *TEXTS):
+                kept = values[places][np.isfinite(values[places])]
+                error = kept.std(ddof=1) / math.sqrt(kept.size) if kept.size > 1 else math.nan
+                row[name] = cell_text(kept.mean() if kept.size else math.nan)
+                row[f"{name}_error"] = cell_text(error)
         rows.append(row)
     return rows

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from sampler import __version__
 from sampler.analysis.results import RunResults, open_run
 from sampler.analysis.sweep_verdict import sweep_trend, sweep_trust
-from sampler.analysis.sweeps import SWEEP_FILE, SweepResults, swept_points
+from sampler.analysis.sweeps import SWEEP_DATASET_FILE, SweepResults, swept_points
 from sampler.analysis.verdict import trust_verdict
 from sampler.errors import ExitCode, InputError
 from sampler.mcmc.diagnostics import Diagnostics
@@ -170,7 +170,7 @@ def _sweep_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, 
         remedy = "no point of this sweep has results yet; first use `run` or `sweep`"
         raise InputError("DIR", directory, remedy)
     shown = SweepResults(directory)
-    drawn = draw_figures(directory, shown) if (directory / SWEEP_FILE).is_file() else []
+    drawn = draw_figures(directory, shown) if (directory / SWEEP_DATASET_FILE).is_file() else []
     pictures, chosen = _pictures(drawn), selection_table(shown.selection)
     more = pictures["comparison"] or chosen
     return drawn, {

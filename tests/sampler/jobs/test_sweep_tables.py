@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.analysis.sweeps import FINITE_SIZE_FILE, SWEEP_FILE, swept_points
+from sampler.analysis.sweeps import COLUMNS, FINITE_SIZE_FILE, SWEEP_FILE, swept_points
 from sampler.errors import ExitCode
 from sampler.jobs.sweep_tables import (
-    COLUMNS,
     by_width,
+    columns_of_rows,
     order_parameters,
     power_laws,
     seed_averages,
-    write_finite_size,
-    write_sweep_table,
+    write_sweep_tables,
 )
 from sampler.presentation.figures.sweeps import draw_finite_size
 from sampler.recipes.recipe import load_recipe
@@ -74,7 +73,7 @@ def test_rows_follow_the_points_and_missing_numbers_are_empty(recipe, tmp_path):
     sampled = {"value": 0.97, "mcse": 0.001, "binomial_error": 0.005}
     comparison = point_directory(tmp_path, narrow) / "comparison.json"
     write_json(comparison, {"accuracy": {"theory": 0.96, "gp": 0.82, "sampled": sampled}})
-    write_sweep_table(tmp_path, swept_points(tmp_path, recipe))
+    write_sweep_tables(tmp_path, recipe)
     first, second, third = rows_of(tmp_path)
     assert tuple(first)[: len(COLUMNS)] == COLUMNS
     assert [row["point"] for row in (first, second, third)] == [narrow, wide, untouched]
@@ -107,10 +106,10 @@ def test_the_next_order_has_its_columns_where_a_point_has_it(recipe, tmp_path):
     for label in (narrow, wide):
         point_directory(tmp_path, label).mkdir()
     write_theory(point_directory(tmp_path, narrow), theory(0.96, 0.82, np.nan))
-    write_sweep_table(tmp_path, swept_points(tmp_path, recipe))
+    write_sweep_tables(tmp_path, recipe)
     assert not [name for name in rows_of(tmp_path)[0] if "next_order" in name]
     write_theory(point_directory(tmp_path, wide), with_next_order(theory(0.9, 0.8, 0.7), "large"))
-    write_sweep_table(tmp_path, swept_points(tmp_path, recipe))
+    write_sweep_tables(tmp_path, recipe)
     expected = {
         "accuracy_next_order": "0.97",
         "log_evidence_next_order": "-5.0",
@@ -134,7 +133,7 @@ def test_a_sampled_point_without_labels_has_no_accuracy(recipe, tmp_path):
     point_directory(tmp_path, label).mkdir()
     path = point_directory(tmp_path, label) / "comparison.json"
     write_json(path, {"accuracy": {"theory": None, "gp": None, "sampled": None}})
-    write_sweep_table(tmp_path, swept_points(tmp_path, recipe))
+    write_sweep_tables(tmp_path, recipe)
     row = rows_of(tmp_path)[0]
     assert row["accuracy_sampled"] == ""
     assert row["sampled_space"] == recipe.sampler.space
@@ -144,7 +143,7 @@ def test_sampling_alone_has_no_comparison_with_a_theory(recipe, tmp_path):
     label, _ = recipe.points()[0]
     point_directory(tmp_path, label).mkdir()
     write_json(point_directory(tmp_path, label) / "comparison.json", {"diagnostics": {}})
-    write_sweep_table(tmp_path, swept_points(tmp_path, recipe))
+    write_sweep_tables(tmp_path, recipe)
     assert rows_of(tmp_path)[0]["accuracy_sampled"] == ""
 
 
@@ -227,17 +226,19 @@ def test_the_finite_size_table_has_both_orders(tmp_path):
             "mcse": np.full((2, 2), 1e-6).tolist(),
         }
         if width > 10:
-            compared["next_order"] = (np.eye(2) + 1.0 / width - 1.0 / width**2).tolist()
+            beyond = np.eye(2) + 1.0 / width - 1.0 / width**2
+            compared["next_order"] = beyond.tolist()
             solved = with_next_order(solved, "large" if width == 30 else "fine")
+            solved["order_parameter_next_order"] = (("path", "path_"), beyond)
         write_theory(directory, solved)
         diagnostics = {"verdict": "pass"}
         content = {"order_parameter": compared, "diagnostics": diagnostics}
         write_json(directory / "comparison.json", content)
-    assert write_finite_size(tmp_path, recipe, swept_points(tmp_path, recipe))
+    write_sweep_tables(tmp_path, recipe)
     content = read_json(tmp_path / FINITE_SIZE_FILE)
     beyond = content["theory"]["order_parameter_next_order"]
     assert beyond[0] == [[None, None]] * 2
-    assert beyond[1:] == [(np.eye(2) + 0.25).tolist()] * 4
+    assert beyond[1:] == [(np.eye(2) + 1.0 / w - 1.0 / w**2).tolist() for w in widths[1:]]
     (sampled,) = content["sampled"].values()
     assert sampled["next_order_fine"] == [False, False, True, True, True]
     assert sampled["difference_next_order"][0] == [[None, None]] * 2
@@ -263,15 +264,15 @@ def test_the_finite_size_table_follows_the_widths(tmp_path, rng):
         write_theory(directory, solved)
         found[width] = compared(rng)
         write_json(directory / "comparison.json", {"order_parameter": found[width]})
-    assert write_finite_size(tmp_path, recipe, swept_points(tmp_path, recipe))
+    write_sweep_tables(tmp_path, recipe)
     content = read_json(tmp_path / FINITE_SIZE_FILE)
     assert content["paths"] == ["good", "other"]
     assert content["theory"]["widths"] == [10, 50]
     assert [one[0][0] for one in content["theory"]["order_parameter"]] == [10.0, 50.0]
     (table,) = content["sampled"].values()
     for place, width in enumerate((10, 50)):
-        theory_values, sampled = (np.array(found[width][part]) for part in ("theory", "sampled"))
-        np.testing.assert_array_equal(table["difference"][place], theory_values - sampled)
+        expected = width * np.eye(2) - np.array(found[width]["sampled"])
+        np.testing.assert_array_equal(table["difference"][place], expected)
 
 
 def test_rows_are_means_over_seeds_with_their_errors():
@@ -282,13 +283,17 @@ def test_rows_are_means_over_seeds_with_their_errors():
         for other in (0, 1)
     ]
     values = np.array([1.0, 2.0, 3.0, np.nan, 5.0, 5.0, 5.0, 5.0])
-    rows = seed_averages(points, {"accuracy": values, "absent": np.full(8, np.nan)})
+    columns = columns_of_rows([{"accuracy": value} for value in values])
+    table = xr.Dataset(
+        {name: ("row", v, attributes) for name, (_, v, attributes) in columns.items()}
+    )
+    rows = seed_averages(points, table)
     assert [row["settings"] for row in rows] == ["network.widths=3", "network.widths=4"]
-    assert [row["points"] for row in rows] == [4, 4]
-    assert rows[0]["accuracy"] == 2.0
-    assert math.isclose(rows[0]["accuracy_error"], 1 / math.sqrt(3))
-    assert rows[1]["accuracy_error"] == 0.0
-    assert rows[0]["absent"] == rows[0]["absent_error"] == ""
+    assert [row["points"] for row in rows] == ["4", "4"]
+    assert rows[0]["accuracy"] == "2.0"
+    assert math.isclose(float(rows[0]["accuracy_error"]), 1 / math.sqrt(3))
+    assert rows[1]["accuracy_error"] == "0.0"
+    assert rows[0]["accuracy_gp"] == rows[0]["accuracy_gp_error"] == ""
 
 
 @pytest.mark.heavy
@@ -316,7 +321,7 @@ def test_a_sweep_over_seeds_and_forms_leaves_the_table(tmp_path):
 
 def test_theories_of_the_users_own_stand_by_width_and_in_the_figure():
     one = {"theory": [[1.5]], "sampled": [[1.25]], "mcse": [[0.01]], "trusted": True}
-    found = by_width({10: one, 3: one | {"own": {"mine": [[2.0]]}}})
+    found = by_width({10: one, 3: one | {"own: mine": [[2.0]]}})
     np.testing.assert_array_equal(found["own"]["mine"], [[[2.0]], [[np.nan]]])
     np.testing.assert_array_equal(found["difference"], [[[0.25]], [[0.25]]])
     assert np.isnan(found["difference_next_order"]).all()

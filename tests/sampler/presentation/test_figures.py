@@ -1,6 +1,5 @@
 """Figures: what is drawn is what is stored, and missing tables leave out their figure only."""
 
-import csv
 import itertools
 import json
 import re
@@ -30,6 +29,7 @@ from sampler.presentation.figures.draw import draw_figures
 from sampler.presentation.figures.order_parameter import draw_order_parameter
 from sampler.presentation.figures.predictor import draw_predictor, draw_reliability
 from sampler.storage.results import write_draws, write_theory
+from tests.commands import write_sweep as store_table
 from tests.held import UNKNOWN, held
 
 FOUR_PATHS = ("good", "adversarial 1", "denoising", "adversarial 2")
@@ -226,19 +226,16 @@ def write_sweep(directory: Path, rows: list[tuple[str, int]], sampled_up_to: int
                 "width": width,
                 "accuracy_theory": accuracy,
                 "accuracy_gp": 0.826,
-                "accuracy_sampled": accuracy + 0.004 if sampled else "",
-                "accuracy_sampled_mcse": 0.0012 if sampled else "",
-                "accuracy_sampled_binomial": 0.0062 if sampled else "",
+                "accuracy_sampled": accuracy + 0.004 if sampled else np.nan,
+                "accuracy_sampled_mcse": 0.0012 if sampled else np.nan,
+                "accuracy_sampled_binomial": 0.0062 if sampled else np.nan,
                 "sampled_space": "weights" if sampled else "",
                 "accuracy_diagonal_only": accuracy - 0.5 * (accuracy - 0.826),
-                "accuracy_equal_diagonal": accuracy - 0.02 if width >= 100 else "",
+                "accuracy_equal_diagonal": accuracy - 0.02 if width >= 100 else np.nan,
             }
             | {f"gp:{label}": value for label, value in SUBNETWORKS.items()}
         )
-    with (directory / "sweep.csv").open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, fieldnames=list(table[0]))
-        writer.writeheader()
-        writer.writerows(table)
+    store_table(directory, table)
     return directory
 
 
@@ -437,9 +434,10 @@ def test_sweep_without_any_theory_that_converged(tmp_path):
 
 def test_accuracy_against_width_draws_the_stored_values(tmp_path):
     sampled = [f"accuracy_sampled{of}" for of in ("", "_mcse", "_binomial")]
-    header = ",".join(["point,directory,width,gp:good,accuracy_gp,accuracy_theory", *sampled])
-    rows = "a,a,10,,,0.5,0.75,0.125,0.25\nb,b,100,,,0.25,,,\n"
-    (tmp_path / "sweep.csv").write_text(f"{header}\n{rows}")
+    first = {"point": "a", "directory": "a", "width": 10, "accuracy_theory": 0.5, "gp:good": None}
+    second = {"point": "b", "directory": "b", "width": 100, "accuracy_theory": 0.25}
+    numbers = dict(zip(sampled, (0.75, 0.125, 0.25), strict=True))
+    store_table(tmp_path, [first | numbers, second])
     figure = draw_accuracy_against_width(SweepResults(tmp_path))
     ax = figure.axes[0]
     lines = {line.get_label(): line for line in ax.lines}
@@ -483,5 +481,5 @@ def test_damaged_file_is_named(tmp_path, damage, name):
 def test_directory_without_results_is_refused(tmp_path):
     with pytest.raises(InputError, match="neither"):
         draw_run_figures(tmp_path)
-    with pytest.raises(InputError, match=r"sweep\.csv"):
+    with pytest.raises(InputError, match=r"sweep\.nc"):
         draw_sweep_figures(tmp_path)

@@ -24,6 +24,7 @@ from sampler.presentation.figures.order_parameter import (
 from sampler.presentation.figures.predictor import draw_predictor, draw_reliability
 from sampler.presentation.figures.sweeps import draw_finite_size
 from sampler.presentation.tables_of_sweeps import selection_table
+from tests.commands import write_sweep
 from tests.held import held, held_sweep
 from tests.pages import page_of, stored_run
 
@@ -156,12 +157,11 @@ def test_reliability_has_a_panel_for_it(rng):
 # --- figures of a sweep
 
 
-@pytest.mark.parametrize(("number", "expected"), [("0.75", [75.0, np.nan]), ("", None)])
+@pytest.mark.parametrize(("number", "expected"), [(0.75, [75.0, np.nan]), (None, None)])
 def test_accuracy_against_width_has_its_own_line(tmp_path, number, expected):
-    (tmp_path / "sweep.csv").write_text(
-        "point,directory,width,accuracy_theory,accuracy_next_order\n"
-        f"a,a,10,0.5,{number}\nb,b,100,0.25,\n"
-    )
+    first = {"point": "a", "directory": "a", "width": 10, "accuracy_theory": 0.5}
+    second = {"point": "b", "directory": "b", "width": 100, "accuracy_theory": 0.25}
+    write_sweep(tmp_path, [first | {"accuracy_next_order": number}, second])
     figure = draw_accuracy_against_width(SweepResults(tmp_path))
     drawn = points(figure.axes[0], style.NEXT_ORDER)
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -175,7 +175,7 @@ def test_accuracy_against_width_has_its_own_line(tmp_path, number, expected):
 
 def test_order_parameters_of_a_sweep_have_a_row_for_it(known, unknown, tmp_path):
     for directory, rows in ((known, 3), (unknown, 2)):
-        (tmp_path / "sweep.csv").write_text(f"point,directory,width\na,{directory},10\n")
+        write_sweep(tmp_path, [{"point": "a", "directory": str(directory), "width": 10}])
         figure = draw_order_parameter_against_width(SweepResults(tmp_path))
         assert len([ax for ax in figure.axes if ax.get_title()]) == rows
         assert ("next order\n$N$ = 10" in texts(figure)) == (rows == 3)

@@ -14,9 +14,8 @@ from sampler.analysis.as_json import to_json
 from sampler.analysis.difference import difference_of
 from sampler.analysis.estimate import Estimate
 from sampler.analysis.numbers import NO_BREAK
-from sampler.analysis.sweeps import swept_points
 from sampler.errors import InputError
-from sampler.jobs.sweep_tables import write_sweep_table
+from sampler.jobs.sweep_tables import write_sweep_tables
 from sampler.presentation.report.write import write_report
 from sampler.recipes.recipe import load_recipe
 from tests.commands import in_process as command
@@ -260,11 +259,11 @@ def with_differences(comparison: dict) -> dict:
 
 
 def test_a_sweep_tells_the_trend_and_every_point(sweep):
-    write_sweep_table(sweep, swept_points(sweep, load_recipe(sweep / "recipe.toml")))
+    write_sweep_tables(sweep, load_recipe(sweep / "recipe.toml"))
     page = page_of(sweep)
     assert "approach each other as the width grows" in page.text
     assert "2 of 3 points have results" in page.text
-    table = page.table("Points")
+    table = page.table("Points.")
     labels = [f"network.widths={width}" for width in (3, 30, 300)]
     assert [row[0] for row in table.rows[1:]] == labels
     for label, values in zip(labels[:2], table.values[1:], strict=False):

@@ -15,6 +15,7 @@ from sampler.presentation.figures.studies import (
 )
 from sampler.presentation.style import figure_style
 from sampler.recipes.recipe import load_recipe
+from tests.commands import write_sweep
 
 COLUMNS = ("path_alignment", "off_diagonal_share", "accuracy_theory", "accuracy_gp")
 
@@ -69,10 +70,8 @@ def test_points_of_a_sweep_over_variants_have_their_labels(tmp_path):
         '[sweep]\n"attention.form" = [{kind = "softmax", mask = "causal"}, {kind = "linear"}]\n'
     )
     points = [label for label, _ in load_recipe(recipe).points()]
-    with (tmp_path / "sweep.csv").open("w", encoding="utf-8", newline="") as stream:
-        table = csv.writer(stream)
-        table.writerow(["point", "directory", "width", "accuracy_theory"])
-        table.writerows([point, point, 3, 0.5] for point in points)
+    rows = [{"point": p, "directory": p, "width": 3, "accuracy_theory": 0.5} for p in points]
+    write_sweep(tmp_path, rows)
 
     def labels() -> list[str]:
         with figure_style():
