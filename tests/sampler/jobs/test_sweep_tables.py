@@ -52,6 +52,12 @@ def theory(accuracy, gp, equal_diagonal, labelled=True):
     return table
 
 
+def write_comparison(directory, content):
+    """Store a comparison that has these parts and a verdict."""
+    verdict = {"tone": "neutral", "headline": "Nothing was compared.", "reasons": []}
+    write_json(directory / "comparison.json", {"verdict": verdict} | content)
+
+
 @pytest.fixture
 def recipe(tmp_path):
     path = tmp_path / "recipe.toml"
@@ -71,8 +77,8 @@ def test_rows_follow_the_points_and_missing_numbers_are_empty(recipe, tmp_path):
     write_theory(point_directory(tmp_path, narrow), theory(0.96, 0.82, np.nan))
     write_theory(point_directory(tmp_path, wide), theory(np.nan, 0.83, 0.5))
     sampled = {"value": 0.97, "mcse": 0.001, "binomial_error": 0.005}
-    comparison = point_directory(tmp_path, narrow) / "comparison.json"
-    write_json(comparison, {"accuracy": {"theory": 0.96, "gp": 0.82, "sampled": sampled}})
+    comparison = point_directory(tmp_path, narrow)
+    write_comparison(comparison, {"accuracy": {"theory": 0.96, "gp": 0.82, "sampled": sampled}})
     write_sweep_tables(tmp_path, recipe)
     first, second, third = rows_of(tmp_path)
     assert tuple(first)[: len(COLUMNS)] == COLUMNS
@@ -131,8 +137,10 @@ def test_the_next_order_has_its_columns_where_a_point_has_it(recipe, tmp_path):
 def test_a_sampled_point_without_labels_has_no_accuracy(recipe, tmp_path):
     label, _ = recipe.points()[0]
     point_directory(tmp_path, label).mkdir()
-    path = point_directory(tmp_path, label) / "comparison.json"
-    write_json(path, {"accuracy": {"theory": None, "gp": None, "sampled": None}})
+    write_comparison(
+        point_directory(tmp_path, label),
+        {"accuracy": {"theory": None, "gp": None, "sampled": None}},
+    )
     write_sweep_tables(tmp_path, recipe)
     row = rows_of(tmp_path)[0]
     assert row["accuracy_sampled"] == ""
@@ -142,7 +150,7 @@ def test_a_sampled_point_without_labels_has_no_accuracy(recipe, tmp_path):
 def test_sampling_alone_has_no_comparison_with_a_theory(recipe, tmp_path):
     label, _ = recipe.points()[0]
     point_directory(tmp_path, label).mkdir()
-    write_json(point_directory(tmp_path, label) / "comparison.json", {"diagnostics": {}})
+    write_comparison(point_directory(tmp_path, label), {"diagnostics": {}})
     write_sweep_tables(tmp_path, recipe)
     assert rows_of(tmp_path)[0]["accuracy_sampled"] == ""
 
@@ -233,7 +241,7 @@ def test_the_finite_size_table_has_both_orders(tmp_path):
         write_theory(directory, solved)
         diagnostics = {"verdict": "pass"}
         content = {"order_parameter": compared, "diagnostics": diagnostics}
-        write_json(directory / "comparison.json", content)
+        write_comparison(directory, content)
     write_sweep_tables(tmp_path, recipe)
     content = read_json(tmp_path / FINITE_SIZE_FILE)
     beyond = content["theory"]["order_parameter_next_order"]
@@ -263,7 +271,7 @@ def test_the_finite_size_table_follows_the_widths(tmp_path, rng):
         solved = solved.assign_coords(path=["good", "other"], path_=["good", "other"])
         write_theory(directory, solved)
         found[width] = compared(rng)
-        write_json(directory / "comparison.json", {"order_parameter": found[width]})
+        write_comparison(directory, {"order_parameter": found[width]})
     write_sweep_tables(tmp_path, recipe)
     content = read_json(tmp_path / FINITE_SIZE_FILE)
     assert content["paths"] == ["good", "other"]
