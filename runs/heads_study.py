@@ -27,11 +27,11 @@ from pathlib import Path
 import numpy as np
 
 import sampler
-from sampler.analysis.as_json import from_json, to_json
 from sampler.cli import main
 from sampler.heads.measures import PREDICTIONS
 from sampler.heads.removal import RemovedHeads
 from sampler.presentation import style
+from sampler.storage.results import from_json, to_json
 from sampler.storage.run_directory import read_json, write_json
 from sampler.transformer.model import MODEL_FILE
 

@@ -34,7 +34,7 @@ from sampler.transformer.model import frozen_attention
 from sampler.transformer.network import transformer_outputs
 from sampler.transformer.training import initial_state, train
 from theory import captured_variance, component_alignment
-from theory.studies.attention_kernel import normalisers
+from theory.studies.softmax_forms import normalisers
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/value_components")
 SEEDS = int(sys.argv[2]) if len(sys.argv) > 2 else 5

@@ -34,8 +34,7 @@ __version__ = "0.1.0"
 CONTENTS = {
     "api.tasks": "markov_chain_task time_series_task series_archive_task digits_task one_shot_task "
     "trained_series_task arrays_task make_task ChosenTask",
-    "api.networks": "make_network ChosenNetwork",
-    "api.results": "solve sample compare head_importance make_problem",
+    "api.results": "make_network ChosenNetwork solve sample compare head_importance make_problem",
     "api.heads": "ablate_heads",
     "api.runs": "run sweep check open_results Run Sweep",
     "api.estimators": "AttentionClassifier AttentionRegressor AttentionEstimator",

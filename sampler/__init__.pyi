@@ -10,7 +10,7 @@ from sampler.attention.variants import AttentionVariant
 from sampler.api.tasks import arrays_task as arrays_task
 from sampler.api.tasks import make_task as make_task
 from sampler.api.tasks import ChosenTask as ChosenTask
-from sampler.api.networks import ChosenNetwork as ChosenNetwork
+from sampler.api.results import ChosenNetwork as ChosenNetwork
 from sampler.api.results import compare as compare
 from sampler.api.results import head_importance as head_importance
 from sampler.api.results import make_problem as make_problem

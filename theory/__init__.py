@@ -47,8 +47,8 @@ CONTENTS = {
     "predictor": "Predictor predict path_contributions mean_without",
     "observables": "head_scores kernel_alignment path_alignment participation_ratio "
     "centred_kernel off_diagonal_share diagonal_only equal_diagonal",
-    "studies.attention_kernel": "Mask Similarity attention_kernel attention_matrix mask_matrix",
-    "studies.softmax_forms": "taylor_features truncated_attention truncation_bound "
+    "studies.softmax_forms": "Mask Similarity attention_kernel attention_matrix mask_matrix "
+    "taylor_features truncated_attention truncation_bound "
     "similarity_and_entropy most_similarity_and_entropy component_values component_coefficients "
     "component_alignment captured_variance",
     "studies.tube_regression": "ComplementarityProblem complementarity_problem unknowns_of",

@@ -42,11 +42,11 @@ from theory.observables import centred_kernel as centred_kernel
 from theory.observables import off_diagonal_share as off_diagonal_share
 from theory.observables import diagonal_only as diagonal_only
 from theory.observables import equal_diagonal as equal_diagonal
-from theory.studies.attention_kernel import Mask as Mask
-from theory.studies.attention_kernel import Similarity as Similarity
-from theory.studies.attention_kernel import attention_kernel as attention_kernel
-from theory.studies.attention_kernel import attention_matrix as attention_matrix
-from theory.studies.attention_kernel import mask_matrix as mask_matrix
+from theory.studies.softmax_forms import Mask as Mask
+from theory.studies.softmax_forms import Similarity as Similarity
+from theory.studies.softmax_forms import attention_kernel as attention_kernel
+from theory.studies.softmax_forms import attention_matrix as attention_matrix
+from theory.studies.softmax_forms import mask_matrix as mask_matrix
 from theory.studies.softmax_forms import taylor_features as taylor_features
 from theory.studies.softmax_forms import truncated_attention as truncated_attention
 from theory.studies.softmax_forms import truncation_bound as truncation_bound

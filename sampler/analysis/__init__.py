@@ -1,20 +1,17 @@
 """From a solved theory and from draws to labelled tables and their comparison.
 
-numbers             numbers as text, with the digits that their errors leave
+text                numbers as text, with the digits that their errors leave; text for terminals
 labels              dimensions, coordinates, long names and names in words of stored quantities
 estimate            means and variances with Monte Carlo errors, rank correlation, power laws
 difference          how far theory and draws are apart in a quantity, and what may be said of it
 verdict             whether the draws can be trusted, and what they say of the theory
 theory_table        what the theory predicts (`theory.nc`)
-kernel_tables       kernels and their alignment with the labels, of theory and draws
-task_table          two examples of a task and the attention to one (`task.nc`)
+example_tables      training examples for figures: attention to them, kernels between them
 draws_table         draws in the layout of ArviZ (`draws.nc`)
 validation          scores on the validation split, for theory and draws
 compared            what is compared, as values, and the lines of the comparison table
 comparison          the compared quantities, and theory against draws (`comparison.json`)
 predictive_quality  log predictive density and calibration of theory, GP limit and draws
 results             results of one run, held in memory or read from its directory
-sweeps              result files of a sweep, read
-sweep_verdict       verdicts on theory and draws along a sweep
-as_json             values as JSON has them, and back
+sweeps              result files of a sweep, read, and the verdicts along it
 """

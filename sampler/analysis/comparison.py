@@ -14,7 +14,6 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from sampler.analysis.as_json import from_json, to_json
 from sampler.analysis.compared import (
     NAN,
     AbsoluteValues,
@@ -55,6 +54,7 @@ from sampler.mcmc.diagnostics import Diagnostics
 from sampler.mcmc.kept import BatchMoments
 from sampler.posterior.hyper_parameters import OBSERVED
 from sampler.registry import Registry
+from sampler.storage.results import from_json, to_json
 from theory import AttentionPaths, head_scores
 from theory.observables import accuracy, binomial_error, correct, labels_are_classes
 

@@ -30,7 +30,7 @@ from scipy.stats import chi2, norm
 
 from sampler.analysis.estimate import RESOLVED_MCSE, Estimate
 from sampler.analysis.labels import element_name, is_overlap, quantity_name
-from sampler.analysis.numbers import NO_BREAK, Number, percent
+from sampler.analysis.text import NO_BREAK, Number, percent
 
 TAIL = 0.025
 # With fewer independent batches their covariance says nothing about a tail of 2.5 %.

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.kernel_tables import sampled_kernels
+from sampler.analysis.example_tables import sampled_kernels
 from sampler.analysis.labels import (
     PURE_NUMBER,
     label,

@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from sampler.analysis.kernel_tables import kernel_columns, kernel_coordinates
+from sampler.analysis.example_tables import kernel_columns, kernel_coordinates
 from sampler.analysis.labels import (
     NEXT_ORDER,
     label,

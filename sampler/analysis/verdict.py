@@ -13,7 +13,7 @@ import xarray as xr
 
 from sampler.analysis.difference import NOT_RESOLVED, RESOLVED, Difference
 from sampler.analysis.labels import LEADING, NEXT, NEXT_ORDER, own_key
-from sampler.analysis.numbers import NO_BREAK, count
+from sampler.analysis.text import NO_BREAK, count
 from sampler.mcmc.diagnostics import ESS_LIMIT, R_HAT_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
 

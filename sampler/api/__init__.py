@@ -2,8 +2,7 @@
 
 keywords    signatures written out, and errors in terms of Python
 tasks       data: one function for each kind of task
-networks    a network, and its meeting with a task
-results     solve, sample, compare; head importance; the problem for a theory of one's own
+results     a network; solve, sample, compare; the problem for a theory of one's own
 runs        recipes: run, sweep, check, and their stored results
 heads       which heads of a trained model matter
 estimators  classifier and regressor in the manner of scikit-learn

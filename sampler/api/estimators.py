@@ -19,8 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from sampler.api.keywords import keywords_of, takes, with_meanings, without_sections
-from sampler.api.networks import make_network, problem_of, recipe_and_data
-from sampler.api.results import sample, solve
+from sampler.api.results import make_network, problem_of, recipe_and_data, sample, solve
 from sampler.api.tasks import arrays_task
 from sampler.errors import InputError
 from sampler.numerics import float64

@@ -7,8 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from sampler.api.keywords import in_python
-from sampler.api.networks import ChosenNetwork, problem_of, recipe_and_data
-from sampler.api.results import sample, solve
+from sampler.api.results import ChosenNetwork, problem_of, recipe_and_data, sample, solve
 from sampler.api.tasks import ChosenTask, arrays_task
 from sampler.errors import ABSENT, InputError
 from sampler.numerics import float64

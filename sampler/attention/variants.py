@@ -111,7 +111,7 @@ class Softmax(AttentionVariant):
         if self.mask == "none":
             return np.ones((tokens, tokens), dtype=bool)
         # Here, because recipes are read before JAX is there, which comes with the theory.
-        from theory.studies.attention_kernel import Mask, mask_matrix
+        from theory.studies.softmax_forms import Mask, mask_matrix
 
         return mask_matrix(Mask(self.mask), tokens, self.window).T
 

@@ -7,13 +7,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from sampler.analysis.as_json import from_json
 from sampler.analysis.labels import head_label
 from sampler.analysis.results import RunResults, temperature_text
 from sampler.heads.measures import PREDICTIONS, REMOVED, REMOVED_EXACT, REMOVED_NEXT
 from sampler.heads.removal import MODEL, SOLVED_AGAIN, ZEROED, Numbers, RemovedHeads
 from sampler.heads.tables import interval, two_digits
 from sampler.presentation import style
+from sampler.storage.results import from_json
 
 PANELS = {
     REMOVED: style.THEORY,

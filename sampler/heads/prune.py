@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.as_json import to_json
 from sampler.analysis.estimate import Estimate
 from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.results import PRUNING_FILE, RunResults
+from sampler.analysis.text import unbroken, wrapped
 from sampler.errors import ExitCode, InputError
 from sampler.heads.figures import DRAWN
 from sampler.heads.gates import all_heads
@@ -23,10 +23,9 @@ from sampler.heads.removal import (
 )
 from sampler.heads.tables import removal_text
 from sampler.presentation.style import figure_style, save_figure
-from sampler.presentation.terminal import unbroken, wrapped
 from sampler.problem import Problem, build_problem
 from sampler.recipes.recipe import Recipe
-from sampler.storage.results import read_theory
+from sampler.storage.results import read_theory, to_json
 from sampler.storage.run_directory import FIGURE_FOLDER, write_json
 from sampler.tasks.task import Task
 

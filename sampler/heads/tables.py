@@ -6,11 +6,10 @@ import numpy as np
 
 from sampler.analysis.estimate import RankCorrelation
 from sampler.analysis.labels import EXACT, LEADING, NEXT, head_label
-from sampler.analysis.numbers import MISSING
+from sampler.analysis.text import MISSING, wrapped
 from sampler.heads.measures import PREDICTIONS, REMOVED, REMOVED_EXACT, REMOVED_NEXT
 from sampler.heads.removal import MODEL, SOLVED_AGAIN, ZEROED, Numbers, RemovedHeads
 from sampler.presentation.table import Column, Table
-from sampler.presentation.terminal import wrapped
 
 # What is measured: the model loses a head that sends nothing, or its mean; the theory loses it.
 MEASURED = {

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from textwrap import indent
 from typing import Any
 
+from sampler.analysis.text import terminal_width, wrapped
 from sampler.attention.variants import AttentionVariant
 from sampler.images.sources import CharacterSplits
 from sampler.jobs.choice import duration
@@ -18,7 +19,6 @@ from sampler.jobs.plan import Plan, Point, RunPlan, make_plan
 from sampler.jobs.train import TrainingSplits, read_splits
 from sampler.mcmc.algorithm import algorithm_named
 from sampler.presentation.table import Table
-from sampler.presentation.terminal import terminal_width, wrapped
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO
 from sampler.recipes.training_recipe import PATCHES, TOKENS, TrainingRecipe

@@ -21,7 +21,7 @@ from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.training_recipe import TrainingRecipe
 from sampler.recipes.validation import refuse_without_hessian, refuse_without_theory
-from sampler.storage.earlier_chains import EarlierChains, has_checkpoint, read_earlier_chains
+from sampler.storage.checkpoint import EarlierChains, has_checkpoint, read_earlier_chains
 from sampler.storage.manifest import (
     MANIFEST_FILE,
     Manifest,

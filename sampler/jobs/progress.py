@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.spinner import Spinner
 from rich.text import Text
 
-from sampler.presentation.terminal import unbroken, wrapped
+from sampler.analysis.text import unbroken, wrapped
 
 if TYPE_CHECKING:
     from sampler.mcmc.algorithm import Algorithm

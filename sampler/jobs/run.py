@@ -11,14 +11,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sampler.analysis.text import unbroken, wrapped
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, Point, RunPlan, make_plan
 from sampler.numerics import float64
-from sampler.presentation.terminal import unbroken, wrapped
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
-from sampler.storage.earlier_chains import has_checkpoint
+from sampler.storage.checkpoint import has_checkpoint
 from sampler.storage.lock import locked, remove_lock_of_lost_host
 from sampler.storage.manifest import (
     MANIFEST_FILE,
@@ -209,7 +209,7 @@ def work(job: Job) -> ExitCode:
 
 def store_task(job: Job) -> None:
     """Store what figures show of the task."""
-    from sampler.analysis.task_table import task_table
+    from sampler.analysis.example_tables import task_table
     from sampler.storage.results import write_task
 
     if not (job.directory / TASK_FILE).is_file():

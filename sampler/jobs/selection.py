@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from sampler.analysis.as_json import to_json
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweeps import SELECTION_FILE, SweptPoint, swept_points
 from sampler.analysis.theory_table import known
 from sampler.analysis.validation import theory_scores
 from sampler.errors import InputError
 from sampler.recipes.recipe import Recipe
+from sampler.storage.results import to_json
 from sampler.storage.run_directory import LOG, write_json
 
 # What a point is chosen by, each for itself; ties go to the better log predictive density.

@@ -38,8 +38,7 @@ from sampler.posterior.weight_draws import refuse_unusable_count, weight_draws
 from sampler.problem import AnyProblem, Problem, fold_training, is_folded
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO, SamplerSection
-from sampler.storage.checkpoint import DamagedFile, Sealed, read_sealed, write_sealed
-from sampler.storage.earlier_chains import EarlierChains
+from sampler.storage.checkpoint import DamagedFile, EarlierChains, Sealed, read_sealed, write_sealed
 from sampler.storage.own_theories import own_arrays
 from sampler.storage.results import write_comparison
 from sampler.tasks.splits import StreamedSplit

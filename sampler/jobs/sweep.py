@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from sampler.analysis.text import wrapped
 from sampler.errors import ABSENT, ExitCode, InputError, one_line
 from sampler.jobs.interruption import Interruption, listening
 from sampler.jobs.plan import Plan, Point, make_plan, plan_run, points_of, shares_data
 from sampler.jobs.run import Job, claimed, figures, report, start_run, work
 from sampler.numerics import float64, silence_compiler, use_one_blas_thread
-from sampler.presentation.terminal import wrapped
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.lock import locked
 from sampler.storage.manifest import claim_directory, finish_command
@@ -96,7 +96,7 @@ def gather(plan: Plan, code: ExitCode) -> None:
 
     write_sweep_tables(plan.directory, plan.recipe)
     if plan.command == "run" and any(has_results(point.directory) for point in plan.points):
-        from sampler.analysis.sweep_verdict import sweep_verdict
+        from sampler.analysis.sweeps import sweep_verdict
 
         report(plan.directory, code)
         print(wrapped(sweep_verdict(plan.directory, plan.recipe)))

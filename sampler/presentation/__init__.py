@@ -7,6 +7,5 @@ report   one page about a run or a sweep
 tables   the tables of a run, each built once
 tables_of_sweeps  those of a sweep
 table    the one table of this program, and its forms: terminal, page, pandas
-terminal text that fits a terminal
 style    what all figures share: their entry in the table, colours, fonts, writing to disk
 """

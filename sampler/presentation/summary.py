@@ -12,6 +12,7 @@ import xarray as xr
 from sampler.analysis.comparison import ComparedRun, TheoryAndDraws, compare_head_scores
 from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.results import RunResults
+from sampler.analysis.text import wrapped
 from sampler.analysis.verdict import Verdict, limits_sentence
 from sampler.errors import InputError
 from sampler.mcmc.diagnostics import Diagnostics
@@ -25,7 +26,6 @@ from sampler.presentation.tables import (
     sampled_settings_table,
     summary_table,
 )
-from sampler.presentation.terminal import wrapped
 from sampler.storage.run_directory import write_json
 
 if TYPE_CHECKING:

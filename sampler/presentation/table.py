@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from sampler.analysis.numbers import DIGITS, MISSING, NO_BREAK, Number
-from sampler.presentation.terminal import terminal_width, together, wrapped
+from sampler.analysis.text import (
+    DIGITS,
+    MISSING,
+    NO_BREAK,
+    Number,
+    terminal_width,
+    together,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     import pandas

@@ -22,9 +22,9 @@ from sampler.analysis.labels import (
     own_key,
     quantity_name,
 )
-from sampler.analysis.numbers import NO_BREAK, Number, count, percent
 from sampler.analysis.predictive_quality import PredictiveQuality, Quality
 from sampler.analysis.results import RunResults
+from sampler.analysis.text import NO_BREAK, Number, count, percent
 from sampler.mcmc.diagnostics import ESS_LIMIT, R_HAT_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
 from sampler.presentation.table import Cell, Column, Table

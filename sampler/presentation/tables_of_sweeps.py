@@ -5,8 +5,8 @@ from itertools import product
 from urllib.parse import quote
 
 from sampler.analysis.labels import EXACT, LEADING, LIMIT, NEXT, NEXT_ORDER
-from sampler.analysis.numbers import count
 from sampler.analysis.sweeps import SweptPoint
+from sampler.analysis.text import count
 from sampler.analysis.verdict import HEADLINE, worst
 from sampler.presentation.figures.studies import short_label
 from sampler.presentation.status import reached_text

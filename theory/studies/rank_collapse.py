@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.optimize import brentq
 
-from theory.studies.attention_kernel import attention_matrix, require_visible_keys
+from theory.studies.softmax_forms import attention_matrix, require_visible_keys
 
 
 def distance_from_collapse(tokens: Float[np.ndarray, "token channel"]) -> float:

@@ -61,7 +61,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from theory.studies.attention_kernel import (
+from theory.studies.softmax_forms import (
     Similarity,
     attention_kernel,
     attention_matrix,

@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sampler.analysis.kernel_tables import TINY, relative_to_size
+from sampler.analysis.example_tables import TINY, relative_to_size
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweeps import SweepResults
 from sampler.presentation import style

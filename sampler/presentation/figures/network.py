@@ -12,9 +12,9 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
-from sampler.analysis.numbers import Number
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweeps import SweepResults
+from sampler.analysis.text import Number
 from sampler.presentation import style
 from theory import AttentionPaths
 

@@ -12,9 +12,9 @@ from matplotlib.image import AxesImage
 
 from sampler.analysis.compared import Cosine
 from sampler.analysis.comparison import off_diagonal_cosine
-from sampler.analysis.numbers import Number
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweeps import SweepResults
+from sampler.analysis.text import Number
 from sampler.presentation import style
 
 TITLE = "Order parameter $U_1$"

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.analysis.as_json import to_json
 from sampler.analysis.compared import Compared
 from sampler.analysis.comparison import (
     TheoryAndDraws,
@@ -20,6 +19,7 @@ from sampler.analysis.difference import difference_of
 from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.estimate import Estimate, mean_of, variance_of
 from sampler.mcmc.kept import BatchMoments
+from sampler.storage.results import to_json
 from sampler.storage.run_directory import read_json, write_json
 from tests.assertions import assert_equal_to_rounding
 from tests.small import (

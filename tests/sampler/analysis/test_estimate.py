@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.analysis.as_json import to_json
 from sampler.analysis.comparison import sampled_accuracy
 from sampler.analysis.estimate import (
     batch_means,
@@ -19,6 +18,7 @@ from sampler.analysis.estimate import (
 )
 from sampler.analysis.predictive_quality import wilson_interval
 from sampler.mcmc.kept import MOST_BATCHES, BatchMoments
+from sampler.storage.results import to_json
 from tests.assertions import assert_equal_to_rounding
 from tests.small import autoregressive
 from theory.observables import binomial_error

@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from sampler.analysis.comparison import TheoryAndDraws, compare_alignments
-from sampler.analysis.kernel_tables import (
+from sampler.analysis.example_tables import (
     alignment_columns,
     kernel_columns,
     kernel_coordinates,

@@ -11,7 +11,6 @@ import xarray as xr
 from scipy.special import expit
 from scipy.stats import norm
 
-from sampler.analysis.as_json import from_json, to_json
 from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.estimate import batch_means
 from sampler.analysis.labels import predictor_dimensions, squeeze_output
@@ -31,6 +30,7 @@ from sampler.analysis.predictive_quality import (
     wilson_interval,
 )
 from sampler.mcmc.kept import BatchMoments
+from sampler.storage.results import from_json, to_json
 from sampler.storage.run_directory import read_json, write_json
 from tests.assertions import assert_equal_to_rounding
 from tests.small import (

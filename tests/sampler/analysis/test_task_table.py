@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sampler.analysis.task_table import MOST_HEADS, MOST_LAYERS, MOST_TOKENS, task_table
+from sampler.analysis.example_tables import MOST_HEADS, MOST_LAYERS, MOST_TOKENS, task_table
 from sampler.storage.results import read_task, write_task
 from sampler.tasks.splits import AttendedSplit, PartsOf, Split, StreamedSplit
 from sampler.tasks.task import Pictures, Task, name_paths

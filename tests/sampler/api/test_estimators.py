@@ -15,7 +15,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import sampler
-from sampler.api.networks import problem_of, recipe_and_data
+from sampler.api.results import problem_of, recipe_and_data
 from sampler.problem import square_roots
 from theory import Predictor, attended_inputs, predict
 

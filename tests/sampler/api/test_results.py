@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 import sampler
-from sampler.api.networks import recipe_and_data
+from sampler.api.results import recipe_and_data
 from sampler.api.tasks import KEYS_OF_ATTENTION
 from sampler.errors import ExitCode, InputError
 from sampler.recipes.task_section import AttentionSection

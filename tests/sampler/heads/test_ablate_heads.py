@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import sampler
-from sampler.analysis.as_json import from_json, to_json
 from sampler.errors import InputError
 from sampler.heads.measures import loss_slopes, losses
 from sampler.heads.removal import RemovedHeads
+from sampler.storage.results import from_json, to_json
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install -e '.[torch]'")
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.analysis.as_json import to_json
 from sampler.analysis.compared import Compared
 from sampler.analysis.estimate import Estimate
 from sampler.analysis.predictive_quality import (
@@ -28,7 +27,7 @@ from sampler.presentation.figures.accuracy import draw_accuracy_against_width
 from sampler.presentation.figures.draw import draw_figures
 from sampler.presentation.figures.order_parameter import draw_order_parameter
 from sampler.presentation.figures.predictor import draw_predictor, draw_reliability
-from sampler.storage.results import write_draws, write_theory
+from sampler.storage.results import to_json, write_draws, write_theory
 from tests.commands import write_sweep as store_table
 from tests.held import UNKNOWN, held
 

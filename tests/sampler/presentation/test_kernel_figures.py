@@ -6,7 +6,7 @@ import xarray as xr
 
 from sampler.analysis.compared import Compared
 from sampler.analysis.estimate import Estimate
-from sampler.analysis.kernel_tables import relative_to_size
+from sampler.analysis.example_tables import relative_to_size
 from sampler.presentation.figures.kernels import (
     class_ends,
     draw_alignment,

@@ -9,7 +9,6 @@ import pytest
 import xarray as xr
 from matplotlib.colors import to_hex
 
-from sampler.analysis.as_json import to_json
 from sampler.analysis.difference import difference_of
 from sampler.analysis.estimate import Estimate
 from sampler.analysis.predictive_quality import PredictiveQuality, quality
@@ -24,6 +23,7 @@ from sampler.presentation.figures.order_parameter import (
 from sampler.presentation.figures.predictor import draw_predictor, draw_reliability
 from sampler.presentation.figures.sweeps import draw_finite_size
 from sampler.presentation.tables_of_sweeps import selection_table
+from sampler.storage.results import to_json
 from tests.commands import write_sweep
 from tests.held import held, held_sweep
 from tests.pages import page_of, stored_run

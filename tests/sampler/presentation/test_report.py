@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.analysis.as_json import to_json
 from sampler.analysis.difference import difference_of
 from sampler.analysis.estimate import Estimate
-from sampler.analysis.numbers import NO_BREAK
+from sampler.analysis.text import NO_BREAK
 from sampler.errors import InputError
 from sampler.jobs.sweep_tables import write_sweep_tables
 from sampler.presentation.report.write import write_report
 from sampler.recipes.recipe import load_recipe
+from sampler.storage.results import to_json
 from tests.commands import in_process as command
 from tests.pages import STORED, Page, page_of, stored_run
 

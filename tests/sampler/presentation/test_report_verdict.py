@@ -11,11 +11,11 @@ from sampler import __version__
 from sampler.analysis.comparison import read_diagnostics
 from sampler.analysis.difference import Difference, difference_of
 from sampler.analysis.estimate import Estimate
-from sampler.analysis.numbers import NO_BREAK, Number, count, percent
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweeps import SweptPoint
+from sampler.analysis.text import NO_BREAK, Number, count, percent
 from sampler.analysis.verdict import saddle_point_converged, theory_verdict, trust_verdict
-from sampler.presentation.report.provenance import PAPERS, SOFTWARE
+from sampler.presentation.report.write import PAPERS, SOFTWARE
 from sampler.presentation.tables_of_sweeps import points_table, state_in_short
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.manifest import Manifest

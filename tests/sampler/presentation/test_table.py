@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from sampler.analysis.numbers import Number, percent
+from sampler.analysis.text import Number, percent
 from sampler.presentation.table import Column, Link, Table
 
 LONG = "U₁ good·random, output 10 × uniform·random, output 11"

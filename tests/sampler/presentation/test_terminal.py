@@ -5,8 +5,8 @@ import re
 import pytest
 
 from sampler.analysis.compared import Row
+from sampler.analysis.text import unbroken, wrapped
 from sampler.presentation.tables import comparison_table
-from sampler.presentation.terminal import unbroken, wrapped
 
 LONG = "U₁ good·random, output 10 × uniform·random, output 11"
 SENTENCE = (

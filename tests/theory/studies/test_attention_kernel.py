@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.assertions import assert_equal_to_rounding
-from theory.studies.attention_kernel import (
+from theory.studies.softmax_forms import (
     Mask,
     Similarity,
     attention_kernel,

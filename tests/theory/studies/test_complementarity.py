@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import Bounds, minimize
 
 from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding
-from theory.studies.attention_kernel import attention_kernel, attention_matrix, normalisers
+from theory.studies.softmax_forms import attention_kernel, attention_matrix, normalisers
 from theory.studies.tube_regression import (
     complementarity_problem,
     rounding_of_fit,

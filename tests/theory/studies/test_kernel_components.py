@@ -5,8 +5,9 @@ import pytest
 
 from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding
 from theory.observables import centred_kernel
-from theory.studies.attention_kernel import attention_kernel, attention_matrix
 from theory.studies.softmax_forms import (
+    attention_kernel,
+    attention_matrix,
     captured_variance,
     component_alignment,
     component_coefficients,

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tests.assertions import assert_equal_to_rounding
-from theory.studies.attention_kernel import Mask, attention_matrix, mask_matrix
 from theory.studies.rank_collapse import (
     collapse_of_fixed_attention,
     collapse_of_random_attention,
@@ -17,6 +16,7 @@ from theory.studies.rank_collapse import (
     rank_of,
     rate_of_uniform_averages,
 )
+from theory.studies.softmax_forms import Mask, attention_matrix, mask_matrix
 
 TOKENS, CHANNELS, LAYERS = 8, 5, 6
 

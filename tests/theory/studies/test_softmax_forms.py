@@ -10,9 +10,10 @@ from scipy.special import rel_entr
 
 from sampler.attention.variants import HardMaximum
 from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding
-from theory.studies.attention_kernel import attention_matrix, normalisers
 from theory.studies.softmax_forms import (
+    attention_matrix,
     most_similarity_and_entropy,
+    normalisers,
     similarity_and_entropy,
     taylor_features,
     truncated_attention,

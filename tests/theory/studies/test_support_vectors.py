@@ -8,7 +8,7 @@ import pytest
 from sklearn.svm import SVR, LinearSVR
 
 from tests.assertions import assert_equal_to_rounding
-from theory.studies.attention_kernel import (
+from theory.studies.softmax_forms import (
     Mask,
     Similarity,
     attention_kernel,

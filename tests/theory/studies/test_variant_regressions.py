@@ -13,7 +13,7 @@ from sampler.attention.variants import (
     pooling_matrix,
 )
 from tests.assertions import assert_equal_to_rounding
-from theory.studies.attention_kernel import attention_kernel, attention_matrix, normalisers
+from theory.studies.softmax_forms import attention_kernel, attention_matrix, normalisers
 from theory.studies.support_vectors import (
     regression_of_attention,
     scaled_down_points,
