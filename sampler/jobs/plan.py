@@ -230,13 +230,13 @@ def plan_run(
     sizes = Sizes.of(recipe, task, eigenvalue)
     if command == "solve" or not point.sampled:
         return RunPlan(point, task, recipe, sizes)
-    if recorded is None:
-        recorded = Manifest() if point.directory is None else read_manifest(point.directory)
+    here = Manifest() if point.directory is None else read_manifest(point.directory)
+    recorded = recorded or here
     method = choose_method(recipe, sizes)
     if recorded.choice is not None:
         method = SamplingMethod(**recorded.choice)
     recipe, start = method.applied_to(recipe), None
-    if "sample" not in recorded.seconds and not has_checkpoint(point.directory):
+    if "sample" not in here.seconds and not has_checkpoint(point.directory):
         start = read_earlier_chains(recipe.sampler, recorded.started_from)
     return RunPlan(point, task, recipe, sizes, method, start)
 

@@ -270,7 +270,7 @@ class SamplerSection(Section):
 
     What is "auto" is chosen from the sizes of the problem: the fastest, by prediction, among those
     that the other settings allow. With `until` = "trusted" chains go on until their diagnostics
-    pass at two looks in a row, or `max_draws` or `max_minutes` are reached. With `points` =
+    pass at two checks in a row, or `max_draws` or `max_minutes` are reached. With `points` =
     "selected" only the best temperature is sampled, chosen by the theory for each value of the
     other swept keys.
     """
@@ -288,7 +288,7 @@ class SamplerSection(Section):
     until: Annotated[Literal["trusted", "draws"], Mark.CHANGES_NO_DRAW, Mark.OPEN_DEFAULT] = (
         "trusted"
     )
-    """How chains end. "trusted": when their diagnostics pass at two looks in a row; "draws": after
+    """How chains end. "trusted": when their diagnostics pass at two checks in a row; "draws": after
     so many, the default where these are given or there is one chain."""
     draws: Annotated[
         int | dict[Space, int] | None, BeforeValidator(draws_or_table), Mark.CHANGES_NO_DRAW

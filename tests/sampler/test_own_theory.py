@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 
 import sampler
+from sampler.analysis.text import Number
 from sampler.errors import ExitCode, InputError
 from sampler.jobs import stages
 from sampler.storage.own_theories import PREDICTED
@@ -99,7 +100,7 @@ def test_a_wrong_theory_is_told_so(comparison, results):
     assert verdict.reasons == (f"head score: {found_scores(comparison).statement}.",)
     text = repr(comparison)
     assert verdict.headline in text
-    assert f"{3.0 * float(theory['order_parameter'][0, 0]):.4f}" in text
+    assert Number(3.0 * float(theory["order_parameter"][0, 0])).text in text
     # What it does not predict is left open, and no other verdict depends on it.
     assert np.isnan(comparison.to_dataframe()[WRONG]["accuracy"])
     assert WRONG not in comparison.verdict.headline + "".join(comparison.verdict.reasons)

@@ -123,7 +123,7 @@ def test_problems_too_large_are_not_begun(rng, monkeypatch):
     assert np.isfinite(expected.log_evidence)
     np.testing.assert_array_equal(without.order_parameters[0], expected.order_parameters[0])
     monkeypatch.setattr(LogPosterior, "mode", None)
-    for name, number in (("LARGEST_BLOCKS", 224), ("MOST_COORDINATES", 6)):
+    for name, number in (("LARGEST_BLOCKS", 224), ("HESSIAN_COORDINATES", 6)):
         with monkeypatch.context() as patched:
             patched.setattr(next_order_module, name, number)
             found = solve_next_order(problem, saddle)

@@ -154,7 +154,7 @@ def test_stages_again_from_stored_results(finished, capsys):
         path.unlink()
     assert command("compare", directory) == ExitCode.OK
     assert (directory / "comparison.json").read_bytes() == comparison
-    assert "U₁ good" in capsys.readouterr().out
+    assert "Order parameter U₁" in capsys.readouterr().out
     assert command("diagnose", directory) == ExitCode.OK
     assert "the samples can be trusted" in capsys.readouterr().out
     assert command("figures", directory) == ExitCode.OK

@@ -48,7 +48,7 @@ def test_the_default_ends_at_a_look_that_trusts_the_draws(trusted):
     assert numbers["verdict"] == "pass"
     assert min(one["ess_bulk"] for one in numbers["quantities"].values()) >= 500
     log = (trusted / "run.log").read_text()
-    assert f"{made} draws a chain, two looks in a row passed: at {made}: R-hat 1.0" in log
+    assert f"{made} draws a chain, two checks in a row passed: at {made}: R-hat 1.0" in log
     assert f"draws {made}/1200 0 s left, at {made}: R-hat" in log
 
 

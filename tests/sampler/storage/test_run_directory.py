@@ -46,7 +46,8 @@ def test_a_claimed_directory_holds_the_resolved_recipe_and_may_be_claimed_again(
 
 
 def test_commands_that_came_to_their_end_are_all_remembered(recipe, tmp_path):
-    directory = claim(tmp_path / "run", recipe)
+    directory = tmp_path / "run"
+    claim(directory, recipe)
     assert read_manifest(directory).finished == {}
     finish_command(directory, "solve", ExitCode.OK)
     finish_command(directory, "sample", ExitCode.DIAGNOSTICS_FAILED)
