@@ -340,7 +340,7 @@ def sample(
                         package; "auto": the fastest.
     chains              Chains; one alone is never trusted, and makes the default number of draws.
     warmup              Steps of each chain before its draws; by default as many as its space needs.
-    until               How chains end. "trusted": when their diagnostics pass at two looks in a
+    until               How chains end. "trusted": when their diagnostics pass at two checks in a
                         row; "draws": after so many, the default where these are given or there is
                         one chain.
     draws               Draws of each chain, or a table of them by space for sweeps over spaces,
