@@ -326,12 +326,6 @@ def _worst_and_best(points: Sequence[SweptPoint]) -> str:
     return _extent_at({point.label: point for point in (known[:1] + known[-1:])})
 
 
-def sweep_verdict(directory: Path, recipe: Recipe) -> str:
-    """Return the verdict on the theory of a whole sweep, in one line."""
-    finite_size = SweepResults(directory).finite_size
-    return sweep_trend(swept_points(directory, recipe), finite_size).line
-
-
 def _slopes(finite_size: Mapping | None, key: str) -> str:
     """The slope of every path that has one."""
     return "; ".join(

@@ -64,11 +64,15 @@ class Point:
         """Whether this point is sampled, or left to theory by its width or by its sweep."""
         return self.sampling and self.recipe.sampler.samples(self.recipe.network)
 
+    def samples(self, command: str) -> bool:
+        """Whether a command samples here; "sample" does at any width."""
+        return command == "sample" or (command == "run" and self.sampled)
+
     def files(self, command: str) -> list[str]:
         """The files of results that a command makes here."""
-        solved = [THEORY_FILE] if self.solved or command == "solve" else []
-        sampled = [DRAWS_FILE, COMPARISON_FILE] if self.sampled or command == "sample" else []
-        return {"solve": solved, "sample": sampled, "run": solved + sampled}[command]
+        solves = command == "solve" or (command == "run" and self.solved)
+        sampled = [DRAWS_FILE, COMPARISON_FILE] if self.samples(command) else []
+        return [*([THEORY_FILE] if solves else []), *sampled]
 
     def finished(self, command: str) -> ExitCode | None:
         """Exit code of a command that came to its end here, its files still there; else None."""
@@ -228,7 +232,7 @@ def plan_run(
     if eigenvalue is None:
         eigenvalue = leading_eigenvalue(task, recipe.network.readout)
     sizes = Sizes.of(recipe, task, eigenvalue)
-    if command == "solve" or not point.sampled:
+    if not point.samples(command):
         return RunPlan(point, task, recipe, sizes)
     here = Manifest() if point.directory is None else read_manifest(point.directory)
     recorded = recorded or here

@@ -43,6 +43,7 @@ from sampler.storage.run_directory import (
 if TYPE_CHECKING:
     from sampler.analysis.results import RunResults
     from sampler.jobs.keeper import ChainKeeper
+    from sampler.mcmc.diagnostics import Diagnostics
     from sampler.problem import AnyProblem
 
 FIGURES = (".png", ".svg")
@@ -117,7 +118,6 @@ def claimed(plan: Plan, sole_owner: bool = False, extended: bool = False) -> Ite
         plan.directory, plan.recipe, plan.command, plan.determining, plan.known, extended
     )
     with locked(plan.directory), float64(), log_to(plan.directory):
-        remove_unfinished(plan.directory)
         yield
 
 
@@ -195,6 +195,7 @@ def work(job: Job) -> ExitCode:
 
     Raises RequeueError when the interruption asks to stop, with everything saved.
     """
+    remove_unfinished(job.directory)
     code = job.run.point.finished(job.command)
     if code is not None:
         said = f"`{job.command}` was finished before, with exit code {int(code)}"
@@ -245,7 +246,7 @@ def run_all(job: Job) -> ExitCode:
         code = converged_code(results)
     if point.sampled:
         results = sampled(job, results)
-        code = max(code, verdict_code(results))
+        code = max(code, verdict_code(results.diagnostics))
         print(comparison_text(results), flush=True)
     job.interruption.leave_if_asked("everything before the report")
     with busy("drawing figures"):
@@ -262,7 +263,7 @@ def solve_alone(job: Job) -> ExitCode:
 
 def sample_alone(job: Job) -> ExitCode:
     """Sample, and compare with the theory where it is stored."""
-    return verdict_code(sampled(job, job.results))
+    return verdict_code(sampled(job, job.results).diagnostics)
 
 
 COMMANDS: dict[str, Callable[[Job], ExitCode]] = {
@@ -320,9 +321,9 @@ def converged_code(results: "RunResults") -> ExitCode:
     return ExitCode.OK if results.theory.attrs["converged"] else ExitCode.NOT_CONVERGED
 
 
-def verdict_code(results: "RunResults") -> ExitCode:
+def verdict_code(diagnostics: "Diagnostics") -> ExitCode:
     """Exit code of judged draws."""
-    return ExitCode.OK if results.diagnostics.passed else ExitCode.DIAGNOSTICS_FAILED
+    return ExitCode.OK if diagnostics.passed else ExitCode.DIAGNOSTICS_FAILED
 
 
 # --- one stage from stored results
@@ -346,7 +347,7 @@ def compare_stored(directory: Path) -> ExitCode:
 
     results = compare_stage(RunResults.held(directory, draws=read_draws(directory)))
     print(comparison_text(results))
-    return verdict_code(results)
+    return verdict_code(results.diagnostics)
 
 
 def diagnose_stored(directory: Path) -> ExitCode:
@@ -357,7 +358,7 @@ def diagnose_stored(directory: Path) -> ExitCode:
 
     diagnostics = diagnose_stage(read_draws(directory))
     print(diagnostics_text(diagnostics))
-    return ExitCode.OK if diagnostics.passed else ExitCode.DIAGNOSTICS_FAILED
+    return verdict_code(diagnostics)
 
 
 def figures(directory: Path) -> ExitCode:

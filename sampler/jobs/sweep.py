@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sampler.analysis.text import wrapped
 from sampler.errors import ABSENT, ExitCode, InputError, one_line
@@ -27,6 +28,9 @@ from sampler.storage.run_directory import (
     remove_unfinished,
 )
 from sampler.tasks.make import build_task
+
+if TYPE_CHECKING:
+    from sampler.analysis.sweeps import SweptPoint
 
 COMMAND = "run"
 
@@ -86,22 +90,23 @@ def worst_code(codes: Iterable[ExitCode]) -> ExitCode:
     return max(codes, key=gravity)
 
 
-def gather(plan: Plan, code: ExitCode) -> None:
-    """The tables, figures and page of a sweep from the directories of its points.
+def gather(plan: Plan, code: ExitCode) -> list["SweptPoint"]:
+    """Write the tables, figures and page of a sweep, and return its points with their results.
 
     `code` is the exit code of the worst of them.
     """
+    from sampler.analysis.sweeps import SweepResults, sweep_trend, swept_points
     from sampler.jobs.sweep_tables import write_sweep_tables
-    from sampler.storage.results import has_results
 
     write_sweep_tables(plan.directory, plan.recipe)
-    if plan.command == "run" and any(has_results(point.directory) for point in plan.points):
-        from sampler.analysis.sweeps import sweep_verdict
-
+    points = swept_points(plan.directory, plan.recipe)
+    if plan.command == "run" and any(point.run.stored for point in points):
         report(plan.directory, code)
-        print(wrapped(sweep_verdict(plan.directory, plan.recipe)))
+        finite_size = SweepResults(plan.directory).finite_size
+        print(wrapped(sweep_trend(points, finite_size).line))
     elif plan.command != "sample":
         figures(plan.directory)
+    return points
 
 
 # --- `run`, `solve`, `sample` and `resume` of a recipe with a grid: the first error ends them
@@ -118,6 +123,7 @@ def start(
         return start_run(command, asked, interruption, extended=extended)
     plan = make_plan(command, asked)
     with claimed(plan):
+        remove_unfinished(plan.directory)
         outcomes = drive(plan, one_by_one(plan, interruption))
         code = worst_code(outcome.code for outcome in outcomes.values())
         gather(plan, code)
@@ -141,7 +147,6 @@ def one_by_one(plan: Plan, interruption: Interruption) -> Engine:
             directory = point.directory
             claim_directory(directory, point.recipe, command, run.determining, run.known)
             with locked(directory):
-                remove_unfinished(directory)
                 code = work(Job(command, run, interruption))
             yield point, PointOutcome(code)
 
@@ -157,7 +162,6 @@ def run_sweep(recipe: Recipe, directory: Path, engine: Engine) -> ExitCode:
     Points that an earlier call finished are not run again. Raises RequeueError when a signal has
     asked to stop: there may be little time left, and nothing is gathered.
     """
-    from sampler.analysis.sweeps import swept_points
     from sampler.presentation.tables_of_sweeps import points_table
 
     plan = open_sweep(recipe, directory)
@@ -165,8 +169,7 @@ def run_sweep(recipe: Recipe, directory: Path, engine: Engine) -> ExitCode:
         outcomes = drive(plan, for_unfinished(engine, recipe, directory))
         worst = worst_code(outcome.code for outcome in outcomes.values())
         with log_to(directory):
-            gather(plan, worst)
-            table = points_table(swept_points(directory, recipe))
+            table = points_table(gather(plan, worst))
             print(f"\n{table.text(elsewhere='report.html')}\n")
         if worst not in NOT_RUN:
             finish_command(directory, COMMAND, worst)

@@ -60,11 +60,6 @@ class RunState:
         labels = (label for label, _ in self.recipe.points())
         return {label: state_of(point_directory(self.directory, label)) for label in labels}
 
-    @property
-    def last_worked_at(self) -> float:
-        """When a command last recorded something there, in seconds since 1970."""
-        return last_worked_at(self.directory)
-
 
 def state_of(directory: Path) -> RunState:
     """Gather where a run stands; only files that are small are read."""

@@ -27,7 +27,7 @@ def load(tmp_path_factory):
 
 def choose(recipe, task) -> SamplingMethod:
     """Space and algorithm of a recipe with its data."""
-    return plan_run("sample", Point(recipe, None), task).method
+    return plan_run("run", Point(recipe, None), task).method
 
 
 def test_what_the_recipe_names_is_taken(load):
