@@ -246,14 +246,17 @@ def stored_arrays(directory: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def write_sweep(directory: Path, rows: Sequence[Mapping]) -> None:
-    """Store the Dataset of a sweep whose table has these rows."""
+def write_sweep(directory: Path, rows: Sequence[Mapping], **swept: Sequence) -> None:
+    """Store the Dataset of a sweep over one setting whose table has these rows."""
+    from sampler.analysis.sweep_dataset import columns_of_rows, coordinate
     from sampler.analysis.sweeps import SWEEP_DATASET_FILE
-    from sampler.jobs.sweep_tables import columns_of_rows
     from sampler.storage.run_directory import SCHEMA_VERSION
 
-    columns = {n: ("row", v, about) for n, (_, v, about) in columns_of_rows(rows).items()}
-    table = xr.Dataset(columns, attrs={"schema_version": SCHEMA_VERSION})
+    ((key, values),) = (swept or {"row": range(len(rows))}).items()
+    columns = {n: (key, v, about) for n, (_, v, about) in columns_of_rows(rows).items()}
+    columns |= {name: (key, np.full(len(rows), True)) for name in ("stored", "one_width")}
+    axes = {key: coordinate(key, list(values)), "quantity": []}
+    table = xr.Dataset(columns, axes, {"schema_version": SCHEMA_VERSION})
     table.to_netcdf(directory / SWEEP_DATASET_FILE, engine="h5netcdf")
 
 

@@ -1,28 +1,23 @@
-"""Results of a sweep, read: its table, its grid, and what was chosen from it."""
+"""Results of a sweep: its Dataset over the swept settings, and what derives from it."""
 
-import csv
-import itertools
+import math
+import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.labels import LEADING
+from sampler.analysis.difference import Difference
+from sampler.analysis.estimate import fit_power_law
+from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.results import RunResults
-from sampler.analysis.text import Number, percent
-from sampler.analysis.verdict import HEADLINE, Verdict, extent
-from sampler.recipes.recipe import Recipe, load_recipe
+from sampler.recipes.settings import setting_text
 from sampler.storage.results import has_results
-from sampler.storage.run_directory import (
-    RECIPE_FILE,
-    check_schema,
-    point_directory,
-    read_json,
-    read_stored,
-)
+from sampler.storage.run_directory import check_schema, plain, read_json, read_stored
 
 SWEEP_FILE, SWEEP_DATASET_FILE = "sweep.csv", "sweep.nc"
 SELECTION_FILE, FINITE_SIZE_FILE = "selection.json", "finite_size.json"
@@ -37,6 +32,23 @@ COLUMNS = (
 # Attribute of what is a column of the table in the Dataset, where names have no slash: its name.
 COLUMN = "column"
 GAUSSIAN_PROCESS_PREFIX = "gp:"
+# Columns that say where a point is, not what was found there; and those that hold text.
+PLACES = COLUMNS[:3]
+TEXTS = ("point", "directory", "sampled_space", "next_order_status", "diagnostics")
+PASSED, FAILED = "pass", "fail"
+# Attribute of a swept setting whose values are written as in a recipe: they are lists, or mixed.
+TOML = "toml"
+WIDTHS, SPACE = "network.widths", "sampler.space"
+# Before the name of a theory of the user's own.
+OWN = "own: "
+PATHS = ("path", "path_")
+# Fields of a difference in the Dataset: name, what stands where there is none, whether two bounds.
+DIFFERENCE_FIELDS = tuple(
+    (field.name, "" if field.type is str else math.nan, False)
+    if field.name != "interval"
+    else (field.name, (math.nan, math.nan), True)
+    for field in fields(Difference)
+)
 
 
 def read_sweep(directory: Path) -> xr.Dataset:
@@ -71,61 +83,6 @@ def rows_of_sweep(dataset: xr.Dataset) -> list[dict[str, str]]:
 def cell_text(value: object) -> str:
     """Return a cell of a CSV file: a number in full, empty where it is not finite."""
     return "" if isinstance(value, float) and not np.isfinite(value) else str(value)
-
-
-def read_table(path: Path) -> list[dict[str, str]]:
-    """Read the rows of a CSV file of a sweep, each a column → text, empty where undefined.
-
-    Raises InputError if the file is absent or damaged.
-    """
-
-    def load(file: Path) -> list[dict[str, str]]:
-        with file.open(newline="", encoding="utf-8") as stream:
-            rows = list(csv.DictReader(stream, restval=""))
-        if not rows:
-            raise ValueError("it has no rows")
-        if None in rows[0]:
-            raise ValueError("its rows are longer than its header")
-        return rows
-
-    return read_stored(path, "run", load)
-
-
-@dataclass(frozen=True)
-class SweptPoint:
-    """A point of a grid and what is stored of it.
-
-    label: `key=value,…`.  settings: the swept keys and their values here.
-    """
-
-    label: str
-    settings: Mapping[str, object]
-    recipe: Recipe
-    run: RunResults
-
-    @property
-    def width(self) -> int:
-        """The width, the largest where layers differ."""
-        return self.recipe.network.widest
-
-    @property
-    def space(self) -> str:
-        """The space that was sampled, or that the recipe names."""
-        return self.run.space or self.recipe.sampler.space
-
-
-def swept_points(directory: Path, recipe: Recipe) -> list[SweptPoint]:
-    """Every point of a recipe's grid, in its order, whether anything is stored of it or not."""
-    values = itertools.product(*recipe.sweep.values())
-    return [
-        SweptPoint(
-            label,
-            dict(zip(recipe.sweep, of_point, strict=True)),
-            point,
-            RunResults(point_directory(directory, label)),
-        )
-        for (label, point), of_point in zip(recipe.points(), values, strict=True)
-    ]
 
 
 @dataclass(frozen=True)
@@ -173,24 +130,84 @@ class SweepTable:
 
 
 @dataclass(frozen=True)
-class SweepResults:
-    """Results of a sweep beside those of its points; a file never written is None.
+class PointSummary:
+    """A point of a sweep, as its Dataset has it.
 
-    A file is read when it is first asked for, and kept. Every property raises InputError for a
+    label        `key=value,…`
+    directory    of the run
+    settings     swept key → its value here, as a label of the Dataset
+    one_width    the width of all layers; None where layers differ
+    stored       whether the run has results
+    columns      the row of the table
+    differences  key of a quantity → theory against samples as a whole
+    """
+
+    label: str
+    directory: Path
+    settings: Mapping[str, object]
+    one_width: int | None
+    stored: bool
+    columns: Mapping[str, Any]
+    differences: Mapping[str, Difference]
+
+    @property
+    def trusted(self) -> bool | None:
+        """Whether the samples passed their diagnostics; None where nothing was sampled."""
+        return {PASSED: True, FAILED: False}.get(self.columns.get("diagnostics"))
+
+    @property
+    def solved(self) -> bool:
+        """Whether the theory of the point is known."""
+        return self.has("accuracy_gp")
+
+    def number(self, name: str) -> float:
+        """Return a number of the table, NaN where there is none."""
+        return float(self.columns.get(name, math.nan))
+
+    def has(self, name: str) -> bool:
+        """Whether a number of the table is known."""
+        return math.isfinite(self.number(name))
+
+
+@dataclass(frozen=True)
+class SweepResults:
+    """Results of a sweep: its Dataset, and those of its points; a file never written is None.
+
+    Files are read when they are first asked for, and kept. Every property raises InputError for a
     file that is damaged or of another schema.
     """
 
     directory: Path
 
+    @classmethod
+    def held(cls, directory: Path, **known: Any) -> "SweepResults":
+        """Results of which some are in memory: the dataset, the selection, ….
+
+        What is not given is read from the directory when it is asked for.
+        """
+        sweep = cls(directory)
+        vars(sweep).update(known)
+        return sweep
+
+    @cached_property
+    def dataset(self) -> xr.Dataset:
+        """The content of `sweep.nc`; InputError also where there is no such file."""
+        return read_sweep(self.directory)
+
     @cached_property
     def table(self) -> SweepTable:
-        """The table in `sweep.nc`; InputError also where there is no such file."""
-        columns = columns_of_sweep(read_sweep(self.directory))
+        """The table, a row for each point."""
+        columns = columns_of_sweep(self.dataset)
         table = SweepTable.of(self.directory, columns)
         if table.widths is None:
             return table
         order = np.argsort(table.widths)
         return SweepTable.of(self.directory, {name: v[order] for name, v in columns.items()})
+
+    @cached_property
+    def points(self) -> list[PointSummary]:
+        """Every point of the grid, in its order, whether anything is stored of it or not."""
+        return points_of_dataset(self.dataset, self.directory)
 
     @cached_property
     def runs(self) -> list[RunResults | None]:
@@ -200,10 +217,8 @@ class SweepResults:
 
     @cached_property
     def settings(self) -> Mapping[str, Mapping[str, object]]:
-        """Label of a point → the swept keys and their values there; empty without a recipe."""
-        path = self.directory / RECIPE_FILE
-        points = swept_points(self.directory, load_recipe(path)) if path.is_file() else []
-        return {point.label: point.settings for point in points}
+        """Label of a point → the swept keys and their values there."""
+        return {point.label: point.settings for point in self.points}
 
     @property
     def solved(self) -> RunResults | None:
@@ -211,142 +226,196 @@ class SweepResults:
         return next((run for run in self.runs if run is not None and run.theory is not None), None)
 
     @cached_property
-    def dataset(self) -> xr.Dataset | None:
-        """The content of `sweep.nc`: columns of the table and U_1 over the swept keys."""
-        there = (self.directory / SWEEP_DATASET_FILE).is_file()
-        return read_sweep(self.directory) if there else None
-
-    @cached_property
     def selection(self) -> dict | None:
         """The content of `selection.json`: the points chosen by validation split or evidence."""
-        return self._json(SELECTION_FILE)
+        path = self.directory / SELECTION_FILE
+        return read_json(path) if path.is_file() else None
 
     @cached_property
     def finite_size(self) -> dict | None:
-        """The content of `finite_size.json`: U_1 by width, and power laws."""
-        return self._json(FINITE_SIZE_FILE)
+        """U_1 by width, and power laws, as `finite_size.json` has them."""
+        return plain(finite_size(self.dataset))
 
     @cached_property
-    def seed_averages(self) -> list[dict[str, str]] | None:
-        """The rows of `seed_averages.csv`."""
-        path = self.directory / SEED_AVERAGES_FILE
-        return read_table(path) if path.is_file() else None
-
-    def _json(self, name: str) -> dict | None:
-        path = self.directory / name
-        return read_json(path) if path.is_file() else None
+    def seed_averages(self) -> list[dict[str, str]]:
+        """The rows of `seed_averages.csv`; none where no seed is swept."""
+        return seed_averages(self.points) if any(map(is_seed, self.dataset["point"].dims)) else []
 
 
-def width_of(point: SweptPoint) -> int | None:
-    """Return the width of a point; None where layers differ."""
-    widths = point.recipe.network.widths
-    return widths if isinstance(widths, int) else None
+# --- what is derived from the Dataset
 
 
-def sweep_trust(points: Sequence[SweptPoint]) -> Verdict:
-    """Return the number of points sampled, and those that failed their diagnostics."""
-    sampled = [point for point in points if point.run.trusted is not None]
-    failed = [point.label for point in sampled if not point.run.trusted]
-    stored = sum(point.run.stored for point in points)
-    reasons = () if stored == len(points) else (f"{stored} of {len(points)} points have results.",)
-    if not sampled:
-        return Verdict("neutral", "No point was sampled.", reasons)
-    if failed:
-        headline = (
-            f"The samples of {len(failed)} of {len(sampled)} sampled points cannot be trusted."
+def points_of_dataset(dataset: xr.Dataset, directory: Path) -> list[PointSummary]:
+    """Return the points of a sweep, in the order of its grid."""
+    columns, shape = columns_of_sweep(dataset), dataset["point"].shape
+    differences = {
+        name: dataset[f"difference_{name}"].values.reshape(len(columns["point"]), -1)
+        for name, _, _ in DIFFERENCE_FIELDS
+        if f"difference_{name}" in dataset
+    }
+    keys = [str(key) for key in dataset["quantity"].values]
+    points = []
+    for row, place in enumerate(np.ndindex(shape)):
+        axes = zip(dataset["point"].dims, place, strict=True)
+        settings = {str(key): setting_at(dataset[key], at) for key, at in axes}
+        found = {
+            key: difference_from({name: v[row] for name, v in differences.items()}, number)
+            for number, key in enumerate(keys)
+        }
+        of_row = {name: values[row] for name, values in columns.items()}
+        points.append(
+            PointSummary(
+                label=str(of_row["point"]),
+                directory=directory / str(of_row["directory"]),
+                settings=settings,
+                one_width=int(of_row["width"]) if dataset["one_width"].values[place] else None,
+                stored=bool(dataset["stored"].values[place]),
+                columns=of_row,
+                differences={key: one for key, one in found.items() if one is not None},
+            )
         )
-        return Verdict("bad", headline, (*reasons, f"Diagnostics failed at {', '.join(failed)}."))
-    headline = f"The samples of all {len(sampled)} sampled points can be trusted."
-    return Verdict("good", headline, reasons)
+    return points
 
 
-LAW = (
-    "All points have the same number of examples: the 1/N of the theory is that of examples in "
-    "proportion to N and does not apply here; at a fixed number theory and exact posterior share "
-    "their first correction to infinite width, and no power is predicted."
-)
+def setting_at(axis: xr.DataArray, place: int) -> Any:
+    """Return the value of a swept setting at a place of its axis."""
+    value = axis.values[place]
+    if TOML not in axis.attrs:
+        return value.item() if isinstance(value, np.generic) else value
+    try:
+        return tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:  # a word beside lists
+        return value
 
 
-def sweep_trend(points: Sequence[SweptPoint], finite_size: Mapping | None) -> Verdict:
-    """Whether theory and exact posterior approach each other as the width grows.
+def difference_from(values: Mapping[str, np.ndarray], column: int) -> Difference | None:
+    """Return the difference in a column of its fields; None where nothing was compared."""
+    found: dict[str, Any] = {}
+    for name, missing, bounds in DIFFERENCE_FIELDS:
+        if name not in values:
+            return None
+        at = values[name][2 * column : 2 * column + 2] if bounds else values[name][column]
+        found[name] = tuple(map(float, at)) if bounds else type(missing)(at)
+    if not found["state"]:
+        return None
+    return Difference(**found | {"elements": int(found["elements"])})
 
-    They do where the 95 % interval of the relative difference of U_1 at the largest width lies
-    below that at the smallest. Only points with trusted samples count, whatever their difference.
-    finite_size: the content of `finite_size.json`.
+
+def finite_size(dataset: xr.Dataset) -> dict | None:
+    """Return U_1 by width from theory and from every sampled space, with power laws in N.
+
+    The theory to leading and to next order, which is NaN where it is not known. None unless the
+    points differ by width (and space) alone, layers have one width, and some point is solved.
     """
-    compared = [p for p in points if p.run.trusted and width_of(p) and p.run.differences]
-    compared.sort(key=width_of)
-    widths = {width_of(point) for point in compared}
-    if len(widths) < 2:
-        headline = "No trend with width: fewer than two widths have trusted samples and a theory."
-        return Verdict("neutral", headline, _accuracy_reasons(points), _worst_and_best(points))
-    if len(widths) < len(compared):
-        headline = "Several points share a width: the table compares theory and samples at each."
-        return Verdict("neutral", headline, _accuracy_reasons(points), _worst_and_best(points))
-    one, other = (p.run.differences.get(HEADLINE) for p in (compared[0], compared[-1]))
-    if one is None or other is None:
-        return Verdict("neutral", "No trend with width: U₁ was not compared.")
-    reasons = [
-        f"{one.name}, N = {width_of(point)}: {point.run.differences[HEADLINE].statement}."
-        for point in compared
-        if HEADLINE in point.run.differences
+    swept = set(dataset["point"].dims)
+    if not {WIDTHS} <= swept <= {WIDTHS, SPACE} or dataset[WIDTHS].dtype.kind not in "iu":
+        return None
+    prefix, shape = "order_parameter_", dataset["point"].shape
+    parts = {
+        str(name).removeprefix(prefix): one.values.reshape(-1, *one.shape[len(shape) :])
+        for name, one in dataset.items()
+        if str(name).startswith(prefix)
+    }
+    theory, next_order, sampled = {}, {}, {}
+    columns = columns_of_sweep(dataset)
+    nothing = [""] * len(columns["point"])
+    status, judged = (columns.get(n, nothing) for n in ("next_order_status", "diagnostics"))
+    for place, width in enumerate(map(int, columns["width"])):
+        known = {part: v[place] for part, v in parts.items() if np.isfinite(v[place]).any()}
+        if "theory" in known:
+            theory[width] = known["theory"]
+            next_order[width] = known.get("next_order", np.full_like(known["theory"], np.nan))
+        if "sampled" in known:
+            of_space = sampled.setdefault(str(columns["sampled_space"][place]), {})
+            fine = status[place] == "fine"
+            of_space[width] = known | {"trusted": judged[place] != FAILED, "fine": fine}
+    if not theory:
+        return None
+    widths, names = sorted(theory), [str(name) for name in dataset["path"].values]
+    content = {
+        "paths": names,
+        "theory": {
+            "widths": widths,
+            "order_parameter": [theory[w] for w in widths],
+            f"order_parameter{NEXT_ORDER}": [next_order[w] for w in widths],
+        },
+        "sampled": {space: by_width(found) for space, found in sampled.items()},
+    }
+    if len(sampled.get("order_parameters", {})) >= 3:
+        exact = content["sampled"]["order_parameters"]
+        content["power_laws"] = power_laws(exact, names)
+        if np.isfinite(exact[f"difference{NEXT_ORDER}"]).any():
+            content[f"power_laws{NEXT_ORDER}"] = power_laws(exact, names, NEXT_ORDER)
+    return content
+
+
+def by_width(found: Mapping[int, Mapping[str, Any]]) -> dict:
+    """Return U_1 of one space at every width: mean, MCSE, theory − sampled, next order − sampled.
+
+    `trusted` says whether the samples of that width passed their diagnostics, `next_order_fine`
+    whether the expansion in 1/N holds there. own: what theories of the user's own predict, by name.
+    """
+    widths = sorted(found)
+    tables = [found[w] for w in widths]
+    sampled = np.stack([np.array(table["sampled"], dtype=float) for table in tables])
+
+    def stacked(key: str) -> np.ndarray:
+        """Stack what is stored under a key at every width, NaN where there is nothing."""
+        nothing = np.full(sampled.shape[1:], np.nan)
+        return np.stack([np.array(table.get(key, nothing), dtype=float) for table in tables])
+
+    own = dict.fromkeys(key for table in tables for key in table if key.startswith(OWN))
+    return {
+        "widths": widths,
+        "trusted": [bool(table["trusted"]) for table in tables],
+        "next_order_fine": [bool(table.get("fine")) for table in tables],
+        "order_parameter": sampled,
+        "mcse": stacked("mcse"),
+        "difference": stacked("theory") - sampled,
+        f"difference{NEXT_ORDER}": stacked("next_order") - sampled,
+        **({"own": {key.removeprefix(OWN): stacked(key) for key in own}} if own else {}),
+    }
+
+
+def power_laws(exact: dict, names: list[str], order: str = "") -> list[dict]:
+    """One power law for every diagonal element of U_1, of the points whose samples are trusted.
+
+    order: `_next_order` for next order − sampled, of the points where the expansion holds, too.
+    """
+    used = np.array(exact["trusted"])
+    if order:
+        used &= np.array(exact["next_order_fine"])
+    widths = np.array(exact["widths"])[used]
+    difference, mcse = (exact[key][used] for key in (f"difference{order}", "mcse"))
+    return [
+        {"path": name} | asdict(fit_power_law(widths, difference[:, i, i], mcse[:, i, i]))
+        for i, name in enumerate(names)
     ]
-    fitted = "Fitted powers of N of the difference of U₁, from N = 30 on: "
-    slopes = _slopes(finite_size, "power_laws")
-    if slopes:
-        reasons.append(f"{fitted}{slopes}. {LAW}")
-    beyond = _slopes(finite_size, "power_laws_next_order")
-    if beyond:
-        reasons.append(f"{fitted.replace('of U₁', 'of U₁ to next order')}{beyond}.")
-    reasons += _accuracy_reasons(points)
-    short = _extent_at({f"N = {width_of(p)}": p for p in (compared[0], compared[-1])})
-    if other.interval[0] > one.interval[1]:
-        headline = f"Theory and exact posterior part as the width grows, by {one.name}."
-        return Verdict("caution", headline, tuple(reasons), short)
-    if other.interval[1] < one.interval[0]:
-        headline = (
-            f"Theory and exact posterior approach each other as the width grows, by {one.name}."
-        )
-        return Verdict("good", headline, tuple(reasons), short)
-    headline = f"The samples do not resolve a trend with width, by {one.name}."
-    return Verdict("neutral", headline, tuple(reasons), short)
 
 
-def _extent_at(points: Mapping[str, SweptPoint]) -> str:
-    """How well the theory holds at some points, each with the name of its place, in a sentence."""
-    ends = {at: point.run.differences[HEADLINE] for at, point in points.items()}
-    said = [f"{extent(one)} at {at}" for at, one in ends.items() if one.said]
-    return f"The theory holds in U₁ {', '.join(said)}." if said else ""
+def is_seed(key: str) -> bool:
+    """Whether a swept key only draws other random numbers."""
+    return key.rpartition(".")[2] in ("seed", "head_seed")
 
 
-def _worst_and_best(points: Sequence[SweptPoint]) -> str:
-    """The same at the points where the theory is furthest from the samples and closest to them."""
-    known = [point for point in points if point.run.trusted and HEADLINE in point.run.differences]
-    known.sort(key=lambda point: -point.run.differences[HEADLINE].below)
-    return _extent_at({point.label: point for point in (known[:1] + known[-1:])})
+def seed_averages(points: Sequence[PointSummary]) -> list[dict[str, str]]:
+    """Return settings without seeds, the number of points, and every column's mean and error.
 
-
-def _slopes(finite_size: Mapping | None, key: str) -> str:
-    """The slope of every path that has one."""
-    return "; ".join(
-        f"{law['path']} {Number(law['slope'], law['slope_error'])}"
-        for law in (finite_size or {}).get(key, ())
-        if law.get("slope") is not None
-    )
-
-
-def _accuracy_reasons(points: Sequence[SweptPoint]) -> tuple[str, ...]:
-    """Accuracy at the smallest and the largest width."""
-    solved = [p for p in points if width_of(p) and p.run.theory is not None]
-    solved = sorted(solved, key=width_of)
-    widths = {width_of(point) for point in solved}
-    if not 2 <= len(widths) == len(solved):
-        return ()
-    said = []
-    for point in (solved[0], solved[-1]):
-        sampled = point.run.sampled_accuracy
-        exact = f", exact posterior {percent(sampled.value, sampled.mcse)}" if sampled else ""
-        leading = percent(point.run.theory_accuracy("theory"))
-        said.append(f"{LEADING} {leading}{exact} at N = {width_of(point)}")
-    limit = percent(solved[0].run.theory_accuracy("gp"))
-    return (f"Accuracy: {'; '.join(said)}; infinite width {limit}.",)
+    Points that lack a number do not count for it; one number alone has no error.
+    """
+    groups: dict[str, list[PointSummary]] = {}
+    for point in points:
+        others = (setting_text(k, value) for k, value in point.settings.items() if not is_seed(k))
+        groups.setdefault(",".join(others), []).append(point)
+    rows = []
+    for others, alike in groups.items():
+        row = {"settings": others, "points": str(len(alike))}
+        for name in points[0].columns:
+            if name not in (*PLACES, *TEXTS):
+                values = np.array([point.number(name) for point in alike])
+                kept = values[np.isfinite(values)]
+                error = kept.std(ddof=1) / math.sqrt(kept.size) if kept.size > 1 else math.nan
+                row[name] = cell_text(kept.mean() if kept.size else math.nan)
+                row[f"{name}_error"] = cell_text(error)
+        rows.append(row)
+    return rows

@@ -135,9 +135,9 @@ class Sweep(Stored):
 
     @cached_property
     def _shown(self) -> "SweepResults":
-        from sampler.analysis.sweeps import SweepResults
+        from sampler.analysis.sweep_dataset import stored_sweep
 
-        return SweepResults(self.directory)
+        return stored_sweep(self.directory)
 
     @property
     def points(self) -> dict[str, Run | None]:
@@ -153,34 +153,28 @@ class Sweep(Stored):
         """The content of `sweep.csv`, a row for each point, numbers as numbers."""
         import pandas
 
-        from sampler.analysis.sweeps import columns_of_sweep, read_sweep
+        from sampler.analysis.sweeps import columns_of_sweep
 
-        return pandas.DataFrame(columns_of_sweep(read_sweep(self.directory))).set_index("point")
+        return pandas.DataFrame(columns_of_sweep(self.dataset)).set_index("point")
 
     @property
-    def dataset(self) -> "xr.Dataset | None":
-        """The content of `sweep.nc`: columns of the table and U₁ over the swept keys."""
+    def dataset(self) -> "xr.Dataset":
+        """The content of `sweep.nc`: table, differences and U₁ over the swept keys."""
         return self._shown.dataset
 
     @property
     def verdict(self) -> "Verdict":
         """On the theory: whether it and the exact posterior approach each other with the width."""
-        from sampler.analysis.sweeps import sweep_trend
+        from sampler.analysis.sweep_verdicts import sweep_trend
 
-        return sweep_trend(self._reported, self._shown.finite_size)
+        return sweep_trend(self._shown.points, self._shown.finite_size)
 
     @property
     def reliability(self) -> "Verdict":
         """On the samples: at how many points they can be trusted."""
-        from sampler.analysis.sweeps import sweep_trust
+        from sampler.analysis.sweep_verdicts import sweep_trust
 
-        return sweep_trust(self._reported)
-
-    @cached_property
-    def _reported(self) -> list:
-        from sampler.analysis.sweeps import swept_points
-
-        return swept_points(self.directory, load_recipe(self.directory / RECIPE_FILE))
+        return sweep_trust(self._shown.points)
 
     def plot(self, figure: str = "accuracy_against_width") -> "Figure":
         """A figure by its name in the folder `figures`; InputError for one that there is not."""

@@ -9,7 +9,6 @@ progress      what running jobs show
 reproduce     a run done again, compared number by number
 sweep         the points of a grid, done on an engine, then gathered
 engines       where points are done: Dask workers, Slurm
-sweep_tables  the tables of a sweep, and its results on its grid
 selection     the point of a sweep that its validation split or evidence chooses
 train         training a transformer
 choice        what sampling costs by sizes, and the space and algorithm that follow

@@ -42,6 +42,7 @@ from sampler.storage.run_directory import (
 
 if TYPE_CHECKING:
     from sampler.analysis.results import RunResults
+    from sampler.analysis.sweeps import SweepResults
     from sampler.jobs.keeper import ChainKeeper
     from sampler.mcmc.diagnostics import Diagnostics
     from sampler.problem import AnyProblem
@@ -361,25 +362,28 @@ def diagnose_stored(directory: Path) -> ExitCode:
     return verdict_code(diagnostics)
 
 
-def figures(directory: Path) -> ExitCode:
-    """Draw the figures of a run or of a sweep from its stored results."""
+def figures(directory: Path, results: "RunResults | SweepResults | None" = None) -> ExitCode:
+    """Draw the figures of a run or of a sweep, from results in memory or from its directory."""
     from sampler.analysis.results import open_run
-    from sampler.analysis.sweeps import SweepResults
+    from sampler.analysis.sweep_dataset import gathered
     from sampler.presentation.figures.draw import draw_figures
 
-    swept = load_recipe(directory / RECIPE_FILE).sweep
-    results = SweepResults(directory) if swept else open_run(directory)
+    recipe = load_recipe(directory / RECIPE_FILE)
+    if results is None:
+        results = gathered(directory, recipe) if recipe.sweep else open_run(directory)
     print(written_text(draw_figures(directory, results)))
     return ExitCode.OK
 
 
 def report(
-    directory: Path, ended: ExitCode | None = None, results: "RunResults | None" = None
+    directory: Path,
+    ended: ExitCode | None = None,
+    results: "RunResults | SweepResults | None" = None,
 ) -> ExitCode:
     """Write the page of a run or of a sweep, and its figures.
 
     ended    exit code of a command whose last stage this is
-    results  of the run, where they are in memory; None: those of the directory
+    results  where they are in memory; None: those of the directory
     """
     from sampler.presentation.report.write import write_report
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from sampler.analysis.results import RunResults
-from sampler.analysis.sweeps import SELECTION_FILE, SweptPoint, swept_points
+from sampler.analysis.sweep_dataset import SweptPoint, swept_points
+from sampler.analysis.sweeps import SELECTION_FILE
 from sampler.analysis.theory_table import known
 from sampler.analysis.validation import theory_scores
 from sampler.errors import InputError

@@ -5,6 +5,8 @@ engines. An engine takes a command and points and yields each of them with its o
 order.
 """
 
+import csv
+import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,11 +28,13 @@ from sampler.storage.run_directory import (
     RECIPE_FILE,
     log_to,
     remove_unfinished,
+    write_atomically,
+    write_json,
 )
 from sampler.tasks.make import build_task
 
 if TYPE_CHECKING:
-    from sampler.analysis.sweeps import SweptPoint
+    from sampler.analysis.sweeps import SweepResults
 
 COMMAND = "run"
 
@@ -90,23 +94,48 @@ def worst_code(codes: Iterable[ExitCode]) -> ExitCode:
     return max(codes, key=gravity)
 
 
-def gather(plan: Plan, code: ExitCode) -> list["SweptPoint"]:
-    """Write the tables, figures and page of a sweep, and return its points with their results.
+def gather(plan: Plan, code: ExitCode) -> "SweepResults":
+    """Gather a sweep from its points, and write its Dataset, tables, figures and page.
 
-    `code` is the exit code of the worst of them.
+    `code` is the exit code of the worst point.
     """
-    from sampler.analysis.sweeps import SweepResults, sweep_trend, swept_points
-    from sampler.jobs.sweep_tables import write_sweep_tables
+    from sampler.analysis.sweep_dataset import gathered
+    from sampler.analysis.sweep_verdicts import sweep_trend
 
-    write_sweep_tables(plan.directory, plan.recipe)
-    points = swept_points(plan.directory, plan.recipe)
-    if plan.command == "run" and any(point.run.stored for point in points):
-        report(plan.directory, code)
-        finite_size = SweepResults(plan.directory).finite_size
-        print(wrapped(sweep_trend(points, finite_size).line))
+    sweep = gathered(plan.directory, plan.recipe)
+    write_sweep(sweep, plan.recipe)
+    if plan.command == "run" and any(point.stored for point in sweep.points):
+        report(plan.directory, code, sweep)
+        print(wrapped(sweep_trend(sweep.points, sweep.finite_size).line))
     elif plan.command != "sample":
-        figures(plan.directory)
-    return points
+        figures(plan.directory, sweep)
+    return sweep
+
+
+def write_sweep(sweep: "SweepResults", recipe: Recipe) -> None:
+    """Write everything that a sweep stores beside its points."""
+    from sampler.analysis import sweeps
+    from sampler.analysis.sweep_dataset import swept_points
+    from sampler.jobs.selection import write_selection
+
+    directory = sweep.directory
+    write_table(directory / sweeps.SWEEP_FILE, sweeps.rows_of_sweep(sweep.dataset))
+    if sweep.seed_averages:
+        write_table(directory / sweeps.SEED_AVERAGES_FILE, sweep.seed_averages)
+    if sweep.finite_size is not None:
+        write_json(directory / sweeps.FINITE_SIZE_FILE, sweep.finite_size)
+    write_selection(directory, recipe, swept_points(directory, recipe))
+    path = directory / sweeps.SWEEP_DATASET_FILE
+    write_atomically(path, lambda file: sweep.dataset.to_netcdf(file, engine="h5netcdf"))
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
+    """Write rows of text under the names of the first."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(path, lambda file: file.write_text(text.getvalue()))
 
 
 # --- `run`, `solve`, `sample` and `resume` of a recipe with a grid: the first error ends them
@@ -169,7 +198,7 @@ def run_sweep(recipe: Recipe, directory: Path, engine: Engine) -> ExitCode:
         outcomes = drive(plan, for_unfinished(engine, recipe, directory))
         worst = worst_code(outcome.code for outcome in outcomes.values())
         with log_to(directory):
-            table = points_table(gather(plan, worst))
+            table = points_table(gather(plan, worst).points)
             print(f"\n{table.text(elsewhere='report.html')}\n")
         if worst not in NOT_RUN:
             finish_command(directory, COMMAND, worst)

@@ -1,13 +1,13 @@
 """The tables of a sweep: its points, and those that were chosen."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from urllib.parse import quote
 
-from sampler.analysis.labels import EXACT, LEADING, LIMIT, NEXT, NEXT_ORDER
-from sampler.analysis.sweeps import SweptPoint
+from sampler.analysis.labels import EXACT, LEADING, LIMIT, NEXT, NEXT_ORDER, own_key
+from sampler.analysis.sweeps import PointSummary
 from sampler.analysis.text import count
-from sampler.analysis.verdict import HEADLINE, worst
+from sampler.analysis.verdict import HEADLINE
 from sampler.presentation.figures.studies import short_label
 from sampler.presentation.status import reached_text
 from sampler.presentation.table import Column, Link, Table
@@ -15,6 +15,7 @@ from sampler.presentation.tables import PERCENT, difference_cell
 from sampler.storage.status import FINISHED, INTERRUPTED, RunState, state_of
 
 SHARE = PERCENT | {"digits": 3}
+OWN_ACCURACY = own_key("accuracy", "")
 PREDICTORS = {
     "theory": LEADING,
     "next_order": NEXT,
@@ -64,15 +65,15 @@ def _chosen(choice: Mapping | None, fixed: Mapping) -> str:
     return f"{first} ({second[0]})" if second else first
 
 
-def points_table(points: Sequence[SweptPoint]) -> Table:
+def points_table(points: Sequence[PointSummary]) -> Table:
     """The points of a sweep: accuracies, differences, diagnostics, and the page of each."""
-    found = [one for p in points if (one := p.run.compared("accuracy")) is not None]
-    own = list(dict.fromkeys(name for one in found for name in one.own or ()))
+    named = (name for name in points[0].columns if name.startswith(OWN_ACCURACY))
+    own = {name: name.removeprefix(OWN_ACCURACY) for name in named}
     columns = [
         Column("point"),
         Column(LEADING, **SHARE),
         Column(NEXT, **SHARE, dropped=1),
-        *(Column(name, **SHARE, dropped=place) for place, name in enumerate(own, start=2)),
+        *(Column(name, **SHARE, dropped=place) for place, name in enumerate(own.values(), start=2)),
         Column(EXACT, **SHARE),
         Column(LIMIT, **SHARE, dropped=1000),
         Column("U₁ off by", dropped=1001),
@@ -92,34 +93,28 @@ def points_table(points: Sequence[SweptPoint]) -> Table:
     return Table("Points", columns, [_row(point, own) for point in points], caption)
 
 
-def _row(point: SweptPoint, own: Sequence[str]) -> list[object]:
-    run = point.run
-    page = f"{quote(run.directory.name)}/report.html"
-    there = (run.directory / "report.html").is_file()
-    accuracy = run.compared("accuracy")
-    sampled, others = (None, {}) if accuracy is None else (accuracy.sampled, accuracy.own or {})
+def _row(point: PointSummary, own: Iterable[str]) -> list[object]:
+    page = f"{quote(point.directory.name)}/report.html"
+    there = (point.directory / "report.html").is_file()
     compared = (HEADLINE, f"{HEADLINE}{NEXT_ORDER}", "predictor_mean")
-    overlap, beyond, mean = (run.differences.get(key) for key in compared)
-    judged = [] if run.trusted is None else list(run.diagnostics.quantities.values())
-    smallest = None
-    if judged:
-        smallest = min(worst(judged, f"ess_{part}", min) for part in ("bulk", "tail"))
+    overlap, beyond, mean = (point.differences.get(key) for key in compared)
+    sampled = (point.number("accuracy_sampled"), point.number("accuracy_sampled_mcse"))
     said = {None: "not sampled", True: "trusted", False: "diagnostics failed"}
     return [
         Link(point.label, page) if there else point.label,
-        run.theory_accuracy("theory"),
-        run.theory_accuracy("next_order"),
-        *(others.get(name) for name in own),
-        (sampled.value, sampled.mcse) if sampled else None,
-        run.theory_accuracy("gp"),
+        point.number("accuracy_theory"),
+        point.number("accuracy_next_order"),
+        *(point.number(name) for name in own),
+        sampled if point.has("accuracy_sampled") else None,
+        point.number("accuracy_gp"),
         difference_cell(overlap),
         difference_cell(beyond),
         difference_cell(mean),
         overlap and overlap.worst_in_mcse,
-        worst(judged, "r_hat", max) if judged else None,
-        count(smallest),
-        said[run.trusted],
-        state_in_short(state_of(run.directory)),
+        point.number("r_hat"),
+        count(point.number("ess")),
+        said[point.trusted],
+        state_in_short(state_of(point.directory)),
     ]
 
 

@@ -124,10 +124,7 @@ def draw_accuracy_against_width(sweep: SweepResults) -> Figure | None:
     if widths is None:
         # As many names as there is room for beside each other.
         every = -(-len(table.points) // MOST_LABELS)
-        names = [
-            short_label(sweep.settings[point]) if point in sweep.settings else point
-            for point in table.points[::every]
-        ]
+        names = [short_label(sweep.settings[point]) for point in table.points[::every]]
         ax.set_xticks(position[::every], names, rotation=30, ha="right", rotation_mode="anchor")
     else:
         ax.set_xscale("log")

@@ -41,7 +41,7 @@ def draw_variant_comparison(sweep: SweepResults) -> Figure | None:
 
     None unless a sweep over seeds leaves several attention variants and nothing else.
     """
-    rows, key = sweep.seed_averages or [], f"{FORM}="
+    rows, key = sweep.seed_averages, f"{FORM}="
     if len(rows) < 2 or not all(row["settings"].startswith(key) for row in rows):
         return None
     names = [variant_name(row["settings"].removeprefix(key)) for row in rows]

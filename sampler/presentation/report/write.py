@@ -14,13 +14,9 @@ from markupsafe import Markup
 
 from sampler import __version__
 from sampler.analysis.results import RunResults, open_run
-from sampler.analysis.sweeps import (
-    SWEEP_DATASET_FILE,
-    SweepResults,
-    sweep_trend,
-    sweep_trust,
-    swept_points,
-)
+from sampler.analysis.sweep_dataset import gathered
+from sampler.analysis.sweep_verdicts import sweep_trend, sweep_trust
+from sampler.analysis.sweeps import SweepResults
 from sampler.analysis.text import together
 from sampler.analysis.verdict import trust_verdict
 from sampler.errors import ExitCode, InputError
@@ -205,17 +201,19 @@ def templates() -> Environment:
 
 
 def write_report(
-    directory: Path, ended: ExitCode | None = None, results: RunResults | None = None
+    directory: Path,
+    ended: ExitCode | None = None,
+    results: RunResults | SweepResults | None = None,
 ) -> list[Path]:
     """Draw the figures and write the page; return what was written, the page last.
 
     ended: the exit code of the command that is about to end here and has not recorded it yet.
-    results: those of a run that are in memory; what is not is read from the directory. Raises
+    results: those that are in memory; what is not is read from the directory. Raises
     InputError if nothing is known that could be told.
     """
     recipe, manifest = load_recipe(directory / RECIPE_FILE), read_manifest(directory)
     if recipe.sweep:
-        drawn, about = _sweep_page(directory, recipe)
+        drawn, about = _sweep_page(results or gathered(directory, recipe), recipe)
     else:
         drawn, about = _run_page(results or open_run(directory))
     style = files("sampler.presentation.report").joinpath("style.css").read_text(encoding="utf-8")
@@ -287,14 +285,13 @@ def _remarks(found: Diagnostics | None) -> list[str]:
     return failed + [f"Note: {remark}." for remark in found.remarks]
 
 
-def _sweep_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, Any]]:
+def _sweep_page(shown: SweepResults, recipe: Recipe) -> tuple[list[Path], dict[str, Any]]:
     """Draw the figures; return them, and what the template of a sweep needs."""
-    points = swept_points(directory, recipe)
-    if not any(point.run.stored for point in points):
+    points = shown.points
+    if not any(point.stored for point in points):
         remedy = "no point of this sweep has results yet; first use `run` or `sweep`"
-        raise InputError("DIR", directory, remedy)
-    shown = SweepResults(directory)
-    drawn = draw_figures(directory, shown) if (directory / SWEEP_DATASET_FILE).is_file() else []
+        raise InputError("DIR", shown.directory, remedy)
+    drawn = draw_figures(shown.directory, shown)
     pictures, chosen = _pictures(drawn), selection_table(shown.selection)
     more = pictures["comparison"] or chosen
     return drawn, {
@@ -304,7 +301,7 @@ def _sweep_page(directory: Path, recipe: Recipe) -> tuple[list[Path], dict[str, 
         "trust": sweep_trust(points),
         "points": points_table(points),
         "chosen": chosen,
-        "reading": tables.READING if any(point.run.differences for point in points) else None,
+        "reading": tables.READING if any(point.differences for point in points) else None,
         "shown": pictures,
     }
 

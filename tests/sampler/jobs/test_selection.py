@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 from sampler.analysis.results import RunResults
-from sampler.analysis.sweeps import swept_points
+from sampler.analysis.sweep_dataset import swept_points
 from sampler.analysis.validation import score_with_error
 from sampler.errors import ExitCode
 from sampler.jobs.selection import (

@@ -10,7 +10,6 @@ import xarray as xr
 
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.sweep import worst_code
-from sampler.jobs.sweep_tables import coordinate
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.settings import parse_override, sweep_override
 from tests.commands import TINY_SAMPLED, made_once, without_drawing
@@ -92,7 +91,12 @@ def test_points_are_where_run_puts_them(swept, recipe):
 def test_dataset_has_a_dimension_per_key(swept):
     _, directory = swept
     with xr.open_dataset(directory / "sweep.nc") as dataset:
-        assert dataset.sizes == {"network.widths": 2, LIMIT: 2, "path": 2, "path_": 2}
+        assert dataset["order_parameter_theory"].sizes == {
+            "network.widths": 2,
+            LIMIT: 2,
+            "path": 2,
+            "path_": 2,
+        }
         assert dataset["network.widths"].values.tolist() == [3, 5]
         assert dataset[LIMIT].values.tolist() == [2, 3]
         assert dataset["width"].sel({"network.widths": 5}).values.tolist() == [5, 5]
@@ -186,9 +190,3 @@ def test_worst_exit_code():
     assert worst_code([ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED]) == ExitCode.DIAGNOSTICS_FAILED
     assert worst_code([ExitCode.INTERNAL_ERROR, ExitCode.REQUEUE]) == ExitCode.INTERNAL_ERROR
     assert worst_code([ExitCode.BAD_INPUT, ExitCode.NOT_CONVERGED]) == ExitCode.BAD_INPUT
-
-
-def test_coordinates_keep_numbers_and_words():
-    assert coordinate([1, 2.5]) == [1, 2.5]
-    assert coordinate(["a", "b"]) == ["a", "b"]
-    assert coordinate([10, [20, 30]]) == ["10", "[20, 30]"]

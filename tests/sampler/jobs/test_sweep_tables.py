@@ -2,24 +2,31 @@
 
 import csv
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.analysis.sweeps import COLUMNS, FINITE_SIZE_FILE, SWEEP_FILE, swept_points
-from sampler.errors import ExitCode
-from sampler.jobs.sweep_tables import (
+from sampler.analysis.difference import difference_of
+from sampler.analysis.estimate import Estimate
+from sampler.analysis.sweep_dataset import coordinate, gathered, order_parameters, swept_points
+from sampler.analysis.sweeps import (
+    COLUMNS,
+    FINITE_SIZE_FILE,
+    SWEEP_FILE,
+    PointSummary,
+    SweepResults,
     by_width,
-    columns_of_rows,
-    order_parameters,
     power_laws,
     seed_averages,
-    write_sweep_tables,
+    setting_at,
 )
+from sampler.errors import ExitCode
+from sampler.jobs.sweep import write_sweep
 from sampler.presentation.figures.sweeps import draw_finite_size
 from sampler.recipes.recipe import load_recipe
-from sampler.storage.results import write_theory
+from sampler.storage.results import to_json, write_theory
 from sampler.storage.run_directory import plain, point_directory, read_json, write_json
 from tests.commands import TINY, in_process, settings
 from tests.held import held_sweep
@@ -79,7 +86,7 @@ def test_rows_follow_the_points_and_missing_numbers_are_empty(recipe, tmp_path):
     sampled = {"value": 0.97, "mcse": 0.001, "binomial_error": 0.005}
     comparison = point_directory(tmp_path, narrow)
     write_comparison(comparison, {"accuracy": {"theory": 0.96, "gp": 0.82, "sampled": sampled}})
-    write_sweep_tables(tmp_path, recipe)
+    write_sweep(gathered(tmp_path, recipe), recipe)
     first, second, third = rows_of(tmp_path)
     assert tuple(first)[: len(COLUMNS)] == COLUMNS
     assert [row["point"] for row in (first, second, third)] == [narrow, wide, untouched]
@@ -112,10 +119,10 @@ def test_the_next_order_has_its_columns_where_a_point_has_it(recipe, tmp_path):
     for label in (narrow, wide):
         point_directory(tmp_path, label).mkdir()
     write_theory(point_directory(tmp_path, narrow), theory(0.96, 0.82, np.nan))
-    write_sweep_tables(tmp_path, recipe)
+    write_sweep(gathered(tmp_path, recipe), recipe)
     assert not [name for name in rows_of(tmp_path)[0] if "next_order" in name]
     write_theory(point_directory(tmp_path, wide), with_next_order(theory(0.9, 0.8, 0.7), "large"))
-    write_sweep_tables(tmp_path, recipe)
+    write_sweep(gathered(tmp_path, recipe), recipe)
     expected = {
         "accuracy_next_order": "0.97",
         "log_evidence_next_order": "-5.0",
@@ -141,7 +148,7 @@ def test_a_sampled_point_without_labels_has_no_accuracy(recipe, tmp_path):
         point_directory(tmp_path, label),
         {"accuracy": {"theory": None, "gp": None, "sampled": None}},
     )
-    write_sweep_tables(tmp_path, recipe)
+    write_sweep(gathered(tmp_path, recipe), recipe)
     row = rows_of(tmp_path)[0]
     assert row["accuracy_sampled"] == ""
     assert row["sampled_space"] == recipe.sampler.space
@@ -151,8 +158,44 @@ def test_sampling_alone_has_no_comparison_with_a_theory(recipe, tmp_path):
     label, _ = recipe.points()[0]
     point_directory(tmp_path, label).mkdir()
     write_comparison(point_directory(tmp_path, label), {"diagnostics": {}})
-    write_sweep_tables(tmp_path, recipe)
+    write_sweep(gathered(tmp_path, recipe), recipe)
     assert rows_of(tmp_path)[0]["accuracy_sampled"] == ""
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ([1, 2.5], [1, 2.5]),
+        ([True, False], [True, False]),
+        (["a", "b"], ["a", "b"]),
+        ([10, [20, 30]], ["10", "[20, 30]"]),
+        (["good", ["good", "other"], 3], ["good", '["good", "other"]', "3"]),
+        ([{"kind": "linear"}, {"kind": "softmax"}], ['{kind = "linear"}', '{kind = "softmax"}']),
+    ],
+)
+def test_the_values_of_a_swept_setting_are_read_as_they_were_given(values, labels, tmp_path):
+    xr.Dataset(coords={"key": coordinate("key", values)}).to_netcdf(tmp_path / "a.nc")
+    axis = xr.load_dataset(tmp_path / "a.nc")["key"]
+    assert list(axis.values) == labels
+    assert [setting_at(axis, place) for place in range(len(values))] == values
+
+
+def test_differences_are_read_as_they_were_found(recipe, tmp_path):
+    label, _ = recipe.points()[1]
+    point_directory(tmp_path, label).mkdir()
+    sampled = Estimate(np.full(3, 1.5), np.full(3, 0.01), None, 39)
+    expected = {
+        "order_parameter": difference_of("predictor_mean", np.arange(3.0), sampled),
+        "accuracy": difference_of("accuracy", np.float64(1.0), sampled, unit="points"),
+    }
+    write_comparison(point_directory(tmp_path, label), {"differences": to_json(expected)})
+    sweep = gathered(tmp_path, recipe)
+    write_sweep(sweep, recipe)
+    for found in (sweep, SweepResults(tmp_path)):
+        first, second, _ = found.points
+        assert second.differences == expected
+        assert first.differences == {}
+        assert (first.one_width, second.one_width) == (10, None)
 
 
 def test_a_label_with_a_slash_is_one_folder(tmp_path):
@@ -242,7 +285,7 @@ def test_the_finite_size_table_has_both_orders(tmp_path):
         diagnostics = {"verdict": "pass"}
         content = {"order_parameter": compared, "diagnostics": diagnostics}
         write_comparison(directory, content)
-    write_sweep_tables(tmp_path, recipe)
+    write_sweep(gathered(tmp_path, recipe), recipe)
     content = read_json(tmp_path / FINITE_SIZE_FILE)
     beyond = content["theory"]["order_parameter_next_order"]
     assert beyond[0] == [[None, None]] * 2
@@ -272,7 +315,7 @@ def test_the_finite_size_table_follows_the_widths(tmp_path, rng):
         write_theory(directory, solved)
         found[width] = compared(rng)
         write_comparison(directory, {"order_parameter": found[width]})
-    write_sweep_tables(tmp_path, recipe)
+    write_sweep(gathered(tmp_path, recipe), recipe)
     content = read_json(tmp_path / FINITE_SIZE_FILE)
     assert content["paths"] == ["good", "other"]
     assert content["theory"]["widths"] == [10, 50]
@@ -291,11 +334,13 @@ def test_rows_are_means_over_seeds_with_their_errors():
         for other in (0, 1)
     ]
     values = np.array([1.0, 2.0, 3.0, np.nan, 5.0, 5.0, 5.0, 5.0])
-    columns = columns_of_rows([{"accuracy": value} for value in values])
-    table = xr.Dataset(
-        {name: ("row", v, attributes) for name, (_, v, attributes) in columns.items()}
+    columns = [{"accuracy": value, "accuracy_gp": math.nan} for value in values]
+    rows = seed_averages(
+        [
+            PointSummary("", Path(), settings, None, True, of_point, {})
+            for settings, of_point in zip(points, columns, strict=True)
+        ]
     )
-    rows = seed_averages(points, table)
     assert [row["settings"] for row in rows] == ["network.widths=3", "network.widths=4"]
     assert [row["points"] for row in rows] == ["4", "4"]
     assert rows[0]["accuracy"] == "2.0"
