@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from sampler.analysis.difference import Difference
@@ -64,69 +65,11 @@ def read_sweep(directory: Path) -> xr.Dataset:
     return read_stored(directory / SWEEP_DATASET_FILE, "run", load)
 
 
-def columns_of_sweep(dataset: xr.Dataset) -> dict[str, np.ndarray]:
-    """Return the columns of the table of a sweep by name, [row] in the order of its points."""
+def table_of_sweep(dataset: xr.Dataset) -> pd.DataFrame:
+    """Return the table of a sweep, a row for each point in the order of the grid."""
     found = {v.attrs[COLUMN]: v.values.ravel() for v in dataset.values() if COLUMN in v.attrs}
     first = [name for name in COLUMNS if name in found]
-    return {name: found[name] for name in [*first, *sorted({*found} - {*first})]}
-
-
-def rows_of_sweep(dataset: xr.Dataset) -> list[dict[str, str]]:
-    """Return the rows of the table of a sweep as text, empty where a number does not exist."""
-    columns = columns_of_sweep(dataset)
-    return [
-        {name: cell_text(value) for name, value in zip(columns, row, strict=True)}
-        for row in zip(*columns.values(), strict=True)
-    ]
-
-
-def cell_text(value: object) -> str:
-    """Return a cell of a CSV file: a number in full, empty where it is not finite."""
-    return "" if isinstance(value, float) and not np.isfinite(value) else str(value)
-
-
-@dataclass(frozen=True)
-class SweepTable:
-    """The table of a sweep, sorted by width when width is what distinguishes its rows.
-
-    points: label of each row.  directories: run directory of each row.
-    columns: each column by name, [row], numbers or text.
-    """
-
-    points: tuple[str, ...]
-    directories: tuple[Path, ...]
-    columns: dict[str, np.ndarray]
-
-    @classmethod
-    def of(cls, directory: Path, columns: dict[str, np.ndarray]) -> "SweepTable":
-        """Return the table of these columns, in this order of the rows."""
-        return cls(
-            points=tuple(map(str, columns["point"])),
-            directories=tuple(directory / where for where in columns["directory"]),
-            columns=columns,
-        )
-
-    def values(self, name: str) -> np.ndarray:
-        """Return one numeric column, [row], NaN where there is none."""
-        found = self.columns.get(name, np.full(len(self.points), np.nan))
-        return np.asarray(found, dtype=np.float64)
-
-    @property
-    def widths(self) -> np.ndarray | None:
-        """The width of each row, or None if the rows are not told apart by their width."""
-        widths = self.values("width")
-        distinct = np.isfinite(widths).all() and len(set(widths)) == len(widths)
-        return widths if distinct else None
-
-    @property
-    def subnetworks(self) -> list[str]:
-        """Labels of the sub-networks whose Gaussian process limit was tabulated."""
-        size = len(GAUSSIAN_PROCESS_PREFIX)
-        return [name[size:] for name in self.columns if name.startswith(GAUSSIAN_PROCESS_PREFIX)]
-
-    def subnetwork_accuracy(self, label: str) -> np.ndarray:
-        """The Gaussian process accuracy of one sub-network, [row]."""
-        return self.values(GAUSSIAN_PROCESS_PREFIX + label)
+    return pd.DataFrame({name: found[name] for name in [*first, *sorted({*found} - {*first})]})
 
 
 @dataclass(frozen=True)
@@ -195,14 +138,9 @@ class SweepResults:
         return read_sweep(self.directory)
 
     @cached_property
-    def table(self) -> SweepTable:
-        """The table, a row for each point."""
-        columns = columns_of_sweep(self.dataset)
-        table = SweepTable.of(self.directory, columns)
-        if table.widths is None:
-            return table
-        order = np.argsort(table.widths)
-        return SweepTable.of(self.directory, {name: v[order] for name, v in columns.items()})
+    def table(self) -> pd.DataFrame:
+        """The content of `sweep.csv`, a row for each point."""
+        return table_of_sweep(self.dataset)
 
     @cached_property
     def points(self) -> list[PointSummary]:
@@ -210,15 +148,33 @@ class SweepResults:
         return points_of_dataset(self.dataset, self.directory)
 
     @cached_property
-    def runs(self) -> list[RunResults | None]:
-        """The results of every row of the table; None where nothing is stored."""
-        places = self.table.directories
-        return [RunResults(place) if has_results(place) else None for place in places]
+    def rows(self) -> list[PointSummary]:
+        """The points by width where it is what tells them apart, else in the order of the grid."""
+        widths = [point.number("width") for point in self.points]
+        distinct = np.isfinite(widths).all() and len({*widths}) == len(widths)
+        return [self.points[at] for at in np.argsort(widths)] if distinct else self.points
+
+    @property
+    def widths(self) -> np.ndarray | None:
+        """The width of each row; None if the rows are not told apart by their width."""
+        widths = self.numbers("width")
+        return widths if (np.diff(widths) > 0).all() else None
+
+    def numbers(self, name: str) -> np.ndarray:
+        """Return a number of the table, [row], NaN where there is none."""
+        return np.array([point.number(name) for point in self.rows])
+
+    @property
+    def subnetworks(self) -> list[str]:
+        """Labels of the sub-networks whose Gaussian process limit was tabulated."""
+        size = len(GAUSSIAN_PROCESS_PREFIX)
+        return [name[size:] for name in self.table if name.startswith(GAUSSIAN_PROCESS_PREFIX)]
 
     @cached_property
-    def settings(self) -> Mapping[str, Mapping[str, object]]:
-        """Label of a point → the swept keys and their values there."""
-        return {point.label: point.settings for point in self.points}
+    def runs(self) -> list[RunResults | None]:
+        """The results of every row; None where nothing is stored."""
+        places = [point.directory for point in self.rows]
+        return [RunResults(place) if has_results(place) else None for place in places]
 
     @property
     def solved(self) -> RunResults | None:
@@ -237,9 +193,9 @@ class SweepResults:
         return plain(finite_size(self.dataset))
 
     @cached_property
-    def seed_averages(self) -> list[dict[str, str]]:
-        """The rows of `seed_averages.csv`; none where no seed is swept."""
-        return seed_averages(self.points) if any(map(is_seed, self.dataset["point"].dims)) else []
+    def seed_averages(self) -> pd.DataFrame | None:
+        """The content of `seed_averages.csv`; None where no seed is swept."""
+        return seed_averages(self.points) if any(map(is_seed, self.dataset["point"].dims)) else None
 
 
 # --- what is derived from the Dataset
@@ -247,9 +203,9 @@ class SweepResults:
 
 def points_of_dataset(dataset: xr.Dataset, directory: Path) -> list[PointSummary]:
     """Return the points of a sweep, in the order of its grid."""
-    columns, shape = columns_of_sweep(dataset), dataset["point"].shape
+    table, shape = table_of_sweep(dataset), dataset["point"].shape
     differences = {
-        name: dataset[f"difference_{name}"].values.reshape(len(columns["point"]), -1)
+        name: dataset[f"difference_{name}"].values.reshape(len(table), -1)
         for name, _, _ in DIFFERENCE_FIELDS
         if f"difference_{name}" in dataset
     }
@@ -262,7 +218,7 @@ def points_of_dataset(dataset: xr.Dataset, directory: Path) -> list[PointSummary
             key: difference_from({name: v[row] for name, v in differences.items()}, number)
             for number, key in enumerate(keys)
         }
-        of_row = {name: values[row] for name, values in columns.items()}
+        of_row = dict(table.iloc[row])
         points.append(
             PointSummary(
                 label=str(of_row["point"]),
@@ -317,16 +273,16 @@ def finite_size(dataset: xr.Dataset) -> dict | None:
         if str(name).startswith(prefix)
     }
     theory, next_order, sampled = {}, {}, {}
-    columns = columns_of_sweep(dataset)
-    nothing = [""] * len(columns["point"])
-    status, judged = (columns.get(n, nothing) for n in ("next_order_status", "diagnostics"))
-    for place, width in enumerate(map(int, columns["width"])):
+    table = table_of_sweep(dataset)
+    nothing = [""] * len(table)
+    status, judged = (table.get(name, nothing) for name in ("next_order_status", "diagnostics"))
+    for place, width in enumerate(map(int, table["width"])):
         known = {part: v[place] for part, v in parts.items() if np.isfinite(v[place]).any()}
         if "theory" in known:
             theory[width] = known["theory"]
             next_order[width] = known.get("next_order", np.full_like(known["theory"], np.nan))
         if "sampled" in known:
-            of_space = sampled.setdefault(str(columns["sampled_space"][place]), {})
+            of_space = sampled.setdefault(str(table["sampled_space"][place]), {})
             fine = status[place] == "fine"
             of_space[width] = known | {"trusted": judged[place] != FAILED, "fine": fine}
     if not theory:
@@ -398,7 +354,7 @@ def is_seed(key: str) -> bool:
     return key.rpartition(".")[2] in ("seed", "head_seed")
 
 
-def seed_averages(points: Sequence[PointSummary]) -> list[dict[str, str]]:
+def seed_averages(points: Sequence[PointSummary]) -> pd.DataFrame:
     """Return settings without seeds, the number of points, and every column's mean and error.
 
     Points that lack a number do not count for it; one number alone has no error.
@@ -409,13 +365,15 @@ def seed_averages(points: Sequence[PointSummary]) -> list[dict[str, str]]:
         groups.setdefault(",".join(others), []).append(point)
     rows = []
     for others, alike in groups.items():
-        row = {"settings": others, "points": str(len(alike))}
+        row: dict[str, object] = {"settings": others, "points": len(alike)}
         for name in points[0].columns:
             if name not in (*PLACES, *TEXTS):
                 values = np.array([point.number(name) for point in alike])
                 kept = values[np.isfinite(values)]
-                error = kept.std(ddof=1) / math.sqrt(kept.size) if kept.size > 1 else math.nan
-                row[name] = cell_text(kept.mean() if kept.size else math.nan)
-                row[f"{name}_error"] = cell_text(error)
+                row[name] = kept.mean() if kept.size else math.nan
+                enough = kept.size > 1
+                row[f"{name}_error"] = (
+                    kept.std(ddof=1) / math.sqrt(kept.size) if enough else math.nan
+                )
         rows.append(row)
-    return rows
+    return pd.DataFrame(rows)

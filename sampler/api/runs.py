@@ -142,20 +142,15 @@ class Sweep(Stored):
     @property
     def points(self) -> dict[str, Run | None]:
         """Label `key=value,…` → the run; None where nothing is stored yet."""
-        table = self._shown.table
         return {
-            label: None if run is None else Run(run.directory)
-            for label, run in zip(table.points, self._shown.runs, strict=True)
+            point.label: Run(point.directory) if point.stored else None
+            for point in self._shown.rows
         }
 
     @property
     def table(self) -> "pandas.DataFrame":
         """The content of `sweep.csv`, a row for each point, numbers as numbers."""
-        import pandas
-
-        from sampler.analysis.sweeps import columns_of_sweep
-
-        return pandas.DataFrame(columns_of_sweep(self.dataset)).set_index("point")
+        return self._shown.table.set_index("point")
 
     @property
     def dataset(self) -> "xr.Dataset":

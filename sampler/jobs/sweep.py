@@ -5,8 +5,7 @@ engines. An engine takes a command and points and yields each of them with its o
 order.
 """
 
-import csv
-import io
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +33,8 @@ from sampler.storage.run_directory import (
 from sampler.tasks.make import build_task
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from sampler.analysis.sweeps import SweepResults
 
 COMMAND = "run"
@@ -119,8 +120,8 @@ def write_sweep(sweep: "SweepResults", recipe: Recipe) -> None:
     from sampler.jobs.selection import write_selection
 
     directory = sweep.directory
-    write_table(directory / sweeps.SWEEP_FILE, sweeps.rows_of_sweep(sweep.dataset))
-    if sweep.seed_averages:
+    write_table(directory / sweeps.SWEEP_FILE, sweep.table)
+    if sweep.seed_averages is not None:
         write_table(directory / sweeps.SEED_AVERAGES_FILE, sweep.seed_averages)
     if sweep.finite_size is not None:
         write_json(directory / sweeps.FINITE_SIZE_FILE, sweep.finite_size)
@@ -129,13 +130,10 @@ def write_sweep(sweep: "SweepResults", recipe: Recipe) -> None:
     write_atomically(path, lambda file: sweep.dataset.to_netcdf(file, engine="h5netcdf"))
 
 
-def write_table(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
-    """Write rows of text under the names of the first."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(path, lambda file: file.write_text(text.getvalue()))
+def write_table(path: Path, table: "pd.DataFrame") -> None:
+    """Write a table as CSV, empty where a number does not exist."""
+    known = table.replace([math.inf, -math.inf], math.nan)
+    write_atomically(path, lambda file: known.to_csv(file, index=False, lineterminator="\n"))
 
 
 # --- `run`, `solve`, `sample` and `resume` of a recipe with a grid: the first error ends them

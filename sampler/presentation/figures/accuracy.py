@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from sampler.analysis.results import RunResults, temperature_text
-from sampler.analysis.sweeps import SweepResults
+from sampler.analysis.sweeps import GAUSSIAN_PROCESS_PREFIX, SweepResults
 from sampler.presentation import style
 from sampler.presentation.figures.studies import short_label
 from sampler.presentation.figures.sweeps import is_temperature_choice
@@ -106,25 +106,25 @@ def draw_accuracy_against_width(sweep: SweepResults) -> Figure | None:
     Where something else was swept the points stand side by side under their names. None where
     temperatures were chosen, which has its own figure.
     """
-    table, widths = sweep.table, sweep.table.widths
-    known = (table.values("accuracy_theory"), table.values("accuracy_sampled"))
+    widths = sweep.widths
+    known = (sweep.numbers("accuracy_theory"), sweep.numbers("accuracy_sampled"))
     if is_temperature_choice(sweep) or not np.isfinite(known).any():
         return None
     temperatures = {run.temperature for run in sweep.runs if run is not None}
     setting = temperature_text(temperatures.pop() if len(temperatures) == 1 else None)
     figure = style.new_figure(style.WIDTH, 6.2 if widths is None else 5.2, TITLE, setting)
     ax = figure.subplots()
-    position = np.arange(len(table.points), dtype=float) if widths is None else widths
+    position = np.arange(len(sweep.rows), dtype=float) if widths is None else widths
     _draw_lines(ax, position, sweep)
     notes = []
-    if np.isfinite(table.values("accuracy_sampled")).any():
+    if np.isfinite(sweep.numbers("accuracy_sampled")).any():
         _draw_sampled(ax, position, sweep)
         notes.append(style.ERRORS)
     tests = _examples_test(sweep)
     if widths is None:
         # As many names as there is room for beside each other.
-        every = -(-len(table.points) // MOST_LABELS)
-        names = [short_label(sweep.settings[point]) for point in table.points[::every]]
+        every = -(-len(sweep.rows) // MOST_LABELS)
+        names = [short_label(point.settings) for point in sweep.rows[::every]]
         ax.set_xticks(position[::every], names, rotation=30, ha="right", rotation_mode="anchor")
     else:
         ax.set_xscale("log")
@@ -137,7 +137,7 @@ def draw_accuracy_against_width(sweep: SweepResults) -> Figure | None:
         notes.insert(0, "width $N$")
         if tests:
             notes.append(style.BAND)
-            accuracy = table.values("accuracy_theory")
+            accuracy = sweep.numbers("accuracy_theory")
             half = np.sqrt(accuracy * (1.0 - accuracy) / tests)
             band = {"color": style.THEORY, "alpha": 0.12, "linewidth": 0.0, "zorder": 0}
             ax.fill_between(widths, 100 * (accuracy - half), 100 * (accuracy + half), **band)
@@ -157,13 +157,13 @@ def _compared(label: str) -> bool:
 
 def _draw_lines(ax: Axes, position: np.ndarray, sweep: SweepResults) -> None:
     """Draw what is not sampled; marks without lines where neighbours are no curve."""
-    table, curve = sweep.table, sweep.table.widths is not None
+    curve = sweep.widths is not None
     own = [(run and run.compared("accuracy")) or None for run in sweep.runs]
     own = [(one and one.own) or {} for one in own]
     names = dict.fromkeys(name for one in own for name in one)
     theories = style.coloured_theories(
-        table.values("accuracy_theory"),
-        table.values("accuracy_next_order"),
+        sweep.numbers("accuracy_theory"),
+        sweep.numbers("accuracy_next_order"),
         {name: np.array([one.get(name, np.nan) for one in own]) for name in names},
     )
     first, wide = {"markersize": 5.0, "zorder": 3}, {"markersize": 16.0, "markeredgewidth": 2.0}
@@ -171,12 +171,14 @@ def _draw_lines(ax: Axes, position: np.ndarray, sweep: SweepResults) -> None:
     of_order = {style.LEADING: ("o", "-", first), style.NEXT: ("o", (0, (4, 1)), second)}
     lines = [(*one, *of_order.get(one[0], ("P", "-", first))) for one in theories]
     level, black = "" if curve else "_", style.GAUSSIAN_PROCESS
-    lines.append((style.LIMIT, table.values("accuracy_gp"), black, level, "--", wide))
-    for place, name in enumerate(table.subnetworks):
+    lines.append((style.LIMIT, sweep.numbers("accuracy_gp"), black, level, "--", wide))
+    for place, name in enumerate(sweep.subnetworks):
         label, colour = of_subnetwork(place, name)
-        lines.append((label, table.subnetwork_accuracy(name), colour, level, "-.", wide))
+        lines.append(
+            (label, sweep.numbers(GAUSSIAN_PROCESS_PREFIX + name), colour, level, "-.", wide)
+        )
     for name, (label, *shape) in RESTRICTED.items():
-        lines.append((label, table.values(name), *shape, {"linewidth": 0.8, "markersize": 4.0}))
+        lines.append((label, sweep.numbers(name), *shape, {"linewidth": 0.8, "markersize": 4.0}))
     for label, accuracy, colour, marker, dashes, marks in lines:
         if np.isfinite(accuracy).any():
             shape = {"marker": marker, "linestyle": dashes if curve else "none"}
@@ -192,12 +194,11 @@ def _examples_test(sweep: SweepResults) -> int | None:
 
 def _draw_sampled(ax: Axes, position: np.ndarray, sweep: SweepResults) -> None:
     """Draw the samples of every space, hollow where their diagnostics failed."""
-    table, runs = sweep.table, sweep.runs
     accuracy, mcse, binomial = (
-        100 * table.values(f"accuracy_sampled{of}") for of in ("", "_mcse", "_binomial")
+        100 * sweep.numbers(f"accuracy_sampled{of}") for of in ("", "_mcse", "_binomial")
     )
-    spaces = np.array(table.columns.get("sampled_space", ("",) * len(runs)))
-    sound = np.array([run is None or run.diagnostics_passed for run in runs])
+    spaces = np.array([point.columns.get("sampled_space", "") for point in sweep.rows])
+    sound = np.array([point.trusted is not False for point in sweep.rows])
     marks = {"color": style.SAMPLED, "markersize": 6.0, "zorder": 5}
     for place, space in enumerate(dict.fromkeys(spaces[np.isfinite(accuracy)])):
         for passed in (True, False):

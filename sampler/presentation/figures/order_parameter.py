@@ -232,7 +232,7 @@ def cosine_text(cosines: Mapping[str, Cosine]) -> str:
 
 def draw_order_parameter_against_width(sweep: SweepResults) -> Figure | None:
     """Draw U_1 of all theories beside the samples, a row for each of several points of a sweep."""
-    runs, widths = sweep.runs, sweep.table.widths
+    runs, widths = sweep.runs, sweep.widths
     known = [row for row, run in enumerate(runs) if run is not None and run.theory is not None]
     if not known:
         return None
@@ -254,10 +254,10 @@ def draw_order_parameter_against_width(sweep: SweepResults) -> Figure | None:
 
 def _panels_of_point(sweep: SweepResults, row: int) -> dict[str, MatrixPanel]:
     """Return the matrices of a point by what they are called at every point."""
-    run, table = sweep.runs[row], sweep.table
+    run, widths = sweep.runs[row], sweep.widths
     # Without the sections of the keys, a line for each.
-    label = re.sub(r"(^|,)[a-z_.]+\.(?=[a-z_]+=)", r"\1", table.points[row]).replace(",", "\n")
-    name = label if table.widths is None else f"$N$ = {table.widths[row]:g}"
+    label = re.sub(r"(^|,)[a-z_.]+\.(?=[a-z_]+=)", r"\1", sweep.rows[row].label).replace(",", "\n")
+    name = label if widths is None else f"$N$ = {widths[row]:g}"
     panels = {panel.title: panel for panel in theory_panels(run)}
     sampled = sampled_panel(run)
     if sampled is not None:

@@ -42,12 +42,12 @@ def draw_variant_comparison(sweep: SweepResults) -> Figure | None:
     None unless a sweep over seeds leaves several attention variants and nothing else.
     """
     rows, key = sweep.seed_averages, f"{FORM}="
-    if len(rows) < 2 or not all(row["settings"].startswith(key) for row in rows):
+    if rows is None or len(rows) < 2 or not rows["settings"].str.startswith(key).all():
         return None
-    names = [variant_name(row["settings"].removeprefix(key)) for row in rows]
+    names = [variant_name(text.removeprefix(key)) for text in rows["settings"]]
     if None in names:
         return None
-    seeds = "/".join(sorted({row["points"] for row in rows}))
+    seeds = "/".join(map(str, sorted({*rows["points"]})))
     title = f"Attention variants: mean ± standard error over {seeds} seeds"
     height = 1.6 + len(PANELS) * (0.7 + 0.26 * len(rows))
     figure = style.new_figure(style.WIDTH, height, title)
@@ -56,7 +56,7 @@ def draw_variant_comparison(sweep: SweepResults) -> Figure | None:
     for ax, (title, shown) in zip(panels, PANELS.items(), strict=True):
         for column, label, colour, marker in shown:
             mean, error = (
-                np.array([float(row.get(name) or "nan") for row in rows])
+                np.array(rows.get(name, [np.nan] * len(rows)))
                 for name in (column, f"{column}_error")
             )
             if np.isfinite(mean).any():
