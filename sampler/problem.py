@@ -15,7 +15,6 @@ from sampler.posterior.density import Density, specialised
 from sampler.posterior.spaces import make_density
 from sampler.posterior.weights import weight_priors
 from sampler.recipes.recipe import Recipe
-from sampler.tasks.make import architecture_of
 from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit, spread_over_labels
 from sampler.tasks.task import HeadDistances, Task
 from sampler.token_network import TokenNetwork, TokenSplit, observe_tokens, token_model
@@ -234,7 +233,7 @@ def build_problem(
     it is made here, unless it is known. A network outside the theory keeps its tokens instead.
     """
     if architecture is None:
-        architecture = architecture_of(recipe, task)
+        architecture = recipe.network.architecture(task.heads, task.channels, task.outputs)
     if not recipe.network.fits_theory:
         return make_token_problem(recipe, task, architecture)
     readout, temperature = recipe.network.readout, recipe.posterior.temperature

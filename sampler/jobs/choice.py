@@ -14,7 +14,6 @@ from jaxtyping import Float
 from sampler.mcmc.kept import evenly_spaced
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO
-from sampler.tasks.make import architecture_of
 from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit
 from sampler.tasks.task import Task
 from theory.architecture import Architecture
@@ -46,7 +45,8 @@ class Sizes:
         In the limit of infinite width the eigenvalues of K are those of the Gram matrix, times
         σ_0² … σ_a².
         """
-        architecture, examples = architecture_of(recipe, task), task.train.examples
+        architecture = recipe.network.architecture(task.heads, task.channels, task.outputs)
+        examples = task.train.examples
         if recipe.network.fits_theory:
             examples = architecture.rows_of(examples)
         scale = math.prod(architecture.variances) / recipe.posterior.temperature

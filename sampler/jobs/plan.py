@@ -14,11 +14,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sampler.errors import ExitCode, InputError
+from sampler.errors import InputError
 from sampler.jobs.choice import SamplingMethod, Sizes, choose_method, leading_eigenvalue
 from sampler.jobs.forecast import Forecast, TimedRun, forecast
 from sampler.mcmc.algorithm import ALGORITHMS
-from sampler.recipes.recipe import Recipe
+from sampler.recipes.recipe import Recipe, settings_that_fix_draws
 from sampler.recipes.training_recipe import TrainingRecipe
 from sampler.recipes.validation import refuse_without_hessian, refuse_without_theory
 from sampler.storage.checkpoint import EarlierChains, has_checkpoint, read_earlier_chains
@@ -26,7 +26,6 @@ from sampler.storage.manifest import (
     MANIFEST_FILE,
     Manifest,
     determining,
-    finished_code,
     read_manifest,
 )
 from sampler.storage.own_theories import Axes, axes_of_network, check_source
@@ -68,20 +67,10 @@ class Point:
         """Whether a command samples here; "sample" does at any width."""
         return command == "sample" or (command == "run" and self.sampled)
 
-    def files(self, command: str) -> list[str]:
-        """The files of results that a command makes here."""
-        solves = command == "solve" or (command == "run" and self.solved)
-        sampled = [DRAWS_FILE, COMPARISON_FILE] if self.samples(command) else []
-        return [*([THEORY_FILE] if solves else []), *sampled]
-
-    def finished(self, command: str) -> ExitCode | None:
-        """Exit code of a command that came to its end here, its files still there; else None."""
-        return finished_code(self.directory, command, self.files(command))
-
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Plan of one run: a point with its data, and what follows from both.
+    """Plan of one run: a command, a point with its data, and what follows from them.
 
     recipe  of the point, space and algorithm named where it is sampled
     sizes   of the network with its data
@@ -89,6 +78,7 @@ class RunPlan:
     start   where the chains begin; None where they begin by themselves, or have begun
     """
 
+    command: str
     point: Point
     task: Task
     recipe: Recipe
@@ -99,7 +89,12 @@ class RunPlan:
     @cached_property
     def determining(self) -> dict[str, Any]:
         """Entries that determine the draws beside the recorded space, algorithm and start."""
-        return determining(self.point.recipe, self.task.identity)
+        return determining(settings_that_fix_draws(self.point.recipe), self.task.identity)
+
+    @property
+    def files(self) -> list[str]:
+        """The files of results that the command makes here."""
+        return files_made(self.command, self.point)
 
     @property
     def known(self) -> dict[str, Any]:
@@ -137,7 +132,7 @@ class Plan:
     @cached_property
     def determining(self) -> dict[str, Any]:
         """Settings, data and versions that determine the draws of all runs."""
-        return determining(self.recipe, self.task.identity)
+        return determining(settings_that_fix_draws(self.recipe), self.task.identity)
 
     @property
     def known(self) -> dict[str, Any]:
@@ -182,6 +177,13 @@ def make_plan(command: str, asked: Point) -> Plan:
     for name, source in recipe.theory.own.items():
         check_source(name, source, runs[0].own_axes)
     return Plan(command, recipe, asked.directory, task, runs, found)
+
+
+def files_made(command: str, point: Point) -> list[str]:
+    """Return the files of results that a command makes at a point."""
+    solves = command == "solve" or (command == "run" and point.solved)
+    sampled = [DRAWS_FILE, COMPARISON_FILE] if point.samples(command) else []
+    return [*([THEORY_FILE] if solves else []), *sampled]
 
 
 def points_of(asked: Point) -> list[Point]:
@@ -233,7 +235,7 @@ def plan_run(
         eigenvalue = leading_eigenvalue(task, recipe.network.readout)
     sizes = Sizes.of(recipe, task, eigenvalue)
     if not point.samples(command):
-        return RunPlan(point, task, recipe, sizes)
+        return RunPlan(command, point, task, recipe, sizes)
     here = Manifest() if point.directory is None else read_manifest(point.directory)
     recorded = recorded or here
     method = choose_method(recipe, sizes)
@@ -242,7 +244,7 @@ def plan_run(
     recipe, start = method.applied_to(recipe), None
     if "sample" not in here.seconds and not has_checkpoint(point.directory):
         start = read_earlier_chains(recipe.sampler, recorded.started_from)
-    return RunPlan(point, task, recipe, sizes, method, start)
+    return RunPlan(command, point, task, recipe, sizes, method, start)
 
 
 def refuse_too_many_coordinates(run: RunPlan, recipe: Recipe) -> None:

@@ -12,7 +12,7 @@ from sampler.analysis.results import RunResults
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.choice import SamplingMethod
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.plan import Plan, Point, plan_run
+from sampler.jobs.plan import Plan, Point, files_made, plan_run
 from sampler.jobs.run import Job, work
 from sampler.numerics import float64
 from sampler.storage.lock import locked
@@ -62,7 +62,7 @@ def reproduce_run(plan: Plan, interruption: Interruption) -> ExitCode:
     run = plan_run(plan.command, redone, plan.task, recorded=manifest)
     claim_directory(redone.directory, recipe, plan.command, run.determining, run.known)
     with locked(redone.directory), float64(), log_to(redone.directory):
-        work(Job(plan.command, run, interruption))
+        work(Job(run, interruption))
     found = agreements(directory, redone.directory)
     write_json(
         directory / REPRODUCTION_FILE,
@@ -82,7 +82,7 @@ def reproduce_run(plan: Plan, interruption: Interruption) -> ExitCode:
 
 def refuse_missing(point: Point, command: str) -> None:
     """Raise InputError, before anything is computed, unless all that is compared is stored."""
-    files = [file for file in point.files(command) if file in (THEORY_FILE, DRAWS_FILE)]
+    files = [file for file in files_made(command, point) if file in (THEORY_FILE, DRAWS_FILE)]
     if not files:
         raise InputError("DIR", str(point.directory), "has no results to compare with")
     missing = [file for file in files if not (point.directory / file).is_file()]

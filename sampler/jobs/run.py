@@ -24,6 +24,7 @@ from sampler.storage.manifest import (
     MANIFEST_FILE,
     claim_directory,
     finish_command,
+    finished_code,
     read_manifest,
     record,
     record_stage,
@@ -54,7 +55,6 @@ FIGURES = (".png", ".svg")
 class Job:
     """A planned run in its claimed directory."""
 
-    command: str
     run: RunPlan
     interruption: Interruption
 
@@ -88,16 +88,18 @@ class Job:
         folder = self.directory / CHECKPOINT_FOLDER
         return ChainKeeper(folder, self.run.determining, self.interruption)
 
-    def done(self, stage: str, file: str) -> bool:
-        """Whether a stage is recorded as finished and its file is there."""
-        return stage in read_manifest(self.directory).seconds and (self.directory / file).is_file()
 
-    @contextmanager
-    def recorded(self, stage: str) -> Iterator[None]:
-        """Record the stage done inside as finished, with its seconds."""
-        started = time.perf_counter()
-        yield
-        record_stage(self.directory, stage, time.perf_counter() - started)
+def done(directory: Path, stage: str, file: str) -> bool:
+    """Whether a stage is recorded as finished and its file is there."""
+    return stage in read_manifest(directory).seconds and (directory / file).is_file()
+
+
+@contextmanager
+def recorded(directory: Path, stage: str) -> Iterator[None]:
+    """Record the stage done inside as finished, with its seconds."""
+    started = time.perf_counter()
+    yield
+    record_stage(directory, stage, time.perf_counter() - started)
 
 
 # --- beginning or going on, before JAX is imported
@@ -132,7 +134,7 @@ def start_run(
     """Do "run", "solve" or "sample" of a recipe without a grid, or what is left of it."""
     plan = make_plan(command, point)
     with claimed(plan, sole_owner, extended):
-        code = work(Job(command, plan.runs[0], interruption))
+        code = work(Job(plan.runs[0], interruption))
         print(f"results: {point.directory}")
         return code
 
@@ -197,15 +199,16 @@ def work(job: Job) -> ExitCode:
     Raises RequeueError when the interruption asks to stop, with everything saved.
     """
     remove_unfinished(job.directory)
-    code = job.run.point.finished(job.command)
+    command = job.run.command
+    code = finished_code(job.directory, command, job.run.files)
     if code is not None:
-        said = f"`{job.command}` was finished before, with exit code {int(code)}"
+        said = f"`{command}` was finished before, with exit code {int(code)}"
         print(f"{job.directory}: {said}")
         return code
     store_task(job)
     store_own_theories(job, job.run.recipe.theory.own)
-    code = COMMANDS[job.command](job)
-    finish_command(job.directory, job.command, code)
+    code = COMMANDS[command](job)
+    finish_command(job.directory, command, code)
     return code
 
 
@@ -283,9 +286,9 @@ def solved(job: Job, results: "RunResults") -> "RunResults":
         from sampler.presentation.summary import theory_text
         from sampler.storage.results import write_theory
 
-    if not job.done("solve", THEORY_FILE):
+    if not done(job.directory, "solve", THEORY_FILE):
         problem = job.problem  # which may show how far a pass over the examples is
-        with busy("compiling and solving the theory"), job.recorded("solve"):
+        with busy("compiling and solving the theory"), recorded(job.directory, "solve"):
             results = results.having(theory=solve_problem(problem, job.run.recipe))
             write_theory(job.directory, results.theory)
     print(theory_text(results.theory), flush=True)
@@ -299,11 +302,11 @@ def sampled(job: Job, results: "RunResults") -> "RunResults":
     from sampler.presentation.summary import diagnostics_text
     from sampler.storage.results import read_draws, write_draws
 
-    if job.done("sample", DRAWS_FILE):
+    if done(job.directory, "sample", DRAWS_FILE):
         results = results.having(draws=read_draws(job.directory))
     else:
         job.interruption.leave_if_asked("everything before the sampling")
-        with job.recorded("sample"):
+        with recorded(job.directory, "sample"):
             print(wrapped(job.run.method.explain()), flush=True)
             settings, start = job.run.recipe.sampler, job.run.start
             results = results.having(
@@ -336,7 +339,7 @@ def add_own(directory: Path, own: Mapping[str, str], interruption: Interruption)
     for name, source in own.items():
         check_source(name, source, plan.runs[0].own_axes)
     with locked(directory), float64():
-        store_own_theories(Job(plan.command, plan.runs[0], interruption), own)
+        store_own_theories(Job(plan.runs[0], interruption), own)
 
 
 def compare_stored(directory: Path) -> ExitCode:

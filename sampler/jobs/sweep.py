@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from sampler.analysis.text import wrapped
 from sampler.errors import ABSENT, ExitCode, InputError, one_line
 from sampler.jobs.interruption import Interruption, listening
-from sampler.jobs.plan import Plan, Point, make_plan, plan_run, points_of, shares_data
+from sampler.jobs.plan import Plan, Point, files_made, make_plan, plan_run, points_of, shares_data
 from sampler.jobs.run import Job, claimed, figures, report, start_run, work
 from sampler.numerics import float64, silence_compiler, use_one_blas_thread
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.lock import locked
-from sampler.storage.manifest import claim_directory, finish_command
+from sampler.storage.manifest import claim_directory, finish_command, finished_code
 from sampler.storage.run_directory import (
     LOG,
     LOG_FILE,
@@ -174,7 +174,7 @@ def one_by_one(plan: Plan, interruption: Interruption) -> Engine:
             directory = point.directory
             claim_directory(directory, point.recipe, command, run.determining, run.known)
             with locked(directory):
-                code = work(Job(command, run, interruption))
+                code = work(Job(run, interruption))
             yield point, PointOutcome(code)
 
     return run_points
@@ -244,7 +244,8 @@ def finished_earlier(command: str, point: Point) -> ExitCode | None:
     What was begun with other settings is None: it is refused when it is run, with the reason.
     """
     stored = point.directory / RECIPE_FILE
-    code = point.finished(command) if stored.is_file() else None
+    made = files_made(command, point)
+    code = finished_code(point.directory, command, made) if stored.is_file() else None
     return None if code is None or load_recipe(stored) != point.recipe else code
 
 

@@ -15,6 +15,7 @@ from sampler.errors import ExitCode, InputError
 from sampler.images.sources import CharacterSplits, read_drawings, split_characters
 from sampler.jobs.interruption import Interruption
 from sampler.numerics import use_float64
+from sampler.recipes.recipe import settings_that_fix_draws
 from sampler.recipes.training_recipe import TRAIN, SeriesSection, TrainingRecipe
 from sampler.storage.lock import locked
 from sampler.storage.manifest import (
@@ -45,7 +46,7 @@ CURVE_FILE, SUMMARY_FILE = "learning_curve.csv", "training_summary.json"
 def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interruption) -> ExitCode:
     """Read the data, claim the directory, and train what is left of the training."""
     splits = read_splits(recipe)
-    common = determining(recipe, splits.checksum)
+    common = determining(settings_that_fix_draws(recipe), splits.checksum)
     claim_directory(directory, recipe, TRAIN, common)
     with locked(directory):
         use_float64()

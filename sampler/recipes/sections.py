@@ -23,6 +23,7 @@ from pydantic import (
 
 from sampler.errors import InputError, shortened
 from sampler.mcmc.algorithm import ALGORITHMS
+from theory.architecture import Architecture
 
 
 class Mark(Enum):
@@ -221,6 +222,11 @@ class NetworkSection(Section):
         """Prior variances (σ0², σ1², …, σL², σa²); InputError if the list does not fit."""
         form = "[σ0², σ1², …, σL², σa²]"
         return expanded("network.variances", self.variances, layers + 2, form, layers)
+
+    def architecture(self, heads: tuple[int, ...], channels: int, outputs: int) -> Architecture:
+        """The network on a task of these sizes: widths and prior variances of every layer."""
+        widths, variances = self.layer_widths(len(heads)), self.layer_variances(len(heads))
+        return Architecture(heads, widths, variances, channels, outputs)
 
 
 class PosteriorSection(Section):

@@ -8,7 +8,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sampler import __version__
 from sampler.errors import ExitCode, InputError
-from sampler.recipes.recipe import Recipe, settings_that_fix_draws
+from sampler.recipes.recipe import Recipe
 from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
 from sampler.storage.lock import LOCK_FILE, locked
 from sampler.storage.run_directory import (
@@ -35,10 +35,13 @@ from sampler.storage.run_directory import (
 )
 
 
-def determining(recipe: Recipe | TrainingRecipe, data: Any) -> dict[str, Any]:
-    """Return what determines the draws, as JSON: settings, identity of the data, versions."""
+def determining(settings: Mapping[str, Any], data: Any) -> dict[str, Any]:
+    """Return what determines the draws, as JSON: settings, identity of the data, versions.
+
+    settings: `settings_that_fix_draws` of the recipe.
+    """
     return {
-        "settings": settings_that_fix_draws(recipe),
+        "settings": settings,
         "data": data,
         "package major version": __version__.split(".")[0],
         "schema_version": SCHEMA_VERSION,

@@ -1,4 +1,4 @@
-"""The task of a recipe, and its network on that task."""
+"""The task of a recipe, with the heads that its network keeps."""
 
 from dataclasses import replace
 from itertools import product
@@ -9,7 +9,6 @@ from sampler.recipes.sections import NetworkSection, paired
 from sampler.recipes.validation import check_network
 from sampler.tasks.splits import KeptHeads, kept_paths
 from sampler.tasks.task import Task
-from theory.architecture import Architecture
 
 
 def build_task(recipe: Recipe) -> Task:
@@ -39,17 +38,6 @@ def check_network_fits(network: NetworkSection, task: Task) -> None:
     if task.train.tokens is None:
         refuse_without_tokens(network, attention_layers)
     check_network(network, attention_layers)
-
-
-def architecture_of(recipe: Recipe, task: Task) -> Architecture:
-    """The network of a recipe on its task: sizes and prior variances."""
-    return Architecture(
-        heads=task.heads,
-        widths=recipe.network.layer_widths(task.layers),
-        variances=recipe.network.layer_variances(task.layers),
-        channels=task.channels,
-        outputs=task.outputs,
-    )
 
 
 def refuse_without_tokens(network: NetworkSection, layers: int) -> None:

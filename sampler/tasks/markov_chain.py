@@ -82,8 +82,8 @@ class MarkovChainSection(DrawnSection):
             sizes = chain.labels, chain.heads, chain.channels, chain.positions
             return held_or_streamed(chain, lambda: next(chain.blocks(0, examples)), *sizes)
 
-        train, test, validation = draw_splits(self, draw)
         names = name_heads(attention)
+        train, test, validation = draw_splits(self, draw)
         return Task(train, test, names, name_paths(names, NAMED_PATHS), validation)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sampler.errors import ExitCode, InputError
-from sampler.recipes.recipe import load_recipe
+from sampler.recipes.recipe import load_recipe, settings_that_fix_draws
 from sampler.storage.manifest import claim_directory, determining, finish_command, read_manifest
 from sampler.storage.results import read_draws, read_theory
 from sampler.storage.run_directory import (
@@ -33,7 +33,8 @@ def recipe(tmp_path):
 
 
 def claim(directory, recipe) -> None:
-    claim_directory(directory, recipe, "run", determining(recipe, build_task(recipe).identity))
+    settings, data = settings_that_fix_draws(recipe), build_task(recipe).identity
+    claim_directory(directory, recipe, "run", determining(settings, data))
 
 
 def test_a_claimed_directory_holds_the_resolved_recipe_and_may_be_claimed_again(recipe, tmp_path):

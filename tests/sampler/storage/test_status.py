@@ -4,7 +4,7 @@ import pytest
 
 from sampler.errors import ExitCode
 from sampler.presentation.status import status_text
-from sampler.recipes.recipe import load_recipe
+from sampler.recipes.recipe import load_recipe, settings_that_fix_draws
 from sampler.storage.lock import locked
 from sampler.storage.manifest import claim_directory, determining, finish_command
 from sampler.storage.run_directory import point_directory
@@ -24,7 +24,8 @@ def sweep(tmp_path):
 
 
 def claim(directory, recipe) -> None:
-    claim_directory(directory, recipe, "run", determining(recipe, build_task(recipe).identity))
+    settings, data = settings_that_fix_draws(recipe), build_task(recipe).identity
+    claim_directory(directory, recipe, "run", determining(settings, data))
 
 
 def first_line(directory) -> str:
