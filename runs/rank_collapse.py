@@ -14,12 +14,15 @@
 
 # %%
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from sampler.presentation.figures.studies import CollapseCurve, draw_rank_collapse
+from sampler.presentation import style
 from sampler.presentation.style import figure_style, save_figure
 from theory import (
     Mask,
@@ -39,6 +42,59 @@ MASKS = {
     f"window ($|i − j| ≤ {WINDOW}$)": (Mask.WINDOW, WINDOW),
     f"one-sided window ($0 ≤ i − j ≤ {WINDOW}$)": (Mask.ONE_SIDED_WINDOW, WINDOW),
 }
+
+
+# %%
+COLOURS = (style.BLUE, style.VERMILLION, style.GREEN, style.ORANGE, style.PURPLE, style.SKY_BLUE)
+MARKERS = "os^Dv*"
+# Lower values leave the axis: with LayerNorm they are close to what rounding leaves of equal
+# tokens, and without it they fall by more orders of magnitude than can be shown beside the others.
+LOWEST = 1e-8
+
+
+@dataclass(frozen=True)
+class CollapseCurve:
+    """Distances μ(X_l) of one mask, [seed, depth] from depth 0 on, without and with LayerNorm."""
+
+    label: str
+    plain: np.ndarray
+    normalised: np.ndarray
+
+
+def draw_rank_collapse(curves: list[CollapseCurve], setting: str = "") -> Figure:
+    """Draw μ(X_l)/μ(X_0) against depth l, one panel without and one with LayerNorm.
+
+    Lines are geometric means over seeds, bands one standard deviation of the logarithm.
+    """
+    title = "Rank collapse: distance of the tokens from their mean"
+    figure = style.new_figure(style.WIDTH, 4.6, title, setting)
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    for ax, title in zip(panels, ("attention only", "LayerNorm after each layer"), strict=True):
+        ax.set(title=title, xlabel="layers $l$", yscale="log")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.grid(axis="y", color=style.GRID, linewidth=0.8)
+    for place, curve in enumerate(curves):
+        marks = {"color": COLOURS[place % 6], "marker": MARKERS[place % 6]}
+        _draw_curve(panels[0], curve.plain, curve.label, marks)
+        _draw_curve(panels[1], curve.normalised, None, marks)
+    panels[0].set_ylim(LOWEST, 10.0)
+    panels[0].set_ylabel(r"$\mu(X_l)\,/\,\mu(X_0)$,  $\mu = \| X - 1\bar{x}^T \|_F$")
+    seeds = len(curves[0].plain)
+    title = f"keys $j$ that query $i$ sees;\ngeometric mean ± standard deviation, {seeds} seeds"
+    style.legend_below(figure, columns=min(3, len(curves)), title=title, title_fontsize=9.0)
+    return figure
+
+
+def _draw_curve(ax: Axes, distances: np.ndarray, label: str | None, marks: dict) -> None:
+    # A distance of exactly 0 has no logarithm; anything that far below the axis will do.
+    share = distances / distances[:, :1]
+    logarithms = np.log(np.maximum(share, np.finfo(float).tiny))
+    centre, spread = logarithms.mean(axis=0), logarithms.std(axis=0)
+    depth = np.arange(len(centre))
+    low, high = np.exp(np.maximum(centre - spread, -700.0)), np.exp(centre + spread)
+    ax.fill_between(depth, low, high, color=marks["color"], alpha=0.2, linewidth=0.0)
+    every = max(1, len(depth) // 12)
+    ax.plot(depth, np.exp(centre), markersize=4.0, markevery=every, label=label, **marks)
 
 
 # %%

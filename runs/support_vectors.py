@@ -15,8 +15,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from sampler.presentation.figures.studies import draw_support_vectors
+from sampler.presentation import style
 from sampler.presentation.style import figure_style, save_figure
 from theory import (
     attention_kernel,
@@ -30,8 +32,66 @@ from theory import (
     truncation_bound,
     unknowns_of,
 )
+from theory.studies.support_vectors import SupportVectorAttention
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/attention")
+
+# %%
+# How far beyond the keys a regressor is drawn, as a share of their range.
+MARGIN = 0.05
+
+
+def draw_support_vectors(attention: SupportVectorAttention, setting: str = "") -> Figure:
+    """Draw the first channel of an attention over keys with one channel.
+
+    Above the labels, the regressor and its tube; below the values, which are 0 for every key inside
+    the tube. Linear attention of one channel is a constant: φ(x) cancels. Raises ValueError for
+    keys that are not on a line.
+    """
+    channels = attention.keys.shape[1]
+    if channels != 1:
+        raise ValueError(f"keys: {channels} channels; must be 1 to be drawn along a line")
+    keys, labels, values = attention.keys[:, 0], attention.labels[:, 0], attention.values[:, 0]
+    margin = MARGIN * np.ptp(keys)
+    line = np.linspace(keys.min() - margin, keys.max() + margin, 500)
+    fit = attention.attend(line[:, None])[:, 0]
+    support = attention.coefficients[:, 0] != 0.0
+
+    title = f"{str(attention.similarity).capitalize()} attention is a support-vector regressor"
+    figure = style.new_figure(style.WIDTH, 5.4, title, setting)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2.0, 1.0])
+    tube = rf"tube $f(x) \pm \varepsilon$, $\varepsilon$ = {attention.tube:g}"
+    marks = {"color": style.BLUE, "alpha": 0.15, "linewidth": 0.0}
+    above.fill_between(line, fit - attention.tube, fit + attention.tube, label=tube, **marks)
+    above.plot(line, fit, color=style.BLUE, label=r"attention $f(x) = \sum_j A(x, k_j)\, v_j$")
+    for shown, colour, face, label in (
+        (~support, style.GREY, "white", "key inside the tube ($v_j = 0$)"),
+        (support, style.VERMILLION, style.VERMILLION, r"support vector ($v_j \neq 0$)"),
+    ):
+        marks = {"color": colour, "markerfacecolor": face, "markersize": 6.0, "linestyle": "none"}
+        above.plot(keys[shown], labels[shown], marker="o", label=label, **marks)
+        below.vlines(keys[shown], 0.0, values[shown], color=colour)
+        below.plot(keys[shown], values[shown], marker="o", **marks)
+    above.set_ylabel("label $y_j$ at key $k_j$")
+    below.axhline(0.0, color=style.GREY, linewidth=0.8, zorder=0)
+    if support.any():
+        _scale_by_decades(below, np.abs(values[support]))
+    below.set_ylabel("value $v_j$")
+    below.set_xlabel("query $x$, key $k_j$")
+    figure.align_ylabels()
+    style.legend_below(figure, above.get_legend_handles_labels())
+    return figure
+
+
+def _scale_by_decades(ax: Axes, sizes: np.ndarray) -> None:
+    """Scale values whose sizes differ by orders of magnitude, as normalisers along a line do."""
+    smallest, largest = float(sizes.min()), float(sizes.max())
+    ax.set_yscale("symlog", linthresh=smallest)
+    ax.set_ylim(-3.0 * largest, 3.0 * largest)
+    decades = 10.0 ** np.arange(np.ceil(np.log10(smallest)), np.floor(np.log10(largest)) + 1.0)
+    ax.set_yticks([*-decades[::-1], 0.0, *decades])
+    ax.minorticks_off()
+
 
 # %% Forty keys on a line, with noisy labels.
 rng = np.random.default_rng(0)

@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sampler.attention.padding import tokens_in_order
-from sampler.posterior.density import Position
-from sampler.posterior.hyper_parameters import (
+from sampler.posterior.density import (
+    Position,
     observed_hyper_parameters,
     sample_sites,
     temperature_ratio,

@@ -18,10 +18,10 @@ from numpyro.infer.hmc import hmc
 
 from sampler.mcmc.algorithm import Chain
 from sampler.network import network_outputs, overlaps, path_weights
-from sampler.posterior.density import Density
-from sampler.posterior.hyper_parameters import (
+from sampler.posterior.density import (
     TEMPERATURE,
     VARIANCES,
+    Density,
     energy_at,
     hyper_prior_sites,
     temperature_ratio,

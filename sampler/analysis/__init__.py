@@ -13,7 +13,6 @@ compared            what is compared, as values, and the lines of the comparison
 comparison          the compared quantities, and theory against draws (`comparison.json`)
 predictive_quality  log predictive density and calibration of theory, GP limit and draws
 results             results of one run, held in memory or read from its directory
-sweeps              the Dataset of a sweep, and what derives from it
+sweeps              the Dataset of a sweep, and tables and verdicts that derive from it
 sweep_dataset       the Dataset of a sweep gathered from its points
-sweep_verdicts      whether its samples can be trusted, and the trend with width
 """

@@ -52,7 +52,7 @@ from sampler.analysis.verdict import (
 )
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.mcmc.kept import BatchMoments
-from sampler.posterior.hyper_parameters import OBSERVED
+from sampler.posterior.density import OBSERVED
 from sampler.registry import Registry
 from sampler.storage.results import from_json, to_json
 from theory import AttentionPaths, head_scores

@@ -18,7 +18,7 @@ from sampler.analysis.validation import validation_draws, validation_predictors
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.kept import PREDICTOR_VALIDATION, PREDICTORS, BatchMoments, SelectedDraws
-from sampler.posterior.hyper_parameters import OBSERVED
+from sampler.posterior.density import OBSERVED
 from sampler.posterior.weight_draws import WeightDraws
 from sampler.problem import AnyProblem, Problem
 from theory import Architecture

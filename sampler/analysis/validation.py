@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from sampler.analysis.estimate import batch_means, bootstrap
 from sampler.analysis.labels import label
 from sampler.mcmc.kept import ThinnedDraws
-from sampler.posterior.hyper_parameters import energy_at, hyper_positions, input_scale
+from sampler.posterior.density import energy_at, hyper_positions, input_scale
 from sampler.problem import AnyProblem, Problem, square_roots
 from theory import LearningProblem, OrderParameters, Predictor, predict, sub_network
 from theory.observables import correct, labels_are_classes

@@ -44,7 +44,7 @@ class AblatedHeads:
         """
         import pandas
 
-        from sampler.heads.tables import numbers_of, order_shown, removal_table
+        from sampler.heads.shown import numbers_of, order_shown, removal_table
 
         found = self.result
         frame = removal_table(found).to_dataframe()
@@ -72,7 +72,7 @@ class AblatedHeads:
 
     def plot(self, figure: Literal["costs", "scores", "orders"] = "costs") -> "Figure":
         """Draw costs against predictions, scores beside costs, or the orders of removal."""
-        from sampler.heads.figures import draw_costs, draw_head_scores, draw_orders
+        from sampler.heads.shown import draw_costs, draw_head_scores, draw_orders
         from sampler.presentation.style import figure_style
 
         drawings = {"costs": draw_costs, "scores": draw_head_scores, "orders": draw_orders}
@@ -83,12 +83,12 @@ class AblatedHeads:
             return drawings[figure](self.result)
 
     def __repr__(self) -> str:
-        from sampler.heads.tables import removal_text
+        from sampler.heads.shown import removal_text
 
         return removal_text(self.result)
 
     def _repr_html_(self) -> str:
-        from sampler.heads.tables import tables_of
+        from sampler.heads.shown import tables_of
 
         return "".join(table._repr_html_() for table in tables_of(self.result).values())
 

@@ -160,14 +160,14 @@ class Sweep(Stored):
     @property
     def verdict(self) -> "Verdict":
         """On the theory: whether it and the exact posterior approach each other with the width."""
-        from sampler.analysis.sweep_verdicts import sweep_trend
+        from sampler.analysis.sweeps import sweep_trend
 
         return sweep_trend(self._shown.points, self._shown.finite_size)
 
     @property
     def reliability(self) -> "Verdict":
         """On the samples: at how many points they can be trusted."""
-        from sampler.analysis.sweep_verdicts import sweep_trust
+        from sampler.analysis.sweeps import sweep_trust
 
         return sweep_trust(self._shown.points)
 

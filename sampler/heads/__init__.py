@@ -3,7 +3,6 @@
 gates    models with some of their heads replaced, of the command `train` and of PyTorch
 measures what is lost without a head, and the predictions of it: gradients, magnitudes, the theory
 removal  heads removed alone and in an order: the results as values
-tables   the results as tables
-figures  the results as figures
+shown    the results as tables and figures
 prune    the command `prune`
 """

@@ -10,7 +10,6 @@ from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.results import PRUNING_FILE, RunResults
 from sampler.analysis.text import unbroken, wrapped
 from sampler.errors import ExitCode, InputError
-from sampler.heads.figures import DRAWN
 from sampler.heads.gates import all_heads
 from sampler.heads.measures import TheoryWithoutHeads, predictions_of_theory, without_error
 from sampler.heads.removal import (
@@ -21,7 +20,7 @@ from sampler.heads.removal import (
     removed_heads,
     removed_in_orders,
 )
-from sampler.heads.tables import removal_text
+from sampler.heads.shown import DRAWN, removal_text
 from sampler.presentation.style import figure_style, save_figure
 from sampler.problem import Problem, build_problem
 from sampler.recipes.recipe import Recipe

@@ -32,8 +32,7 @@ from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.stopping import StoppingRule
 from sampler.numerics import return_free_memory
 from sampler.posterior.bridge import BridgeEvidence, bridge_evidence
-from sampler.posterior.density import Density
-from sampler.posterior.hyper_parameters import hyper_positions
+from sampler.posterior.density import Density, hyper_positions
 from sampler.posterior.weight_draws import refuse_unusable_count, weight_draws
 from sampler.problem import AnyProblem, Problem, fold_training, is_folded
 from sampler.recipes.recipe import Recipe

@@ -101,7 +101,7 @@ def gather(plan: Plan, code: ExitCode) -> "SweepResults":
     `code` is the exit code of the worst point.
     """
     from sampler.analysis.sweep_dataset import gathered
-    from sampler.analysis.sweep_verdicts import sweep_trend
+    from sampler.analysis.sweeps import sweep_trend
 
     sweep = gathered(plan.directory, plan.recipe)
     write_sweep(sweep, plan.recipe)
@@ -189,7 +189,7 @@ def run_sweep(recipe: Recipe, directory: Path, engine: Engine) -> ExitCode:
     Points that an earlier call finished are not run again. Raises RequeueError when a signal has
     asked to stop: there may be little time left, and nothing is gathered.
     """
-    from sampler.presentation.tables_of_sweeps import points_table
+    from sampler.presentation.tables import points_table
 
     plan = open_sweep(recipe, directory)
     with locked(directory), float64():

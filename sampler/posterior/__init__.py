@@ -1,7 +1,6 @@
 """Posteriors to sample, one space each, and what follows from their draws.
 
-density           what an algorithm sees of a posterior
-hyper_parameters  temperature and prior variances as sites, where they have a prior
+density           what an algorithm sees of a posterior; temperature and variances as sites
 order_parameters  Bartlett coordinates: all weights integrated out, exact at any width; their mode
 weights           all network weights, or all but V_0
 spaces            the three spaces, and what is read off each of their draws

@@ -23,11 +23,14 @@ from jax.scipy.special import digamma, gammaln, polygamma
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
-from sampler.posterior.density import Coordinates, Mode, Position, in_blocks
-from sampler.posterior.hyper_parameters import (
+from sampler.posterior.density import (
     TEMPERATURE,
+    Coordinates,
+    Mode,
+    Position,
     energy_at,
     hyper_prior_sites,
+    in_blocks,
     network_scale,
     sample_sites,
     scaled_factors,

@@ -6,11 +6,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from sampler.network import network_outputs, overlaps, path_weights
-from sampler.posterior.density import Density, Position, specialised
-from sampler.posterior.hyper_parameters import (
+from sampler.posterior.density import (
+    Density,
+    Position,
     energy_at,
     network_scale,
     observed_hyper_parameters,
+    specialised,
     weights_at,
 )
 from sampler.posterior.order_parameters import (

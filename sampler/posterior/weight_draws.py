@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sampler.errors import InputError
-from sampler.posterior.hyper_parameters import (
+from sampler.posterior.density import (
     energy_at,
     network_scale,
     weights_at,

@@ -15,8 +15,8 @@ from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
 from sampler.network import network_outputs, path_weights
-from sampler.posterior.density import Position
-from sampler.posterior.hyper_parameters import (
+from sampler.posterior.density import (
+    Position,
     energy_at,
     hyper_prior_sites,
     sample_sites,

@@ -2,10 +2,9 @@
 
 status   where runs stand, as `status` and `list` say it
 summary  what the terminal and notebooks show: theory, diagnostics and the comparison table
-figures  the figures of runs, sweeps and studies
+figures  the figures of runs and sweeps
 report   one page about a run or a sweep
-tables   the tables of a run, each built once
-tables_of_sweeps  those of a sweep
+tables   the tables of runs and sweeps, each built once
 table    the one table of this program, and its forms: terminal, page, pandas
 style    what all figures share: their entry in the table, colours, fonts, writing to disk
 """

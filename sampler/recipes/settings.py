@@ -18,6 +18,9 @@ BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 DOTTED_KEY = re.compile(r"[\w-]+(\.[\w-]+)*")
 RANGE = re.compile(r"([+-]?\d+):([+-]?\d+)(?::([+-]?\d+))?")
 LONGEST_RANGE = 100_000
+# The setting whose values are attention variants, and the length of labels of points.
+FORM = "attention.form"
+LONGEST_LABEL, SHORTEST_WORD = 44, 8
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -75,6 +78,54 @@ def toml_value(value: Any) -> str:
 def setting_text(key: str, value: Any) -> str:
     """A setting in a label, as in network.widths=10."""
     return f"{key}={value if isinstance(value, str) else toml_value(value)}"
+
+
+def short_label(settings: Mapping[str, Any]) -> str:
+    """Return swept keys and their values at one point, for an axis: variants by name.
+
+    Where that is too long it is the longest of them that is cut: points still differ by the others.
+    """
+    words = [
+        (key == FORM and name_of_form(value)) or setting_text(key.rpartition(".")[2], value)
+        for key, value in settings.items()
+    ]
+    excess = len(", ".join(words)) - LONGEST_LABEL
+    if excess > 0:
+        longest = max(words, key=len)
+        kept = max(len(longest) - excess - 1, SHORTEST_WORD)
+        words[words.index(longest)] = longest[:kept].rstrip(" ,;") + "…"
+    return ", ".join(words)
+
+
+def variant_name(text: str) -> str | None:
+    """Return a short name of an attention variant as a recipe writes it; None for another text."""
+    try:
+        return name_of_form(tomllib.loads(f"form = {text}")["form"])
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def name_of_form(form: Any) -> str | None:
+    """Return a short name of the value of `attention.form`: kinds of variants and their settings.
+
+    None for a value of another form.
+    """
+    variants = variants_in(form)
+    if not variants or not all(isinstance(one, dict) and "kind" in one for one in variants):
+        return None
+    values: dict[str, dict[str, None]] = {"kind": {}}
+    for one in variants:
+        for key, value in one.items():
+            values.setdefault(key, {})[str(value).replace("_", " ")] = None
+    kinds = values.pop("kind")
+    return "; ".join([" and ".join(kinds), *(f"{key} {', '.join(v)}" for key, v in values.items())])
+
+
+def variants_in(variants: Any) -> list:
+    """Return variants out of lists by layer and by head."""
+    if isinstance(variants, list | tuple):
+        return [one for inner in variants for one in variants_in(inner)]
+    return [variants]
 
 
 def place(settings: dict[str, Any], key: str, value: Any) -> None:

@@ -9,13 +9,11 @@ from sampler.analysis.results import RunResults
 from sampler.analysis.sweeps import SweepResults
 from sampler.errors import InputError
 from sampler.presentation.figures import (
-    accuracy,
     chains,
     kernels,
     network,
     order_parameter,
-    predictor,
-    studies,
+    predictions,
     sweeps,
 )
 from sampler.presentation.style import FigureEntry, figure_style, save_figure
@@ -28,23 +26,23 @@ from sampler.storage.run_directory import FIGURE_FOLDER
 FIGURES: Registry[FigureEntry] = Registry(
     "figure",
     {
-        "accuracy_against_width": accuracy.ACCURACY_AGAINST_WIDTH,
+        "accuracy_against_width": predictions.ACCURACY_AGAINST_WIDTH,
         "accuracy_at_chosen_temperatures": sweeps.ACCURACY_AT_CHOSEN_TEMPERATURES,
         "order_parameter_against_width": order_parameter.ORDER_PARAMETER_AGAINST_WIDTH,
         "finite_size": sweeps.FINITE_SIZE,
-        "variant_comparison": studies.VARIANT_COMPARISON,
-        "accuracy": accuracy.ACCURACY,
+        "variant_comparison": sweeps.VARIANT_COMPARISON,
+        "accuracy": predictions.ACCURACY,
         "order_parameter": order_parameter.ORDER_PARAMETER,
         "order_parameter_trained": order_parameter.ORDER_PARAMETER_TRAINED,
-        "predictor_mean": predictor.PREDICTOR,
-        "predictor_sampled": predictor.PREDICTOR_SAMPLED,
-        "reliability": predictor.RELIABILITY,
+        "predictor_mean": predictions.PREDICTOR,
+        "predictor_sampled": predictions.PREDICTOR_SAMPLED,
+        "reliability": predictions.RELIABILITY,
         "kernels": kernels.KERNELS,
         "path_kernels": kernels.PATH_KERNELS,
         "kernel_alignment": kernels.KERNEL_ALIGNMENT,
-        "head_importance": "sampler.heads.figures:HEAD_IMPORTANCE",
-        "head_scores": "sampler.heads.figures:HEAD_SCORES",
-        "pruning": "sampler.heads.figures:PRUNING",
+        "head_importance": "sampler.heads.shown:HEAD_IMPORTANCE",
+        "head_scores": "sampler.heads.shown:HEAD_SCORES",
+        "pruning": "sampler.heads.shown:PRUNING",
         "task": network.TASK,
         "network": network.NETWORK,
         "traces": chains.TRACES,

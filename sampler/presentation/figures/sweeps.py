@@ -1,4 +1,4 @@
-"""Figures of sweeps: theory against exact posterior by width, and the choice of temperatures."""
+"""Figures of sweeps: theory and exact posterior by width, chosen temperatures, and variants."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,7 @@ from sampler.analysis.estimate import RESOLVED_MCSE
 from sampler.analysis.results import temperature_text
 from sampler.analysis.sweeps import SweepResults
 from sampler.presentation import style
+from sampler.recipes.settings import FORM, variant_name
 
 # The space whose draws theories are compared with.
 EXACT_SPACE = "order_parameters"
@@ -21,6 +22,16 @@ COLUMNS = 2
 WIDTH, TEMPERATURE = "network.widths", "posterior.temperature"
 CRITERION = "accuracy"
 VALIDATED = f"validation_{CRITERION}_theory"
+# Column of the table, label, colour and marker of what a panel shows.
+PANELS = {
+    "alignment of path kernels": [("path_alignment", None, style.GREY, "o")],
+    "off-diagonal share of $U_1$": [("off_diagonal_share", None, style.GREY, "o")],
+    "accuracy": [
+        ("accuracy_theory", style.LEADING, style.THEORY, "o"),
+        ("accuracy_sampled", style.EXACT, style.SAMPLED, "D"),
+        ("accuracy_gp", style.LIMIT, style.GAUSSIAN_PROCESS, "s"),
+    ],
+}
 
 
 @dataclass(frozen=True)
@@ -304,6 +315,42 @@ def _draw_choices(ax: Axes, accuracy: xr.DataArray, groups: list[dict]) -> None:
     ax.set_title(f"{style.LEADING} on the validation split ({said})")
 
 
+def draw_variant_comparison(sweep: SweepResults) -> Figure | None:
+    """Draw the averages over seeds of attention variants, bars ±1 standard error.
+
+    None unless a sweep over seeds leaves several attention variants and nothing else.
+    """
+    rows, key = sweep.seed_averages, f"{FORM}="
+    if rows is None or len(rows) < 2 or not rows["settings"].str.startswith(key).all():
+        return None
+    names = [variant_name(text.removeprefix(key)) for text in rows["settings"]]
+    if None in names:
+        return None
+    seeds = "/".join(map(str, sorted({*rows["points"]})))
+    title = f"Attention variants: mean ± standard error over {seeds} seeds"
+    height = 1.6 + len(PANELS) * (0.7 + 0.26 * len(rows))
+    figure = style.new_figure(style.WIDTH, height, title)
+    panels = figure.subplots(len(PANELS), 1, sharey=True)
+    places = np.arange(len(rows))
+    for ax, (title, shown) in zip(panels, PANELS.items(), strict=True):
+        for column, label, colour, marker in shown:
+            mean, error = (
+                np.array(rows.get(name, [np.nan] * len(rows)))
+                for name in (column, f"{column}_error")
+            )
+            if np.isfinite(mean).any():
+                marks = {"fmt": marker, "color": colour, "markersize": 5.0, "capsize": 2.5}
+                ax.errorbar(mean, places, xerr=np.nan_to_num(error), label=label, **marks)
+        ax.set_xlabel(title)
+        ax.grid(axis="both", color=style.GRID, linewidth=0.8)
+        # Shares of 1: a tenth of a point must not look like all.
+        ax.set_xlim(style.span_at_least(ax.get_xlim(), 0.01 * style.LEAST_POINTS, 1.0))
+        ax.set_yticks(places, names)
+    panels[0].invert_yaxis()
+    style.legend_below(figure, panels[-1].get_legend_handles_labels(), 3)
+    return figure
+
+
 FINITE_SIZE = style.FigureEntry(
     draw_finite_size,
     "Theory and exact posterior approach each other as the width grows: above the diagonal of "
@@ -318,5 +365,13 @@ ACCURACY_AT_CHOSEN_TEMPERATURES = style.FigureEntry(
     "Accuracy at the temperatures chosen on the validation split, and the grid of choices.",
     "Accuracy against width at the temperature chosen on the validation split: theory, "
     "samples, infinite width; beside it the validation accuracy over the grid.",
+    of=("sweep",),
+)
+VARIANT_COMPARISON = style.FigureEntry(
+    draw_variant_comparison,
+    "Attention variants, means over seeds with their standard errors. Above how alike "
+    "their paths are (smaller: less redundant), below how well they predict.",
+    "Attention variants, one per row: alignment of their path kernels, off-diagonal share of "
+    "U₁, and accuracy of theory, exact posterior and infinite width, with error bars.",
     of=("sweep",),
 )

@@ -15,8 +15,7 @@ from markupsafe import Markup
 from sampler import __version__
 from sampler.analysis.results import RunResults, open_run
 from sampler.analysis.sweep_dataset import gathered
-from sampler.analysis.sweep_verdicts import sweep_trend, sweep_trust
-from sampler.analysis.sweeps import SweepResults
+from sampler.analysis.sweeps import SweepResults, sweep_trend, sweep_trust
 from sampler.analysis.text import together
 from sampler.analysis.verdict import trust_verdict
 from sampler.errors import ExitCode, InputError
@@ -26,7 +25,7 @@ from sampler.presentation.figures.draw import FIGURES, draw_figures
 from sampler.presentation.status import state_text
 from sampler.presentation.style import FigureEntry
 from sampler.presentation.table import Column, Link, Table
-from sampler.presentation.tables_of_sweeps import points_table, selection_table
+from sampler.presentation.tables import points_table, selection_table
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.manifest import Manifest, read_manifest
 from sampler.storage.run_directory import RECIPE_FILE, write_atomically

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from sampler.analysis.estimate import Estimate
-from sampler.heads.figures import draw_head_scores, draw_orders
 from sampler.heads.measures import without_error
 from sampler.heads.removal import RemovedHeads, removed_heads, removed_in_orders
-from sampler.heads.tables import removal_text
+from sampler.heads.shown import draw_head_scores, draw_orders, removal_text
 from sampler.storage.results import from_json, to_json
 
 EXAMPLES, HEADS = 64, (2, 3)

@@ -21,7 +21,7 @@ from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import NUTS
 from sampler.network import network_outputs, overlaps
 from sampler.posterior.bridge import bridge_evidence
-from sampler.posterior.hyper_parameters import TEMPERATURE, VARIANCES, weights_at
+from sampler.posterior.density import TEMPERATURE, VARIANCES, weights_at
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.order_parameters import (
     OrderParameterPosterior,

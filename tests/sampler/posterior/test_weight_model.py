@@ -17,7 +17,7 @@ from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import Nuts
 from sampler.network import network_outputs, overlaps
-from sampler.posterior.hyper_parameters import sample_sites
+from sampler.posterior.density import sample_sites
 from sampler.posterior.spaces import weight_density
 from sampler.posterior.weights import weight_model, weight_priors
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse

@@ -23,10 +23,13 @@ from sampler.analysis.predictive_quality import (
 from sampler.analysis.results import open_run
 from sampler.analysis.sweeps import SweepResults
 from sampler.errors import InputError
-from sampler.presentation.figures.accuracy import draw_accuracy_against_width
 from sampler.presentation.figures.draw import draw_figures
 from sampler.presentation.figures.order_parameter import draw_order_parameter
-from sampler.presentation.figures.predictor import draw_predictor, draw_reliability
+from sampler.presentation.figures.predictions import (
+    draw_accuracy_against_width,
+    draw_predictor,
+    draw_reliability,
+)
 from sampler.storage.results import to_json, write_draws, write_theory
 from tests.commands import write_sweep as store_table
 from tests.held import UNKNOWN, held

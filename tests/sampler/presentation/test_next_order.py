@@ -14,17 +14,20 @@ from sampler.analysis.estimate import Estimate
 from sampler.analysis.predictive_quality import PredictiveQuality, quality
 from sampler.analysis.results import open_run
 from sampler.analysis.sweep_dataset import stored_sweep
-from sampler.analysis.sweep_verdicts import sweep_trend
-from sampler.analysis.sweeps import SweepResults
+from sampler.analysis.sweeps import SweepResults, sweep_trend
 from sampler.presentation import style
-from sampler.presentation.figures.accuracy import draw_accuracy, draw_accuracy_against_width
 from sampler.presentation.figures.order_parameter import (
     draw_order_parameter,
     draw_order_parameter_against_width,
 )
-from sampler.presentation.figures.predictor import draw_predictor, draw_reliability
+from sampler.presentation.figures.predictions import (
+    draw_accuracy,
+    draw_accuracy_against_width,
+    draw_predictor,
+    draw_reliability,
+)
 from sampler.presentation.figures.sweeps import draw_finite_size
-from sampler.presentation.tables_of_sweeps import selection_table
+from sampler.presentation.tables import selection_table
 from sampler.storage.results import to_json
 from tests.commands import write_sweep
 from tests.held import held, held_sweep

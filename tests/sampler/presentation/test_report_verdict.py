@@ -15,7 +15,7 @@ from sampler.analysis.sweeps import PointSummary
 from sampler.analysis.text import NO_BREAK, Number, count, percent
 from sampler.analysis.verdict import saddle_point_converged, theory_verdict, trust_verdict
 from sampler.presentation.report.write import PAPERS, SOFTWARE
-from sampler.presentation.tables_of_sweeps import points_table, state_in_short
+from sampler.presentation.tables import points_table, state_in_short
 from sampler.storage.manifest import Manifest
 from sampler.storage.status import RunState
 from tests import ROOT

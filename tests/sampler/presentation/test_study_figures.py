@@ -1,16 +1,35 @@
 """Figures of the support-vector identity and of rank collapse: what is drawn is what was found."""
 
+import ast
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from sampler.presentation.figures.studies import (
-    CollapseCurve,
-    draw_rank_collapse,
-    draw_support_vectors,
-)
 from sampler.presentation.style import figure_style, save_figure
+from tests import ROOT
 from tests.assertions import assert_equal_to_rounding
 from theory import Similarity, support_vector_attention
+
+DEFINITIONS = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef
+
+
+def defined_in(script):
+    """Imports, functions, classes and constants of a script in runs/, without what it computes."""
+    tree = ast.parse((ROOT / "runs" / script).read_text(encoding="utf-8"))
+    tree.body = [
+        node
+        for node in tree.body
+        if isinstance(node, DEFINITIONS)
+        or (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).strip("()").isupper())
+    ]
+    found = {"__name__": script}
+    exec(compile(tree, script, "exec"), found)
+    return SimpleNamespace(**found)
+
+
+COLLAPSE, VECTORS = defined_in("rank_collapse.py"), defined_in("support_vectors.py")
+draw_support_vectors = VECTORS.draw_support_vectors
 
 
 def solved(channels, similarity=Similarity.SOFTMAX, tube=0.3):
@@ -58,9 +77,12 @@ def test_keys_in_a_plane_are_refused():
 
 def test_rank_collapse_draws_geometric_means_relative_to_the_start(tmp_path):
     plain = np.array([[2.0, 1.0, 0.0], [4.0, 0.5, 0.0]])
-    curves = [CollapseCurve("all", plain, 3.0 * plain), CollapseCurve("causal", plain, plain)]
+    curves = [
+        COLLAPSE.CollapseCurve("all", plain, 3.0 * plain),
+        COLLAPSE.CollapseCurve("causal", plain, plain),
+    ]
     with figure_style():
-        figure = draw_rank_collapse(curves, "3 tokens")
+        figure = COLLAPSE.draw_rank_collapse(curves, "3 tokens")
         received = drawn(figure.axes[0], "all")
         assert_equal_to_rounding(received[:2], [1.0, 0.25], operations=8)
         assert received[2] < 1e-300

@@ -6,14 +6,10 @@ import numpy as np
 import pytest
 
 from sampler.analysis.sweeps import PointSummary, SweepResults, seed_averages
-from sampler.presentation.figures.accuracy import draw_accuracy_against_width
-from sampler.presentation.figures.studies import (
-    FORM,
-    draw_variant_comparison,
-    short_label,
-    variant_name,
-)
+from sampler.presentation.figures.predictions import draw_accuracy_against_width
+from sampler.presentation.figures.sweeps import draw_variant_comparison
 from sampler.presentation.style import figure_style
+from sampler.recipes.settings import FORM, short_label, variant_name
 from tests.commands import write_sweep
 from tests.held import held_sweep
 
