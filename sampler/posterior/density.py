@@ -33,9 +33,6 @@ OBSERVED = ("temperature", "prior_variances")
 # Densities per call of a compiled function, in batches: shorter calls are filled up, so it compiles
 # once.
 BATCHES = 32
-# What the positions and the data of one batch may take.
-BATCH_BYTES = 64 * 2**20
-LARGEST_BATCH = 4096
 
 
 @dataclass(frozen=True)
@@ -143,7 +140,7 @@ class Density:
 
     Compiled functions take it as an argument. One of them serves all densities of the same model
     and observables whose arrays have equal shapes: what differs between them belongs into
-    `arguments` and `observed`. `curvature` and `batched` do not enter compiled functions.
+    `arguments` and `observed`. `log_densities` does not enter compiled functions.
 
     name       of the space, as in `make_density`
     model      NumPyro model; called with `arguments`. Every site is a real array
@@ -152,10 +149,10 @@ class Density:
     observe    (random key, position, *observed) → named numbers of one draw
     observed   further arrays that `observe` needs, such as test inputs
     mode       mode and Gaussian fit; None where it is not known
-    curvature  Hessian of −ln p(x, y) at flattened coordinates; None where it cannot be afforded
-    batched    (points [draw, coordinate], batch size or None) → ln p(x, y) [draw]; None: one
-               evaluation of the model each
     single     `arguments` in single precision, for gradients; None: gradients use `arguments`
+    log_densities
+               points [draw, coordinate] → ln p(x, y) [draw], for algorithms that evaluate many at a
+               time; None where a space is sampled by chains alone
     """
 
     name: str
@@ -165,9 +162,8 @@ class Density:
     observe: Callable[..., dict[str, Array]]
     observed: tuple[Any, ...]
     mode: Mode | None = None
-    curvature: Callable[[Array], Array] | None = None
-    batched: Callable[..., np.ndarray] | None = None
     single: tuple[Any, ...] | None = None
+    log_densities: Callable[[np.ndarray], np.ndarray] | None = None
 
     def tree_flatten(self) -> tuple[tuple, tuple]:
         """Arrays, and the functions that are compiled for, as JAX takes the density apart."""
@@ -179,7 +175,7 @@ class Density:
         """Put together what `tree_flatten` took apart."""
         name, model, observe = functions
         arguments, priors, observed, mode, single = arrays
-        return cls(name, model, arguments, priors, observe, observed, mode, single=single)
+        return cls(name, model, arguments, priors, observe, observed, mode, single)
 
     @property
     def for_gradients(self) -> "Density":
@@ -227,25 +223,6 @@ class Density:
         """ln p(x, y) and its gradient, site by site."""
         return jax.value_and_grad(self.log_density)(dict(position))
 
-    def log_densities(
-        self, points: Float[np.ndarray, "draw coordinate"], batch_size: int | None = None
-    ) -> Float[np.ndarray, " draw"]:
-        """ln p(x, y) at flattened positions, `batch_size` of them held in memory at a time.
-
-        By default as many as suit the machine. A value that is not a number stays so.
-        """
-        if self.batched is not None:
-            return self.batched(points, batch_size)
-        if batch_size is None:
-            data = sum(leaf.size for leaf in map(jnp.asarray, jax.tree.leaves(self.arguments)))
-            held = self.coordinates.size + data
-            batch_size = int(np.clip(BATCH_BYTES // (8 * held), 1, LARGEST_BATCH))
-
-        def of_block(block):
-            return _log_densities(block, self.arguments, self.model, self.coordinates, batch_size)
-
-        return in_blocks(of_block, points, batch_size)
-
 
 @partial(jax.jit, static_argnames="together")
 def observables_at(keys, points: Float[Array, "draw coordinate"], density: Density, together):
@@ -256,14 +233,6 @@ def observables_at(keys, points: Float[Array, "draw coordinate"], density: Densi
         return density.observe(key, density.coordinates.unflatten(point), *density.observed)
 
     return jax.lax.map(one, (keys, points), batch_size=together)
-
-
-@partial(jax.jit, static_argnames=("model", "coordinates", "batch"))
-def _log_densities(points, arguments, model, coordinates: Coordinates, batch: int):
-    def at(point):
-        return log_density(model, arguments, {}, coordinates.unflatten(point))[0]
-
-    return jax.lax.map(at, points, batch_size=batch)
 
 
 def in_blocks(

@@ -31,7 +31,7 @@ from sampler.posterior.weights import (
     weight_model,
     weight_priors,
 )
-from theory.architecture import HESSIAN_COORDINATES, Architecture
+from theory.architecture import Architecture
 from theory.bartlett import WishartChain
 from theory.energy import LearningProblem
 from theory.path_kernels import path_features
@@ -159,9 +159,8 @@ def order_parameter_density(
     attended_test = jnp.asarray(attended_test, problem.attended.dtype)
     posterior = OrderParameterPosterior.of(problem)
 
-    def batched(points, batch_size):
-        constant = problem.residual_log_likelihood
-        return constant + posterior.for_batches.log_densities(points, batch_size)
+    def log_densities(points):
+        return problem.residual_log_likelihood + posterior.for_batches.log_densities(points)
 
     return Density(
         name="order_parameters",
@@ -176,10 +175,7 @@ def order_parameter_density(
             posterior.chain,
         ),
         mode=find_mode(posterior),
-        curvature=posterior.curvature
-        if posterior.coordinates.size <= HESSIAN_COORDINATES
-        else None,
-        batched=batched,
+        log_densities=log_densities,
     )
 
 

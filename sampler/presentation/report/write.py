@@ -114,39 +114,7 @@ def opening_lines(directory: Path) -> str:
     return f'import xarray; theory = xarray.open_dataset("theory.nc")\n{what}'
 
 
-@dataclass(frozen=True)
-class Paper:
-    """A paper as CITATION.cff lists it, and what this software has from it."""
-
-    authors: str
-    title: str
-    where: str
-    year: int
-    arxiv: str
-    why: str
-
-
 SOFTWARE = f"The attention-posterior contributors: attention-posterior, version {__version__}."
-PAPERS = (
-    Paper(
-        "Lorenzo Tiberi, Francesca Mignacco, Kazuki Irie and Haim Sompolinsky",
-        "Dissecting the Interplay of Attention Paths in a Statistical Mechanics Theory of "
-        "Transformers",
-        "Advances in Neural Information Processing Systems",
-        2024,
-        "2405.15926",
-        "the theory",
-    ),
-    Paper(
-        "Tan M. Nguyen, Tam Nguyen, Nhat Ho, Andrea L. Bertozzi, Richard G. Baraniuk and "
-        "Stanley J. Osher",
-        "A Primal-Dual Framework for Transformers and Neural Networks",
-        "International Conference on Learning Representations",
-        2023,
-        "2406.13781",
-        "attention as support-vector regression, and attention variants that follow",
-    ),
-)
 
 
 # Pixels on the page for a pixel of a figure: text as large as the page's, and sharp.
@@ -228,7 +196,6 @@ def write_report(
         files=files_table(directory),
         opening=opening_lines(directory),
         software=SOFTWARE,
-        papers=PAPERS,
         version=__version__,
     )
     file = directory / REPORT_FILE

@@ -61,7 +61,8 @@ def work(space: str, algorithm: Algorithm, widths, variances, temperature: float
     sample_in_chunks(algorithm.suited(density), algorithm, SETTINGS, keep)
     points = np.zeros((3, density.coordinates.size))
     observed(density, points, seed=0)
-    density.log_densities(points, 2)
+    if density.log_densities is not None:
+        density.log_densities(points)
     return density, np.concatenate(draws, axis=1)
 
 

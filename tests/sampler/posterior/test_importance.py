@@ -241,13 +241,13 @@ def test_densities_that_are_no_numbers_are_counted_and_not_trusted(value, counte
     plain = importance_draws(density, 2000, seed=3)
     limit = np.sort(plain.points[:, 0])[-4]
 
-    def spoiled(points, batch_size):
-        return np.where(points[:, 0] >= limit, value, density.log_densities(points, batch_size))
+    def spoiled(points):
+        return np.where(points[:, 0] >= limit, value, density.log_densities(points))
 
     # The refits of other pilot weights would give other draws.
     rest = {"seed": 3, "rounds": 0}
     good = importance_draws(density, 2000, **rest)
-    bad = importance_draws(replace(density, batched=spoiled), 2000, **rest)
+    bad = importance_draws(replace(density, log_densities=spoiled), 2000, **rest)
     np.testing.assert_array_equal(bad.points, good.points)
     outside = bad.points[:, 0] >= limit
     assert 0 < outside.sum() < 40

@@ -1,6 +1,7 @@
 """The words of the page: what follows from which numbers, and numbers to the digits they have."""
 
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from sampler.analysis.estimate import Estimate
 from sampler.analysis.sweeps import PointSummary
 from sampler.analysis.text import NO_BREAK, Number, count, percent
 from sampler.analysis.verdict import saddle_point_converged, theory_verdict, trust_verdict
-from sampler.presentation.report.write import PAPERS, SOFTWARE
+from sampler.presentation.report.write import SOFTWARE
 from sampler.presentation.tables import points_table, state_in_short
 from sampler.storage.manifest import Manifest
 from sampler.storage.status import RunState
@@ -110,14 +111,23 @@ def test_what_to_cite_is_what_the_citation_file_says():
     flat = " ".join(text.split())
     assert f"version: {__version__}" in text
     assert __version__ in SOFTWARE
-    assert text.count("- type: conference-paper") == len(PAPERS)
-    for paper in PAPERS:
-        assert f"title: {paper.title}" in flat
-        assert f"arXiv:{paper.arxiv}" in text
-        names = split_names(paper.authors)
-        for given, family in names:
+    folder = ROOT / "sampler" / "presentation" / "report" / "templates"
+    papers = PAPER.findall((folder / "page.html").read_text(encoding="utf-8"))
+    assert text.count("- type: conference-paper") == len(papers) > 0
+    for authors, title, where, year, link, arxiv in papers:
+        assert f"title: {title}" in flat
+        assert f"collection-title: {where} year: {year} " in flat
+        assert f"arXiv:{arxiv}" in text
+        assert link == arxiv
+        for given, family in split_names(authors):
             assert f"family-names: {family} given-names: {given}" in flat
-        assert f"year: {paper.year}" in text
+
+
+# Authors, title, where, year, and the number on arXiv twice, of a paper in the list of the page.
+PAPER = re.compile(
+    r"<li>([^<{]+): <cite>([^<]+)</cite>. ([^<]+), (\d{4}). "
+    r'<a href="https://arxiv.org/abs/([\d.]+)">arXiv:([\d.]+)</a>'
+)
 
 
 def split_names(authors: str) -> list[tuple[str, str]]:
