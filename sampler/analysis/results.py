@@ -28,9 +28,7 @@ from sampler.storage.results import (
     read_comparison,
     read_drawn,
     read_draws,
-    read_own_theories,
-    read_task,
-    read_theory,
+    read_table,
 )
 from sampler.storage.run_directory import (
     COMPARISON_FILE,
@@ -82,6 +80,9 @@ class RunResults:
     def _stored(self, name: str) -> bool:
         return self.directory is not None and (self.directory / name).is_file()
 
+    def _table(self, name: str) -> xr.Dataset | None:
+        return read_table(self.directory, name) if self._stored(name) else None
+
     @property
     def stored(self) -> bool:
         """Whether the directory holds a theory or draws."""
@@ -100,17 +101,17 @@ class RunResults:
     @cached_property
     def theory(self) -> xr.Dataset | None:
         """The content of `theory.nc`."""
-        return read_theory(self.directory) if self._stored(THEORY_FILE) else None
+        return self._table(THEORY_FILE)
 
     @cached_property
     def task(self) -> xr.Dataset | None:
         """The content of `task.nc`."""
-        return read_task(self.directory) if self._stored(TASK_FILE) else None
+        return self._table(TASK_FILE)
 
     @cached_property
     def own_theories(self) -> xr.Dataset | None:
         """The content of `own_theories.nc`."""
-        return read_own_theories(self.directory) if self._stored(OWN_THEORIES_FILE) else None
+        return self._table(OWN_THEORIES_FILE)
 
     @cached_property
     def draws(self) -> xr.DataTree | None:

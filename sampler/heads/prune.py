@@ -24,8 +24,8 @@ from sampler.heads.shown import DRAWN, removal_text
 from sampler.presentation.style import figure_style, save_figure
 from sampler.problem import Problem, build_problem
 from sampler.recipes.recipe import Recipe
-from sampler.storage.results import read_theory, to_json
-from sampler.storage.run_directory import FIGURE_FOLDER, write_json
+from sampler.storage.results import read_table, to_json
+from sampler.storage.run_directory import FIGURE_FOLDER, THEORY_FILE, write_json
 from sampler.tasks.task import Task
 
 
@@ -33,7 +33,7 @@ def prune(
     directory: Path, recipe: Recipe, task: Task, orders: int, seed: int, solve_again: bool
 ) -> ExitCode:
     """Write `pruning.json` and its figures from the theory stored in a directory."""
-    theory = read_theory(directory)
+    theory = read_table(directory, THEORY_FILE)
     problem = build_problem(recipe, task)
     refuse_unprunable(directory, problem, bool(theory.attrs["converged"]))
     compared = RunResults(directory).compared("head_score")

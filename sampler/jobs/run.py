@@ -215,10 +215,10 @@ def work(job: Job) -> ExitCode:
 def store_task(job: Job) -> None:
     """Store what figures show of the task."""
     from sampler.analysis.example_tables import task_table
-    from sampler.storage.results import write_task
+    from sampler.storage.results import write_result
 
     if not (job.directory / TASK_FILE).is_file():
-        write_task(job.directory, task_table(job.run.task))
+        write_result(job.directory, TASK_FILE, task_table(job.run.task))
 
 
 def store_own_theories(job: Job, own: Mapping[str, str]) -> None:
@@ -284,13 +284,13 @@ def solved(job: Job, results: "RunResults") -> "RunResults":
     with busy("compiling and solving the theory"):
         from sampler.jobs.stages import solve_problem
         from sampler.presentation.summary import theory_text
-        from sampler.storage.results import write_theory
+        from sampler.storage.results import write_result
 
     if not done(job.directory, "solve", THEORY_FILE):
         problem = job.problem  # which may show how far a pass over the examples is
         with busy("compiling and solving the theory"), recorded(job.directory, "solve"):
             results = results.having(theory=solve_problem(problem, job.run.recipe))
-            write_theory(job.directory, results.theory)
+            write_result(job.directory, THEORY_FILE, results.theory)
     print(theory_text(results.theory), flush=True)
     return results
 
@@ -300,7 +300,7 @@ def sampled(job: Job, results: "RunResults") -> "RunResults":
     from sampler.jobs.keeper import remove_segments
     from sampler.jobs.stages import compare_stage, draw_posterior
     from sampler.presentation.summary import diagnostics_text
-    from sampler.storage.results import read_draws, write_draws
+    from sampler.storage.results import read_draws, write_result
 
     if done(job.directory, "sample", DRAWS_FILE):
         results = results.having(draws=read_draws(job.directory))
@@ -312,7 +312,7 @@ def sampled(job: Job, results: "RunResults") -> "RunResults":
             results = results.having(
                 draws=draw_posterior(job.problem, settings, job.keeper(), start=start)
             )
-            write_draws(job.directory, results.draws)
+            write_result(job.directory, DRAWS_FILE, results.draws)
             record(job.directory, draws_per_chain=results.draws["posterior"].sizes["draw"])
     remove_segments(job.directory / CHECKPOINT_FOLDER)
     results = compare_stage(results)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sampler.errors import InputError, Verbatim
-from sampler.storage.run_directory import OWN_THEORIES_FILE, write_atomically
+from sampler.storage.run_directory import OWN_THEORIES_FILE
 from theory.architecture import Architecture
 
 if TYPE_CHECKING:
@@ -210,9 +210,9 @@ def own_arrays(table: "xr.Dataset | None") -> dict[str, dict[str, np.ndarray]]:
 
 def store_own(directory: Path, own: Mapping[str, Arrays], axes: Axes) -> None:
     """Add own theories to those stored in a directory; one of the same name is replaced."""
-    from sampler.storage.results import read_own_theories, write_netcdf
+    from sampler.storage.results import read_table, write_result
 
     there = (directory / OWN_THEORIES_FILE).is_file()
-    stored = read_own_theories(directory) if there else None
+    stored = read_table(directory, OWN_THEORIES_FILE) if there else None
     table = stacked({**own_arrays(stored), **own}, axes)
-    write_atomically(directory / OWN_THEORIES_FILE, lambda path: write_netcdf(path, table))
+    write_result(directory, OWN_THEORIES_FILE, table)

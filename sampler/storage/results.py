@@ -1,8 +1,9 @@
 """Results of one run: every file is written and read here, its schema checked in one place.
 
-theory.nc        the theory, `write_theory`, `read_theory`
-task.nc          two examples of the task, for figures, `write_task`, `read_task`
-draws.nc         the draws, `write_draws`, `read_draws`
+theory.nc        the theory, `write_result`, `read_table`
+task.nc          two examples of the task, for figures, likewise
+own_theories.nc  what theories of the user's own predict, likewise
+draws.nc         the draws, `write_result`, `read_draws`
 comparison.json  theory against draws, `write_comparison`, `read_comparison`
 
 The readers raise the same InputError, with the file, what is wrong and the remedy, whoever reads.
@@ -34,8 +35,12 @@ from sampler.storage.run_directory import (
     write_json,
 )
 
-# What everything that reads a file takes to be there.
-THEORY_VARIABLES = ("order_parameter", "predictor_mean", "predictor_variance")
+# Tables: the command that makes each, and the variables that all readers take to be there.
+TABLES = {
+    THEORY_FILE: ("solve", ("order_parameter", "predictor_mean", "predictor_variance")),
+    TASK_FILE: ("run", ()),
+    OWN_THEORIES_FILE: ("compare", ()),
+}
 # What a variable takes beside its numbers, on the safe side.
 BYTES_PER_VARIABLE = 2048
 # Arrays of draws from this size on are compressed, and carry a checksum.
@@ -66,17 +71,11 @@ def write_netcdf(path: Path, content: xr.Dataset | xr.DataTree) -> None:
     content.to_netcdf(path, engine="h5netcdf", encoding=encoding)
 
 
-def write_theory(directory: Path, table: xr.Dataset) -> None:
-    """Write `theory.nc`."""
-    table = table.assign_attrs(schema_version=SCHEMA_VERSION)
-    write_atomically(directory / THEORY_FILE, lambda path: write_netcdf(path, table))
-
-
-def write_draws(directory: Path, draws: xr.DataTree) -> None:
-    """Write `draws.nc`; it opens with ArviZ and with `xarray.open_datatree`."""
-    draws = draws.copy()
-    draws.attrs["schema_version"] = SCHEMA_VERSION
-    write_atomically(directory / DRAWS_FILE, lambda path: write_netcdf(path, draws))
+def write_result(directory: Path, file: str, content: xr.Dataset | xr.DataTree) -> None:
+    """Write a table, or the draws, which open with ArviZ and with `xarray.open_datatree`."""
+    content = content.copy()
+    content.attrs["schema_version"] = SCHEMA_VERSION
+    write_atomically(directory / file, lambda path: write_netcdf(path, content))
 
 
 def write_comparison(directory: Path, comparison: dict) -> None:
@@ -84,35 +83,19 @@ def write_comparison(directory: Path, comparison: dict) -> None:
     write_json(directory / COMPARISON_FILE, comparison)
 
 
-def read_theory(directory: Path) -> xr.Dataset:
-    """Read `theory.nc` into memory; InputError if it is absent, damaged or of another schema."""
+def read_table(directory: Path, file: str) -> xr.Dataset:
+    """Read one of TABLES into memory; InputError if absent, damaged or of another schema."""
+    command, variables = TABLES[file]
 
     def load(path: Path) -> xr.Dataset:
         table = xr.load_dataset(path, engine="h5netcdf")
         check_schema(table.attrs.get("schema_version"), str(path))
-        missing = [name for name in THEORY_VARIABLES if name not in table]
+        missing = [name for name in variables if name not in table]
         if missing:
             raise ValueError(f"it has no variable {missing[0]}")
         return table
 
-    return read_stored(directory / THEORY_FILE, "solve", load)
-
-
-def write_task(directory: Path, table: xr.Dataset) -> None:
-    """Write `task.nc`."""
-    table = table.assign_attrs(schema_version=SCHEMA_VERSION)
-    write_atomically(directory / TASK_FILE, lambda path: write_netcdf(path, table))
-
-
-def read_task(directory: Path) -> xr.Dataset:
-    """Read `task.nc` into memory; InputError if it is damaged or of another schema."""
-
-    def load(path: Path) -> xr.Dataset:
-        table = xr.load_dataset(path, engine="h5netcdf")
-        check_schema(table.attrs.get("schema_version"), str(path))
-        return table
-
-    return read_stored(directory / TASK_FILE, "run", load)
+    return read_stored(directory / file, command, load)
 
 
 def read_draws(directory: Path) -> xr.DataTree:
@@ -152,17 +135,6 @@ def read_comparison(directory: Path) -> dict:
     return read_json(directory / COMPARISON_FILE, "compare")
 
 
-def read_own_theories(directory: Path) -> xr.Dataset:
-    """Read `own_theories.nc` into memory; InputError if it is absent or damaged."""
-    path = directory / OWN_THEORIES_FILE
-    return read_stored(path, "compare", lambda file: xr.load_dataset(file, engine="h5netcdf"))
-
-
-def is_solved(directory: Path) -> bool:
-    """Whether `theory.nc` is stored."""
-    return (directory / THEORY_FILE).is_file()
-
-
 def is_sampled(directory: Path) -> bool:
     """Whether `draws.nc` is stored."""
     return (directory / DRAWS_FILE).is_file()
@@ -170,7 +142,7 @@ def is_sampled(directory: Path) -> bool:
 
 def has_results(directory: Path) -> bool:
     """Whether there is anything to draw or to report."""
-    return is_solved(directory) or is_sampled(directory)
+    return (directory / THEORY_FILE).is_file() or is_sampled(directory)
 
 
 NOTHING = {tuple: (), Mapping: {}, dict: {}, float: float("nan"), int: 0, str: "", bool: False}

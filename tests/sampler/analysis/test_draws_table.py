@@ -16,7 +16,7 @@ from sampler.analysis.draws_table import (
 )
 from sampler.analysis.results import RunResults
 from sampler.mcmc.kept import MOST_BATCHES
-from sampler.storage.results import DRAWS_FILE, read_draws, write_draws
+from sampler.storage.results import DRAWS_FILE, read_draws, write_result
 from tests.small import (
     CHAINS,
     DRAWS,
@@ -42,7 +42,7 @@ def written(rng, directory, *, outputs=1, labelled=True, weights=False, **settin
         observables = {k: v for k, v in observables.items() if k not in ("V_0", "V_1", "V_2", "a")}
     collected = collect(observables, healthy_statistics(rng), **settings)
     attributes = {"space": "weights", "algorithm": "nuts", "max_tree_depth": 10, "seconds": 1.5}
-    write_draws(directory, draws_tree(problem, collected, attributes))
+    write_result(directory, "draws.nc", draws_tree(problem, collected, attributes))
     return problem, collected
 
 

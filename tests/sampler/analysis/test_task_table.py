@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sampler.analysis.example_tables import MOST_HEADS, MOST_LAYERS, MOST_TOKENS, task_table
-from sampler.storage.results import read_task, write_task
+from sampler.storage.results import read_table, write_result
 from sampler.tasks.splits import AttendedSplit, PartsOf, Split, StreamedSplit
 from sampler.tasks.task import Pictures, Task, name_paths
 
@@ -27,8 +27,8 @@ def task_of(split, heads=(2, 1), **more) -> Task:
 
 def test_the_first_examples_of_two_labels(rng, tmp_path):
     split = split_of(rng)
-    write_task(tmp_path, task_table(task_of(split)))
-    received = read_task(tmp_path)
+    write_result(tmp_path, "task.nc", task_table(task_of(split)))
+    received = read_table(tmp_path, "task.nc")
     np.testing.assert_array_equal(received["example"], [0, 2])
     np.testing.assert_array_equal(received["labels"], [[1.0], [-1.0]])
     np.testing.assert_array_equal(received["inputs"], split.inputs[[0, 2]].astype(np.float32))

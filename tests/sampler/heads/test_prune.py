@@ -17,7 +17,7 @@ from sampler.heads.prune import refuse_unprunable
 from sampler.heads.removal import removable
 from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe
-from sampler.storage.results import read_theory
+from sampler.storage.results import read_table
 from sampler.tasks.make import build_task
 from sampler.transformer.model import read_model
 from sampler.transformer.network import transformer_outputs
@@ -69,7 +69,7 @@ def load(folder, *overrides):
 def solved(folder) -> TheoryWithoutHeads:
     """The theory of the test examples."""
     _, problem = load(folder)
-    overlap = read_theory(folder / "solved")["order_parameter"].values
+    overlap = read_table(folder / "solved", "theory.nc")["order_parameter"].values
     return TheoryWithoutHeads(problem.learning, problem.attended_test, overlap)
 
 
@@ -122,7 +122,7 @@ def test_the_trained_overlap_is_that_of_the_readout_carried_down(folder):
 
 
 def test_the_theory_table_has_the_trained_network(folder):
-    theory, (task, problem) = read_theory(folder / "solved"), load(folder)
+    theory, (task, problem) = read_table(folder / "solved", "theory.nc"), load(folder)
     overlap = problem.trained.overlap()
     np.testing.assert_array_equal(theory["order_parameter_trained"].values, overlap)
     scores = head_scores(overlap, AttentionPaths(HEADS))
@@ -157,7 +157,7 @@ def test_the_theory_solved_again_is_that_of_the_smaller_network(folder, solved):
     words = ["solve", str(folder / "analysis.toml"), "--out", str(out)]
     assert main([*words, "--set", "network.heads=[[1], [0, 1]]"]) == ExitCode.OK
     received = accuracy(solved.solved_again([(0, 0), (1, 2)]), load(folder)[1].labels_test)
-    assert received == float(read_theory(out)["accuracy_theory"])
+    assert received == float(read_table(out, "theory.nc")["accuracy_theory"])
     assert solved.solved_again([(0, 0), (0, 1)]) is None
 
 
@@ -182,7 +182,7 @@ def test_prune_writes_its_table_and_its_figures(folder, solved, capsys):
     assert "Spearman ρ with what removal costs" in printed
     assert "head score, leading order" in printed
     table = json.loads((folder / "solved" / "pruning.json").read_text())
-    theory, problem = read_theory(folder / "solved"), load(folder)[1]
+    theory, problem = read_table(folder / "solved", "theory.nc"), load(folder)[1]
     predicted = table["predicted"]
     scores = theory["head_score"].values
     assert predicted["score"]["values"] == list(scores[np.isfinite(scores)])

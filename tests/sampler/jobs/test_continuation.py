@@ -27,7 +27,7 @@ from sampler.recipes.recipe import load_recipe, settings_that_fix_draws
 from sampler.storage import results
 from sampler.storage.lock import LOCK_FILE, Holder, living_holder, locked
 from sampler.storage.manifest import determining, differences
-from sampler.storage.results import read_draws, read_theory
+from sampler.storage.results import read_draws, read_table
 from sampler.storage.run_directory import CHECKPOINT_SLOTS
 from tests import ROOT
 from tests.commands import (
@@ -158,14 +158,14 @@ def longer(recipe_file, tmp_path_factory) -> Path:
 def test_an_extension_killed_at_any_moment_goes_on_bit_for_bit(
     moment, copy, longer, tmp_path, monkeypatch
 ):
-    save, write = ChainKeeper._save, results.write_draws
+    save, write = ChainKeeper._save, results.write_result
 
     def save_once(keeper, seconds):
         save(keeper, seconds)
         raise Killed
 
-    def write_first(directory, tree):
-        write(directory, tree)
+    def write_first(directory, file, tree):
+        write(directory, file, tree)
         raise Killed
 
     def remove_one(folder):
@@ -175,8 +175,8 @@ def test_an_extension_killed_at_any_moment_goes_on_bit_for_bit(
     with monkeypatch.context() as patch:
         patch.setattr(*{
             "second chunk": (ChainKeeper, "_save", save_once),
-            "before the draws": (results, "write_draws", killed),
-            "with the draws": (results, "write_draws", write_first),
+            "before the draws": (results, "write_result", killed),
+            "with the draws": (results, "write_result", write_first),
             "after the draws": (keeper, "remove_segments", killed),
             "one removed": (keeper, "remove_segments", remove_one),
         }[moment])  # fmt: skip
@@ -324,13 +324,13 @@ def test_reproduction_has_the_same_bits(reproduced):
 
 def test_results_that_differ_are_named(reproduced, tmp_path, capsys):
     """The reproduction is there: it is compared again, not computed again."""
-    from sampler.storage.results import write_theory
+    from sampler.storage.results import write_result
 
     copy = tmp_path / "copy"
     shutil.copytree(reproduced[0], copy)
-    table = read_theory(copy)
+    table = read_table(copy, "theory.nc")
     table["predictor_mean"] = table["predictor_mean"] * (1 + 1e-4)
-    write_theory(copy, table)
+    write_result(copy, "theory.nc", table)
     assert command("reproduce", copy) == ExitCode.NOT_REPRODUCED
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in lines if "NOT REPRODUCED" in line] == ["predictor_mean"]
@@ -359,7 +359,7 @@ def test_results_of_another_schema_say_why_not(version, remedy, copy, capsys):
         message = refusal(capsys, name, copy)
         assert f"schema_version {version}" in message
         assert remedy in message
-    table = read_theory(copy)
+    table = read_table(copy, "theory.nc")
     table.attrs["schema_version"] = version
     table.to_netcdf(copy / "theory.nc", engine="h5netcdf")
     message = refusal(capsys, "compare", copy)

@@ -16,7 +16,7 @@ from sampler.errors import ExitCode, InputError
 from sampler.jobs.interruption import MOMENT
 from sampler.jobs.keeper import load_chains
 from sampler.storage.checkpoint import read_sealed
-from sampler.storage.results import read_draws, read_theory
+from sampler.storage.results import read_draws, read_table
 from sampler.storage.run_directory import CHECKPOINT_FOLDER, UNFINISHED
 from sampler.storage.status import newest_checkpoint
 from tests.commands import TINY, UNDRAWN, assert_same_bits, command, finish, start
@@ -55,7 +55,7 @@ def check_files(directory: Path) -> None:
         elif path.suffix == ".json":
             json.loads(path.read_text())
     if (directory / "theory.nc").is_file():
-        read_theory(directory)
+        read_table(directory, "theory.nc")
     if (directory / "draws.nc").is_file():
         read_draws(directory)
 

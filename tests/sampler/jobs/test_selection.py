@@ -26,7 +26,7 @@ from sampler.jobs.selection import (
 )
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.task_section import AttentionSection
-from sampler.storage.results import read_draws, write_theory
+from sampler.storage.results import read_draws, write_result
 from sampler.tasks.markov_chain import MarkovChainSection
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import in_process as command
@@ -258,7 +258,7 @@ def test_a_next_order_that_is_not_to_be_used_has_its_reason(
         f"validation_{DENSITY}_next_order_by_example": ("validation_example", [density, -3.0]),
         "log_evidence_next_order": ((), evidence),
     }
-    write_theory(tmp_path, xr.Dataset(columns, attrs=attributes))
+    write_result(tmp_path, "theory.nc", xr.Dataset(columns, attrs=attributes))
     run = RunResults(tmp_path)
     received = validation_scores(run, "next_order"), evidence_score(run, "next_order")
     if reasons == (None, None):

@@ -26,7 +26,7 @@ from sampler.errors import ExitCode
 from sampler.jobs.sweep import write_sweep
 from sampler.presentation.figures.sweeps import draw_finite_size
 from sampler.recipes.recipe import load_recipe
-from sampler.storage.results import to_json, write_theory
+from sampler.storage.results import to_json, write_result
 from sampler.storage.run_directory import plain, point_directory, read_json, write_json
 from tests.commands import TINY, in_process, settings
 from tests.held import held_sweep
@@ -81,8 +81,8 @@ def test_rows_follow_the_points_and_missing_numbers_are_empty(recipe, tmp_path):
     (narrow, _), (wide, _), (untouched, _) = recipe.points()
     for label in (narrow, wide):
         point_directory(tmp_path, label).mkdir()
-    write_theory(point_directory(tmp_path, narrow), theory(0.96, 0.82, np.nan))
-    write_theory(point_directory(tmp_path, wide), theory(np.nan, 0.83, 0.5))
+    write_result(point_directory(tmp_path, narrow), "theory.nc", theory(0.96, 0.82, np.nan))
+    write_result(point_directory(tmp_path, wide), "theory.nc", theory(np.nan, 0.83, 0.5))
     sampled = {"value": 0.97, "mcse": 0.001, "binomial_error": 0.005}
     comparison = point_directory(tmp_path, narrow)
     write_comparison(comparison, {"accuracy": {"theory": 0.96, "gp": 0.82, "sampled": sampled}})
@@ -118,10 +118,14 @@ def test_the_next_order_has_its_columns_where_a_point_has_it(recipe, tmp_path):
     (narrow, _), (wide, _), _ = recipe.points()
     for label in (narrow, wide):
         point_directory(tmp_path, label).mkdir()
-    write_theory(point_directory(tmp_path, narrow), theory(0.96, 0.82, np.nan))
+    write_result(point_directory(tmp_path, narrow), "theory.nc", theory(0.96, 0.82, np.nan))
     write_sweep(gathered(tmp_path, recipe), recipe)
     assert not [name for name in rows_of(tmp_path)[0] if "next_order" in name]
-    write_theory(point_directory(tmp_path, wide), with_next_order(theory(0.9, 0.8, 0.7), "large"))
+    write_result(
+        point_directory(tmp_path, wide),
+        "theory.nc",
+        with_next_order(theory(0.9, 0.8, 0.7), "large"),
+    )
     write_sweep(gathered(tmp_path, recipe), recipe)
     expected = {
         "accuracy_next_order": "0.97",
@@ -281,7 +285,7 @@ def test_the_finite_size_table_has_both_orders(tmp_path):
             compared["next_order"] = beyond.tolist()
             solved = with_next_order(solved, "large" if width == 30 else "fine")
             solved["order_parameter_next_order"] = (("path", "path_"), beyond)
-        write_theory(directory, solved)
+        write_result(directory, "theory.nc", solved)
         diagnostics = {"verdict": "pass"}
         content = {"order_parameter": compared, "diagnostics": diagnostics}
         write_comparison(directory, content)
@@ -312,7 +316,7 @@ def test_the_finite_size_table_follows_the_widths(tmp_path, rng):
         width = point.network.widths
         solved["order_parameter"] = (("path", "path_"), width * np.eye(2))
         solved = solved.assign_coords(path=["good", "other"], path_=["good", "other"])
-        write_theory(directory, solved)
+        write_result(directory, "theory.nc", solved)
         found[width] = compared(rng)
         write_comparison(directory, {"order_parameter": found[width]})
     write_sweep(gathered(tmp_path, recipe), recipe)

@@ -18,7 +18,7 @@ from sampler.presentation.figures.chains import (
     matrix_panels,
     rank_histogram,
 )
-from sampler.storage.results import write_draws
+from sampler.storage.results import write_result
 from tests.held import held
 
 CHAINS, DRAWS = 3, 200
@@ -77,7 +77,7 @@ def test_chains_of_a_file_are_read_as_far_as_they_are_there(rng, tmp_path):
     assert RunResults(tmp_path).slowest_series == {}
     statistics = {name: (("chain", "draw"), autoregressive(rng, 0.2)) for name in ("lp", "energy")}
     groups = {"sample_stats": xr.Dataset(statistics), "posterior": xr.Dataset()}
-    write_draws(tmp_path, xr.DataTree.from_dict(groups))
+    write_result(tmp_path, "draws.nc", xr.DataTree.from_dict(groups))
     found = RunResults(tmp_path)
     assert list(found.slowest_series) == ["log posterior"]
     np.testing.assert_array_equal(found.slowest_series["log posterior"], statistics["lp"][1])

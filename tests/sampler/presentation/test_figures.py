@@ -30,7 +30,7 @@ from sampler.presentation.figures.predictions import (
     draw_predictor,
     draw_reliability,
 )
-from sampler.storage.results import to_json, write_draws, write_theory
+from sampler.storage.results import to_json, write_result
 from tests.commands import write_sweep as store_table
 from tests.held import UNKNOWN, held
 
@@ -149,7 +149,7 @@ def write_run(
             "subnetwork": list(SUBNETWORKS),
         },
     )
-    write_theory(directory, table_of_theory)
+    write_result(directory, "theory.nc", table_of_theory)
     (directory / "recipe.toml").write_text(
         f'name = "synthetic"\ntask.kind = "markov_chain"\n[network]\nwidths = {width}\n'
         '[posterior]\ntemperature = 0.01\n[sampler]\nspace = "weights"\n'
@@ -201,7 +201,7 @@ def write_run(
             "kernel": xr.Dataset({name: (examples, one) for name, one in columns.items()}),
             "constant_data": xr.Dataset({"temperature": 0.01}),
         }
-        write_draws(directory, xr.DataTree.from_dict(groups))
+        write_result(directory, "draws.nc", xr.DataTree.from_dict(groups))
     return directory
 
 

@@ -11,7 +11,7 @@ import xarray as xr
 from sampler.analysis.results import RunResults
 from sampler.errors import ExitCode, InputError
 from sampler.storage.manifest import read_manifest
-from sampler.storage.results import COMPRESSED_BYTES, read_draws, write_draws
+from sampler.storage.results import COMPRESSED_BYTES, read_draws, write_result
 from tests import FIXTURES
 from tests.commands import in_process as command
 
@@ -39,7 +39,7 @@ def test_a_bit_that_changed_in_large_arrays_is_noticed(rng, tmp_path):
     """The draws of a finished run are there once: they are compressed and carry checksums."""
     values = rng.standard_normal((2, COMPRESSED_BYTES // 16))
     table = xr.Dataset({"lp": (("chain", "draw"), values), "few": ("draw", values[0])})
-    write_draws(tmp_path, xr.DataTree.from_dict({"posterior": table}))
+    write_result(tmp_path, "draws.nc", xr.DataTree.from_dict({"posterior": table}))
     path = tmp_path / "draws.nc"
     xr.testing.assert_identical(read_draws(tmp_path)["posterior"].to_dataset(), table)
     with h5netcdf.File(path) as file:

@@ -3,6 +3,7 @@
 import json
 import pickle
 import zipfile
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from sampler.errors import ExitCode, InputError
 from sampler.recipes.recipe import load_recipe, settings_that_fix_draws
 from sampler.storage.manifest import claim_directory, determining, finish_command, read_manifest
-from sampler.storage.results import read_draws, read_theory
+from sampler.storage.results import read_draws, read_table
 from sampler.storage.run_directory import (
     default_directory,
     find_directory,
@@ -150,7 +151,10 @@ def test_a_directory_that_is_not_there_is_named(tmp_path):
 
 @pytest.mark.parametrize(
     ("read", "name", "command"),
-    [(read_theory, "theory.nc", "solve"), (read_draws, "draws.nc", "sample")],
+    [
+        (partial(read_table, file="theory.nc"), "theory.nc", "solve"),
+        (read_draws, "draws.nc", "sample"),
+    ],
 )
 def test_a_missing_or_damaged_file_is_named_with_its_remedy(read, name, command, tmp_path):
     with pytest.raises(InputError, match=rf"holds no {name}; first use `{command}`"):

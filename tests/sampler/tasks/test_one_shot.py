@@ -15,7 +15,7 @@ from sampler.errors import ExitCode, InputError
 from sampler.network import network_outputs
 from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe
-from sampler.storage.results import read_draws, read_theory
+from sampler.storage.results import read_draws, read_table
 from sampler.tasks.make import build_task
 from sampler.transformer.model import read_model, theory_weights
 from sampler.transformer.network import transformer_outputs
@@ -206,7 +206,7 @@ def test_every_stage_takes_them(heads, tmp_path):
         == ExitCode.DIAGNOSTICS_FAILED
     )
     paths = int(np.prod(heads))
-    theory, draws = read_theory(out), read_draws(out)
+    theory, draws = read_table(out, "theory.nc"), read_draws(out)
     assert theory.attrs["converged"]
     assert theory["order_parameter"].shape == (paths, paths)
     assert draws["posterior"]["order_parameter"].shape == (2, 4, paths, paths)
