@@ -1,8 +1,10 @@
 """Which point of a sweep its validation split or its evidence chooses."""
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,18 +35,20 @@ NO_VALIDATION = (
 
 @dataclass(frozen=True)
 class Candidate:
-    """A point of a sweep with its scores, and nothing of the test set.
+    """A point of a sweep with its scores, and of the test set no more than where to look it up.
 
-    settings  the swept keys and their values here
-    data      equal for two points whose examples are the same
-    scores    name → value and, where sampled, mcse; on the validation split also validation_error
-              and by_example
+    settings       the swept keys and their values here
+    data           equal for two points whose examples are the same
+    scores         name → value and, where sampled, mcse; on the validation split also
+                   validation_error and by_example
+    test_accuracy  looks it up for the point that is chosen; None where none is to be reported
     """
 
     point: str
     settings: Mapping[str, object]
     data: Hashable
     scores: Mapping[str, Mapping]
+    test_accuracy: Callable[[], Mapping | None] | None = None
 
     def value(self, criterion: str) -> float:
         """The score by this criterion."""
@@ -80,7 +84,7 @@ class Choice:
         """Whether the second best may be as good: the difference is at most one error."""
         return not self.difference > self.error
 
-    def as_dict(self) -> dict:
+    def to_json(self) -> dict:
         """Return the entries for `selection.json`."""
         score = self.best.scores[self.criterion]
         found = {
@@ -98,6 +102,8 @@ class Choice:
                 "error_of_difference": self.error,
                 "within_errors": self.within_errors,
             }
+        if self.best.test_accuracy is not None:
+            found["test_accuracy"] = self.best.test_accuracy()
         return found
 
 
@@ -211,80 +217,46 @@ def test_accuracy(run: RunResults, name: str) -> dict | None:
 class Selected:
     """Choice for one predictor: "theory", "next_order", "gp" or "sampled".
 
-    candidates     number of points to choose from
-    left_out       point → why it is none of them
-    choices        criterion → its choice, None where no point has the score
-    test_accuracy  criterion → the accuracy on the test set of the point chosen on validation data
+    candidates  number of points to choose from
+    left_out    point → why it is none of them
+    choices     criterion → its choice, None where no point has the score
     """
 
     candidates: int
     left_out: Mapping[str, str]
     choices: Mapping[str, Choice | None]
-    test_accuracy: Mapping[str, Mapping | None] = field(default_factory=dict)
 
-    def as_dict(self) -> dict:
+    def to_json(self) -> dict:
         """Return the entries for `selection.json`."""
-        found: dict = {"candidates": self.candidates, "left_out": dict(self.left_out)}
-        for criterion, choice in self.choices.items():
-            found[criterion] = None if choice is None else choice.as_dict()
-            if criterion in self.test_accuracy:
-                found[criterion]["test_accuracy"] = self.test_accuracy[criterion]
-        return found
+        counted = {"candidates": self.candidates, "left_out": dict(self.left_out)}
+        return counted | to_json(self.choices)
 
 
-def select_on_validation(name: str, points: Sequence[SweptPoint]) -> Selected:
-    """The choice by each criterion on the validation split, and the points left out."""
+def select(name: str, points: Sequence[SweptPoint], *criteria: str) -> Selected:
+    """The choice by each of CRITERIA on the validation split, or by EVIDENCE alone."""
+    by_evidence = EVIDENCE in criteria
     candidates, left_out = [], {}
     for point in points:
-        scores = validation_scores(point.run, name)
+        scores = (evidence_score if by_evidence else validation_scores)(point.run, name)
+        task, tested = point.recipe.task, None
+        if by_evidence and task != points[0].recipe.task:
+            scores = OTHER_DATA
+        elif not by_evidence:
+            tested = partial(test_accuracy, point.run, name)
         if isinstance(scores, str):
             left_out[point.label] = scores
         else:
-            candidates.append(Candidate(point.label, point.settings, point.recipe.task, scores))
-    choices = {criterion: choose(candidates, criterion) for criterion in CRITERIA}
-    runs = {point.label: point.run for point in points}
-    tested = {
-        criterion: test_accuracy(runs[choice.best.point], name)
-        for criterion, choice in choices.items()
-        if choice is not None
+            candidates.append(Candidate(point.label, point.settings, task, scores, tested))
+    choices = {criterion: choose(candidates, criterion) for criterion in criteria}
+    return Selected(len(candidates), left_out, choices)
+
+
+def selection(points: Sequence[SweptPoint]) -> dict[str, Any]:
+    """Choices among points for each predictor, on validation data and, under EVIDENCE, by it."""
+    return {
+        **{name: select(name, points, *CRITERIA) for name in PREDICTORS},
+        EVIDENCE: {name: select(name, points, EVIDENCE) for name in PREDICTORS},
     }
-    return Selected(len(candidates), left_out, choices, tested)
-
-
-def select_by_evidence(name: str, points: Sequence[SweptPoint]) -> Selected:
-    """The choice by the evidence of the training labels, and the points left out."""
-    candidates, left_out = [], {}
-    for point in points:
-        score = evidence_score(point.run, name)
-        if point.recipe.task != points[0].recipe.task:
-            left_out[point.label] = OTHER_DATA
-        elif isinstance(score, str):
-            left_out[point.label] = score
-        else:
-            candidates.append(Candidate(point.label, point.settings, point.recipe.task, score))
-    return Selected(len(candidates), left_out, {EVIDENCE: choose(candidates, EVIDENCE)})
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Choices among points for each predictor, on validation data and by evidence."""
-
-    validated: Mapping[str, Selected]
-    by_evidence: Mapping[str, Selected]
-
-    @classmethod
-    def of(cls, points: Sequence[SweptPoint]) -> "Selection":
-        """The choice from these points."""
-        return cls(
-            {name: select_on_validation(name, points) for name in PREDICTORS},
-            {name: select_by_evidence(name, points) for name in PREDICTORS},
-        )
-
-    def as_dict(self) -> dict:
-        """Return the entries for `selection.json`."""
-        found = {name: selected.as_dict() for name, selected in self.validated.items()}
-        by_evidence = {name: selected.as_dict() for name, selected in self.by_evidence.items()}
-        return found | {EVIDENCE: by_evidence}
 
 
 def write_selection(directory: Path, recipe: Recipe, points: Sequence[SweptPoint]) -> None:
@@ -294,23 +266,21 @@ def write_selection(directory: Path, recipe: Recipe, points: Sequence[SweptPoint
     on the training data alone. No file where no point has scores on a validation split or an
     evidence.
     """
-    selection = Selection.of(points)
-    validated = any(found.candidates for found in selection.validated.values())
+    chosen = selection(points)
+    validated = any(chosen[name].candidates for name in PREDICTORS)
     if not validated:
         LOG.info(NO_VALIDATION)
-    if not validated and not any(found.candidates for found in selection.by_evidence.values()):
+    if not validated and not any(found.candidates for found in chosen[EVIDENCE].values()):
         return
-    for name, found in selection.validated.items() if validated else ():
-        if name != "next_order" or found.candidates:
-            LOG.info(choice_text(name.replace("_", " "), found.choices[CRITERIA[0]]))
-    content = selection.as_dict()
+    for name in PREDICTORS if validated else ():
+        if name != "next_order" or chosen[name].candidates:
+            LOG.info(choice_text(name.replace("_", " "), chosen[name].choices[CRITERIA[0]]))
     groups = by_other_settings(points)
     if TEMPERATURE in recipe.sweep and len(groups) > 1:
-        content["by_temperature"] = [
-            {"settings": other_settings(group[0].settings)} | Selection.of(group).as_dict()
-            for group in groups
+        chosen["by_temperature"] = [
+            {"settings": other_settings(group[0].settings)} | selection(group) for group in groups
         ]
-    write_json(directory / SELECTION_FILE, content)
+    write_json(directory / SELECTION_FILE, to_json(chosen))
 
 
 def chosen_points(directory: Path, recipe: Recipe) -> set[str]:
@@ -320,10 +290,9 @@ def chosen_points(directory: Path, recipe: Recipe) -> set[str]:
     saddle point converged.
     """
     chosen, by = set(), recipe.sampler.selected_by
-    select = select_by_evidence if by == EVIDENCE else select_on_validation
     remedy = "network.widths" if by == EVIDENCE else "task.examples_validation"
     for group in by_other_settings(swept_points(directory, recipe)):
-        found = select("theory", group)
+        found = select("theory", group, by)
         choice = found.choices[by]
         if choice is None:
             reasons = sorted(set(found.left_out.values())) or ["labels are no classes"]

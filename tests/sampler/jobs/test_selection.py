@@ -21,7 +21,7 @@ from sampler.jobs.selection import (
     choose,
     chosen_points,
     evidence_score,
-    select_by_evidence,
+    select,
     validation_scores,
 )
 from sampler.recipes.recipe import load_recipe
@@ -69,7 +69,7 @@ def test_the_largest_value_is_chosen_and_the_second_is_the_runner_up():
     ]
     choice = choose(candidates, DENSITY)
     assert (choice.best.point, choice.runner_up.point) == ("b", "c")
-    found = choice.as_dict()
+    found = choice.to_json()
     assert found["settings"] == {"key": "b"}
     assert found["runner_up"]["difference"] == 1.0
     assert "mcse" not in found
@@ -103,11 +103,11 @@ def test_monte_carlo_errors_add_to_the_error_of_the_difference():
     choice = choose([first, second], DENSITY)
     assert choice.error == 5.0
     assert choice.within_errors
-    assert choice.as_dict()["mcse"] == 3.0
+    assert choice.to_json()["mcse"] == 3.0
 
 
 def test_one_candidate_has_no_runner_up_and_none_no_choice():
-    assert choose([candidate("a", [0.0, 1.0])], DENSITY).as_dict()["runner_up"] is None
+    assert choose([candidate("a", [0.0, 1.0])], DENSITY).to_json()["runner_up"] is None
     assert choose([], DENSITY) is None
     assert choose([candidate("a", [0.0, 1.0])], "squared_error") is None
 
@@ -275,7 +275,7 @@ def test_evidence_of_other_labels_is_not_compared(finished):
     first, second = swept_points(finished, load_recipe(finished / "recipe.toml"))
     task = second.recipe.task.model_copy(update={"path": "b.npz"})
     foreign = replace(second, recipe=second.recipe.model_copy(update={"task": task}))
-    found = select_by_evidence("theory", [first, foreign])
+    found = select("theory", [first, foreign], EVIDENCE)
     assert found.left_out == {second.label: OTHER_DATA}
     assert found.choices[EVIDENCE].best.point == first.label
 
