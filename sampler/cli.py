@@ -147,8 +147,7 @@ def sweep(arguments: argparse.Namespace) -> ExitCode:
     with listening(partial(how_to_go_on, arguments)):
         if recipe.sweep:
             announce(arguments, what_begins("run", recipe), directory)
-        options = {name: getattr(arguments, name) for name in ("workers", "scheduler")}
-        engine = engines.chosen_engine(options)
+        engine = engines.chosen_engine(arguments.workers, arguments.scheduler)
         return run_sweep(recipe, directory, engine)
 
 

@@ -256,7 +256,7 @@ def sweep(
         remedy = 'name what to vary, as in over={"network.widths": [10, 100]}'
         raise InputError("over", ABSENT, remedy)
     directory = Path(out or default_directory(chosen)).resolve()
-    engine = chosen_engine({"workers": workers, "scheduler": scheduler})
+    engine = chosen_engine(workers, scheduler)
     with as_a_command(progress), listening(partial(same_call, directory)):
         run_sweep(chosen, directory, engine)
     return Sweep(directory)

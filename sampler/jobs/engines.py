@@ -13,7 +13,7 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import partial
 from importlib import import_module
@@ -34,7 +34,6 @@ from sampler.jobs.sweep import (
     run_in_process,
 )
 from sampler.recipes.recipe import Recipe
-from sampler.registry import Registry
 from sampler.storage.run_directory import RECIPE_FILE, write_whole
 
 OUTPUT_ENDING = ".output.txt"
@@ -43,17 +42,20 @@ SECONDS_BETWEEN_LOOKS = 0.5
 Outcomes = Iterator[tuple[Point, PointOutcome]]
 
 
-def dask_engine(workers: int | None, scheduler: str | None) -> Engine:
+def chosen_engine(workers: int | None = None, scheduler: str | None = None) -> Engine:
     """The engine of so many local worker processes, or of the cluster behind a scheduler.
 
-    Raises InputError, before anything is started, if Dask is not installed.
+    Where neither is named, points one after the other in this process. Raises InputError, before
+    anything is started, if Dask is not installed.
     """
+    if workers is None and scheduler is None:
+        return run_in_process
     if workers is not None and workers < 1:
         raise InputError("--workers", workers, "must be at least 1")
     try:
         distributed = import_module("distributed")
     except ImportError:
-        option, value = ("--scheduler", scheduler) if scheduler else ("--workers", workers)
+        option, value = ("--workers", workers) if scheduler is None else ("--scheduler", scheduler)
         remedy = "needs Dask: pip install 'attention-posterior[dask]', or leave this option out"
         raise InputError(option, value, remedy) from None
 
@@ -186,22 +188,6 @@ def outcome_of(future: Any) -> PointOutcome:
         return PointOutcome(ExitCode.INTERNAL_ERROR, text)
 
 
-# Option of `sweep` → what makes an engine of its value.
-ENGINES: Registry[Callable[[Any], Engine]] = Registry(
-    "engine",
-    {
-        "workers": lambda count: dask_engine(count, None),
-        "scheduler": lambda address: dask_engine(None, address),
-    },
-)
-
-
-def chosen_engine(options: Mapping[str, Any]) -> Engine:
-    """The engine of the option that was given, else points one after the other in this process."""
-    given = [ENGINES[name](value) for name, value in options.items() if value is not None]
-    return given[0] if given else run_in_process
-
-
 SCRIPT_FILE = "sweep.sbatch"
 LOG_FOLDER = "slurm"
 FIXED = ("requeue", "no-requeue", "wrap")
@@ -248,70 +234,62 @@ exit "$code"
 def write_slurm_array(recipe: Recipe, directory: Path, options: Sequence[str]) -> None:
     """Store the recipe and the batch script of a sweep, and print what to do with them.
 
+    options  KEY=VALUE of sbatch
+
     No engine: Slurm runs the points when this process is gone. Raises InputError.
     """
-    settings_of(options)  # before anything is written
+    settings = settings_of(options)  # before anything is written
     plan = open_sweep(recipe, directory)
-    script = write_batch_script(directory, recipe.name, len(plan.runs), options)
-    gather = ["attention-posterior", *point_command(directory)[3:]]
-    print(f"submit:  {shlex.join(['sbatch', str(script)])}")
-    print(f"gather, when every task has ended:  {shlex.join(gather)}")
-
-
-def write_batch_script(directory: Path, name: str, count: int, options: Sequence[str]) -> Path:
-    """Write DIR/sweep.sbatch for the recipe in DIR; options are KEY=VALUE of sbatch."""
-    directives = sbatch_directives(directory, name, count, options)
     (directory / LOG_FOLDER).mkdir(exist_ok=True)
-    text = batch_script(directives, count, point_command(directory), settings_of(options)[1])
-    write_whole(directory / SCRIPT_FILE, text)
-    return directory / SCRIPT_FILE
+    # This Python and the stored recipe: nothing depends on the command line.
+    arguments = ["sweep", str(directory / RECIPE_FILE), "--out", str(directory)]
+    command, script = [sys.executable, "-m", "sampler", *arguments], directory / SCRIPT_FILE
+    write_whole(script, batch_script(directory, recipe.name, len(plan.runs), settings, command))
+    print(f"submit:  {shlex.join(['sbatch', str(script)])}")
+    gather = shlex.join(["attention-posterior", *arguments])
+    print(f"gather, when every task has ended:  {gather}")
 
 
 def batch_script(
-    directives: Sequence[str], count: int, command: Sequence[str], seconds: int = WARNING_SECONDS
+    directory: Path,
+    name: str,
+    count: int,
+    settings: Mapping[str, str | None],
+    command: Sequence[str],
 ) -> str:
-    """The script; `command` is what runs one point when `--point INDEX` is put behind it."""
+    """The text of a script for the recipe in a directory.
+
+    settings  of `settings_of`; they replace the defaults of the same name
+    command   what runs one point when `--point INDEX` is put behind it
+    """
+    defaults = {
+        "job-name": name,
+        "array": f"0-{count - 1}",
+        "output": str(directory / LOG_FOLDER / "%a.log"),
+        "open-mode": "append",
+    }
+    directives = [
+        f"#SBATCH --{key}" if value is None else f"#SBATCH --{key}={shlex.quote(value)}"
+        for key, value in (defaults | settings).items()
+    ]
     return TEMPLATE.format(
-        directives="\n".join(f"#SBATCH {directive}" for directive in directives),
+        directives="\n".join(directives),
         count=count,
-        seconds=seconds,
+        seconds=SIGNAL.fullmatch(settings["signal"])[1],
         requeue=int(ExitCode.REQUEUE),
         unheard=128 + signal.SIGUSR1,
         command=shlex.join(command),
     )
 
 
-def point_command(directory: Path) -> list[str]:
-    """This Python and the recipe stored in the directory: nothing depends on the command line."""
-    recipe = str(directory / RECIPE_FILE)
-    return [sys.executable, "-m", "sampler", "sweep", recipe, "--out", str(directory)]
-
-
-def sbatch_directives(
-    directory: Path, name: str, count: int, options: Sequence[str]
-) -> tuple[str, ...]:
-    """Return the #SBATCH directives; the options given replace the defaults of the same name."""
-    settings: dict[str, str | None] = {
-        "job-name": name,
-        "array": f"0-{count - 1}",
-        "output": str(directory / LOG_FOLDER / "%a.log"),
-        "open-mode": "append",
-    }
-    given, seconds = settings_of(options)
-    settings |= given | {"requeue": None, "signal": f"B:USR1@{seconds}"}
-    return tuple(
-        f"--{key}" if value is None else f"--{key}={shlex.quote(value)}"
-        for key, value in settings.items()
-    )
-
-
-def settings_of(options: Sequence[str]) -> tuple[dict[str, str | None], int]:
-    """Keys and values of the options, and how many seconds before its limit a task is warned.
+def settings_of(options: Sequence[str]) -> dict[str, str | None]:
+    """Keys and values of the options, and of what every task needs to be warned and queued again.
 
     Raises InputError for options that cannot be used, alone or together.
     """
     settings = dict(map(parse_option, options))
-    seconds = int(SIGNAL.fullmatch(settings.get("signal") or f"B:USR1@{WARNING_SECONDS}")[1])
+    settings |= {"requeue": None, "signal": settings.get("signal", f"B:USR1@{WARNING_SECONDS}")}
+    seconds = int(SIGNAL.fullmatch(settings["signal"])[1])
     # Slurm may warn a minute too early, and there must be time to go on in before.
     least = math.ceil((2 * seconds + 60) / 60)
     limit = settings.get("time") or "UNLIMITED"
@@ -321,7 +299,7 @@ def settings_of(options: Sequence[str]) -> tuple[dict[str, str | None], int]:
             f"least {least} minutes"
         )
         raise InputError("--slurm-option", f"time={limit}", remedy)
-    return settings, seconds
+    return settings
 
 
 def parse_option(option: str) -> tuple[str, str | None]:

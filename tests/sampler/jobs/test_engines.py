@@ -20,11 +20,9 @@ from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.jobs.engines import (
     WARNING_SECONDS,
     batch_script,
-    dask_engine,
+    chosen_engine,
     limit_seconds,
-    sbatch_directives,
     settings_of,
-    write_batch_script,
 )
 from sampler.jobs.plan import Point
 from sampler.jobs.sweep import PointOutcome, run_in_process
@@ -69,7 +67,7 @@ class Job:
         scontrol.write_text(f'#!/bin/bash\necho "$@" >> {self.requeued}\nexit {requeue_fails:d}\n')
         scontrol.chmod(0o755)
         command = [sys.executable, str(child), str(self.heard), str(code), str(wait)]
-        script.write_text(batch_script(["--array=0-1"], 2, command))
+        script.write_text(batch_script(folder, "name", 2, settings_of([]), command))
         self.process = subprocess.Popen(
             ["bash", str(script)],
             env=os.environ
@@ -178,10 +176,9 @@ def test_slurm_array_stands_on_its_own(recipe, tmp_path, capsys):
 
 
 def test_defaults_of_the_array(tmp_path):
-    directives = sbatch_directives(tmp_path, "name", 12, [])
-    assert "--array=0-11" in directives
-    assert "--requeue" in directives
-    assert write_batch_script(tmp_path, "name", 12, []).name == "sweep.sbatch"
+    script = batch_script(tmp_path, "name", 12, settings_of([]), ["true"]).splitlines()
+    assert "#SBATCH --array=0-11" in script
+    assert "#SBATCH --requeue" in script
 
 
 @pytest.mark.parametrize(
@@ -196,9 +193,8 @@ def test_options_that_slurm_or_the_script_cannot_take(option):
 
 def test_a_longer_warning_needs_a_longer_limit(tmp_path):
     """For a chunk of ten minutes: the task is warned that much earlier."""
-    options = ["time=0:21:00", "signal=B:USR1@600"]
-    assert "--signal=B:USR1@600" in sbatch_directives(tmp_path, "name", 1, options)
-    script = write_batch_script(tmp_path, "name", 1, options).read_text()
+    settings = settings_of(["time=0:21:00", "signal=B:USR1@600"])
+    script = batch_script(tmp_path, "name", 1, settings, ["true"])
     assert "#SBATCH --signal=B:USR1@600" in script
     assert "600 s before the time limit" in " ".join(script.replace("\n#", "").split())
     with pytest.raises(InputError, match=r"time=0:20:00.*600 s before.*at least 21 minutes"):
@@ -212,7 +208,9 @@ def test_a_longer_warning_needs_a_longer_limit(tmp_path):
 )  # fmt: skip
 def test_time_limits_are_read_as_slurm_reads_them(text, seconds):
     assert limit_seconds(text) == seconds
-    assert settings_of([f"time={text}"]) == ({"time": text}, WARNING_SECONDS)
+    assert settings_of([f"time={text}"]) == {
+        "time": text, "requeue": None, "signal": f"B:USR1@{WARNING_SECONDS}"
+    }  # fmt: skip
 
 
 def test_in_process_begins_nothing_after_a_request_to_stop(monkeypatch, recipe, tmp_path):
@@ -256,7 +254,7 @@ def test_lock_that_is_held_on_another_host_is_respected(tmp_path):
 def test_missing_dask_is_named_with_its_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"--workers = 2: needs Dask: pip install .*\[dask\]"):
-        dask_engine(2, None)
+        chosen_engine(workers=2)
 
 
 # Dask warns of ports and loops that it closes late.
