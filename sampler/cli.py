@@ -9,12 +9,7 @@ from pathlib import Path
 
 from sampler.command_line import LATEST, PROGRAM, make_parser, separate_settings
 from sampler.errors import ExitCode, InputError, RequeueError, one_line
-from sampler.numerics import (
-    divide_processor,
-    silence_compiler,
-    use_float64,
-    use_one_blas_thread,
-)
+from sampler.numerics import divide_processor, float64, silence_compiler, use_one_blas_thread
 
 # Modules that read data or compute are imported by the command that needs them: --help is
 # instant, and a bad recipe is reported before JAX is there.
@@ -237,12 +232,12 @@ def stage(arguments: argparse.Namespace) -> ExitCode:
     from sampler.storage.run_directory import find_directory
 
     directories = [find_directory(directory) for directory in arguments.directories]
-    use_float64()
     codes = []
-    for directory in directories:
-        if len(directories) > 1:
-            print(f"\n{directory}", flush=True)
-        codes.append(run.STAGES[arguments.command](directory))
+    with float64():
+        for directory in directories:
+            if len(directories) > 1:
+                print(f"\n{directory}", flush=True)
+            codes.append(run.STAGES[arguments.command](directory))
     return max(codes)
 
 
@@ -253,8 +248,7 @@ def prune(arguments: argparse.Namespace) -> ExitCode:
 
     plan = plan_in(arguments.directory)
     refuse_without_theory(plan.recipe.network, "prune the run of a linear network")
-    use_float64()
-    with locked(arguments.directory):
+    with locked(arguments.directory), float64():
         from sampler.heads import prune as heads
 
         return heads.prune(

@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -11,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
-# Here a factorisation takes threads that run the program, and waits for them: `warn_of_deadlock`.
-DEADLOCKING_JAXLIB = ("0.10.", "0.11.0")
 # These call every function that they read from a cache of compiled functions compiled for another
 # machine, because two preferences of the compiler are no features of any processor.
 COMPLAINING_JAXLIB = ("0.9.",)
@@ -62,16 +59,8 @@ def divide_processor() -> None:
     starts. Not for processes that share the machine with others of the same job.
     """
     flags = os.environ.get("XLA_FLAGS", "")
-    if HOST_DEVICES not in flags and not version("jaxlib").startswith(DEADLOCKING_JAXLIB):
+    if HOST_DEVICES not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} --{HOST_DEVICES}=2".strip()
-
-
-def use_float64() -> None:
-    """Let JAX compute in float64, and warn of a jaxlib that may not end."""
-    import jax
-
-    warn_of_deadlock()
-    jax.config.update("jax_enable_x64", True)
 
 
 @contextmanager
@@ -79,25 +68,8 @@ def float64() -> Iterator[None]:
     """Let JAX compute in float64 while inside, and leave it as it was."""
     import jax
 
-    warn_of_deadlock()
     with jax.enable_x64(True):
         yield
-
-
-def warn_of_deadlock() -> None:
-    """Warn where the installed jaxlib can wait for itself without end.
-
-    In these releases as many batched factorisations or triangular solves as there are threads, run
-    at once by one compiled function, each wait for a thread that none of them gives back.
-    """
-    installed = version("jaxlib")
-    if installed.startswith(DEADLOCKING_JAXLIB):
-        warnings.warn(
-            f"jaxlib {installed} can hang on processors: "
-            "pip install 'jax!=0.10.*,!=0.11.0' 'jaxlib!=0.10.*,!=0.11.0'",
-            RuntimeWarning,
-            stacklevel=2,
-        )
 
 
 def stream(seed: int, *key: int) -> "np.random.Generator":

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from sampler.errors import ExitCode, InputError
 from sampler.images.sources import CharacterSplits, read_drawings, split_characters
 from sampler.jobs.interruption import Interruption
-from sampler.numerics import use_float64
 from sampler.recipes.recipe import settings_that_fix_draws
 from sampler.recipes.training_recipe import TRAIN, SeriesSection, TrainingRecipe
 from sampler.storage.lock import locked
@@ -49,7 +48,6 @@ def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interr
     common = determining(settings_that_fix_draws(recipe), splits.checksum)
     claim_directory(directory, recipe, TRAIN, common)
     with locked(directory):
-        use_float64()
         return TrainingJob(recipe, splits, directory, common, interruption).work()
 
 

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import warnings
 
 import pytest
 
@@ -28,21 +27,6 @@ for seed in range(40):
 def test_independent_triangular_solves_of_one_function_end():
     """With jaxlib 0.10.0 to 0.11.0 on two cores they wait for each other within seconds."""
     subprocess.run([sys.executable, "-c", MANY_SOLVES], check=True, timeout=240)
-
-
-@pytest.mark.parametrize(
-    ("installed", "deadlocks"),
-    [("0.9.2", False), ("0.10.0", True), ("0.10.2", True), ("0.11.0", True), ("0.11.1", False)],
-)
-def test_a_jaxlib_that_can_hang_is_named_with_its_remedy(monkeypatch, installed, deadlocks):
-    monkeypatch.setattr(numerics, "version", lambda name: installed)
-    if deadlocks:
-        with pytest.warns(RuntimeWarning, match=rf"jaxlib {installed} can hang .* pip install"):
-            numerics.warn_of_deadlock()
-    else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            numerics.warn_of_deadlock()
 
 
 @pytest.mark.heavy
@@ -90,10 +74,3 @@ def test_a_process_that_has_the_machine_divides_the_processor(
     missing = str(tmp_path / "missing.toml")
     assert in_process(*(missing if word == "RECIPE" else word for word in words)) != 0
     assert os.environ.get("XLA_FLAGS") == expected
-
-
-def test_a_jaxlib_that_can_hang_gets_one_device(monkeypatch):
-    monkeypatch.delenv("XLA_FLAGS", raising=False)
-    monkeypatch.setattr(numerics, "version", lambda name: "0.10.1")
-    numerics.divide_processor()
-    assert "XLA_FLAGS" not in os.environ
