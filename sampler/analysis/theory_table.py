@@ -56,7 +56,7 @@ def trained_columns(problem: Problem) -> dict:
         columns["order_parameter_trained"] = (("path", "path_"), overlap)
         columns["head_score_trained"] = (
             ("layer", "head"),
-            head_scores(overlap, AttentionPaths(problem.trained.heads)),
+            head_scores(overlap, AttentionPaths(problem.trained.architecture.heads)),
         )
         columns["accuracy_trained"] = ((), accuracy(predictions, problem.labels_test))
     return columns

@@ -97,13 +97,13 @@ class GatedNetwork:
 
     def __post_init__(self) -> None:
         heads = tuple(matrices.shape[1] for matrices in self.attention)
-        if heads != self.network.heads:
-            remedy = f"the trained network has heads {self.network.heads}; use `random_heads = 0`"
+        if heads != self.heads:
+            remedy = f"the trained network has heads {self.heads}; use `random_heads = 0`"
             raise InputError("heads of the task", heads, remedy)
 
     @property
     def heads(self) -> tuple[int, ...]:
-        return self.network.heads
+        return self.network.architecture.heads
 
     def outputs(self, gates, replacement):
         everyone = np.broadcast_to(gates, (len(self.inputs), sum(self.heads)))

@@ -13,16 +13,17 @@ scipy.io.arff does not refuse a dimension with too many values, and names no lin
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import NoReturn
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.recipes.sections import Section
+from sampler.transformer.classified import Classified, targets_of
 
 
 @dataclass(frozen=True)
@@ -254,19 +255,14 @@ READERS = MappingProxyType({".ts": read_ts, ".arff": read_arff})
 
 
 @dataclass(frozen=True)
-class Series:
-    """Series of an archive, each channel in units of the training series, and their classes."""
-
-    values: Float[np.ndarray, "example token channel"]
-    classes: Int[np.ndarray, " example"]
-
-
-@dataclass(frozen=True)
 class SeriesArchive:
-    """The series of some classes, for training and for the test; `names` are the classes'."""
+    """The series of some classes, for training and for the test; `names` are the classes'.
 
-    train: Series
-    test: Series
+    Each channel is in units of the training series.
+    """
+
+    train: Classified
+    test: Classified
     names: tuple[str, ...]
 
 
@@ -286,16 +282,11 @@ def read_archive(settings: Section, two_classes: bool) -> SeriesArchive:
     refuse_other_sizes(train, test)
     names = chosen_classes(settings.classes, train, two_classes)
     stride = settings.stride or -(-train.values.shape[1] // settings.max_tokens)
-    (learned, classes), (unseen, test_classes) = (
-        of_classes(file, names, stride) for file in (train, test)
-    )
+    splits = [of_classes(file, names, stride) for file in (train, test)]
+    learned = splits[0].inputs
     constant = np.ptp(learned, axis=(0, 1)) == 0.0
     mean, scale = learned.mean(axis=(0, 1)), np.where(constant, 1.0, learned.std(axis=(0, 1)))
-    return SeriesArchive(
-        Series((learned - mean) / scale, classes),
-        Series((unseen - mean) / scale, test_classes),
-        names,
-    )
+    return SeriesArchive(*(replace(s, inputs=(s.inputs - mean) / scale) for s in splits), names)
 
 
 def read_series_of(folder: Path, problem: str, split: str) -> SeriesFile:
@@ -340,16 +331,15 @@ def chosen_classes(
     return names
 
 
-def of_classes(
-    file: SeriesFile, names: tuple[str, ...], stride: int
-) -> tuple[Float[np.ndarray, "example token channel"], Int[np.ndarray, " example"]]:
+def of_classes(file: SeriesFile, names: tuple[str, ...], stride: int) -> Classified:
     """Select the series of these classes, averaged over neighbouring steps; number the classes."""
     places = {name: place for place, name in enumerate(names)}
     classes = np.array([places.get(label, -1) for label in file.labels])
     kept = classes >= 0
     if not kept.any():
         raise InputError(file.path.name, list(names), "no series is of these classes")
-    return averaged(file.values[kept], stride), classes[kept]
+    classes = classes[kept]
+    return Classified(averaged(file.values[kept], stride), classes, targets_of(classes, len(names)))
 
 
 def averaged(

@@ -11,11 +11,9 @@ in any mean over time steps.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float
 from pydantic import Field, field_validator, model_validator
 
 from sampler.errors import InputError
@@ -43,7 +41,7 @@ from sampler.tasks.task import (
     refuse_unfit_length,
     with_positions,
 )
-from sampler.transformer.classified import targets_of
+from sampler.transformer.classified import Classified, targets_of
 
 HEAD_KINDS = ("lag", "uniform", "random")
 # How far lag heads look back by default: the lag of the series that are drawn.
@@ -119,11 +117,7 @@ class SeriesArchiveSection(SeriesFilesSection, TaskSection):
         Raises InputError for a file that cannot be used, or where the classes to separate are open.
         """
         archive = read_archive(self, two_classes=True)
-        series = (
-            LabelledSeries(found.values, targets_of(found.classes, 2))
-            for found in (archive.train, archive.test)
-        )
-        return series_task((*series, None), attention, self.head_seed)
+        return series_task((archive.train, archive.test, None), attention, self.head_seed)
 
 
 def lag_weights(features: int, positions: int, lag: int) -> np.ndarray:
@@ -146,16 +140,8 @@ def lag_weights(features: int, positions: int, lag: int) -> np.ndarray:
     return weights
 
 
-@dataclass(frozen=True)
-class LabelledSeries:
-    """Series with a class, ±1, each."""
-
-    values: Float[np.ndarray, "example token channel"]
-    labels: Float[np.ndarray, " example"]
-
-
 def series_task(
-    series: tuple[LabelledSeries, LabelledSeries, LabelledSeries | None],
+    series: tuple[Classified, Classified, Classified | None],
     attention: AttentionSection,
     head_seed: int,
 ) -> Task:
@@ -164,7 +150,7 @@ def series_task(
     Channels are those of the series and one-hot positions; token 0 is the beginning-of-sequence
     token (BOS), whose features are 0. Raises InputError if the series are too short for the heads.
     """
-    _, tokens, features = series[0].values.shape
+    _, tokens, features = series[0].inputs.shape
     lag = DEFAULT_LAG if attention.lag is None else attention.lag
     if lag >= tokens and any("lag" in kinds for kinds in attention.heads):
         raise InputError("attention.lag", lag, f"must be below the {tokens} tokens of a series")
@@ -172,10 +158,10 @@ def series_task(
     refuse_unfit_length(attention, positions)
     logit_weights = {"lag": lambda: lag_weights(features, positions, lag)}
 
-    def examples(of_split: LabelledSeries | None) -> Unattended | None:
+    def examples(of_split: Classified | None) -> Unattended | None:
         if of_split is None:
             return None
-        values, labels = of_split.values, of_split.labels[:, None]
+        values, labels = of_split.inputs, of_split.targets[:, None]
         return Unattended(lambda part: with_positions(values[part]), labels, (values,))
 
     splits, channels = tuple(map(examples, series)), features + positions
@@ -184,16 +170,17 @@ def series_task(
 
 def draw_series(
     settings: TimeSeriesSection, examples: int, generator: np.random.Generator
-) -> LabelledSeries:
+) -> Classified:
     """Draw series of both classes, first class + then class −, as evenly as `examples` allows."""
-    labels = np.where(np.arange(examples) < (examples + 1) // 2, 1.0, -1.0)
+    classes = (np.arange(examples) >= (examples + 1) // 2).astype(int)
+    labels = targets_of(classes, 2)
     lag, tokens = settings.lag, settings.tokens
     hidden = draw_oscillation(settings, examples, generator)
     now = hidden[:, lag : lag + tokens]
     other = np.where(labels[:, None] > 0, hidden[:, :tokens], hidden[:, 2 * lag :])
     signal = np.repeat(np.stack([now, other], axis=-1), settings.channels // 2, axis=-1)
     values = signal + settings.noise * generator.standard_normal(signal.shape)
-    return LabelledSeries(values, labels)
+    return Classified(values, classes, labels)
 
 
 def draw_oscillation(

@@ -52,7 +52,7 @@ from sampler.recipes.training_recipe import (
     TrainingRecipe,
     refuse_unfit_variants,
 )
-from sampler.tasks.series_files import Series, read_archive
+from sampler.tasks.series_files import read_archive
 from sampler.tasks.splits import AnySplit
 from sampler.tasks.task import (
     Pictures,
@@ -63,14 +63,13 @@ from sampler.tasks.task import (
     number_heads,
     with_positions,
 )
-from sampler.transformer.classified import Classified, ClassifiedSplits, targets_of
+from sampler.transformer.classified import Classified, ClassifiedSplits
 from sampler.transformer.model import (
-    FrozenNetwork,
     TrainedModel,
     draw_parameters,
     frozen_attention,
     read_model,
-    theory_weights,
+    trained_network,
 )
 
 
@@ -168,8 +167,6 @@ class OneShotSection(TaskSection):
             validation = split_of_episodes(model, splits.validation, episodes)
         train = draw_episodes(splits.train, self.examples_train, stream(self.seed, TRAIN_STREAM))
         test = draw_test_set(self, images, splits)
-        # Random heads have no trained values.
-        weights = None if self.random_heads else theory_weights(model.parameters, model.shape)
         names = number_heads(model.recipe.training.heads, self.random_heads)
         return Task(
             split_of_episodes(model, splits.train, train),
@@ -177,7 +174,8 @@ class OneShotSection(TaskSection):
             names,
             name_paths(names),
             validation,
-            None if weights is None else FrozenNetwork(weights),
+            # Random heads have no trained values.
+            None if self.random_heads else trained_network(model),
             nearest_neighbour(*test),
             pictures=Pictures(splits.train.images, train.drawings, train.labels, IMAGES),
         )
@@ -251,13 +249,11 @@ def read_series_splits(settings: SeriesSection) -> ClassifiedSplits:
     """Read the series of these files, split. Raises InputError where they cannot be used."""
     archive = read_archive(settings, two_classes=False)
 
-    def classified(series: Series) -> Classified:
-        targets = targets_of(series.classes, len(archive.names))
-        return Classified(with_positions(series.values), series.classes, targets)
-
-    whole = classified(archive.train)
+    whole, test = (
+        replace(series, inputs=with_positions(series.inputs))
+        for series in (archive.train, archive.test)
+    )
     train, validation = split_by_class(settings, whole.classes, archive.names)
-    test = classified(archive.test)
     return ClassifiedSplits(whole.part(train), whole.part(validation), test, archive.names)
 
 
@@ -324,7 +320,7 @@ class TrainedSeriesSection(TaskSection):
             for name in ("train", "test", "validation")
         )
         names = number_heads(model.recipe.training.heads)
-        trained = FrozenNetwork(theory_weights(model.parameters, model.shape))
+        trained = trained_network(model)
         return Task(train, test, names, name_paths(names), validation, trained)
 
     def chosen(self, model: TrainedModel, split: Classified, name: str) -> AnySplit:

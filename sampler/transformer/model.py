@@ -50,6 +50,12 @@ class TransformerShape:
         return len(self.heads)
 
     @property
+    def architecture(self) -> Architecture:
+        """The sizes as the theory has them; the weights have no prior."""
+        variances = (1.0,) * (self.layers + 2)
+        return Architecture(self.heads, self.widths, variances, self.channels, self.outputs or 1)
+
+    @property
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """W_in [N_1, D]; W_Q_l, W_K_l [head, G, D]; W_V_l [head, N_{l+1}, N_l]; readout [N_a].
 
@@ -155,38 +161,12 @@ PIECE = 250
 class FrozenNetwork:
     """Weights that gradient descent made, in the place of those that the posterior is over.
 
-    weights  V_0 [N_1, D], V_l [head, N_{l+1}, N_l] and a [output, N_a], see `theory_weights`
+    weights       V_0 [N_1, D], V_l [head, N_{l+1}, N_l] and a [output, N_a], see `theory_weights`
+    architecture  the network's own sizes; its weights have no prior
     """
 
     weights: Mapping[str, np.ndarray]
-
-    @property
-    def heads(self) -> tuple[int, ...]:
-        """H_1 … H_L."""
-        layers = sum(name.startswith("V_") for name in self.weights) - 1
-        return tuple(len(self.weights[f"V_{layer}"]) for layer in range(1, layers + 1))
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """(N_1 … N_L, N_a)."""
-        below = tuple(self.weights[f"V_{layer + 1}"].shape[2] for layer in range(len(self.heads)))
-        return (*below, self.weights["a"].shape[1])
-
-    @property
-    def channels(self) -> int:
-        """D."""
-        return self.weights["V_0"].shape[1]
-
-    @property
-    def architecture(self) -> Architecture:
-        """The network's own widths; its weights have no prior."""
-        return Architecture(
-            heads=self.heads,
-            widths=self.widths,
-            variances=(1.0,) * (len(self.heads) + 2),
-            channels=self.channels,
-            outputs=self.weights["a"].shape[0],
-        )
+    architecture: Architecture
 
     def overlap(self) -> Float[np.ndarray, "path path"]:
         """U_GD = w_1 w_1ᵀ/N_1, the overlap that the posterior of U_1 is about."""
@@ -202,7 +182,7 @@ class FrozenNetwork:
 
     def magnitudes(self) -> Float[np.ndarray, " head"]:
         """‖V_l^h‖, the Frobenius norm of the values of each head, layer by layer."""
-        values = (self.weights[f"V_{layer}"] for layer in range(1, len(self.heads) + 1))
+        values = (self.weights[f"V_{layer}"] for layer in range(1, self.architecture.layers + 1))
         return np.concatenate([np.linalg.norm(of_layer, axis=(1, 2)) for of_layer in values])
 
     def _arrays(self) -> dict:
@@ -226,7 +206,8 @@ class FrozenNetwork:
         for layer, heads in enumerate(kept, start=1):
             values = weights[f"V_{layer}"]
             weights[f"V_{layer}"] = values[list(heads)] * np.sqrt(len(heads) / len(values))
-        return replace(self, weights=weights)
+        architecture = replace(self.architecture, heads=tuple(map(len, kept)))
+        return FrozenNetwork(weights, architecture)
 
 
 def frozen_attention(
@@ -291,3 +272,8 @@ def theory_weights(parameters: Parameters, shape: TransformerShape) -> dict[str,
     readout = np.atleast_2d(parameters["readout"].astype(np.float64))
     weights["a"] = np.sqrt(shape.widths[-1]) * readout
     return weights
+
+
+def trained_network(model: TrainedModel) -> FrozenNetwork:
+    """The network of a model as the theory has it."""
+    return FrozenNetwork(theory_weights(model.parameters, model.shape), model.shape.architecture)

@@ -9,7 +9,7 @@ from sampler.tasks import splits
 from sampler.tasks.splits import Split, StreamedSplit, made_in_parts
 from sampler.transformer.model import FrozenNetwork
 from tests.assertions import assert_equal_to_rounding
-from theory import attended_inputs
+from theory import Architecture, attended_inputs
 
 EXAMPLES, TOKENS, CHANNELS, WIDTHS, HEADS = 6, 4, 3, (5, 4, 3), (2, 3)
 COUNT = sum(HEADS)
@@ -30,7 +30,8 @@ def gated() -> GatedNetwork:
         for heads in HEADS
     )
     inputs = random.standard_normal((EXAMPLES, TOKENS, CHANNELS))
-    return GatedNetwork(FrozenNetwork(weights), inputs, attention)
+    architecture = Architecture(HEADS, (5, 4, 3), (1.0,) * 4, CHANNELS)
+    return GatedNetwork(FrozenNetwork(weights, architecture), inputs, attention)
 
 
 def test_examples_that_are_streamed_are_held_here(gated, monkeypatch):

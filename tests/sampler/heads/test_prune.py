@@ -90,8 +90,8 @@ def test_removed_heads_of_the_trained_network_have_zero_output(folder):
         received = problem.trained.without(removed).predictor(problem.attended_test)
         expected = trained_by_tokens(folder, task, removed)
         assert_equal_to_rounding(received[:, 0], expected, operations=48 * 64 * 6)
-    assert problem.trained.heads == HEADS
-    assert problem.trained.widths == (6, 5, 4)
+    assert problem.trained.architecture.heads == HEADS
+    assert problem.trained.architecture.widths == (6, 5, 4)
 
 
 def test_a_network_that_keeps_heads_is_the_one_whose_others_are_zero(folder):
