@@ -6,7 +6,6 @@ with the same result. When `draws.nc` is complete the segments are removed: draw
 are read back from there.
 """
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
@@ -33,9 +32,8 @@ from sampler.storage.checkpoint import (
     write_sealed,
 )
 from sampler.storage.results import is_sampled, read_draws
-from sampler.storage.run_directory import CHECKPOINT_SLOTS, DRAWS_FILE
+from sampler.storage.run_directory import CHECKPOINT_SLOTS, DRAWS_FILE, LOG
 
-LOG = logging.getLogger("attention_posterior")
 # Draws are saved before they take more than this.
 MOST_WAITING = 16 * 2**20
 OBSERVABLE, STATISTIC = "observable", "statistic"

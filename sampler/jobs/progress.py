@@ -1,6 +1,5 @@
 """Progress of a running job: moving bars in a terminal, one line in a notebook, else lines."""
 
-import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from sampler.analysis.text import unbroken, wrapped
+from sampler.storage.run_directory import LOG
 
 if TYPE_CHECKING:
     from sampler.mcmc.algorithm import Algorithm
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from sampler.mcmc.stopping import StoppingRule
     from sampler.transformer.training import TrainingState
 
-LOG = logging.getLogger("attention_posterior")
 SECONDS_BETWEEN_LINES = 10.0
 
 

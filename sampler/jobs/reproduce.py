@@ -1,5 +1,6 @@
 """Redo a run in a directory of its own, and compare it with the stored one number by number."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from sampler.jobs.run import Job, work
 from sampler.numerics import float64
 from sampler.storage.lock import locked
 from sampler.storage.manifest import claim_directory, read_manifest
+from sampler.storage.results import to_json
 from sampler.storage.run_directory import DRAWS_FILE, THEORY_FILE, log_to, write_json
 
 REPRODUCTION_FOLDER = "reproduction"
@@ -36,7 +38,6 @@ class Agreement:
     limit       of that difference
     """
 
-    name: str
     identical: bool
     difference: float
     limit: float
@@ -64,19 +65,9 @@ def reproduce_run(plan: Plan, interruption: Interruption) -> ExitCode:
     with locked(redone.directory), float64(), log_to(redone.directory):
         work(Job(run, interruption))
     found = agreements(directory, redone.directory)
-    write_json(
-        directory / REPRODUCTION_FILE,
-        {
-            entry.name: {
-                "identical": entry.identical,
-                "difference": entry.difference,
-                "limit": entry.limit,
-            }
-            for entry in found
-        },
-    )
+    write_json(directory / REPRODUCTION_FILE, to_json(found))
     print("\n" + agreement_text(found))
-    agree = all(entry.agrees for entry in found)
+    agree = all(entry.agrees for entry in found.values())
     return ExitCode.OK if agree else ExitCode.NOT_REPRODUCED
 
 
@@ -91,54 +82,57 @@ def refuse_missing(point: Point, command: str) -> None:
         raise InputError("DIR", str(point.directory), remedy)
 
 
-def agreements(one: Path, other: Path) -> list[Agreement]:
-    """Every array of the theory and of the draws that both directories hold."""
-    found = []
-    stored, redone = RunResults(one), RunResults(other)
-    if stored.theory is not None and redone.theory is not None:
-        found += theory_agreements(stored.theory, redone.theory)
-    if stored.draws is not None and redone.draws is not None:
-        found += draws_agreements(stored.draws, redone.draws)
-    return found
+def agreements(one: Path, other: Path) -> dict[str, Agreement]:
+    """Every array of the theory and of the draws that both directories hold.
 
-
-def theory_agreements(one: xr.Dataset, other: xr.Dataset) -> list[Agreement]:
-    """Stored numbers of the theory; how the solver got there (gradient norm) is not compared.
-
-    What an earlier version did not store cannot be.
+    How the solver got there (gradient norm) is not compared. What an earlier version did not store
+    of the theory cannot be.
     """
-    found = []
-    for name in sorted({*map(str, one)} - {"gradient_norm"}):
-        if name not in other or one[name].shape != other[name].shape:
-            found.append(Agreement(f"theory: {name}", False, np.inf, THEORY_TOLERANCE))
-            continue
-        left, right = (np.atleast_1d(table[name].values).astype(float) for table in (one, other))
-        scale = max(float(np.max(np.abs(left), initial=0.0, where=np.isfinite(left))), 1e-300)
-        gap = np.abs(left - right)
-        gap[np.isnan(left) & np.isnan(right)] = 0.0
-        difference = float(np.max(np.nan_to_num(gap, nan=np.inf), initial=0.0)) / scale
-        identical = np.array_equal(left, right, equal_nan=True)
-        found.append(Agreement(f"theory: {name}", identical, difference, THEORY_TOLERANCE))
+    stored, redone = RunResults(one), RunResults(other)
+    found = {}
+    if stored.theory is not None and redone.theory is not None:
+        left, right = map(every_number, (stored.theory, redone.theory))
+        for name in sorted(left.keys() - {"gradient_norm"}):
+            found[f"theory: {name}"] = agreement(
+                left[name], right.get(name), relative_difference, THEORY_TOLERANCE
+            )
+    if stored.draws is not None and redone.draws is not None:
+        left, right = map(every_draw, (stored.draws, redone.draws))
+        for name in sorted(left.keys() | right.keys()):
+            found[f"draws: {name}"] = agreement(
+                left.get(name), right.get(name), deviation_of_means, LARGEST_DEVIATION
+            )
     return found
 
 
-def draws_agreements(one: xr.DataTree, other: xr.DataTree) -> list[Agreement]:
-    """Posterior draws; where the bits differ, their means in units of the error."""
-    found = []
-    left, right = every_draw(one), every_draw(other)
-    for name in sorted({*left, *right}):
-        if name not in left or name not in right or left[name].shape != right[name].shape:
-            found.append(Agreement(f"draws: {name}", False, np.inf, LARGEST_DEVIATION))
-            continue
-        if np.array_equal(left[name], right[name], equal_nan=True):
-            found.append(Agreement(f"draws: {name}", True, 0.0, LARGEST_DEVIATION))
-            continue
-        means = [mean_of(np.asarray(values, float)) for values in (left[name], right[name])]
-        error = np.hypot(means[0].mcse, means[1].mcse)
-        deviation = np.abs(means[0].value - means[1].value) / error
-        difference = float(np.max(np.nan_to_num(deviation, nan=np.inf)))
-        found.append(Agreement(f"draws: {name}", False, difference, LARGEST_DEVIATION))
-    return found
+def agreement(
+    left: np.ndarray | None, right: np.ndarray | None, difference: Callable, limit: float
+) -> Agreement:
+    """Two arrays of one name, by their difference where the bits are not the same."""
+    if left is None or right is None or left.shape != right.shape:
+        return Agreement(False, np.inf, limit)
+    if np.array_equal(left, right, equal_nan=True):
+        return Agreement(True, 0.0, limit)
+    return Agreement(False, difference(left, right), limit)
+
+
+def relative_difference(left: np.ndarray, right: np.ndarray) -> float:
+    """The largest difference, relative to the largest entry; infinite where one alone is NaN."""
+    scale = max(float(np.max(np.abs(left), initial=0.0, where=np.isfinite(left))), 1e-300)
+    gap = np.where(np.isnan(left) & np.isnan(right), 0.0, np.abs(left - right))
+    return float(np.max(np.nan_to_num(gap, nan=np.inf), initial=0.0)) / scale
+
+
+def deviation_of_means(left: np.ndarray, right: np.ndarray) -> float:
+    """The largest difference of posterior means, in units of its Monte Carlo standard error."""
+    one, other = (mean_of(np.asarray(values, float)) for values in (left, right))
+    deviation = np.abs(one.value - other.value) / np.hypot(one.mcse, other.mcse)
+    return float(np.max(np.nan_to_num(deviation, nan=np.inf)))
+
+
+def every_number(theory: xr.Dataset) -> dict[str, np.ndarray]:
+    """Name → array of the theory."""
+    return {str(name): values.values.astype(float) for name, values in theory.items()}
 
 
 def every_draw(tree: xr.DataTree) -> dict[str, np.ndarray]:
@@ -147,15 +141,15 @@ def every_draw(tree: xr.DataTree) -> dict[str, np.ndarray]:
     return stored_draws(tree) | selected
 
 
-def agreement_text(found: list[Agreement]) -> str:
+def agreement_text(found: Mapping[str, Agreement]) -> str:
     """One line per array."""
-    width = max(len(entry.name) for entry in found)
+    width = max(map(len, found))
     lines = []
-    for entry in found:
+    for name, entry in found.items():
         if entry.identical:
             how = "the same bits"
         else:
-            unit = "standard errors" if entry.name.startswith("draws") else "(relative)"
+            unit = "standard errors" if name.startswith("draws") else "(relative)"
             how = f"differs by {entry.difference:.2g} {unit}, limit {entry.limit:g}"
-        lines.append(f"{entry.name:<{width}}  {how}{'' if entry.agrees else '  NOT REPRODUCED'}")
+        lines.append(f"{name:<{width}}  {how}{'' if entry.agrees else '  NOT REPRODUCED'}")
     return "\n".join(lines)

@@ -3,8 +3,6 @@
 Recipe, data and directory are checked before JAX is imported.
 """
 
-import csv
-import io
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING
 from sampler.errors import ExitCode, InputError
 from sampler.images.sources import CharacterSplits, read_drawings, split_characters
 from sampler.jobs.interruption import Interruption
+from sampler.jobs.sweep import write_table
 from sampler.recipes.recipe import settings_that_fix_draws
 from sampler.recipes.training_recipe import TRAIN, SeriesSection, TrainingRecipe
 from sampler.storage.lock import locked
@@ -28,7 +27,6 @@ from sampler.storage.run_directory import (
     CHECKPOINT_FOLDER,
     log_to,
     remove_unfinished,
-    write_atomically,
     write_json,
 )
 from sampler.tasks.trained import series_to_learn
@@ -151,10 +149,11 @@ class TrainingJob:
 
     def store(self, state: "TrainingState") -> None:
         """Write the learning curve, the model and its summary."""
+        import pandas as pd
+
         from sampler.transformer.evaluation import summary_text, training_summary
 
-        text = curve_text(state)
-        write_atomically(self.directory / CURVE_FILE, lambda path: path.write_text(text))
+        write_table(self.directory / CURVE_FILE, pd.DataFrame(state.curve))
         kept, step = state.kept(self.recipe.training)
         model = TrainedModel(self.recipe, kept, self.data.embedding, step, self.splits.checksum)
         try:
@@ -168,12 +167,3 @@ class TrainingJob:
         }
         write_json(self.directory / SUMMARY_FILE, summary)
         print(summary_text(summary), flush=True)
-
-
-def curve_text(state: "TrainingState") -> str:
-    """The learning curve as CSV, one line per validation."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, fieldnames=list(state.curve[0]), lineterminator="\n")
-    table.writeheader()
-    table.writerows(state.curve)
-    return text.getvalue()

@@ -7,7 +7,6 @@ NumPy's format.
 import hashlib
 import io
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from sampler.storage.manifest import differences, read_manifest
 from sampler.storage.run_directory import (
     CHECKPOINT_FOLDER,
     CHECKPOINT_SLOTS,
+    LOG,
     RECIPE_FILE,
     fill_whole,
 )
@@ -89,7 +89,6 @@ def _checked(path: Path) -> tuple[str, bytes]:
     return checksum.decode(), body
 
 
-LOG = logging.getLogger("attention_posterior")
 # Arrays of a checkpoint of chains: their state, and moments of draws that are not kept.
 STATE, MOMENTS = "state", "moments"
 

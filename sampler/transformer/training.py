@@ -1,6 +1,5 @@
 """Training by gradient descent, in steps that can be interrupted."""
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from sampler.storage.checkpoint import (
     refuse_another_checkpoint,
     write_sealed,
 )
-from sampler.storage.run_directory import CHECKPOINT_SLOTS
+from sampler.storage.run_directory import CHECKPOINT_SLOTS, LOG
 from sampler.transformer.evaluation import (
     BLOCK,
     PARAMETERS,
@@ -206,7 +205,6 @@ def with_validation(
     return replace(state, best=best, curve=(*state.curve, point), losses=())
 
 
-LOG = logging.getLogger("attention_posterior")
 PARAMETER, BEST, OPTIMISER = "parameter", "best", "optimiser"
 
 
