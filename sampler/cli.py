@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from sampler.command_line import LATEST, PROGRAM, make_parser, separate_settings
+from sampler.compiled import keep_programs
 from sampler.errors import ExitCode, InputError, RequeueError, one_line
 from sampler.numerics import divide_processor, float64, silence_compiler, use_one_blas_thread
 
@@ -18,7 +19,6 @@ from sampler.numerics import divide_processor, float64, silence_compiler, use_on
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     use_one_blas_thread()
-    silence_compiler()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         arguments = make_parser().parse_args(separate_settings(words))
@@ -27,6 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.words = words
     if samples_here(arguments):
         divide_processor()
+    if arguments.command in COMPILING:
+        keep_programs()
+    silence_compiler()
     try:
         settle_directories(arguments)
         return int(HANDLERS[arguments.command](arguments))
@@ -241,6 +244,14 @@ def stage(arguments: argparse.Namespace) -> ExitCode:
     return max(codes)
 
 
+def cache(arguments: argparse.Namespace) -> ExitCode:
+    """Say what is kept of compiled programs, or remove it."""
+    from sampler.compiled import clear_programs, programs_text
+
+    print(clear_programs() if arguments.clear else programs_text())
+    return ExitCode.OK
+
+
 def prune(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.run import plan_in
     from sampler.recipes.validation import refuse_without_theory
@@ -261,6 +272,11 @@ def prune(arguments: argparse.Namespace) -> ExitCode:
         )
 
 
+# The commands that compile programs.
+COMPILING = (
+    "run", "solve", "sample", "train", "sweep", "resume", "reproduce", "compare", "diagnose",
+    "figures", "report", "prune",
+)  # fmt: skip
 HANDLERS: dict[str, Callable[[argparse.Namespace], ExitCode]] = {
     "check": check,
     "run": start,
@@ -277,4 +293,5 @@ HANDLERS: dict[str, Callable[[argparse.Namespace], ExitCode]] = {
     "figures": stage,
     "report": stage,
     "prune": prune,
+    "cache": cache,
 }

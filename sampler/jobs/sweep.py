@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sampler.analysis.text import wrapped
+from sampler.compiled import keep_programs
 from sampler.errors import ABSENT, ExitCode, InputError, one_line
 from sampler.jobs.interruption import Interruption, listening
 from sampler.jobs.plan import Plan, Point, files_made, make_plan, plan_run, points_of, shares_data
@@ -302,6 +303,7 @@ def run_point(
     process at a time. Raises RequeueError when the interruption asks to stop.
     """
     use_one_blas_thread()
+    keep_programs()
     silence_compiler()
     return start_run(command, point, interruption, sole_owner)
 
