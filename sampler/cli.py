@@ -110,10 +110,11 @@ def start(arguments: argparse.Namespace) -> ExitCode:
     with listening(partial(how_to_go_on, arguments)) as interruption:
         recipe = load_recipe(arguments.recipe, arguments.overrides)
         directory = arguments.out or default_directory(recipe)
-        announce(arguments, what_begins(arguments.command, recipe), directory)
+        figures = "figures" not in arguments or arguments.figures
+        announce(arguments, what_begins(arguments.command, recipe, figures), directory)
         from sampler.jobs import plan, sweep
 
-        asked = plan.Point(recipe, directory)
+        asked = plan.Point(recipe, directory, figures=figures)
         return sweep.start(arguments.command, asked, interruption)
 
 
@@ -121,7 +122,7 @@ def sweep(arguments: argparse.Namespace) -> ExitCode:
     """Run a grid of points, or write what runs it."""
     from sampler.jobs import engines
     from sampler.jobs.interruption import listening
-    from sampler.jobs.plan import what_begins
+    from sampler.jobs.plan import Point, what_begins
     from sampler.jobs.sweep import run_one, run_sweep
     from sampler.recipes.recipe import load_recipe
     from sampler.recipes.settings import sweep_override
@@ -136,17 +137,18 @@ def sweep(arguments: argparse.Namespace) -> ExitCode:
     if (arguments.slurm or arguments.point is not None) and recipe.sampler.points == "selected":
         remedy = "a job array runs every point once: sweep without --slurm and --point, or set all"
         raise InputError("sampler.points", "selected", remedy)
+    asked = Point(recipe, directory, figures=arguments.figures)
     if arguments.slurm:
-        engines.write_slurm_array(recipe, directory, arguments.slurm_options)
+        engines.write_slurm_array(asked, arguments.slurm_options)
         return ExitCode.OK
     if arguments.point is not None:
         with listening(partial(how_to_go_on, arguments)) as interruption:
-            return run_one(recipe, directory, arguments.point, interruption)
+            return run_one(asked, arguments.point, interruption)
     with listening(partial(how_to_go_on, arguments)):
         if recipe.sweep:
-            announce(arguments, what_begins("run", recipe), directory)
+            announce(arguments, what_begins("run", recipe, arguments.figures), directory)
         engine = engines.chosen_engine(arguments.workers, arguments.scheduler)
-        return run_sweep(recipe, directory, engine)
+        return run_sweep(asked, engine)
 
 
 def train(arguments: argparse.Namespace) -> ExitCode:
@@ -175,7 +177,8 @@ def resume(arguments: argparse.Namespace) -> ExitCode:
     directory = arguments.directory
     with listening(partial(how_to_go_on, arguments)) as interruption:
         command, recipe = recipe_in(directory)
-        announce(arguments, f"going on: {what_begins(command, recipe)}", directory)
+        begun = what_begins(command, recipe, arguments.figures)
+        announce(arguments, f"going on: {begun}", directory)
         if isinstance(recipe, TrainingRecipe):
             if arguments.more:
                 raise InputError("--more", arguments.more, "a training has no draws to append")
@@ -184,7 +187,7 @@ def resume(arguments: argparse.Namespace) -> ExitCode:
             return start_training(recipe, directory, interruption)
         if arguments.more:
             recipe = with_more_draws(directory, recipe, arguments.more)
-        asked = Point(recipe, directory)
+        asked = Point(recipe, directory, figures=arguments.figures)
         return sweep.start(command, asked, interruption, extended=bool(arguments.more))
 
 
@@ -195,7 +198,8 @@ def reproduce(arguments: argparse.Namespace) -> ExitCode:
 
     with listening(partial(how_to_go_on, arguments)) as interruption:
         plan = plan_in(arguments.directory)
-        print(f"once more, to compare: {what_begins(plan.command, plan.recipe)}", flush=True)
+        begun = what_begins(plan.command, plan.recipe, figures=False)
+        print(f"once more, to compare: {begun}", flush=True)
         from sampler.jobs.reproduce import reproduce_run
 
         return reproduce_run(plan, interruption)
@@ -235,12 +239,13 @@ def stage(arguments: argparse.Namespace) -> ExitCode:
     from sampler.storage.run_directory import find_directory
 
     directories = [find_directory(directory) for directory in arguments.directories]
+    options = {"svg": arguments.svg} if "svg" in arguments else {}
     codes = []
     with float64():
         for directory in directories:
             if len(directories) > 1:
                 print(f"\n{directory}", flush=True)
-            codes.append(run.STAGES[arguments.command](directory))
+            codes.append(run.STAGES[arguments.command](directory, **options))
     return max(codes)
 
 

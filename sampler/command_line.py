@@ -130,9 +130,19 @@ def option(flag: str, **settings: Any) -> tuple[str, dict[str, Any]]:
     return flag, settings
 
 
+WITHOUT_FIGURES = option(
+    "--no-figures",
+    dest="figures",
+    action="store_false",
+    help="leave out the figures; `figures DIR` draws them later, `report DIR` shows them as well",
+)
 # Options of single commands.
 OPTIONS = {
+    "run": [WITHOUT_FIGURES],
+    "solve": [WITHOUT_FIGURES],
+    "figures": [option("--svg", action="store_true", help="as SVG too, beside the PNG")],
     "resume": [
+        WITHOUT_FIGURES,
         option(
             "--more",
             type=positive_count,
@@ -170,6 +180,7 @@ OPTIONS = {
         ),
     ],
     "sweep": [
+        WITHOUT_FIGURES,
         option(
             "--over",
             metavar="KEY=V1,V2",

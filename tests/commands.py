@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from sampler.cli import main
 from sampler.errors import RequeueError
 from sampler.jobs.interruption import Interruption
+from sampler.presentation import style
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.tasks.make import build_task
 from sampler.tasks.task import Task
@@ -108,6 +109,7 @@ def without_drawing(suffixes: tuple[str, ...] = tuple(POINTS)) -> Iterator[None]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", save)
+        patch.setattr(style, "arrange", lambda figure: figure.set_layout_engine(None))
         yield
 
 

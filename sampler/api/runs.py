@@ -192,6 +192,7 @@ def run(
     *,
     settings: Changes | None = None,
     out: str | Path | None = None,
+    figures: bool = True,
     progress: bool = True,
 ) -> Run:
     """Do everything for a recipe, as `attention-posterior run`, and open the results.
@@ -200,6 +201,7 @@ def run(
               directory
     settings  changes of single settings, such as {"network.widths": 20}
     out       where results go; None: `runs/results/<name>-<hash>`
+    figures   draw the figures; `report()` of the result does so later
     progress  print on stdout and stderr what is done
 
     Called again, an interrupted run goes on where it was, and a finished one is opened. Raises
@@ -216,7 +218,7 @@ def run(
         )
     directory = Path(out or default_directory(chosen))
     with as_a_command(progress), listening(partial(same_call, directory)) as interruption:
-        start_run("run", Point(chosen, directory), interruption)
+        start_run("run", Point(chosen, directory, figures=figures), interruption)
     return Run(directory)
 
 
@@ -229,6 +231,7 @@ def sweep(
     out: str | Path | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
+    figures: bool = True,
     progress: bool = True,
 ) -> Sweep:
     """Run a recipe at every point of a grid, as `attention-posterior sweep`, and open the results.
@@ -241,6 +244,7 @@ def sweep(
     workers    so many processes of this machine (Dask): a script then has to begin its work under
                `if __name__ == "__main__":`
     scheduler  address of a Dask cluster, as in "tcp://host:8786"
+    figures    draw the figures of all points and of the sweep
     progress   print on stdout and stderr what is done
 
     A point that fails stops no other one; called again, points that are finished are left as they
@@ -248,6 +252,7 @@ def sweep(
     """
     from sampler.jobs.engines import chosen_engine
     from sampler.jobs.interruption import listening
+    from sampler.jobs.plan import Point
     from sampler.jobs.sweep import run_sweep
 
     swept = {f"sweep.{key}": list(values) for key, values in (over or {}).items()}
@@ -258,7 +263,7 @@ def sweep(
     directory = Path(out or default_directory(chosen)).resolve()
     engine = chosen_engine(workers, scheduler)
     with as_a_command(progress), listening(partial(same_call, directory)):
-        run_sweep(chosen, directory, engine)
+        run_sweep(Point(chosen, directory, figures=figures), engine)
     return Sweep(directory)
 
 

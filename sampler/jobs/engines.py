@@ -25,7 +25,7 @@ from uuid import uuid4
 
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.interruption import SIGNALS, WARNING_SECONDS, Interruption, listening, say
-from sampler.jobs.plan import Point
+from sampler.jobs.plan import NO_FIGURES, Point
 from sampler.jobs.sweep import (
     Engine,
     PointOutcome,
@@ -33,7 +33,6 @@ from sampler.jobs.sweep import (
     open_sweep,
     run_in_process,
 )
-from sampler.recipes.recipe import Recipe
 from sampler.storage.run_directory import RECIPE_FILE, write_whole
 
 OUTPUT_ENDING = ".output.txt"
@@ -231,7 +230,7 @@ exit "$code"
 """
 
 
-def write_slurm_array(recipe: Recipe, directory: Path, options: Sequence[str]) -> None:
+def write_slurm_array(asked: Point, options: Sequence[str]) -> None:
     """Store the recipe and the batch script of a sweep, and print what to do with them.
 
     options  KEY=VALUE of sbatch
@@ -239,12 +238,15 @@ def write_slurm_array(recipe: Recipe, directory: Path, options: Sequence[str]) -
     No engine: Slurm runs the points when this process is gone. Raises InputError.
     """
     settings = settings_of(options)  # before anything is written
-    plan = open_sweep(recipe, directory)
+    plan, directory = open_sweep(asked), asked.directory
     (directory / LOG_FOLDER).mkdir(exist_ok=True)
     # This Python and the stored recipe: nothing depends on the command line.
     arguments = ["sweep", str(directory / RECIPE_FILE), "--out", str(directory)]
+    arguments += [] if asked.figures else [NO_FIGURES]
     command, script = [sys.executable, "-m", "sampler", *arguments], directory / SCRIPT_FILE
-    write_whole(script, batch_script(directory, recipe.name, len(plan.runs), settings, command))
+    write_whole(
+        script, batch_script(directory, asked.recipe.name, len(plan.runs), settings, command)
+    )
     print(f"submit:  {shlex.join(['sbatch', str(script)])}")
     gather = shlex.join(["attention-posterior", *arguments])
     print(f"gather, when every task has ended:  {gather}")

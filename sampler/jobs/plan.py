@@ -9,7 +9,7 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -46,12 +46,14 @@ class Point:
 
     label     `key=value,…` of a point of a sweep
     sampling  whether it is sampled at all; a sweep may leave that to the points it selects
+    figures   whether figures are drawn in the end; without them the page has no pictures
     """
 
     recipe: Recipe
     directory: Path | None
     label: str = ""
     sampling: bool = True
+    figures: bool = True
 
     @property
     def solved(self) -> bool:
@@ -195,7 +197,12 @@ def points_of(asked: Point) -> list[Point]:
     if not recipe.sweep:
         return [asked]
     points = [
-        Point(point, directory and point_directory(directory, label), label)
+        replace(
+            asked,
+            recipe=point,
+            directory=directory and point_directory(directory, label),
+            label=label,
+        )
         for label, point in recipe.points()
     ]
     label, times = Counter(point.label.replace("/", "_") for point in points).most_common(1)[0]
@@ -282,15 +289,18 @@ MADE = {
     "sample": "sampling",
     "train": "training",
 }
+# Leaves out the figures of a command, and of what goes on with it.
+NO_FIGURES = "--no-figures"
 # What `resume` goes on with; every other command is given once more.
 RESUMABLE = (*MADE, "resume")
 
 
-def what_begins(command: str, recipe: Recipe | TrainingRecipe) -> str:
-    """Return one line about what a command does with a recipe."""
+def what_begins(command: str, recipe: Recipe | TrainingRecipe, figures: bool = True) -> str:
+    """Return one line about what a command does with a recipe, with or without figures."""
     swept = isinstance(recipe, Recipe) and recipe.sweep
     points = f" at {math.prod(map(len, recipe.sweep.values()))} points" if swept else ""
-    return f"{command} {recipe.name}{points}: {MADE[command]}"
+    made = MADE[command] if figures else MADE[command].replace("figures, ", "")
+    return f"{command} {recipe.name}{points}: {made}"
 
 
 def going_on(command: str, words: Sequence[str], directory: Path | None) -> str:
@@ -304,5 +314,6 @@ def going_on(command: str, words: Sequence[str], directory: Path | None) -> str:
     if not (directory / MANIFEST_FILE).is_file():
         return f"nothing was begun; to do it again: {again}"
     if command in RESUMABLE:
-        again = shlex.join([words[0], "resume", str(directory)])
+        undrawn = [word for word in words if word == NO_FIGURES]
+        again = shlex.join([words[0], "resume", str(directory), *undrawn])
     return f"what is done is in {directory}; to go on: {again}"

@@ -59,7 +59,9 @@ def reproduce_run(plan: Plan, interruption: Interruption) -> ExitCode:
         recipe = recipe.model_copy(update={"sampler": sampler})
     if manifest.choice is not None:
         recipe = SamplingMethod(**manifest.choice).applied_to(recipe)
-    redone = replace(stored, recipe=recipe, directory=directory / REPRODUCTION_FOLDER)
+    redone = replace(
+        stored, recipe=recipe, directory=directory / REPRODUCTION_FOLDER, figures=False
+    )
     run = plan_run(plan.command, redone, plan.task, recorded=manifest)
     claim_directory(redone.directory, recipe, plan.command, run.determining, run.known)
     with locked(redone.directory), float64(), log_to(redone.directory):

@@ -5,7 +5,7 @@ Plan and directory are checked before JAX is imported; the stages import it.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -253,8 +253,8 @@ def run_all(job: Job) -> ExitCode:
         code = max(code, verdict_code(results.diagnostics))
         print(comparison_text(results), flush=True)
     job.interruption.leave_if_asked("everything before the report")
-    with busy("drawing figures"):
-        report(job.directory, code, results)
+    with busy("drawing figures") if point.figures else nullcontext():
+        report(job.directory, code, results, point.figures)
     if point.solved:
         print(wrapped(results.verdict.line))
     return code
@@ -365,8 +365,13 @@ def diagnose_stored(directory: Path) -> ExitCode:
     return verdict_code(diagnostics)
 
 
-def figures(directory: Path, results: "RunResults | SweepResults | None" = None) -> ExitCode:
-    """Draw the figures of a run or of a sweep, from results in memory or from its directory."""
+def figures(
+    directory: Path, results: "RunResults | SweepResults | None" = None, svg: bool = False
+) -> ExitCode:
+    """Draw the figures of a run or of a sweep, from results in memory or from its directory.
+
+    svg: as SVG too
+    """
     from sampler.analysis.results import open_run
     from sampler.analysis.sweep_dataset import gathered
     from sampler.presentation.figures.draw import draw_figures
@@ -374,7 +379,7 @@ def figures(directory: Path, results: "RunResults | SweepResults | None" = None)
     recipe = load_recipe(directory / RECIPE_FILE)
     if results is None:
         results = gathered(directory, recipe) if recipe.sweep else open_run(directory)
-    print(written_text(draw_figures(directory, results)))
+    print(written_text(draw_figures(directory, results, svg)))
     return ExitCode.OK
 
 
@@ -382,19 +387,21 @@ def report(
     directory: Path,
     ended: ExitCode | None = None,
     results: "RunResults | SweepResults | None" = None,
+    figures: bool = True,
 ) -> ExitCode:
     """Write the page of a run or of a sweep, and its figures.
 
     ended    exit code of a command whose last stage this is
     results  where they are in memory; None: those of the directory
+    figures  whether they are drawn
     """
     from sampler.presentation.report.write import write_report
 
-    print(written_text(write_report(directory, ended, results)))
+    print(written_text(write_report(directory, ended, results, figures)))
     return ExitCode.OK
 
 
-STAGES: dict[str, Callable[[Path], ExitCode]] = {
+STAGES: dict[str, Callable[..., ExitCode]] = {
     "compare": compare_stored,
     "diagnose": diagnose_stored,
     "figures": figures,

@@ -107,9 +107,9 @@ def gather(plan: Plan, code: ExitCode) -> "SweepResults":
     sweep = gathered(plan.directory, plan.recipe)
     write_sweep(sweep, plan.recipe)
     if plan.command == "run" and any(point.stored for point in sweep.points):
-        report(plan.directory, code, sweep)
+        report(plan.directory, code, sweep, plan.points[0].figures)
         print(wrapped(sweep_trend(sweep.points, sweep.finite_size).line))
-    elif plan.command != "sample":
+    elif plan.command != "sample" and plan.points[0].figures:
         figures(plan.directory, sweep)
     return sweep
 
@@ -184,7 +184,7 @@ def one_by_one(plan: Plan, interruption: Interruption) -> Engine:
 # --- the command `sweep`: an error of one point does not stop the others
 
 
-def run_sweep(recipe: Recipe, directory: Path, engine: Engine) -> ExitCode:
+def run_sweep(asked: Point, engine: Engine) -> ExitCode:
     """Bring every point to its end and write the tables; the exit code is that of the worst point.
 
     Points that an earlier call finished are not run again. Raises RequeueError when a signal has
@@ -192,9 +192,9 @@ def run_sweep(recipe: Recipe, directory: Path, engine: Engine) -> ExitCode:
     """
     from sampler.presentation.tables import points_table
 
-    plan = open_sweep(recipe, directory)
+    plan, directory = open_sweep(asked), asked.directory
     with locked(directory), float64():
-        outcomes = drive(plan, for_unfinished(engine, recipe, directory))
+        outcomes = drive(plan, for_unfinished(engine, asked.recipe, directory))
         worst = worst_code(outcome.code for outcome in outcomes.values())
         with log_to(directory):
             table = points_table(gather(plan, worst).points)
@@ -206,15 +206,15 @@ def run_sweep(recipe: Recipe, directory: Path, engine: Engine) -> ExitCode:
     return worst
 
 
-def open_sweep(recipe: Recipe, directory: Path) -> Plan:
+def open_sweep(asked: Point) -> Plan:
     """Plan a sweep and claim its directory.
 
     To every other command it then is the directory of a `run` of the same grid.
     """
-    if not recipe.sweep:
+    if not asked.recipe.sweep:
         raise InputError("--over", ABSENT, "name what to vary, as in --over network.widths=10,100")
-    plan = make_plan(COMMAND, Point(recipe, directory))
-    claim_directory(directory, recipe, COMMAND, plan.determining, plan.known)
+    plan = make_plan(COMMAND, asked)
+    claim_directory(asked.directory, asked.recipe, COMMAND, plan.determining, plan.known)
     return plan
 
 
@@ -250,16 +250,15 @@ def finished_earlier(command: str, point: Point) -> ExitCode | None:
     return None if code is None or load_recipe(stored) != point.recipe else code
 
 
-def run_one(recipe: Recipe, directory: Path, index: int, interruption: Interruption) -> ExitCode:
+def run_one(asked: Point, index: int, interruption: Interruption) -> ExitCode:
     """Run one point of the grid, as a task of a job array does.
 
     The many tasks of an array begin at once: they leave the directory of the sweep as it is where
     it is that of this recipe already. Raises InputError for an index that no point has.
     """
-    stored = directory / RECIPE_FILE
-    planned = stored.is_file() and load_recipe(stored) == recipe
-    asked = Point(recipe, directory)
-    points = points_of(asked) if planned else open_sweep(recipe, directory).points
+    stored = asked.directory / RECIPE_FILE
+    planned = stored.is_file() and load_recipe(stored) == asked.recipe
+    points = points_of(asked) if planned else open_sweep(asked).points
     if not 0 <= index < len(points):
         raise InputError("--point", index, f"use 0 to {len(points) - 1}")
     # Slurm starts a task again only when the node it was on is done with it, or lost.

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.transforms import Bbox
 
 # What theories and samples are called, here as in tables and the terminal.
 from sampler.analysis.labels import EXACT as EXACT
@@ -85,6 +86,9 @@ BAND = "band: ±1 binomial error of the test set, leading order"
 
 # Inches. On a phone a figure is as wide as the screen: text of one this wide is still legible.
 WIDTH = 5.8
+# Inches round what a figure shows, and dots per inch of its file.
+MARGIN = 0.08
+RESOLUTION = 150
 # Percentage points that an axis of accuracies spans at least, or a few tenths look like all.
 LEAST_POINTS = 20.0
 
@@ -104,8 +108,6 @@ _SETTINGS = {
     "lines.linewidth": 1.5,
     "errorbar.capsize": 3.0,
     "figure.constrained_layout.h_pad": 0.07,
-    "savefig.bbox": "tight",  # no empty margins round matrices of fixed shape
-    "savefig.pad_inches": 0.08,
     "svg.fonttype": "none",  # text stays text: searchable, editable
     "svg.hashsalt": "attention-posterior",  # element names do not change from run to run
 }
@@ -123,7 +125,7 @@ class ShownFigure(Figure):
 
     def _repr_png_(self) -> bytes:
         content = BytesIO()
-        self.savefig(content, format="png", dpi=100, bbox_inches="tight")
+        self.savefig(content, format="png", dpi=100, bbox_inches="tight", pad_inches=MARGIN)
         return content.getvalue()
 
 
@@ -245,16 +247,33 @@ def legend_below(
             handle.set_linewidth(max(1.5, handle.get_linewidth()))
 
 
-def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write `name.png` (150 dots per inch) and `name.svg` into `folder`; return both paths."""
+def arrange(figure: Figure) -> Bbox:
+    """Place the panels of a figure once and for all; return what is to be saved, in inches.
+
+    There are no empty margins then round matrices of fixed shape. Saving a figure that has yet to
+    be arranged, with margins to be found, would go through all that it shows once more.
+    """
+    figure.set_dpi(RESOLUTION)
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine(None)
+    return figure.get_tightbbox().padded(MARGIN)
+
+
+def save_figure(figure: Figure, folder: Path, name: str, svg: bool = False) -> list[Path]:
+    """Write `name.png` (150 dots per inch) into `folder`; return the paths of what was written.
+
+    svg: `name.svg` as well. One that is there is drawn again in any case: it shows the same.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
-    figure.savefig(png, dpi=150, metadata={"Software": None})
-    # Both files have one arrangement; to find it anew takes a third of the time.
-    figure.set_layout_engine("none")
+    shown, png, vectors = arrange(figure), folder / f"{name}.png", folder / f"{name}.svg"
+    figure.savefig(png, dpi=RESOLUTION, bbox_inches=shown, metadata={"Software": None})
+    if not (svg or vectors.exists()):
+        return [png]
     # Without a date the same tables give the same bytes.
-    figure.savefig(svg, metadata={"Date": None, "Creator": None})
-    return [png, svg]
+    figure.savefig(vectors, bbox_inches=shown, metadata={"Date": None, "Creator": None})
+    return [png, vectors]
 
 
 def minus_signs(text: str) -> str:

@@ -82,15 +82,17 @@ def draw_figure(results: RunResults | SweepResults, name: str) -> Figure:
         return figure
 
 
-def draw_figures(directory: Path, results: RunResults | SweepResults) -> list[Path]:
+def draw_figures(
+    directory: Path, results: RunResults | SweepResults, svg: bool = False
+) -> list[Path]:
     """Draw into `directory/figures` what the results allow; return the files written.
 
-    Raises InputError if a file is damaged; nothing is written then.
+    svg: as SVG too. Raises InputError if a file is damaged; nothing is written then.
     """
     with figure_style():
         drawn = list(figures_of(results))
         return [
             path
             for name, figure in drawn
-            for path in save_figure(figure, directory / FIGURE_FOLDER, name)
+            for path in save_figure(figure, directory / FIGURE_FOLDER, name, svg)
         ]

@@ -4,7 +4,7 @@ import base64
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -171,22 +171,30 @@ def write_report(
     directory: Path,
     ended: ExitCode | None = None,
     results: RunResults | SweepResults | None = None,
+    figures: bool = True,
 ) -> list[Path]:
     """Draw the figures and write the page; return what was written, the page last.
 
-    ended: the exit code of the command that is about to end here and has not recorded it yet.
-    results: those that are in memory; what is not is read from the directory. Raises
-    InputError if nothing is known that could be told.
+    At the end of a command the page is there before the figures are, which take longest.
+
+    ended    the exit code of the command that is about to end here and has not recorded it yet
+    results  those that are in memory; what is not is read from the directory
+    figures  whether they are drawn; without them the page says how they are
+
+    Raises InputError if nothing is known that could be told.
     """
     recipe, manifest = load_recipe(directory / RECIPE_FILE), read_manifest(directory)
     if recipe.sweep:
-        drawn, about = _sweep_page(results or gathered(directory, recipe), recipe)
+        results = results or gathered(directory, recipe)
+        about = _sweep_page(results, recipe)
     else:
-        drawn, about = _run_page(results or open_run(directory))
+        results = results or open_run(directory)
+        about = _run_page(results)
     style = files("sampler.presentation.report").joinpath("style.css").read_text(encoding="utf-8")
     template = templates().get_template("sweep.html" if recipe.sweep else "run.html")
-    text = template.render(
-        **about | {"titles": about["titles"] | LAST_SECTIONS},
+    page = partial(
+        template.render,
+        **about,
         recipe=recipe,
         notice=_state(directory, manifest, ended),
         style=Markup(style),
@@ -199,17 +207,30 @@ def write_report(
         version=__version__,
     )
     file = directory / REPORT_FILE
-    write_atomically(file, lambda path: path.write_text(text, encoding="utf-8"))
+
+    def write(drawn: list[Path] | None) -> None:
+        shown = _pictures(drawn or [])
+        titles = about["titles"] | LAST_SECTIONS
+        if recipe.sweep and not (shown["comparison"] or about["chosen"]):
+            titles["comparison"] = ""
+        text = page(titles=titles, shown=shown, undrawn=drawn is None)
+        write_atomically(file, lambda path: path.write_text(text, encoding="utf-8"))
+
+    if ended is not None or not figures:
+        write(None)
+    if not figures:
+        return [file]
+    drawn = draw_figures(directory, results)
+    write(drawn)
     return [*drawn, file]
 
 
-def _run_page(run: RunResults) -> tuple[list[Path], dict[str, Any]]:
-    """Draw the figures; return them, and what the template of a run needs."""
-    drawn = draw_figures(run.directory, run)
+def _run_page(run: RunResults) -> dict[str, Any]:
+    """What the template of a run needs beside the figures."""
     diagnostics, comparison = run.diagnostics, run.comparison
     titles = {"verdict": "Verdict", "comparison": "Theory against exact posterior"}
     sampled = diagnostics is not None or run.order_parameter_draws is not None
-    return drawn, {
+    return {
         "subtitle": _subtitle(run.recipe),
         "titles": titles | {"diagnostics": "Diagnostics of the samples" if sampled else ""},
         "theory_verdict": run.verdict,
@@ -217,7 +238,6 @@ def _run_page(run: RunResults) -> tuple[list[Path], dict[str, Any]]:
         "own_verdicts": [] if comparison is None else list(comparison.own.values()),
         "main_table": tables.summary_table(run),
         "explanation": _explanation(run),
-        "shown": _pictures(drawn),
         "comparison_tables": [
             tables.differences_table(run.differences),
             tables.order_parameter_table(run),
@@ -251,24 +271,20 @@ def _remarks(found: Diagnostics | None) -> list[str]:
     return failed + [f"Note: {remark}." for remark in found.remarks]
 
 
-def _sweep_page(shown: SweepResults, recipe: Recipe) -> tuple[list[Path], dict[str, Any]]:
-    """Draw the figures; return them, and what the template of a sweep needs."""
+def _sweep_page(shown: SweepResults, recipe: Recipe) -> dict[str, Any]:
+    """What the template of a sweep needs beside the figures."""
     points = shown.points
     if not any(point.stored for point in points):
         remedy = "no point of this sweep has results yet; first use `run` or `sweep`"
         raise InputError("DIR", shown.directory, remedy)
-    drawn = draw_figures(shown.directory, shown)
-    pictures, chosen = _pictures(drawn), selection_table(shown.selection)
-    more = pictures["comparison"] or chosen
-    return drawn, {
+    return {
         "subtitle": f"{_subtitle(recipe)}; {len(points)} points over {', '.join(recipe.sweep)}",
-        "titles": {"verdict": "Verdict", "comparison": "Along the sweep" if more else ""},
+        "titles": {"verdict": "Verdict", "comparison": "Along the sweep"},
         "trend": sweep_trend(points, shown.finite_size),
         "trust": sweep_trust(points),
         "points": points_table(points),
-        "chosen": chosen,
+        "chosen": selection_table(shown.selection),
         "reading": tables.READING if any(point.differences for point in points) else None,
-        "shown": pictures,
     }
 
 

@@ -43,6 +43,22 @@ def test_a_run_opens_as_what_solve_sample_and_compare_return(done):
     assert sampler.open_results(done.directory) == done
 
 
+def test_figures_are_left_out_on_request_and_drawn_by_the_report(done, tmp_path, undrawn):
+    run = sampler.run(TABLES, out=tmp_path / "tiny", figures=False, progress=False)
+    page = (run.directory / "report.html").read_text(encoding="utf-8")
+    assert not (run.directory / "figures").exists()
+    assert "No figures are drawn yet" in page
+    assert "<img" not in page
+    for verdict in (run.verdict, run.reliability):
+        assert verdict.headline in page
+    assert run.draws["posterior"].equals(done.draws["posterior"])
+    recipes = [(one.directory / "recipe.toml").read_text() for one in (run, done)]
+    assert recipes[0] == recipes[1]
+    page = run.report().read_text(encoding="utf-8")
+    assert "No figures are drawn yet" not in page
+    assert page.count("<img") == len(list((run.directory / "figures").iterdir())) > 1
+
+
 def test_nothing_is_printed_and_a_finished_run_is_opened(done, capsys, undrawn):
     again = sampler.run(TABLES, out=done.directory, progress=False)
     assert again == done

@@ -205,7 +205,7 @@ def test_prune_writes_its_table_and_its_figures(folder, solved, capsys):
     assert orders["score"][0]["removed"] == [[layer + 1, head] for layer, head in expected]
     for count, point in enumerate(orders["score"][0]["accuracy"]["zeroed"]["values"]):
         assert point == accuracy(solved.zeroed(expected[:count]), labels)
-    assert main(["figures", str(folder / "solved")]) == ExitCode.OK
+    assert main(["figures", str(folder / "solved"), "--svg"]) == ExitCode.OK
     for name in ("head_scores", "pruning", "order_parameter_trained"):
         for ending in ("png", "svg"):
             assert (folder / "solved" / "figures" / f"{name}.{ending}").stat().st_size > 1000

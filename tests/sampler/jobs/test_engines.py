@@ -145,7 +145,7 @@ def test_slurm_array_stands_on_its_own(recipe, tmp_path, capsys):
     out = tmp_path / "with space"
     arguments = ["sweep", str(recipe), "--out", str(out), "--over", "network.widths=3,5,7"]
     options = ["time=0:30:00", "partition=long", "array=0-2%2", "exclusive"]
-    assert main([*arguments, "--slurm", "--slurm-option", *options[:3],
+    assert main([*arguments, "--slurm", "--no-figures", "--slurm-option", *options[:3],
                  "--slurm-option", options[3]]) == ExitCode.OK  # fmt: skip
     assert load_recipe(out / "recipe.toml").sweep == {"network.widths": (3, 5, 7)}
     script = out / "sweep.sbatch"
@@ -167,12 +167,12 @@ def test_slurm_array_stands_on_its_own(recipe, tmp_path, capsys):
     started = next(line for line in lines if "--point" in line)
     assert shlex.split(started)[:-1] == [
         sys.executable, "-m", "sampler", "sweep", f"{out}/recipe.toml", "--out", str(out),
-        "--point", "$SLURM_ARRAY_TASK_ID",
+        "--no-figures", "--point", "$SLURM_ARRAY_TASK_ID",
     ]  # fmt: skip
     printed = capsys.readouterr().out
     assert f"sbatch '{script}'" in printed
     # what it says of gathering is the command without engine, on the stored recipe
-    assert f"attention-posterior sweep '{out}/recipe.toml' --out '{out}'" in printed
+    assert f"attention-posterior sweep '{out}/recipe.toml' --out '{out}' --no-figures" in printed
 
 
 def test_defaults_of_the_array(tmp_path):

@@ -176,7 +176,7 @@ def test_stages_again_from_stored_results(finished, capsys):
     (directory / "report.html").unlink()
     assert command("report", directory) == ExitCode.OK
     assert "The samples can be trusted" in (directory / "report.html").read_text(encoding="utf-8")
-    assert {path.stem for path in (directory / "figures").glob("*.svg")} >= FIGURES
+    assert {path.stem for path in (directory / "figures").glob("*.png")} >= FIGURES
 
 
 @pytest.mark.heavy

@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 
 from sampler.errors import ExitCode, InputError
+from sampler.jobs.plan import going_on
 from sampler.jobs.sweep import worst_code
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.settings import parse_override, sweep_override
@@ -86,6 +87,18 @@ def test_points_are_where_run_puts_them(swept, recipe):
         assert sampled == (label == f"network.widths=3,{LIMIT}=3")
     assert (directory / "sweep.csv").is_file()
     assert (directory / "figures" / "order_parameter_against_width.png").is_file()
+
+
+def test_figures_of_points_and_of_the_sweep_are_left_out_on_request(recipe, tmp_path, capsys):
+    out, widths = tmp_path / "sweep", ("--over", "network.widths=3,5", "--set", f"{LIMIT}=2")
+    assert command("sweep", recipe, "--out", out, *widths, "--no-figures") == ExitCode.OK
+    assert not list(out.rglob("*.png"))
+    assert len(list(out.rglob("report.html"))) == 3
+    printed = capsys.readouterr().out
+    assert "theory, sampling, comparison, report" in printed
+    assert "figures in" not in printed
+    words = ["attention-posterior", "run", "a.toml", "--no-figures"]
+    assert going_on("run", words, out).endswith(f"resume {out} --no-figures")
 
 
 def test_dataset_has_a_dimension_per_key(swept):

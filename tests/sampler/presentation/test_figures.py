@@ -242,11 +242,11 @@ def write_sweep(directory: Path, rows: list[tuple[str, int]], sampled_up_to: int
 
 
 def draw_run_figures(directory: Path) -> list[Path]:
-    return draw_figures(directory, open_run(directory))
+    return draw_figures(directory, open_run(directory), svg=True)
 
 
 def draw_sweep_figures(directory: Path) -> list[Path]:
-    return draw_figures(directory, SweepResults(directory))
+    return draw_figures(directory, SweepResults(directory), svg=True)
 
 
 def figure_names(written: list[Path]) -> set[str]:

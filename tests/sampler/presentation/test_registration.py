@@ -40,7 +40,7 @@ def test_a_figure_is_one_function_and_one_call(tmp_path):
     with pytest.raises(ValueError, match="figure 'mine' is registered already"):
         FIGURES.register("mine", entry)
     directory = stored_run(tmp_path / "run", "recipe.toml", "theory.nc")
-    drawn = {path.name for path in draw_figures(directory, open_run(directory))}
+    drawn = {path.name for path in draw_figures(directory, open_run(directory), svg=True)}
     assert {"mine.png", "mine.svg"} <= drawn
     page = page_of(directory)
     assert "What I look at." in page.text

@@ -59,7 +59,7 @@ def test_support_vectors_labels_and_values(tmp_path, similarity):
         )
         values = np.concatenate([line.get_ydata() for line in below.lines if len(line.get_ydata())])
         assert set(attention.values[support, 0]) <= set(values)
-        save_figure(figure, tmp_path, "support_vectors")
+        save_figure(figure, tmp_path, "support_vectors", svg=True)
     assert "nine keys" in (tmp_path / "support_vectors.svg").read_text(encoding="utf-8")
 
 
@@ -86,7 +86,7 @@ def test_rank_collapse_draws_geometric_means_relative_to_the_start(tmp_path):
         received = drawn(figure.axes[0], "all")
         assert_equal_to_rounding(received[:2], [1.0, 0.25], operations=8)
         assert received[2] < 1e-300
-        save_figure(figure, tmp_path, "rank_collapse")
+        save_figure(figure, tmp_path, "rank_collapse", svg=True)
     text = (tmp_path / "rank_collapse.svg").read_text(encoding="utf-8")
     for expected in ("3 tokens", "causal", "2 seeds", "LayerNorm"):
         assert expected in text, expected
