@@ -37,21 +37,29 @@ def network_outputs(
     contracting the weights first costs Π O N D products, whatever the number of examples, instead
     of one pass over the tokens per example.
     """
-    return predict_from_path_weights(
-        path_weights(weights, architecture)[0], weights["V_0"], attended, architecture
-    )
+    lowest = path_weights(weights, architecture)[0]
+    effective = effective_weights(lowest, weights["V_0"], architecture)
+    return outputs_of(effective, attended, architecture)
 
 
-def predict_from_path_weights(
+def effective_weights(
     lowest: Float[Array, "row width"],
     input_weights: Float[Array, "width channel"],
+    architecture: Architecture,
+) -> Float[Array, "row channel"]:
+    """w_1^{(π,c)} V_0/√(Π N_1 D), which multiply the attended inputs of path π."""
+    arch = architecture
+    scale = 1.0 / jnp.sqrt(float(arch.path_count * arch.widths[0] * arch.channels))
+    return (lowest @ input_weights) * scale.astype(lowest.dtype)
+
+
+def outputs_of(
+    effective: Float[Array, "row channel"],
     attended: Float[Array, "example path channel"],
     architecture: Architecture,
 ) -> Float[Array, "example output"]:
-    """f(x) from w_1 and V_0, as in `network_outputs`."""
+    """f(x) from `effective_weights`."""
     arch = architecture
-    scale = 1.0 / jnp.sqrt(float(arch.path_count * arch.widths[0] * arch.channels))
-    effective = (lowest @ input_weights) * scale.astype(lowest.dtype)
     by_path = effective.reshape(arch.path_count, arch.outputs, arch.channels)
     if arch.outputs == 1:  # one matrix–vector product
         flat = attended.reshape(attended.shape[0], -1)

@@ -100,10 +100,15 @@ class WishartChain:
     @classmethod
     def of(cls, architecture: Architecture, dtype=float) -> "WishartChain":
         """Return the law of a network, in a floating-point precision."""
+
+        def of(numbers) -> Array:
+            """Converted by NumPy, which compiles nothing."""
+            return jnp.asarray(np.asarray(numbers, dtype))
+
         return cls(
-            tuple(jnp.asarray(shape.degrees, dtype) for shape in bartlett_shapes(architecture)),
-            tuple(jnp.asarray(scale, dtype) for scale in link_scales(architecture)),
-            jnp.asarray(architecture.variances, dtype),
+            tuple(of(shape.degrees) for shape in bartlett_shapes(architecture)),
+            tuple(of(scale) for scale in link_scales(architecture)),
+            of(architecture.variances),
             architecture.heads,
             architecture.outputs,
         )

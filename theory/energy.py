@@ -95,6 +95,12 @@ class LabelEnergy:
         return _energy(self, factor)
 
 
+@jax.jit
+def energy_value(energy: LabelEnergy, factor: Float[Array, "row rank"]) -> Float[Array, ""]:
+    """E(F Fᵀ), compiled."""
+    return energy(factor)
+
+
 @jax.custom_jvp
 def _energy(energy: LabelEnergy, factor):
     noisy = energy.noisy_kernel(factor)

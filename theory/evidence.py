@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from theory.action import action
 from theory.architecture import Architecture
 from theory.energy import LearningProblem
 from theory.energy_expansion import EnergyAt
@@ -40,7 +39,7 @@ def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> flo
                 f"{size}, the size of that layer's order parameter; use importance draws instead"
             )
     order_parameters = saddle.order_parameters
-    lowest = float(action(order_parameters, architecture, problem.energy))
+    lowest = max(architecture.widths) * saddle.action
     hessian = max(architecture.widths) * hessian_of_action(problem, order_parameters)
     factor = np.linalg.cholesky(0.5 * (hessian + hessian.T))
     log_determinant = 2.0 * float(np.sum(np.log(np.diagonal(factor))))

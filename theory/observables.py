@@ -2,6 +2,7 @@
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -70,6 +71,7 @@ def head_scores(
     return scores / np.nanmax(scores)
 
 
+@jax.jit
 def kernel_alignment(
     kernel: Float[Array, "n n"], labels: Float[Array, " n"], residual_squares: float = 0.0
 ) -> Float[Array, " component"]:
@@ -148,7 +150,7 @@ def mean_alignment_of_others(alignment: Float[np.ndarray, "path path"]) -> float
 
 def diagonal_only(factor: Float[Array, "row rank"]) -> Float[Array, "row row"]:
     """Factor of U_1 with every off-diagonal entry set to zero: no cross-path terms."""
-    return jnp.diag(jnp.sqrt(jnp.sum(factor**2, axis=1)))
+    return jnp.asarray(np.diag(np.sqrt(np.sum(np.asarray(factor) ** 2, axis=1))))
 
 
 def equal_diagonal(factor: Float[Array, "row rank"]) -> Float[Array, "row row"] | None:
@@ -156,7 +158,8 @@ def equal_diagonal(factor: Float[Array, "row rank"]) -> Float[Array, "row row"] 
 
     None where that matrix is not positive definite: the variant is then undefined.
     """
-    overlap = np.array(factor @ factor.T)
+    factor = np.asarray(factor)
+    overlap = factor @ factor.T
     np.fill_diagonal(overlap, overlap[0, 0])
     try:
         return jnp.asarray(np.linalg.cholesky(overlap))

@@ -32,7 +32,7 @@ class OrderParameters:
     @property
     def matrices(self) -> tuple[Float[Array, "_rows _rows"], ...]:
         """U_1 … U_L, U_a."""
-        return tuple(factor @ factor.T for factor in self.factors)
+        return _overlaps(self.factors)
 
     @classmethod
     def from_matrices(cls, matrices: Iterable[Num[Array | np.ndarray, "..."]]) -> "OrderParameters":
@@ -73,6 +73,9 @@ class OrderParameters:
         return cls(tuple(jnp.asarray(deviation * np.eye(size)) for deviation, size in pairs))
 
 
+_overlaps = jax.jit(lambda factors: tuple(factor @ factor.T for factor in factors))
+
+
 def places(rows: int, rank: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Row and column of a lower triangular (or trapezoidal) factor that each coordinate moves.
 
@@ -83,22 +86,20 @@ def places(rows: int, rank: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.concatenate([np.arange(rank), index]) for index in below)
 
 
-@jax.jit
-def to_log_cholesky(order_parameters: OrderParameters) -> Float[Array, " coordinate"]:
+def to_log_cholesky(order_parameters: OrderParameters) -> Float[np.ndarray, " coordinate"]:
     """Log-Cholesky coordinates: log diagonals, then entries below the diagonal, layer by layer."""
     pieces = []
-    for factor in order_parameters.factors:
-        pieces.append(jnp.log(jnp.diagonal(factor)))
-        pieces.append(factor[np.tril_indices(factor.shape[0], -1)])
-    return jnp.concatenate(pieces)
+    for factor in map(np.asarray, order_parameters.factors):
+        pieces.append(np.log(np.diagonal(factor)))
+        pieces.append(factor[np.tril_indices(len(factor), -1)])
+    return np.concatenate(pieces)
 
 
-@partial(jax.jit, static_argnames="sizes")
 def from_log_cholesky(
-    coordinates: Float[Array, " coordinate"], sizes: tuple[int, ...]
+    coordinates: Float[Array | np.ndarray, " coordinate"], sizes: tuple[int, ...]
 ) -> OrderParameters:
     """Order parameters of sizes p_1 … p_{L+1} in log-Cholesky coordinates; any vector is valid."""
-    return OrderParameters(tuple(cholesky_factors(coordinates, sizes)))
+    return OrderParameters(tuple(map(jnp.asarray, cholesky_factors(coordinates, sizes))))
 
 
 def cholesky_factors(

@@ -250,21 +250,32 @@ def stored_numbers(examples: int, paths: int) -> int:
     return pairs * sum((end - start) * end for start, end in row_blocks(examples))
 
 
-@partial(jax.jit, static_argnames=("start", "end"))
 def _block(features: Float[Array, "example path channel"], start: int, end: int):
     rows, columns = np.triu_indices(features.shape[1])
     by_path = features.transpose(1, 0, 2)
 
+    halves = np.where(rows == columns, 0.5, 1.0).astype(features.dtype)
+
     def one_pair(pair):
-        first, second = by_path[pair[0]], by_path[pair[1]]
+        row, column, half = pair
+        first, second = by_path[row], by_path[column]
         both = first[start:end] @ second[:end].T + second[start:end] @ first[:end].T
-        return jnp.where(pair[0] == pair[1], 0.5, 1.0).astype(both.dtype) * both.reshape(-1)
+        return half * both.reshape(-1)
 
     # One pair at a time: all of them at once would take several times the memory.
-    return jax.lax.map(one_pair, (jnp.asarray(rows), jnp.asarray(columns)))
+    return jax.lax.map(one_pair, (rows, columns, halves))
 
 
 PathKernels = FeatureForm | KernelForm | SymmetricKernelForm
+
+
+@jax.jit
+def assembled_kernel(
+    kernels: PathKernels, factor: Float[Array, "row rank"]
+) -> Float[Array, "_left _right"]:
+    """K(F Fᵀ), compiled."""
+    return kernels.kernel(factor)
+
 
 # Above this many bytes path kernels are never stored: the feature form needs far less. Those of the
 # training examples with themselves are read in every gradient, and may take more.
@@ -295,15 +306,16 @@ def path_kernels(
     cheaper per assembly than the feature form, the feature form otherwise.
     Source: arXiv 2405.15926, path–path kernel.
     """
-    features_left = path_features(left, architecture.variances[0])
-    features_right = None if right is None else path_features(right, architecture.variances[0])
-    form = FeatureForm(features_left, features_right)
     others = None if right is None else right.shape[0]
-    if not kernel_form_pays(left.shape[0], others, architecture):
-        return form
-    return store_path_kernels(form, architecture.outputs)
+    stored = kernel_form_pays(left.shape[0], others, architecture)
+    variance = architecture.variances[0]
+    form = FeatureForm(
+        path_features(left, variance), None if right is None else path_features(right, variance)
+    )
+    return store_path_kernels(form, architecture.outputs) if stored else form
 
 
+@partial(jax.jit, static_argnames="outputs")
 def store_path_kernels(form: FeatureForm, outputs: int) -> KernelForm | SymmetricKernelForm:
     """The stored form of given features; with one output half of the pairs is enough."""
     one_output = outputs == 1
@@ -319,7 +331,6 @@ def store_path_kernels(form: FeatureForm, outputs: int) -> KernelForm | Symmetri
     )
 
 
-@partial(jax.jit, static_argnames="symmetric")
 def _packed(form: FeatureForm, symmetric: bool) -> Float[Array, "pair entry"]:
     kernels = form.path_kernels()
     paths, _, examples, others = kernels.shape

@@ -13,10 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from theory.architecture import AttentionPaths
-from theory.energy import LabelEnergy, LearningProblem
+from theory.energy import LabelEnergy, LearningProblem, inverse_of_lower
 from theory.path_kernels import (
     FeatureForm,
-    NoisyKernel,
     PathKernels,
     path_features,
     path_kernels,
@@ -52,8 +51,7 @@ class Predictor:
         cross = path_kernels(attended, problem.attended, arch)
         if isinstance(cross, FeatureForm):
             return cls(problem.energy, cross, None)
-        features = path_features(attended, arch.variances[0])
-        return cls(problem.energy, cross, jnp.einsum("xpi,xqi->xpq", features, features))
+        return cls(problem.energy, cross, _gram(path_features(attended, arch.variances[0])))
 
     def __call__(
         self, factor: Float[Array, "row rank"]
@@ -63,7 +61,8 @@ class Predictor:
         m(x) = k(x)ᵀ (K + 𝒯)⁻¹ y,   v(x) = K(x, x) − k(x)ᵀ (K + 𝒯)⁻¹ k(x); a new label varies by
         v + 𝒯. Source: arXiv 2405.15926, predictor statistics.
         """
-        return self.given(self.energy.noisy_kernel(factor), self.cross.kernel(factor), factor)
+        whitening = inverse_of_lower(self.energy.noisy_kernel(factor).cholesky)
+        return self.given(whitening, self.cross.kernel(factor), factor)
 
     def part(self, examples: slice) -> "Predictor":
         """The predictor of some of the test examples, where `cross` has their features."""
@@ -92,11 +91,12 @@ class Predictor:
         on_train = jnp.einsum("xpi,pci->xc", features_train, linear)
         noise = jax.random.normal(noise_key, on_train.shape, factor.dtype)
         noisy_prior = on_train + jnp.sqrt(self.energy.temperature) * noise
-        alpha = noisy.solve((self.energy.labels - noisy_prior).reshape(-1))
+        whitening = inverse_of_lower(noisy.cholesky)
+        alpha = (whitening @ (self.energy.labels - noisy_prior).reshape(-1)) @ whitening
 
         def of_part(part: Predictor, features):
             to_train = part.cross.kernel(factor)
-            mean, variance = part.given(noisy, to_train, factor)
+            mean, variance = part.given(whitening, to_train, factor)
             on_test = jnp.einsum("xpi,pci->xc", features, linear)
             return mean, variance, on_test + (to_train @ alpha).reshape(on_test.shape)
 
@@ -116,14 +116,17 @@ class Predictor:
 
     def given(
         self,
-        noisy: NoisyKernel,
-        to_train: Float[Array, "_test_output _example_output"],
+        whitening: Float[Array, "example_output example_output"],
+        to_train: Float[Array, "_test_output example_output"],
         factor: Float[Array, "row rank"],
     ) -> tuple[Float[Array, "test output"], Float[Array, "test output"]]:
-        """Mean and variance from a factorised K + 𝒯 1 and K from test to training examples."""
-        whitened = noisy.whiten(to_train.T)
-        mean = (noisy.whiten(self.energy.flat_labels) @ whitened).reshape(self._shape)
-        explained = jnp.sum(whitened**2, axis=0).reshape(self._shape)
+        """Mean and variance from L⁻¹, L Lᵀ = K + 𝒯 1, and K from test to training examples.
+
+        A product with L⁻¹ takes two thirds of the time of a triangular solve.
+        """
+        whitened = to_train @ whitening.T
+        mean = (whitened @ (whitening @ self.energy.flat_labels)).reshape(self._shape)
+        explained = jnp.sum(whitened**2, axis=1).reshape(self._shape)
         return mean, self.prior_variance(factor) - explained
 
     @property
@@ -149,9 +152,9 @@ def predict(
     tests = predictor.cross.examples
     if tests <= chunk:
         return _predict(predictor, factor)
-    noisy = _noisy_kernel(predictor.energy, factor)
+    whitening = _whitening(predictor.energy, factor)
     parts = [
-        _predict_given(predictor.part(slice(start, start + chunk)), noisy, factor)
+        _predict_given(predictor.part(slice(start, start + chunk)), whitening, factor)
         for start in range(0, tests, chunk)
     ]
     mean, variance = zip(*parts, strict=True)
@@ -168,11 +171,14 @@ def examples_at_a_time(predictor: Predictor, factor: Float[Array, "row rank"]) -
     return max(1, CHUNK_BYTES // (factor.dtype.itemsize * numbers))
 
 
+_gram = jax.jit(lambda features: jnp.einsum("xpi,xqi->xpq", features, features))
 _predict = jax.jit(lambda predictor, factor: predictor(factor))
 _predict_given = jax.jit(
-    lambda predictor, noisy, factor: predictor.given(noisy, predictor.cross.kernel(factor), factor)
+    lambda predictor, whitening, factor: predictor.given(
+        whitening, predictor.cross.kernel(factor), factor
+    )
 )
-_noisy_kernel = jax.jit(lambda energy, factor: energy.noisy_kernel(factor))
+_whitening = jax.jit(lambda energy, factor: inverse_of_lower(energy.noisy_kernel(factor).cholesky))
 
 
 def path_contributions(

@@ -211,7 +211,7 @@ class SaddlePoint:
 def hessian_of_action(problem: LearningProblem, order_parameters: OrderParameters) -> np.ndarray:
     """Second derivatives of A / max width in log-Cholesky coordinates."""
     function = (DenseAction if is_dense(problem.architecture) else ActionByProducts)(problem)
-    return function.hessian(np.asarray(to_log_cholesky(order_parameters)))
+    return function.hessian(to_log_cholesky(order_parameters))
 
 
 def solve_saddle_point(
@@ -273,9 +273,7 @@ def solve_saddle_point(
     if status is SaddlePointStatus.CONVERGED and not curvature > 0:
         status = SaddlePointStatus.NOT_A_MINIMUM
     return SaddlePoint(
-        order_parameters=from_log_cholesky(
-            jnp.asarray(best.point), architecture.order_parameter_sizes
-        ),
+        order_parameters=from_log_cholesky(best.point, architecture.order_parameter_sizes),
         action=best.value,
         gradient_norm=best.gradient_norm,
         smallest_hessian_eigenvalue=curvature,
@@ -293,7 +291,7 @@ def _first_start(initial: OrderParameters | None, architecture: Architecture) ->
     needed = tuple((size, size) for size in architecture.order_parameter_sizes)
     if shapes != needed:
         raise ValueError(f"initial factors have shapes {shapes}: this architecture needs {needed}")
-    return np.asarray(to_log_cholesky(initial))
+    return to_log_cholesky(initial)
 
 
 def _rank(descent: Descent) -> tuple[bool, bool, float]:

@@ -20,7 +20,7 @@ from sampler.recipes.sections import paired
 from sampler.tasks.splits import AttendedSplit, Split, StreamedSplit
 from sampler.tasks.task import Task
 from theory import FeatureForm, OrderParameters, centred_kernel
-from theory.path_kernels import path_features
+from theory.path_kernels import assembled_kernel, path_features
 
 # What is kept at most of an example, and of the attention to it.
 MOST_TOKENS, MOST_CHANNELS, MOST_PATHS, MOST_LAYERS, MOST_HEADS = 64, 256, 64, 4, 6
@@ -225,7 +225,7 @@ def alignment_columns(problem: Problem, batches: Float[np.ndarray, "batch row ro
     labels, apart = np.asarray(learning.labels).reshape(-1), learning.residual_squares
     length = np.sqrt(labels @ labels + apart)
     factor = jnp.asarray(square_roots(batches.mean(axis=0)))
-    kernel = np.asarray(FeatureForm(learning.features, None).kernel(factor))
+    kernel = np.asarray(assembled_kernel(FeatureForm(learning.features, None), factor))
     first = len(kernel) - min(len(kernel), FOLLOWED)
     _, vectors = eigh(kernel, subset_by_index=[first, len(kernel) - 1])
     kernels = np.stack([kernel_between(problem, vectors, batch) for batch in batches])

@@ -40,8 +40,10 @@ from theory import (
     sub_network,
 )
 from theory.architecture import is_dense, is_regular
+from theory.energy import energy_value
 from theory.evidence import log_evidence_at_saddle
 from theory.observables import accuracy, mean_alignment_of_others
+from theory.path_kernels import assembled_kernel
 
 
 def trained_columns(problem: Problem) -> dict:
@@ -73,7 +75,7 @@ def evidence_columns(problem: Problem, saddle_point: SaddlePoint) -> dict:
     known = exists and is_dense(learning.architecture)
     laplace = log_evidence_at_saddle(learning, saddle_point) if known else float("nan")
     limit = OrderParameters.gp_limit(learning.architecture)
-    energy = float(learning.energy(limit.factors[0]))
+    energy = float(energy_value(learning.energy, limit.factors[0]))
     gp = -0.5 * (energy + learning.labels.size * math.log(2.0 * math.pi))
     gp += learning.residual_log_likelihood
     return {"log_evidence": ((), laplace), "log_evidence_gp": ((), gp)}
@@ -260,6 +262,6 @@ def name_subnetwork(problem: Problem, kept) -> str:
 def alignment(problem: Problem, factor: Float[Array, "row _rank"]) -> np.ndarray:
     """Kernel–task alignment of every component at U_1 = F Fᵀ, largest eigenvalue first."""
     energy = problem.learning.energy
-    kernel = energy.kernels.kernel(factor)
-    labels, apart = jnp.asarray(energy.flat_labels), problem.learning.residual_squares
-    return np.asarray(kernel_alignment(kernel, labels, apart))
+    kernel = assembled_kernel(energy.kernels, factor)
+    labels = jnp.asarray(np.asarray(energy.labels).reshape(-1))
+    return np.asarray(kernel_alignment(kernel, labels, problem.learning.residual_squares))

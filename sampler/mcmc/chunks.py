@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Axes
+from jaxtyping import Int
 
 from sampler.mcmc.algorithm import Algorithm, Chain, ChainSettings
 from sampler.posterior.density import Density
@@ -27,6 +28,8 @@ from sampler.posterior.density import Density
 CHUNK_DRAWS = 64
 CHUNK_BYTES = 128 * 2**20
 CHUNK_SECONDS = 4.0
+# Rows of draws that are completed by one call.
+COMPLETED_ROWS = 16
 OBSERVATION_STREAM, SHARED_STREAM = 1, 2
 # So many programs are kept for points to come: where shapes change, each takes up to 100 MB more.
 MOST_PROGRAMS = 4
@@ -221,8 +224,8 @@ def sample_in_chunks(
     chain_keys = jax.random.split(observation_key, settings.chains)
     mesh = chain_mesh(settings.chains)
     chain_keys, density = placed(chain_keys, BY_CHAIN, mesh), placed(density, EVERYWHERE, mesh)
-    rows = _rows.eval_shape(Steps(chain, algorithm.summed, 1), state, chain_keys, density)
-    capacity = _capacity(rows)
+    seen = _observables.eval_shape(state, chain_keys, 0, density, chain)
+    capacity = _capacity(seen, _shapes_completed(seen, chain_keys, density, mesh))
     begun: set[int] = set()
     for phase, total in (("warmup", settings.warmup), ("draws", settings.draws)):
         done, length = _done_before(resume, phase, total), 1
@@ -239,13 +242,17 @@ def sample_in_chunks(
                     steps, capacity, mesh, state, chain_keys, done, length, density
                 )
             observables, statistics = jax.device_get((observables, statistics))
-            seconds = time.perf_counter() - started
             done += length
-            kept = _by_chain(observables, length) if phase == "draws" else {}
+            kept = {}
+            if phase == "draws":
+                numbers = np.arange(done - length, done, dtype=np.int32)
+                rows = min(COMPLETED_ROWS, capacity)
+                kept = completed(observables, numbers, chain_keys, density, mesh, rows)
             statistics = _by_chain(statistics, length)
             # Not only a compilation makes it larger, but before the first chunk nothing else does.
             compiled = thinning not in begun and advance._cache_size() > known
             begun.add(thinning)
+            seconds = time.perf_counter() - started
             on_chunk(Chunk(phase, done, total, kept, statistics, seconds, compiled, state))
             length = _next_length(length, seconds, capacity)
 
@@ -253,7 +260,8 @@ def sample_in_chunks(
 def forget_programs() -> None:
     """Give up compiled functions where there are many: they were for arrays of other shapes."""
     if advance._cache_size() > MOST_PROGRAMS:
-        for function in (start_chains, _continued, advance, _rows, _move):
+        of_chunks = advance, _kept_step, _observables, _completed, _move
+        for function in (start_chains, _continued, *of_chunks):
             function.clear_cache()
 
 
@@ -299,16 +307,85 @@ def _done_before(resume: Snapshot | None, phase: str, total: int) -> int:
     return resume.done if resume.phase == phase else total
 
 
-def _capacity(rows) -> int:
+def _capacity(seen, completed) -> int:
     """Draws that one chunk may hold: few when a draw is large."""
-    size = sum(np.prod(row.shape) * row.dtype.itemsize for row in jax.tree.leaves(rows))
-    return int(max(1, min(CHUNK_DRAWS, CHUNK_BYTES // size)))
+    rows = [(leaf, 1) for leaf in jax.tree.leaves(seen)]
+    rows += [(leaf, COMPLETED_ROWS) for leaf in jax.tree.leaves(completed)]
+    size = sum(np.prod(leaf.shape) * leaf.dtype.itemsize // count for leaf, count in rows)
+    return int(max(1, min(CHUNK_DRAWS, CHUNK_BYTES // max(size, 1))))
 
 
 def _next_length(length: int, seconds: float, capacity: int) -> int:
     """Steps of the next chunk: at most four times the last, so compilation is soon forgotten."""
     affordable = int(length * CHUNK_SECONDS / max(seconds, 1e-9)) if length > 1 else 4
     return max(1, min(capacity, 4 * length, affordable))
+
+
+def completed(
+    seen: Mapping[str, np.ndarray],
+    numbers: Int[np.ndarray, " draw"],
+    chain_keys,
+    density: Density,
+    mesh: Mesh,
+    together: int,
+) -> dict[str, np.ndarray]:
+    """All observables [chain, draw, …] of draws with these numbers.
+
+    seen      what was read off the draws at once, [row, chain, …]
+    together  rows completed by one call
+    """
+    if density.complete is None:
+        return _by_chain(seen, len(numbers))
+    blocks = []
+    for start in range(0, len(numbers), together):
+        # The last block is filled up with the last draw: one program for all of them.
+        rows = np.minimum(np.arange(start, start + together), len(numbers) - 1)
+        block = placed({name: values[rows] for name, values in seen.items()}, IN_BUFFERS, mesh)
+        with _without_shardy() if mesh.size > 1 else nullcontext():
+            found = _completed(block, numbers[rows], chain_keys, density, mesh)
+        blocks.append(_by_chain(jax.device_get(found), min(together, len(numbers) - start)))
+    return {name: np.concatenate([b[name] for b in blocks], axis=1) for name in blocks[0]}
+
+
+@partial(jax.jit, static_argnames="mesh")
+def _completed(seen, numbers, chain_keys, density: Density, mesh: Mesh):
+    """Observables [row, chain, …] of rows of draws, of which the numbers are given."""
+
+    def of_chains(seen, numbers, chain_keys, density):
+        rows, chains = len(numbers), len(chain_keys)
+
+        def one(draw):
+            number, chain, seen = draw
+            key = jax.random.fold_in(chain_keys[chain], number)
+            return density.completed(key, seen)
+
+        flat = jax.tree.map(lambda v: v.reshape(rows * chains, *v.shape[2:]), seen)
+        by_draw = jnp.repeat(numbers, chains), jnp.tile(jnp.arange(chains), rows), flat
+        found = jax.lax.map(one, by_draw, batch_size=density.together)
+        return jax.tree.map(lambda v: v.reshape(rows, chains, *v.shape[1:]), found)
+
+    if mesh.size == 1:
+        return of_chains(seen, numbers, chain_keys, density)
+    shared = jax.shard_map(
+        of_chains,
+        mesh=mesh,
+        in_specs=(IN_BUFFERS, EVERYWHERE, BY_CHAIN, EVERYWHERE),
+        out_specs=IN_BUFFERS,
+        check_vma=False,
+    )
+    return shared(seen, numbers, chain_keys, density)
+
+
+def _shapes_completed(seen, chain_keys, density: Density, mesh: Mesh):
+    """Shapes of `COMPLETED_ROWS` rows of completed observables; of none where nothing is left."""
+    if density.complete is None:
+        return {}
+    rows = {
+        name: jax.ShapeDtypeStruct((COMPLETED_ROWS, *one.shape), one.dtype)
+        for name, one in seen.items()
+    }
+    numbers = jax.ShapeDtypeStruct((COMPLETED_ROWS,), np.int32)
+    return _completed.eval_shape(rows, numbers, chain_keys, density, mesh)
 
 
 def _by_chain(buffers: Mapping[str, np.ndarray], length: int) -> dict[str, np.ndarray]:
@@ -356,24 +433,22 @@ def advance(
 
 
 def _advance(steps: Steps, capacity: int, state, chain_keys, first, length, density: Density):
-    rows = _rows.eval_shape(steps, state, chain_keys, density)
+    first = jnp.asarray(first, jnp.int32)
+    rows = _kept_step.eval_shape(steps, state, chain_keys, first, density)[1:]
     buffers = jax.tree.map(lambda row: jnp.zeros((capacity, *row.shape), row.dtype), rows)
 
     def body(row, carry):
         state, buffers = carry
-        state, *new = _kept_step(steps, state, chain_keys, first + row, density)
+        index = first + row.astype(jnp.int32)
+        state, *new = _kept_step(steps, state, chain_keys, index, density)
         return state, jax.tree.map(lambda b, n: b.at[row].set(n), buffers, tuple(new))
 
     state, (observables, statistics) = jax.lax.fori_loop(0, length, body, (state, buffers))
     return state, observables, statistics
 
 
-@partial(jax.jit, static_argnames="steps")
-def _rows(steps: Steps, state, chain_keys, density: Density):
-    """Observables and statistics of one kept step, of which only the shapes are asked for."""
-    return _kept_step(steps, state, chain_keys, 0, density)[1:]
-
-
+# Traced once, for the shapes of its results and for the loop.
+@partial(jax.jit, inline=True, static_argnames="steps")
 def _kept_step(steps: Steps, state, chain_keys, index, density: Density):
     """One kept step of every chain: its transitions, then what is read off the position."""
     shared, states = state
@@ -383,12 +458,19 @@ def _kept_step(steps: Steps, state, chain_keys, index, density: Density):
         shared, states, statistics = side_by_side(shared, states)
     else:
         states, statistics = for_every_chain(lambda state: go(shared, state)[1:], states)
+    observables = _observables((shared, states), chain_keys, index, density, chain)
+    return (shared, states), observables, statistics
+
+
+@partial(jax.jit, inline=True, static_argnames="chain")
+def _observables(state, chain_keys, index, density: Density, chain: Chain):
+    """What is read off the position of every chain."""
 
     def seen(chain_key, state):
-        key, position = jax.random.fold_in(chain_key, index), chain.position(state, density)
-        return density.observe(key, position, *density.observed)
+        key = jax.random.fold_in(chain_key, index)
+        return density.seen(key, chain.position(state, density))
 
-    return (shared, states), for_every_chain(seen, chain_keys, states), statistics
+    return for_every_chain(seen, chain_keys, state[1])
 
 
 def _transitions(steps: Steps, density: Density, shared, state):

@@ -124,6 +124,14 @@ def require_hessian(coordinates: int) -> None:
         )
 
 
+def side_by_side(most: int) -> int | None:
+    """Number of draws made side by side: `most`, or on a processor None, one by one.
+
+    There a batch of factorisations or triangular solves gains nothing.
+    """
+    return None if jax.default_backend() == "cpu" else most
+
+
 @cache
 def specialised(function: Callable, **settings) -> Callable:
     """The function with these hashable settings: one object, so that code compiled for it is found.
@@ -147,7 +155,12 @@ class Density:
     arguments  arrays of the model
     priors     distribution of every site without data
     observe    (random key, position, *observed) → named numbers of one draw
-    observed   further arrays that `observe` needs, such as test inputs
+    observed   further arrays that `observe` needs
+    complete   (random key, what `observe` saw, *completing) → further numbers of the draw, which no
+               transition needs; of many draws together, after their chains have moved on
+    completing further arrays that `complete` needs, such as test inputs
+    passing    names that `observe` makes for `complete` alone
+    together   how many draws are completed side by side; None: one after the other
     mode       mode and Gaussian fit; None where it is not known
     single     `arguments` in single precision, for gradients; None: gradients use `arguments`
     log_densities
@@ -161,21 +174,46 @@ class Density:
     priors: Mapping[str, dist.Distribution]
     observe: Callable[..., dict[str, Array]]
     observed: tuple[Any, ...]
+    complete: Callable[..., dict[str, Array]] | None = None
+    completing: tuple[Any, ...] = ()
+    passing: tuple[str, ...] = ()
+    together: int | None = None
     mode: Mode | None = None
     single: tuple[Any, ...] | None = None
     log_densities: Callable[[np.ndarray], np.ndarray] | None = None
 
     def tree_flatten(self) -> tuple[tuple, tuple]:
         """Arrays, and the functions that are compiled for, as JAX takes the density apart."""
-        arrays = self.arguments, self.priors, self.observed, self.mode, self.single
-        return arrays, (self.name, self.model, self.observe)
+        arrays = (
+            self.arguments, self.priors, self.observed, self.completing, self.mode, self.single
+        )  # fmt: skip
+        functions = self.name, self.model, self.observe, self.complete, self.passing, self.together
+        return arrays, functions
 
     @classmethod
     def tree_unflatten(cls, functions: tuple, arrays: tuple) -> "Density":
         """Put together what `tree_flatten` took apart."""
-        name, model, observe = functions
-        arguments, priors, observed, mode, single = arrays
-        return cls(name, model, arguments, priors, observe, observed, mode, single)
+        name, model, observe, complete, passing, together = functions
+        arguments, priors, observed, completing, mode, single = arrays
+        return cls(
+            name, model, arguments, priors, observe, observed, complete, completing, passing,
+            together, mode, single,
+        )  # fmt: skip
+
+    def seen(self, key: Array, position: Position) -> dict[str, Array]:
+        """What is read off one draw at once."""
+        return self.observe(key, position, *self.observed)
+
+    def completed(self, key: Array, seen: Mapping[str, Array]) -> dict[str, Array]:
+        """All observables of one draw, from what was read off it at once."""
+        if self.complete is None:
+            return dict(seen)
+        kept = {name: values for name, values in seen.items() if name not in self.passing}
+        return kept | self.complete(key, seen, *self.completing)
+
+    def observables(self, key: Array, position: Position) -> dict[str, Array]:
+        """All observables of one position."""
+        return self.completed(key, self.seen(key, position))
 
     @property
     def for_gradients(self) -> "Density":
@@ -230,7 +268,7 @@ def observables_at(keys, points: Float[Array, "draw coordinate"], density: Densi
 
     def one(draw):
         key, point = draw
-        return density.observe(key, density.coordinates.unflatten(point), *density.observed)
+        return density.observables(key, density.coordinates.unflatten(point))
 
     return jax.lax.map(one, (keys, points), batch_size=together)
 

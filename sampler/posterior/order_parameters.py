@@ -39,12 +39,15 @@ from sampler.posterior.density import (
 from theory.architecture import HESSIAN_COORDINATES, KNOWN, HyperPriors
 from theory.bartlett import WishartChain, bartlett_matrix, chain_factors
 from theory.energy import LabelEnergy, LearningProblem, hessian_with_energy
+from theory.fluctuations import LogPosterior
 from theory.path_kernels import FeatureForm, store_path_kernels, stored_numbers
 from theory.saddle_point import dense_direction, descend, truncated_direction
 
 # The Hessian is formed by its formula where that holds no more numbers than this at a time, else
 # column by column.
 FORMULA_NUMBERS = 2**26
+# Below so many products the Hessian costs less than compiling it.
+NUMPY_PRODUCTS = 2**29
 # Kernels of one batch: small enough for the caches of a processor, large enough to fill a GPU.
 BATCH_BYTES = {"cpu": 4 * 2**20}
 BATCH_BYTES_ELSEWHERE = 2**30
@@ -119,9 +122,11 @@ def bartlett_prior(chain: WishartChain) -> dict[str, dist.Distribution]:
     sites = {}
     factors = zip(chain.degrees, chain.below_diagonal, strict=True)
     for layer, (degrees, entries) in enumerate(factors, start=1):
-        zeros = jnp.zeros(entries, degrees.dtype)
-        sites[f"chi_{layer}"] = StandardisedLogChi(degrees).to_event(1)
-        sites[f"lower_{layer}"] = dist.Normal(zeros, jnp.ones_like(zeros)).to_event(1)
+        # Made by NumPy and not validated: neither may compile anything.
+        zeros, ones = (jnp.asarray(np.full(entries, x, degrees.dtype)) for x in (0, 1))
+        normal = dist.Normal(zeros, ones, validate_args=False)
+        sites[f"chi_{layer}"] = StandardisedLogChi(degrees, validate_args=False).to_event(1)
+        sites[f"lower_{layer}"] = normal.to_event(1)
     return sites
 
 
@@ -220,11 +225,11 @@ class OrderParameterPosterior:
     @property
     def formula_fits(self) -> bool:
         """Whether the second derivatives in U_1, [p_1 D, p_1 D] and [p_1², p_1²], are small."""
-        rows, channels = self._rows, self.features.shape[2]
+        rows, channels = self.rows, self.features.shape[2]
         return max((rows * channels) ** 2, rows**4) <= FORMULA_NUMBERS
 
     @property
-    def _rows(self) -> int:
+    def rows(self) -> int:
         """Rows of U_1: paths times outputs."""
         return self.features.shape[1] * self.chain.outputs
 
@@ -302,7 +307,7 @@ class OrderParameterPosterior:
         numbers = 2 * size**2
         limit = BATCH_BYTES.get(jax.default_backend(), BATCH_BYTES_ELSEWHERE)
         if isinstance(self.energy.kernels, FeatureForm):
-            numbers += size * self._rows * self.features.shape[2]
+            numbers += size * self.rows * self.features.shape[2]
         else:
             limit = max(limit, self.energy.kernels.nbytes)
         return int(np.clip(limit // (8 * numbers), SMALLEST_BATCH, LARGEST_BATCH))
@@ -319,15 +324,15 @@ class OrderParameterPosterior:
         examples, outputs = self.energy.labels.shape
         _, paths, channels = self.features.shape
         numbers = stored_numbers(examples, paths) if outputs == 1 else (paths * examples) ** 2
-        features = self._rows * channels
-        assembled = features * examples * (examples * outputs**2 + 2 * self._rows)
+        features = self.rows * channels
+        assembled = features * examples * (examples * outputs**2 + 2 * self.rows)
         if 8 * numbers > STORED_BYTES or numbers * outputs**2 > assembled:
             return self
         stored = replace(self.energy, kernels=store_path_kernels(form, outputs))
         return replace(self, energy=stored)
 
 
-def find_mode(posterior: OrderParameterPosterior) -> Mode:
+def find_mode(problem: LearningProblem, posterior: OrderParameterPosterior) -> Mode:
     """Newton descent on −ln p(B_1 … B_{L+1}, y) from the centre of the prior.
 
     The curvature that whitens the chains is the Hessian at the mode; directions along which it is
@@ -335,21 +340,26 @@ def find_mode(posterior: OrderParameterPosterior) -> Mode:
     """
     coordinates, dtype = posterior.coordinates, posterior.features.dtype
     size = coordinates.size
+    few = size <= HESSIAN_COORDINATES
+    columns = posterior.rows * problem.architecture.channels
+    cheap = columns**2 * problem.labels.size <= NUMPY_PRODUCTS
+    if few and cheap and problem.hyper_priors == KNOWN:
+        value_and_gradient, hessian = derivatives_by_numpy(problem, coordinates)
+    else:
 
-    def value_and_gradient(point):
-        value, gradient = posterior.value_and_gradient(point)
-        return float(value), np.asarray(gradient, float)
+        def value_and_gradient(point):
+            value, gradient = posterior.value_and_gradient(point)
+            return float(value), np.asarray(gradient, float)
 
-    def hessian(point):
-        return np.asarray(posterior.curvature(point), float)
+        def hessian(point):
+            return np.asarray(posterior.curvature(point), float)
 
     def products(point):
         return lambda vector: np.asarray(posterior.curvature_along(point, vector), float)
 
-    few = size <= HESSIAN_COORDINATES
     dense = few and posterior.formula_fits
     # At fixed P/N the mode lies a distance of order √N from the centre of the prior.
-    widest = max(float(degrees[0]) for degrees in posterior.chain.degrees)
+    widest = max(float(np.asarray(degrees)[0]) for degrees in posterior.chain.degrees)
     scales = np.full(size, widest**0.5)
     ended = descend(
         value_and_gradient,
@@ -373,6 +383,30 @@ def find_mode(posterior: OrderParameterPosterior) -> Mode:
         coordinates=coordinates,
         converged=converged,
     )
+
+
+def derivatives_by_numpy(problem: LearningProblem, coordinates: Coordinates):
+    """Return −ln p(x, y) with its gradient, and its Hessian, as functions that compile nothing.
+
+    Those of the theory, whose coordinates are the same numbers in another order.
+    """
+    theirs, places = LogPosterior(problem), {}
+    for layer, (shape, part) in enumerate(
+        zip(theirs.coordinates.shapes, theirs.coordinates.layers, strict=True), start=1
+    ):
+        numbers = np.arange(part.start, part.stop)
+        places[f"chi_{layer}"], places[f"lower_{layer}"] = np.split(numbers, [shape.rank])
+    order = np.concatenate([places[name] for name in coordinates.names])
+    back = np.argsort(order)
+
+    def value_and_gradient(point):
+        value, gradient = theirs.value_and_gradient(point[back])
+        return value, gradient[order]
+
+    def hessian(point):
+        return theirs.hessian(point[back])[np.ix_(order, order)]
+
+    return value_and_gradient, hessian
 
 
 def prior_scales(

@@ -1,17 +1,19 @@
 """The spaces in which the posterior is sampled."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from sampler.network import network_outputs, overlaps, path_weights
+from sampler.network import effective_weights, outputs_of, overlaps, path_weights
 from sampler.posterior.density import (
     Density,
     Position,
     energy_at,
     network_scale,
     observed_hyper_parameters,
+    side_by_side,
     specialised,
     weights_at,
 )
@@ -33,9 +35,15 @@ from sampler.posterior.weights import (
 )
 from theory.architecture import Architecture
 from theory.bartlett import WishartChain
-from theory.energy import LearningProblem
-from theory.path_kernels import path_features
-from theory.predictor import Predictor
+from theory.energy import LabelEnergy, LearningProblem
+from theory.path_kernels import FeatureForm, path_features
+from theory.predictor import CHUNK_BYTES, Predictor
+
+# What is read off a draw for its predictors alone: F with K(F Fᵀ) the kernel of the labels, and the
+# weights of attended inputs.
+FACTOR, EFFECTIVE = "kernel_factor", "effective_weights"
+# Draws are completed so many side by side, if their kernels fit into these bytes.
+MOST_TOGETHER, BATCH_BYTES = 64, 256 * 2**20
 
 
 def weight_density(
@@ -55,26 +63,41 @@ def weight_density(
         arguments=(problem.attended, problem.labels, temperature, variances, *residual),
         priors=weight_priors(sizes, variances, hyper_priors),
         observe=specialised(observe_weights, architecture=sizes, keep_weights=keep_weights),
-        observed=(jnp.asarray(attended_test, dtype), temperature, variances),
+        observed=(temperature, variances),
+        complete=specialised(predict_of_weights, architecture=sizes),
+        completing=(jnp.asarray(attended_test, dtype),),
+        passing=(EFFECTIVE,),
+        together=side_by_side(MOST_TOGETHER),
     )
 
 
 def observe_weights(
     key: Array,
     position: Position,
-    attended_test: Float[Array, "test path channel"],
     temperature: Float[Array, ""],
     variances: Float[Array, " layer"],
     *,
     architecture: Architecture,
     keep_weights: bool,
 ) -> dict[str, Array]:
-    """Overlaps and predictor of one weight draw (and the weights themselves if kept)."""
+    """Overlaps of one weight draw (and the weights themselves if kept)."""
     weights = weights_at(position, architecture)
+    lowest = path_weights(weights, architecture)[0]
     observables = named_order_parameters(overlaps(weights, architecture))
-    observables["predictor"] = network_outputs(weights, attended_test, architecture)
+    observables[EFFECTIVE] = effective_weights(lowest, weights["V_0"], architecture)
     observables |= observed_hyper_parameters(position, temperature, variances)
     return observables | (weights if keep_weights else {})
+
+
+def predict_of_weights(
+    key: Array,
+    seen: Mapping[str, Array],
+    attended_test: Float[Array, "test path channel"],
+    *,
+    architecture: Architecture,
+) -> dict[str, Array]:
+    """Predictor of one weight draw."""
+    return {"predictor": outputs_of(seen[EFFECTIVE], attended_test, architecture)}
 
 
 def named_order_parameters(matrices: tuple[Array, ...]) -> dict[str, Array]:
@@ -98,54 +121,81 @@ def upper_weight_density(
     attended_test = jnp.asarray(attended_test, dtype)
     variances = jnp.asarray(problem.architecture.variances, dtype)
     sizes, hyper_priors = problem.architecture.sizes, problem.hyper_priors
+    predictor = Predictor.for_examples(problem, attended_test)
     return Density(
         name="upper_weights",
         model=specialised(upper_weight_model, architecture=sizes, hyper_priors=hyper_priors),
         arguments=(problem.energy, variances),
         priors=weight_priors(sizes, variances, hyper_priors, upper=True),
         observe=specialised(observe_upper_weights, architecture=sizes, keep_weights=keep_weights),
-        observed=(
-            Predictor.for_examples(problem, attended_test),
-            problem.features,
-            attended_test,
-            variances,
-        ),
+        observed=(problem.energy, problem.features, variances),
+        complete=specialised(predict_of_upper_weights, architecture=sizes),
+        completing=(predictor, attended_test),
+        passing=(FACTOR, EFFECTIVE),
+        together=draws_together(predictor, problem),
     )
 
 
 def observe_upper_weights(
     key: Array,
     position: Position,
-    predictor: Predictor,
+    energy: LabelEnergy,
     features_train: Float[Array, "example path channel"],
-    attended_test: Float[Array, "test path channel"],
     variances: Float[Array, " layer"],
     *,
     architecture: Architecture,
     keep_weights: bool,
 ) -> dict[str, Array]:
     """Observables of one draw of the upper weights, completed by a draw of V_0."""
-    temperature = predictor.energy.temperature
-    predictor = replace(predictor, energy=energy_at(predictor.energy, position))
     lowest = path_weights(position, architecture)[0]
     factor = kernel_factor(narrowed(lowest / architecture.widths[0] ** 0.5), position)
-    mean, variance = predictor(factor)
     input_weights = draw_input_weights(
         key,
         lowest,
         factor,
-        predictor.energy,
+        energy_at(energy, position),
         network_scale(position) * features_train,
         variances[0],
     )
     weights = weights_at({"V_0": input_weights, **position}, architecture)
-    observables = named_order_parameters(overlaps(weights, architecture)) | {
-        "predictor": network_outputs(weights, attended_test, architecture),
+    observables = named_order_parameters(overlaps(weights, architecture))
+    effective = path_weights(weights, architecture)[0], weights["V_0"], architecture
+    observables |= {FACTOR: factor, EFFECTIVE: effective_weights(*effective)}
+    observables |= observed_hyper_parameters(position, energy.temperature, variances)
+    return observables | (weights if keep_weights else {})
+
+
+def predict_of_upper_weights(
+    key: Array,
+    seen: Mapping[str, Array],
+    predictor: Predictor,
+    attended_test: Float[Array, "test path channel"],
+    *,
+    architecture: Architecture,
+) -> dict[str, Array]:
+    """Exact predictor mean and variance given U_1, and f(x) of the completed weights."""
+    mean, variance = at_temperature_of(predictor, seen)(seen[FACTOR])
+    return {
+        "predictor": outputs_of(seen[EFFECTIVE], attended_test, architecture),
         "predictor_mean": mean,
         "predictor_variance": variance,
     }
-    observables |= observed_hyper_parameters(position, temperature, variances)
-    return observables | (weights if keep_weights else {})
+
+
+def at_temperature_of(predictor: Predictor, seen: Mapping[str, Array]) -> Predictor:
+    """The predictor at the temperature of a draw, where it is sampled."""
+    if "temperature" not in seen:
+        return predictor
+    return replace(predictor, energy=replace(predictor.energy, temperature=seen["temperature"]))
+
+
+def draws_together(predictor: Predictor, problem: LearningProblem) -> int | None:
+    """How many draws are completed side by side, where any are: as many as there is room for."""
+    examples, outputs = problem.labels.shape
+    numbers = 3 * predictor.cross.examples * examples * outputs**2
+    if isinstance(predictor.cross, FeatureForm):
+        numbers = 3 * CHUNK_BYTES // 8
+    return side_by_side(int(max(1, min(MOST_TOGETHER, BATCH_BYTES // (8 * numbers)))))
 
 
 def order_parameter_density(
@@ -158,6 +208,7 @@ def order_parameter_density(
     """
     attended_test = jnp.asarray(attended_test, problem.attended.dtype)
     posterior = OrderParameterPosterior.of(problem)
+    predictor = Predictor.for_examples(problem, attended_test)
 
     def log_densities(points):
         return problem.residual_log_likelihood + posterior.for_batches.log_densities(points)
@@ -168,13 +219,16 @@ def order_parameter_density(
         arguments=(problem.energy, posterior.chain),
         priors=posterior.priors,
         observe=observe_order_parameters,
-        observed=(
-            Predictor.for_examples(problem, attended_test),
+        observed=(posterior.chain, jnp.asarray(problem.temperature, attended_test.dtype)),
+        complete=predict_of_order_parameters,
+        completing=(
+            predictor,
             posterior.features,
             path_features(attended_test, problem.architecture.variances[0]),
-            posterior.chain,
         ),
-        mode=find_mode(posterior),
+        passing=(FACTOR,),
+        together=draws_together(predictor, problem),
+        mode=find_mode(problem, posterior),
         log_densities=log_densities,
     )
 
@@ -182,28 +236,31 @@ def order_parameter_density(
 def observe_order_parameters(
     key: Array,
     position: Position,
-    predictor: Predictor,
-    features_train: Float[Array, "example path channel"],
-    features_test: Float[Array, "test path channel"],
     chain: WishartChain,
+    temperature: Float[Array, ""],
 ) -> dict[str, Array]:
-    """Observables of one draw of the order parameters."""
+    """Order parameters and coordinates of one draw."""
     factors = factors_at(position, chain)
     observables = named_order_parameters(tuple(factor @ factor.T for factor in factors))
-    here = replace(predictor, energy=energy_at(predictor.energy, position))
-    mean, variance, sample = here.with_sample(
-        key, likelihood_factor(position, chain), features_train, features_test
-    )
-    observables |= {
-        "predictor": sample,
-        "predictor_mean": mean,
-        "predictor_variance": variance,
-    }
-    temperature = predictor.energy.temperature
+    observables[FACTOR] = likelihood_factor(position, chain)
     observables |= observed_hyper_parameters(position, temperature, chain.variances)
     # Coordinates without entries (the lower triangle of a 1 × 1 factor) are not worth storing.
     sites = {n: position[n] for n in bartlett_prior(chain) if position[n].size}
     return observables | {f"bartlett_{name}": values for name, values in sites.items()}
+
+
+def predict_of_order_parameters(
+    key: Array,
+    seen: Mapping[str, Array],
+    predictor: Predictor,
+    features_train: Float[Array, "example path channel"],
+    features_test: Float[Array, "test path channel"],
+) -> dict[str, Array]:
+    """Exact predictor mean and variance given U_1, and one joint draw of f on the test set."""
+    mean, variance, sample = at_temperature_of(predictor, seen).with_sample(
+        key, seen[FACTOR], features_train, features_test
+    )
+    return {"predictor": sample, "predictor_mean": mean, "predictor_variance": variance}
 
 
 def make_density(

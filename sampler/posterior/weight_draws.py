@@ -18,6 +18,7 @@ from sampler.errors import InputError
 from sampler.posterior.density import (
     energy_at,
     network_scale,
+    side_by_side,
     weights_at,
 )
 from sampler.posterior.order_parameters import OrderParameterPosterior, bartlett_matrices_at
@@ -67,14 +68,12 @@ def weight_draws(
     refuse_unusable_count(count, chains, draws, architecture, dtype.itemsize, memory_limit)
     kept = np.arange(1, count + 1) * draws // count - 1
     flat = {
-        name: jnp.asarray(values[:, kept].reshape(chains * count, values.shape[2]), dtype)
+        name: jnp.asarray(values[:, kept].reshape(chains * count, -1).astype(dtype))
         for name, values in positions.items()
     }
-    base = jax.random.fold_in(jax.random.key(seed), WEIGHT_STREAM)
-    index = (np.arange(chains)[:, None] * draws + kept).reshape(-1)
-    keys = jax.vmap(partial(jax.random.fold_in, base))(jnp.asarray(index))
+    index = jnp.asarray((np.arange(chains)[:, None] * draws + kept).reshape(-1))
     batch = batch_size(posterior, architecture, chains * count)
-    weights = _draw_all(keys, flat, posterior, architecture, batch)
+    weights = _draw_all(seed, index, flat, posterior, architecture, batch)
     return WeightDraws(
         {
             name: np.asarray(values).reshape(chains, count, *values.shape[1:])
@@ -109,14 +108,6 @@ def refuse_unusable_count(
         )
 
 
-def side_by_side(most: int) -> int | None:
-    """Number of draws made side by side: `most`, or on a processor None, one by one.
-
-    There a batch of factorisations or triangular solves gains nothing.
-    """
-    return None if jax.default_backend() == "cpu" else most
-
-
 def batch_size(
     posterior: OrderParameterPosterior, architecture: Architecture, total: int
 ) -> int | None:
@@ -129,8 +120,10 @@ def batch_size(
 
 
 @partial(jax.jit, static_argnames=("architecture", "batch"))
-def _draw_all(keys, positions, posterior: OrderParameterPosterior, architecture, batch):
+def _draw_all(seed, index, positions, posterior: OrderParameterPosterior, architecture, batch):
     """`draw_weights` of every row of `positions`: the one place where draws are batched."""
+    base = jax.random.fold_in(jax.random.key(seed), WEIGHT_STREAM)
+    keys = jax.vmap(partial(jax.random.fold_in, base))(index)
     features = posterior.features
 
     def one(row):

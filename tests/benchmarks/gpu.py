@@ -133,7 +133,7 @@ def cholesky_rate(examples: int) -> float:
 
 def disagreement(learning: LearningProblem) -> tuple[float, float]:
     """Largest relative differences between this device and a processor, at 8 points."""
-    mode = find_mode(OrderParameterPosterior.of(learning))
+    mode = find_mode(learning, OrderParameterPosterior.of(learning))
     points = single(mode.point, mode.covariance).draw(8, np.random.default_rng(2))
     unflatten, chain = mode.coordinates.unflatten, WishartChain.of(learning.architecture)
 
@@ -156,7 +156,7 @@ def importance_rows(paths: int, examples: int, arguments, cholesky: float) -> It
     """Densities of the first proposal at every batch size: no adaptation, so that rows compare."""
     learning = problem(paths, examples, arguments.width)
     posterior = OrderParameterPosterior.of(learning)
-    mode = find_mode(posterior)
+    mode = find_mode(learning, posterior)
     proposal = single(mode.point, mode.covariance)
     stored = posterior.for_batches
     for batch in arguments.batches:

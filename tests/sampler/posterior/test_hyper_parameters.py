@@ -152,7 +152,7 @@ def test_models_of_weights_have_the_density_of_the_network_with_these_variances(
 @pytest.mark.parametrize("name", all_but(NAMES, ("one layer",)))
 def test_the_hessian_at_the_mode_is_that_of_repeated_differentiation(name, rng):
     problem = problem_of(name, rng)
-    mode = find_mode(OrderParameterPosterior.of(problem))
+    mode = find_mode(problem, OrderParameterPosterior.of(problem))
     assert mode.converged
     chain, unflatten = WishartChain.of(problem.architecture), mode.coordinates.unflatten
 
@@ -186,7 +186,7 @@ def test_what_is_observed_of_a_draw_is_that_at_its_temperature_and_variances(spa
     flat = jnp.asarray(0.5 * rng.standard_normal(density.coordinates.size))
     position = density.coordinates.unflatten(flat)
     known = known_problem(problem, position)
-    seen = jax.jit(density.observe)(jax.random.key(1), position, *density.observed)
+    seen = jax.jit(density.observables)(jax.random.key(1), position)
     assert_equal_to_rounding(seen["temperature"], known.temperature, **ROUNDING)
     assert_equal_to_rounding(seen["prior_variances"], known.architecture.variances, **ROUNDING)
     condition = 1.0 / known.temperature
@@ -347,7 +347,8 @@ def test_validation_scores_use_the_temperature_and_variances_of_every_draw(rng):
 
 def test_without_a_hessian_every_site_has_its_own_scale(rng, monkeypatch):
     monkeypatch.setattr("sampler.posterior.order_parameters.HESSIAN_COORDINATES", 0)
-    mode = find_mode(OrderParameterPosterior.of(problem_of("one layer", rng)))
+    problem = problem_of("one layer", rng)
+    mode = find_mode(problem, OrderParameterPosterior.of(problem))
     for name, spread in ((TEMPERATURE, 0.5), (VARIANCES, 0.4), ("chi_1", 1.0)):
         part = mode.coordinates.part(name)
         np.testing.assert_allclose(mode.scale[part], spread)

@@ -27,6 +27,7 @@ from sampler.posterior.importance import (
 from sampler.posterior.order_parameters import (
     MODE_TOLERANCE,
     OrderParameterPosterior,
+    derivatives_by_numpy,
     factors_at,
     find_mode,
     site_priors,
@@ -95,7 +96,7 @@ def test_evidence_without_data(name, rng):
 def test_weights_do_not_depend_on_the_batch(rng):
     problem = random_problem(ARCHITECTURES["two layers, three outputs"], rng)
     posterior = OrderParameterPosterior.of(problem)
-    mode = find_mode(posterior)
+    mode = find_mode(problem, posterior)
     points = single(mode.point, mode.covariance).draw(50, rng)
     one, seven, all_at_once = (
         posterior.log_densities(points, batch_size) for batch_size in (1, 7, None)
@@ -430,7 +431,7 @@ def test_stored_path_kernels_give_the_same_density(rng):
     posterior = replace(posterior, energy=replace(problem.energy, kernels=features))
     stored = posterior.for_batches
     assert isinstance(stored.energy.kernels, SymmetricKernelForm)
-    mode = find_mode(OrderParameterPosterior.of(problem))
+    mode = find_mode(problem, OrderParameterPosterior.of(problem))
     points = single(mode.point, mode.covariance).draw(20, rng)
     received, expected = (form.log_densities(points) for form in (stored, posterior))
     assert_equal_to_rounding(
@@ -441,10 +442,10 @@ def test_stored_path_kernels_give_the_same_density(rng):
 def test_many_coordinates_do_without_a_hessian(rng, monkeypatch):
     """The same mode, unit masses, and a refusal of what needs the Hessian."""
     problem = random_problem(ARCHITECTURES["two layers"], rng)
-    exact = find_mode(OrderParameterPosterior.of(problem))
+    exact = find_mode(problem, OrderParameterPosterior.of(problem))
     monkeypatch.setattr("sampler.posterior.order_parameters.HESSIAN_COORDINATES", 10)
     monkeypatch.setattr("sampler.posterior.density.HESSIAN_COORDINATES", 10)
-    rough = find_mode(OrderParameterPosterior.of(problem))
+    rough = find_mode(problem, OrderParameterPosterior.of(problem))
     assert rough.converged
     # Within a fraction of the posterior's own width.
     away = rough.point - exact.point
@@ -459,11 +460,27 @@ def test_many_coordinates_do_without_a_hessian(rng, monkeypatch):
         importance_draws(order_parameters_of(problem), 500, seed=0)
 
 
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_derivatives_by_numpy_are_those_of_the_model(name, rng):
+    problem = random_problem(ARCHITECTURES[name], rng, temperature=0.5)
+    posterior = OrderParameterPosterior.of(problem)
+    value_and_gradient, hessian = derivatives_by_numpy(problem, posterior.coordinates)
+    point = rng.standard_normal(posterior.coordinates.size)
+    value, gradient = posterior.value_and_gradient(jnp.asarray(point))
+    constant = 0.5 * problem.labels.size * np.log(2.0 * np.pi)
+    received = value_and_gradient(point)
+    np.testing.assert_allclose(received[0], float(value) + constant, rtol=1e-12)
+    np.testing.assert_allclose(received[1], gradient, rtol=1e-9, atol=1e-9)
+    expected = posterior.curvature(jnp.asarray(point))
+    np.testing.assert_allclose(hessian(point), expected, rtol=1e-9, atol=1e-9)
+
+
 def test_columns_make_the_same_hessian_as_the_formula(rng, monkeypatch):
     problem = random_problem(ARCHITECTURES["two layers, three outputs"], rng, temperature=1.0)
-    by_formula = find_mode(OrderParameterPosterior.of(problem))
+    monkeypatch.setattr("sampler.posterior.order_parameters.NUMPY_PRODUCTS", 0)
+    by_formula = find_mode(problem, OrderParameterPosterior.of(problem))
     monkeypatch.setattr("sampler.posterior.order_parameters.FORMULA_NUMBERS", 10)
-    by_columns = find_mode(OrderParameterPosterior.of(problem))
+    by_columns = find_mode(problem, OrderParameterPosterior.of(problem))
     assert by_columns.converged
     ratio = np.linalg.solve(by_formula.covariance, by_columns.covariance)
     # Both are as exact as the modes, whose gradients are at most the tolerance.

@@ -13,7 +13,7 @@ from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import Nuts
-from sampler.network import network_outputs, overlaps, path_weights, predict_from_path_weights
+from sampler.network import effective_weights, network_outputs, outputs_of, overlaps, path_weights
 from sampler.posterior.spaces import order_parameter_density, upper_weight_density, weight_density
 from sampler.posterior.weight_draws import weight_draws
 from sampler.posterior.weights import (
@@ -47,7 +47,7 @@ def label_covariance(problem, upper):
     arch = problem.architecture
     lowest = path_weights(upper, arch)[0]
     design = jax.jacobian(
-        lambda v: predict_from_path_weights(lowest, v, problem.attended, arch).reshape(-1)
+        lambda v: outputs_of(effective_weights(lowest, v, arch), problem.attended, arch).reshape(-1)
     )(jnp.zeros(arch.weight_shapes["V_0"]))
     design = np.asarray(design).reshape(problem.labels.size, -1)
     noise = problem.temperature * np.eye(problem.labels.size)
@@ -146,7 +146,7 @@ def test_a_draw_is_completed_by_input_weights_and_predicts_with_them(name, rng):
     keys = jax.random.split(jax.random.key(4), draws)
 
     def observe(space, key):
-        return space.observe(key, upper, *space.observed)
+        return space.observables(key, upper)
 
     kept = upper_weight_density(problem, test, keep_weights=True)
     one = observe(kept, keys[0])
@@ -194,7 +194,7 @@ def test_single_precision_problem_gives_single_precision_draws(rng):
     problem = random_problem(arch, rng).astype("float32")
     space = upper_weight_density(problem, problem.attended, keep_weights=True)
     upper = {k: v.astype("float32") for k, v in upper_weights(arch, rng).items()}
-    received = space.observe(jax.random.key(0), upper, *space.observed)
+    received = space.observables(jax.random.key(0), upper)
     assert {v.dtype for v in received.values()} == {jnp.dtype("float32")}
 
 

@@ -16,7 +16,7 @@ from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import NUTS
-from sampler.network import network_outputs, overlaps, path_weights, predict_from_path_weights
+from sampler.network import effective_weights, network_outputs, outputs_of, overlaps, path_weights
 from sampler.posterior.order_parameters import (
     bartlett_matrices_at,
     factors_at,
@@ -210,7 +210,9 @@ def test_input_weights_have_their_gaussian_posterior(name, rng):
     shape = arch.weight_shapes["V_0"]
     design = np.asarray(
         jax.jacobian(
-            lambda v: predict_from_path_weights(lowest, v, problem.attended, arch).reshape(-1)
+            lambda v: outputs_of(
+                effective_weights(lowest, v, arch), problem.attended, arch
+            ).reshape(-1)
         )(jnp.zeros(shape))
     ).reshape(problem.labels.size, -1)
     count = design.shape[1]

@@ -130,6 +130,7 @@ def test_readout_given_all_other_weights_has_its_gaussian_posterior(rng):
         space,
         model=numpyro.handlers.condition(space.model, fixed),
         observe=lambda key, position, *_: {"a": position["a"][0]},
+        complete=None,
     )
     collected = DrawCollector()
     settings = ChainSettings(chains=4, warmup=300, draws=1000, seed=5)
@@ -152,7 +153,7 @@ def test_observed_overlaps_and_predictor_are_those_of_the_position(rng):
     weights = {k: jnp.asarray(v) for k, v in random_weights(arch, rng).items()}
     for keep in (False, True):
         space = weight_density(problem, test, keep_weights=keep)
-        received = space.observe(jax.random.key(0), weights, *space.observed)
+        received = space.observables(jax.random.key(0), weights)
         expected = {
             "order_parameter",
             "order_parameter_layer_2",
@@ -173,4 +174,6 @@ def test_single_precision_problem_gives_a_single_precision_density(rng):
     problem = random_problem(ARCHITECTURES["two layers"], rng)
     single: LearningProblem = problem.astype("float32")
     space = weight_density(single, problem.attended, keep_weights=False)
-    assert {array.dtype for array in (*space.arguments, *space.observed)} == {jnp.dtype("float32")}
+    assert {array.dtype for array in (*space.arguments, *space.observed, *space.completing)} == {
+        jnp.dtype("float32")
+    }
