@@ -24,9 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import brentq
-from scipy.special import chdtr
-from scipy.stats import chi2, norm
+from scipy.special import chdtr, gammaincinv, ndtr, ndtri
 
 from sampler.analysis.estimate import RESOLVED_MCSE, Estimate
 from sampler.analysis.labels import element_name, is_overlap, quantity_name
@@ -130,6 +128,8 @@ class SquaredDistance:
     def limit(self, found: float, probability: float) -> float:
         """The Δ at which |x̄ − t|² is at most `found` with this probability; 0 if there is none."""
 
+        from scipy.optimize import brentq
+
         def surplus(true: float) -> float:
             return self.below(found, true) - probability
 
@@ -152,7 +152,7 @@ class SquaredDistance:
         Where noise alone happens to make |x̄ − t|² small, the interval ends too soon, even at 0.
         """
         shape = self.trace**2 / self.trace_of_square
-        median = self.trace * chi2.median(shape) / shape
+        median = self.trace * (2.0 * gammaincinv(shape / 2.0, 0.5)) / shape  # of χ²
         return self.limit(max(self.found, median), TAIL)
 
     @property
@@ -226,7 +226,7 @@ class Difference:
 
 def largest_by_chance(elements: int) -> float:
     """Limit that the largest of n errors exceeds as rarely as one exceeds 3 MCSE (Bonferroni)."""
-    return float(norm.isf(norm.sf(RESOLVED_MCSE) / max(1, elements)))
+    return float(-ndtri(ndtr(-RESOLVED_MCSE) / max(1, elements)))
 
 
 def difference_of(

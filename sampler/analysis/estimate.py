@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from arviz_stats.base import array_stats
 from jaxtyping import Bool, Float
-from scipy.optimize import minimize_scalar
-from scipy.stats import chi2, rankdata
+from scipy.special import chdtri
 
 from sampler.mcmc.kept import BatchMoments
 
@@ -44,6 +42,8 @@ def mean_of(draws: np.ndarray) -> Estimate:
 
     The covariance between elements is that of batch means.
     """
+    from arviz_stats.base import array_stats  # only here: it takes a second and a half
+
     draws = np.asarray(draws, dtype=np.float64)
     mcse = array_stats.mcse(draws, method="mean", **AXES)
     return Estimate(draws.mean(axis=(0, 1)), mcse, *_spread(batch_means(draws)))
@@ -135,6 +135,8 @@ def spearman(
 
     `scipy.stats.spearmanr` takes one pair at a time; the intervals need thousands at once.
     """
+    from scipy.stats import rankdata
+
     ranks = [rankdata(values, axis=-1) for values in (one, other)]
     a, b = (rank - rank.mean(axis=-1, keepdims=True) for rank in ranks)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -218,6 +220,8 @@ def fit_power_law(
         best = float(shape @ target / (shape @ shape))
         return best, float(np.sum((target - best * shape) ** 2))
 
+    from scipy.optimize import minimize_scalar
+
     slopes = np.linspace(*SLOPES, 161)
     start = int(np.argmin([prefactor_of(slope)[1] for slope in slopes]))
     around = slopes[max(0, start - 1)], slopes[min(start + 1, len(slopes) - 1)]
@@ -225,7 +229,7 @@ def fit_power_law(
     slope = float(found.x)
     prefactor, chi_square = prefactor_of(slope)
     # Two numbers were fitted: by chance alone they gain more than this in one case of a thousand.
-    if np.sum(target**2) - chi_square < chi2.isf(1e-3, 2):
+    if np.sum(target**2) - chi_square < chdtri(2, 1e-3):
         return undefined
     shape = np.exp(slope * logs) / error
     jacobian = np.stack([shape, prefactor * logs * shape], axis=1)

@@ -23,8 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float
-from scipy.special import expit
-from scipy.stats import binomtest, norm
+from scipy.special import expit, ndtr
 
 from sampler.analysis.compared import NAN, Row
 from sampler.analysis.difference import Difference, difference_of
@@ -137,7 +136,9 @@ def wilson_interval(positive: int, count: int, deviations: float = 1.0) -> tuple
 
     Unlike √(f(1 − f)/n) it has a width where all examples agree (Wilson, 1927).
     """
-    level = 1.0 - 2.0 * norm.sf(deviations)
+    from scipy.stats import binomtest
+
+    level = 1.0 - 2.0 * ndtr(-deviations)
     found = binomtest(positive, count).proportion_ci(level, method="wilson")
     return float(found.low), float(found.high)
 

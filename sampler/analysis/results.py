@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from arviz_stats.base import array_stats
 
 from sampler.analysis.compared import SampledAccuracy
 from sampler.analysis.comparison import ComparedRun
@@ -335,6 +334,8 @@ def slowest_element(name: str, draws: xr.DataArray) -> dict[str, np.ndarray]:
 
     draws: [chain, draw, …], of which an even selection of elements is searched.
     """
+    from arviz_stats.base import array_stats  # only here: it takes a second and a half
+
     shape = draws.shape[2:]
     elements = int(np.prod(shape))
     searched = np.unique(np.linspace(0, elements - 1, min(elements, MOST_SEARCHED)).astype(int))

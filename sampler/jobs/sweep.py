@@ -119,6 +119,7 @@ def write_sweep(sweep: "SweepResults", recipe: Recipe) -> None:
     from sampler.analysis import sweeps
     from sampler.analysis.sweep_dataset import swept_points
     from sampler.jobs.selection import write_selection
+    from sampler.storage.results import nothing_distributed
 
     directory = sweep.directory
     write_table(directory / sweeps.SWEEP_FILE, sweep.table)
@@ -128,7 +129,8 @@ def write_sweep(sweep: "SweepResults", recipe: Recipe) -> None:
         write_json(directory / sweeps.FINITE_SIZE_FILE, sweep.finite_size)
     write_selection(directory, recipe, swept_points(directory, recipe))
     path = directory / sweeps.SWEEP_DATASET_FILE
-    write_atomically(path, lambda file: sweep.dataset.to_netcdf(file, engine="h5netcdf"))
+    with nothing_distributed():
+        write_atomically(path, lambda file: sweep.dataset.to_netcdf(file, engine="h5netcdf"))
 
 
 def write_table(path: Path, table: "pd.DataFrame") -> None:

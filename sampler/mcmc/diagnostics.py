@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from arviz_stats.base import array_stats
 
 from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.kept import SelectedDraws, evenly_spaced
@@ -136,6 +135,8 @@ def _unsound(name: str, flat: np.ndarray, algorithm: Algorithm) -> str | None:
 
 def _judge(given: SelectedDraws, varying: np.ndarray) -> QuantityDiagnostics:
     """Worst values over those of the given elements that vary."""
+    from arviz_stats.base import array_stats  # only here: it takes a second and a half
+
     found = []
     for first in range(0, varying.size, TOGETHER):
         block = given.values[..., varying[first : first + TOGETHER]].astype(np.float64)

@@ -13,9 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from arviz_stats.base import array_stats
 from jaxtyping import Float
-from scipy.optimize import brentq
 from scipy.special import expit, log_expit, logsumexp
 
 from sampler.posterior.density import Density, require_hessian
@@ -100,6 +98,10 @@ def bridge_evidence(
 
 def _bridge(proposal: Proposal, log_density, bridged, rng) -> tuple[float, float]:
     """ln p(y) and its error from posterior draws [chain, draw, coordinate] and as many of q."""
+    # Only here: together they take two seconds.
+    from arviz_stats.base import array_stats
+    from scipy.optimize import brentq
+
     chains, draws, coordinates = bridged.shape
     flat = bridged.reshape(-1, coordinates)
     proposed = proposal.draw(len(flat), rng)

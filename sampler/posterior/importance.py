@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
-from arviz_stats.base import array_stats
 from jaxtyping import Float, Int
 from scipy.special import gammaln, logsumexp
 
@@ -304,6 +303,8 @@ def pareto_k(log_weights: Float[np.ndarray, " draw"]) -> float:
 
     Infinite where the tail cannot be fitted, so that such weights are never trusted.
     """
+    from arviz_stats.base import array_stats  # only here: it takes a second and a half
+
     finite = log_weights[np.isfinite(log_weights)]
     # The library takes pointwise log likelihoods, whose weights are their inverse.
     shape = float(array_stats.psislw(-finite)[1]) if len(finite) >= FEWEST_DRAWS else np.inf

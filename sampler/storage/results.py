@@ -10,8 +10,10 @@ The readers raise the same InputError, with the file, what is wrong and the reme
 """
 
 import os
+import sys
 import types
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -57,9 +59,6 @@ def write_netcdf(path: Path, content: xr.Dataset | xr.DataTree) -> None:
     variables = sum(len(table.variables) for table in tables)
     with path.open("r+b") as file:
         os.posix_fallocate(file.fileno(), 0, content.nbytes + BYTES_PER_VARIABLE * variables)
-    if isinstance(content, xr.Dataset):
-        content.to_netcdf(path, engine="h5netcdf")
-        return
     encoding = {
         table.path: {
             name: COMPRESSION
@@ -67,8 +66,28 @@ def write_netcdf(path: Path, content: xr.Dataset | xr.DataTree) -> None:
             if values.nbytes >= COMPRESSED_BYTES and values.dtype.kind in "fiub"
         }
         for table in tables
+        if isinstance(table, xr.DataTree)
     }
-    content.to_netcdf(path, engine="h5netcdf", encoding=encoding)
+    with nothing_distributed():
+        content.to_netcdf(path, engine="h5netcdf", encoding=encoding or None)
+
+
+@contextmanager
+def nothing_distributed() -> Iterator[None]:
+    """Inside, Dask's `distributed` is not imported unless it is there already.
+
+    xarray asks it, where it is installed, which scheduler computes what is written. Nothing is
+    left to be computed here, and importing it takes half a second.
+    """
+    name = "distributed"
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # to `import`, what is not installed
+    try:
+        yield
+    finally:
+        del sys.modules[name]
 
 
 def write_result(directory: Path, file: str, content: xr.Dataset | xr.DataTree) -> None:
@@ -113,13 +132,15 @@ def read_drawn(directory: Path, name: str, group: str = "posterior") -> xr.DataA
     """Read one variable of `draws.nc`; None if it is not among them, InputError as `read_draws`."""
 
     def load(path: Path) -> xr.DataArray | None:
-        # One group alone: to open all of them takes three times as long.
+        # One variable of one group alone: to open all of them takes many times as long.
         with h5netcdf.File(path, "r") as file:
             _check_draws(file.attrs, file.groups, path)
-            if group not in file.groups:
+            if group not in file.groups or name not in file.groups[group].variables:
                 return None
-        with xr.open_dataset(path, engine="h5netcdf", group=group) as table:
-            return table[name].load() if name in table else None
+            there = file.groups[group].variables
+            others = set(there) - {name, *there[name].dimensions}
+        with xr.open_dataset(path, engine="h5netcdf", group=group, drop_variables=others) as table:
+            return table[name].load()
 
     return read_stored(directory / DRAWS_FILE, "sample", load)
 
