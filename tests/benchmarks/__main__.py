@@ -20,11 +20,12 @@ NAMES = (
     "fit",
     "examples",
     "gallery",
+    "latency",
 )
 # Batches of importance draws and large matrices use all cores, and so may outsiders. Elsewhere one
 # gradient gets one thread: the figure that matters when several chains run, and one that other work
 # on the machine disturbs least. Both are read when JAX and NumPy start.
-ALL_CORES = ("importance", "paths", "scale", "outsiders", "choices", "gallery")
+ALL_CORES = ("importance", "paths", "scale", "outsiders", "choices", "gallery", "latency")
 if sys.argv[1:2] not in [[name] for name in ALL_CORES]:
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
@@ -42,6 +43,7 @@ from tests.benchmarks.gradient_cost import (  # noqa: E402
 )
 from tests.benchmarks.gradient_floor import measure_floor  # noqa: E402
 from tests.benchmarks.importance_rate import measure_importance  # noqa: E402
+from tests.benchmarks.latency import measure_latency  # noqa: E402
 from tests.benchmarks.many_examples import measure_many_examples  # noqa: E402
 from tests.benchmarks.many_paths import measure_many_paths  # noqa: E402
 from tests.benchmarks.outsiders import measure_outsiders  # noqa: E402
@@ -54,7 +56,7 @@ PRECISIONS = ("float64", "float32")
 
 
 def main() -> None:
-    """Run the benchmarks that are asked for, all but the last eight by default."""
+    """Run the benchmarks that are asked for, all but the last nine by default."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--widths", type=int, nargs="+", metavar="N")
@@ -76,7 +78,7 @@ def main() -> None:
         f"numpyro {numpyro.__version__}",
         flush=True,
     )
-    for name in arguments.names or NAMES[:-8]:
+    for name in arguments.names or NAMES[:-9]:
         print(f"\n{name}\n", flush=True)
         for line in BENCHMARKS[name](arguments):
             print(line, flush=True)
@@ -113,6 +115,7 @@ BENCHMARKS = {
     "fit": lambda _: fit(),
     "examples": lambda arguments: measure_many_examples(arguments.repetitions),
     "gallery": lambda arguments: measure_gallery(arguments.recipes, arguments.out),
+    "latency": lambda _: measure_latency(),
 }
 
 
