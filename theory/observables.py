@@ -73,7 +73,9 @@ def head_scores(
 
 @jax.jit
 def kernel_alignment(
-    kernel: Float[Array, "n n"], labels: Float[Array, " n"], residual_squares: float = 0.0
+    kernel: Float[Array, "n n"],
+    labels: Float[Array, " n"],
+    residual_squares: float | Float[Array, ""] = 0.0,
 ) -> Float[Array, " component"]:
     """Alignment |e_i·y| / |y| of the eigenvectors e_i of K, largest eigenvalue first.
 

@@ -9,7 +9,7 @@ a sweep over widths or temperatures.
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -77,10 +77,13 @@ def placed(tree, axes, mesh: Mesh):
 
 
 @contextmanager
-def _without_shardy() -> Iterator[None]:
-    """Compile with JAX's older partitioner: in Shardy the compiler of jaxlib 0.11.2 crashes."""
+def _partitioned(mesh: Mesh) -> Iterator[None]:
+    """Compile for several devices with JAX's older partitioner.
+
+    In Shardy the compiler of jaxlib 0.11.2 crashes.
+    """
     before = jax.config.jax_use_shardy_partitioner
-    jax.config.update("jax_use_shardy_partitioner", False)
+    jax.config.update("jax_use_shardy_partitioner", before and mesh.size == 1)
     try:
         yield
     finally:
@@ -89,9 +92,13 @@ def _without_shardy() -> Iterator[None]:
 
 def _strongly_typed(leaf):
     """A leaf whose type no longer depends on what it meets (a weak one changes between chunks)."""
-    if isinstance(leaf, jax.Array) and not getattr(leaf, "weak_type", False):
+    known = isinstance(leaf, jax.Array) and not getattr(leaf, "weak_type", False)
+    if known or isinstance(leaf, np.ndarray):
         return leaf
-    return jnp.asarray(leaf, jnp.asarray(leaf).dtype)
+    if isinstance(leaf, jax.core.Tracer):
+        return jnp.asarray(leaf, leaf.dtype)
+    array = np.asarray(leaf)  # by NumPy, which compiles nothing
+    return jnp.asarray(array.astype(jax.dtypes.canonicalize_dtype(array.dtype)))
 
 
 @dataclass(frozen=True)
@@ -225,7 +232,7 @@ def sample_in_chunks(
     mesh = chain_mesh(settings.chains)
     chain_keys, density = placed(chain_keys, BY_CHAIN, mesh), placed(density, EVERYWHERE, mesh)
     seen = _observables.eval_shape(state, chain_keys, 0, density, chain)
-    capacity = _capacity(seen, _shapes_completed(seen, chain_keys, density, mesh))
+    capacity = _capacity(seen, chain_keys, density, mesh)
     begun: set[int] = set()
     for phase, total in (("warmup", settings.warmup), ("draws", settings.draws)):
         done, length = _done_before(resume, phase, total), 1
@@ -237,7 +244,7 @@ def sample_in_chunks(
             length = min(length, end - done)
             state = placed(state[0], EVERYWHERE, mesh), placed(state[1], BY_CHAIN, mesh)
             known = advance._cache_size()
-            with _without_shardy() if mesh.size > 1 else nullcontext():
+            with _partitioned(mesh):
                 state, observables, statistics = advance(
                     steps, capacity, mesh, state, chain_keys, done, length, density
                 )
@@ -260,7 +267,7 @@ def sample_in_chunks(
 def forget_programs() -> None:
     """Give up compiled functions where there are many: they were for arrays of other shapes."""
     if advance._cache_size() > MOST_PROGRAMS:
-        of_chunks = advance, _kept_step, _observables, _completed, _move
+        of_chunks = advance, _rows, _kept_step, _observables, _completed, _move
         for function in (start_chains, _continued, *of_chunks):
             function.clear_cache()
 
@@ -307,11 +314,16 @@ def _done_before(resume: Snapshot | None, phase: str, total: int) -> int:
     return resume.done if resume.phase == phase else total
 
 
-def _capacity(seen, completed) -> int:
-    """Draws that one chunk may hold: few when a draw is large."""
-    rows = [(leaf, 1) for leaf in jax.tree.leaves(seen)]
-    rows += [(leaf, COMPLETED_ROWS) for leaf in jax.tree.leaves(completed)]
-    size = sum(np.prod(leaf.shape) * leaf.dtype.itemsize // count for leaf, count in rows)
+def _capacity(seen, chain_keys, density: Density, mesh: Mesh) -> int:
+    """Draws that one chunk may hold: few when a draw is large. `seen`: shapes of one row."""
+    size = sum(np.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(seen))
+    if density.complete is not None:
+        # Of arrays like those to come, so that the function is traced this once.
+        rows = {n: np.zeros((COMPLETED_ROWS, *one.shape), one.dtype) for n, one in seen.items()}
+        numbers, rows = np.zeros(COMPLETED_ROWS, np.int32), placed(rows, IN_BUFFERS, mesh)
+        with _partitioned(mesh):
+            found = _completed.eval_shape(rows, numbers, chain_keys, density, mesh).values()
+        size += sum(np.prod(v.shape) * v.dtype.itemsize for v in found) // COMPLETED_ROWS
     return int(max(1, min(CHUNK_DRAWS, CHUNK_BYTES // max(size, 1))))
 
 
@@ -341,7 +353,7 @@ def completed(
         # The last block is filled up with the last draw: one program for all of them.
         rows = np.minimum(np.arange(start, start + together), len(numbers) - 1)
         block = placed({name: values[rows] for name, values in seen.items()}, IN_BUFFERS, mesh)
-        with _without_shardy() if mesh.size > 1 else nullcontext():
+        with _partitioned(mesh):
             found = _completed(block, numbers[rows], chain_keys, density, mesh)
         blocks.append(_by_chain(jax.device_get(found), min(together, len(numbers) - start)))
     return {name: np.concatenate([b[name] for b in blocks], axis=1) for name in blocks[0]}
@@ -374,18 +386,6 @@ def _completed(seen, numbers, chain_keys, density: Density, mesh: Mesh):
         check_vma=False,
     )
     return shared(seen, numbers, chain_keys, density)
-
-
-def _shapes_completed(seen, chain_keys, density: Density, mesh: Mesh):
-    """Shapes of `COMPLETED_ROWS` rows of completed observables; of none where nothing is left."""
-    if density.complete is None:
-        return {}
-    rows = {
-        name: jax.ShapeDtypeStruct((COMPLETED_ROWS, *one.shape), one.dtype)
-        for name, one in seen.items()
-    }
-    numbers = jax.ShapeDtypeStruct((COMPLETED_ROWS,), np.int32)
-    return _completed.eval_shape(rows, numbers, chain_keys, density, mesh)
 
 
 def _by_chain(buffers: Mapping[str, np.ndarray], length: int) -> dict[str, np.ndarray]:
@@ -434,7 +434,7 @@ def advance(
 
 def _advance(steps: Steps, capacity: int, state, chain_keys, first, length, density: Density):
     first = jnp.asarray(first, jnp.int32)
-    rows = _kept_step.eval_shape(steps, state, chain_keys, first, density)[1:]
+    rows = _rows.eval_shape(steps, state, chain_keys, first, density)
     buffers = jax.tree.map(lambda row: jnp.zeros((capacity, *row.shape), row.dtype), rows)
 
     def body(row, carry):
@@ -445,6 +445,12 @@ def _advance(steps: Steps, capacity: int, state, chain_keys, first, length, dens
 
     state, (observables, statistics) = jax.lax.fori_loop(0, length, body, (state, buffers))
     return state, observables, statistics
+
+
+@partial(jax.jit, static_argnames="steps")
+def _rows(steps: Steps, state, chain_keys, first, density: Density):
+    """Observables and statistics of one kept step, of which only the shapes are asked for."""
+    return _kept_step(steps, state, chain_keys, first, density)[1:]
 
 
 # Traced once, for the shapes of its results and for the loop.

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from sampler.network import effective_weights, outputs_of, overlaps, path_weights
@@ -209,6 +210,7 @@ def order_parameter_density(
     attended_test = jnp.asarray(attended_test, problem.attended.dtype)
     posterior = OrderParameterPosterior.of(problem)
     predictor = Predictor.for_examples(problem, attended_test)
+    temperature = jnp.asarray(np.asarray(problem.temperature, attended_test.dtype))
 
     def log_densities(points):
         return problem.residual_log_likelihood + posterior.for_batches.log_densities(points)
@@ -219,7 +221,7 @@ def order_parameter_density(
         arguments=(problem.energy, posterior.chain),
         priors=posterior.priors,
         observe=observe_order_parameters,
-        observed=(posterior.chain, jnp.asarray(problem.temperature, attended_test.dtype)),
+        observed=(posterior.chain, temperature),
         complete=predict_of_order_parameters,
         completing=(
             predictor,
