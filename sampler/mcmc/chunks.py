@@ -78,10 +78,7 @@ def placed(tree, axes, mesh: Mesh):
 
 @contextmanager
 def _partitioned(mesh: Mesh) -> Iterator[None]:
-    """Compile for several devices with JAX's older partitioner.
-
-    In Shardy the compiler of jaxlib 0.11.2 crashes.
-    """
+    """Compile for several devices with the older partitioner: Shardy crashes in jaxlib 0.11.2."""
     before = jax.config.jax_use_shardy_partitioner
     jax.config.update("jax_use_shardy_partitioner", before and mesh.size == 1)
     try:
