@@ -42,6 +42,7 @@ CONTENTS = {
     "tasks.export": "export_attention",
     "presentation.summary": "Comparison",
     "errors": "InputError",
+    "compiled": "keep_programs",
 }
 _MODULE_OF = {name: module for module, names in CONTENTS.items() for name in names.split()}
 __all__ = list(_MODULE_OF)

@@ -27,6 +27,7 @@ from sampler.api.estimators import AttentionEstimator as _AttentionEstimator
 from sampler.tasks.export import export_attention as export_attention
 from sampler.presentation.summary import Comparison as Comparison
 from sampler.errors import InputError as InputError
+from sampler.compiled import keep_programs as keep_programs
 
 
 def markov_chain_task(
