@@ -281,7 +281,7 @@ def solved(job: Job, results: "RunResults") -> "RunResults":
     """The results with the theory: as it is stored, or solved now."""
     from sampler.jobs.progress import busy
 
-    with busy("compiling and solving the theory"):
+    with busy("loading the numerical libraries"):
         from sampler.jobs.stages import solve_problem
         from sampler.presentation.summary import theory_text
         from sampler.storage.results import write_result
