@@ -1,5 +1,6 @@
 """Test-wide settings: 64-bit numbers, checked annotations, and the published reference problem."""
 
+import gc
 import importlib
 import os
 import signal
@@ -16,6 +17,8 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(_ROOT, ".pytest_cache", "compiled")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+# Programs need not say from which lines they come: writing that down is a tenth of making them.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 
 import jaxtyping
 import numpy as np
@@ -40,6 +43,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     for library in LIBRARIES:
         importlib.import_module(library)
     sys.modules["jax"].config.update("jax_enable_x64", True)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Libraries and tests stay to the end: they are not searched for garbage again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 @pytest.fixture
