@@ -1,6 +1,6 @@
 """Small problems shared by all tests: unequal sizes everywhere, and one with exact answers."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
@@ -29,12 +29,25 @@ ARCHITECTURES = {
 
 
 def all_but(
-    values: Collection, fast: Collection, mark: pytest.MarkDecorator = pytest.mark.heavy
+    values: Iterable, fast: Collection, mark: pytest.MarkDecorator = pytest.mark.heavy
 ) -> list:
-    """Values as parameters of a test that costs much for each: all but a few have the mark."""
+    """Values as parameters of a test that costs much for each: all but a few have the mark.
+
+    A tuple has a value for each of several arguments.
+    """
+    values = list(values)
     missing = set(fast) - set(values)
     assert not missing, f"not among the values: {missing}"
-    return [pytest.param(v, marks=[] if v in fast else mark) for v in values]
+    return [
+        pytest.param(*(v if isinstance(v, tuple) else [v]), marks=[] if v in fast else mark)
+        for v in values
+    ]
+
+
+# One path; layers of several heads with several outputs; a layer narrower than its paths. What is
+# asked of every architecture is asked of these by the fast tests.
+FEW = ("one head", "two layers, three outputs", "narrow")
+EVERY_ARCHITECTURE = all_but(ARCHITECTURES, FEW)
 
 
 def order_parameters_of(problem: LearningProblem) -> Density:

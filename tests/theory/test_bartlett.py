@@ -11,13 +11,14 @@ import scipy.stats
 
 from tests.assertions import assert_equal_to_rounding
 from tests.plain_posterior import SMALL, chain
-from tests.problems import ARCHITECTURES, random_order_parameters
+from tests.problems import ARCHITECTURES, all_but, random_order_parameters
 from theory import BartlettCoordinates, OrderParameters
 from theory.architecture import bartlett_coordinate_count, is_regular
 
 EVERY = ARCHITECTURES | SMALL
 EVERY_CASE = pytest.mark.parametrize("name", EVERY)
-CASES = pytest.mark.parametrize("architecture", SMALL.values(), ids=SMALL.keys())
+FAST = ("one layer, two outputs", "narrow")
+CASES = pytest.mark.parametrize("name", all_but(SMALL, FAST))
 
 
 def factors_by_definition(architecture, coordinates):
@@ -61,7 +62,7 @@ def test_factors(name, rng):
     point = rng.standard_normal(coordinates.size)
     received = coordinates.factors(point)
     definition = factors_by_definition(architecture, point)
-    compiled = chain(coordinates, jnp.asarray(point))
+    compiled = jax.jit(lambda x: chain(coordinates, x))(point)
     for factor, *expected in zip(received, definition, compiled, strict=True):
         for other in expected:
             assert factor.shape == other.shape
@@ -118,12 +119,15 @@ def test_prior_of_a_wide_layer_keeps_its_digits():
     np.testing.assert_allclose(np.array(received)[:, 0], expected, rtol=0, atol=2e-8)
 
 
-@CASES
-def test_derivatives_of_the_prior(architecture, rng):
-    coordinates = BartlettCoordinates(architecture)
-    point = rng.standard_normal(coordinates.size)
-    half = 0.5 * coordinates.degrees
-    received = coordinates.prior_derivatives(point)
+def test_derivatives_of_the_prior(rng):
+    every = [BartlettCoordinates(architecture) for architecture in SMALL.values()]
+    points = [rng.standard_normal(coordinates.size) for coordinates in every]
+    point = np.concatenate(points)
+    half = np.concatenate([0.5 * coordinates.degrees for coordinates in every])
+    received = [
+        coordinates.prior_derivatives(one) for coordinates, one in zip(every, points, strict=True)
+    ]
+    received = np.concatenate(received, axis=1)
 
     def prior(x, h):
         u = x / jnp.sqrt(jnp.where(h > 0, h, 1.0))
@@ -132,7 +136,7 @@ def test_derivatives_of_the_prior(architecture, rng):
     derivative = prior
     for order in range(1, 5):
         derivative = jax.grad(derivative)
-        expected = jax.vmap(derivative)(jnp.asarray(point), jnp.asarray(half))
+        expected = jax.jit(jax.vmap(derivative))(point, half)
         np.testing.assert_allclose(received[order], expected, rtol=1e-12, atol=1e-14)
 
 
@@ -143,9 +147,9 @@ def test_a_point_far_outside_overflows_to_infinity():
 
 
 @CASES
-def test_series_of_overlaps(architecture, rng):
+def test_series_of_overlaps(name, rng):
     """∂^k U_l/∂ε^k, k = 0 … 4, along three lines, by repeated differentiation."""
-    coordinates = BartlettCoordinates(architecture)
+    coordinates = BartlettCoordinates(SMALL[name])
     point = rng.standard_normal(coordinates.size)
     directions = rng.standard_normal((3, coordinates.size))
     series = coordinates.series(point, directions, 4)
@@ -165,9 +169,9 @@ def test_series_of_overlaps(architecture, rng):
 
 
 @CASES
-def test_gradients_of_a_series(architecture, rng):
+def test_gradients_of_a_series(name, rng):
     """Of Σ_k ⟨weights_k, coefficient k of F_1⟩ at the point; weights of one line serve all."""
-    coordinates = BartlettCoordinates(architecture)
+    coordinates = BartlettCoordinates(SMALL[name])
     point = rng.standard_normal(coordinates.size)
     directions = rng.standard_normal((3, coordinates.size))
     series = coordinates.series(point, directions, 2)
@@ -188,6 +192,7 @@ def test_gradients_of_a_series(architecture, rng):
     assert_equal_to_rounding(received, expected, operations=100 * coordinates.size)
     # One weight alone: the gradient at the point itself, for every line of weights.
     alone = series.pull_back([spread[1]])
+    slope = jax.jit(jax.grad(lambda x, w: jnp.vdot(w, chain(coordinates, x)[0])))
     for line, weight in zip(alone, weights[1], strict=True):
-        gradient = jax.grad(lambda x, w=weight: jnp.vdot(w, chain(coordinates, x)[0]))(point)
+        gradient = slope(point, weight)
         assert_equal_to_rounding(line, gradient, operations=100 * coordinates.size)

@@ -244,7 +244,7 @@ def test_the_gradient_is_finite_where_it_can_be_trained(case, queries_and_keys):
     def objective(queries, keys):
         return jnp.sum(jnp.sin(case.variant.matrices(queries, keys)))
 
-    gradients = jax.grad(objective, argnums=(0, 1))(queries, keys)
+    gradients = jax.jit(jax.grad(objective, argnums=(0, 1)))(queries, keys)
     assert all(bool(jnp.isfinite(gradient).all()) for gradient in gradients)
     moved = any(bool(jnp.any(gradient != 0)) for gradient in gradients)
     assert moved == case.trainable

@@ -88,12 +88,13 @@ def test_a_trajectory_run_backwards_ends_where_it_began(density, rng):
         jnp.asarray(0.2 * rng.standard_normal(size)), jnp.asarray(rng.uniform(0.5, 2.0, size))
     )
     here, momentum = jnp.asarray(rng.standard_normal((2, size)))
-    first, step = slope(density, gaussian.at(here)), jnp.asarray(0.2)
-    there, end, value, last = trajectory(here, momentum, first, gaussian, step, 5, density)
-    expected, also = value_and_slope(density, gaussian.at(there))
+    first, step = jax.jit(lambda z: slope(density, gaussian.at(z)))(here), jnp.asarray(0.2)
+    moved_by = jax.jit(lambda *begun: trajectory(*begun, gaussian, step, 5, density))
+    there, end, value, last = moved_by(here, momentum, first)
+    expected, also = jax.jit(lambda z: value_and_slope(density, gaussian.at(z)))(there)
     assert_equal_to_rounding((value, *last), (expected, *also), operations=100)
     assert np.abs(there - here).max() > 0.3
-    back, start, *_ = trajectory(there, -end, last, gaussian, step, 5, density)
+    back, start, *_ = moved_by(there, -end, last)
     assert_equal_to_rounding(back, here, operations=20 * size, condition=100.0)
     assert_equal_to_rounding(-start, momentum, operations=20 * size, condition=100.0)
 

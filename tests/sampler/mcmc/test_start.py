@@ -21,6 +21,10 @@ CASES = [
     ("split_hmc", "order_parameters"),
     ("split_hmc", "weights"),
 ]
+FAST_CASES = [
+    pytest.param(case, id="-".join(case), marks=[] if case in CASES[1:3] else pytest.mark.heavy)
+    for case in CASES
+]
 
 
 def density_of(space: str, width: int = 6):
@@ -49,7 +53,7 @@ def learned(arrays) -> dict[str, np.ndarray]:
     return {n: v for n, v in arrays.items() if any(word in n for word in words)}
 
 
-@pytest.fixture(scope="module", params=CASES, ids="-".join)
+@pytest.fixture(scope="module", params=FAST_CASES)
 def ended(request):
     """A kind of chains, their density, and the arrays with which two of them ended."""
     kind, space = request.param

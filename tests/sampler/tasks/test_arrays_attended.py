@@ -75,7 +75,11 @@ def test_both_layouts_have_the_same_theory(kept):
 
 @pytest.mark.parametrize(
     "space",
-    ["order_parameters", "weights", pytest.param("upper_weights", marks=pytest.mark.slow)],
+    [
+        "weights",
+        pytest.param("order_parameters", marks=pytest.mark.heavy),
+        pytest.param("upper_weights", marks=pytest.mark.slow),
+    ],
 )
 def test_both_layouts_have_the_same_draws(space):
     network = sampler.make_network(widths=4, temperature=0.5)

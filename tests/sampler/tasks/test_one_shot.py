@@ -190,7 +190,7 @@ draws = 4
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "heads",
-    all_but([(2, 1, 2), (8, 2)], [(2, 1, 2)], pytest.mark.long),
+    all_but([((2, 1, 2),), ((8, 2),)], [((2, 1, 2),)], pytest.mark.long),
     ids=["three layers", "eight heads"],
 )
 def test_every_stage_takes_them(heads, tmp_path):

@@ -94,9 +94,8 @@ def test_single_precision_stays_single():
     parameters = on_device(draw_parameters(shape, 0, 0))
     received = jax.jit(transformer_outputs)(parameters, jnp.asarray(inputs, jnp.float32))
     assert received.dtype == jnp.float32
-    gradient = jax.grad(lambda p: transformer_outputs(p, jnp.asarray(inputs, jnp.float32)).sum())(
-        parameters
-    )
+    slope = jax.grad(lambda p: transformer_outputs(p, jnp.asarray(inputs, jnp.float32)).sum())
+    gradient = jax.jit(slope)(parameters)
     assert {values.dtype for values in gradient.values()} == {jnp.dtype(jnp.float32)}
 
 
