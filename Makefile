@@ -13,6 +13,9 @@ SHARED_OUT := -n 2 --dist worksteal
 AT_MOST := --timeout
 # Tests start the program many times: its modules are compiled the first time only.
 unexport PYTHONDONTWRITEBYTECODE
+# Threads of BLAS wait for each other by turning on the spot: one for each process, before NumPy is
+# imported by whatever plugin.
+export OPENBLAS_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo docs test test-heavy test-slow test-all lint format benchmark gpu clean

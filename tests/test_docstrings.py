@@ -87,24 +87,30 @@ def is_bare(annotation) -> bool:
     return any(is_bare(part) for part in typing.get_args(annotation))
 
 
-@pytest.mark.parametrize("name", OBJECTS)
-def test_a_docstring_begins_with_one_sentence(name):
-    written = inspect.getdoc(OBJECTS[name]) or ""
-    if inspect.isclass(OBJECTS[name]) and not vars(OBJECTS[name]).get("__doc__"):
-        written = ""  # an inherited one says nothing of this class
-    first = written.split("\n\n")[0].split("\n")[0]
-    assert first.endswith((".", ":", "?")), f"{name}: the first line is {first!r}"
-    assert first[0].isupper() or not first[0].isalpha(), f"{name}: {first!r}"
+def test_a_docstring_begins_with_one_sentence():
+    wrong = {}
+    for name, value in OBJECTS.items():
+        written = inspect.getdoc(value) or ""
+        if inspect.isclass(value) and not vars(value).get("__doc__"):
+            written = ""  # an inherited one says nothing of this class
+        first = written.split("\n\n")[0].split("\n")[0]
+        ends = first.endswith((".", ":", "?"))
+        if not ends or not (first[0].isupper() or not first[0].isalpha()):
+            wrong[name] = first
+    assert wrong == {}
 
 
-@pytest.mark.parametrize("name", OBJECTS)
-def test_every_argument_is_annotated_and_every_array_has_axes(name):
-    value = OBJECTS[name]
-    if inspect.isclass(value) and issubclass(value, enum.Enum | Exception):
-        return
-    for argument, annotation in annotations_of(value).items():
-        assert annotation is not inspect.Parameter.empty, f"{name}: {argument} has no annotation"
-        assert not is_bare(annotation), f"{name}: {argument} is an array without axes"
+def test_every_argument_is_annotated_and_every_array_has_axes():
+    wrong = []
+    for name, value in OBJECTS.items():
+        if inspect.isclass(value) and issubclass(value, enum.Enum | Exception):
+            continue
+        for argument, annotation in annotations_of(value).items():
+            if annotation is inspect.Parameter.empty:
+                wrong.append(f"{name}: {argument} has no annotation")
+            elif is_bare(annotation):
+                wrong.append(f"{name}: {argument} is an array without axes")
+    assert wrong == []
 
 
 def test_the_test_sees_what_it_looks_for():
