@@ -230,11 +230,11 @@ def test_weights_see_the_same_likelihood(name, rng):
     found = []
     for one in (problem, small):
         values = []
-        for seed in (1, 2):
+        for seed, temperature in ((1, one.temperature), (2, 0.7)):
             weights = random_weights(arch, np.random.default_rng(seed))
             weights = {name: jnp.asarray(values) for name, values in weights.items()}
             variances = jnp.asarray(arch.variances)
-            arguments = (one.attended, one.labels, one.temperature, variances, one.residual)
+            arguments = (one.attended, one.labels, temperature, variances, one.residual)
             value = of_weights(weights, *arguments)
             values.append(float(value) + one.residual_log_likelihood)
         found.append(values)

@@ -200,9 +200,10 @@ def test_prune_writes_its_table_and_its_figures(folder, solved, capsys):
     assert [len(orders[name][0]["removed"]) for name in ("score", "magnitude")] == [3, 3]
     assert len(orders["random"]) == 3
     assert len({json.dumps(one["removed"]) for one in orders["random"]}) > 1
-    ascending = np.argsort(predicted["score"]["values"], kind="stable")
-    expected = removable([heads[place] for place in ascending], HEADS)
-    assert orders["score"][0]["removed"] == [[layer + 1, head] for layer, head in expected]
+    for key in ("magnitude", "score"):
+        ascending = np.argsort(predicted[key]["values"], kind="stable")
+        expected = removable([heads[place] for place in ascending], HEADS)
+        assert orders[key][0]["removed"] == [[layer + 1, head] for layer, head in expected]
     for count, point in enumerate(orders["score"][0]["accuracy"]["zeroed"]["values"]):
         assert point == accuracy(solved.zeroed(expected[:count]), labels)
     assert main(["figures", str(folder / "solved"), "--svg"]) == ExitCode.OK

@@ -166,6 +166,7 @@ def test_warmup_ends_with_what_it_has_found():
     warm, last = by_phase["warmup"].snapshot.arrays, by_phase["draws"].snapshot.arrays
     for name in ("['gaussian'].centre", "['gaussian'].scale", "['step_size']"):
         np.testing.assert_array_equal(warm[f"shared{name}"], last[f"shared{name}"])
+    assert warm["shared['moments'].count"] == 4 * (60 - 6)  # not of the first tenth
     # Without a mode coordinates are x/σ, so the centre is that of the prior in these units.
     expected = CENTRE / np.sqrt(COVARIANCE)
     np.testing.assert_allclose(warm["shared['gaussian'].centre"], expected, atol=0.5)

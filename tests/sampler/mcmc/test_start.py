@@ -81,6 +81,10 @@ def test_they_begin_at_the_last_positions_with_all_that_was_learned(ended, monke
     assert len(learned(first)) >= 3
     for name, values in {**positions(arrays), **learned(arrays)}.items():
         np.testing.assert_array_equal(first[name], values, err_msg=name)
+    if isinstance(algorithm, SplitHmc):  # a further warm-up searches around the step that it has
+        np.testing.assert_allclose(
+            np.exp(first["shared['steps'][4]"]), arrays["shared['step_size']"], rtol=1e-14
+        )
     # Without warm-up the step size stays, and the chains move.
     last = made[-1].snapshot.arrays
     for name, values in learned(arrays).items():
