@@ -105,6 +105,8 @@ def test_bootstrap_of_the_mean_is_the_standard_error_of_the_mean(rng):
     # a standard deviation from R replicates has a relative error of 1/√(2R)
     assert abs(estimate.mcse / expected - 1) <= 4 / np.sqrt(2 * 2000)
     assert_equal_to_rounding(estimate.value, over.mean(), operations=1500, scale=5.0)
+    # Deviations are about the mean of the replicates: their squares are the error's.
+    assert np.sum(estimate.deviations**2) == pytest.approx(estimate.mcse**2, rel=1e-12)
 
 
 def test_error_of_the_accuracy_is_that_of_repeated_sampling(rng):

@@ -8,7 +8,7 @@ import pytest
 
 from sampler.errors import InputError
 from sampler.jobs.interruption import WARNING_SECONDS, Interruption, step_in_work
-from sampler.jobs.keeper import ChainKeeper, load_chains
+from sampler.jobs.keeper import ChainKeeper, load_chains, segment_arrays
 from sampler.mcmc.chunks import Chunk
 from sampler.mcmc.draws import DrawCollector
 from sampler.storage.checkpoint import read_sealed, write_sealed
@@ -33,6 +33,14 @@ def folder(tmp_path, rng):
             collected(chunk)
             keeper(chunk)
     return folder
+
+
+def test_a_segment_has_the_steps_of_all_of_its_chunks(rng):
+    values = rng.standard_normal((CHAINS, DRAWS))
+    parts = np.split(values, [3, 8], axis=1)
+    chunks = [Chunk("draws", 0, DRAWS, {"x": one}, {"lp": -one}, 1.0) for one in parts]
+    for name, joined in segment_arrays(chunks, DrawCollector()).items():
+        np.testing.assert_array_equal(joined, -values if name.endswith("lp") else values)
 
 
 def test_what_would_be_lost_is_the_chunk_in_work_until_chains_end(folder):
