@@ -16,6 +16,7 @@ from sampler.analysis.sweeps import PointSummary
 from sampler.analysis.text import NO_BREAK, Number, count, percent
 from sampler.analysis.verdict import saddle_point_converged, theory_verdict, trust_verdict
 from sampler.presentation.report.write import SOFTWARE
+from sampler.presentation.status import sweep_state
 from sampler.presentation.tables import points_table, state_in_short
 from sampler.storage.manifest import Manifest
 from sampler.storage.status import RunState
@@ -155,6 +156,25 @@ def state(word, code=None, checkpoint=None) -> RunState:
 )
 def test_the_state_of_a_point_fits_a_narrow_column(given, expected):
     assert state_in_short(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("finished", "not begun"), "2 points, 1 finished, 1 not begun; go on with: resume"),
+        (("finished", "running"), "2 points, 1 finished, 1 running"),
+        (
+            ("finished", "finished"),
+            "2 points, 2 finished; gather them with: sweep somewhere/",
+        ),
+    ],
+)
+def test_a_sweep_says_how_many_points_are_finished_and_how_to_go_on(words, expected):
+    whole = state("interrupted")
+    vars(whole)["points"] = {str(place): state(word) for place, word in enumerate(words)}
+    received = sweep_state(whole)
+    assert received.startswith(expected)
+    assert "running" not in words or received == expected
 
 
 def test_table_of_a_sweep_that_was_not_sampled_has_no_empty_columns():
