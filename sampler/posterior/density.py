@@ -201,7 +201,7 @@ class Density:
         )  # fmt: skip
 
     def seen(self, key: Array, position: Position) -> dict[str, Array]:
-        """What is read off one draw at once."""
+        """Return what is read off one draw while its chain stands there."""
         return self.observe(key, position, *self.observed)
 
     def completed(self, key: Array, seen: Mapping[str, Array]) -> dict[str, Array]:

@@ -191,7 +191,7 @@ def at_temperature_of(predictor: Predictor, seen: Mapping[str, Array]) -> Predic
 
 
 def draws_together(predictor: Predictor, problem: LearningProblem) -> int | None:
-    """How many draws are completed side by side, where any are: as many as there is room for."""
+    """Return the number of draws completed side by side, None for one after the other."""
     examples, outputs = problem.labels.shape
     numbers = 3 * predictor.cross.examples * examples * outputs**2
     if isinstance(predictor.cross, FeatureForm):

@@ -144,7 +144,9 @@ def watched(watch: Watch, main: Callable[[list[str]], int], words: list[str]) ->
 
 if __name__ == "__main__":
     from sampler.cli import main
+    from sampler.numerics import use_one_blas_thread
 
+    use_one_blas_thread()  # as the command does, before it imports JAX
     watch = Watch()
     code = watched(watch, main, sys.argv[2:])
     Path(sys.argv[1]).write_text(json.dumps(watch.seconds | {"programs": watch.programs}))
