@@ -78,13 +78,18 @@ def most_standard_errors(comparisons: int) -> float:
 def test_overlaps_of_the_weights_are_the_order_parameters(name, rng):
     arch = ARCHITECTURES[name]
     problem = random_problem(arch, rng)
-    position = as_arrays(prior_positions(rng, arch))
-    matrices = bartlett_matrices_at(position, WishartChain.of(arch))
-    weights = draw_weights(jax.random.key(2), matrices, problem.energy, problem.features, arch)
+    position, chain = as_arrays(prior_positions(rng, arch)), WishartChain.of(arch)
+
+    @jax.jit
+    def drawn(position):
+        matrices = bartlett_matrices_at(position, chain)
+        weights = draw_weights(jax.random.key(2), matrices, problem.energy, problem.features, arch)
+        return weights, overlaps(weights, arch), factors_at(position, chain)
+
+    weights, received, factors = jax.tree.map(np.asarray, drawn(position))
     assert {k: v.shape for k, v in weights.items()} == arch.weight_shapes
     # w_l is at most |a| Π |V|/√N in size; rounding of its terms is relative to that.
     size, terms = np.linalg.norm(weights["a"]), arch.widths[-1]
-    received, factors = overlaps(weights, arch), factors_at(position, WishartChain.of(arch))
     for layer in range(arch.layers + 1, 0, -1):
         if layer <= arch.layers:
             size *= np.linalg.norm(weights[f"V_{layer}"]) / arch.widths[layer] ** 0.5
