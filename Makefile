@@ -29,9 +29,10 @@ demo: $(VENV)/installed  ## run the shortest recipe from beginning to end
 	$(BIN)/attention-posterior run runs/quickstart.toml
 
 # Programs of the tests are small and many. Without its fusion emitters XLA compiles them in half of
-# the time, and they are not worth cutting into parts that are compiled side by side. Arrays of the fast and heavy tests and of the site's tutorials are so small that
-# compiling for speed costs more than it saves altogether. (XLA ends where it does not know a flag:
-# constraints.txt fixes its version.)
+# the time, and they are not worth cutting into parts that are compiled side by side. Arrays of the
+# fast and heavy tests and of the site's tutorials are so small that compiling for speed costs more
+# than it saves altogether. (XLA ends where it does not know a flag: constraints.txt fixes its
+# version.)
 COMPILED_SOON := XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 UNOPTIMISED := JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(COMPILED_SOON)
 test: $(VENV)/installed-with-tests  ## the fast tests

@@ -60,7 +60,7 @@ def read_sweep(directory: Path) -> xr.Dataset:
     def load(file: Path) -> xr.Dataset:
         table = xr.load_dataset(file, engine="h5netcdf")
         check_schema(table.attrs.get("schema_version"), str(file))
-        if missing := [name for name in COLUMNS[:3] if name not in table]:
+        if missing := [name for name in (*PLACES, "stored", "quantity") if name not in table]:
             raise ValueError(f"it has no variable {missing[0]}")
         return table
 

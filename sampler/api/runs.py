@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sampler.analysis.sweeps import SweepResults
     from sampler.analysis.verdict import Verdict
     from sampler.presentation.summary import Comparison
+    from sampler.presentation.table import Table
 
 # A TOML file, or its tables as nested dicts.
 AnyRecipe = str | Path | Mapping[str, Any]
@@ -177,13 +178,18 @@ class Sweep(Stored):
 
         return draw_figure(self._shown, figure)
 
+    @property
+    def _points_table(self) -> "Table":
+        from sampler.presentation.tables import points_table
+
+        return points_table(self._shown.points)
+
     def __str__(self) -> str:
-        return f"{self.verdict}\n{self.reliability}\n\n{self.table.T.to_string()}"
+        return f"{self.verdict}\n{self.reliability}\n\n{self._points_table}"
 
     def _repr_html_(self) -> str:
-        verdicts = (self.verdict, self.reliability)
-        table = self.table.to_html(na_rep="")
-        return self._html(*(verdict._repr_html_() for verdict in verdicts), table)
+        parts = (self.verdict, self.reliability, self._points_table)
+        return self._html(*(part._repr_html_() for part in parts))
 
 
 @refusing_others

@@ -124,6 +124,9 @@ def test_a_sweep_opens_with_its_points(tmp_path, undrawn):
     assert swept.points["network.widths=3"].theory.attrs["widths"].tolist() == [3, 3, 3]
     assert swept.reliability.headline.startswith("The samples of 2 of 2 sampled points cannot")
     assert "No trend with width" in repr(swept)
+    for shown in (swept._repr_html_(), str(swept)):
+        assert "network.widths=3" in shown
+        assert "diagnostics failed" in shown
     assert "<table" in swept._repr_html_()
     assert swept.plot().axes
     assert sampler.open_results(tmp_path / "sweep") == swept
