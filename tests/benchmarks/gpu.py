@@ -192,7 +192,9 @@ class Clock:
     def __call__(self, chunk: Chunk) -> None:
         now = time.perf_counter()
         if chunk.phase == "warmup":
-            self.drawing_since = now if chunk.done == chunk.total else None
+            return
+        if self.drawing_since is None:  # the first draws were compiled for
+            self.drawing_since = now
             return
         self.overlaps.append(chunk.observables["order_parameter"])
         self.steps.append(chunk.statistics["n_steps"])

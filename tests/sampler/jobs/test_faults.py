@@ -179,7 +179,7 @@ def test_second_signal_ends_at_once(workshop, tmp_path):
     process = start("run", workshop[0], "--out", tmp_path / "run", cache=tmp_path / "empty")
     while not (tmp_path / "run" / "theory.nc").exists() and process.poll() is None:
         time.sleep(0.01)
-    time.sleep(2.0)  # compiling the chains by now, for many seconds, with nothing in the cache
+    time.sleep(0.5)  # compiling the chains by now, for seconds, with nothing in the cache
     process.send_signal(signal.SIGUSR1)
     time.sleep(MOMENT + 0.3)
     started = time.monotonic()
