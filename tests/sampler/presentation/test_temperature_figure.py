@@ -44,8 +44,10 @@ def directory(tmp_path):
         "accuracy_sampled_mcse": (axes, sampled / 100),
         "accuracy_sampled_binomial": (axes, sampled / 50),
     }
-    columns |= {name: (axes, np.zeros((2, 2))) for name in ("point", "directory", "width")}
-    grid = xr.Dataset(columns, coords={WIDTH: [10, 100], TEMPERATURE: [0.1, 1.0]})
+    places = ("point", "directory", "width", "stored")
+    columns |= {name: (axes, np.zeros((2, 2))) for name in places}
+    coordinates = {WIDTH: [10, 100], TEMPERATURE: [0.1, 1.0], "quantity": []}
+    grid = xr.Dataset(columns, coords=coordinates)
     grid = grid.assign_attrs(schema_version=SCHEMA_VERSION)
     grid.to_netcdf(tmp_path / "sweep.nc", engine="h5netcdf")
     return tmp_path
