@@ -15,7 +15,6 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -87,14 +86,13 @@ def machine_key() -> str:
 
 def processor() -> list[str]:
     """Return the kind of processor and the instructions that it has, as far as known."""
-    found = [platform.machine(), platform.processor()]
-    with suppress(OSError):
+    try:
         first_core = Path("/proc/cpuinfo").read_text(errors="replace").partition("\n\n")[0]
-        for line in first_core.splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() in ("model name", "flags", "Features", "CPU part"):
-                found.append(value.strip())
-    return found
+    except OSError:  # not Linux; there the name takes a process of its own
+        return [platform.machine(), platform.processor()]
+    pairs = (line.partition(":") for line in first_core.splitlines())
+    known = ("model name", "flags", "Features", "CPU part")
+    return [platform.machine(), *(v.strip() for name, _, v in pairs if name.strip() in known)]
 
 
 def remove_incomplete(folder: Path) -> None:

@@ -251,8 +251,7 @@ def stored_arrays(directory: Path) -> dict[str, np.ndarray]:
 def write_sweep(directory: Path, rows: Sequence[Mapping], **swept: Sequence) -> None:
     """Store the Dataset of a sweep over one setting whose table has these rows."""
     from sampler.analysis.sweep_dataset import columns_of_rows, coordinate
-    from sampler.analysis.sweeps import SWEEP_DATASET_FILE
-    from sampler.storage.run_directory import SCHEMA_VERSION
+    from sampler.storage.run_directory import SCHEMA_VERSION, SWEEP_DATASET_FILE
 
     ((key, values),) = (swept or {"row": range(len(rows))}).items()
     columns = {n: (key, v, about) for n, (_, v, about) in columns_of_rows(rows).items()}

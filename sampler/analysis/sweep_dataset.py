@@ -24,7 +24,6 @@ from sampler.analysis.sweeps import (
     OWN,
     PASSED,
     PATHS,
-    SWEEP_DATASET_FILE,
     TEXTS,
     TOML,
     SweepResults,
@@ -33,7 +32,12 @@ from sampler.analysis.validation import SCORES
 from sampler.analysis.verdict import worst
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.recipes.settings import toml_value
-from sampler.storage.run_directory import RECIPE_FILE, SCHEMA_VERSION, point_directory
+from sampler.storage.run_directory import (
+    RECIPE_FILE,
+    SCHEMA_VERSION,
+    SWEEP_DATASET_FILE,
+    point_directory,
+)
 
 REDUNDANCY = (
     "head_distance_matrices", "head_distance_outputs", "path_alignment", "participation_ratio",
@@ -81,9 +85,14 @@ def stored_sweep(directory: Path) -> SweepResults:
     return gathered(directory, load_recipe(directory / RECIPE_FILE))
 
 
-def gathered(directory: Path, recipe: Recipe) -> SweepResults:
-    """Return the results of a sweep as its points are now."""
-    points = swept_points(directory, recipe)
+def gathered(
+    directory: Path, recipe: Recipe, points: Sequence[SweptPoint] | None = None
+) -> SweepResults:
+    """Return the results of a sweep as its points are now.
+
+    points: `swept_points`, where they are known and are wanted once more.
+    """
+    points = swept_points(directory, recipe) if points is None else points
     return SweepResults.held(directory, dataset=sweep_dataset(directory, recipe, points))
 
 

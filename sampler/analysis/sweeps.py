@@ -19,10 +19,10 @@ from sampler.analysis.results import RunResults
 from sampler.analysis.text import Number, percent
 from sampler.analysis.verdict import HEADLINE, Verdict, extent
 from sampler.recipes.settings import setting_text
-from sampler.storage.results import has_results
-from sampler.storage.run_directory import check_schema, plain, read_json, read_stored
+from sampler.storage.results import has_results, read_table
+from sampler.storage.run_directory import SWEEP_DATASET_FILE, plain, read_json
 
-SWEEP_FILE, SWEEP_DATASET_FILE = "sweep.csv", "sweep.nc"
+SWEEP_FILE = "sweep.csv"
 SELECTION_FILE, FINITE_SIZE_FILE = "selection.json", "finite_size.json"
 SEED_AVERAGES_FILE = "seed_averages.csv"
 
@@ -52,19 +52,6 @@ DIFFERENCE_FIELDS = tuple(
     else (field.name, (math.nan, math.nan), True)
     for field in fields(Difference)
 )
-
-
-def read_sweep(directory: Path) -> xr.Dataset:
-    """Read `sweep.nc`; InputError if it is absent, damaged or of another schema."""
-
-    def load(file: Path) -> xr.Dataset:
-        table = xr.load_dataset(file, engine="h5netcdf")
-        check_schema(table.attrs.get("schema_version"), str(file))
-        if missing := [name for name in (*PLACES, "stored", "quantity") if name not in table]:
-            raise ValueError(f"it has no variable {missing[0]}")
-        return table
-
-    return read_stored(directory / SWEEP_DATASET_FILE, "run", load)
 
 
 def table_of_sweep(dataset: xr.Dataset) -> pd.DataFrame:
@@ -137,7 +124,7 @@ class SweepResults:
     @cached_property
     def dataset(self) -> xr.Dataset:
         """The content of `sweep.nc`; InputError also where there is no such file."""
-        return read_sweep(self.directory)
+        return read_table(self.directory, SWEEP_DATASET_FILE)
 
     @cached_property
     def table(self) -> pd.DataFrame:

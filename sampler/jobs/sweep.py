@@ -26,6 +26,7 @@ from sampler.storage.run_directory import (
     LOG,
     LOG_FILE,
     RECIPE_FILE,
+    SWEEP_DATASET_FILE,
     log_to,
     remove_unfinished,
     write_atomically,
@@ -36,6 +37,7 @@ from sampler.tasks.make import build_task
 if TYPE_CHECKING:
     import pandas as pd
 
+    from sampler.analysis.sweep_dataset import SweptPoint
     from sampler.analysis.sweeps import SweepResults
 
 COMMAND = "run"
@@ -101,11 +103,12 @@ def gather(plan: Plan, code: ExitCode) -> "SweepResults":
 
     `code` is the exit code of the worst point.
     """
-    from sampler.analysis.sweep_dataset import gathered
+    from sampler.analysis.sweep_dataset import gathered, swept_points
     from sampler.analysis.sweeps import sweep_trend
 
-    sweep = gathered(plan.directory, plan.recipe)
-    write_sweep(sweep, plan.recipe)
+    points = swept_points(plan.directory, plan.recipe)
+    sweep = gathered(plan.directory, plan.recipe, points)
+    write_sweep(sweep, plan.recipe, points)
     if plan.command == "run" and any(point.stored for point in sweep.points):
         report(plan.directory, code, sweep, plan.points[0].figures)
         print(wrapped(sweep_trend(sweep.points, sweep.finite_size).line))
@@ -114,12 +117,11 @@ def gather(plan: Plan, code: ExitCode) -> "SweepResults":
     return sweep
 
 
-def write_sweep(sweep: "SweepResults", recipe: Recipe) -> None:
-    """Write everything that a sweep stores beside its points."""
+def write_sweep(sweep: "SweepResults", recipe: Recipe, points: Sequence["SweptPoint"]) -> None:
+    """Write everything that a sweep stores beside its points, which are chosen from."""
     from sampler.analysis import sweeps
-    from sampler.analysis.sweep_dataset import swept_points
     from sampler.jobs.selection import write_selection
-    from sampler.storage.results import nothing_distributed
+    from sampler.storage.results import write_result
 
     directory = sweep.directory
     write_table(directory / sweeps.SWEEP_FILE, sweep.table)
@@ -127,10 +129,8 @@ def write_sweep(sweep: "SweepResults", recipe: Recipe) -> None:
         write_table(directory / sweeps.SEED_AVERAGES_FILE, sweep.seed_averages)
     if sweep.finite_size is not None:
         write_json(directory / sweeps.FINITE_SIZE_FILE, sweep.finite_size)
-    write_selection(directory, recipe, swept_points(directory, recipe))
-    path = directory / sweeps.SWEEP_DATASET_FILE
-    with nothing_distributed():
-        write_atomically(path, lambda file: sweep.dataset.to_netcdf(file, engine="h5netcdf"))
+    write_selection(directory, recipe, points)
+    write_result(directory, SWEEP_DATASET_FILE, sweep.dataset)
 
 
 def write_table(path: Path, table: "pd.DataFrame") -> None:

@@ -1,8 +1,9 @@
-"""Results of one run: every file is written and read here, its schema checked in one place.
+"""Results of a run or sweep: every file is written and read here, its schema checked in one place.
 
 theory.nc        the theory, `write_result`, `read_table`
 task.nc          two examples of the task, for figures, likewise
 own_theories.nc  what theories of the user's own predict, likewise
+sweep.nc         a sweep over its settings, likewise
 draws.nc         the draws, `write_result`, `read_draws`
 comparison.json  theory against draws, `write_comparison`, `read_comparison`
 
@@ -28,6 +29,7 @@ from sampler.storage.run_directory import (
     DRAWS_FILE,
     OWN_THEORIES_FILE,
     SCHEMA_VERSION,
+    SWEEP_DATASET_FILE,
     TASK_FILE,
     THEORY_FILE,
     check_schema,
@@ -42,6 +44,7 @@ TABLES = {
     THEORY_FILE: ("solve", ("order_parameter", "predictor_mean", "predictor_variance")),
     TASK_FILE: ("run", ()),
     OWN_THEORIES_FILE: ("compare", ()),
+    SWEEP_DATASET_FILE: ("run", ("point", "directory", "width", "stored", "quantity")),
 }
 # What a variable takes beside its numbers, on the safe side.
 BYTES_PER_VARIABLE = 2048

@@ -116,6 +116,7 @@ def check_schema(version: object, file: str) -> None:
 
 RECIPE_FILE = "recipe.toml"
 THEORY_FILE, DRAWS_FILE, COMPARISON_FILE = "theory.nc", "draws.nc", "comparison.json"
+SWEEP_DATASET_FILE = "sweep.nc"
 OWN_THEORIES_FILE, TASK_FILE = "own_theories.nc", "task.nc"
 RESULTS = Path("runs") / "results"
 CHECKPOINT_FOLDER = "checkpoint"

@@ -72,6 +72,14 @@ def recipe(tmp_path):
     return load_recipe(path)
 
 
+def store(directory, recipe) -> SweepResults:
+    """Gather a sweep and write what it stores."""
+    points = swept_points(directory, recipe)
+    sweep = gathered(directory, recipe, points)
+    write_sweep(sweep, recipe, points)
+    return sweep
+
+
 def rows_of(directory):
     with (directory / SWEEP_FILE).open(newline="", encoding="utf-8") as stream:
         return list(csv.DictReader(stream))
@@ -86,7 +94,7 @@ def test_rows_follow_the_points_and_missing_numbers_are_empty(recipe, tmp_path):
     sampled = {"value": 0.97, "mcse": 0.001, "binomial_error": 0.005}
     comparison = point_directory(tmp_path, narrow)
     write_comparison(comparison, {"accuracy": {"theory": 0.96, "gp": 0.82, "sampled": sampled}})
-    write_sweep(gathered(tmp_path, recipe), recipe)
+    store(tmp_path, recipe)
     first, second, third = rows_of(tmp_path)
     assert tuple(first)[: len(COLUMNS)] == COLUMNS
     assert [row["point"] for row in (first, second, third)] == [narrow, wide, untouched]
@@ -119,14 +127,14 @@ def test_the_next_order_has_its_columns_where_a_point_has_it(recipe, tmp_path):
     for label in (narrow, wide):
         point_directory(tmp_path, label).mkdir()
     write_result(point_directory(tmp_path, narrow), "theory.nc", theory(0.96, 0.82, np.nan))
-    write_sweep(gathered(tmp_path, recipe), recipe)
+    store(tmp_path, recipe)
     assert not [name for name in rows_of(tmp_path)[0] if "next_order" in name]
     write_result(
         point_directory(tmp_path, wide),
         "theory.nc",
         with_next_order(theory(0.9, 0.8, 0.7), "large"),
     )
-    write_sweep(gathered(tmp_path, recipe), recipe)
+    store(tmp_path, recipe)
     expected = {
         "accuracy_next_order": "0.97",
         "log_evidence_next_order": "-5.0",
@@ -152,7 +160,7 @@ def test_a_sampled_point_without_labels_has_no_accuracy(recipe, tmp_path):
         point_directory(tmp_path, label),
         {"accuracy": {"theory": None, "gp": None, "sampled": None}},
     )
-    write_sweep(gathered(tmp_path, recipe), recipe)
+    store(tmp_path, recipe)
     row = rows_of(tmp_path)[0]
     assert row["accuracy_sampled"] == ""
     assert row["sampled_space"] == recipe.sampler.space
@@ -162,7 +170,7 @@ def test_sampling_alone_has_no_comparison_with_a_theory(recipe, tmp_path):
     label, _ = recipe.points()[0]
     point_directory(tmp_path, label).mkdir()
     write_comparison(point_directory(tmp_path, label), {"diagnostics": {}})
-    write_sweep(gathered(tmp_path, recipe), recipe)
+    store(tmp_path, recipe)
     assert rows_of(tmp_path)[0]["accuracy_sampled"] == ""
 
 
@@ -193,8 +201,7 @@ def test_differences_are_read_as_they_were_found(recipe, tmp_path):
         "accuracy": difference_of("accuracy", np.float64(1.0), sampled, unit="points"),
     }
     write_comparison(point_directory(tmp_path, label), {"differences": to_json(expected)})
-    sweep = gathered(tmp_path, recipe)
-    write_sweep(sweep, recipe)
+    sweep = store(tmp_path, recipe)
     for found in (sweep, SweepResults(tmp_path)):
         first, second, _ = found.points
         assert second.differences == expected
@@ -289,7 +296,7 @@ def test_the_finite_size_table_has_both_orders(tmp_path):
         diagnostics = {"verdict": "pass"}
         content = {"order_parameter": compared, "diagnostics": diagnostics}
         write_comparison(directory, content)
-    write_sweep(gathered(tmp_path, recipe), recipe)
+    store(tmp_path, recipe)
     content = read_json(tmp_path / FINITE_SIZE_FILE)
     beyond = content["theory"]["order_parameter_next_order"]
     assert beyond[0] == [[None, None]] * 2
@@ -319,7 +326,7 @@ def test_the_finite_size_table_follows_the_widths(tmp_path, rng):
         write_result(directory, "theory.nc", solved)
         found[width] = compared(rng)
         write_comparison(directory, {"order_parameter": found[width]})
-    write_sweep(gathered(tmp_path, recipe), recipe)
+    store(tmp_path, recipe)
     content = read_json(tmp_path / FINITE_SIZE_FILE)
     assert content["paths"] == ["good", "other"]
     assert content["theory"]["widths"] == [10, 50]
