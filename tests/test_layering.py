@@ -16,8 +16,8 @@ from tests import ROOT
 FORBIDDEN = {"sampler", "numpyro", "arviz", "arviz_base", "arviz_stats", "matplotlib", "dask"}
 # Folders and files of `sampler`; each imports only from those before it.
 ORDER = (
-    "errors", "registry", "numerics", "compiled", "network", "posterior", "mcmc", "attention",
-    "recipes", "storage", "images", "transformer", "tasks", "token_network", "problem", "analysis",
+    "errors", "registry", "numerics", "convergence", "compiled", "network", "posterior", "mcmc",
+    "attention", "recipes", "storage", "images", "transformer", "tasks", "token_network", "problem", "analysis",
     "presentation", "heads", "jobs", "api", "command_line", "cli", "__main__",
 )  # fmt: skip
 

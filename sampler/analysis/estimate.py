@@ -6,9 +6,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import chdtri
 
+from sampler.convergence import mean_mcse
 from sampler.mcmc.kept import BatchMoments
-
-AXES = {"chain_axis": 0, "draw_axis": 1}
 
 
 @dataclass(frozen=True)
@@ -42,11 +41,8 @@ def mean_of(draws: np.ndarray) -> Estimate:
 
     The covariance between elements is that of batch means.
     """
-    from arviz_stats.base import array_stats  # only here: it takes a second and a half
-
     draws = np.asarray(draws, dtype=np.float64)
-    mcse = array_stats.mcse(draws, method="mean", **AXES)
-    return Estimate(draws.mean(axis=(0, 1)), mcse, *_spread(batch_means(draws)))
+    return Estimate(draws.mean(axis=(0, 1)), mean_mcse(draws), *_spread(batch_means(draws)))
 
 
 def _spread(batches: np.ndarray) -> tuple[np.ndarray, int]:

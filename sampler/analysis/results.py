@@ -18,8 +18,10 @@ from sampler.analysis.comparison import ComparedRun
 from sampler.analysis.difference import Difference
 from sampler.analysis.labels import EXACT, LEADING, NEXT
 from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_verdict, trust_verdict
+from sampler.convergence import bulk_ess
 from sampler.errors import InputError
-from sampler.mcmc.diagnostics import AXES, Diagnostics
+from sampler.mcmc.diagnostics import Diagnostics
+from sampler.mcmc.kept import evenly_spaced
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.manifest import Manifest, read_manifest
 from sampler.storage.results import (
@@ -334,22 +336,15 @@ def slowest_element(name: str, draws: xr.DataArray) -> dict[str, np.ndarray]:
 
     draws: [chain, draw, …], of which an even selection of elements is searched.
     """
-    from arviz_stats.base import array_stats  # only here: it takes a second and a half
-
     shape = draws.shape[2:]
-    elements = int(np.prod(shape))
-    searched = np.unique(np.linspace(0, elements - 1, min(elements, MOST_SEARCHED)).astype(int))
-    found: dict[str, np.ndarray] = {}
-    smallest = np.inf
-    for place in searched:
-        at = np.unravel_index(place, shape)
-        values = np.asarray(draws.values[(..., *at)], np.float64)
-        if not usable(values):
-            continue
-        ess = float(array_stats.ess(values, method="bulk", **AXES))
-        if ess < smallest:
-            smallest = ess
-            if str(draws.dims[-1]).endswith("_element"):  # some elements alone were kept
-                at = (draws[draws.dims[-1]].values[place],)
-            found = {f"{name} [{', '.join(str(int(i)) for i in at)}]": values}
-    return found
+    flat = draws.values.reshape(*draws.shape[:2], -1)
+    searched = evenly_spaced(flat.shape[2], MOST_SEARCHED)
+    values = np.asarray(flat[..., searched], np.float64)
+    sizes = np.where([usable(one) for one in np.moveaxis(values, -1, 0)], bulk_ess(values), np.nan)
+    if np.isnan(sizes).all():
+        return {}
+    slowest = int(np.nanargmin(sizes))
+    at = np.unravel_index(searched[slowest], shape)
+    if str(draws.dims[-1]).endswith("_element"):  # some elements alone were kept
+        at = (draws[draws.dims[-1]].values[searched[slowest]],)
+    return {f"{name} [{', '.join(str(int(i)) for i in at)}]": values[..., slowest]}

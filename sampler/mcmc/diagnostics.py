@@ -6,17 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from sampler import convergence
 from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.kept import SelectedDraws, evenly_spaced
 
 R_HAT_LIMIT = 1.01
 ESS_LIMIT = 400.0
 # Of a quantity with more elements than this, an even selection is diagnosed: of the predictor, its
-# mean and its variance a thousand together, at some 3 ms each.
+# mean and its variance a thousand together.
 MOST_DIAGNOSED = 333
-# Elements ranked together, to bound memory.
-TOGETHER = 50
-AXES = {"chain_axis": 0, "draw_axis": 1}
 
 
 @dataclass(frozen=True)
@@ -135,16 +133,9 @@ def _unsound(name: str, flat: np.ndarray, algorithm: Algorithm) -> str | None:
 
 def _judge(given: SelectedDraws, varying: np.ndarray) -> QuantityDiagnostics:
     """Worst values over those of the given elements that vary."""
-    from arviz_stats.base import array_stats  # only here: it takes a second and a half
-
-    found = []
-    for first in range(0, varying.size, TOGETHER):
-        block = given.values[..., varying[first : first + TOGETHER]].astype(np.float64)
-        r_hat = array_stats.rhat(block, method="rank", **AXES)
-        bulk = array_stats.ess(block, method="bulk", **AXES)
-        tail = array_stats.ess(block, method="tail", prob=(0.05, 0.95), **AXES)
-        found.append([np.atleast_1d(values) for values in (r_hat, bulk, tail)])
-    r_hat, bulk, tail = (np.concatenate(values) for values in zip(*found, strict=True))
+    judged = given.values[..., varying]
+    r_hat, bulk = convergence.r_hat(judged), convergence.bulk_ess(judged)
+    tail = convergence.tail_ess(judged)
     worst = int(np.argmax(np.where(np.isfinite(r_hat), r_hat, np.inf)))
     place = given.places[varying[worst]]
     at = tuple(int(index) for index in np.unravel_index(place, given.shape)) if given.shape else ()

@@ -260,14 +260,10 @@ class NumPyroChain(Chain):
 
 def bfmi_of(energy: np.ndarray) -> tuple[float, ...]:
     """Σ (E_t − E_{t−1})² / Σ (E_t − Ē)² of each chain; 0 where the energy never changes."""
-    from arviz_stats.base import array_stats
-
     energy = np.asarray(energy, dtype=np.float64)
-    moving = energy.var(axis=1) > 0
-    found = np.zeros(len(energy))
-    if moving.any():
-        found[moving] = array_stats.bfmi(energy[moving], chain_axis=0, draw_axis=1)
-    return tuple(found.tolist())
+    changes = np.sum(np.diff(energy, axis=1) ** 2, axis=1)
+    spread = np.sum((energy - energy.mean(axis=1, keepdims=True)) ** 2, axis=1)
+    return tuple(np.divide(changes, spread, out=np.zeros(len(energy)), where=spread > 0).tolist())
 
 
 NUTS, HMC, SPLIT_HMC = Nuts(), StaticHmc(), SplitHmc()

@@ -16,10 +16,10 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import expit, log_expit, logsumexp
 
+from sampler.convergence import mean_ess, mean_mcse
 from sampler.posterior.density import Density, require_hessian
 from sampler.posterior.importance import Proposal, refit, single
 
-AXES = {"chain_axis": 0, "draw_axis": 1}
 # A half of the draws is fitted, the other half bridged: fewer leave nothing to estimate errors by.
 FEWEST_DRAWS = 8
 # The error of a logarithm is the relative error of its argument only where that is small.
@@ -98,8 +98,6 @@ def bridge_evidence(
 
 def _bridge(proposal: Proposal, log_density, bridged, rng) -> tuple[float, float]:
     """ln p(y) and its error from posterior draws [chain, draw, coordinate] and as many of q."""
-    # Only here: together they take two seconds.
-    from arviz_stats.base import array_stats
     from scipy.optimize import brentq
 
     chains, draws, coordinates = bridged.shape
@@ -108,7 +106,7 @@ def _bridge(proposal: Proposal, log_density, bridged, rng) -> tuple[float, float
     of_posterior = (log_density(flat) - proposal.log_density(flat)).reshape(chains, draws)
     of_proposal = log_density(proposed) - proposal.log_density(proposed)
     of_proposal = np.where(np.isfinite(of_proposal), of_proposal, -np.inf)
-    effective = float(array_stats.ess(np.tanh(centred(of_posterior)), method="mean", **AXES))
+    effective = float(mean_ess(np.tanh(centred(of_posterior))))
     # A chain that never moves has no effective sample size.
     ratio = np.log(np.clip(np.nan_to_num(effective, nan=1.0), 1.0, len(flat)) / len(flat))
 
@@ -122,7 +120,7 @@ def _bridge(proposal: Proposal, log_density, bridged, rng) -> tuple[float, float
     of_q = expit(of_proposal - evidence + ratio)
     of_p = expit(evidence - of_posterior - ratio)
     error_of_q = of_q.std(ddof=1) / np.sqrt(of_q.size)
-    error_of_p = array_stats.mcse(of_p, method="mean", **AXES)
+    error_of_p = float(mean_mcse(of_p))
     # Of chains that never moved the terms may still differ by rounding.
     if not (error_of_p > 0.0 and np.ptp(bridged, axis=1).any()):
         return float(evidence), float("inf")

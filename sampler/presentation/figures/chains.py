@@ -2,22 +2,22 @@
 
 Drawn here and not by ArviZ, whose plots of 0.23 give a panel to every chain and to both halves of a
 symmetric matrix, show no range of independent draws for ranks and no prediction of a theory, and
-have another interface from 1.0. The statistics are those of `arviz_stats`.
+have another interface from 1.0. The statistics are defined as there.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from arviz_stats.base import array_stats
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from scipy.stats import binom
+from scipy.stats import binom, rankdata
 
 from sampler.analysis.labels import pair_name
 from sampler.analysis.results import RunResults
-from sampler.mcmc.diagnostics import AXES, ESS_LIMIT
-from sampler.mcmc.hamiltonian import BFMI_LIMIT
+from sampler.convergence import autocovariance, bulk_ess, tail_ess
+from sampler.mcmc.diagnostics import ESS_LIMIT
+from sampler.mcmc.hamiltonian import BFMI_LIMIT, bfmi_of
 from sampler.presentation import style
 
 INDEPENDENT = "95 % of independent draws"
@@ -45,7 +45,7 @@ def rank_histogram(draws: np.ndarray, bins: int) -> np.ndarray:
 
     draws: [chain, draw]; returns [chain, bin]. Chains with one law give about equal counts.
     """
-    ranks = array_stats.compute_ranks(draws, axis=(0, 1))
+    ranks = rankdata(draws).reshape(draws.shape)
     edges = np.linspace(0.5, draws.size + 0.5, bins + 1)
     return np.stack([np.histogram(chain, edges)[0] for chain in ranks])
 
@@ -134,7 +134,8 @@ def autocorrelation(values: np.ndarray) -> np.ndarray:
 
     values: [chain, draw]; x̄ is the mean of each chain.
     """
-    return np.asarray(array_stats.autocorr(values, axis=-1)).mean(axis=0)
+    covariance = autocovariance(values)
+    return (covariance / covariance[:, :1]).mean(axis=0)
 
 
 def draw_autocorrelation(series: Series, setting: str) -> Figure:
@@ -162,8 +163,8 @@ def ess_evolution(values: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarr
     chains, draws = values.shape
     ends = np.unique(np.linspace(draws / POINTS, draws, POINTS).astype(int))
     ends = ends[ends >= 4]  # fewer have no split chains
-    options = {"prob": (0.05, 0.95)} if method == "tail" else {}
-    sizes = [array_stats.ess(values[:, :end], method=method, **AXES, **options) for end in ends]
+    size = {"bulk": bulk_ess, "tail": tail_ess}[method]
+    sizes = [size(values[:, :end]) for end in ends]
     return chains * ends, np.array(sizes, dtype=float)
 
 
@@ -194,7 +195,7 @@ def draw_energy(run: RunResults) -> Figure | None:
     energy = np.asarray(found.values, np.float64)
     centred = (energy - energy.mean(axis=1, keepdims=True)).ravel()
     changes = np.diff(energy, axis=1).ravel()
-    bfmi = np.atleast_1d(array_stats.bfmi(energy, **AXES))
+    bfmi = bfmi_of(energy)
     figure = style.new_figure(style.WIDTH, 3.8, "Energy of the sampler", run.setting)
     left, right = figure.subplots(1, 2, width_ratios=(1.6, 1.0))
     edges = np.histogram_bin_edges(np.concatenate([centred, changes]), ENERGY_BINS)

@@ -1,0 +1,146 @@
+"""R-hat, effective sample sizes and Monte Carlo errors of many quantities at once.
+
+Draws are arrays [chain, draw, …]; every function returns one number for each of the elements `…`.
+The definitions are those of Vehtari, Gelman, Simpson, Carpenter and Bürkner, "Rank-normalization,
+folding, and localization: an improved R-hat" (2021), and so are those of ArviZ, which judges one
+element after the other: a thousand of them take it several seconds.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+
+import numpy as np
+from jaxtyping import Float, Shaped
+from scipy import fft
+from scipy.special import ndtri
+
+FEWEST_DRAWS = 4  # of a chain, which is cut into halves
+TAILS = (0.05, 0.95)
+# Numbers worked on together, to bound memory: the elements of a block have so many draws in all.
+TOGETHER = 2**20
+
+Draws = Shaped[np.ndarray, "chain draw *element"]
+Numbers = Float[np.ndarray, "*element"]
+
+
+def of_every_element(found: Callable[[np.ndarray], np.ndarray]) -> Callable[[Draws], Numbers]:
+    """Apply a function of [chain, draw, element] to draws with any further axes, in blocks.
+
+    Too few draws and draws that are not finite have NaN.
+    """
+
+    @wraps(found)
+    def applied(draws: Draws) -> Numbers:
+        flat = np.asarray(draws, dtype=np.float64).reshape(*draws.shape[:2], -1)
+        values = np.full(flat.shape[2], np.nan)
+        if draws.shape[1] >= FEWEST_DRAWS:
+            finite = np.flatnonzero(np.isfinite(flat).all(axis=(0, 1)))
+            size = max(1, TOGETHER // (flat.shape[0] * flat.shape[1]))
+            for first in range(0, finite.size, size):
+                block = finite[first : first + size]
+                values[block] = found(np.ascontiguousarray(flat[..., block]))
+        return values.reshape(draws.shape[2:])
+
+    return applied
+
+
+@of_every_element
+def r_hat(draws: Draws) -> Numbers:
+    """Rank-normalised split R-hat, the larger of bulk and tail; 1 where all chains have one law.
+
+    NaN for a single chain.
+    """
+    if draws.shape[0] < 2:
+        return np.full(draws.shape[2], np.nan)
+    halves = _halves(draws)
+    folded = np.abs(halves - np.median(halves, axis=(0, 1)))
+    return np.maximum(*(_scale_reduction(_normal_scores(one)) for one in (halves, folded)))
+
+
+@of_every_element
+def bulk_ess(draws: Draws) -> Numbers:
+    """Effective draws of the normal scores of ranks, in all chains together."""
+    return _effective_draws(_normal_scores(_halves(draws)))
+
+
+@of_every_element
+def tail_ess(draws: Draws) -> Numbers:
+    """Effective draws of the 5 % or the 95 % quantile, whichever has fewer."""
+    quantiles = np.quantile(draws, TAILS, axis=(0, 1))
+    below = [_halves((draws <= quantile).astype(np.float64)) for quantile in quantiles]
+    return np.minimum(*map(_effective_draws, below))
+
+
+@of_every_element
+def mean_ess(draws: Draws) -> Numbers:
+    """Effective draws of the mean, in all chains together."""
+    return _effective_draws(_halves(draws))
+
+
+@of_every_element
+def mean_mcse(draws: Draws) -> Numbers:
+    """Monte Carlo standard error of the mean: σ / √ESS."""
+    return draws.std(axis=(0, 1), ddof=1) / np.sqrt(_effective_draws(_halves(draws)))
+
+
+def _halves(draws: np.ndarray) -> np.ndarray:
+    """First and last half of every chain, as chains; of an odd number the middle is left out."""
+    half = draws.shape[1] // 2
+    return np.concatenate([draws[:, :half], draws[:, -half:]])
+
+
+def _normal_scores(draws: np.ndarray) -> np.ndarray:
+    """Φ⁻¹((rank − 3/8)/(count + 1/4)), ranks among the draws of all chains."""
+    from scipy.stats import rankdata  # only here: it takes half a second
+
+    flat = draws.reshape(-1, draws.shape[-1])
+    return ndtri((rankdata(flat, axis=0) - 3 / 8) / (len(flat) + 1 / 4)).reshape(draws.shape)
+
+
+def _scale_reduction(draws: np.ndarray) -> np.ndarray:
+    """√((B/W + n − 1)/n), B the variance between and W the one within chains of n draws."""
+    count = draws.shape[1]
+    between = count * draws.mean(axis=1).var(axis=0, ddof=1)
+    within = draws.var(axis=1, ddof=1).mean(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.sqrt((between / within + count - 1) / count)
+
+
+def autocovariance(draws: np.ndarray) -> np.ndarray:
+    """Σ_t (x_t − x̄)(x_{t+k} − x̄) / n [chain, lag, …], x̄ being the mean of each chain."""
+    count = draws.shape[1]
+    centred = draws - draws.mean(axis=1, keepdims=True)
+    length = fft.next_fast_len(2 * count, real=True)
+    power = np.abs(fft.rfft(centred, length, axis=1)) ** 2
+    return fft.irfft(power, length, axis=1)[:, :count] / count
+
+
+def _effective_draws(chains: np.ndarray) -> np.ndarray:
+    """Chains times draws over τ = −1 + 2 Σ_k ρ_k, cut off by Geyer's initial monotone sequence.
+
+    Draws that are all equal count in full.
+    """
+    chain_count, count, elements = chains.shape
+    covariance = autocovariance(chains).mean(axis=0)
+    within = covariance[0] * count / (count - 1)
+    total = covariance[0] + (chains.mean(axis=1).var(axis=0, ddof=1) if chain_count > 1 else 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        correlation = 1.0 - (within - covariance) / total
+    correlation[0] = 1.0
+    # Sums of neighbours [pair, element] are positive and fall where there is no noise. The sequence
+    # ends with the first pair that is not positive, or with the last that is looked at.
+    looked_at = max(1, (count - 1) // 2)
+    pairs = correlation[: 2 * looked_at].reshape(looked_at, 2, elements).sum(axis=1)
+    ended = pairs <= 0.0
+    ended[-1] = True
+    end = ended.argmax(axis=0)
+    falling = np.minimum.accumulate(pairs, axis=0)
+    kept = np.where(np.arange(looked_at)[:, None] < end, falling, 0.0).sum(axis=0)
+    every = np.arange(elements)
+    last = correlation[2 * end, every]
+    last = np.where(pairs[end, every] >= 0.0, last, np.maximum(last, 0.0))
+    size = chain_count * count
+    # Where draws alternate, more effective draws than draws are believed in only so far.
+    time = np.maximum(-1.0 + 2.0 * kept + last, 1.0 / np.log10(size))
+    constant = np.ptp(chains, axis=(0, 1)) < np.finfo(np.float64).resolution
+    return np.where(constant, size, size / time)

@@ -1,0 +1,74 @@
+"""Diagnostics of many quantities at once are those of ArviZ, element by element."""
+
+import numpy as np
+import pytest
+from arviz_stats.base import array_stats
+
+from sampler import convergence
+from tests.small import autoregressive
+
+AXES = {"chain_axis": 0, "draw_axis": 1}
+OF_ARVIZ = {
+    "r_hat": lambda draws: array_stats.rhat(draws, method="rank", **AXES),
+    "bulk_ess": lambda draws: array_stats.ess(draws, method="bulk", **AXES),
+    "tail_ess": lambda draws: array_stats.ess(draws, method="tail", prob=(0.05, 0.95), **AXES),
+    "mean_ess": lambda draws: array_stats.ess(draws, method="mean", **AXES),
+    "mean_mcse": lambda draws: array_stats.mcse(draws, method="mean", **AXES),
+}
+
+
+def varied(rng, shape):
+    """Chains of every kind: independent, sluggish, alternating, drifting, heavy-tailed, discrete."""
+    chains, draws = shape
+    noise = rng.standard_normal((7, *shape))
+    steps = np.arange(draws)
+    sluggish = autoregressive(rng, 0.9, shape)
+    alternating = autoregressive(rng, -0.7, shape)
+    return np.stack(
+        [
+            noise[0],
+            sluggish,
+            alternating,
+            noise[1] + 3.0 * steps / draws,
+            noise[2] / np.abs(noise[3]),
+            np.round(2.0 * noise[4]),
+            noise[5] + np.arange(chains)[:, None],
+            1e3 + noise[6],
+        ],
+        axis=-1,
+    ).reshape(*shape, 2, 4)
+
+
+@pytest.mark.parametrize("shape", [(4, 1000), (2, 501), (1, 60), (4, 9), (3, 4), (2, 5), (2, 6)])
+@pytest.mark.parametrize("name", sorted(OF_ARVIZ))
+def test_every_element_has_the_number_of_arviz(name, shape, rng):
+    draws = varied(rng, shape)
+    expected = np.empty((2, 4))
+    for place in np.ndindex(2, 4):
+        with np.errstate(all="ignore"):
+            expected[place] = OF_ARVIZ[name](draws[(..., *place)])
+    received = getattr(convergence, name)(draws)
+    assert received.shape == (2, 4)
+    np.testing.assert_allclose(received, expected, rtol=1e-10)
+
+
+def test_blocks_change_nothing(rng, monkeypatch):
+    draws = varied(rng, (4, 50))
+    whole = convergence.bulk_ess(draws)
+    monkeypatch.setattr(convergence, "TOGETHER", 600)  # three elements
+    np.testing.assert_array_equal(convergence.bulk_ess(draws), whole)
+
+
+@pytest.mark.parametrize("name", sorted(OF_ARVIZ))
+def test_what_cannot_be_judged_is_not_a_number_and_spoils_no_neighbour(name, rng):
+    draws = rng.standard_normal((4, 100, 3))
+    expected = getattr(convergence, name)(draws)
+    draws[2, 30, 1] = np.inf
+    received = getattr(convergence, name)(draws)
+    np.testing.assert_array_equal(received[[0, 2]], expected[[0, 2]])
+    assert np.isnan(received[1])
+    assert np.isnan(getattr(convergence, name)(draws[:, :3])).all()
+
+
+def test_a_constant_counts_in_full():
+    assert convergence.mean_ess(np.full((4, 100), 2.5)) == 400
