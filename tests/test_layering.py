@@ -17,8 +17,8 @@ FORBIDDEN = {"sampler", "numpyro", "arviz", "arviz_base", "arviz_stats", "matplo
 # Folders and files of `sampler`; each imports only from those before it.
 ORDER = (
     "errors", "registry", "numerics", "convergence", "compiled", "network", "posterior", "mcmc",
-    "attention", "recipes", "storage", "images", "transformer", "tasks", "token_network", "problem", "analysis",
-    "presentation", "heads", "jobs", "api", "command_line", "cli", "__main__",
+    "attention", "recipes", "storage", "images", "transformer", "tasks", "token_network", "problem",
+    "analysis", "presentation", "heads", "jobs", "api", "command_line", "cli", "__main__",
 )  # fmt: skip
 
 

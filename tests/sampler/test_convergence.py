@@ -18,7 +18,7 @@ OF_ARVIZ = {
 
 
 def varied(rng, shape):
-    """Chains of every kind: independent, sluggish, alternating, drifting, heavy-tailed, discrete."""
+    """Chains of every kind: independent, sluggish, alternating, drifting, heavy-tailed, apart."""
     chains, draws = shape
     noise = rng.standard_normal((7, *shape))
     steps = np.arange(draws)
