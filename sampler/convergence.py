@@ -7,6 +7,7 @@ element after the other: a thousand of them take it several seconds.
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 
 import numpy as np
@@ -17,44 +18,54 @@ from scipy.special import ndtri
 FEWEST_DRAWS = 4  # of a chain, which is cut into halves
 TAILS = (0.05, 0.95)
 # Numbers worked on together, to bound memory: the elements of a block have so many draws in all.
-TOGETHER = 2**20
+TOGETHER = 2**18
+SIDE_BY_SIDE = 2
 
 Draws = Shaped[np.ndarray, "chain draw *element"]
 Numbers = Float[np.ndarray, "*element"]
 
 
-def of_every_element(found: Callable[[np.ndarray], np.ndarray]) -> Callable[[Draws], Numbers]:
+def of_every_element(found: Callable[[np.ndarray], np.ndarray]) -> Callable[..., np.ndarray]:
     """Apply a function of [chain, draw, element] to draws with any further axes, in blocks.
 
-    Too few draws and draws that are not finite have NaN.
+    Sorting and Fourier transforms of two blocks go on side by side. Too few draws and draws that
+    are not finite have NaN.
     """
 
     @wraps(found)
-    def applied(draws: Draws) -> Numbers:
-        flat = np.asarray(draws, dtype=np.float64).reshape(*draws.shape[:2], -1)
-        values = np.full(flat.shape[2], np.nan)
-        if draws.shape[1] >= FEWEST_DRAWS:
-            finite = np.flatnonzero(np.isfinite(flat).all(axis=(0, 1)))
-            size = max(1, TOGETHER // (flat.shape[0] * flat.shape[1]))
-            for first in range(0, finite.size, size):
-                block = finite[first : first + size]
-                values[block] = found(np.ascontiguousarray(flat[..., block]))
-        return values.reshape(draws.shape[2:])
+    def applied(draws: Draws) -> np.ndarray:
+        flat = draws.reshape(*draws.shape[:2], -1)
+        size = max(1, TOGETHER // (flat.shape[0] * flat.shape[1]))
+
+        def of_block(first: int) -> np.ndarray:
+            block = flat[..., first : first + size].astype(np.float64)
+            if draws.shape[1] < FEWEST_DRAWS:
+                block = np.full((len(block), FEWEST_DRAWS, block.shape[2]), np.nan)
+            usable = np.isfinite(block).all(axis=(0, 1))
+            return np.where(usable, found(np.where(usable, block, 0.0)), np.nan)
+
+        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+            values = list(pool.map(of_block, range(0, max(1, flat.shape[2]), size)))
+        joined = np.concatenate(values, axis=-1)
+        return joined.reshape((*joined.shape[:-1], *draws.shape[2:]))
 
     return applied
 
 
 @of_every_element
-def r_hat(draws: Draws) -> Numbers:
-    """Rank-normalised split R-hat, the larger of bulk and tail; 1 where all chains have one law.
+def rank_diagnostics(draws: Draws) -> Float[np.ndarray, " kind *element"]:
+    """R-hat, bulk ESS and tail ESS, for which ranks are found once.
 
-    NaN for a single chain.
+    R-hat is that of split chains after rank normalisation, the larger of bulk and tail: 1 where all
+    chains have one law, NaN for a single chain.
     """
-    if draws.shape[0] < 2:
-        return np.full(draws.shape[2], np.nan)
     halves = _halves(draws)
-    folded = np.abs(halves - np.median(halves, axis=(0, 1)))
-    return np.maximum(*(_scale_reduction(_normal_scores(one)) for one in (halves, folded)))
+    scores = _normal_scores(halves)
+    r_hat = np.full(draws.shape[2], np.nan)
+    if draws.shape[0] > 1:
+        folded = np.abs(halves - np.median(halves, axis=(0, 1)))
+        r_hat = np.maximum(*map(_scale_reduction, (scores, _normal_scores(folded))))
+    return np.stack([r_hat, _effective_draws(scores), tail_ess.__wrapped__(draws)])
 
 
 @of_every_element
@@ -93,7 +104,7 @@ def _normal_scores(draws: np.ndarray) -> np.ndarray:
     """Φ⁻¹((rank − 3/8)/(count + 1/4)), ranks among the draws of all chains."""
     from scipy.stats import rankdata  # only here: it takes half a second
 
-    flat = draws.reshape(-1, draws.shape[-1])
+    flat = draws.reshape(draws.shape[0] * draws.shape[1], draws.shape[2])
     return ndtri((rankdata(flat, axis=0) - 3 / 8) / (len(flat) + 1 / 4)).reshape(draws.shape)
 
 

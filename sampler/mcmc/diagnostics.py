@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sampler import convergence
+from sampler.convergence import rank_diagnostics
 from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.kept import SelectedDraws, evenly_spaced
 
@@ -133,9 +133,7 @@ def _unsound(name: str, flat: np.ndarray, algorithm: Algorithm) -> str | None:
 
 def _judge(given: SelectedDraws, varying: np.ndarray) -> QuantityDiagnostics:
     """Worst values over those of the given elements that vary."""
-    judged = given.values[..., varying]
-    r_hat, bulk = convergence.r_hat(judged), convergence.bulk_ess(judged)
-    tail = convergence.tail_ess(judged)
+    r_hat, bulk, tail = rank_diagnostics(given.values[..., varying])
     worst = int(np.argmax(np.where(np.isfinite(r_hat), r_hat, np.inf)))
     place = given.places[varying[worst]]
     at = tuple(int(index) for index in np.unravel_index(place, given.shape)) if given.shape else ()

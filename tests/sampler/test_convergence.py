@@ -39,6 +39,15 @@ def varied(rng, shape):
     ).reshape(*shape, 2, 4)
 
 
+RECEIVED = {
+    "r_hat": lambda draws: convergence.rank_diagnostics(draws)[0],
+    "bulk_ess": lambda draws: convergence.rank_diagnostics(draws)[1],
+    "tail_ess": lambda draws: convergence.rank_diagnostics(draws)[2],
+    "mean_ess": convergence.mean_ess,
+    "mean_mcse": convergence.mean_mcse,
+}
+
+
 @pytest.mark.parametrize("shape", [(4, 1000), (2, 501), (1, 60), (4, 9), (3, 4), (2, 5), (2, 6)])
 @pytest.mark.parametrize("name", sorted(OF_ARVIZ))
 def test_every_element_has_the_number_of_arviz(name, shape, rng):
@@ -47,7 +56,7 @@ def test_every_element_has_the_number_of_arviz(name, shape, rng):
     for place in np.ndindex(2, 4):
         with np.errstate(all="ignore"):
             expected[place] = OF_ARVIZ[name](draws[(..., *place)])
-    received = getattr(convergence, name)(draws)
+    received = RECEIVED[name](draws)
     assert received.shape == (2, 4)
     np.testing.assert_allclose(received, expected, rtol=1e-10)
 
@@ -62,12 +71,19 @@ def test_blocks_change_nothing(rng, monkeypatch):
 @pytest.mark.parametrize("name", sorted(OF_ARVIZ))
 def test_what_cannot_be_judged_is_not_a_number_and_spoils_no_neighbour(name, rng):
     draws = rng.standard_normal((4, 100, 3))
-    expected = getattr(convergence, name)(draws)
+    expected = RECEIVED[name](draws)
     draws[2, 30, 1] = np.inf
-    received = getattr(convergence, name)(draws)
+    received = RECEIVED[name](draws)
     np.testing.assert_array_equal(received[[0, 2]], expected[[0, 2]])
     assert np.isnan(received[1])
-    assert np.isnan(getattr(convergence, name)(draws[:, :3])).all()
+    assert np.isnan(RECEIVED[name](draws[:, :3])).all()
+
+
+def test_one_number_alone_is_the_one_found_with_the_others(rng):
+    draws = varied(rng, (4, 100))
+    _, bulk, tail = convergence.rank_diagnostics(draws)
+    np.testing.assert_array_equal(convergence.bulk_ess(draws), bulk)
+    np.testing.assert_array_equal(convergence.tail_ess(draws), tail)
 
 
 def test_a_constant_counts_in_full():
