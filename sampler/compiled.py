@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
+from sampler.numerics import usable_cores
+
 SETTING, OFF = "ATTENTION_POSTERIOR_CACHE", "off"
 OF_JAX = "JAX_COMPILATION_CACHE_DIR"
 # A run compiles one to three megabytes.
@@ -76,9 +78,8 @@ def programs_directory() -> Path | None:
 
 def machine_key() -> str:
     """Return a name for what compiled code depends on beside the program itself."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parts = [
-        platform.system(), *processor(), str(cores), version("jax"), version("jaxlib"),
+        platform.system(), *processor(), str(usable_cores()), version("jax"), version("jaxlib"),
         os.environ.get("XLA_FLAGS", ""),
     ]  # fmt: skip
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -63,6 +63,13 @@ def divide_processor() -> None:
         os.environ["XLA_FLAGS"] = f"{flags} --{HOST_DEVICES}=2".strip()
 
 
+def usable_cores() -> int:
+    """Count the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 @contextmanager
 def float64() -> Iterator[None]:
     """Let JAX compute in float64 while inside, and leave it as it was."""

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from sampler.analysis.sweeps import SweepResults
     from sampler.jobs.keeper import ChainKeeper
     from sampler.mcmc.diagnostics import Diagnostics
+    from sampler.presentation.figures.beside import SecondProcess
     from sampler.problem import AnyProblem
 
 FIGURES = (".png", ".svg")
@@ -238,6 +239,7 @@ def store_own_theories(job: Job, own: Mapping[str, str]) -> None:
 def run_all(job: Job) -> ExitCode:
     """Do everything: theory, sampling, comparison, figures and page."""
     from sampler.jobs.progress import busy
+    from sampler.presentation.figures.beside import second_process
     from sampler.presentation.summary import comparison_text
 
     point = job.run.point
@@ -250,11 +252,16 @@ def run_all(job: Job) -> ExitCode:
         code = converged_code(results)
     if point.sampled:
         results = sampled(job, results)
-        code = max(code, verdict_code(results.diagnostics))
-        print(comparison_text(results), flush=True)
-    job.interruption.leave_if_asked("everything before the report")
-    with busy("drawing figures") if point.figures else nullcontext():
-        report(job.directory, code, results, point.figures)
+    # Not before the chains are done, which need the cores; points of a sweep share them.
+    alone = point.figures and not point.label
+    with second_process() if alone else nullcontext() as second:
+        if point.sampled:
+            results = compared(results)
+            code = max(code, verdict_code(results.diagnostics))
+            print(comparison_text(results), flush=True)
+        job.interruption.leave_if_asked("everything before the report")
+        with busy("drawing figures") if point.figures else nullcontext():
+            report(job.directory, code, results, point.figures, second)
     if point.solved:
         print(wrapped(results.verdict.line))
     return code
@@ -267,7 +274,7 @@ def solve_alone(job: Job) -> ExitCode:
 
 def sample_alone(job: Job) -> ExitCode:
     """Sample, and compare with the theory where it is stored."""
-    return verdict_code(sampled(job, job.results).diagnostics)
+    return verdict_code(compared(sampled(job, job.results)).diagnostics)
 
 
 COMMANDS: dict[str, Callable[[Job], ExitCode]] = {
@@ -296,10 +303,9 @@ def solved(job: Job, results: "RunResults") -> "RunResults":
 
 
 def sampled(job: Job, results: "RunResults") -> "RunResults":
-    """The results with draws, as they are stored or drawn now, and their comparison with theory."""
+    """The results with draws, as they are stored or drawn now."""
     from sampler.jobs.keeper import remove_segments
-    from sampler.jobs.stages import compare_stage, draw_posterior
-    from sampler.presentation.summary import diagnostics_text
+    from sampler.jobs.stages import draw_posterior
     from sampler.storage.results import read_draws, write_result
 
     if done(job.directory, "sample", DRAWS_FILE):
@@ -315,6 +321,14 @@ def sampled(job: Job, results: "RunResults") -> "RunResults":
             write_result(job.directory, DRAWS_FILE, results.draws)
             record(job.directory, draws_per_chain=results.draws["posterior"].sizes["draw"])
     remove_segments(job.directory / CHECKPOINT_FOLDER)
+    return results
+
+
+def compared(results: "RunResults") -> "RunResults":
+    """The results with the comparison of draws and theory."""
+    from sampler.jobs.stages import compare_stage
+    from sampler.presentation.summary import diagnostics_text
+
     results = compare_stage(results)
     print(diagnostics_text(results.diagnostics), flush=True)
     return results
@@ -388,16 +402,18 @@ def report(
     ended: ExitCode | None = None,
     results: "RunResults | SweepResults | None" = None,
     figures: bool = True,
+    second: "SecondProcess | None" = None,
 ) -> ExitCode:
     """Write the page of a run or of a sweep, and its figures.
 
     ended    exit code of a command whose last stage this is
     results  where they are in memory; None: those of the directory
     figures  whether they are drawn
+    second   draws a part of them
     """
     from sampler.presentation.report.write import write_report
 
-    print(written_text(write_report(directory, ended, results, figures)))
+    print(written_text(write_report(directory, ended, results, figures, second)))
     return ExitCode.OK
 
 

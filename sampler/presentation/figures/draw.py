@@ -1,11 +1,14 @@
 """The table of figures, and drawing those that apply to stored results."""
 
 from collections.abc import Iterator
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 
+from matplotlib import rc_context, rcParams
 from matplotlib.figure import Figure
 
-from sampler.analysis.results import RunResults
+from sampler.analysis.results import RunResults, open_run
 from sampler.analysis.sweeps import SweepResults
 from sampler.errors import InputError
 from sampler.presentation.figures import (
@@ -16,8 +19,9 @@ from sampler.presentation.figures import (
     predictions,
     sweeps,
 )
+from sampler.presentation.figures.beside import SecondProcess
 from sampler.presentation.style import FigureEntry, figure_style, save_figure
-from sampler.registry import Registry
+from sampler.registry import Registry, load_plugins
 from sampler.storage.run_directory import FIGURE_FOLDER
 
 # Names of files, in the order of the report. A figure from outside the package is added by
@@ -83,16 +87,51 @@ def draw_figure(results: RunResults | SweepResults, name: str) -> Figure:
 
 
 def draw_figures(
-    directory: Path, results: RunResults | SweepResults, svg: bool = False
+    directory: Path,
+    results: RunResults | SweepResults,
+    svg: bool = False,
+    second: SecondProcess | None = None,
 ) -> list[Path]:
     """Draw into `directory/figures` what the results allow; return the files written.
 
-    svg: as SVG too. Raises InputError if a file is damaged; nothing is written then.
+    svg     as SVG too
+    second  draws a part of the figures from the files of the directory
+
+    Raises InputError if a file is damaged; without a second process nothing is written then.
     """
+    folder = directory / FIGURE_FOLDER
     with figure_style():
-        drawn = list(figures_of(results))
-        return [
-            path
-            for name, figure in drawn
-            for path in save_figure(figure, directory / FIGURE_FOLDER, name, svg)
-        ]
+        if second is None:
+            drawn = list(figures_of(results))
+            return [
+                path for name, figure in drawn for path in save_figure(figure, folder, name, svg)
+            ]
+        made = second.share(
+            FIGURES, lambda name: _save(results, folder, name, svg), directory, svg, dict(rcParams)
+        )
+        return [path for paths in made.values() for path in paths]
+
+
+def _save(results: RunResults | SweepResults, folder: Path, name: str, svg: bool) -> list[Path]:
+    """Draw and save one figure; no files where it does not apply."""
+    figure = figure_of(results, name)
+    return [] if figure is None else save_figure(figure, folder, name, svg)
+
+
+def serve(descriptor: int) -> None:
+    """Draw the figures of a run that another process asks for, until it ends.
+
+    descriptor: of the connection to `SecondProcess`, which is answered with the files, or with None
+    where something fails: drawing it there says what.
+    """
+    connection, results = Connection(descriptor), None
+    load_plugins()
+    connection.send("ready")
+    with suppress(EOFError):
+        while True:
+            name, directory, svg, settings = connection.recv()
+            results = results or open_run(directory)
+            paths = None
+            with suppress(Exception), rc_context(settings):
+                paths = _save(results, directory / FIGURE_FOLDER, name, svg)
+            connection.send(paths)

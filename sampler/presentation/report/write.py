@@ -21,6 +21,7 @@ from sampler.analysis.verdict import trust_verdict
 from sampler.errors import ExitCode, InputError
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.presentation import tables
+from sampler.presentation.figures.beside import SecondProcess
 from sampler.presentation.figures.draw import FIGURES, draw_figures
 from sampler.presentation.status import state_text
 from sampler.presentation.style import FigureEntry
@@ -172,6 +173,7 @@ def write_report(
     ended: ExitCode | None = None,
     results: RunResults | SweepResults | None = None,
     figures: bool = True,
+    second: SecondProcess | None = None,
 ) -> list[Path]:
     """Draw the figures and write the page; return what was written, the page last.
 
@@ -180,6 +182,7 @@ def write_report(
     ended    the exit code of the command that is about to end here and has not recorded it yet
     results  those that are in memory; what is not is read from the directory
     figures  whether they are drawn; without them the page says how they are
+    second   draws a part of them
 
     Raises InputError if nothing is known that could be told.
     """
@@ -220,7 +223,7 @@ def write_report(
         write(None)
     if not figures:
         return [file]
-    drawn = draw_figures(directory, results)
+    drawn = draw_figures(directory, results, second=second)
     write(drawn)
     return [*drawn, file]
 

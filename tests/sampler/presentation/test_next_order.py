@@ -72,7 +72,7 @@ def unknown(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def without_figures(monkeypatch):
-    monkeypatch.setattr("sampler.presentation.report.write.draw_figures", lambda *_: [])
+    monkeypatch.setattr("sampler.presentation.report.write.draw_figures", lambda *_, **__: [])
 
 
 def texts(figure) -> str:

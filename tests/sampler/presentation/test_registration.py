@@ -49,7 +49,7 @@ def test_a_figure_is_one_function_and_one_call(tmp_path):
 
 @pytest.mark.usefixtures("added")
 def test_a_compared_quantity_is_one_function_and_one_call(tmp_path, monkeypatch):
-    monkeypatch.setattr("sampler.presentation.report.write.draw_figures", lambda *_: [])
+    monkeypatch.setattr("sampler.presentation.report.write.draw_figures", lambda *_, **__: [])
 
     def trace(given):
         draws = given.draws["order_parameter"]

@@ -25,7 +25,7 @@ VALUES = re.compile(r"[−\d.]+")
 @pytest.fixture
 def without_figures(monkeypatch):
     """Drawing them takes most of the time, and most tests look at none."""
-    monkeypatch.setattr("sampler.presentation.report.write.draw_figures", lambda *_: [])
+    monkeypatch.setattr("sampler.presentation.report.write.draw_figures", lambda *_, **__: [])
 
 
 @pytest.fixture(scope="module")
