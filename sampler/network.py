@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from theory.architecture import Architecture
+from theory.path_kernels import summed_over_paths
 
 # V_0 [N_1, D], V_l [head, N_{l+1}, N_l], a [output, N_a]
 Weights = Mapping[str, Array]
@@ -61,10 +62,7 @@ def outputs_of(
     """f(x) from `effective_weights`."""
     arch = architecture
     by_path = effective.reshape(arch.path_count, arch.outputs, arch.channels)
-    if arch.outputs == 1:  # one matrix–vector product
-        flat = attended.reshape(attended.shape[0], -1)
-        return (flat @ by_path.reshape(-1))[:, None]
-    return jnp.einsum("xpi,pci->xc", attended, by_path)
+    return summed_over_paths(attended, by_path)
 
 
 def overlaps(weights: Weights, architecture: Architecture) -> tuple[Float[Array, "_row _row"], ...]:

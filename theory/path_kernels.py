@@ -295,6 +295,18 @@ def renormalised_features(
     return renormalised.reshape(examples * outputs, rank * channels)
 
 
+def summed_over_paths(
+    features: Float[Array, "example path channel"],
+    weights: Float[Array, "path output channel"],
+) -> Float[Array, "example output"]:
+    """Σ_{π,i} φ^π_i(x) w^{(π,c)}_i, the network's output where w are its effective weights.
+
+    One product of two matrices: written as a sum over two axes it takes five times as long.
+    """
+    flat = features.reshape(features.shape[0], -1)
+    return flat @ jnp.moveaxis(weights, 1, 2).reshape(flat.shape[1], -1)
+
+
 def path_kernels(
     left: Float[Array, "example path channel"],
     right: Float[Array, "other path channel"] | None,

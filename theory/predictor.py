@@ -20,6 +20,7 @@ from theory.path_kernels import (
     path_features,
     path_kernels,
     renormalised_features,
+    summed_over_paths,
 )
 
 # What a chunk of test examples may take: any number of them is predicted in bounded memory, by
@@ -88,7 +89,7 @@ class Predictor:
         _, paths, channels = features_train.shape
         normal = jax.random.normal(weight_key, (factor.shape[1], channels), factor.dtype)
         linear = (factor @ normal).reshape(paths, -1, channels)
-        on_train = jnp.einsum("xpi,pci->xc", features_train, linear)
+        on_train = summed_over_paths(features_train, linear)
         noise = jax.random.normal(noise_key, on_train.shape, factor.dtype)
         noisy_prior = on_train + jnp.sqrt(self.energy.temperature) * noise
         whitening = inverse_of_lower(noisy.cholesky)
@@ -97,7 +98,7 @@ class Predictor:
         def of_part(part: Predictor, features):
             to_train = part.cross.kernel(factor)
             mean, variance = part.given(whitening, to_train, factor)
-            on_test = jnp.einsum("xpi,pci->xc", features, linear)
+            on_test = summed_over_paths(features, linear)
             return mean, variance, on_test + (to_train @ alpha).reshape(on_test.shape)
 
         chunk, tests = examples_at_a_time(self, factor), len(features_test)

@@ -26,7 +26,7 @@ from sampler.posterior.density import (
 from sampler.posterior.order_parameters import kernel_factor, label_log_likelihood
 from theory.architecture import KNOWN, Architecture, HyperPriors
 from theory.energy import LabelEnergy, ResidualLabels
-from theory.path_kernels import FeatureForm
+from theory.path_kernels import FeatureForm, summed_over_paths
 
 
 def standard_normals(key: Array, shapes: Mapping[str, tuple[int, ...]], dtype) -> dict[str, Array]:
@@ -175,7 +175,7 @@ def draw_input_weights(
     shapes = {"V_0": (width, channels), "noise": energy.labels.shape}
     normal = standard_normals(key, shapes, lowest.dtype)
     by_path = (lowest @ normal["V_0"] / width**0.5).reshape(paths, -1, channels)
-    noisy_prior = jnp.einsum("xpi,pci->xc", features, by_path)
+    noisy_prior = summed_over_paths(features, by_path)
     noisy_prior += jnp.sqrt(energy.temperature) * normal["noise"]
     alpha = energy.noisy_kernel(factor).solve((energy.labels - noisy_prior).reshape(-1))
     pulled_back = jnp.einsum("xpi,xc->pci", features, alpha.reshape(energy.labels.shape))
