@@ -20,7 +20,8 @@ from typing import Any
 
 from sampler.numerics import usable_cores
 
-CODE = "from sampler.presentation.figures.draw import serve; serve({})"
+# It does not live so long that garbage need be searched for.
+CODE = "import gc; gc.disable(); from sampler.presentation.figures.draw import serve; serve({})"
 # So long it may take over its last figure, when all others are drawn.
 SECONDS_FOR_LAST = 20.0
 
