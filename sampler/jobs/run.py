@@ -252,16 +252,17 @@ def run_all(job: Job) -> ExitCode:
         code = converged_code(results)
     if point.sampled:
         results = sampled(job, results)
-    # Not before the chains are done, which need the cores; points of a sweep share them.
-    alone = point.figures and not point.label
-    with second_process() if alone else nullcontext() as second:
+    # A sweep draws its own; those of a point are a quarter of its time and seldom looked at.
+    drawn = point.figures and not point.label
+    # Not before the chains are done, which need the cores.
+    with second_process() if drawn else nullcontext() as second:
         if point.sampled:
             results = compared(results)
             code = max(code, verdict_code(results.diagnostics))
             print(comparison_text(results), flush=True)
         job.interruption.leave_if_asked("everything before the report")
-        with busy("drawing figures") if point.figures else nullcontext():
-            report(job.directory, code, results, point.figures, second)
+        with busy("drawing figures") if drawn else nullcontext():
+            report(job.directory, code, results, drawn, second)
     if point.solved:
         print(wrapped(results.verdict.line))
     return code

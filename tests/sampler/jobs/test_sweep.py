@@ -85,6 +85,8 @@ def test_points_are_where_run_puts_them(swept, recipe):
         assert (directory / label / "theory.nc").is_file()
         sampled = (directory / label / "draws.nc").is_file()
         assert sampled == (label == f"network.widths=3,{LIMIT}=3")
+        assert not (directory / label / "figures").exists()  # drawn when they are asked for
+        assert "No figures are drawn yet" in (directory / label / "report.html").read_text()
     assert (directory / "sweep.csv").is_file()
     assert (directory / "figures" / "order_parameter_against_width.png").is_file()
 
