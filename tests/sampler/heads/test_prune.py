@@ -12,7 +12,7 @@ import scipy.stats
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
 from sampler.heads.gates import all_heads
-from sampler.heads.measures import TheoryWithoutHeads
+from sampler.heads.measures import REMOVED_EXACT, TheoryWithoutHeads, predictions_of_posterior
 from sampler.heads.prune import refuse_unprunable
 from sampler.heads.removal import removable
 from sampler.problem import build_problem
@@ -263,3 +263,30 @@ def test_the_drop_of_the_theory_is_held_against_that_of_the_network(folder):
         assert received is None
     else:
         assert received == pytest.approx(scipy.stats.spearmanr(*drops).statistic)
+
+
+def test_exact_predictions_are_means_over_draws_head_by_head(folder, solved, rng):
+    """Layers of 2 and 3 heads: each score is that of its own layer and head, in whatever order."""
+    task, _ = load(folder)
+    rows = len(solved.overlap)
+    noise = rng.standard_normal((2, 20, rows, rows)) / rows
+    overlaps = solved.overlap + noise @ noise.swapaxes(-1, -2)
+    heads = [(1, 2), (0, 1), (1, 0), (0, 0)]
+    received = predictions_of_posterior(solved, heads, task.test.labels, overlaps)
+
+    paths = [(first, second) for first in range(2) for second in range(3)]
+    sizes = np.abs(overlaps.reshape(40, rows, rows))
+    shares = {}
+    for layer, head in [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]:
+        uses = np.array([path[layer] == head for path in paths])
+        shares[layer, head] = (sizes * (uses[:, None] | uses[None, :])).sum(axis=(1, 2))
+    largest = np.max(list(shares.values()), axis=0)
+    expected = [np.mean(shares[head] / largest) for head in heads]
+    np.testing.assert_allclose(received["score_exact"].value, expected, rtol=1e-12)
+
+    of_draws = [replace(solved, overlap=draw) for draw in overlaps.reshape(40, rows, rows)]
+    whole, labels = np.mean([draw.removed([]) for draw in of_draws], axis=0), task.test.labels
+    for place, head in enumerate(heads):
+        without = np.mean([draw.removed([head]) for draw in of_draws], axis=0)
+        gained = np.mean((without - labels) ** 2 - (whole - labels) ** 2)
+        np.testing.assert_allclose(received[REMOVED_EXACT].value[place], gained, rtol=1e-10)
