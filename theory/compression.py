@@ -172,7 +172,7 @@ def sub_network(
     part = replace(
         problem,
         architecture=smaller,
-        attended=problem.attended[:, chosen],
+        attended=jnp.asarray(np.asarray(problem.attended)[:, chosen]),
         hyper_priors=KNOWN,
     )
-    return compress(part), attended[:, chosen]
+    return compress(part), jnp.asarray(np.asarray(attended)[:, chosen])
