@@ -340,7 +340,10 @@ def sample(
     algorithm           The algorithm: "split_hmc", "nuts", "hmc", "importance", or one of another
                         package; "auto": the fastest.
     chains              Chains; one alone is never trusted, and makes the default number of draws.
-    warmup              Steps of each chain before its draws; by default as many as its space needs.
+    warmup              Steps of each chain before its draws. By default "split_hmc" makes 50 in at
+                        most 2,500 order parameters of layers that are no narrower than these, and
+                        200 in all weights of a network within the theory; every other chain makes
+                        150 in order parameters, 400 in upper weights and 500 in all weights.
     until               How chains end. "trusted": when their diagnostics pass at two checks in a
                         row; "draws": after so many, the default where these are given or there is
                         one chain.
@@ -447,7 +450,10 @@ class AttentionEstimator(_AttentionEstimator):
     algorithm    The algorithm: "split_hmc", "nuts", "hmc", "importance", or one of another package;
                  "auto": the fastest.
     chains       Chains; one alone is never trusted, and makes the default number of draws.
-    warmup       Steps of each chain before its draws; by default as many as its space needs.
+    warmup       Steps of each chain before its draws. By default "split_hmc" makes 50 in at most
+                 2,500 order parameters of layers that are no narrower than these, and 200 in all
+                 weights of a network within the theory; every other chain makes 150 in order
+                 parameters, 400 in upper weights and 500 in all weights.
     draws        Draws of each chain, or a table of them by space for sweeps over spaces, where a
                  space that it leaves out makes 1000; by default until they can be trusted.
     max_minutes  Minutes of computing at most, until the draws are trusted.

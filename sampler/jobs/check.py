@@ -71,7 +71,7 @@ def settings_in_force(recipe: Recipe, run: RunPlan) -> str:
         left_open.append("# theory.tolerance is not set: the solver uses its default")
     if recipe.sampler.warmup is None and run.method is not None:
         steps = run.recipe.sampler.warmup_steps
-        left_open.append(f"# sampler.warmup is not set: {steps} steps, the default of this space")
+        left_open.append(f"# sampler.warmup is not set: {steps} steps, enough for these chains")
     said = [wrapped(line, terminal_width() - 2, further="#   ") for line in left_open]
     return "\n".join([recipe.to_toml().strip(), *([""] if said else []), *said])
 

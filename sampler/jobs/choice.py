@@ -5,7 +5,7 @@ Nothing is timed: the same recipe is sampled in the same way on any machine. Fre
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,18 @@ from jaxtyping import Float
 
 from sampler.mcmc.kept import evenly_spaced
 from sampler.recipes.recipe import Recipe
-from sampler.recipes.sections import AUTO
+from sampler.recipes.sections import AUTO, DEFAULT_WARMUP
 from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit
 from sampler.tasks.task import Task
-from theory.architecture import Architecture
+from theory.architecture import HESSIAN_COORDINATES, Architecture, bartlett_coordinate_count
 
 # Examples that the stiffness of all of them is estimated from.
 MOST_EXAMPLES = 400
 # What predicted times are for: about as many as the diagnostics of hundreds of quantities need.
 EFFECTIVE_DRAWS = 1200
+# Steps of warm-up that are enough (tests/benchmarks/RESULTS.md): about a known mode only a step is
+# to be found, and from the prior a short descent leads to where it is.
+SHORT_WARMUP = {("order_parameters", "split_hmc"): 50, ("weights", "split_hmc"): 200}
 
 
 @dataclass(frozen=True)
@@ -59,12 +62,6 @@ class Sizes:
             "heads": one.heads, "widths": one.widths, "channels": one.channels,
             "outputs": one.outputs, "rows": self.examples, "test_examples": self.observed,
         }  # fmt: skip
-
-    @property
-    def narrowness(self) -> float:
-        """max_l p_l / N_l: above 1 a layer is narrower than its order parameter."""
-        one = self.architecture
-        return max(p / n for p, n in zip(one.order_parameter_sizes, one.widths, strict=True))
 
     @property
     def path_pairs(self) -> int:
@@ -108,6 +105,12 @@ class Sizes:
         }
         return 3 * 2 * products[space]
 
+    def moved_numbers(self, space: str) -> int:
+        """Numbers that a step of a trajectory moves; order parameters are too few to count."""
+        count, first = self.architecture.weight_count, self.architecture.widths[0]
+        inputs = first * self.architecture.channels
+        return {"weights": count, "upper_weights": count - inputs, "order_parameters": 0}[space]
+
     def observation_operations(self, space: str) -> int:
         """Operations that read the predictor of the observed examples off one draw, leading order.
 
@@ -121,12 +124,17 @@ class Sizes:
         return self.observed * each
 
 
+def narrowness(one: Architecture) -> float:
+    """max_l p_l / N_l: above 1 a layer is narrower than its order parameter."""
+    return max(p / n for p, n in zip(one.order_parameter_sizes, one.widths, strict=True))
+
+
 @dataclass(frozen=True)
 class Speed:
     """Speed of one algorithm in one space, measured on one core over many problems.
 
     start      seconds before the warm-up of a small problem: compilation and mode
-    warmup     cost of warm-up, relative to that of `EFFECTIVE_DRAWS`
+    warmup     cost of a step of warm-up, relative to that of a draw
     rate       operations of a gradient per second
     gradients  per effective draw of the worst element, in wide networks
     narrow     how many times more there are for each unit of max_l p_l / N_l
@@ -151,40 +159,49 @@ class Speed:
     def gradients_needed(self, sizes: Sizes) -> float:
         """Gradients per effective draw."""
         stiffness = (1.0 + sizes.stiffness) ** self.stiff if self.stiff else 1.0
-        singular = self.singular * sizes.stiffness * max(0.0, sizes.narrowness - 1.0)
-        widths = 1 + self.narrow * sizes.narrowness + self.few / min(sizes.architecture.widths) ** 2
+        singular = self.singular * sizes.stiffness * max(0.0, narrowness(sizes.architecture) - 1.0)
+        widths = (
+            1
+            + self.narrow * narrowness(sizes.architecture)
+            + self.few / min(sizes.architecture.widths) ** 2
+        )
         return self.gradients * stiffness * widths + singular
 
-    def gradient_seconds(self, operations: int) -> float:
-        """Seconds of one gradient of so many operations."""
-        return LATENCY + operations / self.rate
+    def gradient_seconds(self, space: str, sizes: Sizes, operations: int) -> float:
+        """Seconds of one step of a trajectory, its gradient being one of so many operations."""
+        return LATENCY + operations / self.rate + sizes.moved_numbers(space) / MOVED_RATE
 
     def draw_seconds(
         self, space: str, sizes: Sizes, operations: int, longest: float = math.inf
     ) -> float:
         """Seconds of one draw, of at most so many gradients of so many operations each."""
         gradients = min(self.gradients_needed(sizes) / self.draws, longest)
-        seconds = gradients * self.gradient_seconds(operations)
+        seconds = gradients * self.gradient_seconds(space, sizes, operations)
         return seconds + sizes.observation_operations(space) / OBSERVED_RATE
 
-    def seconds(self, space: str, sizes: Sizes) -> float:
-        """Predicted time to `EFFECTIVE_DRAWS` effective draws."""
+    def seconds(self, space: str, sizes: Sizes, warmup: int) -> float:
+        """Predicted time to `EFFECTIVE_DRAWS` effective draws, with so many steps of warm-up."""
         one = self.draw_seconds(space, sizes, sizes.gradient_operations(space))
-        return self.start + (1 + self.warmup) * EFFECTIVE_DRAWS * self.draws * one
+        return self.start + self.draws_worth(warmup, MEASURED_CHAINS) * one
+
+    def draws_worth(self, warmup: int, chains: int) -> float:
+        """Draws that cost as much as warm-up and `EFFECTIVE_DRAWS` effective draws."""
+        return chains * warmup * self.warmup + EFFECTIVE_DRAWS * self.draws
 
 
-# Seconds of a gradient in which nothing is computed, and operations of observations per second.
-LATENCY, OBSERVED_RATE = 1e-4, 4e10
+# Chains of the measured runs.
+MEASURED_CHAINS = 4
+# Seconds of a gradient in which nothing is computed; operations of observations, and coordinates
+# moved by a step, per second.
+LATENCY, OBSERVED_RATE, MOVED_RATE = 1e-4, 4e10, 1.6e8
 # `python -m tests.benchmarks fit`, from the table of `python -m tests.benchmarks choices`.
 SPEEDS = {
-    ("order_parameters", "split_hmc"): Speed(
-        16.4, 0.429, 8.62e10, 1.7, 3.11, 0.0, 0.0, 0.309, 1.66
-    ),
-    ("order_parameters", "nuts"): Speed(29.3, 0.0501, 2.25e10, 9.82, 0.0657, 0.0, 0.0, 0.332, 1.48),
-    ("upper_weights", "split_hmc"): Speed(27.7, 0.807, 2.47e10, 11.8, 3.59, 0.0, 0.0, 0.0, 1.56),
+    ("order_parameters", "split_hmc"): Speed(16.4, 1.42, 8.62e10, 1.7, 3.11, 0.0, 0.0, 0.309, 1.66),
+    ("order_parameters", "nuts"): Speed(29.3, 0.863, 2.25e10, 9.82, 0.001, 0.0, 0.0, 0.333, 1.48),
+    ("upper_weights", "split_hmc"): Speed(27.7, 1.01, 2.47e10, 11.8, 3.59, 0.0, 0.0, 0.0, 1.56),
     ("upper_weights", "nuts"): Speed(45.3, 0.5, 2.57e10, 67.0, 0.874, 0.0, 0.0, 0.0, 1.26),
-    ("weights", "split_hmc"): Speed(22.3, 1.18, 2.45e10, 12.4, 0.0, 52.4, 0.5, 0.0, 2.23),
-    ("weights", "nuts"): Speed(93.7, 0.161, 9.67e9, 28.7, 0.0, 50.9, 0.5, 0.0, 1.66),
+    ("weights", "split_hmc"): Speed(22.3, 0.93, 2.45e10, 12.2, 0.0, 63.9, 0.5, 0.0, 2.23),
+    ("weights", "nuts"): Speed(93.7, 0.171, 9.67e9, 28.5, 0.0, 50.9, 0.5, 0.0, 1.66),
 }
 MEASURED = tuple(dict.fromkeys(algorithm for _, algorithm in SPEEDS))
 # Draws of order parameters know mean and variance of the predictor exactly, so that another space
@@ -196,15 +213,21 @@ LIKE_OTHERS = "nuts"
 
 @dataclass(frozen=True)
 class SamplingMethod:
-    """The space in which a posterior is sampled, the algorithm, and the reason for both."""
+    """The space in which a posterior is sampled, the algorithm, and the reason for both.
+
+    warmup  steps of warm-up; None: as the space has them by default
+    """
 
     space: str
     algorithm: str
     reason: str
+    warmup: int | None = None
 
     def applied_to(self, recipe: Recipe) -> Recipe:
-        """The recipe with space and algorithm named."""
+        """The recipe with space, algorithm and warm-up named."""
         named = {"space": self.space, "algorithm": self.algorithm}
+        if self.warmup is not None:
+            named["warmup"] = self.warmup
         return recipe.model_copy(update={"sampler": recipe.sampler.model_copy(update=named)})
 
     def explain(self) -> str:
@@ -220,6 +243,28 @@ def choose_method(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
 
     Order parameters are left only for a space that is `ADVANTAGE` times faster.
     """
+    found, warmup = choose_pair(recipe, sizes), recipe.sampler.warmup
+    if warmup is None and recipe.network.fits_theory:
+        warmup = warmup_of(found.space, found.algorithm, sizes.architecture)
+    return replace(found, warmup=warmup)
+
+
+def warmup_of(space: str, algorithm: str, architecture: Architecture) -> int:
+    """Steps of warm-up by default: fewer where they were measured to be enough.
+
+    In order parameters that is where the Hessian at the mode is known, as masses, and no layer is
+    narrower than its order parameter, which would be singular.
+    """
+    one = architecture
+    count = bartlett_coordinate_count(one.heads, one.widths, one.outputs)
+    fitted = count <= HESSIAN_COORDINATES and narrowness(one) <= 1.0
+    if space == "order_parameters" and not fitted:
+        return DEFAULT_WARMUP[space]
+    return SHORT_WARMUP.get((space, algorithm), DEFAULT_WARMUP[space])
+
+
+def choose_pair(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
+    """Space and algorithm, without the steps of warm-up."""
     settings, network = recipe.sampler, recipe.network
     named = None if settings.algorithm == AUTO else settings.algorithm
     if settings.space != AUTO and named:
@@ -298,7 +343,8 @@ def ranked(
 
 def predicted_seconds(space: str, algorithm: str, sizes: Sizes) -> float:
     """Predicted time to `EFFECTIVE_DRAWS` effective draws."""
-    return speed_of(space, algorithm).seconds(space, sizes)
+    warmup = warmup_of(space, algorithm, sizes.architecture)
+    return speed_of(space, algorithm).seconds(space, sizes, warmup)
 
 
 def speed_of(space: str, algorithm: str) -> Speed:

@@ -309,7 +309,7 @@ def sampling_seconds(recipe: Recipe, task: Task, sizes: Sizes, first: bool) -> f
     draws = settings.chains * settings.draws_per_chain * settings.thinning
     if settings.until == "trusted":
         draws = max(EFFECTIVE_DRAWS * speed.draws, settings.chains * FEWEST_TRUSTED)
-    warmup = speed.warmup * EFFECTIVE_DRAWS * speed.draws
+    warmup = speed.warmup * settings.chains * settings.warmup_steps
     start = speed.start if recipe.network.fits_theory else OUTSIDE_START
     start *= 1.0 if first else EARLIER_COMPILED
     return start + (warmup + draws) * per_draw / TWO_CORES

@@ -12,7 +12,8 @@ that is any function of the position, such as one in single precision, leaves th
 Source: Shahbaba, Lan, Johnson and Neal, arXiv 1106.5941.
 
 In warm-up all chains together find the step ε and, from the draws of all, centre and covariance of
-the Gaussian; after it both are fixed.
+the Gaussian; after it both are fixed. Where the mode is not known, it begins with a descent from
+the prior: by short trajectories, the step halved where they are refused.
 """
 
 import math
@@ -32,7 +33,11 @@ from sampler.posterior.density import Density
 # A trajectory turns by an angle between these: about a quarter of a period of every coordinate.
 ANGLES = (0.35 * math.pi, 0.65 * math.pi)
 FIRST_STEP = 0.5
-# Shares of warm-up: draws count for the Gaussian from the first on; it is renewed at the others.
+# In the descent: steps of a trajectory at most, and what a step is multiplied by where less than
+# half is accepted, or more than the target.
+SHORT, HALVED, GROWN, LEAST_ACCEPTED = 32, 0.5, 1.25, 0.5
+# Shares of warm-up: a descent ends at the first, from which on draws count for the Gaussian; it is
+# renewed at the others.
 COUNTED_FROM, RENEWED_AT = 0.1, (0.2, 0.4, 0.65, 0.9)
 DIVERGENCE = 1000.0
 # The energy that rounding of the gradient may add along a trajectory: more would cost acceptance.
@@ -193,23 +198,38 @@ class SplitChain(Chain):
         next_key, angle_key = jax.random.split(shared["key"])
         angle = jax.random.uniform(angle_key, (), minval=ANGLES[0], maxval=ANGLES[1])
         angle = angle.astype(state["lp"].dtype)
-        count = jnp.clip(jnp.ceil(angle / shared["step_size"]), 1, self.max_steps).astype(int)
-        state, found = moved(state, shared["gaussian"], angle / count, count, density)
+        number, descends = shared["transitions"], self.descends(shared, density)
+        longest = jnp.where(descends, min(SHORT, self.max_steps), self.max_steps)
+        count = jnp.clip(jnp.ceil(angle / shared["step_size"]), 1, longest).astype(int)
+        step = jnp.where(descends, jnp.minimum(angle / count, shared["step_size"]), angle / count)
+        state, found = moved(state, shared["gaussian"], step, count, density)
         z = state["z"]
-        number, shared = shared["transitions"], {**shared, "key": next_key}
+        shared = {**shared, "key": next_key}
 
         def learn(shared):
-            return self.learned(shared, number, z, found["acceptance_rate"], mean)
+            return self.learned(shared, descends, z, found["acceptance_rate"], mean)
 
         shared = jax.lax.cond(number < self.warmup, learn, lambda shared: shared, shared)
         return {**shared, "transitions": number + 1}, state, found
 
-    def learned(self, shared, number, z, acceptance, mean) -> dict:
+    def descends(self, shared, density: Density):
+        """Whether the next transition is one of the descent: there is none from a known mode."""
+        return (density.mode is None) & (shared["transitions"] < self.counted_from)
+
+    @property
+    def counted_from(self) -> int:
+        """Number of the first transition that counts for the Gaussian."""
+        return math.ceil(COUNTED_FROM * self.warmup)
+
+    def learned(self, shared, descends, z, acceptance, mean) -> dict:
         """Return the shared state after another transition of warm-up, from all chains."""
-        steps = LEARN_STEP(self.target_acceptance - mean(acceptance), shared["steps"])
-        last = number + 1 == self.warmup
-        step_size = jnp.exp(jnp.where(last, steps[1], steps[0]))
-        counted = jnp.where(number >= math.ceil(COUNTED_FROM * self.warmup), self.chains, 0)
+        number, acceptance = shared["transitions"], mean(acceptance)
+        steps, step_size = jax.tree.map(
+            partial(jnp.where, descends),
+            self.searched(shared, acceptance),
+            self.adapted(shared, acceptance),
+        )
+        counted = jnp.where(number >= self.counted_from, self.chains, 0)
         moments = shared["moments"].and_draws(counted, mean(z), mean(z**2))
         renewals = np.array([math.ceil(share * self.warmup) for share in RENEWED_AT])
         gaussian = jax.lax.cond(
@@ -217,6 +237,22 @@ class SplitChain(Chain):
         )
         found = {"moments": moments, "gaussian": gaussian, "steps": steps, "step_size": step_size}
         return {**shared, **found}
+
+    def searched(self, shared, acceptance):
+        """Return a step of the right size, and the state of an adaptation that begins with it.
+
+        An adaptation that began at the prior would average over steps that are orders of magnitude
+        too small, and return from them through very long trajectories.
+        """
+        grown = jnp.where(acceptance > self.target_acceptance, GROWN, 1.0)
+        step_size = shared["step_size"] * jnp.where(acceptance < LEAST_ACCEPTED, HALVED, grown)
+        return BEGIN_STEP(jnp.log(step_size)), step_size
+
+    def adapted(self, shared, acceptance):
+        """Return the state of the adaptation to the acceptance of all chains, and the next step."""
+        steps = LEARN_STEP(self.target_acceptance - acceptance, shared["steps"])
+        last = shared["transitions"] + 1 == self.warmup
+        return steps, jnp.exp(jnp.where(last, steps[1], steps[0]))
 
 
 def log_density_at(density: Density, z):

@@ -290,7 +290,10 @@ class SamplerSection(Section):
     chains: Count = 4
     """Chains; one alone is never trusted, and makes the default number of draws."""
     warmup: CountFromZero | None = None
-    """Steps of each chain before its draws; by default as many as its space needs."""
+    """Steps of each chain before its draws. By default "split_hmc" makes 50 in at most 2,500 order
+    parameters of layers that are no narrower than these, and 200 in all weights of a network within
+    the theory; every other chain makes 150 in order parameters, 400 in upper weights and 500 in all
+    weights."""
     until: Annotated[Literal["trusted", "draws"], Mark.CHANGES_NO_DRAW, Mark.OPEN_DEFAULT] = (
         "trusted"
     )
@@ -344,7 +347,7 @@ class SamplerSection(Section):
 
     @property
     def warmup_steps(self) -> int:
-        """Warm-up steps in force: those asked for, or the default of the space."""
+        """Warm-up steps in force: those asked for or planned, or as many as any algorithm needs."""
         return DEFAULT_WARMUP[self.space] if self.warmup is None else self.warmup
 
     @property

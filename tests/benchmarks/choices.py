@@ -18,12 +18,14 @@ from scipy.optimize import least_squares
 
 from sampler.jobs.choice import (
     EFFECTIVE_DRAWS,
+    MEASURED_CHAINS,
     MOST_EXAMPLES,
     SPEEDS,
     Sizes,
     Speed,
     eigenvalue_of_all,
     ranked,
+    warmup_of,
 )
 from sampler.mcmc.kept import evenly_spaced
 from sampler.problem import Problem, build_problem
@@ -105,7 +107,7 @@ class Cost:
 
     `seconds` counts everything (mode, compilation, warm-up, draws), `seconds_draws` the draws
     alone; `gradients` are those of the draws of all chains, `effective_draws` those of the worst
-    element of U_1.
+    element of U_1; `warmup` and `draws` are of each chain.
     """
 
     problem: str
@@ -119,6 +121,7 @@ class Cost:
     observed: int
     temperature: float
     stiffness: float
+    warmup: int
     draws: int
     seconds: float
     seconds_draws: float
@@ -149,10 +152,11 @@ class Cost:
         return before + self.seconds_draws * EFFECTIVE_DRAWS / reached
 
 
-def settings_of(space: str, algorithm: str) -> SamplerSection:
+def settings_of(space: str, algorithm: str, architecture: Architecture) -> SamplerSection:
     """Settings of a run; importance draws are counted beforehand."""
     draws = {"draws": EFFECTIVE_DRAWS // 4} if algorithm == "importance" else {}
-    return SamplerSection(space=space, algorithm=algorithm, **draws)
+    warmup = warmup_of(space, algorithm, architecture)
+    return SamplerSection(space=space, algorithm=algorithm, warmup=warmup, **draws)
 
 
 def sample(problem: str, space: str, algorithm: str, sender: Connection) -> None:
@@ -160,7 +164,7 @@ def sample(problem: str, space: str, algorithm: str, sender: Connection) -> None
     jax.config.update("jax_enable_x64", True)
     made = PROBLEMS[problem]()
     sender.send("ready")
-    section = settings_of(space, algorithm)
+    section = settings_of(space, algorithm, made.architecture)
     stream_draws(made, section, lambda *block: sender.send(block))
     sender.close()
 
@@ -184,6 +188,7 @@ def measure(problem: str, space: str, algorithm: str, seconds: float) -> Cost:
         observed=len(made.attended_test),
         temperature=made.temperature,
         stiffness=float(f"{stiffness / made.temperature:.4g}"),
+        warmup=settings_of(space, algorithm, one).warmup_steps,
         draws=found.draws.shape[1],
         # A process that ends without draws has failed, as for lack of memory.
         seconds=round(found.seconds, 1) if found.draws.size or found.in_time else math.inf,
@@ -255,7 +260,8 @@ def fitted_speed(pair: tuple[str, str], rows: Sequence[Cost]) -> Speed:
         ]
         start = float(np.median(small)) if small else speed.start
         later = [
-            max(0.0, row.seconds - row.seconds_draws - start) / row.seconds_draws
+            max(0.0, row.seconds - row.seconds_draws - start)
+            / (row.seconds_draws * row.warmup / row.draws)
             for row in known
             if row.seconds_draws > start
         ]
@@ -266,10 +272,10 @@ def fitted_speed(pair: tuple[str, str], rows: Sequence[Cost]) -> Speed:
     def needed(row: Cost) -> float:
         if row.known:
             return row.gradients / row.effective_draws
-        seconds = max(1.0, row.to_enough - speed.start) / (1 + speed.warmup)
-        return (
-            seconds / EFFECTIVE_DRAWS / speed.gradient_seconds(row.sizes.gradient_operations(space))
-        )
+        share = EFFECTIVE_DRAWS * speed.draws / speed.draws_worth(row.warmup, MEASURED_CHAINS)
+        seconds = share * max(1.0, row.to_enough - speed.start)
+        operations = row.sizes.gradient_operations(space)
+        return seconds / EFFECTIVE_DRAWS / speed.gradient_seconds(space, row.sizes, operations)
 
     def tried(parameters) -> Speed:
         gradients, narrow, singular = map(float, np.exp(parameters))

@@ -7,14 +7,22 @@ import pytest
 
 from sampler.analysis.results import RunResults
 from sampler.errors import InputError
-from sampler.jobs.choice import NAMED, SPEEDS, SamplingMethod, Sizes, leading_eigenvalue
+from sampler.jobs.choice import (
+    NAMED,
+    SPEEDS,
+    SamplingMethod,
+    Sizes,
+    leading_eigenvalue,
+    warmup_of,
+)
 from sampler.jobs.plan import Point, plan_run
 from sampler.jobs.reproduce import REPRODUCTION_FOLDER
 from sampler.problem import build_problem
+from sampler.recipes.sections import DEFAULT_WARMUP
 from sampler.storage.manifest import read_manifest, record
 from tests.benchmarks.choices import TABLE, compared, fitted_speeds, read_costs
 from tests.commands import TINY, in_process, loader
-from theory import OrderParameters
+from theory import Architecture, OrderParameters
 
 RECIPE = TINY + "chains = 2\nwarmup = 4\ndraws = 4\n"
 
@@ -133,6 +141,39 @@ def test_a_run_records_the_choice_that_check_shows(tmp_path, capsys):
     assert f"sampler.space and sampler.algorithm: {explained}" in unbroken
     assert explained in " ".join(capsys.readouterr().out.split())
     assert RunResults(out).draws["sample_stats"].attrs["algorithm"] == choice["algorithm"]
+
+
+@pytest.mark.parametrize(
+    ("space", "algorithm", "expected"),
+    [
+        ("order_parameters", "split_hmc", 50),
+        ("order_parameters", "nuts", 150),
+        ("upper_weights", "split_hmc", 400),
+        ("weights", "split_hmc", 200),
+        ("weights", "nuts", 500),
+    ],
+)
+def test_warmup_is_as_long_as_space_and_algorithm_need(space, algorithm, expected, load):
+    named = [f"sampler.space={space}", f"sampler.algorithm={algorithm}"]
+    recipe, task = load(*named)
+    open_one = recipe.model_copy(
+        update={"sampler": recipe.sampler.model_copy(update={"warmup": None})}
+    )
+    run = plan_run("run", Point(open_one, None), task)
+    assert run.method.warmup == run.recipe.sampler.warmup_steps == expected
+    assert choose(recipe, task).warmup == 4, "the recipe's own"
+    # A run that was begun keeps to what it began with.
+    earlier = SamplingMethod(space, algorithm, "of an earlier version")
+    assert earlier.applied_to(open_one).sampler.warmup_steps == DEFAULT_WARMUP[space]
+
+
+def test_warmup_is_short_only_where_the_hessian_is_known():
+    """256 paths have 33,033 order parameters; those of 16 paths are singular at N = 10."""
+    found = [
+        warmup_of("order_parameters", "split_hmc", Architecture.uniform(heads, width, channels=64))
+        for heads, width in (((4, 4), 100), ((16, 16), 1000), ((4, 4), 10))
+    ]
+    assert found == [50, 150, 150]
 
 
 @pytest.mark.heavy

@@ -1,5 +1,6 @@
 """Split Hamiltonian Monte Carlo: exact properties of its map, and the law that it samples."""
 
+import math
 from dataclasses import dataclass, replace
 
 import jax
@@ -10,13 +11,17 @@ import numpyro.distributions as dist
 import pytest
 from arviz_stats.base import array_stats
 
+from sampler.jobs.choice import SHORT_WARMUP
 from sampler.mcmc import chunks, split_hmc
 from sampler.mcmc.algorithm import ChainSettings, algorithm_named
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import SplitHmc
 from sampler.mcmc.split_hmc import (
+    COUNTED_FROM,
     LARGEST_ROUNDING,
+    SHARE_INDEPENDENT,
+    SHORT,
     Gaussian,
     RunningMoments,
     kept_share,
@@ -32,6 +37,9 @@ from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import ARCHITECTURES, exact_scalar_posterior, random_problem, scalar_problem
 
 ALGORITHM = SplitHmc()
+WARMUP, WEIGHTS_WARMUP = (
+    SHORT_WARMUP[space, "split_hmc"] for space in ("order_parameters", "weights")
+)
 CENTRE, COVARIANCE = np.array([1.0, -2.0, 0.5]), np.array([4.0, 0.25, 1.0])
 
 
@@ -174,6 +182,68 @@ def test_warmup_ends_with_what_it_has_found():
     assert (steps == steps[:1]).all(), "chains advance by trajectories of one length"
     angles = np.concatenate([o.statistics["step_size"] for o in received], axis=1) * steps
     assert angles.min() < 0.4 * np.pi < 0.6 * np.pi < angles.max()
+
+
+def test_a_short_warmup_has_the_masses_of_the_mode(rng):
+    """By them a stiff normal distribution takes one step a draw, and draws do not depend on each
+    other; with those of the prior it takes as many steps as its condition asks for.
+    """
+    turned = np.linalg.qr(rng.standard_normal((5, 5)))[0]
+    scale = turned * np.geomspace(1e-2, 1.0, 5)
+    known = normal_density(scale @ scale.T, scale)
+    unit = normal_density(scale @ scale.T, np.eye(5))
+    settings = ChainSettings(chains=4, warmup=WARMUP, draws=400, seed=3)
+    found = collected(known, settings)
+    without = collected(unit, replace(settings, draws=10))
+    assert found.statistics["n_steps"].mean() <= 2.0
+    assert without.statistics["n_steps"].mean() > 20.0
+    draws = found.draws["x"]
+    assert_mean(draws, np.zeros(5), "mean")
+    assert_mean(draws**2, np.diag(scale @ scale.T), "variance")
+    ess = array_stats.ess(draws, method="bulk", chain_axis=0, draw_axis=1)
+    assert np.min(ess) >= SHARE_INDEPENDENT * 4 * 400
+
+
+def test_a_short_warmup_finds_the_step_of_a_long_one(density):
+    """In order parameters, from several seeds: closer than the halving of a search."""
+    found = [
+        collected(density, ChainSettings(chains=4, warmup=warmup, draws=1, seed=seed))
+        for warmup, seed in ((20 * WARMUP, 0), (WARMUP, 1), (WARMUP, 2), (WARMUP, 3))
+    ]
+    trajectories = np.array([np.mean(one.statistics["n_steps"]) for one in found])
+    sizes = [one.warmup_statistics["step_size"][0, -WARMUP // 2 :].mean() for one in found]
+    assert np.abs(np.log(sizes[1:]) - np.log(sizes[0])).max() < np.log(2.0), trajectories
+
+
+def test_descent_from_the_prior(rng):
+    """Short trajectories reach the law, and full ones begin with about the step that they keep."""
+    problem = random_problem(ARCHITECTURES["two layers"], rng, temperature=1e-4)
+    density = weight_density(problem, problem.attended[:2], keep_weights=False)
+    found = collected(density, ChainSettings(chains=4, warmup=WEIGHTS_WARMUP, draws=100, seed=1))
+    warm, descent = found.warmup_statistics, math.ceil(COUNTED_FROM * WEIGHTS_WARMUP)
+    assert warm["n_steps"][:, :descent].max() == SHORT
+    assert warm["n_steps"][:, descent:].max() > SHORT
+    assert warm["lp"][:, 0].max() < found.statistics["lp"].min() < warm["lp"][:, descent].min()
+    first, last = warm["step_size"][0, descent], found.statistics["step_size"].mean()
+    assert abs(np.log(first / last)) < np.log(4.0)
+    # A search that begins with full trajectories returns from far too small steps.
+    assert warm["n_steps"].mean() < 1.5 * found.statistics["n_steps"].mean()
+
+
+def normal_density(covariance, scale) -> Density:
+    """A normal distribution of mean 0, with priors of variance 1, whitened by a scale."""
+    size = len(covariance)
+    precision = jnp.asarray(np.linalg.inv(covariance))
+
+    def model():
+        x = numpyro.sample("x", dist.Normal(jnp.zeros(size), 1.0).to_event(1))
+        numpyro.factor("y", -0.5 * x @ (precision - jnp.eye(size)) @ x)
+
+    priors = {"x": dist.Normal(jnp.zeros(size), jnp.ones(size)).to_event(1)}
+    scale = jnp.asarray(scale)
+    mode = Mode(jnp.zeros(size), scale @ scale.T, scale, Coordinates.of(priors), True)
+    observe = {"observe": lambda key, position: {"x": position["x"]}, "observed": ()}
+    return Density(name="normal", model=model, arguments=(), priors=priors, mode=mode, **observe)
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])
