@@ -10,7 +10,7 @@ import pytest
 
 from sampler.errors import InputError
 from sampler.jobs import forecast
-from sampler.jobs.choice import Sizes
+from sampler.jobs.choice import SPEEDS, Sizes
 from sampler.jobs.forecast import (
     REFERENCE_SECONDS,
     Part,
@@ -51,6 +51,18 @@ def test_a_slower_machine_takes_longer_in_proportion(load):
     here, there = (times(*load(), factor * REFERENCE_SECONDS) for factor in (1.0, 3.0))
     assert {k: 3.0 * v for k, v in asdict(here).items()} == pytest.approx(asdict(there))
     assert here.whole == pytest.approx(sum(asdict(here).values()))
+
+
+def test_warmup_takes_its_share_of_the_time(load):
+    """As much as so many draws more, each of what a step of warm-up costs relative to one."""
+
+    def sampling(warmup, draws):
+        named = ("sampler.space=weights", "sampler.algorithm=split_hmc")
+        return times(*load(f"sampler.warmup={warmup}", f"sampler.draws={draws}", *named)).sampling
+
+    here = sampling(100, 500)
+    per_step, per_draw = sampling(300, 500) - here, sampling(100, 700) - here
+    assert per_step / per_draw == pytest.approx(SPEEDS["weights", "split_hmc"].warmup)
 
 
 def test_points_of_a_sweep_add_up_but_for_what_is_compiled_once(load):
