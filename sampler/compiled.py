@@ -51,7 +51,7 @@ def keep_programs() -> Path | None:
         folder.mkdir(parents=True, exist_ok=True)
         remove_incomplete(folder)
         remove_unused(root, folder)
-    except (OSError, TimeoutError):
+    except (OSError, TimeoutError, NotImplementedError):  # the last: no locks there
         return None
     # For this process, whether or not JAX was imported before, and for those it starts.
     found = {"jax_compilation_cache_dir": str(folder), **CONFIGURATION}

@@ -32,7 +32,7 @@ from sampler.storage.checkpoint import (
     write_sealed,
 )
 from sampler.storage.results import is_sampled, read_draws
-from sampler.storage.run_directory import CHECKPOINT_SLOTS, DRAWS_FILE, LOG
+from sampler.storage.run_directory import CHECKPOINT_SLOTS, DRAWS_FILE, LOG, unwritable
 
 # Draws are saved before they take more than this.
 MOST_WAITING = 16 * 2**20
@@ -308,12 +308,7 @@ class ChainKeeper:
             segments = [*self._segments, {"file": name, "checksum": checksum, **header}]
             self._write_checkpoint(segments, last)
         except OSError as problem:
-            reason = problem.strerror or str(problem)
-            raise InputError(
-                name,
-                str(self.folder),
-                f"{reason}; free space or make the directory writable, then use `resume`",
-            ) from None
+            raise InputError(name, str(self.folder), unwritable(problem)) from None
         self._segments = segments
         self._sequence += 1
         self._waiting = []

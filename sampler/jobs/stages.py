@@ -40,6 +40,7 @@ from sampler.recipes.sections import AUTO, SamplerSection
 from sampler.storage.checkpoint import DamagedFile, EarlierChains, Sealed, read_sealed, write_sealed
 from sampler.storage.own_theories import own_arrays
 from sampler.storage.results import write_comparison
+from sampler.storage.run_directory import unwritable
 from sampler.tasks.splits import StreamedSplit
 from sampler.tasks.task import Task
 from theory import Architecture, LearningProblem, Triangle, solve_next_order, solve_saddle_point
@@ -104,7 +105,7 @@ def store(path: Path, key: str, triangle: Triangle) -> None:
     try:
         write_sealed(path, header, {"matrix": triangle.matrix})
     except OSError as problem:
-        raise InputError("DIR", path, f"cannot be written: {problem.strerror}") from None
+        raise InputError("DIR", path, unwritable(problem)) from None
 
 
 def stored_triangle(path: Path, key: str) -> Triangle | None:

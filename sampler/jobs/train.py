@@ -27,6 +27,7 @@ from sampler.storage.run_directory import (
     CHECKPOINT_FOLDER,
     log_to,
     remove_unfinished,
+    unwritable,
     write_json,
 )
 from sampler.tasks.trained import series_to_learn
@@ -159,8 +160,7 @@ class TrainingJob:
         try:
             checksum = write_model(self.directory, model)
         except OSError as problem:
-            remedy = f"{problem.strerror or problem}; free space, then use `resume`"
-            raise InputError(MODEL_FILE, self.directory, remedy) from None
+            raise InputError(MODEL_FILE, self.directory, unwritable(problem)) from None
         summary = training_summary(model, self.data) | {
             "model_sha256": checksum,
             "seconds": self._seconds,

@@ -19,20 +19,20 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from sampler.errors import InputError
-from sampler.storage.run_directory import UNFINISHED
+from sampler.storage.run_directory import UNFINISHED, UNLOCKED
 
 LOCK_FILE = "lock"
 # So long a process may look who holds a lock (`living_holder`), on a machine that is busy.
 SECONDS_TO_LOOK = 2.0
 # Lustre mounted without locks, NFS without its lock service, and others.
-WITHOUT_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+WITHOUT_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,19 @@ def has_flock(directory: Path) -> bool:
                 return False
             raise
     return True
+
+
+def locking(path: Path) -> Mapping[str, bool]:
+    """Return how HDF5 is to open a file that others may be writing: as ever, but on a file system
+    without locks without one. Raises OSError where the file cannot be read.
+    """
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as problem:
+            if problem.errno in WITHOUT_FLOCK:
+                return UNLOCKED
+    return {}
 
 
 def _acquire(path: Path) -> IO[str]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sampler.errors import InputError, Verbatim
+from sampler.storage.lock import locking
 from sampler.storage.run_directory import OWN_THEORIES_FILE
 from theory.architecture import Architecture
 
@@ -86,7 +87,7 @@ def read_own(name: str, source: Source, axes: Axes) -> Arrays:
         else:
             import xarray as xr  # only here: it takes as long to import as all else
 
-            arrays = xr.load_dataset(path, engine="h5netcdf")
+            arrays = xr.load_dataset(path, engine="h5netcdf", driver_kwds=locking(path))
     except (OSError, ValueError, zipfile.BadZipFile) as problem:
         raise refusal(name, str(source), f"cannot be read ({problem}); name a file") from None
     return checked(name, arrays, axes)

@@ -10,11 +10,8 @@ comparison.json  theory against draws, `write_comparison`, `read_comparison`
 The readers raise the same InputError, with the file, what is wrong and the remedy, whoever reads.
 """
 
-import os
-import sys
 import types
-from collections.abc import Container, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Container, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +20,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import h5netcdf
 import numpy as np
 import xarray as xr
+from xarray.backends import H5NetCDFStore
 
 from sampler.storage.run_directory import (
     COMPARISON_FILE,
@@ -32,9 +30,11 @@ from sampler.storage.run_directory import (
     SWEEP_DATASET_FILE,
     TASK_FILE,
     THEORY_FILE,
+    UNLOCKED,
     check_schema,
     read_json,
     read_stored,
+    reserve,
     write_atomically,
     write_json,
 )
@@ -50,6 +50,7 @@ TABLES = {
 BYTES_PER_VARIABLE = 2048
 # Arrays of draws from this size on are compressed, and carry a checksum.
 COMPRESSED_BYTES = 2**14
+OPENED = {"engine": "h5netcdf", "driver_kwds": UNLOCKED}
 COMPRESSION = {"zlib": True, "complevel": 1, "shuffle": True, "fletcher32": True}
 
 
@@ -58,39 +59,22 @@ def write_netcdf(path: Path, content: xr.Dataset | xr.DataTree) -> None:
 
     The library does not survive a disk that is full halfway: the room is asked for in advance.
     """
-    tables = list(content.subtree) if isinstance(content, xr.DataTree) else [content]
-    variables = sum(len(table.variables) for table in tables)
-    with path.open("r+b") as file:
-        os.posix_fallocate(file.fileno(), 0, content.nbytes + BYTES_PER_VARIABLE * variables)
-    encoding = {
-        table.path: {
-            name: COMPRESSION
-            for name, values in table.data_vars.items()
-            if values.nbytes >= COMPRESSED_BYTES and values.dtype.kind in "fiub"
-        }
-        for table in tables
-        if isinstance(table, xr.DataTree)
-    }
-    with nothing_distributed():
-        content.to_netcdf(path, engine="h5netcdf", encoding=encoding or None)
-
-
-@contextmanager
-def nothing_distributed() -> Iterator[None]:
-    """Inside, Dask's `distributed` is not imported unless it is there already.
-
-    xarray asks it, where it is installed, which scheduler computes what is written. Nothing is
-    left to be computed here, and importing it takes half a second.
-    """
-    name = "distributed"
-    if name in sys.modules:
-        yield
-        return
-    sys.modules[name] = None  # to `import`, what is not installed
-    try:
-        yield
-    finally:
-        del sys.modules[name]
+    tree = content if isinstance(content, xr.DataTree) else xr.DataTree(content)
+    variables = sum(len(table.variables) for table in tree.subtree)
+    reserve(path, content.nbytes + BYTES_PER_VARIABLE * variables)
+    # Not `to_netcdf`: it locks, and where Dask is installed imports it, for nothing.
+    with h5netcdf.File(path, "w", **UNLOCKED) as file:
+        for table in tree.subtree:
+            encoding = {
+                name: COMPRESSION
+                for name, values in table.data_vars.items()
+                if values.nbytes >= COMPRESSED_BYTES and values.dtype.kind in "fiub"
+            }
+            group = None if table is tree else table.path
+            store = H5NetCDFStore(file, group=group, mode="w")
+            table.to_dataset(inherit=False).dump_to_store(
+                store, encoding=encoding if tree is content else None
+            )
 
 
 def write_result(directory: Path, file: str, content: xr.Dataset | xr.DataTree) -> None:
@@ -110,7 +94,7 @@ def read_table(directory: Path, file: str) -> xr.Dataset:
     command, variables = TABLES[file]
 
     def load(path: Path) -> xr.Dataset:
-        table = xr.load_dataset(path, engine="h5netcdf")
+        table = xr.load_dataset(path, **OPENED)
         check_schema(table.attrs.get("schema_version"), str(path))
         missing = [name for name in variables if name not in table]
         if missing:
@@ -124,7 +108,7 @@ def read_draws(directory: Path) -> xr.DataTree:
     """Read `draws.nc` into memory; InputError if it is absent, damaged or of another schema."""
 
     def load(path: Path) -> xr.DataTree:
-        with xr.open_datatree(path, engine="h5netcdf") as tree:
+        with xr.open_datatree(path, **OPENED) as tree:
             _check_draws(tree.attrs, tree, path)
             return tree.load()
 
@@ -136,13 +120,13 @@ def read_drawn(directory: Path, name: str, group: str = "posterior") -> xr.DataA
 
     def load(path: Path) -> xr.DataArray | None:
         # One variable of one group alone: to open all of them takes many times as long.
-        with h5netcdf.File(path, "r") as file:
+        with h5netcdf.File(path, "r", **UNLOCKED) as file:
             _check_draws(file.attrs, file.groups, path)
             if group not in file.groups or name not in file.groups[group].variables:
                 return None
             there = file.groups[group].variables
             others = set(there) - {name, *there[name].dimensions}
-        with xr.open_dataset(path, engine="h5netcdf", group=group, drop_variables=others) as table:
+        with xr.open_dataset(path, group=group, drop_variables=others, **OPENED) as table:
             return table[name].load()
 
     return read_stored(directory / DRAWS_FILE, "sample", load)

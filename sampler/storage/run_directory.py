@@ -1,14 +1,15 @@
 """Run directories and the small files in them."""
 
+import errno
 import json
 import logging
 import math
 import os
+import secrets
 import sys
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,13 @@ CHECKPOINT_FOLDER = "checkpoint"
 FIGURE_FOLDER = "figures"
 # Files in the making; a killed process leaves them behind.
 UNFINISHED = ".part-"
+# What a file system says of a request that it does not know.
+UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+ZEROS = 2**20  # bytes that are written at once to see whether there is room
+# For HDF5, which locks every file that it opens. Files of a run are whole under their names and the
+# directory has a lock of its own, which also works where a file system has no locks.
+UNLOCKED = {"locking": False}
 # Two checkpoints take turns, so that one is whole whatever happens to the other.
 CHECKPOINT_SLOTS = ("state-0.bin", "state-1.bin")
 
@@ -152,24 +160,65 @@ def write_whole(path: Path, text: str) -> None:
 
 def fill_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then put it in place in one step."""
-    prefix = f"{UNFINISHED}{path.stem}-"
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=prefix, suffix=path.suffix)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = new_file(path)
     try:
         write(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
+        synchronise(temporary)
         os.replace(temporary, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # or the new name might not survive a power failure
-        finally:
-            os.close(folder)
+        synchronise(path.parent)  # or the new name might not survive a power failure
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def new_file(path: Path) -> Path:
+    """Make an empty file beside `path`, readable for those whom the user's umask admits."""
+    while True:
+        name = f"{UNFINISHED}{path.stem}-{secrets.token_hex(4)}{path.suffix}"
+        with suppress(FileExistsError):
+            (made := path.with_name(name)).touch(exist_ok=False)
+            return made
+
+
+def synchronise(path: Path) -> None:
+    """Wait until a file or a directory is on the disk, where its file system can say so."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except PermissionError:  # a directory that may be written and not be read
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as problem:
+        if problem.errno not in UNSUPPORTED:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def reserve(path: Path, size: int) -> None:
+    """Fill a file with so many zeros; OSError where there is no room for them."""
+    with path.open("r+b") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except AttributeError:  # macOS has none
+            pass
+        except OSError as problem:
+            if problem.errno in FULL:
+                raise
+        else:
+            return
+        for start in range(0, size, ZEROS):
+            file.write(bytes(min(ZEROS, size - start)))
+
+
+def unwritable(problem: OSError) -> str:
+    """Return why a file could not be written, and what helps against it."""
+    reason = problem.strerror or str(problem)
+    if problem.errno in FULL:
+        return f"{reason}; free space, then use `resume`"
+    if isinstance(problem, PermissionError) or problem.errno == errno.EROFS:
+        return f"{reason}; make the directory writable, then use `resume`"
+    return f"{reason}; use `resume` when that is mended"
 
 
 def remove_unfinished(directory: Path) -> None:
@@ -192,9 +241,7 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
     try:
         fill_whole(path, write)
     except OSError as problem:
-        reason = problem.strerror or str(problem)
-        remedy = f"{reason}; free space or make the directory writable, then use `resume`"
-        raise InputError(path.name, path.parent, remedy) from None
+        raise InputError(path.name, path.parent, unwritable(problem)) from None
 
 
 def write_json(path: Path, content: dict) -> None:

@@ -22,6 +22,7 @@ from numpy.lib import format as npy
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.recipes.sections import FilePath
 from sampler.recipes.task_section import TaskSection
+from sampler.storage.lock import locking
 from sampler.storage.run_directory import open_npz, read_array
 from sampler.tasks import splits
 from sampler.tasks.splits import AttendedSplit, Split, StreamedSplit, block_size, check_split
@@ -324,14 +325,14 @@ def opened_hdf5(path: Path) -> Iterator[Any]:
     import h5py  # only here: it takes a moment
 
     try:
-        file = h5py.File(path, "r")
+        file = h5py.File(path, "r", **locking(path))
     except OSError as problem:
         if not path.is_file():
             remedy = "there is no such file; name an .npz or .h5 file"
         elif "truncated" in str(problem):
             remedy = "the file is not whole (truncated); copy or write it again"
         else:
-            remedy = "is not a readable HDF5 file; write it again"
+            remedy = f"is not a readable HDF5 file ({problem}); write it again"
         raise InputError("task.path", path, remedy) from None
     with file:
         yield file

@@ -11,7 +11,7 @@ import numpy as np
 
 from sampler.attention.padding import padded_together
 from sampler.errors import InputError, Verbatim
-from sampler.storage.run_directory import fill_whole
+from sampler.storage.run_directory import UNLOCKED, fill_whole
 from sampler.tasks.arrays import HDF5_SUFFIXES
 from sampler.tasks.splits import AttendedSplit, Split, check_agreement
 from sampler.transformer.forward_pass import Forward, as_numpy, torch_module
@@ -164,7 +164,7 @@ def write_npz(path: Path, found: Pieces, of_heads: OfHeads) -> None:
 
 def write_hdf5(path: Path, found: Pieces, of_heads: OfHeads) -> None:
     """Write piece by piece, each behind those before it; shorter sequences have 0 behind them."""
-    with h5py.File(path, "w") as file:
+    with h5py.File(path, "w", **UNLOCKED) as file:
         for name, split in found:
             for key, array in arrays_by_key(name, split).items():
                 if key not in file:

@@ -19,7 +19,7 @@ from sampler.storage.checkpoint import (
     refuse_another_checkpoint,
     write_sealed,
 )
-from sampler.storage.run_directory import CHECKPOINT_SLOTS, LOG
+from sampler.storage.run_directory import CHECKPOINT_SLOTS, LOG, unwritable
 from sampler.transformer.evaluation import (
     BLOCK,
     PARAMETERS,
@@ -242,9 +242,7 @@ def save_training(
         folder.mkdir(exist_ok=True)
         write_sealed(folder / name, header, arrays)
     except OSError as problem:
-        reason = problem.strerror or str(problem)
-        remedy = f"{reason}; free space or make the directory writable, then use `resume`"
-        raise InputError(name, folder, remedy) from None
+        raise InputError(name, folder, unwritable(problem)) from None
 
 
 def load_training(folder: Path, initial: TrainingState, fingerprint: dict) -> SavedTraining | None:

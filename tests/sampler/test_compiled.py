@@ -52,6 +52,18 @@ def test_none_are_kept_where_the_directory_cannot_be_made(setting, tmp_path):
     assert compiled.OF_JAX not in os.environ
 
 
+def test_none_are_kept_where_the_file_system_has_no_locks(setting, tmp_path, monkeypatch):
+    """What `filelock` says then depends on its version."""
+
+    def refuse(*_, **__):
+        raise NotImplementedError("FileSystem does not appear to support flock")
+
+    monkeypatch.setattr("filelock.FileLock.acquire", refuse)
+    setting(tmp_path)
+    assert compiled.keep_programs() is None
+    assert compiled.OF_JAX not in os.environ
+
+
 def test_what_jax_was_told_stays(setting, tmp_path):
     setting(tmp_path / "ours")
     os.environ[compiled.OF_JAX] = str(tmp_path / "theirs")
