@@ -52,6 +52,7 @@ def __getattr__(name: str):
     """What the package offers from Python, imported when it is asked for."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import_module(f"{__name__}.errors").refuse_another_theory()
     return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
 
 

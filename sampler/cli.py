@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sampler.command_line import LATEST, PROGRAM, make_parser, separate_settings
 from sampler.compiled import keep_programs
-from sampler.errors import ExitCode, InputError, RequeueError, one_line
+from sampler.errors import ExitCode, InputError, RequeueError, one_line, refuse_another_theory
 from sampler.numerics import divide_processor, float64, silence_compiler, use_one_blas_thread
 
 # Modules that read data or compute are imported by the command that needs them: --help is
@@ -31,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         keep_programs()
     silence_compiler()
     try:
+        refuse_another_theory()
         settle_directories(arguments)
         return int(HANDLERS[arguments.command](arguments))
     except KeyboardInterrupt:

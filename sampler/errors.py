@@ -2,7 +2,8 @@
 
 import re
 from enum import IntEnum
-from pathlib import PurePath
+from importlib.util import find_spec
+from pathlib import Path, PurePath
 
 
 class ExitCode(IntEnum):
@@ -52,6 +53,21 @@ class Verbatim(str):
 
 
 ABSENT = Verbatim("(absent)")
+
+
+def refuse_another_theory() -> None:
+    """Raise InputError where `import theory` finds something else than the package beside this one.
+
+    Python looks first beside a script, or in the working directory: there people who validate a
+    theory of their own have a file of that name.
+    """
+    found = find_spec("theory")
+    if found is None or found.origin is None:
+        return
+    origin = Path(found.origin)
+    if origin.resolve().parent != Path(__file__).resolve().parent.parent / "theory":
+        remedy = "hides a package of this program that has the same name; give it another one"
+        raise InputError("import theory", origin, remedy)
 
 
 def with_keys(text: str, section: str) -> str:

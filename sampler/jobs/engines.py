@@ -240,10 +240,11 @@ def write_slurm_array(asked: Point, options: Sequence[str]) -> None:
     settings = settings_of(options)  # before anything is written
     plan, directory = open_sweep(asked), asked.directory
     (directory / LOG_FOLDER).mkdir(exist_ok=True)
-    # This Python and the stored recipe: nothing depends on the command line.
+    # This Python, without the modules of a working directory, and the stored recipe: nothing
+    # depends on the command line.
     arguments = ["sweep", str(directory / RECIPE_FILE), "--out", str(directory)]
     arguments += [] if asked.figures else [NO_FIGURES]
-    command, script = [sys.executable, "-m", "sampler", *arguments], directory / SCRIPT_FILE
+    command, script = [sys.executable, "-P", "-m", "sampler", *arguments], directory / SCRIPT_FILE
     write_whole(
         script, batch_script(directory, asked.recipe.name, len(plan.runs), settings, command)
     )

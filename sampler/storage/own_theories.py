@@ -15,8 +15,10 @@ theory does not predict.
 import ast
 import re
 import runpy
+import sys
 import zipfile
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,18 +129,38 @@ def predictions_of(name: str, source: Source, problem: Callable[[], Any], axes: 
     if not is_function(source):
         return read_own(name, source, axes)
     file, _, function = str(source).rpartition(":")
-    try:
-        found = runpy.run_path(file).get(function)
-    except Exception as failure:
-        raise refusal(name, source, f"the file stops with {described(failure)}") from failure
-    if not callable(found):
-        raise refusal(name, source, f"the file has no function {function}")
-    given = problem()
-    try:
-        made = found(given)
-    except Exception as failure:
-        raise refusal(name, source, f"the function stops with {described(failure)}") from failure
+    with modules_beside(Path(file)):
+        try:
+            found = runpy.run_path(file).get(function)
+        except Exception as failure:
+            raise refusal(name, source, f"the file stops with {described(failure)}") from failure
+        if not callable(found):
+            raise refusal(name, source, f"the file has no function {function}")
+        given = problem()
+        try:
+            made = found(given)
+        except Exception as failure:
+            stops = f"the function stops with {described(failure)}"
+            raise refusal(name, source, stops) from failure
     return checked(name, made, axes)
+
+
+@contextmanager
+def modules_beside(file: Path) -> Iterator[None]:
+    """Inside, modules beside a file are found, as if Python had been started with it.
+
+    They are forgotten on leaving: the next file may have others of the same names.
+    """
+    folder, before = file.resolve().parent, set(sys.modules)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        for name in set(sys.modules) - before:
+            origin = getattr(sys.modules[name], "__file__", None)
+            if origin and Path(origin).resolve().is_relative_to(folder):
+                del sys.modules[name]
 
 
 def checked(name: str, given: object, axes: Axes) -> Arrays:

@@ -166,7 +166,7 @@ def test_slurm_array_stands_on_its_own(recipe, tmp_path, capsys):
     assert (out / "slurm").is_dir()
     started = next(line for line in lines if "--point" in line)
     assert shlex.split(started)[:-1] == [
-        sys.executable, "-m", "sampler", "sweep", f"{out}/recipe.toml", "--out", str(out),
+        sys.executable, "-P", "-m", "sampler", "sweep", f"{out}/recipe.toml", "--out", str(out),
         "--no-figures", "--point", "$SLURM_ARRAY_TASK_ID",
     ]  # fmt: skip
     printed = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""File systems and systems that lack what Linux on a local disk has: locks, room asked for, chmod."""
+"""Systems and file systems that lack what Linux on a local disk has: locks, chmod, and others."""
 
 import errno
 import os
