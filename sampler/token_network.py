@@ -20,7 +20,8 @@ from sampler.posterior.density import (
     temperature_ratio,
     weights_at,
 )
-from sampler.posterior.weights import observe_labels, weight_priors
+from sampler.posterior.labels import sample_labels_of_examples
+from sampler.posterior.weights import weight_priors
 from sampler.recipes.sections import paired
 from sampler.tasks.splits import Split
 from theory.architecture import KNOWN, Architecture, HyperPriors
@@ -223,7 +224,7 @@ def token_model(
     position = sample_sites(weight_priors(network.architecture, variances, hyper_priors))
     weights = weights_at(position, network.architecture)
     outputs = predict_tokens(weights, inputs, attention, network)
-    observe_labels(outputs, labels, temperature * temperature_ratio(position))
+    sample_labels_of_examples(outputs, labels, temperature * temperature_ratio(position))
 
 
 def observe_tokens(

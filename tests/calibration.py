@@ -27,10 +27,10 @@ from sampler.posterior.density import (
     temperature_ratio,
     weights_at,
 )
+from sampler.posterior.labels import label_log_likelihood
 from sampler.posterior.order_parameters import (
     factors_at,
     kernel_factor,
-    label_log_likelihood,
     likelihood_factor,
     order_parameter_model,
     site_priors,

@@ -90,7 +90,7 @@ class LabelEnergy:
     def __call__(self, factor: Float[Array, "_row _rank"]) -> Float[Array, ""]:
         """E(F Fᵀ); its derivative is the hand-written one of `energy_and_gradients`.
 
-        Derivatives are with respect to F and 𝒯: data count as constants.
+        Derivatives are with respect to F, 𝒯 and y: path kernels count as constants.
         """
         return _energy(self, factor)
 
@@ -110,21 +110,23 @@ def _energy(energy: LabelEnergy, factor):
 
 @_energy.defjvp
 def _energy_jvp(primals, tangents):
-    # Data are never differentiated.
+    # Path kernels are never differentiated.
     energy, factor = primals
-    value, gradient, by_temperature = energy_and_gradients(energy, factor)
+    value, gradient, by_temperature, by_label = energy_and_gradients(energy, factor)
     along = jnp.vdot(gradient, tangents[1]) + by_temperature * tangents[0].temperature
-    return value, along
+    return value, along + jnp.vdot(by_label, tangents[0].labels)
 
 
 def energy_and_gradients(
     energy: LabelEnergy, factor: Float[Array, "row rank"]
-) -> tuple[Float[Array, ""], Float[Array, "row rank"], Float[Array, ""]]:
-    """Return E, ∂E/∂F and ∂E/∂𝒯 from one Cholesky factor.
+) -> tuple[
+    Float[Array, ""], Float[Array, "row rank"], Float[Array, ""], Float[Array, "example output"]
+]:
+    """Return E, ∂E/∂F, ∂E/∂𝒯 and ∂E/∂y from one Cholesky factor.
 
-    dE = Tr(R dK) + Tr(R) d𝒯 with R = (K + 𝒯)⁻¹ − ααᵀ and α = (K + 𝒯)⁻¹ y. R is formed once and
-    pulled back through the assembly of K, which is linear in U_1: autodiff of the Cholesky factor
-    would cost several times more.
+    dE = Tr(R dK) + Tr(R) d𝒯 + 2 α·dy with R = (K + 𝒯)⁻¹ − ααᵀ and α = (K + 𝒯)⁻¹ y. R is formed
+    once and pulled back through the assembly of K, which is linear in U_1: autodiff of the Cholesky
+    factor would cost several times more.
     """
     kernel, pull_back = energy.kernels.kernel_and_pull_back(factor)
     noisy = NoisyKernel.factorise(kernel, energy.temperature)
@@ -136,7 +138,8 @@ def energy_and_gradients(
     if energy.residual is not None:
         value = value + energy.residual(energy.temperature)
         by_temperature = by_temperature + energy.residual.slope(energy.temperature)
-    return value, pull_back(residual), by_temperature
+    by_label = 2.0 * alpha.reshape(energy.labels.shape)
+    return value, pull_back(residual), by_temperature, by_label
 
 
 def inverse_of_lower(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:

@@ -10,7 +10,6 @@ few directions only, those that the labels see, the less the wider the network. 
 dimensions, where a dense Hessian could not be stored, chains do with unit masses.
 """
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import ClassVar
@@ -36,6 +35,7 @@ from sampler.posterior.density import (
     scaled_factors,
     site_spreads,
 )
+from sampler.posterior.labels import CollapsedLabels, label_log_likelihood, site_of_labels
 from theory.architecture import HESSIAN_COORDINATES, KNOWN, HyperPriors
 from theory.bartlett import WishartChain, bartlett_matrix, chain_factors
 from theory.energy import LabelEnergy, LearningProblem, hessian_with_energy
@@ -106,8 +106,17 @@ def order_parameter_model(
     Sites: `chi_l` [rank] and `lower_l` [entry] of each Bartlett factor B_l, l = 1 … L + 1, and
     temperature and variances where they have a prior.
     """
+    position, factor = sample_order_parameters(chain, hyper_priors)
+    labels = CollapsedLabels(energy_at(energy, position), factor)
+    numpyro.sample("y", labels, obs=site_of_labels(energy.labels))
+
+
+def sample_order_parameters(
+    chain: WishartChain, hyper_priors: HyperPriors = KNOWN
+) -> tuple[dict[str, Array], Float[Array, "row rank"]]:
+    """All sites of a model, and the factor F with K(F Fᵀ) the kernel of the labels there."""
     position = sample_sites(site_priors(chain, hyper_priors))
-    numpyro.factor("y", log_likelihood_at(position, energy, chain))
+    return position, likelihood_factor(position, chain)
 
 
 def site_priors(
@@ -180,11 +189,6 @@ def log_likelihood_at(
     """Log likelihood ln p(y | position)."""
     factor = likelihood_factor(position, chain)
     return label_log_likelihood(energy_at(energy, position), factor)
-
-
-def label_log_likelihood(energy: LabelEnergy, factor: Float[Array, "_row _rank"]):
-    """Log likelihood ln p(y | U_1) = −E(U_1)/2 − (P O/2) ln 2π."""
-    return -0.5 * (energy(factor) + energy.labels.size * math.log(2.0 * math.pi))
 
 
 @partial(

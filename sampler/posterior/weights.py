@@ -23,7 +23,12 @@ from sampler.posterior.density import (
     temperature_ratio,
     weights_at,
 )
-from sampler.posterior.order_parameters import kernel_factor, label_log_likelihood
+from sampler.posterior.labels import (
+    CollapsedLabels,
+    sample_labels_of_examples,
+    site_of_labels,
+)
+from sampler.posterior.order_parameters import kernel_factor
 from theory.architecture import KNOWN, Architecture, HyperPriors
 from theory.energy import LabelEnergy, ResidualLabels
 from theory.path_kernels import FeatureForm, summed_over_paths
@@ -72,7 +77,7 @@ def weight_model(
     architecture: Architecture,
     hyper_priors: HyperPriors = KNOWN,
 ) -> None:
-    """Gaussian priors per layer and the tempered likelihood.
+    """Gaussian priors per layer and the tempered likelihood, example by example.
 
     V_0 ~ N(0, σ_0²), V_l ~ N(0, σ_l²), a ~ N(0, σ_a²), y ~ N(f(x), 𝒯): the density
     exp(−Σ |f(x_μ) − y_μ|² / (2𝒯)) Π N(weights; 0, σ²). Source: arXiv 2405.15926, posterior.
@@ -82,18 +87,9 @@ def weight_model(
     position = sample_sites(weight_priors(architecture, variances, hyper_priors))
     outputs = network_outputs(weights_at(position, architecture), attended, architecture)
     temperature = temperature * temperature_ratio(position)
-    observe_labels(outputs, labels, temperature)
+    sample_labels_of_examples(outputs, labels, temperature)
     if residual is not None:
         numpyro.factor("residual", -0.5 * residual(temperature))
-
-
-def observe_labels(
-    outputs: Float[Array, "example output"],
-    labels: Float[Array, "example output"],
-    temperature: Float[Array, ""] | float,
-) -> None:
-    """The tempered likelihood, y ~ N(f(x), 𝒯)."""
-    numpyro.sample("y", dist.Normal(outputs, jnp.sqrt(temperature)).to_event(2), obs=labels)
 
 
 def weight_priors(
@@ -125,13 +121,23 @@ def upper_weight_model(
 
     Where 𝒯 or variances have a prior, they are sites, too.
     """
-    priors = weight_priors(architecture, variances, hyper_priors, upper=True)
-    position = sample_sites(priors)
-    factor = kernel_factor(lowest_factor(position, architecture), position)
+    position, factor = sample_upper_weights(variances, architecture, hyper_priors)
     if isinstance(energy.kernels, FeatureForm):
         # There the cost of K grows with the columns of the factor; stored kernels need F Fᵀ only.
         factor = narrowed(factor)
-    numpyro.factor("y", label_log_likelihood(energy_at(energy, position), factor))
+    labels = CollapsedLabels(energy_at(energy, position), factor)
+    numpyro.sample("y", labels, obs=site_of_labels(energy.labels))
+
+
+def sample_upper_weights(
+    variances: Float[Array, " layer"],
+    architecture: Architecture,
+    hyper_priors: HyperPriors = KNOWN,
+) -> tuple[dict[str, Array], Float[Array, "row width"]]:
+    """All sites of a model, and the factor F with K(F Fᵀ) the kernel of the labels there."""
+    priors = weight_priors(architecture, variances, hyper_priors, upper=True)
+    position = sample_sites(priors)
+    return position, kernel_factor(lowest_factor(position, architecture), position)
 
 
 def lowest_factor(weights: Position, architecture: Architecture) -> Float[Array, "row width"]:

@@ -89,7 +89,7 @@ def test_gradient_is_that_of_autodiff_through_cholesky(name, rng):
     plain = jax.jit(jax.value_and_grad(lambda f: plain_energy(problem, f @ f.T)))
     expected_value, expected = plain(factor)
     for energy in both_forms(problem):
-        value, gradient, _ = jax.jit(energy_and_gradients)(energy, factor)
+        value, gradient, *_ = jax.jit(energy_and_gradients)(energy, factor)
         by_jax = jax.jit(jax.grad(energy))(factor)
         rounding = rounding_of(problem, factor)
         assert_equal_to_rounding(value, expected_value, **rounding)
@@ -117,6 +117,19 @@ def test_slope_in_the_temperature_is_that_of_autodiff_through_cholesky(name, rng
         slope = jax.jit(jax.grad(lambda t, e: replace(e, temperature=t)(factor)))
         assert_equal_to_rounding(slope(problem.temperature, energy), expected, **rounding)
         assert_equal_to_rounding(energy_and_gradients(energy, factor)[2], expected, **rounding)
+
+
+@pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
+def test_slope_in_the_labels_is_twice_the_solution(name, rng):
+    problem, factor = problem_and_factor(name, rng)
+    noisy = dense_kernel(problem, factor @ factor.T)
+    expected = 2.0 * np.linalg.solve(noisy, np.asarray(problem.labels).reshape(-1))
+    rounding = rounding_of(problem, factor)
+    rounding["condition"] **= 2  # solves twice with K + 𝒯 1
+    for energy in both_forms(problem):
+        slope = jax.jit(jax.grad(lambda y, e: replace(e, labels=y)(factor)))
+        received = slope(problem.labels, energy).reshape(-1)
+        assert_equal_to_rounding(received, expected, **rounding)
 
 
 @pytest.mark.parametrize("name", ["one head", "two layers, three outputs", "narrow"])

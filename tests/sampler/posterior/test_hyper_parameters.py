@@ -24,11 +24,11 @@ from sampler.network import network_outputs, overlaps
 from sampler.posterior.bridge import bridge_evidence
 from sampler.posterior.density import TEMPERATURE, VARIANCES, weights_at
 from sampler.posterior.importance import importance_draws
+from sampler.posterior.labels import label_log_likelihood
 from sampler.posterior.order_parameters import (
     OrderParameterPosterior,
     factors_at,
     find_mode,
-    label_log_likelihood,
     likelihood_factor,
     log_likelihood_at,
     log_prior,
