@@ -36,6 +36,8 @@ CONTENTS = {
     "api.tasks": "markov_chain_task time_series_task series_archive_task digits_task one_shot_task "
     "trained_series_task arrays_task make_task ChosenTask",
     "api.results": "make_network ChosenNetwork solve sample compare head_importance make_problem",
+    "api.posterior": "numpyro_model log_density",
+    "posterior.flat_density": "FlatDensity",
     "api.heads": "ablate_heads",
     "api.runs": "run sweep check open_results Run Sweep",
     "api.estimators": "AttentionClassifier AttentionRegressor AttentionEstimator",

@@ -12,12 +12,19 @@ from jaxtyping import Array, Float, Int
 
 from sampler.errors import InputError
 from sampler.posterior.density import Density, specialised
+from sampler.posterior.flat_density import FlatDensity
+from sampler.posterior.numpyro_model import (
+    Model,
+    WholeTrainingSet,
+    make_model_of_weights,
+    make_numpyro_model,
+)
 from sampler.posterior.spaces import make_density
-from sampler.posterior.weights import weight_priors
+from sampler.posterior.weights import weight_model, weight_priors
 from sampler.recipes.recipe import Recipe
 from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit, spread_over_labels
 from sampler.tasks.task import HeadDistances, Task
-from sampler.token_network import TokenNetwork, TokenSplit, observe_tokens, token_model
+from sampler.token_network import TokenNetwork, TokenSplit, observe_tokens, predict_split
 from sampler.transformer.model import FrozenNetwork
 from theory import (
     LearningProblem,
@@ -74,11 +81,39 @@ class TokenProblem:
         sets = [problem.test] if problem.validation is None else [problem.test, problem.validation]
         return Density(
             name="weights",
-            model=specialised(token_model, network=network, hyper_priors=hyper_priors),
-            arguments=(*problem.train.arrays, labels, temperature, variances),
+            model=specialised(
+                weight_model,
+                architecture=network.architecture,
+                hyper_priors=hyper_priors,
+                predict=specialised(predict_split, network=network),
+            ),
+            arguments=(problem.train.arrays, labels, temperature, variances),
             priors=weight_priors(network.architecture, variances, hyper_priors),
             observe=specialised(observe_tokens, network=network, keep_weights=keep_weights),
             observed=(temperature, variances, *(one.arrays for one in sets)),
+        )
+
+    def flat_density(self, space: str) -> FlatDensity:
+        """The posterior of all weights as a function of one flat vector."""
+        return FlatDensity(self.density(space, "float64", False), 0.0)
+
+    def numpyro_model(self, space: str, sites: tuple[str, ...], whole: None = None) -> Model:
+        """The posterior of all weights as a NumPyro model.
+
+        Inputs are pairs of tokens and attention matrices, `TokenSplit.arrays`.
+        """
+        if space != "weights":
+            raise ValueError(f'space {space!r}: a network outside the theory has only "weights"')
+        network = replace(self.network, architecture=self.architecture.sizes)
+        return make_model_of_weights(
+            self.train.arrays,
+            self.labels,
+            self.test.arrays,
+            sites,
+            temperature=self.temperature,
+            architecture=self.architecture,
+            hyper_priors=self.hyper_priors,
+            predict=specialised(predict_split, network=network),
         )
 
     def astype(self, dtype) -> "TokenProblem":
@@ -211,6 +246,17 @@ class Problem:
         learning = self.learning.astype(precision)
         return make_density(space, learning, self.attended_test, keep_weights)
 
+    def flat_density(self, space: str) -> FlatDensity:
+        """The posterior in a space as a function of one flat vector."""
+        density = make_density(space, self.learning, self.attended_test, False, whitened=False)
+        return FlatDensity(density, self.learning.residual_log_likelihood)
+
+    def numpyro_model(
+        self, space: str, sites: tuple[str, ...], whole: WholeTrainingSet | None = None
+    ) -> Model:
+        """The posterior in a space as a NumPyro model; `whole` where rows stand for examples."""
+        return make_numpyro_model(space, self.learning, self.attended_test, sites, whole)
+
 
 def square_roots(matrices: np.ndarray) -> np.ndarray:
     """F with U = F Fᵀ for each U [..., row, row]; narrow layers make U singular."""
@@ -275,6 +321,14 @@ def is_folded(recipe: Recipe, task: Task) -> bool:
     """Whether rows of a triangle stand for the training examples: more than p_1 D = Π D."""
     features = math.prod(task.heads) * task.channels
     return recipe.network.fits_theory and features < task.train.examples
+
+
+def whole_training_set(recipe: Recipe, task: Task) -> WholeTrainingSet | None:
+    """Attended inputs and labels of all examples, where rows of a triangle stand for them."""
+    if not is_folded(recipe, task):
+        return None
+    attended = attend_split(task.train, recipe.network.readout, task.pairs)
+    return np.asarray(attended), task.train.labels
 
 
 def fold_training(recipe: Recipe, task: Task, start: Triangle | None = None) -> Iterator[Triangle]:

@@ -16,15 +16,11 @@ from sampler.attention.padding import tokens_in_order
 from sampler.posterior.density import (
     Position,
     observed_hyper_parameters,
-    sample_sites,
-    temperature_ratio,
     weights_at,
 )
-from sampler.posterior.labels import sample_labels_of_examples
-from sampler.posterior.weights import weight_priors
 from sampler.recipes.sections import paired
 from sampler.tasks.splits import Split
-from theory.architecture import KNOWN, Architecture, HyperPriors
+from theory.architecture import Architecture
 
 Values = Literal["linear", "relu"]
 Weights = Mapping[str, Array]
@@ -104,6 +100,11 @@ def predict_tokens(
     if batch >= inputs.shape[0]:
         return jax.vmap(one)((inputs, attention))
     return jax.lax.map(jax.checkpoint(one), (inputs, attention), batch_size=batch)
+
+
+def predict_split(weights: Weights, tokens: tuple, network: TokenNetwork):
+    """f(x) of every example of a split, from its `arrays`."""
+    return predict_tokens(weights, *tokens, network)
 
 
 def hidden_numbers(inputs: Float[Array, "example token channel"], network: TokenNetwork) -> int:
@@ -209,22 +210,6 @@ class TokenSplit:
         """Convert to another floating-point precision."""
         attention = tuple(jnp.asarray(omega, dtype) for omega in self.attention)
         return TokenSplit(jnp.asarray(self.inputs, dtype), attention)
-
-
-def token_model(
-    inputs: Float[Array, "example token channel"],
-    attention: tuple[Float[Array, "example _head key query"], ...],
-    labels: Float[Array, "example output"],
-    temperature: Float[Array, ""] | float,
-    variances: Float[Array, " layer"],
-    network: TokenNetwork,
-    hyper_priors: HyperPriors = KNOWN,
-) -> None:
-    """Priors and likelihood of `weight_model`, f(x) token by token."""
-    position = sample_sites(weight_priors(network.architecture, variances, hyper_priors))
-    weights = weights_at(position, network.architecture)
-    outputs = predict_tokens(weights, inputs, attention, network)
-    sample_labels_of_examples(outputs, labels, temperature * temperature_ratio(position))
 
 
 def observe_tokens(

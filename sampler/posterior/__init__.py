@@ -8,4 +8,6 @@ spaces            the three spaces, and what is read off each of their draws
 importance        independent draws of order parameters, and the log evidence
 bridge            the log evidence from chains
 weight_draws      exact draws of all weights from draws of order parameters
+numpyro_model     the posterior as NumPyro models, for whatever NumPyro does with a model
+flat_density      the posterior as one function of a flat vector, for samplers of other libraries
 """

@@ -19,7 +19,7 @@ import numpy as np
 import numpyro
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
-from numpyro.infer.util import log_density
+from numpyro.infer.util import compute_log_probs, log_density
 
 from theory.architecture import HESSIAN_COORDINATES, Architecture, HyperPriors
 from theory.energy import LabelEnergy, LearningProblem
@@ -71,10 +71,8 @@ class Coordinates:
     def of_draws(
         self, draws: Mapping[str, np.ndarray]
     ) -> dict[str, Float[np.ndarray, "chain draw _entry"]]:
-        """All sites of stored draws; those without entries need not have been stored."""
-        leading = next(iter(draws.values())).shape[:2]
-        sites = zip(self.names, self.sizes, strict=True)
-        return {n: np.asarray(draws[n]) if size else np.empty((*leading, 0)) for n, size in sites}
+        """All sites of stored draws."""
+        return {name: np.asarray(draws[name]) for name in self.names}
 
     def flatten(self, position: Position) -> Float[Array, " coordinate"]:
         """The coordinates of a position."""
@@ -241,14 +239,25 @@ class Density:
 
     def start(self, key: Array) -> dict[str, Array]:
         """One chain's first position: around the mode where it is known, else from the priors."""
-        if self.mode is not None:
-            return self.mode.draw(key)
+        return self.draw_prior(key) if self.mode is None else self.mode.draw(key)
+
+    def draw_prior(self, key: Array) -> dict[str, Array]:
+        """Draw a position without data."""
         keys = dict(zip(self.priors, jax.random.split(key, len(self.priors)), strict=True))
         return {name: prior.sample(keys[name]) for name, prior in self.priors.items()}
 
     def log_density(self, position: Position) -> Float[Array, ""]:
         """ln p(x, y), normalised over x and y."""
         return log_density(self.model, self.arguments, {}, position)[0]
+
+    def log_prior(self, position: Position) -> Float[Array, ""]:
+        """ln p(x)."""
+        return sum(jnp.sum(prior.log_prob(position[n])) for n, prior in self.priors.items())
+
+    def log_likelihood(self, position: Position) -> Float[Array, ""]:
+        """ln p(y | x), from what the model observes."""
+        terms = compute_log_probs(self.model, self.arguments, {}, dict(position))[0]
+        return sum(term for name, term in terms.items() if name not in self.priors)
 
     def gradient(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
         """∂/∂x of ln p(x, y) in flattened coordinates, in the precision of gradients."""

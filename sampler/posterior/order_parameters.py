@@ -127,15 +127,19 @@ def site_priors(
 
 
 def bartlett_prior(chain: WishartChain) -> dict[str, dist.Distribution]:
-    """Standardised log χ on the diagonals of Bartlett factors, standard normal below them."""
+    """Standardised log χ on the diagonals of Bartlett factors, standard normal below them.
+
+    A factor with one entry has nothing below it, and no such site.
+    """
     sites = {}
     factors = zip(chain.degrees, chain.below_diagonal, strict=True)
     for layer, (degrees, entries) in enumerate(factors, start=1):
         # Made by NumPy and not validated: neither may compile anything.
-        zeros, ones = (jnp.asarray(np.full(entries, x, degrees.dtype)) for x in (0, 1))
-        normal = dist.Normal(zeros, ones, validate_args=False)
         sites[f"chi_{layer}"] = StandardisedLogChi(degrees, validate_args=False).to_event(1)
-        sites[f"lower_{layer}"] = normal.to_event(1)
+        if entries:
+            zeros, ones = (jnp.asarray(np.full(entries, x, degrees.dtype)) for x in (0, 1))
+            normal = dist.Normal(zeros, ones, validate_args=False)
+            sites[f"lower_{layer}"] = normal.to_event(1)
     return sites
 
 
@@ -151,10 +155,12 @@ def bartlett_matrices_at(
     position: Position, chain: WishartChain
 ) -> tuple[Float[Array, "_rows _rank"], ...]:
     """Bartlett matrices B_1 … B_{L+1} at a position of the sampler."""
-    return tuple(
-        bartlett_matrix(position[f"chi_{layer}"], position[f"lower_{layer}"], rows, degrees)
-        for layer, (rows, degrees) in enumerate(zip(chain.rows, chain.degrees, strict=True), 1)
-    )
+    matrices = []
+    for layer, (rows, degrees) in enumerate(zip(chain.rows, chain.degrees, strict=True), start=1):
+        diagonal = position[f"chi_{layer}"]
+        below = position.get(f"lower_{layer}", diagonal[:0])
+        matrices.append(bartlett_matrix(diagonal, below, rows, degrees))
+    return tuple(matrices)
 
 
 def known_factors_at(
@@ -167,6 +173,13 @@ def known_factors_at(
 def factors_at(position: Position, chain: WishartChain) -> tuple[Float[Array, "_size _rank"], ...]:
     """Factors F_1 … F_{L+1} with U_l = F_l F_lᵀ at a position of the sampler."""
     return scaled_factors(known_factors_at(position, chain), position)
+
+
+def order_parameters_at(
+    position: Position, chain: WishartChain
+) -> tuple[Float[Array, "_size _size"], ...]:
+    """U_1 … U_a at a position of the sampler."""
+    return tuple(factor @ factor.T for factor in factors_at(position, chain))
 
 
 def kernel_factor(factor: Float[Array, "row rank"], position: Position) -> Float[Array, "row rank"]:

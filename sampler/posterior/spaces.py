@@ -21,11 +21,11 @@ from sampler.posterior.density import (
 from sampler.posterior.order_parameters import (
     OrderParameterPosterior,
     bartlett_prior,
-    factors_at,
     find_mode,
     kernel_factor,
     likelihood_factor,
     order_parameter_model,
+    order_parameters_at,
 )
 from sampler.posterior.weights import (
     draw_input_weights,
@@ -200,7 +200,9 @@ def draws_together(predictor: Predictor, problem: LearningProblem) -> int | None
 
 
 def order_parameter_density(
-    problem: LearningProblem, attended_test: Float[Array, "test path channel"]
+    problem: LearningProblem,
+    attended_test: Float[Array, "test path channel"],
+    whitened: bool = True,
 ) -> Density:
     """The posterior of U_1 … U_a in Bartlett coordinates; chains are whitened at its mode.
 
@@ -230,7 +232,7 @@ def order_parameter_density(
         ),
         passing=(FACTOR,),
         together=draws_together(predictor, problem),
-        mode=find_mode(problem, posterior),
+        mode=find_mode(problem, posterior) if whitened else None,
         log_densities=log_densities,
     )
 
@@ -242,13 +244,10 @@ def observe_order_parameters(
     temperature: Float[Array, ""],
 ) -> dict[str, Array]:
     """Order parameters and coordinates of one draw."""
-    factors = factors_at(position, chain)
-    observables = named_order_parameters(tuple(factor @ factor.T for factor in factors))
+    observables = named_order_parameters(order_parameters_at(position, chain))
     observables[FACTOR] = likelihood_factor(position, chain)
     observables |= observed_hyper_parameters(position, temperature, chain.variances)
-    # Coordinates without entries (the lower triangle of a 1 × 1 factor) are not worth storing.
-    sites = {n: position[n] for n in bartlett_prior(chain) if position[n].size}
-    return observables | {f"bartlett_{name}": values for name, values in sites.items()}
+    return observables | {f"bartlett_{name}": position[name] for name in bartlett_prior(chain)}
 
 
 def predict_of_order_parameters(
@@ -270,13 +269,15 @@ def make_density(
     problem: LearningProblem,
     attended_test: Float[Array, "test path channel"],
     keep_weights: bool,
+    whitened: bool = True,
 ) -> Density:
     """The posterior in the space `name`: "order_parameters", "upper_weights" or "weights".
 
-    `keep_weights` has a meaning only where weights are sampled. Raises ValueError for another name.
+    `keep_weights` has a meaning only where weights are sampled, `whitened` (the mode is looked for)
+    only where they are not. Raises ValueError for another name.
     """
     if name == "order_parameters":
-        return order_parameter_density(problem, attended_test)
+        return order_parameter_density(problem, attended_test, whitened)
     if name == "upper_weights":
         return upper_weight_density(problem, attended_test, keep_weights)
     if name == "weights":

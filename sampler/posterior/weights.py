@@ -5,7 +5,8 @@ stiffness of the full weight space goes with V_0, while real weights V_1 … V_L
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ import numpyro
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
-from sampler.network import network_outputs, path_weights
+from sampler.network import Weights, network_outputs, path_weights
 from sampler.posterior.density import (
     Position,
     energy_at,
@@ -25,13 +26,14 @@ from sampler.posterior.density import (
 )
 from sampler.posterior.labels import (
     CollapsedLabels,
+    Labels,
     sample_labels_of_examples,
     site_of_labels,
 )
 from sampler.posterior.order_parameters import kernel_factor
 from theory.architecture import KNOWN, Architecture, HyperPriors
 from theory.energy import LabelEnergy, ResidualLabels
-from theory.path_kernels import FeatureForm, summed_over_paths
+from theory.path_kernels import FeatureForm, PathKernels, summed_over_paths
 
 
 def standard_normals(key: Array, shapes: Mapping[str, tuple[int, ...]], dtype) -> dict[str, Array]:
@@ -68,28 +70,36 @@ def orthonormal_rows(matrix: Float[Array, "row width"]) -> Float[Array, "row wid
 
 
 def weight_model(
-    attended: Float[Array, "example path channel"],
-    labels: Float[Array, "example output"],
+    attended: Any,
+    labels: Labels | None,
     temperature: Float[Array, ""] | float,
     variances: Float[Array, " layer"],
     residual: ResidualLabels | None = None,
     *,
     architecture: Architecture,
     hyper_priors: HyperPriors = KNOWN,
-) -> None:
-    """Gaussian priors per layer and the tempered likelihood, example by example.
+    predict: Callable[[Weights, Any], Array] | None = None,
+) -> dict[str, Array]:
+    """Gaussian priors per layer and the tempered likelihood, example by example: all sites.
 
     V_0 ~ N(0, σ_0²), V_l ~ N(0, σ_l²), a ~ N(0, σ_a²), y ~ N(f(x), 𝒯): the density
     exp(−Σ |f(x_μ) − y_μ|² / (2𝒯)) Π N(weights; 0, σ²). Source: arXiv 2405.15926, posterior.
     Where 𝒯 or the σ² have a prior, they are sites, too, and the weights are `weights_at` them.
     `residual` are the labels that none of the rows stands for, where rows stand for the examples.
+    `predict` is the forward pass of a network outside the theory, to whom `attended` is whatever it
+    follows.
     """
     position = sample_sites(weight_priors(architecture, variances, hyper_priors))
-    outputs = network_outputs(weights_at(position, architecture), attended, architecture)
+    weights = weights_at(position, architecture)
+    if predict is None:
+        outputs = network_outputs(weights, attended, architecture)
+    else:
+        outputs = predict(weights, attended)
     temperature = temperature * temperature_ratio(position)
     sample_labels_of_examples(outputs, labels, temperature)
     if residual is not None:
         numpyro.factor("residual", -0.5 * residual(temperature))
+    return position
 
 
 def weight_priors(
@@ -122,10 +132,7 @@ def upper_weight_model(
     Where 𝒯 or variances have a prior, they are sites, too.
     """
     position, factor = sample_upper_weights(variances, architecture, hyper_priors)
-    if isinstance(energy.kernels, FeatureForm):
-        # There the cost of K grows with the columns of the factor; stored kernels need F Fᵀ only.
-        factor = narrowed(factor)
-    labels = CollapsedLabels(energy_at(energy, position), factor)
+    labels = CollapsedLabels(energy_at(energy, position), narrowed_for(energy.kernels, factor))
     numpyro.sample("y", labels, obs=site_of_labels(energy.labels))
 
 
@@ -146,16 +153,44 @@ def lowest_factor(weights: Position, architecture: Architecture) -> Float[Array,
 
 
 def narrowed(factor: Float[Array, "row width"]) -> Float[Array, "row rank"]:
-    """A factor F Qᵀ of the same F Fᵀ with no more columns than rows.
+    """A factor R of the same F Fᵀ with no more columns than rows.
 
-    The rows of Q are an orthonormal basis of those of F, so F Qᵀ Q Fᵀ = F Fᵀ. It is held fixed in
-    derivatives: Qᵀ Q Fᵀ = Fᵀ makes d(F Qᵀ Q Fᵀ) = dF Fᵀ + F dFᵀ exact, and no decomposition is
-    differentiated. Only first derivatives are right.
+    Derivatives of functions of F Fᵀ, of any order, are those that they would have without it.
     """
     rows, width = factor.shape
-    if width <= rows:
-        return factor
-    return factor @ orthonormal_rows(jax.lax.stop_gradient(factor)).T
+    return factor if width <= rows else triangle_and_basis(factor)[0]
+
+
+@jax.custom_jvp
+def triangle_and_basis(
+    factor: Float[Array, "row width"],
+) -> tuple[Float[Array, "row row"], Float[Array, "row width"]]:
+    """R and Q with F = R Q: the rows of Q are an orthonormal basis of those of F."""
+    basis = orthonormal_rows(factor)
+    return factor @ basis.T, basis
+
+
+@triangle_and_basis.defjvp
+def _triangle_and_basis_jvp(primals, tangents):
+    """dR = dF Qᵀ and R dQ = dF − dR Q.
+
+    Not the derivatives of a decomposition, which R Rᵀ = F Fᵀ does not need: dR Q + R dQ = dF is
+    enough, and dR Rᵀ = dF Fᵀ follows. Along the way R is not triangular.
+    """
+    triangle, basis = triangle_and_basis(*primals)
+    along = tangents[0] @ basis.T
+    rest = jnp.linalg.solve(triangle, tangents[0] - along @ basis)
+    return (triangle, basis), (along, rest)
+
+
+def narrowed_for(
+    kernels: PathKernels, factor: Float[Array, "row width"]
+) -> Float[Array, "row _rank"]:
+    """The factor, narrowed where the cost of K grows with its columns.
+
+    Kernels that are stored need F Fᵀ only.
+    """
+    return narrowed(factor) if isinstance(kernels, FeatureForm) else factor
 
 
 def draw_input_weights(

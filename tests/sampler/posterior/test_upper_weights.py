@@ -88,7 +88,6 @@ def test_density_is_prior_times_gaussian_likelihood_of_the_labels(name, form, rn
 @pytest.mark.parametrize("form", [FeatureForm, KernelForm])
 @pytest.mark.parametrize("name", ["one layer", "two layers, three outputs", "narrow"])
 def test_gradient_is_that_of_the_density_written_out(name, form, rng):
-    """Narrowing the factor, held fixed in derivatives, leaves the first derivative exact."""
     arch = ARCHITECTURES[name]
     problem = random_problem(arch, rng, temperature=0.3)
     upper = upper_weights(arch, rng)
@@ -134,6 +133,24 @@ def test_narrowed_factor_has_the_same_overlap_and_few_columns(width, rng):
     size = np.linalg.norm(factor) ** 2
     overlap = factor @ factor.T
     assert_equal_to_rounding(received @ received.T, overlap, operations=4 * width, scale=size)
+
+
+@pytest.mark.parametrize("width", [3, 8])
+def test_narrowing_changes_no_derivative_of_what_depends_on_the_overlap(width, rng):
+    """Along a line of factors: value and the first four derivatives, reverse mode first."""
+    start, direction, weights = jnp.asarray(rng.standard_normal((3, 4, width)))
+
+    def along(change):
+        def function(factor):
+            overlap = change(factor) @ change(factor).T
+            return jnp.sum(jnp.tanh(overlap) * (weights @ weights.T))
+
+        found = [lambda t: jax.grad(function)(start + t * direction).ravel() @ direction.ravel()]
+        for _ in range(3):
+            found.append(jax.jacfwd(found[-1]))
+        return [float(jax.jit(one)(0.1)) for one in found]
+
+    np.testing.assert_allclose(along(narrowed), along(lambda factor: factor), rtol=1e-10)
 
 
 def test_all_weights_but_those_of_the_inputs_are_sampled():

@@ -1,0 +1,149 @@
+"""The posterior itself: as a NumPyro model, or as one function of a flat vector.
+
+Both compute in float64, which has to be on: nothing is switched here, as the model is used later.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from sampler.api.keywords import in_python
+from sampler.api.results import ChosenNetwork, problem_of, recipe_and_data
+from sampler.api.runs import AnyRecipe, Changes, Run, recipe_from
+from sampler.api.tasks import ChosenTask
+from sampler.errors import ABSENT, InputError
+from sampler.jobs.choice import Sizes
+from sampler.jobs.forecast import FLOAT, Part, memory_parts, refuse_what_does_not_fit
+from sampler.numerics import use_one_blas_thread
+from sampler.recipes.recipe import Recipe
+from sampler.storage.run_directory import RECIPE_FILE, find_directory
+from sampler.tasks.task import Task
+
+if TYPE_CHECKING:
+    from sampler.posterior.flat_density import FlatDensity
+
+Space = Literal["order_parameters", "upper_weights", "weights"]
+AnySource = ChosenTask | Run | AnyRecipe
+
+
+@in_python
+def numpyro_model(
+    task: AnySource,
+    network: ChosenNetwork | None = None,
+    space: Space = "weights",
+    *,
+    sites: Sequence[str] = (),
+    settings: Changes | None = None,
+) -> tuple[Callable[..., None], dict[str, Any]]:
+    """Return the posterior as a plain NumPyro model, with the keyword arguments to call it with.
+
+    task      of `markov_chain_task(…)` and the like; or a run, its directory, or a recipe: a TOML
+              file, or its tables as nested dicts
+    network   of `make_network(…)`, with a task
+    space     "weights": all weights, labels example by example; "upper_weights" and
+              "order_parameters": V_0, or all weights, integrated out, and all labels as one site
+    sites     further deterministic sites, on the test set: "predictor" where all weights are
+              sampled, else "predictor_mean" and "predictor_variance"
+    settings  changes of single settings of a recipe, such as {"network.widths": 10}
+
+    The keyword argument `labels` is None where labels are to be drawn; `inputs_new` adds the site
+    `y_new`, labels of new examples. Raises InputError where JAX does not compute in float64
+    (`numpyro.enable_x64()` comes first), for a network outside the theory in another space than
+    "weights", and for what does not fit the memory.
+    """
+    from sampler.posterior.numpyro_model import require_float64
+
+    require_float64()
+    chosen, recipe, data = posed(task, network, space, settings)
+    refuse_too_large(recipe, data, whole=True)
+    use_one_blas_thread()
+    from sampler.problem import whole_training_set
+
+    problem = problem_of(chosen, recipe, data)
+    return problem.numpyro_model(space, tuple(sites), whole_training_set(recipe, data))
+
+
+@in_python
+def log_density(
+    task: AnySource,
+    network: ChosenNetwork | None = None,
+    space: Space = "order_parameters",
+    *,
+    settings: Changes | None = None,
+) -> "FlatDensity":
+    """Return the posterior as a function of one flat vector, for any sampler that takes one.
+
+    task, network, settings  as for `numpyro_model`
+    space                    whose coordinates the vector has
+
+    Raises InputError as `numpyro_model` does.
+    """
+    from sampler.posterior.numpyro_model import require_float64
+
+    require_float64()
+    chosen, recipe, data = posed(task, network, space, settings)
+    refuse_too_large(recipe, data)
+    use_one_blas_thread()
+    return problem_of(chosen, recipe, data).flat_density(space)
+
+
+def posed(
+    source: AnySource,
+    network: ChosenNetwork | None,
+    space: str,
+    settings: Changes | None,
+) -> tuple[ChosenTask, Recipe, Task]:
+    """The task, the recipe of one network in this space, and the data with the heads it keeps."""
+    if not isinstance(source, ChosenTask):
+        if network is not None:
+            remedy = "the run or recipe has one; change it by `settings`"
+            raise InputError("network", network, remedy)
+        source, network = task_and_network(recipe_of_source(source, settings))
+    elif settings is not None:
+        raise InputError("settings", settings, "changes a recipe; give keywords of the task")
+    elif network is None:
+        raise InputError("network", ABSENT, "make it with make_network(widths=…)")
+    return source, *recipe_and_data(source, network, sampler={"space": space})
+
+
+def recipe_of_source(source: Run | AnyRecipe, settings: Changes | None) -> Recipe:
+    """The recipe of a run, of its directory, of a file, or of nested dicts."""
+    if isinstance(source, Run):
+        source = source.directory
+    if not isinstance(source, str | Path | Mapping):
+        remedy = "give a task, a run, its directory, or a recipe"
+        raise InputError("task", source, remedy)
+    if not isinstance(source, Mapping) and Path(source).is_dir():
+        source = find_directory(Path(source)) / RECIPE_FILE
+    recipe = recipe_from(source, settings)
+    if recipe.sweep:
+        first = next(iter(recipe.sweep))
+        remedy = f"one network is needed; settings={{{first!r}: …}} names a value"
+        raise InputError("sweep", ", ".join(recipe.sweep), remedy)
+    return recipe
+
+
+def task_and_network(recipe: Recipe) -> tuple[ChosenTask, ChosenNetwork]:
+    """Task and network of a recipe; what it says of theory and sampling has no part in them."""
+    sections = {name: section for name, section in recipe.model_dump().items() if section}
+    of_task, of_network = (
+        {name: sections[name] for name in names if name in sections}
+        for names in (("task", "attention"), ("network", "posterior"))
+    )
+    data = recipe.task.make(recipe.attention)
+    return ChosenTask(of_task, data), ChosenNetwork(of_network)
+
+
+def refuse_too_large(recipe: Recipe, data: Task, whole: bool = False) -> None:
+    """Raise InputError where the arrays of a density do not fit the memory.
+
+    whole  all training examples are held, also where rows could stand for them
+    """
+    sizes = Sizes.of(recipe, data)
+    parts = memory_parts(recipe, data, sizes, sampled=False)
+    if whole and recipe.network.fits_theory:
+        arch, examples = sizes.architecture, data.train.examples
+        size = FLOAT * examples * arch.path_count * arch.channels
+        remedy = "use fewer examples, or `log_density`, which sees rows in their place"
+        parts.append(Part("attended inputs of all examples", size, remedy, 3))
+    refuse_what_does_not_fit(parts)

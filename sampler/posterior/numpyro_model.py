@@ -1,0 +1,312 @@
+"""The posterior as plain NumPyro models, for everything that NumPyro does with a model.
+
+Priors, forward pass and laws of the labels are those of the models that our chains sample; here
+labels are an argument, and what a reader wants to see of a draw is a site. Chains use less of it
+where that is faster: where rows stand for the training examples they see the rows, not the labels.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from jaxtyping import Array, Float
+
+from sampler.errors import InputError
+from sampler.network import network_outputs, overlaps
+from sampler.posterior.density import (
+    Position,
+    energy_at,
+    observed_hyper_parameters,
+    specialised,
+    temperature_ratio,
+    weights_at,
+)
+from sampler.posterior.labels import (
+    CollapsedLabels,
+    Labels,
+    NewLabels,
+    sample_labels_of_examples,
+    site_of_labels,
+)
+from sampler.posterior.order_parameters import order_parameters_at, sample_order_parameters
+from sampler.posterior.spaces import named_order_parameters
+from sampler.posterior.weights import narrowed_for, sample_upper_weights, weight_model
+from theory.architecture import Architecture, HyperPriors
+from theory.bartlett import WishartChain
+from theory.energy import LabelEnergy, LearningProblem
+from theory.path_kernels import FeatureForm, path_features
+from theory.predictor import Predictor
+
+# Sites on request, by whether weights V_0 are among the sites.
+SITES_OF_WEIGHTS = ("predictor",)
+SITES_GIVEN_KERNEL = ("predictor_mean", "predictor_variance")
+# Attended inputs and labels of all training examples.
+WholeTrainingSet = tuple[
+    Float[np.ndarray, "example path channel"], Float[np.ndarray, "example output"]
+]
+# A model of NumPyro, and the keyword arguments to call it with.
+Model = tuple[Callable[..., None], dict[str, Any]]
+
+
+def require_float64() -> None:
+    """Raise InputError unless JAX computes in float64; nothing is set here."""
+    precision = jnp.result_type(float)
+    if precision != jnp.float64:
+        remedy = "factorising K + 𝒯 1 needs 64 bits; call numpyro.enable_x64() before anything else"
+        raise InputError("precision", str(precision), remedy)
+
+
+def refuse_unknown_sites(sites: Sequence[str], known: tuple[str, ...]) -> None:
+    """Raise InputError for a site that this model cannot have."""
+    for name in sites:
+        if name not in known:
+            raise InputError("sites", name, f"this space has {', '.join(known)}")
+
+
+def record(values: dict[str, Array]) -> None:
+    """Make deterministic sites."""
+    for name, value in values.items():
+        numpyro.deterministic(name, value)
+
+
+# --- all weights
+
+
+def model_of_weights(
+    inputs: Any,
+    labels: Labels | None,
+    temperature: Float[Array, ""],
+    variances: Float[Array, " layer"],
+    inputs_test: Any = None,
+    inputs_new: Any = None,
+    *,
+    predict: Callable[[Position, Any], Float[Array, "example output"]],
+    architecture: Architecture,
+    hyper_priors: HyperPriors,
+    fits_theory: bool,
+    sites: tuple[str, ...],
+) -> None:
+    """All weights, and the labels of every example given these.
+
+    predict  f(x) of inputs, from the weights
+    """
+    require_float64()
+    position = weight_model(
+        inputs,
+        labels,
+        temperature,
+        variances,
+        architecture=architecture,
+        hyper_priors=hyper_priors,
+        predict=predict,
+    )
+    weights = weights_at(position, architecture)
+    if fits_theory:
+        record(named_order_parameters(overlaps(weights, architecture)))
+    record(observed_hyper_parameters(position, temperature, variances))
+    if "predictor" in sites:
+        numpyro.deterministic("predictor", site_of_labels(predict(weights, inputs_test)))
+    if inputs_new is not None:
+        outputs, noise = predict(weights, inputs_new), temperature * temperature_ratio(position)
+        sample_labels_of_examples(outputs, None, noise, "y_new", "new_example")
+
+
+def make_model_of_weights(
+    inputs: Any,
+    labels: Float[Array, "example output"],
+    inputs_test: Any,
+    sites: Sequence[str],
+    *,
+    temperature: float,
+    architecture: Architecture,
+    hyper_priors: HyperPriors,
+    predict: Callable[[Position, Any], Float[Array, "example output"]] | None = None,
+) -> Model:
+    """Return the model of all weights.
+
+    predict  forward pass of a network outside the theory
+    """
+    refuse_unknown_sites(sites, SITES_OF_WEIGHTS)
+    sizes = architecture.sizes
+    model = specialised(
+        model_of_weights,
+        predict=predict or specialised(network_outputs, architecture=sizes),
+        architecture=sizes,
+        hyper_priors=hyper_priors,
+        fits_theory=predict is None,
+        sites=tuple(sites),
+    )
+    return model, {
+        "inputs": inputs,
+        "labels": site_of_labels(labels),
+        "temperature": jnp.asarray(temperature),
+        "variances": jnp.asarray(architecture.variances),
+        **({"inputs_test": inputs_test} if sites else {}),
+    }
+
+
+# --- order parameters, or the weights above V_0
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["energy", "features", "input_variance", "projection"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class TrainingExamples:
+    """Training examples as the collapsed spaces see them; what the labels are is not among it.
+
+    energy          path kernels and temperature 𝒯_0, of the examples or of rows that stand for them
+    features        φ^π of these
+    input_variance  σ_0², with which features are made
+    projection      Q [example, row], where rows stand for the examples: attended inputs are Q times
+                    those of the rows
+    """
+
+    energy: LabelEnergy
+    features: Float[Array, "row path channel"]
+    input_variance: Float[Array, ""]
+    projection: Float[Array, "example row"] | None
+
+    def energy_of(self, labels: Labels, energy: LabelEnergy) -> LabelEnergy:
+        """The energy with these labels, or the part of them that rows stand for."""
+        by_output = jnp.reshape(labels, (-1, energy.labels.shape[1]))
+        rows = by_output if self.projection is None else self.projection.T @ by_output
+        return replace(energy, labels=rows)
+
+    def features_of(
+        self, inputs: Float[Array, "new path channel"]
+    ) -> Float[Array, "new path channel"]:
+        """Features of attended inputs."""
+        return path_features(jnp.asarray(inputs), self.input_variance)
+
+
+def collapsed_model(
+    labels: Labels | None,
+    examples: TrainingExamples,
+    prior: WishartChain | Float[Array, " layer"],
+    inputs_test: Float[Array, "test path channel"] | None = None,
+    inputs_new: Float[Array, "new path channel"] | None = None,
+    *,
+    draw: Callable,
+    order_parameters: Callable[..., tuple[Array, ...]],
+    sites: tuple[str, ...],
+) -> None:
+    """The sites of U_1, and the labels of all examples given it.
+
+    draw              samples the sites from their prior, and gives the factor F of the kernel
+    order_parameters  U_1 … U_a at a position
+    """
+    require_float64()
+    position, wide = draw(prior)
+    factor, energy = (
+        narrowed_for(examples.energy.kernels, wide),
+        energy_at(examples.energy, position),
+    )
+    law = CollapsedLabels(energy, factor, examples.projection)
+    labels = numpyro.sample("y", law, obs=site_of_labels(labels))
+    record(named_order_parameters(order_parameters(position, prior)))
+    variances = prior.variances if isinstance(prior, WishartChain) else prior
+    record(observed_hyper_parameters(position, examples.energy.temperature, variances))
+    if not sites and inputs_new is None:
+        return
+    energy = examples.energy_of(labels, energy)
+    if sites:
+        cross = FeatureForm(examples.features_of(inputs_test), examples.features)
+        moments = dict(zip(SITES_GIVEN_KERNEL, Predictor(energy, cross, None)(factor), strict=True))
+        record({name: site_of_labels(moments[name]) for name in sites})
+    if inputs_new is not None:
+        features = examples.features, examples.features_of(inputs_new)
+        numpyro.sample("y_new", NewLabels(energy, factor, *features))
+
+
+def order_parameters_of_weights(
+    position: Position, variances: Float[Array, " layer"], architecture: Architecture
+) -> tuple[Float[Array, "_size _size"], ...]:
+    """U_1 … U_a of upper weights."""
+    return overlaps(weights_at(position, architecture), architecture)
+
+
+def make_collapsed_model(
+    space: str,
+    learning: LearningProblem,
+    labels: Float[Array, "example output"],
+    inputs_test: Float[Array, "test path channel"],
+    sites: Sequence[str],
+    inputs: Float[np.ndarray, "example path channel"] | None = None,
+) -> Model:
+    """Return the model in the space "order_parameters" or "upper_weights".
+
+    learning  the examples, or the rows that stand for them
+    labels    of the examples themselves
+    inputs    attended inputs of the examples themselves, where rows stand for them
+    """
+    refuse_unknown_sites(sites, SITES_GIVEN_KERNEL)
+    arch, hyper_priors = learning.architecture, learning.hyper_priors
+    prior: Any
+    if space == "order_parameters":
+        draw = specialised(sample_order_parameters, hyper_priors=hyper_priors)
+        matrices, prior = order_parameters_at, WishartChain.of(arch)
+    else:
+        sizes = arch.sizes
+        draw = specialised(sample_upper_weights, architecture=sizes, hyper_priors=hyper_priors)
+        matrices = specialised(order_parameters_of_weights, architecture=sizes)
+        prior = jnp.asarray(arch.variances)
+    examples = TrainingExamples(
+        replace(learning.energy, temperature=jnp.asarray(learning.temperature), residual=None),
+        learning.features,
+        jnp.asarray(arch.variances[0]),
+        None if inputs is None else jnp.asarray(basis_of_examples(inputs)),
+    )
+    model = specialised(collapsed_model, draw=draw, order_parameters=matrices, sites=tuple(sites))
+    return model, {
+        "labels": site_of_labels(labels),
+        "examples": examples,
+        "prior": prior,
+        **({"inputs_test": inputs_test} if sites else {}),
+    }
+
+
+def basis_of_examples(
+    inputs: Float[np.ndarray, "example path channel"],
+) -> Float[np.ndarray, "example row"]:
+    """Q of X = Q R, X = [example, path · channel], with the signs of the kept triangle R."""
+    basis, triangle = np.linalg.qr(np.reshape(inputs, (len(inputs), -1)))
+    return basis * np.where(np.diagonal(triangle) < 0, -1.0, 1.0)
+
+
+def make_numpyro_model(
+    space: str,
+    learning: LearningProblem,
+    inputs_test: Float[Array, "test path channel"],
+    sites: Sequence[str] = (),
+    whole: WholeTrainingSet | None = None,
+) -> Model:
+    """Return the model of a network of the theory in a space, and its keyword arguments.
+
+    sites  deterministic sites on request, on the test set
+    whole  attended inputs and labels of all examples, where rows stand for them in `learning`
+    """
+    require_float64()
+    inputs, labels = (learning.attended, learning.labels) if whole is None else whole
+    if space == "weights":
+        return make_model_of_weights(
+            jnp.asarray(inputs),
+            jnp.asarray(labels),
+            inputs_test,
+            sites,
+            temperature=learning.temperature,
+            architecture=learning.architecture,
+            hyper_priors=learning.hyper_priors,
+        )
+    if space not in ("order_parameters", "upper_weights"):
+        remedy = 'use "order_parameters", "upper_weights" or "weights"'
+        raise InputError("space", space, remedy)
+    examples = None if whole is None else inputs
+    return make_collapsed_model(space, learning, jnp.asarray(labels), inputs_test, sites, examples)
