@@ -89,7 +89,8 @@ def attended_inputs(
 
 
 def path_features(
-    attended: Float[Array | np.ndarray, "example path channel"], input_variance: float
+    attended: Float[Array | np.ndarray, "example path channel"],
+    input_variance: float | Float[Array, ""],
 ) -> Float[Array | np.ndarray, "example path channel"]:
     """Features φ^π(x) = σ_0 ξ^π(x) / √(D Π), so that C_{ππ'}(x, x') = φ^π(x)·φ^π'(x')."""
     _, paths, channels = attended.shape

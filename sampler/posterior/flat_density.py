@@ -79,9 +79,9 @@ class FlatDensity:
     def observables(
         self, points: Float[Array | np.ndarray, "*draws coordinate"], key: Array
     ) -> dict[str, np.ndarray]:
-        """Order parameters and predictors of draws, named as in `draws.nc`: name → [*draws, …].
+        """Order parameters and predictors of draws, as `draws.nc` has them: name → [*draws, …].
 
-        `key` is for what is drawn given x, such as f in the collapsed spaces. Draws are taken a few
+        Predictors are those of the test set. `key` is for what is drawn given x, such as f in the collapsed spaces. Draws are taken a few
         at a time, so that memory stays bounded.
         """
         require_float64()
@@ -89,4 +89,10 @@ class FlatDensity:
         leading, flat = points.shape[:-1], points.reshape(-1, points.shape[-1])
         keys = jax.random.split(key, len(flat))
         found = observables_at(keys, flat, self.density, self.density.together)
-        return {n: np.asarray(v).reshape(*leading, *v.shape[1:]) for n, v in found.items()}
+        shaped = {n: np.asarray(v).reshape(*leading, *v.shape[1:]) for n, v in found.items()}
+        # One output has no axis of its own, as everywhere outside.
+        one_output = shaped["predictor"].shape[-1] == 1
+        return {
+            name: values[..., 0] if one_output and name.startswith("predictor") else values
+            for name, values in shaped.items()
+        }
