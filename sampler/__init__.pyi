@@ -14,6 +14,9 @@ from sampler.api.results import ChosenNetwork as ChosenNetwork
 from sampler.api.results import compare as compare
 from sampler.api.results import head_importance as head_importance
 from sampler.api.results import make_problem as make_problem
+from sampler.api.posterior import numpyro_model as numpyro_model
+from sampler.api.posterior import log_density as log_density
+from sampler.posterior.flat_density import FlatDensity as FlatDensity
 from sampler.api.heads import ablate_heads as ablate_heads
 from sampler.api.runs import run as run
 from sampler.api.runs import sweep as sweep

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -39,6 +40,8 @@ ELSEWHERE = {
     "eval": "is for the shell that reads it",
     f"{PROGRAM} train runs/attention_variants_one_shot_train": "a training of minutes",
 }
+# Libraries that only the extra `samplers` has.
+EXTRA = ("nutpie", "flowMC")
 PAGES = [
     name
     for name in TEXTS
@@ -72,16 +75,26 @@ LONG = {"docs/howto/sweeps.md"}
     "name", [pytest.param(n, marks=[pytest.mark.long] * (n in LONG)) for n in PAGES]
 )
 def test_blocks_of_a_page_run_in_order(name, folder):
+    session = {"__name__": "shown"}
     for kind, block in blocks(name):
-        if block.startswith(tuple(ELSEWHERE)):
+        if block.startswith(tuple(ELSEWHERE)) or missing_libraries(block):
             continue
         if kind == "python":
             # A function alone is the file that the next commands name.
             (folder / "mine.py").write_text(block, encoding="utf-8")
-            exec(compile(block, name, "exec"), {"__name__": "shown"})
+            exec(compile(block, name, "exec"), session)
             plt.close("all")
         elif kind == "bash":
             run_lines(block.replace("\\\n", " "))
+
+
+def missing_libraries(block: str) -> list[str]:
+    """Libraries of an extra that a block imports and that are not installed."""
+    return [
+        name
+        for name in EXTRA
+        if re.search(rf"^(?:import|from) {name}\b", block, re.MULTILINE) and find_spec(name) is None
+    ]
 
 
 def run_lines(block: str) -> None:

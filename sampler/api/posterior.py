@@ -117,8 +117,7 @@ def recipe_of_source(source: Run | AnyRecipe, settings: Changes | None) -> Recip
         source = find_directory(Path(source)) / RECIPE_FILE
     recipe = recipe_from(source, settings)
     if recipe.sweep:
-        first = next(iter(recipe.sweep))
-        remedy = f"one network is needed; settings={{{first!r}: …}} names a value"
+        remedy = "one network is needed; give each of these keys a value by `settings`"
         raise InputError("sweep", ", ".join(recipe.sweep), remedy)
     return recipe
 

@@ -28,7 +28,7 @@ class FlatDensity:
     """
 
     density: Density
-    constant: float
+    constant: float | Float[Array, ""]
 
     @property
     def space(self) -> str:
@@ -81,8 +81,8 @@ class FlatDensity:
     ) -> dict[str, np.ndarray]:
         """Order parameters and predictors of draws, as `draws.nc` has them: name → [*draws, …].
 
-        Predictors are those of the test set. `key` is for what is drawn given x, such as f in the collapsed spaces. Draws are taken a few
-        at a time, so that memory stays bounded.
+        Predictors are those of the test set. `key` is for what is drawn given x, such as f in the
+        collapsed spaces. Draws are taken a few at a time, so that memory stays bounded.
         """
         require_float64()
         points = jnp.asarray(points)

@@ -2,16 +2,19 @@
 
 Each returns coordinates [chain, draw, coordinate] of a `FlatDensity`. The table has them on the
 published four-path posterior at N = 10, beside NumPyro's NUTS on the exported model and the
-package's own draws; seconds include compilation and warm-up.
+package's own draws. Seconds are of the processor, all threads, compilation and warm-up included.
 """
 
+import time
 from collections.abc import Callable
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from arviz_stats.base import array_stats
 
+import sampler
 from sampler.posterior.flat_density import FlatDensity
 
 CHAINS = 4
@@ -146,3 +149,88 @@ SAMPLERS: dict[str, Callable[[FlatDensity, int, int, int], np.ndarray]] = {
     "nutpie": nutpie_nuts,
     "flowMC": flowmc,
 }
+
+
+# --- the published posterior
+
+
+def overlaps_of(flat: FlatDensity, points: np.ndarray) -> np.ndarray:
+    """U_1 [chain, draw, path, path] at coordinates."""
+    return flat.observables(points, jax.random.key(0))["order_parameter"]
+
+
+def by_numpyro(task, network) -> np.ndarray:
+    """U_1 by NumPyro's NUTS, with its defaults, on the exported model."""
+    from numpyro import infer
+
+    model, kwargs = sampler.numpyro_model(task, network, "order_parameters")
+    mcmc = infer.MCMC(
+        infer.NUTS(model), num_warmup=500, num_samples=1000, num_chains=CHAINS,
+        chain_method="sequential", progress_bar=False,
+    )  # fmt: skip
+    mcmc.run(jax.random.PRNGKey(0), **kwargs)
+    return np.asarray(mcmc.get_samples(group_by_chain=True)["order_parameter"])
+
+
+def by_ours(task, network) -> np.ndarray:
+    """U_1 by the package, as it samples where nothing is asked of it."""
+    draws = sampler.sample(task, network, progress=False)
+    return draws["posterior"]["order_parameter"].values
+
+
+def by_other(name: str, warmup: int, draws: int, task, network) -> np.ndarray:
+    """U_1 by a sampler of another library."""
+    flat = sampler.log_density(task, network)
+    return overlaps_of(flat, SAMPLERS[name](flat, warmup, draws, 1))
+
+
+COMPETITORS = {
+    "the package, by default": by_ours,
+    "NumPyro, `MCMC(NUTS(model))`": by_numpyro,
+    "BlackJAX, NUTS": partial(by_other, "BlackJAX, NUTS", 500, 1000),
+    "BlackJAX, MCLMC": partial(by_other, "BlackJAX, MCLMC", 2000, 2000),
+    "nutpie": partial(by_other, "nutpie", 500, 1000),
+    "flowMC": partial(by_other, "flowMC", 4000, 4000),
+}
+
+
+def published(width: int = 10):
+    """The published four-path problem: its task and its network."""
+    task = sampler.arrays_task("runs/markov_published.npz")
+    return task, sampler.make_network(widths=width, temperature=0.01)
+
+
+def moments(overlaps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean, its Monte Carlo error and the effective draws of every entry of U_1 on and below."""
+    rows, columns = np.tril_indices(overlaps.shape[-1])
+    entries = overlaps[..., rows, columns]
+    error = array_stats.mcse(entries, method="mean", **AXES)
+    return entries.mean(axis=(0, 1)), error, array_stats.ess(entries, method="bulk", **AXES)
+
+
+def measure_own_samplers() -> str:
+    """The table of all samplers on the published posterior, those that are installed."""
+    task, network = published()
+    lines = [
+        "| sampler | CPU seconds | effective draws of U₁, worst entry | a CPU second | U₁[0,0] "
+        "| largest difference, in combined errors |",
+        "|---|---|---|---|---|---|",
+    ]
+    reference = None
+    for name, draw in COMPETITORS.items():
+        began = time.process_time()
+        try:
+            overlaps = draw(task, network)
+        except ModuleNotFoundError as missing:
+            lines.append(f"| {name} | {missing.name} is not installed | | | | |")
+            continue
+        seconds = time.process_time() - began
+        mean, error, ess = moments(overlaps)
+        reference = reference or (mean, error)
+        apart = np.abs(mean - reference[0]) / np.hypot(error, reference[1])
+        apart = "–" if mean is reference[0] else f"{apart.max():.1f}"
+        lines.append(
+            f"| {name} | {seconds:.1f} | {ess.min():.0f} | {ess.min() / seconds:.1f} "
+            f"| {mean[0]:.3f} ± {error[0]:.3f} | {apart} |"
+        )
+    return "\n".join(lines)

@@ -320,7 +320,7 @@ def test_the_graph_of_the_model_is_seen(space, rng):
     plates = {"example": ["y"]} if space == "weights" else {}
     assert found["plate_sample"] == plates
     pytest.importorskip("graphviz")
-    assert "order_parameter" in infer.render_model(model, (), kwargs).source
+    assert "order_parameter" in numpyro.render_model(model, (), kwargs).source
 
 
 def test_predictors_on_request_are_those_of_the_theory(rng):
