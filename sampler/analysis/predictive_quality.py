@@ -30,7 +30,7 @@ from sampler.analysis.difference import Difference, difference_of
 from sampler.analysis.draws_table import stored_draws, stored_labels, stored_moments
 from sampler.analysis.estimate import Estimate, batch_means, bootstrap
 from sampler.analysis.labels import NEXT_ORDER
-from sampler.analysis.validation import log_density
+from sampler.analysis.validation import log_normal_density
 from sampler.mcmc.kept import BatchMoments
 
 SCORES = ("log_predictive_density", "expected_calibration_error")
@@ -237,7 +237,7 @@ def log_densities(
     mean: np.ndarray, variance: np.ndarray, temperature: float | np.ndarray
 ) -> LogDensities:
     """ln N(±1; m, v + 𝒯), that of +1 first, of means and variances [..., example, output]."""
-    return log_density((LABELS - mean[..., None]) ** 2, (variance + temperature)[..., None])
+    return log_normal_density((LABELS - mean[..., None]) ** 2, (variance + temperature)[..., None])
 
 
 def probability_of_positive(

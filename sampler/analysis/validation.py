@@ -28,14 +28,14 @@ def example_scores(mean, variance, labels, temperature) -> dict[str, np.ndarray]
     (y − m)²,   ln N(y; m, v + 𝒯),   and, where labels are classes, whether m finds the class
     """
     error = (labels - mean) ** 2
-    density = log_density(error, variance + temperature)
+    density = log_normal_density(error, variance + temperature)
     scores = {"log_predictive_density": density.mean(axis=-1), "squared_error": error.mean(axis=-1)}
     if labels_are_classes(labels):
         scores["accuracy"] = correct(mean, labels).astype(np.float64)
     return scores
 
 
-def log_density(squared_error: np.ndarray, variance: np.ndarray) -> np.ndarray:
+def log_normal_density(squared_error: np.ndarray, variance: np.ndarray) -> np.ndarray:
     """ln N(y; m, s) of squared errors (y − m)² and variances s."""
     return -0.5 * (np.log(2 * np.pi * variance) + squared_error / variance)
 

@@ -8,7 +8,7 @@ from itertools import product
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from sampler.posterior.density import Density, observables_at
 from sampler.posterior.numpyro_model import require_float64
@@ -51,34 +51,38 @@ class FlatDensity:
         )
 
     def __call__(self, point: Float[Array | np.ndarray, " coordinate"]) -> Float[Array, ""]:
-        """ln p(x, y), normalised over x and y."""
+        """Log joint density, ln p(x, y), normalised over x and y."""
         return self.density.log_density(self.sites(point)) + self.constant
 
     def log_prior(self, point: Float[Array | np.ndarray, " coordinate"]) -> Float[Array, ""]:
-        """ln p(x)."""
+        """Log prior density, ln p(x)."""
         return self.density.log_prior(self.sites(point))
 
     def log_likelihood(self, point: Float[Array | np.ndarray, " coordinate"]) -> Float[Array, ""]:
-        """ln p(y | x)."""
+        """Log likelihood, ln p(y | x)."""
         return self.density.log_likelihood(self.sites(point)) + self.constant
 
-    def start(self, key: Array) -> Float[Array, " coordinate"]:
+    def start(self, key: PRNGKeyArray) -> Float[Array, " coordinate"]:
         """Draw a start from the prior."""
         require_float64()
         return self.density.coordinates.flatten(self.density.draw_prior(key))
 
-    def sites(self, point: Float[Array | np.ndarray, " coordinate"]) -> dict[str, Array]:
+    def sites(
+        self, point: Float[Array | np.ndarray, " coordinate"]
+    ) -> dict[str, Float[Array, "..."]]:
         """The sites of a NumPyro model at x, by name."""
         require_float64()
         return self.density.coordinates.unflatten(jnp.asarray(point))
 
-    def point(self, sites: Mapping[str, Array | np.ndarray]) -> Float[Array, " coordinate"]:
+    def point(
+        self, sites: Mapping[str, Float[Array | np.ndarray, "..."]]
+    ) -> Float[Array, " coordinate"]:
         """Return x at these sites."""
         return self.density.coordinates.flatten({k: jnp.asarray(v) for k, v in sites.items()})
 
     def observables(
-        self, points: Float[Array | np.ndarray, "*draws coordinate"], key: Array
-    ) -> dict[str, np.ndarray]:
+        self, points: Float[Array | np.ndarray, "*draws coordinate"], key: PRNGKeyArray
+    ) -> dict[str, Float[np.ndarray, "..."]]:
         """Order parameters and predictors of draws, as `draws.nc` has them: name → [*draws, …].
 
         Predictors are those of the test set. `key` is for what is drawn given x, such as f in the

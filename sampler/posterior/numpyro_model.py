@@ -68,7 +68,7 @@ def refuse_unknown_sites(sites: Sequence[str], known: tuple[str, ...]) -> None:
             raise InputError("sites", name, f"this space has {', '.join(known)}")
 
 
-def record(values: dict[str, Array]) -> None:
+def make_deterministic(values: dict[str, Array]) -> None:
     """Make deterministic sites."""
     for name, value in values.items():
         numpyro.deterministic(name, value)
@@ -107,8 +107,8 @@ def model_of_weights(
     )
     weights = weights_at(position, architecture)
     if fits_theory:
-        record(named_order_parameters(overlaps(weights, architecture)))
-    record(observed_hyper_parameters(position, temperature, variances))
+        make_deterministic(named_order_parameters(overlaps(weights, architecture)))
+    make_deterministic(observed_hyper_parameters(position, temperature, variances))
     if "predictor" in sites:
         numpyro.deterministic("predictor", site_of_labels(predict(weights, inputs_test)))
     if inputs_new is not None:
@@ -211,16 +211,16 @@ def collapsed_model(
     )
     law = CollapsedLabels(energy, factor, examples.projection)
     labels = numpyro.sample("y", law, obs=site_of_labels(labels))
-    record(named_order_parameters(order_parameters(position, prior)))
+    make_deterministic(named_order_parameters(order_parameters(position, prior)))
     variances = prior.variances if isinstance(prior, WishartChain) else prior
-    record(observed_hyper_parameters(position, examples.energy.temperature, variances))
+    make_deterministic(observed_hyper_parameters(position, examples.energy.temperature, variances))
     if not sites and inputs_new is None:
         return
     energy = examples.energy_of(labels, energy)
     if sites:
         cross = FeatureForm(examples.features_of(inputs_test), examples.features)
         moments = dict(zip(SITES_GIVEN_KERNEL, Predictor(energy, cross, None)(factor), strict=True))
-        record({name: site_of_labels(moments[name]) for name in sites})
+        make_deterministic({name: site_of_labels(moments[name]) for name in sites})
     if inputs_new is not None:
         features = examples.features, examples.features_of(inputs_new)
         numpyro.sample("y_new", NewLabels(energy, factor, *features))

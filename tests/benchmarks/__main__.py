@@ -21,11 +21,13 @@ NAMES = (
     "examples",
     "gallery",
     "latency",
+    "samplers",
 )
 # Batches of importance draws and large matrices use all cores, and so may outsiders. Elsewhere one
 # gradient gets one thread: the figure that matters when several chains run, and one that other work
 # on the machine disturbs least. Both are read when JAX and NumPy start.
-ALL_CORES = ("importance", "paths", "scale", "outsiders", "choices", "gallery", "latency")
+ALL_CORES = ("importance", "paths", "scale", "outsiders", "choices", "gallery", "latency",
+             "samplers")  # fmt: skip
 if sys.argv[1:2] not in [[name] for name in ALL_CORES]:
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
@@ -47,6 +49,7 @@ from tests.benchmarks.latency import measure_latency  # noqa: E402
 from tests.benchmarks.many_examples import measure_many_examples  # noqa: E402
 from tests.benchmarks.many_paths import measure_many_paths  # noqa: E402
 from tests.benchmarks.outsiders import measure_outsiders  # noqa: E402
+from tests.benchmarks.own_samplers import measure_own_samplers  # noqa: E402
 from tests.benchmarks.pooled_attention import measure_pooling  # noqa: E402
 from tests.benchmarks.scale import measure_scale  # noqa: E402
 from tests.benchmarks.theory_solve import measure_theory  # noqa: E402
@@ -56,7 +59,7 @@ PRECISIONS = ("float64", "float32")
 
 
 def main() -> None:
-    """Run the benchmarks that are asked for, all but the last nine by default."""
+    """Run the benchmarks that are asked for, all but the last ten by default."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--widths", type=int, nargs="+", metavar="N")
@@ -78,7 +81,7 @@ def main() -> None:
         f"numpyro {numpyro.__version__}",
         flush=True,
     )
-    for name in arguments.names or NAMES[:-9]:
+    for name in arguments.names or NAMES[:-10]:
         print(f"\n{name}\n", flush=True)
         for line in BENCHMARKS[name](arguments):
             print(line, flush=True)
@@ -116,6 +119,7 @@ BENCHMARKS = {
     "examples": lambda arguments: measure_many_examples(arguments.repetitions),
     "gallery": lambda arguments: measure_gallery(arguments.recipes, arguments.out),
     "latency": lambda _: measure_latency(),
+    "samplers": lambda _: measure_own_samplers(),
 }
 
 

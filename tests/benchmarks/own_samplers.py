@@ -6,7 +6,7 @@ package's own draws. Seconds are of the processor, all threads, compilation and 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import jax
@@ -16,9 +16,12 @@ from arviz_stats.base import array_stats
 
 import sampler
 from sampler.posterior.flat_density import FlatDensity
+from tests.reference_data import PUBLISHED_DATA
 
 CHAINS = 4
 AXES = {"chain_axis": 0, "draw_axis": 1}
+# Means and their Monte Carlo errors.
+Estimate = tuple[np.ndarray, np.ndarray]
 
 
 def starts(flat: FlatDensity, key: jax.Array) -> jax.Array:
@@ -196,7 +199,7 @@ COMPETITORS = {
 
 def published(width: int = 10):
     """The published four-path problem: its task and its network."""
-    task = sampler.arrays_task("runs/markov_published.npz")
+    task = sampler.arrays_task(PUBLISHED_DATA)
     return task, sampler.make_network(widths=width, temperature=0.01)
 
 
@@ -208,29 +211,35 @@ def moments(overlaps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return entries.mean(axis=(0, 1)), error, array_stats.ess(entries, method="bulk", **AXES)
 
 
-def measure_own_samplers() -> str:
+def in_combined_errors(one: Estimate, other: Estimate) -> np.ndarray:
+    """Differences of means, each with its error, in combined standard errors."""
+    return np.abs(one[0] - other[0]) / np.hypot(one[1], other[1])
+
+
+def measure_own_samplers() -> Iterator[str]:
     """The table of all samplers on the published posterior, those that are installed."""
+    jax.config.update("jax_enable_x64", True)
     task, network = published()
-    lines = [
+    yield (
         "| sampler | CPU seconds | effective draws of U₁, worst entry | a CPU second | U₁[0,0] "
-        "| largest difference, in combined errors |",
-        "|---|---|---|---|---|---|",
-    ]
+        "| largest difference, in combined errors |"
+    )
+    yield "|---|---|---|---|---|---|"
     reference = None
     for name, draw in COMPETITORS.items():
         began = time.process_time()
         try:
             overlaps = draw(task, network)
         except ModuleNotFoundError as missing:
-            lines.append(f"| {name} | {missing.name} is not installed | | | | |")
+            yield f"| {name} | {missing.name} is not installed | | | | |"
             continue
         seconds = time.process_time() - began
         mean, error, ess = moments(overlaps)
-        reference = reference or (mean, error)
-        apart = np.abs(mean - reference[0]) / np.hypot(error, reference[1])
-        apart = "–" if mean is reference[0] else f"{apart.max():.1f}"
-        lines.append(
+        if reference is None:
+            reference, apart = (mean, error), "–"
+        else:
+            apart = f"{in_combined_errors((mean, error), reference).max():.1f}"
+        yield (
             f"| {name} | {seconds:.1f} | {ess.min():.0f} | {ess.min() / seconds:.1f} "
             f"| {mean[0]:.3f} ± {error[0]:.3f} | {apart} |"
         )
-    return "\n".join(lines)

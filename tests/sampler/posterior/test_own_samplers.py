@@ -1,7 +1,5 @@
 """Samplers of other libraries find, on the exported density, the posterior that is known."""
 
-import importlib
-
 import jax
 import numpy as np
 import pytest
@@ -10,7 +8,14 @@ from arviz_stats.base import array_stats
 from sampler.posterior.flat_density import FlatDensity
 from sampler.posterior.spaces import make_density
 from tests.assertions import assert_within_mcse
-from tests.benchmarks.own_samplers import AXES, SAMPLERS
+from tests.benchmarks.own_samplers import (
+    AXES,
+    COMPETITORS,
+    SAMPLERS,
+    in_combined_errors,
+    moments,
+    published,
+)
 from tests.problems import all_but, exact_scalar_posterior, scalar_problem
 
 # The library of each, and its steps before and after it has adapted.
@@ -22,13 +27,16 @@ LIBRARIES = {
 }
 
 
+def skip_without(library: str) -> None:
+    pytest.importorskip(library, reason=f"{library} is not installed: the extra `samplers` has it")
+
+
 @pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", all_but(SAMPLERS, set(SAMPLERS) - {"flowMC"}, pytest.mark.slow))
 def test_a_sampler_finds_what_quadrature_knows(name, without_annotation_checks):
     library, warmup, draws = LIBRARIES[name]
-    pytest.importorskip(library, reason=f"{library} is not installed: the extra `samplers` has it")
-    assert importlib.import_module(library)
+    skip_without(library)
     problem, test = scalar_problem(np.random.default_rng(7))
     exact = exact_scalar_posterior(problem, test)
     density = make_density("order_parameters", problem, test, False, whitened=False)
@@ -40,10 +48,31 @@ def test_a_sampler_finds_what_quadrature_knows(name, without_annotation_checks):
         (found["order_parameter"][..., 0, 0], exact.order_parameter),
         (found["readout_order_parameter"][..., 0, 0], exact.readout),
     ):
-        for moments, expected in ((values, mean), ((values - mean) ** 2, deviation**2)):
-            error = array_stats.mcse(moments, method="mean", **AXES)
-            ess = array_stats.ess(moments, method="bulk", **AXES)
-            assert_within_mcse(moments.mean(), expected, error, ess=ess)
+        for kind, expected in ((values, mean), ((values - mean) ** 2, deviation**2)):
+            error = array_stats.mcse(kind, method="mean", **AXES)
+            ess = array_stats.ess(kind, method="bulk", **AXES)
+            assert_within_mcse(kind.mean(), expected, error, ess=ess)
     means = found["predictor_mean"]
     error = array_stats.mcse(means, method="mean", **AXES)
     assert_within_mcse(means.mean(axis=(0, 1)), exact.predictor_mean, error)
+
+
+@pytest.fixture(scope="module")
+def by_default():
+    """The published four-path posterior at N = 10 as the package samples it."""
+    name, draw = next(iter(COMPETITORS.items()))
+    assert name == "the package, by default"
+    return moments(draw(*published()))
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [*COMPETITORS][1:])
+def test_the_published_posterior_is_the_same_by_every_sampler(
+    name, by_default, without_annotation_checks
+):
+    if name in LIBRARIES:
+        skip_without(LIBRARIES[name][0])
+    *estimate, ess = moments(COMPETITORS[name](*published()))
+    assert np.all(ess > 100)
+    assert np.all(in_combined_errors(estimate, by_default[:2]) < 3.0)
