@@ -74,7 +74,7 @@ LONG = {"docs/howto/sweeps.md"}
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.long] * (n in LONG)) for n in PAGES]
 )
-def test_blocks_of_a_page_run_in_order(name, folder):
+def test_blocks_of_a_page_run_in_order(name, folder, without_annotation_checks):
     session = {"__name__": "shown"}
     for kind, block in blocks(name):
         if block.startswith(tuple(ELSEWHERE)) or missing_libraries(block):
