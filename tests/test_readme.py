@@ -2,6 +2,7 @@
 
 import re
 
+import jax
 import numpy as np
 import pytest
 
@@ -11,15 +12,23 @@ from tests.texts import blocks
 
 
 def shown(kind: str) -> str:
-    (block,) = (text for found, text in blocks("README.md") if found == kind)
-    return block
+    return "\n".join(text for found, text in blocks("README.md") if found == kind)
+
+
+@pytest.fixture
+def precision_as_before():
+    """What is shown sets the precision of the whole process."""
+    before = jax.config.jax_enable_x64
+    yield
+    jax.config.update("jax_enable_x64", before)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_lines_from_python():
+def test_lines_from_python(precision_as_before, without_annotation_checks, capsys):
     """As shown, but for sizes: those lines would take a minute."""
     smaller = shown("python")
     for text, small in (
+        ("num_warmup=500, num_samples=500", "num_warmup=20, num_samples=20, progress_bar=False"),
         ("heads=", "tokens=4, examples_train=6, examples_test=5, features=6, heads="),
         ("widths=10, temperature=0.01", "widths=3, temperature=0.5"),
         ("draws=1000", "draws=20, warmup=20, space='weights', algorithm='hmc', leapfrog_steps=3"),
@@ -30,6 +39,7 @@ def test_lines_from_python():
     exec(compile(smaller, "README.md", "exec"), names)
     assert names["draws"]["posterior"].sizes["draw"] == 20
     assert "Order parameter U₁" in repr(names["comparison"])
+    assert "order_parameter[1, 1]" in capsys.readouterr().out
 
 
 # Of two independent estimates, and of Monte Carlo errors themselves: forty batches know an error to

@@ -81,7 +81,7 @@ def test_links_lead_somewhere(name):
 
 
 def test_readme_is_short():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 130
 
 
 def test_recipes_that_ship_are_valid():
