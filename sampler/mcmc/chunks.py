@@ -1,9 +1,8 @@
 """Chains advanced in chunks that can be stored and gone on from.
 
 Knows no task, no file, and of an algorithm what `Algorithm` says. One compiled function serves
-every chunk, whatever its length, so memory stays bounded, progress is visible, and stopping between
-chunks loses nothing. It serves all densities whose arrays have equal shapes, too, such as those of
-a sweep over widths or temperatures.
+every chunk, whatever its length, and all densities whose arrays have equal shapes, such as those of
+a sweep. So memory stays bounded, progress is visible, and stopping between chunks loses nothing.
 """
 
 import time
@@ -42,9 +41,8 @@ STATE = (EVERYWHERE, BY_CHAIN)
 def for_every_chain(of_one_chain: Callable, *by_chain):
     """The results for all chains: one after the other on a processor, side by side elsewhere.
 
-    Side by side, every step of a trajectory copies the trees of all chains, and the longest tree
-    keeps all waiting: on a processor that costs several times more than the gradients of wide
-    networks.
+    Side by side, every step of a trajectory copies the trees of all chains, and the longest keeps
+    all waiting: on a processor that costs several times more than the gradients of wide networks.
     """
     if jax.default_backend() == "cpu":
         return jax.lax.map(lambda arguments: of_one_chain(*arguments), by_chain)
@@ -52,13 +50,9 @@ def for_every_chain(of_one_chain: Callable, *by_chain):
 
 
 def devices_for(chains: int) -> list:
-    """As many devices as divide the chains evenly.
-
-    A processor is one device, unless XLA_FLAGS divides it into several.
-    """
+    """As many devices as divide the chains evenly; a processor is as many as XLA_FLAGS says."""
     devices = jax.devices()
-    count = max(n for n in range(1, len(devices) + 1) if chains % n == 0)
-    return devices[:count]
+    return devices[: max(n for n in range(1, len(devices) + 1) if chains % n == 0)]
 
 
 def chain_mesh(chains: int) -> Mesh:
@@ -69,8 +63,7 @@ def chain_mesh(chains: int) -> Mesh:
 def placed(tree, axes, mesh: Mesh):
     """Arrays where their chains are advanced, or everywhere.
 
-    The state is placed before every chunk: arguments that moved between chunks, or whose place is
-    described in another way, would compile it again.
+    The state is placed before every chunk: had it moved, it would be compiled again.
     """
     where = NamedSharding(mesh, axes) if mesh.size > 1 else mesh.devices.item()
     return jax.device_put(jax.tree.map(_strongly_typed, tree), where)
@@ -89,8 +82,7 @@ def _partitioned(mesh: Mesh) -> Iterator[None]:
 
 def _strongly_typed(leaf):
     """A leaf whose type no longer depends on what it meets (a weak one changes between chunks)."""
-    known = isinstance(leaf, jax.Array) and not getattr(leaf, "weak_type", False)
-    if known or isinstance(leaf, np.ndarray):
+    if isinstance(leaf, np.ndarray | jax.Array) and not getattr(leaf, "weak_type", False):
         return leaf
     if isinstance(leaf, jax.core.Tracer):
         return jnp.asarray(leaf, leaf.dtype)
@@ -262,14 +254,13 @@ def sample_in_chunks(
 
 
 def forget_programs() -> None:
-    """Give up compiled functions where there are many: they were for arrays of other shapes."""
+    """Give up compiled functions where there are many, for arrays of other shapes."""
     if advance._cache_size() > MOST_PROGRAMS:
         of_chunks = advance, _rows, _kept_step, _observables, _completed, _move
         for function in (start_chains, _continued, *of_chunks):
             function.clear_cache()
 
 
-# One compilation instead of one for each of some four hundred operations.
 @partial(jax.jit, static_argnames=("chain", "chains"))
 def start_chains(chain: Chain, chains: int, key, density: Density):
     """Return the shared state before the first step, and the states along a leading chain axis."""
@@ -319,7 +310,7 @@ def _capacity(seen, chain_keys, density: Density, mesh: Mesh) -> int:
         rows = {n: np.zeros((COMPLETED_ROWS, *one.shape), one.dtype) for n, one in seen.items()}
         numbers, rows = np.zeros(COMPLETED_ROWS, np.int32), placed(rows, IN_BUFFERS, mesh)
         with _partitioned(mesh):
-            found = _completed.eval_shape(rows, numbers, chain_keys, density, mesh).values()
+            found = _completed.eval_shape(rows, numbers, 1, chain_keys, density, mesh).values()
         size += sum(np.prod(v.shape) * v.dtype.itemsize for v in found) // COMPLETED_ROWS
     return int(max(1, min(CHUNK_DRAWS, CHUNK_BYTES // max(size, 1))))
 
@@ -349,40 +340,48 @@ def completed(
     for start in range(0, len(numbers), together):
         # The last block is filled up with the last draw: one program for all of them.
         rows = np.minimum(np.arange(start, start + together), len(numbers) - 1)
+        length = min(together, len(numbers) - start)
         block = placed({name: values[rows] for name, values in seen.items()}, IN_BUFFERS, mesh)
         with _partitioned(mesh):
-            found = _completed(block, numbers[rows], chain_keys, density, mesh)
-        blocks.append(_by_chain(jax.device_get(found), min(together, len(numbers) - start)))
+            found = _completed(block, numbers[rows], length, chain_keys, density, mesh)
+        blocks.append(_by_chain(jax.device_get(found), length))
     return {name: np.concatenate([b[name] for b in blocks], axis=1) for name in blocks[0]}
 
 
 @partial(jax.jit, static_argnames="mesh")
-def _completed(seen, numbers, chain_keys, density: Density, mesh: Mesh):
-    """Observables [row, chain, …] of rows of draws, of which the numbers are given."""
+def _completed(seen, numbers, length, chain_keys, density: Density, mesh: Mesh):
+    """Observables [row, chain, …] of rows of draws, of which the numbers are given.
 
-    def of_chains(seen, numbers, chain_keys, density):
+    Rows from `length` on stay zero, and cost nothing one after the other.
+    """
+
+    def of_chains(seen, numbers, length, chain_keys, density):
         rows, chains = len(numbers), len(chain_keys)
 
         def one(draw):
-            number, chain, seen = draw
-            key = jax.random.fold_in(chain_keys[chain], number)
+            place, number, seen = draw
+            key = jax.random.fold_in(chain_keys[place % chains], number)
             return density.completed(key, seen)
 
+        def if_asked(draw):
+            zeros = jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), jax.eval_shape(one, draw))
+            return jax.lax.cond(draw[0] < length * chains, one, lambda _: zeros, draw)
+
         flat = jax.tree.map(lambda v: v.reshape(rows * chains, *v.shape[2:]), seen)
-        by_draw = jnp.repeat(numbers, chains), jnp.tile(jnp.arange(chains), rows), flat
-        found = jax.lax.map(one, by_draw, batch_size=density.together)
+        by_draw = jnp.arange(rows * chains), jnp.repeat(numbers, chains), flat
+        found = jax.lax.map(if_asked, by_draw, batch_size=density.together)
         return jax.tree.map(lambda v: v.reshape(rows, chains, *v.shape[1:]), found)
 
     if mesh.size == 1:
-        return of_chains(seen, numbers, chain_keys, density)
+        return of_chains(seen, numbers, length, chain_keys, density)
     shared = jax.shard_map(
         of_chains,
         mesh=mesh,
-        in_specs=(IN_BUFFERS, EVERYWHERE, BY_CHAIN, EVERYWHERE),
+        in_specs=(IN_BUFFERS, EVERYWHERE, EVERYWHERE, BY_CHAIN, EVERYWHERE),
         out_specs=IN_BUFFERS,
         check_vma=False,
     )
-    return shared(seen, numbers, chain_keys, density)
+    return shared(seen, numbers, length, chain_keys, density)
 
 
 def _by_chain(buffers: Mapping[str, np.ndarray], length: int) -> dict[str, np.ndarray]:
