@@ -14,15 +14,35 @@ OBJECTS_BETWEEN_SEARCHES = 20_000
 def console() -> None:
     """Run the command of this process, and leave with its exit code."""
     gc.set_threshold(OBJECTS_BETWEEN_SEARCHES)
+    settle_streams()
     code = main()
+    drop_what_nobody_takes()
     if code == ExitCode.INTERRUPTED:
         # Threads of a computation that was cut short would abort the program on its way out.
-        sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(code)
     # Python searches everything once more on its way out, which takes half a second.
     gc.freeze()
     sys.exit(code)
+
+
+def settle_streams() -> None:
+    """Open streams that this process was started without, and let stdout take any character."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            # Or a file of results would have this number, and messages of libraries go there.
+            opened = os.open(os.devnull, os.O_RDWR)
+            mode = "w" if number else "r"
+            setattr(sys, name, os.fdopen(opened, mode, encoding="utf-8", closefd=False))
+    sys.stdout.reconfigure(errors="replace")
+
+
+def drop_what_nobody_takes() -> None:
+    """Write what is left, and forget what cannot be: Python would change the exit code for it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

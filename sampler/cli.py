@@ -4,6 +4,7 @@ import argparse
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         refuse_another_theory()
         settle_directories(arguments)
-        return int(HANDLERS[arguments.command](arguments))
+        code = HANDLERS[arguments.command](arguments)
+        if arguments.command in PRINTING:
+            sys.stdout.flush()
+        return int(code)
     except KeyboardInterrupt:
         return fail(arguments, f"interrupted; {how_to_go_on(arguments)}", ExitCode.INTERRUPTED)
     except RequeueError as problem:
@@ -87,9 +91,10 @@ def settle_directories(arguments: argparse.Namespace) -> None:
 
 
 def fail(arguments: argparse.Namespace, text: str, code: ExitCode) -> int:
-    if arguments.debug:
-        traceback.print_exc()
-    print(f"{PROGRAM}: {text}", file=sys.stderr)
+    with suppress(OSError):  # nobody may read it
+        if arguments.debug:
+            traceback.print_exc()
+        print(f"{PROGRAM}: {text}", file=sys.stderr, flush=True)
     return int(code)
 
 
@@ -283,6 +288,8 @@ COMPILING = (
     "run", "solve", "sample", "train", "sweep", "resume", "reproduce", "compare", "diagnose",
     "figures", "report", "prune",
 )  # fmt: skip
+# Those whose whole result is what they print.
+PRINTING = ("check", "status", "list", "compare", "diagnose", "cache")
 HANDLERS: dict[str, Callable[[argparse.Namespace], ExitCode]] = {
     "check": check,
     "run": start,

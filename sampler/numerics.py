@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from sampler.errors import InputError
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -72,11 +74,30 @@ def usable_cores() -> int:
 
 @contextmanager
 def float64() -> Iterator[None]:
-    """Let JAX compute in float64 while inside, and leave it as it was."""
+    """Let JAX compute in float64 while inside, and leave it as it was.
+
+    Raises InputError where the environment asks JAX for an accelerator that is not there.
+    """
+    refuse_absent_platforms()
     import jax
 
     with jax.enable_x64(True):
         yield
+
+
+def refuse_absent_platforms() -> None:
+    """Raise InputError where the environment asks JAX for an accelerator that is not there."""
+    asked = os.environ.get("JAX_PLATFORMS")
+    if not asked:
+        return
+    import jax
+
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as problem:
+        reason = str(problem) or "JAX finds none of these"
+        remedy = f"name what this machine has, or unset it ({reason})"
+        raise InputError("JAX_PLATFORMS", asked, remedy) from None
 
 
 def stream(seed: int, *key: int) -> "np.random.Generator":

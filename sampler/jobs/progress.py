@@ -13,7 +13,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.spinner import Spinner
 from rich.text import Text
 
-from sampler.analysis.text import unbroken, wrapped
+from sampler.analysis.text import NARROWEST, unbroken, wrapped
+from sampler.jobs.telling import in_terminal, tell_aside
 from sampler.storage.run_directory import LOG
 
 if TYPE_CHECKING:
@@ -38,11 +39,11 @@ def line_in_notebook() -> Callable[[str], None] | None:
 @contextmanager
 def busy(text: str) -> Iterator[None]:
     """Say what is done inside: with a spinner in a terminal, elsewhere in a line."""
-    if sys.stderr.isatty():
+    if in_terminal():
         with Console(stderr=True).status(text):
             yield
     else:
-        print(text, file=sys.stderr, flush=True)
+        tell_aside(text)
         yield
 
 
@@ -51,7 +52,7 @@ class ProgressDisplay:
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
-        self._live = sys.stderr.isatty()
+        self._live = in_terminal()
         self._bar = Progress(
             SpinnerColumn(finished_text=" "),
             TextColumn("{task.description}"),
@@ -82,7 +83,7 @@ class ProgressDisplay:
 
     def _drawn(self) -> Group:
         """The bars, and below them what else there is to say of the latest phase."""
-        details = wrapped(unbroken(self._details), self._console.width - 2)
+        details = wrapped(unbroken(self._details), max(NARROWEST, self._console.width) - 2)
         shown = [self._bar, Text(indent(details, "  "))] if self._tasks else []
         return Group(*shown, *([self._waiting] if self._waiting else []))
 
@@ -94,7 +95,7 @@ class ProgressDisplay:
         elif self._live:
             self._picture.refresh()
         else:
-            print(text, file=sys.stderr, flush=True)
+            tell_aside(text)
 
     def show(self, phase: str, done: int, total: int, text: str, ended: bool = False) -> None:
         """Move the bar of a phase; write a line if it is time for one, or if this is its end.
@@ -114,7 +115,7 @@ class ProgressDisplay:
             self._last_line = now
             LOG.info(line)
             if not self._live and self._line is None:
-                print(line, file=sys.stderr, flush=True)
+                tell_aside(line)
 
 
 class SamplingProgress(ProgressDisplay):

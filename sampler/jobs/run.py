@@ -15,7 +15,8 @@ from sampler.analysis.text import unbroken, wrapped
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, Point, RunPlan, make_plan
-from sampler.numerics import float64
+from sampler.jobs.telling import by_itself, tell
+from sampler.numerics import float64, refuse_absent_platforms
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
 from sampler.storage.checkpoint import has_checkpoint
@@ -116,6 +117,7 @@ def claimed(plan: Plan, sole_owner: bool = False, extended: bool = False) -> Ite
 
     Raises InputError for a directory that holds anything else, or is in use.
     """
+    refuse_absent_platforms()
     if sole_owner:
         remove_lock_of_lost_host(plan.directory)
     claim_directory(
@@ -136,7 +138,7 @@ def start_run(
     plan = make_plan(command, point)
     with claimed(plan, sole_owner, extended):
         code = work(Job(plan.runs[0], interruption))
-        print(f"results: {point.directory}")
+        tell(f"results: {point.directory}")
         return code
 
 
@@ -204,7 +206,7 @@ def work(job: Job) -> ExitCode:
     code = finished_code(job.directory, command, job.run.files)
     if code is not None:
         said = f"`{command}` was finished before, with exit code {int(code)}"
-        print(f"{job.directory}: {said}")
+        tell(f"{job.directory}: {said}")
         return code
     store_task(job)
     store_own_theories(job, job.run.recipe.theory.own)
@@ -244,7 +246,7 @@ def run_all(job: Job) -> ExitCode:
 
     point = job.run.point
     if not (point.solved or point.sampled):
-        print("this network has no theory, and is not sampled at this width: nothing to do")
+        tell("this network has no theory, and is not sampled at this width: nothing to do")
         return ExitCode.OK
     results, code = job.results, ExitCode.OK
     if point.solved:
@@ -259,12 +261,14 @@ def run_all(job: Job) -> ExitCode:
         if point.sampled:
             results = compared(results)
             code = max(code, verdict_code(results.diagnostics))
-            print(comparison_text(results), flush=True)
+            with by_itself("the summary"):
+                tell(comparison_text(results))
         job.interruption.leave_if_asked("everything before the report")
-        with busy("drawing figures") if drawn else nullcontext():
+        with busy("drawing figures") if drawn else nullcontext(), by_itself("the report"):
             report(job.directory, code, results, drawn, second)
     if point.solved:
-        print(wrapped(results.verdict.line))
+        with by_itself("the verdict"):
+            tell(wrapped(results.verdict.line))
     return code
 
 
@@ -299,7 +303,7 @@ def solved(job: Job, results: "RunResults") -> "RunResults":
         with busy("compiling and solving the theory"), recorded(job.directory, "solve"):
             results = results.having(theory=solve_problem(problem, job.run.recipe))
             write_result(job.directory, THEORY_FILE, results.theory)
-    print(theory_text(results.theory), flush=True)
+    tell(theory_text(results.theory))
     return results
 
 
@@ -314,7 +318,7 @@ def sampled(job: Job, results: "RunResults") -> "RunResults":
     else:
         job.interruption.leave_if_asked("everything before the sampling")
         with recorded(job.directory, "sample"):
-            print(wrapped(job.run.method.explain()), flush=True)
+            tell(wrapped(job.run.method.explain()))
             settings, start = job.run.recipe.sampler, job.run.start
             results = results.having(
                 draws=draw_posterior(job.problem, settings, job.keeper(), start=start)
@@ -331,7 +335,7 @@ def compared(results: "RunResults") -> "RunResults":
     from sampler.presentation.summary import diagnostics_text
 
     results = compare_stage(results)
-    print(diagnostics_text(results.diagnostics), flush=True)
+    tell(diagnostics_text(results.diagnostics))
     return results
 
 
@@ -394,7 +398,9 @@ def figures(
     recipe = load_recipe(directory / RECIPE_FILE)
     if results is None:
         results = gathered(directory, recipe) if recipe.sweep else open_run(directory)
-    print(written_text(draw_figures(directory, results, svg)))
+    failed: dict[str, Exception] = {}
+    tell(written_text(draw_figures(directory, results, svg, failed=failed)))
+    raise_first(failed)
     return ExitCode.OK
 
 
@@ -414,8 +420,17 @@ def report(
     """
     from sampler.presentation.report.write import write_report
 
-    print(written_text(write_report(directory, ended, results, figures, second)))
+    failed: dict[str, Exception] = {}
+    tell(written_text(write_report(directory, ended, results, figures, second, failed)))
+    if ended is None:
+        raise_first(failed)
     return ExitCode.OK
+
+
+def raise_first(failed: Mapping[str, Exception]) -> None:
+    """Raise what the first of some figures failed with, when all others are drawn."""
+    for problem in failed.values():
+        raise problem
 
 
 STAGES: dict[str, Callable[..., ExitCode]] = {

@@ -25,6 +25,7 @@ from sampler.errors import InputError, with_keys
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import LOG, ProgressDisplay, SamplingProgress
+from sampler.jobs.telling import tell
 from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings, algorithm_named
 from sampler.mcmc.chunks import Chunk, SnapshotMismatch, sample_in_chunks
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
@@ -176,7 +177,7 @@ def draw_posterior(
         if independent is not None:
             evidence = dict(independent.attributes)
             if show:
-                print(independent.text)
+                tell(independent.text)
             if independent.observables is None:
                 name, independent = algorithm.fallback, None
                 algorithm = algorithm_named(name, dict(settings))
@@ -206,7 +207,7 @@ def draw_posterior(
         text = with_keys(found.explain(), "sampler")
         LOG.info(text)
         if show:
-            print(text)
+            tell(text)
     attributes = {
         **algorithm.settings,
         "space": settings.space,
@@ -264,7 +265,7 @@ def run_chains(
         text = with_keys(looks.explain(), "sampler")
         LOG.info(text)
         if show:
-            print(text)
+            tell(text)
     return looks
 
 

@@ -18,6 +18,7 @@ from sampler.errors import ABSENT, ExitCode, InputError, one_line
 from sampler.jobs.interruption import Interruption, listening
 from sampler.jobs.plan import Plan, Point, files_made, make_plan, plan_run, points_of, shares_data
 from sampler.jobs.run import Job, claimed, figures, report, start_run, work
+from sampler.jobs.telling import by_itself, tell
 from sampler.numerics import float64, silence_compiler, use_one_blas_thread
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.lock import locked
@@ -110,10 +111,12 @@ def gather(plan: Plan, code: ExitCode) -> "SweepResults":
     sweep = gathered(plan.directory, plan.recipe, points)
     write_sweep(sweep, plan.recipe, points)
     if plan.command == "run" and any(point.stored for point in sweep.points):
-        report(plan.directory, code, sweep, plan.points[0].figures)
-        print(wrapped(sweep_trend(sweep.points, sweep.finite_size).line))
+        with by_itself("the report"):
+            report(plan.directory, code, sweep, plan.points[0].figures)
+            tell(wrapped(sweep_trend(sweep.points, sweep.finite_size).line))
     elif plan.command != "sample" and plan.points[0].figures:
-        figures(plan.directory, sweep)
+        with by_itself("figures"):
+            figures(plan.directory, sweep)
     return sweep
 
 
@@ -158,7 +161,7 @@ def start(
         code = worst_code(outcome.code for outcome in outcomes.values())
         gather(plan, code)
         finish_command(plan.directory, command, code)
-        print(f"results: {plan.directory}")
+        tell(f"results: {plan.directory}")
         return code
 
 
@@ -169,7 +172,7 @@ def one_by_one(plan: Plan, interruption: Interruption) -> Engine:
     def run_points(command: str, points: Sequence[Point]) -> Iterator[tuple[Point, PointOutcome]]:
         for point in points:
             interruption.leave_if_asked(f"everything before {point.label}")
-            print(f"\n{plan.recipe.name}, {point.label}", flush=True)
+            tell(f"\n{plan.recipe.name}, {point.label}")
             LOG.info("point %s", point.label)
             run = replace(runs[point.label], point=point)
             if not shares_data(point.recipe, plan.recipe):
@@ -200,11 +203,11 @@ def run_sweep(asked: Point, engine: Engine) -> ExitCode:
         worst = worst_code(outcome.code for outcome in outcomes.values())
         with log_to(directory):
             table = points_table(gather(plan, worst).points)
-            print(f"\n{table.text(elsewhere='report.html')}\n")
+            tell(f"\n{table.text(elsewhere='report.html')}\n")
         if worst not in NOT_RUN:
             finish_command(directory, COMMAND, worst)
-    print(failures_text(outcomes) or "every point is fine")
-    print(f"results: {directory}")
+    tell(failures_text(outcomes) or "every point is fine")
+    tell(f"results: {directory}")
     return worst
 
 
@@ -227,13 +230,13 @@ def for_unfinished(engine: Engine, recipe: Recipe, directory: Path) -> Engine:
         codes = {point.label: finished_earlier(command, point) for point in points}
         finished = [point for point in points if codes[point.label] is not None]
         left = [point for point in points if codes[point.label] is None]
-        print(f"{recipe.name}: {len(points)} points, {len(finished)} finished earlier", flush=True)
+        tell(f"{recipe.name}: {len(points)} points, {len(finished)} finished earlier")
         for point in finished:
             yield point, PointOutcome(codes[point.label])
         outcomes = engine(command, left) if left else ()
         for count, (point, outcome) in enumerate(outcomes, start=len(finished) + 1):
             line = f"{count}/{len(points)} {point.label}: {ending(outcome)}"
-            print(line, flush=True)
+            tell(line)
             with log_to(directory):
                 LOG.info(line)
             yield point, outcome
@@ -272,7 +275,7 @@ def run_in_process(command: str, points: Sequence[Point]) -> Iterator[tuple[Poin
     """Run one point after the other; after a request to stop, no further one is begun."""
     with listening() as interruption:
         for point in points:
-            print(f"\n{point.recipe.name}, {point.label}", flush=True)
+            tell(f"\n{point.recipe.name}, {point.label}")
             yield point, attempt_point(command, point, interruption)
             interruption.leave_if_asked(f"everything up to {point.label}")
 

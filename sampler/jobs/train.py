@@ -13,6 +13,8 @@ from sampler.errors import ExitCode, InputError
 from sampler.images.sources import CharacterSplits, read_drawings, split_characters
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.sweep import write_table
+from sampler.jobs.telling import tell
+from sampler.numerics import refuse_absent_platforms
 from sampler.recipes.recipe import settings_that_fix_draws
 from sampler.recipes.training_recipe import TRAIN, SeriesSection, TrainingRecipe
 from sampler.storage.lock import locked
@@ -44,6 +46,7 @@ CURVE_FILE, SUMMARY_FILE = "learning_curve.csv", "training_summary.json"
 def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interruption) -> ExitCode:
     """Read the data, claim the directory, and train what is left of the training."""
     splits = read_splits(recipe)
+    refuse_absent_platforms()
     common = determining(settings_that_fix_draws(recipe), splits.checksum)
     claim_directory(directory, recipe, TRAIN, common)
     with locked(directory):
@@ -83,14 +86,14 @@ class TrainingJob:
         with log_to(self.directory):
             remove_unfinished(self.directory)
             if self.finished():
-                print(f"{self.directory}: `{TRAIN}` was finished before, with exit code 0")
+                tell(f"{self.directory}: `{TRAIN}` was finished before, with exit code 0")
                 return ExitCode.OK
             with jax.enable_x64(False):
                 state = self.train()
                 self.store(state)
             record_stage(self.directory, TRAIN, self._seconds)
             finish_command(self.directory, TRAIN, ExitCode.OK)
-            print(f"results: {self.directory}")
+            tell(f"results: {self.directory}")
             return ExitCode.OK
 
     @cached_property
@@ -166,4 +169,4 @@ class TrainingJob:
             "seconds": self._seconds,
         }
         write_json(self.directory / SUMMARY_FILE, summary)
-        print(summary_text(summary), flush=True)
+        tell(summary_text(summary))

@@ -7,8 +7,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import matplotlib.style
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -93,7 +93,7 @@ RESOLUTION = 150
 LEAST_POINTS = 20.0
 
 _SETTINGS = {
-    "font.family": "sans-serif",
+    "font.family": ["sans-serif"],
     "font.size": 10.0,
     "axes.titlesize": 10.0,
     "axes.labelsize": 10.0,
@@ -115,8 +115,12 @@ _SETTINGS = {
 
 @contextmanager
 def figure_style() -> Iterator[None]:
-    """Apply the fonts and defaults of every figure, and restore the caller's on leaving."""
-    with rc_context(_SETTINGS):
+    """Apply the fonts and defaults of every figure, and restore the caller's on leaving.
+
+    They begin with matplotlib's own: a style for dark slides, or for text by LaTeX, is not meant
+    for figures whose colours and texts are chosen here.
+    """
+    with matplotlib.style.context(["default", _SETTINGS]):
         yield
 
 
@@ -125,7 +129,8 @@ class ShownFigure(Figure):
 
     def _repr_png_(self) -> bytes:
         content = BytesIO()
-        self.savefig(content, format="png", dpi=100, bbox_inches="tight", pad_inches=MARGIN)
+        with figure_style():
+            self.savefig(content, format="png", dpi=100, bbox_inches="tight", pad_inches=MARGIN)
         return content.getvalue()
 
 

@@ -33,7 +33,12 @@ class _LogFile(logging.FileHandler):
         problem = sys.exc_info()[1]
         if not self.said:
             self.said = True
-            print(f"{self.baseFilename} cannot be written: {problem}", file=sys.stderr)
+            _complain(self.baseFilename, problem)
+
+
+def _complain(file: str, problem: BaseException | None) -> None:
+    with suppress(OSError):
+        print(f"{file} cannot be written: {problem}", file=sys.stderr)
 
 
 @contextmanager
@@ -61,7 +66,7 @@ def log_to(directory: Path) -> Iterator[None]:
         try:
             handler.close()
         except OSError as problem:
-            print(f"{handler.baseFilename} cannot be written: {problem}", file=sys.stderr)
+            _complain(handler.baseFilename, problem)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The table of figures, and drawing those that apply to stored results."""
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from sampler.analysis.results import RunResults, open_run
 from sampler.analysis.sweeps import SweepResults
-from sampler.errors import InputError
+from sampler.errors import InputError, one_line
 from sampler.presentation.figures import (
     chains,
     kernels,
@@ -22,7 +22,7 @@ from sampler.presentation.figures import (
 from sampler.presentation.figures.beside import SecondProcess
 from sampler.presentation.style import FigureEntry, figure_style, save_figure
 from sampler.registry import Registry, load_plugins
-from sampler.storage.run_directory import FIGURE_FOLDER
+from sampler.storage.run_directory import FIGURE_FOLDER, LOG
 
 # Names of files, in the order of the report. A figure from outside the package is added by
 # FIGURES.register(name, FigureEntry(…)); it is then in `figures DIR` and, with its caption, in the
@@ -91,30 +91,57 @@ def draw_figures(
     results: RunResults | SweepResults,
     svg: bool = False,
     second: SecondProcess | None = None,
+    failed: dict[str, Exception] | None = None,
 ) -> list[Path]:
     """Draw into `directory/figures` what the results allow; return the files written.
 
     svg     as SVG too
     second  draws a part of the figures from the files of the directory
+    failed  takes, by name, what single figures fail with, and the others are drawn; without it the
+            first error is raised
 
     Raises InputError if a file is damaged; without a second process nothing is written then.
     """
     folder = directory / FIGURE_FOLDER
     with figure_style():
         if second is None:
-            drawn = list(figures_of(results))
-            return [
-                path for name, figure in drawn for path in save_figure(figure, folder, name, svg)
-            ]
-        made = second.share(
-            FIGURES, lambda name: _save(results, folder, name, svg), directory, svg, dict(rcParams)
-        )
+            drawn = {}
+            for name in FIGURES:
+                with _apart(name, failed):
+                    drawn[name] = figure_of(results, name)
+            made = {}
+            for name, figure in drawn.items():
+                with _apart(name, failed):
+                    made[name] = _saved(figure, folder, name, svg)
+        else:
+
+            def draw(name: str) -> list[Path]:
+                with _apart(name, failed):
+                    return _saved(figure_of(results, name), folder, name, svg)
+                return []
+
+            made = second.share(FIGURES, draw, directory, svg, dict(rcParams))
         return [path for paths in made.values() for path in paths]
 
 
-def _save(results: RunResults | SweepResults, folder: Path, name: str, svg: bool) -> list[Path]:
-    """Draw and save one figure; no files where it does not apply."""
-    figure = figure_of(results, name)
+@contextmanager
+def _apart(name: str, failed: dict[str, Exception] | None) -> Iterator[None]:
+    """Inside, what a figure fails with is said and kept; a file that is damaged fails all."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as problem:
+        if failed is None:
+            raise
+        failed[name] = problem
+        LOG.warning(
+            "figure %s failed: %s: %s", name, type(problem).__name__, one_line(str(problem))
+        )
+
+
+def _saved(figure: Figure | None, folder: Path, name: str, svg: bool) -> list[Path]:
+    """Save one figure; no files where it does not apply."""
     return [] if figure is None else save_figure(figure, folder, name, svg)
 
 
@@ -133,5 +160,5 @@ def serve(descriptor: int) -> None:
             results = results or open_run(directory)
             paths = None
             with suppress(Exception), rc_context(settings):
-                paths = _save(results, directory / FIGURE_FOLDER, name, svg)
+                paths = _saved(figure_of(results, name), directory / FIGURE_FOLDER, name, svg)
             connection.send(paths)

@@ -174,6 +174,7 @@ def write_report(
     results: RunResults | SweepResults | None = None,
     figures: bool = True,
     second: SecondProcess | None = None,
+    failed: dict[str, Exception] | None = None,
 ) -> list[Path]:
     """Draw the figures and write the page; return what was written, the page last.
 
@@ -183,6 +184,7 @@ def write_report(
     results  those that are in memory; what is not is read from the directory
     figures  whether they are drawn; without them the page says how they are
     second   draws a part of them
+    failed   takes, by name, what single figures fail with; without it the first error is raised
 
     Raises InputError if nothing is known that could be told.
     """
@@ -223,7 +225,7 @@ def write_report(
         write(None)
     if not figures:
         return [file]
-    drawn = draw_figures(directory, results, second=second)
+    drawn = draw_figures(directory, results, second=second, failed=failed)
     write(drawn)
     return [*drawn, file]
 

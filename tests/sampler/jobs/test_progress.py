@@ -39,10 +39,10 @@ with ProgressDisplay() as progress:
 """
 
 
-def in_terminal(program: str, columns: int) -> str:
+def in_terminal(program: str, columns: int, kind: str = "xterm") -> str:
     """What a program writes to a terminal of so many columns, without what moves the cursor."""
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": kind}
     with subprocess.Popen(
         [sys.executable, "-c", program],
         stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=ROOT,
@@ -68,6 +68,11 @@ def test_progress_fits_the_terminal(columns):
     assert "compiling" in text
     for whole in ("1000000000/1000000000", "123456 s left", "step size 0.000562", "R-hat 1.001"):
         assert whole in text, whole
+
+
+@pytest.mark.parametrize(("columns", "kind"), [(1, "xterm"), (1, "dumb"), (80, "dumb")])
+def test_progress_stops_nothing_in_a_terminal_that_cannot_show_it(columns, kind):
+    in_terminal(LONG, columns, kind)
 
 
 def test_without_a_terminal_progress_is_lines():

@@ -1,0 +1,50 @@
+"""Texts of a command, and what may fail beside its results without costing more than itself."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from sampler.errors import one_line
+from sampler.storage.run_directory import LOG
+
+
+def tell(text: str, stream: Any = None) -> None:
+    """Print a text to stdout, or to another stream, if anybody reads it.
+
+    Characters that the encoding does not have are replaced; what cannot be written is logged.
+    """
+    stream = sys.stdout if stream is None else stream
+    try:
+        try:
+            print(text, file=stream, flush=True)
+        except UnicodeEncodeError:
+            known = text.encode(stream.encoding, "replace").decode(stream.encoding)
+            print(known, file=stream, flush=True)
+    except (OSError, ValueError) as problem:  # a full disk, a closed pipe, a closed stream
+        with suppress(OSError, ValueError):
+            LOG.warning("cannot be printed (%s): %s", problem, one_line(text))
+
+
+def tell_aside(text: str) -> None:
+    """Print a text to stderr; nothing where there is none."""
+    if sys.stderr is not None:
+        tell(text, sys.stderr)
+
+
+def in_terminal() -> bool:
+    """Whether stderr is a terminal."""
+    try:
+        return sys.stderr is not None and sys.stderr.isatty()
+    except ValueError:  # it was closed
+        return False
+
+
+@contextmanager
+def by_itself(what: str) -> Iterator[None]:
+    """Inside, an error is said and logged, and raised no further: the results are stored."""
+    try:
+        yield
+    except Exception as problem:
+        LOG.warning("%s failed: %s: %s", what, type(problem).__name__, one_line(str(problem)))
+        LOG.info("%s failed", what, exc_info=True)

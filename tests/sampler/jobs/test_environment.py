@@ -1,0 +1,260 @@
+"""What a user's environment may be: styles, encodings, closed streams, accelerators that are not
+there. Nothing that comes after the draws costs a run its exit code, or another part of its results.
+"""
+
+import errno
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib
+import pytest
+
+from sampler.analysis.results import open_run
+from sampler.errors import ExitCode, InputError
+from sampler.jobs.run import report
+from sampler.jobs.telling import by_itself, in_terminal, tell, tell_aside
+from sampler.presentation import style
+from sampler.presentation.figures.draw import FIGURES, draw_figure
+from sampler.presentation.style import FigureEntry, figure_style, save_figure
+from sampler.storage.manifest import read_manifest
+from tests import FIXTURES, ROOT
+from tests.commands import environment, in_process
+
+# Of a style for slides, of a journal, and of nobody.
+ODD = {
+    "text.usetex": True,
+    "axes.facecolor": "black",
+    "figure.facecolor": "black",
+    "savefig.facecolor": "black",
+    "text.color": "white",
+    "lines.linewidth": 20.0,
+    "image.origin": "lower",
+    "axes.formatter.use_locale": True,
+    "figure.dpi": 300.0,
+}
+
+
+@pytest.fixture
+def stored(tmp_path) -> Path:
+    """A run with its draws that has yet to be compared, and to end."""
+    directory = Path(shutil.copytree(FIXTURES / "finished", tmp_path / "run"))
+    manifest = json.loads((directory / "manifest.json").read_text())
+    (directory / "manifest.json").write_text(json.dumps({**manifest, "finished": {}}))
+    return directory
+
+
+# --- styles
+
+
+def test_figures_begin_with_the_defaults_whatever_the_user_has_set():
+    """All settings but those of windows and of the drawing program."""
+    with matplotlib.rc_context(ODD):
+        with figure_style():
+            found = dict(matplotlib.rcParams)
+        assert matplotlib.rcParams["text.usetex"]  # the user's own are back
+    expected = {**matplotlib.rcParamsDefault, **style._SETTINGS}
+    differing = {key for key, value in expected.items() if found[key] != value}
+    assert differing <= set(matplotlib.style.core.STYLE_BLACKLIST)
+
+
+def test_a_figure_is_the_same_whatever_the_user_has_set(stored, tmp_path):
+    content = []
+    for settings in ({}, ODD):
+        with matplotlib.rc_context(settings):
+            figure = draw_figure(open_run(stored), "kernel_alignment")
+            shown = figure._repr_png_()
+            with figure_style():
+                (path,) = save_figure(figure, tmp_path / "figures", "kernel_alignment")
+        content.append((shown, path.read_bytes()))
+    assert content[0] == content[1]
+
+
+# --- figures, report and printing fail by themselves
+
+FAILURES = [
+    RuntimeError("no LaTeX"),
+    OSError(errno.ENOSPC, "No space left on device"),
+    InputError("report.html", "there", "free space"),
+]
+AFTER_THE_DRAWS = [
+    ("sampler.presentation.report.write.write_report", "the report"),
+    ("sampler.presentation.summary.comparison_text", "the summary"),
+]
+
+
+@pytest.mark.parametrize("problem", FAILURES, ids=lambda problem: type(problem).__name__)
+@pytest.mark.parametrize(("where", "what"), AFTER_THE_DRAWS)
+def test_nothing_after_the_draws_costs_a_run_its_exit_code(
+    where, what, problem, stored, monkeypatch, capsys
+):
+    def fail(*_, **__):
+        raise problem
+
+    monkeypatch.setattr(where, fail)
+    assert in_process("resume", stored, "--no-figures") == ExitCode.DIAGNOSTICS_FAILED
+    assert read_manifest(stored).finished == {"run": int(ExitCode.DIAGNOSTICS_FAILED)}
+    said = f"{what} failed: {type(problem).__name__}: {problem}"
+    assert said in capsys.readouterr().err
+    log = (stored / "run.log").read_text()
+    assert said in log
+    assert "Traceback" in log
+    assert (stored / "report.html").is_file() == (what != "the report")
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """A figure that cannot be drawn, among others that can."""
+
+    def fail(_results):
+        raise ZeroDivisionError("nothing to divide by")
+
+    entry = FigureEntry(fail, "a caption", "a text")
+    kept = {"failing": entry, "kernel_alignment": FIGURES["kernel_alignment"]}
+    monkeypatch.setattr(FIGURES, "_entries", kept)
+
+
+@pytest.mark.usefixtures("undrawn", "failing")
+def test_a_figure_fails_alone(stored, capsys):
+    assert in_process("resume", stored) == ExitCode.DIAGNOSTICS_FAILED
+    assert "figure failing failed: ZeroDivisionError: nothing to" in capsys.readouterr().err
+    assert [path.name for path in (stored / "figures").iterdir()] == ["kernel_alignment.png"]
+    assert (stored / "report.html").read_text().count("<img") == 1
+
+
+@pytest.mark.usefixtures("undrawn", "failing")
+@pytest.mark.parametrize("command", ["figures", "report"])
+def test_where_figures_are_all_that_is_asked_for_an_error_is_one(command, stored, capsys):
+    """When the others are drawn, and the page is written."""
+    shutil.copy(FIXTURES / "finished" / "manifest.json", stored)
+    assert in_process(command, stored) == ExitCode.INTERNAL_ERROR
+    assert "internal error: ZeroDivisionError" in capsys.readouterr().err
+    assert (stored / "figures" / "kernel_alignment.png").is_file()
+    assert (stored / "report.html").is_file() == (command == "report")
+
+
+@pytest.mark.usefixtures("undrawn", "failing")
+def test_an_error_of_a_figure_is_no_error_of_a_run_that_ends(stored):
+    assert report(stored, ExitCode.OK) == ExitCode.OK
+
+
+def test_only_errors_are_held_back():
+    with pytest.raises(KeyboardInterrupt), by_itself("this"):
+        raise KeyboardInterrupt
+
+
+# --- streams
+
+
+class Stops(io.StringIO):
+    """A stream that takes so many texts."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left = left
+
+    def write(self, text: str) -> int:
+        self.left -= 1
+        if self.left < 0:
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+        return super().write(text)
+
+
+def test_a_reader_that_goes_away_costs_a_run_nothing(stored, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Stops(2))  # the first line, and its end
+    assert in_process("resume", stored, "--no-figures") == ExitCode.DIAGNOSTICS_FAILED
+    assert (stored / "report.html").is_file()
+    assert "cannot be printed ([Errno 32] Broken pipe)" in (stored / "run.log").read_text()
+
+
+def test_a_process_whose_reader_goes_away_has_the_exit_code_of_its_run(stored):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sampler", "resume", stored, "--no-figures"],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT, env=environment(None),
+    )  # fmt: skip
+    begun = [process.stdout.readline() for _ in range(2)]
+    assert begun[1] == f"results go to {stored}\n".encode()
+    process.stdout.close()
+    assert process.wait(300) == ExitCode.DIAGNOSTICS_FAILED
+
+
+def test_characters_that_an_encoding_does_not_have_are_replaced():
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, encoding="latin-1")
+    tell("U₁ ± 2", stream)
+    assert written.getvalue() == "U? ± 2\n".encode("latin-1")
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_a_command_prints_in_any_encoding(encoding):
+    done = subprocess.run(
+        [sys.executable, "-m", "sampler", "check", ROOT / "runs" / "quickstart.toml"],
+        env=environment(None) | {"PYTHONIOENCODING": encoding}, capture_output=True, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == ExitCode.OK, done.stderr
+    assert b"?" in done.stdout
+
+
+def test_streams_that_are_not_there(monkeypatch):
+    for stream in (None, io.StringIO()):
+        monkeypatch.setattr(sys, "stderr", stream)
+        assert not in_terminal()
+        tell_aside("text")
+        if stream is not None:
+            stream.close()
+            assert not in_terminal()
+            tell_aside("text")
+
+
+CLOSED = """
+import os, sys
+from sampler.__main__ import settle_streams
+settle_streams()
+for stream in (sys.stdout, sys.stderr):
+    print("text", file=stream, flush=True)
+file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+os.write(2, b"a message of a library")
+os.write(file, str(file > 2).encode())
+"""
+
+
+def test_no_file_takes_the_place_of_a_stream_that_is_closed(tmp_path):
+    command = f"exec '{sys.executable}' -c '{CLOSED}' '{tmp_path / 'file'}' <&- >&- 2>&-"
+    code = subprocess.run(["sh", "-c", command], cwd=ROOT, env=environment(None)).returncode
+    assert code == 0
+    assert (tmp_path / "file").read_text() == "True"
+
+
+# --- accelerators
+
+
+@pytest.mark.parametrize(
+    "problem", [RuntimeError("Unable to initialize backend"), AssertionError()]
+)
+@pytest.mark.parametrize("command", ["run", "solve", "sample"])
+def test_an_accelerator_that_is_not_there_is_named(
+    command, problem, recipe_file, tmp_path, monkeypatch, capsys
+):
+    def absent():
+        raise problem
+
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    monkeypatch.setattr("jax.devices", absent)
+    out = tmp_path / "out"
+    assert in_process(command, recipe_file, "--out", out) == ExitCode.BAD_INPUT
+    assert "JAX_PLATFORMS = 'cuda': name what this machine has" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_what_jax_says_of_it_is_a_sentence():
+    """Whatever error a release of JAX raises."""
+    program = "from sampler.numerics import float64\nwith float64(): pass"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True,
+        env=os.environ | {"JAX_PLATFORMS": "nonsense"},
+    )  # fmt: skip
+    assert done.stderr.splitlines()[-1].startswith("sampler.errors.InputError: JAX_PLATFORMS")
