@@ -13,6 +13,7 @@ engines       where points are done: Dask workers, Slurm
 selection     the point of a sweep that its validation split or evidence chooses
 train         training a transformer
 choice        what sampling costs by sizes, and the space and algorithm that follow
+memory        bytes that this process may have
 forecast      time and memory of a recipe, before anything is built
 check         sizes, settings and costs of a recipe, without running it
 """

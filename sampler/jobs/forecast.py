@@ -7,17 +7,16 @@ runs. Free of JAX: recipes in these functions have space and algorithm named.
 """
 
 import math
-import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sampler.errors import InputError, Verbatim
 from sampler.jobs.choice import EFFECTIVE_DRAWS, Sizes, speed_of
+from sampler.jobs.memory import available_bytes
 from sampler.mcmc.kept import KEPT_BYTES, MOST_BATCHES, SELECTED
 from sampler.recipes.recipe import Recipe
 from sampler.tasks.splits import BLOCK_BYTES, StreamedSplit
@@ -46,6 +45,7 @@ class Part:
 
 # Python, its libraries and the functions that are compiled for a run, whatever its sizes.
 BASE_BYTES = 1.0 * 2**30
+PROGRAM = Part("the program and what it compiles", BASE_BYTES, "give it more, whatever the recipe")
 
 
 def memory_parts(recipe: Recipe, task: Task, sizes: Sizes, sampled: bool = True) -> list[Part]:
@@ -139,22 +139,11 @@ def peak_bytes(parts: Iterable[Part]) -> float:
     return BASE_BYTES + sum(part.copies * part.bytes for part in parts)
 
 
-def available_bytes() -> float:
-    """Memory that this process may have: of the machine, or of the group that it is limited to."""
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for file in ("memory.max", "memory/memory.limit_in_bytes"):
-        try:
-            limits.append(int(Path("/sys/fs/cgroup", file).read_text(encoding="ascii")))
-        except (OSError, ValueError):  # no such group, or no limit
-            continue
-    return float(min(limits))
-
-
 def refuse_what_does_not_fit(parts: Sequence[Part]) -> None:
     """Raise InputError where the arrays of a run exceed the memory."""
     available, wanted = available_bytes(), peak_bytes(parts)
     if wanted > available:
-        worst = max(parts, key=lambda part: part.copies * part.bytes)
+        worst = max([PROGRAM, *parts], key=lambda part: part.copies * part.bytes)
         size = byte_text(worst.copies * worst.bytes)
         raise InputError(
             "memory",

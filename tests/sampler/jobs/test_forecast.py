@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from sampler.jobs.choice import SPEEDS, Sizes
 from sampler.jobs.forecast import (
     REFERENCE_SECONDS,
     Part,
-    available_bytes,
     byte_text,
     draw_bytes,
     machine_seconds,
@@ -162,15 +160,10 @@ def test_commands_refuse_before_anything_is_built(command, tmp_path, capsys):
     assert not out.exists()
 
 
-def test_a_group_limit_counts(monkeypatch):
-    """The memory of a container, where it is less than that of the machine."""
-    whole = available_bytes()
-    read = Path.read_text
-    limited = {"/sys/fs/cgroup/memory.max": "1048576\n"}
-    monkeypatch.setattr(
-        Path, "read_text", lambda self, **k: limited.get(str(self)) or read(self, **k)
-    )
-    assert available_bytes() == 1048576.0 <= whole
+def test_less_memory_than_the_program_takes_is_no_fault_of_the_recipe(load, monkeypatch):
+    monkeypatch.setattr(forecast, "available_bytes", lambda: 400.0 * 2**20)
+    with pytest.raises(InputError, match="needed of 400 MiB: most of it, 1 GiB, for the program"):
+        planned(load()[0])
 
 
 def test_bytes_have_units():
