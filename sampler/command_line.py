@@ -80,6 +80,13 @@ def positive_count(text: str) -> int:
     return int(text)
 
 
+def named_path(text: str) -> Path:
+    """Return a path, for argparse; an empty one, as of a variable that is not set, is none."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty; name a file or a directory")
+    return Path(text)
+
+
 def named_source(text: str) -> str:
     """Return NAME=SOURCE, for argparse."""
     if not all(text.partition("=")):
@@ -256,11 +263,11 @@ def make_parser() -> argparse.ArgumentParser:
 
 def add_recipe(command: argparse.ArgumentParser, *, writes: bool) -> None:
     """Add the arguments of commands that take a recipe."""
-    command.add_argument("recipe", type=Path, metavar="RECIPE", help="a recipe, a TOML file")
+    command.add_argument("recipe", type=named_path, metavar="RECIPE", help="a recipe, a TOML file")
     if writes:
         command.add_argument(
             "--out",
-            type=Path,
+            type=named_path,
             metavar="DIR",
             help="where to write; default: runs/results/<name>-<hash of the recipe>",
         )
@@ -278,9 +285,9 @@ def add_directories(command: argparse.ArgumentParser, name: str) -> None:
     """Add the directory, or the directories, that a command starts from."""
     where = f"directory of an earlier run; `{LATEST}`: of the newest in runs/results"
     if name in OF_ONE_RUN:
-        command.add_argument("directory", type=Path, metavar="DIR", help=where)
+        command.add_argument("directory", type=named_path, metavar="DIR", help=where)
         return
     if name == "list":
         where = "runs, or directories that hold runs; default: runs/results"
     nargs = "*" if name == "list" else "+"
-    command.add_argument("directories", type=Path, nargs=nargs, metavar="DIR", help=where)
+    command.add_argument("directories", type=named_path, nargs=nargs, metavar="DIR", help=where)

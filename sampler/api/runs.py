@@ -222,7 +222,7 @@ def run(
         raise InputError(
             "sweep", chosen.sweep, "this recipe has a grid of points: use sampler.sweep"
         )
-    directory = Path(out or default_directory(chosen))
+    directory = chosen_directory(out, chosen)
     with as_a_command(progress), listening(partial(same_call, directory)) as interruption:
         start_run("run", Point(chosen, directory, figures=figures), interruption)
     return Run(directory)
@@ -266,11 +266,18 @@ def sweep(
     if not chosen.sweep:
         remedy = 'name what to vary, as in over={"network.widths": [10, 100]}'
         raise InputError("over", ABSENT, remedy)
-    directory = Path(out or default_directory(chosen)).resolve()
+    directory = chosen_directory(out, chosen).resolve()
     engine = chosen_engine(workers, scheduler)
     with as_a_command(progress), listening(partial(same_call, directory)):
         run_sweep(Point(chosen, directory, figures=figures), engine)
     return Sweep(directory)
+
+
+def chosen_directory(out: str | Path | None, recipe: Recipe) -> Path:
+    """Return where results go. Raises InputError for an empty name."""
+    if out == "":
+        raise InputError("out", out, "name a directory; None is runs/results/<name>-<hash>")
+    return default_directory(recipe) if out is None else Path(out)
 
 
 def same_call(directory: Path) -> str:

@@ -238,6 +238,7 @@ def write_slurm_array(asked: Point, options: Sequence[str]) -> None:
     No engine: Slurm runs the points when this process is gone. Raises InputError.
     """
     settings = settings_of(options)  # before anything is written
+    refuse_unwritable_name(asked.directory)
     plan, directory = open_sweep(asked), asked.directory
     (directory / LOG_FOLDER).mkdir(exist_ok=True)
     # This Python, without the modules of a working directory, and the stored recipe: nothing
@@ -268,7 +269,8 @@ def batch_script(
     defaults = {
         "job-name": name,
         "array": f"0-{count - 1}",
-        "output": str(directory / LOG_FOLDER / "%a.log"),
+        # A per cent sign of the name itself is doubled.
+        "output": f"{str(directory / LOG_FOLDER).replace('%', '%%')}/%a.log",
         "open-mode": "append",
     }
     directives = [
@@ -283,6 +285,17 @@ def batch_script(
         unheard=128 + signal.SIGUSR1,
         command=shlex.join(command),
     )
+
+
+def refuse_unwritable_name(directory: Path) -> None:
+    """Raise InputError for a directory that the first lines of a batch script cannot name.
+
+    They end with a line, and with a backslash in it sbatch leaves %a as it is.
+    """
+    name = str(directory)
+    if not name.isprintable() or "\\" in name:
+        remedy = "a batch script cannot name it: leave out backslashes and what is not printed"
+        raise InputError("--out", name, remedy)
 
 
 def settings_of(options: Sequence[str]) -> dict[str, str | None]:

@@ -205,7 +205,8 @@ def points_of(asked: Point) -> list[Point]:
         )
         for label, point in recipe.points()
     ]
-    label, times = Counter(point.label.replace("/", "_") for point in points).most_common(1)[0]
+    names = Counter(point_directory(Path(), point.label).name for point in points)
+    label, times = names.most_common(1)[0]
     if times > 1:
         raise InputError("sweep", label, "two points have this directory; give each value once")
     start = recipe.sampler.start_from

@@ -1,6 +1,7 @@
 """Run directories and the small files in them."""
 
 import errno
+import hashlib
 import json
 import logging
 import math
@@ -136,6 +137,8 @@ ZEROS = 2**20  # bytes that are written at once to see whether there is room
 # For HDF5, which locks every file that it opens. Files of a run are whole under their names and the
 # directory has a lock of its own, which also works where a file system has no locks.
 UNLOCKED = {"locking": False}
+# Of the 255 that a name may have; the output of a point has the name of its folder and an ending.
+NAME_BYTES = 240
 # Two checkpoints take turns, so that one is whole whatever happens to the other.
 CHECKPOINT_SLOTS = ("state-0.bin", "state-1.bin")
 
@@ -234,8 +237,15 @@ def remove_unfinished(directory: Path) -> None:
 
 
 def point_directory(directory: Path, label: str) -> Path:
-    """Return the folder of the results of a point of a sweep, whatever its label holds."""
-    return directory / label.replace("/", "_")
+    """Return the folder of the results of a point of a sweep, whatever its label holds.
+
+    Of a label that is too long for a name its beginning is kept, and a checksum.
+    """
+    name = label.replace("/", "_")
+    if len(whole := name.encode()) > NAME_BYTES:
+        checksum = hashlib.sha256(whole).hexdigest()[:16]
+        name = f"{whole[: NAME_BYTES - 17].decode(errors='ignore')}-{checksum}"
+    return directory / name
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:

@@ -190,6 +190,25 @@ def test_a_bad_command_line_is_one_line(capsys, arguments):
     assert "--help" in line
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "runs/quickstart.toml", "--out", ""),
+        ("sweep", "runs/quickstart.toml", "--over", "sampler.seed=0:2", "--out", ""),
+        ("train", "runs/one_shot_train.toml", "--out", ""),
+        ("check", ""),
+        ("resume", ""),
+        ("report", ""),
+    ],
+)
+def test_an_empty_name_is_not_the_working_directory(capsys, arguments, tmp_path, monkeypatch):
+    """As of a variable of the shell that is not set."""
+    monkeypatch.chdir(tmp_path)
+    assert main(list(arguments)) == ExitCode.BAD_INPUT
+    assert "is empty; name a file or a directory" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_settings_may_stand_before_the_recipe(capsys, recipe):
     settings = ["--set", "network.widths=3", "task.tokens=4", "--set", "sampler.seed=2"]
     code, before, _ = command(capsys, "check", *settings, recipe)

@@ -1,6 +1,7 @@
 """Runs, sweeps and checks of recipes from Python, and what their results show."""
 
 import re
+from functools import partial
 
 import jax
 import numpy as np
@@ -21,6 +22,14 @@ TABLES = {
     "theory": {"starts": 1},
     "sampler": {"chains": 2, "warmup": 4, "draws": 6, "algorithm": "hmc", "leapfrog_steps": 3},
 }  # fmt: skip
+
+
+def test_an_empty_name_is_no_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for call in (sampler.run, partial(sampler.sweep, over={"network.widths": [2, 3]})):
+        with pytest.raises(sampler.InputError, match="out = '': name a directory"):
+            call(TABLES, out="")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import fcntl
 import json
 import math
 import os
+import re
 import shlex
 import signal
 import socket
@@ -18,16 +19,20 @@ import pytest
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.jobs.engines import (
+    LOG_FOLDER,
+    SCRIPT_FILE,
     WARNING_SECONDS,
     batch_script,
     chosen_engine,
     limit_seconds,
     settings_of,
+    write_slurm_array,
 )
 from sampler.jobs.plan import Point
 from sampler.jobs.sweep import PointOutcome, run_in_process
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.lock import LOCK_FILE, remove_lock_of_lost_host
+from tests import ROOT
 from tests.commands import TINY_SAMPLED, finish, start
 
 # Stands for the command of a point. It says which signal reached it and leaves with a code.
@@ -173,6 +178,30 @@ def test_slurm_array_stands_on_its_own(recipe, tmp_path, capsys):
     assert f"sbatch '{script}'" in printed
     # what it says of gathering is the command without engine, on the stored recipe
     assert f"attention-posterior sweep '{out}/recipe.toml' --out '{out}' --no-figures" in printed
+
+
+@pytest.mark.parametrize("name", ["o%j", "100 %", "it's", "a#b", 'say "so"', "$HOME `x`", "é"])
+def test_any_name_that_can_be_printed_may_stand_in_a_script(name, tmp_path):
+    """As sbatch reads it, which takes %% for a per cent sign, and as the shell does."""
+    directory = tmp_path / name
+    recipe = load_recipe(ROOT / "runs" / "quickstart.toml", ["sweep.sampler.seed=[0, 1]"])
+    write_slurm_array(Point(recipe, directory), [])
+    text = (directory / SCRIPT_FILE).read_text()
+    assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0
+    (output,) = re.findall("#SBATCH --output=(.*)", text)
+    (pattern,) = shlex.split(output)
+    log = re.sub("%(.)", lambda found: {"a": "7", "%": "%"}[found[1]], pattern)
+    assert log == str(directory / LOG_FOLDER / "7.log")
+    (started,) = [line for line in text.splitlines() if "--point" in line]
+    assert str(directory) in shlex.split(started)
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "back\\slash", "\x1b[31m", "\udcff"])
+def test_a_name_that_a_script_cannot_have_is_refused_before_anything_is_written(name, tmp_path):
+    recipe = load_recipe(ROOT / "runs" / "quickstart.toml", ["sweep.sampler.seed=[0, 1]"])
+    with pytest.raises(InputError, match="a batch script cannot name it"):
+        write_slurm_array(Point(recipe, tmp_path / name), [])
+    assert not list(tmp_path.iterdir())
 
 
 def test_defaults_of_the_array(tmp_path):

@@ -13,10 +13,12 @@ from sampler.recipes.recipe import load_recipe, settings_that_fix_draws
 from sampler.storage.manifest import claim_directory, determining, finish_command, read_manifest
 from sampler.storage.results import read_draws, read_table
 from sampler.storage.run_directory import (
+    NAME_BYTES,
     default_directory,
     find_directory,
     open_npz,
     plain,
+    point_directory,
     read_array,
     read_json,
     write_atomically,
@@ -61,6 +63,22 @@ def test_commands_that_came_to_their_end_are_all_remembered(recipe, tmp_path):
 
 def test_the_default_directory_carries_name_and_hash(recipe):
     assert default_directory(recipe).parts == ("runs", "results", f"a-{recipe.hash8}")
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "漢", "/"])
+def test_points_have_names_that_a_file_system_takes(letter, tmp_path):
+    """Also the files beside them; labels of usual length are names themselves."""
+    long = [f"key={letter * 400}{end}" for end in "ab"]
+    found = [point_directory(tmp_path, label) for label in [*long, "network.widths=10"]]
+    assert found[2] == tmp_path / "network.widths=10"
+    assert len(set(found)) == 3
+    for folder in found:
+        folder.mkdir()
+        folder.with_name(f"{folder.name}.output.txt").touch()
+        assert len(folder.name.encode()) <= NAME_BYTES
+        assert folder.parent == tmp_path
+    just = "k=" + "a" * (NAME_BYTES - 2)
+    assert point_directory(tmp_path, just).name == just
 
 
 def test_what_was_made_is_removed_when_the_recipe_cannot_be_written(recipe, tmp_path, monkeypatch):
