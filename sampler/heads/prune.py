@@ -22,6 +22,7 @@ from sampler.heads.removal import (
 )
 from sampler.heads.shown import DRAWN, removal_text
 from sampler.presentation.style import figure_style, save_figure
+from sampler.presentation.telling import by_itself, tell
 from sampler.problem import Problem, build_problem
 from sampler.recipes.recipe import Recipe
 from sampler.storage.results import read_table, to_json
@@ -40,12 +41,13 @@ def prune(
     sampled = None if compared is None else compared.sampled
     found = pruned_heads(problem, theory, sampled, orders, seed, solve_again)
     write_json(directory / PRUNING_FILE, to_json(found))
-    print(removal_text(found))
+    with by_itself("the summary"):
+        tell(removal_text(found))
     folder = directory / FIGURE_FOLDER
-    with figure_style():
+    with by_itself("figures"), figure_style():
         for name, draw in DRAWN.items():
             save_figure(draw(found), folder, name)
-    print(wrapped(f"figures in {folder}: {unbroken(tuple(DRAWN))}"))
+        tell(wrapped(f"figures in {folder}: {unbroken(tuple(DRAWN))}"))
     return ExitCode.OK
 
 
@@ -71,7 +73,7 @@ def pruned_heads(
     }
     counts = problem.architecture.heads
     heads = all_heads(counts)
-    print("one head at a time", flush=True)
+    tell("one head at a time")
     beyond = theory.get(f"order_parameter{NEXT_ORDER}")
     beyond = None if beyond is None else beyond.values
     predicted = predictions_of_theory(solved, heads, labels, beyond, solve_again)
@@ -84,7 +86,7 @@ def pruned_heads(
     by = {key: predicted[key].value for key in ("score", "magnitude")}
     if solve_again:
         who[SOLVED_AGAIN] = solved.solved_again
-    print("one after the other", flush=True)
+    tell("one after the other")
     return removed_heads(
         counts,
         ways,

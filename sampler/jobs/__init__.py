@@ -6,7 +6,6 @@ stages        each stage: rows of examples, theory, draws, comparison
 keeper        running chains kept on disk
 interruption  signals that ask to stop
 progress      what running jobs show
-telling       what they say, and what may fail beside results without costing more than itself
 reproduce     a run done again, compared number by number
 sweep         the points of a grid, done on an engine, then gathered
 engines       where points are done: Dask workers, Slurm

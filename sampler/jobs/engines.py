@@ -33,6 +33,7 @@ from sampler.jobs.sweep import (
     open_sweep,
     run_in_process,
 )
+from sampler.presentation.telling import tell
 from sampler.storage.run_directory import RECIPE_FILE, write_whole
 
 OUTPUT_ENDING = ".output.txt"
@@ -115,7 +116,7 @@ def connected(distributed: Any, workers: int | None, scheduler: str | None) -> I
             raise InputError("--scheduler", scheduler, remedy) from None
         with client:
             known = len(client.nthreads())
-            print(f"Dask at {scheduler}: {known} workers" + (", waiting" if not known else ""))
+            tell(f"Dask at {scheduler}: {known} workers" + (", waiting" if not known else ""))
             yield client
         return
     # A worker near Dask's limit of memory would be stopped in the middle of a point.

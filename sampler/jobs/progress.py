@@ -14,7 +14,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from sampler.analysis.text import NARROWEST, unbroken, wrapped
-from sampler.jobs.telling import in_terminal, tell_aside
+from sampler.presentation.telling import in_terminal, tell_aside
 from sampler.storage.run_directory import LOG
 
 if TYPE_CHECKING:

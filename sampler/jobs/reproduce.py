@@ -16,6 +16,7 @@ from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, Point, files_made, plan_run
 from sampler.jobs.run import Job, work
 from sampler.numerics import float64
+from sampler.presentation.telling import tell
 from sampler.storage.lock import locked
 from sampler.storage.manifest import claim_directory, read_manifest
 from sampler.storage.results import to_json
@@ -68,7 +69,7 @@ def reproduce_run(plan: Plan, interruption: Interruption) -> ExitCode:
         work(Job(run, interruption))
     found = agreements(directory, redone.directory)
     write_json(directory / REPRODUCTION_FILE, to_json(found))
-    print("\n" + agreement_text(found))
+    tell("\n" + agreement_text(found))
     agree = all(entry.agrees for entry in found.values())
     return ExitCode.OK if agree else ExitCode.NOT_REPRODUCED
 

@@ -15,8 +15,8 @@ from sampler.analysis.text import unbroken, wrapped
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, Point, RunPlan, make_plan
-from sampler.jobs.telling import by_itself, tell
 from sampler.numerics import float64, refuse_absent_platforms
+from sampler.presentation.telling import by_itself, tell
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
 from sampler.storage.checkpoint import has_checkpoint

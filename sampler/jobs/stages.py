@@ -25,7 +25,6 @@ from sampler.errors import InputError, with_keys
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import LOG, ProgressDisplay, SamplingProgress
-from sampler.jobs.telling import tell
 from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings, algorithm_named
 from sampler.mcmc.chunks import Chunk, SnapshotMismatch, sample_in_chunks
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
@@ -35,6 +34,7 @@ from sampler.numerics import return_free_memory
 from sampler.posterior.bridge import BridgeEvidence, bridge_evidence
 from sampler.posterior.density import Density, hyper_positions
 from sampler.posterior.weight_draws import refuse_unusable_count, weight_draws
+from sampler.presentation.telling import tell
 from sampler.problem import AnyProblem, Problem, fold_training, is_folded
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO, SamplerSection

@@ -18,8 +18,8 @@ from sampler.errors import ABSENT, ExitCode, InputError, one_line
 from sampler.jobs.interruption import Interruption, listening
 from sampler.jobs.plan import Plan, Point, files_made, make_plan, plan_run, points_of, shares_data
 from sampler.jobs.run import Job, claimed, figures, report, start_run, work
-from sampler.jobs.telling import by_itself, tell
 from sampler.numerics import float64, silence_compiler, use_one_blas_thread
+from sampler.presentation.telling import by_itself, tell
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.lock import locked
 from sampler.storage.manifest import claim_directory, finish_command, finished_code

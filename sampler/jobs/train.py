@@ -13,8 +13,8 @@ from sampler.errors import ExitCode, InputError
 from sampler.images.sources import CharacterSplits, read_drawings, split_characters
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.sweep import write_table
-from sampler.jobs.telling import tell
 from sampler.numerics import refuse_absent_platforms
+from sampler.presentation.telling import tell
 from sampler.recipes.recipe import settings_that_fix_draws
 from sampler.recipes.training_recipe import TRAIN, SeriesSection, TrainingRecipe
 from sampler.storage.lock import locked

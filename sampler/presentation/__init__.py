@@ -6,5 +6,6 @@ figures  the figures of runs and sweeps
 report   one page about a run or a sweep
 tables   the tables of runs and sweeps, each built once
 table    the one table of this program, and its forms: terminal, page, pandas
+telling  texts of a command, and what may fail beside results without costing them
 style    what all figures share: their entry in the table, colours, fonts, writing to disk
 """

@@ -2,6 +2,7 @@
 there. Nothing that comes after the draws costs a run its exit code, or another part of its results.
 """
 
+import ast
 import errno
 import io
 import json
@@ -17,10 +18,10 @@ import pytest
 from sampler.analysis.results import open_run
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.run import report
-from sampler.jobs.telling import by_itself, in_terminal, tell, tell_aside
 from sampler.presentation import style
 from sampler.presentation.figures.draw import FIGURES, draw_figure
 from sampler.presentation.style import FigureEntry, figure_style, save_figure
+from sampler.presentation.telling import by_itself, in_terminal, tell, tell_aside
 from sampler.storage.manifest import read_manifest
 from tests import FIXTURES, ROOT
 from tests.commands import environment, in_process
@@ -140,6 +141,24 @@ def test_where_figures_are_all_that_is_asked_for_an_error_is_one(command, stored
 @pytest.mark.usefixtures("undrawn", "failing")
 def test_an_error_of_a_figure_is_no_error_of_a_run_that_ends(stored):
     assert report(stored, ExitCode.OK) == ExitCode.OK
+
+
+# What they print is all that they are asked for.
+PRINTING = {"compare_stored", "diagnose_stored", "write_slurm_array"}
+
+
+@pytest.mark.parametrize("room", ["jobs", "heads"])
+def test_what_computes_prints_only_what_may_fail_by_itself(room):
+    """By `tell`, not `print`."""
+    found = {
+        function.name
+        for path in (ROOT / "sampler" / room).glob("*.py")
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef)
+        for call in ast.walk(function)
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "print"
+    }
+    assert found == (PRINTING if room == "jobs" else set())
 
 
 def test_only_errors_are_held_back():
