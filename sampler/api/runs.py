@@ -13,7 +13,7 @@ from sampler.api.keywords import plain_setting, refusing_others
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.numerics import silence_compiler, use_one_blas_thread
 from sampler.recipes.recipe import Recipe, load_recipe, recipe_of
-from sampler.recipes.settings import read_toml, toml_value
+from sampler.recipes.settings import folder_of, read_toml
 from sampler.storage.run_directory import RECIPE_FILE, default_directory, find_directory
 
 if TYPE_CHECKING:
@@ -289,18 +289,15 @@ def same_call(directory: Path) -> str:
 def check(recipe: AnyRecipe, *, settings: Changes | None = None) -> str:
     """Validate a recipe and its data: sizes, settings in force, memory and cost, as text.
 
-    recipe    a TOML file, of a run or of a training, or the tables of a run as nested dicts
+    recipe    a TOML file or its tables as nested dicts, of a run or of a training
     settings  changes of single settings, such as {"network.widths": 20}
 
     Raises InputError for what cannot be used.
     """
     from sampler.jobs.check import check_recipe
-    from sampler.recipes.training_recipe import load_training_recipe
+    from sampler.recipes.training_recipe import any_recipe_of
 
-    if not isinstance(recipe, Mapping) and "training" in read_toml(Path(recipe)):
-        changes = [f"{key}={toml_value(plain_setting(v))}" for key, v in (settings or {}).items()]
-        return Verbatim(check_recipe(load_training_recipe(recipe, changes)))
-    return Verbatim(check_recipe(recipe_from(recipe, settings)))
+    return Verbatim(check_recipe(any_recipe_of(*asked_settings(recipe, settings))))
 
 
 @refusing_others
@@ -317,11 +314,18 @@ def open_results(directory: str | Path) -> Run | Sweep:
 
 def recipe_from(recipe: AnyRecipe, settings: Changes | None) -> Recipe:
     """The validated recipe of a file or of nested dicts, with changes of dotted keys."""
+    return recipe_of(*asked_settings(recipe, settings))
+
+
+def asked_settings(
+    recipe: AnyRecipe, settings: Changes | None
+) -> tuple[dict[str, Any], Path, list[tuple[str, Any]]]:
+    """Return nested settings, the folder of their paths, and changes of dotted keys."""
     changes = [(key, plain_setting(value)) for key, value in (settings or {}).items()]
     if isinstance(recipe, Mapping):
-        return recipe_of(plain_setting(recipe), Path.cwd(), changes)
+        return plain_setting(recipe), Path.cwd(), changes
     path = Path(recipe)
-    return recipe_of(read_toml(path), path.parent, changes)
+    return read_toml(path), folder_of(path), changes
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from sampler.recipes.sections import (
 )
 from sampler.recipes.settings import (
     flattened,
+    folder_of,
     parse_override,
     place,
     read_toml,
@@ -157,7 +158,7 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     key that does not exist, or a value that cannot be used, in any point of the sweep.
     """
     path = Path(path)
-    return recipe_of(read_toml(path), path.parent, map(parse_override, overrides))
+    return recipe_of(read_toml(path), folder_of(path), map(parse_override, overrides))
 
 
 def recipe_of(

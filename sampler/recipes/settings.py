@@ -18,15 +18,20 @@ BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 DOTTED_KEY = re.compile(r"[\w-]+(\.[\w-]+)*")
 RANGE = re.compile(r"([+-]?\d+):([+-]?\d+)(?::([+-]?\d+))?")
 LONGEST_RANGE = 100_000
+# Names of what a process has open already, as in `check <(cat recipe.toml)`.
+OPEN_FILES = ("/dev/fd/", "/dev/stdin", "/proc/")
 # The setting whose values are attention variants, and the length of labels of points.
 FORM = "attention.form"
 LONGEST_LABEL, SHORTEST_WORD = 44, 8
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file. Raises InputError for a file that cannot be read."""
+    """The settings in a TOML file. Raises InputError for a file that cannot be read.
+
+    A pipe can be read but once.
+    """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # a byte order mark is no text
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise InputError("recipe", path, f"{reason}; name a TOML file to read") from None
@@ -34,6 +39,12 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError("recipe", path, f"must be UTF-8 text ({problem})") from None
     except (tomllib.TOMLDecodeError, RecursionError) as problem:
         raise InputError("recipe", path, f"is not valid TOML: {problem}") from None
+
+
+def folder_of(path: Path) -> Path:
+    """Return what the paths in a recipe are relative to: its folder; of a pipe, where we are."""
+    has_folder = path.is_file() and not str(path).startswith(OPEN_FILES)
+    return path.parent if has_folder else Path.cwd()
 
 
 def toml_text(settings: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """Recipes that train a transformer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -19,8 +19,8 @@ from sampler.errors import ABSENT, InputError
 from sampler.recipes.recipe import (
     NamedRecipe,
     Recipe,
-    load_recipe,
     make_paths_absolute,
+    recipe_of,
     sections_of,
 )
 from sampler.recipes.sections import (
@@ -39,7 +39,7 @@ from sampler.recipes.sections import (
     count_or_counts,
     expanded,
 )
-from sampler.recipes.settings import parse_override, place, read_toml
+from sampler.recipes.settings import folder_of, parse_override, place, read_toml
 from sampler.recipes.task_section import (
     TASKS,
     DataSection,
@@ -260,13 +260,19 @@ class TrainingRecipe(NamedRecipe):
 def load_training_recipe(path: str | Path, overrides: Sequence[str] = ()) -> TrainingRecipe:
     """Read and validate a training recipe; overrides and errors as of `load_recipe`."""
     path = Path(path)
-    settings = read_toml(path)
-    for override in overrides:
-        place(settings, *parse_override(override))
+    return training_recipe_of(read_toml(path), folder_of(path), map(parse_override, overrides))
+
+
+def training_recipe_of(
+    settings: dict[str, Any], folder: Path, changes: Iterable[tuple[str, Any]] = ()
+) -> TrainingRecipe:
+    """The training recipe of nested settings and of changes of dotted keys, as of `recipe_of`."""
+    for key, value in changes:
+        place(settings, key, value)
     if "training" not in settings:
         remedy = "this section is required; a recipe without it is for `run`"
         raise InputError("training", ABSENT, remedy)
-    make_paths_absolute(settings, path.parent, trained_sections_of(settings))
+    make_paths_absolute(settings, folder, trained_sections_of(settings))
     return make_training_recipe(settings)
 
 
@@ -303,8 +309,15 @@ def refuse_unfit_variants(
 
 def load_any_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe | TrainingRecipe:
     """A recipe of either kind: one with a section [training] is for `train`."""
-    load = load_training_recipe if "training" in read_toml(path) else load_recipe
-    return load(path, overrides)
+    return any_recipe_of(read_toml(path), folder_of(path), map(parse_override, overrides))
+
+
+def any_recipe_of(
+    settings: dict[str, Any], folder: Path, changes: Iterable[tuple[str, Any]] = ()
+) -> Recipe | TrainingRecipe:
+    """A recipe of either kind, of nested settings and of changes, as of `recipe_of`."""
+    recipe_of_kind = training_recipe_of if "training" in settings else recipe_of
+    return recipe_of_kind(settings, folder, changes)
 
 
 def every_key() -> list[str]:

@@ -3,9 +3,10 @@ r"""Archives of labelled time series: files of training and test series, and wha
 A file has one series a line after a header that ends in `@data`.
 
 .ts    header of lines `@key value`; dimensions separated by colons, values by commas, the class
-       after the last colon; comments begin with #
+       after the last colon; lines of comments begin with # or %
 .arff  header with a relational attribute of one numeric attribute per time step, then a nominal one
-       of classes; `'1,2,3\n4,5,6',class`, dimensions separated by \n; comments begin with %
+       of classes; `'1,2,3\n4,5,6',class`, dimensions separated by \n; comments begin with %, on a
+       line of their own or after anything else
 
 scipy.io.arff does not refuse a dimension with too many values, and names no lines.
 """
@@ -66,31 +67,32 @@ def refuse(path: Path, line: int, value: object, remedy: str) -> NoReturn:
 def read_lines(path: Path) -> list[str]:
     """Read the lines of a text file, without white space around them."""
     try:
-        # Comments of archive files are not always UTF-8; what matters is ASCII.
-        text = path.read_text(encoding="utf-8", errors="replace")
+        # Comments of archive files are not always UTF-8; what matters is ASCII, and editors of
+        # some systems put a byte order mark before it.
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise InputError("task.folder", path, f"{reason}; name a folder of series") from None
-    return [line.strip() for line in text.splitlines()]
+    # Python's own lines also end at form feeds and the like, which may stand in a comment.
+    return [line.strip() for line in text.removesuffix("\n").split("\n")]
 
 
 def read_series_file(
     path: Path,
     read_header: Callable[[Path, list[str]], Header],
     read_row: Callable[[Path, int, str], SeriesLine],
-    comment: str,
+    without_comment: Callable[[str], str],
 ) -> SeriesFile:
     """Read the series of a file whose format has one header, and then a series a line.
 
-    Lines that begin with `comment` are none. Raises InputError, naming the line, for what cannot be
-    used.
+    Raises InputError, naming the line, for what cannot be used.
     """
-    lines = read_lines(path)
+    lines = list(map(without_comment, read_lines(path)))
     header = read_header(path, lines)
     rows = [
         read_row(path, number, line)
         for number, line in enumerate(lines[header.data_line :], start=header.data_line + 1)
-        if line and not line.startswith(comment)
+        if line
     ]
     return series_of(path, header, rows)
 
@@ -150,7 +152,12 @@ def is_finite(text: str) -> bool:
 
 def read_ts(path: Path) -> SeriesFile:
     """Read a .ts file. Raises InputError, naming the line, for what cannot be used."""
-    return read_series_file(path, read_ts_header, read_ts_row, comment="#")
+    return read_series_file(path, read_ts_header, read_ts_row, without_ts_comment)
+
+
+def without_ts_comment(line: str) -> str:
+    """Empty a line that is a comment; those of the archive's test sets begin with %."""
+    return "" if line.startswith(("#", "%")) else line
 
 
 def read_ts_header(path: Path, lines: list[str]) -> Header:
@@ -173,7 +180,7 @@ def read_ts_header(path: Path, lines: list[str]) -> Header:
             classes = tuple(values[1:])
         elif key in sizes:
             sizes[key] = read_ts_size(path, number, line, values)
-        elif line and not line.startswith(("@", "#")):
+        elif line and not line.startswith("@"):
             refuse(path, number, line, "data must come after a line @data")
     refuse(path, max(len(lines), 1), Verbatim("(end of file)"), "no line @data was found")
 
@@ -197,12 +204,18 @@ QUOTED = r"'[^']*'|\"[^\"]*\""
 ATTRIBUTE = re.compile(rf"@attribute\s+(?:{QUOTED}|\S+)\s+(?P<type>.+)", re.IGNORECASE)
 NUMERIC = ("numeric", "real", "integer")
 CLASS_NAME = re.compile(rf"\s*({QUOTED}|[^,'\"]+)\s*(?:,|$)")
+UNCOMMENTED = re.compile(rf"(?:{QUOTED}|[^%])*")
 SERIES = re.compile(rf"(?P<channels>{QUOTED})\s*,\s*(?P<label>{QUOTED}|[^,]+)")
 
 
 def read_arff(path: Path) -> SeriesFile:
     """Read an .arff file. Raises InputError, naming the line, for what cannot be used."""
-    return read_series_file(path, read_arff_header, read_arff_row, comment="%")
+    return read_series_file(path, read_arff_header, read_arff_row, without_arff_comment)
+
+
+def without_arff_comment(line: str) -> str:
+    """Cut a line before the first % that stands outside of quotation marks."""
+    return UNCOMMENTED.match(line)[0].rstrip()
 
 
 def read_arff_header(path: Path, lines: list[str]) -> Header:
@@ -231,7 +244,7 @@ def read_arff_header(path: Path, lines: list[str]) -> Header:
             else:
                 refuse(path, number, line, "is not one of a multivariate problem: a relational "
                        "attribute of numeric ones, then one of classes {first,second}")  # fmt: skip
-        elif line and not lower.startswith(("@relation", "%")):
+        elif line and not lower.startswith("@relation"):
             refuse(path, number, line, "data must come after a line @data")
     refuse(path, max(len(lines), 1), Verbatim("(end of file)"), "no line @data was found")
 

@@ -105,6 +105,43 @@ def test_scipy_reads_the_same_from_arff(tmp_path):
         assert received.labels[example] == label.decode()
 
 
+# Where a comment may stand: on lines of its own, and in .arff after anything else.
+COMMENTS = {
+    ".ts": [("@data\n", "@data\n% one\n# another\n"), ("@problemName", "%\n% made\n@problemName")],
+    ".arff": [
+        ("relational\n", "relational % one series\n"),
+        ("numeric\n", "numeric\t% a step, 100 %\n"),
+        ("@end relationalAtt\n", "@end relationalAtt %\n"),
+        ("{walk,run}\n", "{walk,'run'} % two 'classes'\n"),
+        ("@data\n", "@data % now\n% one\n"),
+        (",walk\n", ",walk % slow\n"),
+    ],
+}
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_byte_order_marks_and_comments_are_no_data(tmp_path, suffix):
+    path, text = tmp_path / f"Gait{suffix}", WRITERS[suffix](TRAIN, TRAIN_LABELS)
+    for plain, commented in COMMENTS[suffix]:
+        assert plain in text
+        text = text.replace(plain, commented)
+    # Line separators of Unicode and form feeds do not end a comment.
+    text = "% first\x0cof\u2028three\n" + text
+    path.write_text(text, encoding="utf-8-sig", newline="\r\n")
+    received = {".ts": read_ts, ".arff": read_arff}[suffix](path)
+    assert np.array_equal(received.values, TRAIN)
+    assert (received.labels, received.classes) == (TRAIN_LABELS, CLASSES)
+
+
+def test_a_per_cent_sign_in_quotation_marks_is_no_comment(tmp_path):
+    path = tmp_path / "Gait.arff"
+    labels = tuple(f"'{label} 50%'" for label in TRAIN_LABELS)
+    path.write_text(arff_text(TRAIN, labels, classes=("'walk 50%'", "'run 50%'")))
+    received = read_arff(path)
+    assert received.classes == ("walk 50%", "run 50%")
+    assert received.labels == tuple(f"{label} 50%" for label in TRAIN_LABELS)
+
+
 def test_quotation_marks_comments_and_case_do_not_matter(tmp_path):
     path = tmp_path / "Gait.arff"
     text = arff_text(TRAIN, TRAIN_LABELS, quote='"')
