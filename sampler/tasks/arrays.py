@@ -22,13 +22,12 @@ from numpy.lib import format as npy
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.recipes.sections import FilePath
 from sampler.recipes.task_section import TaskSection
-from sampler.storage.lock import locking
 from sampler.storage.run_directory import open_npz, read_array
 from sampler.tasks import splits
+from sampler.tasks.hdf5 import HDF5_SUFFIXES, datasets_of, names_in, opened_hdf5
 from sampler.tasks.splits import AttendedSplit, Split, StreamedSplit, block_size, check_split
 from sampler.tasks.task import Task, name_paths, number_heads
 
-HDF5_SUFFIXES = (".h5", ".hdf5")
 ATTENTION_KEY = re.compile(r"attention_(train|test|validation)_([1-9][0-9]*)")
 HEAD_NAMES_KEY = re.compile(r"head_names_([1-9][0-9]*)")
 SPLITS = ("train", "test", "validation")
@@ -162,16 +161,21 @@ def stored_head_names(arrays: Arrays, heads: Sequence[int]) -> tuple[tuple[str, 
     for layer, count in enumerate(heads, start=1):
         key = f"head_names_{layer}"
         require([key], list(arrays))
-        of_layer = [
-            name.decode() if isinstance(name, bytes) else str(name)
-            for name in np.ravel(read_part(arrays, key)).tolist()
-        ]
+        of_layer = [text_of(key, name) for name in np.ravel(read_part(arrays, key)).tolist()]
         if len(of_layer) != count or len(set(of_layer)) != count or "" in of_layer:
             raise InputError(key, of_layer, f"give {count} different names, one for each head")
         names.append(tuple(of_layer))
     if len(given) > len(names):
         raise InputError(given[-1], ABSENT, f"there are {len(names)} layers; remove this array")
     return tuple(names)
+
+
+def text_of(key: str, name: object) -> str:
+    """Return a name as text; InputError for bytes that are no UTF-8."""
+    try:
+        return name.decode() if isinstance(name, bytes) else str(name)
+    except UnicodeDecodeError:
+        raise InputError(key, name, "must be UTF-8; store text, no bytes") from None
 
 
 def is_array_name(key: str) -> bool:
@@ -223,7 +227,7 @@ def check_header(key: str, array: Any) -> None:
     if kind in ("heads", "lengths"):
         if array.dtype.kind not in "iu":
             raise InputError(key, str(array.dtype), REMEDIES[kind])
-    elif kind != "head" and array.dtype not in (np.float32, np.float64):
+    elif kind != "head" and array.dtype.newbyteorder("=") not in (np.float32, np.float64):
         raise InputError(key, str(array.dtype), "store this array as float32 or float64")
     axes = [form.count(",") + 1 for form in AXES[kind].split(" or ")]
     if kind == "heads":  # an empty list of them is refused with the paths
@@ -294,12 +298,8 @@ def opened(path: Path) -> Iterator[Arrays]:
     """
     if path.suffix in HDF5_SUFFIXES:
         with opened_hdf5(path) as file:
-            check_keys(list(file))
-            for key, dataset in file.items():
-                if not hasattr(dataset, "dtype"):
-                    wanted = f"must be an array {AXES[key.split('_')[0]]}"
-                    raise InputError(key, Verbatim("(a group)"), wanted)
-            yield file
+            check_keys(names_in(file))
+            yield datasets_of(file)
         return
     with open_npz(path, "task.path", NPZ_REMEDY) as stored:
         check_keys(stored.files)
@@ -317,25 +317,6 @@ def opened(path: Path) -> Iterator[Arrays]:
             except UNREADABLE as problem:
                 raise unreadable(key, problem) from None
         yield members
-
-
-@contextmanager
-def opened_hdf5(path: Path) -> Iterator[Any]:
-    """Open an HDF5 file; InputError if it is none, or not whole."""
-    import h5py  # only here: it takes a moment
-
-    try:
-        file = h5py.File(path, "r", **locking(path))
-    except OSError as problem:
-        if not path.is_file():
-            remedy = "there is no such file; name an .npz or .h5 file"
-        elif "truncated" in str(problem):
-            remedy = "the file is not whole (truncated); copy or write it again"
-        else:
-            remedy = f"is not a readable HDF5 file ({problem}); write it again"
-        raise InputError("task.path", path, remedy) from None
-    with file:
-        yield file
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from sampler.attention.padding import padded_together
 from sampler.errors import InputError, Verbatim
 from sampler.storage.run_directory import UNLOCKED, fill_whole
-from sampler.tasks.arrays import HDF5_SUFFIXES
+from sampler.tasks.hdf5 import HDF5_SUFFIXES
 from sampler.tasks.splits import AttendedSplit, Split, check_agreement
 from sampler.transformer.forward_pass import Forward, as_numpy, torch_module
 from sampler.transformer.recording import (

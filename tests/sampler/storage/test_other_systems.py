@@ -116,7 +116,7 @@ from sampler.errors import InputError
 from sampler.storage.lock import locked
 from sampler.storage.own_theories import read_own
 from sampler.storage.results import read_draws, read_drawn, read_table, write_result
-from sampler.tasks.arrays import opened_hdf5
+from sampler.tasks.hdf5 import opened_hdf5
 from sampler.tasks.export import write_hdf5
 from sampler.tasks.splits import Split
 
