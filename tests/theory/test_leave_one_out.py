@@ -1,0 +1,80 @@
+"""What all other examples predict of one, against refits without it."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+import theory.leave_one_out as module
+from tests.problems import (
+    ARCHITECTURES,
+    EVERY_ARCHITECTURE,
+    random_order_parameters,
+    random_problem,
+)
+from theory import FeatureForm, compress, left_out_log_density
+from theory.energy import inverse_of_lower
+from theory.leave_one_out import LeftOut
+
+
+def refitted(problem, overlap):
+    """ln p(y_i | y_{−i}, U_1) of each example: the kernel machine is fitted without it."""
+    outputs = problem.architecture.outputs
+    form = FeatureForm(problem.features, None)
+    kernel = np.asarray(form.kernel(jnp.asarray(np.linalg.cholesky(overlap))))
+    noisy = kernel + problem.temperature * np.eye(len(kernel))
+    labels, found = np.asarray(problem.labels), []
+    for example in range(len(labels)):
+        out = np.zeros(len(labels), bool)
+        out[example] = True
+        rows = np.repeat(out, outputs)
+        weights = np.linalg.solve(noisy[~rows][:, ~rows], noisy[~rows][:, rows])
+        mean = labels[~out].reshape(-1) @ weights
+        covariance = noisy[rows][:, rows] - noisy[rows][:, ~rows] @ weights
+        found.append(multivariate_normal(mean, covariance).logpdf(labels[example]))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
+def test_left_out_examples_are_predicted_as_by_a_refit(name, rng):
+    problem = random_problem(ARCHITECTURES[name], rng, examples=9)
+    overlap = random_order_parameters(problem.architecture, rng)[0]
+    factor = jnp.asarray(np.linalg.cholesky(overlap))
+    received = left_out_log_density(problem, factor)
+    np.testing.assert_allclose(received, refitted(problem, overlap), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["one head", "one layer, two outputs"])
+@pytest.mark.parametrize("at_a_time", [3, 1000])
+def test_examples_that_rows_stand_for_are_predicted_as_by_a_refit(
+    name, at_a_time, rng, monkeypatch
+):
+    arch = ARCHITECTURES[name]
+    problem = random_problem(arch, rng, examples=arch.path_count * arch.channels + 7)
+    overlap = random_order_parameters(arch, rng)[0]
+    factor = jnp.asarray(np.linalg.cholesky(overlap))
+    rows = compress(problem)
+    assert len(rows.labels) < len(problem.labels)
+    numbers = arch.outputs * 2 * (factor.shape[1] * arch.channels + rows.labels.size)
+    monkeypatch.setattr(module, "CHUNK_BYTES", 8 * numbers * at_a_time)
+    module._of_examples.clear_cache()
+    received = left_out_log_density(rows, factor, problem.attended, problem.labels)
+    np.testing.assert_allclose(received, refitted(problem, overlap), rtol=1e-10, atol=1e-10)
+
+
+def test_residuals_are_labels_minus_means_of_the_others(rng):
+    problem = random_problem(ARCHITECTURES["one layer, two outputs"], rng, examples=5)
+    factor = jnp.asarray(np.linalg.cholesky(random_order_parameters(problem.architecture, rng)[0]))
+    whitening = inverse_of_lower(problem.energy.noisy_kernel(factor).cholesky)
+    left_out = LeftOut.of_rows(whitening, problem.labels)
+    kernel = np.asarray(problem.energy.kernels.kernel(factor))
+    noisy, labels = kernel + problem.temperature * np.eye(10), np.asarray(problem.labels)
+    mean = noisy[:2, 2:] @ np.linalg.solve(noisy[2:, 2:], labels[1:].reshape(-1))
+    np.testing.assert_allclose(left_out.residual[0], labels[0] - mean, rtol=1e-10)
+
+
+def test_rows_alone_do_not_know_the_examples(rng):
+    arch = ARCHITECTURES["one head"]
+    rows = compress(random_problem(arch, rng, examples=20))
+    with pytest.raises(ValueError, match="labels must be given"):
+        left_out_log_density(rows, jnp.eye(1))
