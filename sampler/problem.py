@@ -11,6 +11,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from sampler.errors import InputError
+from sampler.mcmc.kept import (
+    LOG_LIKELIHOOD,
+    LOG_PRIOR,
+    MOST_POINTWISE,
+    PREDICTOR_VALIDATION,
+    PREDICTORS,
+)
 from sampler.posterior.density import Density, specialised
 from sampler.posterior.flat_density import FlatDensity
 from sampler.posterior.numpyro_model import (
@@ -19,6 +26,8 @@ from sampler.posterior.numpyro_model import (
     make_model_of_weights,
     make_numpyro_model,
 )
+from sampler.posterior.pointwise import TrainingExamples
+from sampler.posterior.prior import prior_draws, prior_keys
 from sampler.posterior.spaces import make_density
 from sampler.posterior.weights import weight_model, weight_priors
 from sampler.recipes.recipe import Recipe
@@ -78,7 +87,6 @@ class TokenProblem:
         network = replace(problem.network, architecture=problem.architecture.sizes)
         temperature = jnp.asarray(problem.temperature, labels.dtype)
         variances = jnp.asarray(problem.architecture.variances, labels.dtype)
-        sets = [problem.test] if problem.validation is None else [problem.test, problem.validation]
         return Density(
             name="weights",
             model=specialised(
@@ -90,8 +98,28 @@ class TokenProblem:
             arguments=(problem.train.arrays, labels, temperature, variances),
             priors=weight_priors(network.architecture, variances, hyper_priors),
             observe=specialised(observe_tokens, network=network, keep_weights=keep_weights),
-            observed=(temperature, variances, *(one.arrays for one in sets)),
+            observed=(
+                temperature,
+                variances,
+                problem.test.arrays,
+                None if problem.validation is None else problem.validation.arrays,
+                problem.training_examples,
+            ),
         )
+
+    @property
+    def training_examples(self) -> TrainingExamples | None:
+        """The examples of which every draw says something; None where they are too many."""
+        if len(self.labels) >= MOST_POINTWISE:
+            return None
+        return TrainingExamples(self.train.arrays, self.labels)
+
+    def prior_draws(self, keep_weights: bool, count: int, seed: int) -> dict[str, np.ndarray]:
+        """Draws [draw, …] without data by name; what depends on tokens by the model itself."""
+        observe = self.density("weights", "float64", keep_weights)
+        found = _observed_prior(prior_keys(seed, count), observe)
+        known = {name: np.asarray(values) for name, values in found.items()}
+        return {name: v for name, v in known.items() if name not in NOT_OF_PRIOR}
 
     def flat_density(self, space: str) -> FlatDensity:
         """The posterior of all weights as a function of one flat vector."""
@@ -125,6 +153,18 @@ class TokenProblem:
             test=self.test.astype(dtype),
             validation=None if self.validation is None else self.validation.astype(dtype),
         )
+
+
+# What is read off a position and says something of data, or of the test set.
+NOT_OF_PRIOR = (LOG_LIKELIHOOD, LOG_PRIOR, PREDICTOR_VALIDATION, *PREDICTORS)
+
+
+@jax.jit
+def _observed_prior(keys, density: Density):
+    def one(key):
+        return density.observables(key, density.draw_prior(key))
+
+    return jax.lax.map(one, keys)
 
 
 def make_token_problem(recipe: Recipe, task: Task, architecture: Architecture) -> TokenProblem:
@@ -183,13 +223,29 @@ class ShownExamples:
 
 
 @dataclass(frozen=True)
+class TrainingData:
+    """All training examples, attended block by block, where rows stand for them."""
+
+    split: AnySplit
+    readout: str
+    pairs: tuple[bool, ...]
+
+    def blocks(
+        self,
+    ) -> Iterator[tuple[Float[Array, "example path channel"], Float[np.ndarray, "example output"]]]:
+        """Attended inputs and labels."""
+        for block in self.split.blocks():
+            yield attend_block(block, self.readout, self.pairs), block.labels
+
+
+@dataclass(frozen=True)
 class Problem:
     """One network with its data: the learning problem, the test set, and the names of its paths.
 
     The validation set, on which settings are chosen, is None where the task has none; so is the
     trained network, where there is none or tokens are not read as it reads them, the training
     split, where it has attended inputs instead of tokens, and the examples that are shown, where
-    they are not held.
+    they are not held. `whole` has the training examples where rows stand for them.
     """
 
     learning: LearningProblem
@@ -203,6 +259,33 @@ class Problem:
     nearest_neighbour: Float[np.ndarray, " test"] | None = None
     train: Split | None = None
     shown: ShownExamples | None = None
+    whole: TrainingData | None = None
+
+    @cached_property
+    def training_examples(self) -> TrainingExamples | None:
+        """The examples of which every draw says something; None where they are too many.
+
+        Also where rows stand for examples that are not known.
+        """
+        learning = self.learning
+        if learning.examples >= MOST_POINTWISE:
+            return None
+        if learning.compressed is None:
+            return TrainingExamples(learning.attended, learning.labels)
+        if self.whole is None:
+            return None
+        attended, labels = zip(*self.whole.blocks(), strict=True)
+        arrays = (jnp.asarray(np.concatenate(one)) for one in (attended, labels))
+        return TrainingExamples(*arrays, rows=True)
+
+    def blocks(
+        self,
+    ) -> Iterator[tuple[Float[Array, "example path channel"], Float[Array, "example output"]]]:
+        """Attended inputs and labels of all training examples; nothing where they are not known."""
+        if self.learning.compressed is None:
+            yield self.learning.attended, self.learning.labels
+        elif self.whole is not None:
+            yield from self.whole.blocks()
 
     @cached_property
     def head_distances(self) -> HeadDistances | None:
@@ -243,8 +326,18 @@ class Problem:
 
     def density(self, space: str, precision: str, keep_weights: bool) -> Density:
         """The posterior in a space of the recipe and in this precision."""
-        learning = self.learning.astype(precision)
-        return make_density(space, learning, self.attended_test, keep_weights)
+        learning, training = self.learning.astype(precision), self.training_examples
+        training = None if training is None else training.astype(precision)
+        arrays = learning, self.attended_test
+        density = make_density(space, *arrays, keep_weights, training=training)
+        if learning.examples < MOST_POINTWISE or space != "weights":
+            return density
+        # From these weights of some draws follows what they say of too many examples for all draws.
+        return replace(density, passing=())
+
+    def prior_draws(self, keep_weights: bool, count: int, seed: int) -> dict[str, np.ndarray]:
+        """Draws [draw, …] without data by name, as `sampler.posterior.prior` makes them."""
+        return prior_draws(self.learning, self.training_examples, keep_weights, count, seed)
 
     def flat_density(self, space: str) -> FlatDensity:
         """The posterior in a space as a function of one flat vector."""
@@ -305,6 +398,7 @@ def build_problem(
         task.nearest_neighbour,
         task.train if isinstance(task.train, Split) else None,
         show_examples(task, readout),
+        TrainingData(task.train, readout, task.pairs) if is_folded(recipe, task) else None,
     )
 
 

@@ -18,6 +18,7 @@ from sampler.posterior.density import (
     observed_hyper_parameters,
     weights_at,
 )
+from sampler.posterior.pointwise import TrainingExamples, given_weights
 from sampler.recipes.sections import paired
 from sampler.tasks.splits import Split
 from theory.architecture import Architecture
@@ -219,14 +220,22 @@ def observe_tokens(
     variances: Float[Array, " layer"],
     test: tuple,
     validation: tuple | None = None,
+    training: TrainingExamples | None = None,
     *,
     network: TokenNetwork,
     keep_weights: bool,
 ) -> dict[str, Array]:
-    """f on the test set and, where there is one, on the validation set."""
+    """f on the test set and, where there is one, on the validation set.
+
+    And what the draw says of the training labels.
+    """
     weights = weights_at(position, network.architecture)
     observables = {"predictor": predict_tokens(weights, *test, network)}
     if validation is not None:
         observables["predictor_validation"] = predict_tokens(weights, *validation, network)
     observables |= observed_hyper_parameters(position, temperature, variances)
+    if training is not None:
+        outputs = predict_split(weights, training.inputs, network)
+        here = observables.get("temperature", temperature)
+        observables |= given_weights(key, outputs, training.labels, here)
     return observables | (weights if keep_weights else {})

@@ -62,8 +62,13 @@ class Predictor:
         m(x) = k(x)ᵀ (K + 𝒯)⁻¹ y,   v(x) = K(x, x) − k(x)ᵀ (K + 𝒯)⁻¹ k(x); a new label varies by
         v + 𝒯. Source: arXiv 2405.15926, predictor statistics.
         """
-        whitening = inverse_of_lower(self.energy.noisy_kernel(factor).cholesky)
-        return self.given(whitening, self.cross.kernel(factor), factor)
+        return self.moments(self.whitening(factor), factor)
+
+    def whitening(
+        self, factor: Float[Array, "row rank"]
+    ) -> Float[Array, "example_output example_output"]:
+        """L⁻¹ with L Lᵀ = K + 𝒯 1 of the training examples."""
+        return inverse_of_lower(self.energy.noisy_kernel(factor).cholesky)
 
     def part(self, examples: slice) -> "Predictor":
         """The predictor of some of the test examples, where `cross` has their features."""
@@ -80,39 +85,56 @@ class Predictor:
     ]:
         """Mean, variance, and one draw of f on all test examples jointly, given U_1 = F Fᵀ.
 
-        Matheron's rule: with f₀ a draw from the prior and ε ~ N(0, 𝒯),
-        f = f₀ + kᵀ (K + 𝒯)⁻¹ (y − f₀(train) − ε). f₀ is linear in φ, so no covariance of the test
-        set is ever formed.
+        No covariance of the test set is ever formed.
         """
-        noisy = self.energy.noisy_kernel(factor)
+        whitening = self.whitening(factor)
+        weights = self.drawn_weights(key, whitening, factor, features_train)
+        sample = summed_over_paths(features_test, weights)
+        return *self.moments(whitening, factor), sample
+
+    def drawn_weights(
+        self,
+        key: PRNGKeyArray,
+        whitening: Float[Array, "example_output example_output"],
+        factor: Float[Array, "row rank"],
+        features_train: Float[Array, "example path channel"],
+    ) -> Float[Array, "path output channel"]:
+        """Draw w from the posterior of f(x) = Σ_π φ^π(x)·w^π given U_1 = F Fᵀ.
+
+        Matheron's rule: with w₀ = F z a draw from the prior, f₀ its outputs and ε ~ N(0, 𝒯),
+        w = w₀ + F Fᵀ Φᵀ (K + 𝒯)⁻¹ (y − f₀ − ε).
+        """
         weight_key, noise_key = jax.random.split(key)
         _, paths, channels = features_train.shape
         normal = jax.random.normal(weight_key, (factor.shape[1], channels), factor.dtype)
-        linear = (factor @ normal).reshape(paths, -1, channels)
-        on_train = summed_over_paths(features_train, linear)
+        prior = (factor @ normal).reshape(paths, -1, channels)
+        on_train = summed_over_paths(features_train, prior)
         noise = jax.random.normal(noise_key, on_train.shape, factor.dtype)
         noisy_prior = on_train + jnp.sqrt(self.energy.temperature) * noise
-        whitening = inverse_of_lower(noisy.cholesky)
         alpha = (whitening @ (self.energy.labels - noisy_prior).reshape(-1)) @ whitening
+        return prior + learned_weights(features_train, alpha.reshape(on_train.shape), factor)
 
-        def of_part(part: Predictor, features):
-            to_train = part.cross.kernel(factor)
-            mean, variance = part.given(whitening, to_train, factor)
-            on_test = summed_over_paths(features, linear)
-            return mean, variance, on_test + (to_train @ alpha).reshape(on_test.shape)
+    def moments(
+        self,
+        whitening: Float[Array, "example_output example_output"],
+        factor: Float[Array, "row rank"],
+    ) -> tuple[Float[Array, "test output"], Float[Array, "test output"]]:
+        """Mean and variance of all test examples, a chunk of them at a time."""
 
-        chunk, tests = examples_at_a_time(self, factor), len(features_test)
+        def of_part(part: Predictor):
+            return part.given(whitening, part.cross.kernel(factor), factor)
+
+        chunk, tests = examples_at_a_time(self, factor), self.cross.examples
         if tests <= chunk:
-            return of_part(self, features_test)
+            return of_part(self)
         # The last chunk is filled up; where there are chunks, `cross` has the features themselves.
         count = -(-tests // chunk)
-        filled = jnp.pad(features_test, ((0, count * chunk - tests), (0, 0), (0, 0)))
+        filled = jnp.pad(self.cross.left, ((0, count * chunk - tests), (0, 0), (0, 0)))
 
         def of_chunk(features):
-            cross = FeatureForm(features, self.cross.right)
-            return of_part(replace(self, cross=cross), features)
+            return of_part(replace(self, cross=FeatureForm(features, self.cross.right)))
 
-        found = jax.lax.map(of_chunk, filled.reshape(count, chunk, paths, channels))
+        found = jax.lax.map(of_chunk, filled.reshape(count, chunk, *filled.shape[1:]))
         return tuple(values.reshape(count * chunk, -1)[:tests] for values in found)
 
     def given(
@@ -153,7 +175,7 @@ def predict(
     tests = predictor.cross.examples
     if tests <= chunk:
         return _predict(predictor, factor)
-    whitening = _whitening(predictor.energy, factor)
+    whitening = _whitening(predictor, factor)
     parts = [
         _predict_given(predictor.part(slice(start, start + chunk)), whitening, factor)
         for start in range(0, tests, chunk)
@@ -179,7 +201,19 @@ _predict_given = jax.jit(
         whitening, predictor.cross.kernel(factor), factor
     )
 )
-_whitening = jax.jit(lambda energy, factor: inverse_of_lower(energy.noisy_kernel(factor).cholesky))
+_whitening = jax.jit(lambda predictor, factor: predictor.whitening(factor))
+
+
+def learned_weights(
+    features: Float[Array, "example path channel"],
+    alpha: Float[Array, "example output"],
+    factor: Float[Array, "row rank"],
+) -> Float[Array, "path output channel"]:
+    """U_1 Φᵀ α: the weights w of f(x) = Σ_π φ^π(x)·w^π = Σ_μ K(x, x_μ) α_μ."""
+    learned = jnp.einsum("xpi,xc->pci", features, alpha)
+    paths, outputs, channels = learned.shape
+    carried = factor @ (factor.T @ learned.reshape(paths * outputs, channels))
+    return carried.reshape(paths, outputs, channels)
 
 
 def path_contributions(
@@ -196,10 +230,7 @@ def path_contributions(
     variance = problem.architecture.variances[0]
     alpha = problem.energy.noisy_kernel(factor).solve(problem.energy.flat_labels)
     alpha = alpha.reshape(problem.labels.shape)
-    learned = jnp.einsum("xpi,xc->pci", path_features(problem.attended, variance), alpha)
-    paths, outputs, channels = learned.shape
-    carried = factor @ (factor.T @ learned.reshape(paths * outputs, channels))
-    by_path = carried.reshape(paths, outputs, channels)
+    by_path = learned_weights(path_features(problem.attended, variance), alpha, factor)
     return jnp.einsum("xpi,pci->xpc", path_features(attended, variance), by_path)
 
 

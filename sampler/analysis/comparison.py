@@ -41,6 +41,7 @@ from sampler.analysis.estimate import (
     variance_of_batches,
 )
 from sampler.analysis.labels import NEXT_ORDER, is_own
+from sampler.analysis.leave_one_out import LeaveOneOut, compare_leave_one_out
 from sampler.analysis.predictive_quality import PredictiveQuality, predictive_quality
 from sampler.analysis.validation import validation_comparison
 from sampler.analysis.verdict import (
@@ -372,6 +373,9 @@ QUANTITIES: Registry[Quantity] = Registry(
         "predictive_quality": Quantity(
             lambda given: predictive_quality(given.theory, given.tree, given.own),
             PredictiveQuality,
+        ),
+        "leave_one_out": Quantity(
+            lambda given: compare_leave_one_out(given.theory, given.tree), LeaveOneOut
         ),
         "log_evidence": Quantity(compare_evidence, Evidence),
         "hyper_parameters": Quantity(compare_settings, SampledSettings),

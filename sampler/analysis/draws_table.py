@@ -9,19 +9,43 @@ from sampler.analysis.example_tables import sampled_kernels
 from sampler.analysis.labels import (
     PURE_NUMBER,
     label,
+    label_dimensions,
     order_parameter_dimensions,
     predictor_dimensions,
     squeeze_output,
     with_long_names,
 )
+from sampler.analysis.leave_one_out import GROUP, checksum_of_labels
 from sampler.analysis.validation import validation_draws, validation_predictors
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.kept import PREDICTOR_VALIDATION, PREDICTORS, BatchMoments, SelectedDraws
+from sampler.mcmc.kept import (
+    LOG_LIKELIHOOD,
+    LOG_PRIOR,
+    POINTWISE,
+    PREDICTOR_VALIDATION,
+    PREDICTORS,
+    REPLICATED,
+    BatchMoments,
+    SelectedDraws,
+)
 from sampler.posterior.density import OBSERVED
 from sampler.posterior.weight_draws import WeightDraws
-from sampler.problem import AnyProblem, Problem
+from sampler.problem import AnyProblem
 from theory import Architecture
+
+# Groups of ArviZ for what is drawn beside the posterior, and the variable that labels have there.
+PREDICTIONS, COORDINATES, LABELS = "predictions", "unconstrained_posterior", "y"
+BARTLETT = "bartlett_"
+
+
+def group_of(name: str) -> str:
+    """The group of `draws.nc` that draws of this name are in."""
+    if name in PREDICTORS:
+        return PREDICTIONS
+    if name.startswith(BARTLETT):
+        return COORDINATES
+    return name if name in (*POINTWISE, LOG_PRIOR) else "posterior"
 
 
 def draws_tree(
@@ -29,53 +53,96 @@ def draws_tree(
     collected: DrawCollector,
     attributes: Mapping,
     weights: WeightDraws | None = None,
+    prior: Mapping[str, np.ndarray] | None = None,
+    left_out: xr.Dataset | None = None,
 ) -> xr.DataTree:
-    """Groups posterior, sample_stats, warmup_sample_stats, observed_data, constant_data.
+    """Groups of ArviZ's schema: posterior, sample_stats, log_likelihood, predictions, prior, ….
 
-    Weights drawn back for some draws of each chain are in the group `posterior_weights`, whose
-    `draw` coordinate says which, predictors of a validation split in `validation`, and the kernel
-    of the posterior with its alignment in `kernel`. Quantities too large to keep appear in a group
-    `…_moments`, and the draws of some of their elements in the group `selected`.
+    Quantities of training examples are one variable `y` in log_likelihood, posterior_predictive,
+    prior_predictive and observed_data. Weights drawn back for some draws of each chain are in the
+    group `posterior_weights`, whose `draw` coordinate says which, predictors of a validation split
+    in `validation`, the kernel of the posterior with its alignment in `kernel`, leave-one-out
+    cross-validation in `leave_one_out`. Quantities too large to keep appear in a group `…_moments`,
+    and the draws of some of their elements in the group `selected`.
+
+    prior     draws without data [draw, …] by name
+    left_out  the group `leave_one_out`, with the training labels `y`
     """
-    arch = problem.architecture
-    drawn, thinned = collected.draws, collected.thinned.get(PREDICTOR_VALIDATION)
-    posterior = {
-        name: (
-            ("chain", "draw", *quantity_dimensions(name, arch)),
-            squeeze_output(values) if name in PREDICTORS else values,
-        )
-        for name, values in drawn.items()
-    }
-    groups = {
-        "posterior": label(xr.Dataset(posterior), problem).assign_attrs(attributes),
+    drawn, thinned = collected.draws, collected.thinned
+    groups = {"posterior": empty_posterior(collected), **drawn_groups(problem, drawn)}
+    for name in POINTWISE:
+        if name in thinned:
+            kept = thinned[name]
+            table = drawn_groups(problem, {name: kept.values})[name]
+            groups[name] = table.assign_coords(draw=kept.draws).assign_attrs(thinned=1)
+    for name in ("posterior", *POINTWISE):
+        if name in groups:
+            groups[name] = groups[name].assign_attrs(attributes)
+    if prior is not None:
+        without_data = {name: values[None] for name, values in prior.items()}
+        for name, table in drawn_groups(problem, without_data).items():
+            groups["prior_predictive" if name == REPLICATED else "prior"] = table
+    groups |= {
         "sample_stats": statistics_table(collected.statistics, attributes),
         "warmup_sample_stats": statistics_table(collected.warmup_statistics, attributes),
-        "observed_data": label(
-            xr.Dataset({"y": ((rows_of(problem), "output"), np.asarray(problem.labels))}), problem
-        ),
         "constant_data": constant_table(problem),
     }
+    if left_out is not None:
+        labels = left_out[LABELS].values
+        observed = xr.Dataset(
+            {
+                LABELS: (
+                    quantity_dimensions(REPLICATED, problem.architecture),
+                    squeeze_output(labels),
+                )
+            }
+        )
+        observed = observed.assign_attrs(labels=checksum_of_labels(labels))
+        groups["observed_data"] = label(observed, problem)
+        groups[GROUP] = label(left_out.drop_vars(LABELS), problem)
+        if LOG_LIKELIHOOD in groups:
+            definition = left_out.attrs[LOG_LIKELIHOOD]
+            groups[LOG_LIKELIHOOD] = groups[LOG_LIKELIHOOD].assign_attrs(definition=definition)
+    if problem.labels_test is not None:
+        columns = {"labels_test": (("test_example", "output"), problem.labels_test)}
+        groups["predictions_constant_data"] = label(xr.Dataset(columns), problem)
     if weights is not None:
         groups["posterior_weights"] = weights_table(problem, weights).assign_attrs(attributes)
-    if thinned is None:
-        validation = validation_draws(problem, drawn)
+    if PREDICTOR_VALIDATION in thinned:
+        validation = validation_predictors(problem, thinned[PREDICTOR_VALIDATION], drawn)
     else:
-        validation = validation_predictors(problem, thinned, drawn)
+        validation = validation_draws(problem, drawn)
     if validation is not None:
         groups["validation"] = validation.assign_attrs(attributes)
     for name, moments in collected.moments.items():
         groups[f"{name}_moments"] = moments_table(name, moments, problem)
     groups["selected"] = selected_table(collected.selected)
     groups["kernel"] = sampled_kernels(problem, drawn)
+    # A posterior whose draws were not kept still says how many they are.
     return xr.DataTree.from_dict(
-        {name: with_long_names(laid_out(table)) for name, table in groups.items() if table}
+        {
+            name: with_long_names(laid_out(table))
+            for name, table in groups.items()
+            if table or name == "posterior"
+        }
     )
 
 
-def rows_of(problem: AnyProblem) -> str:
-    """Return the name of the first axis of the labels: examples, or rows that stand for them."""
-    folded = isinstance(problem, Problem) and problem.learning.compressed is not None
-    return "row" if folded else "example"
+def empty_posterior(collected: DrawCollector) -> xr.Dataset:
+    """Chains and draws alone."""
+    chains, draws = collected.statistics["lp"].shape
+    return xr.Dataset(coords={"chain": range(chains), "draw": range(draws)})
+
+
+def drawn_groups(problem: AnyProblem, drawn: Mapping[str, np.ndarray]) -> dict[str, xr.Dataset]:
+    """Group → draws [chain, draw, …] of that group, under the names that they have there."""
+    columns: dict[str, dict] = {}
+    for name, values in drawn.items():
+        axes = ("chain", "draw", *quantity_dimensions(name, problem.architecture))
+        stored = squeeze_output(values) if name in (*PREDICTORS, REPLICATED) else values
+        variable = LABELS if name in POINTWISE else name
+        columns.setdefault(group_of(name), {})[variable] = (axes, stored)
+    return {group: label(xr.Dataset(of_group), problem) for group, of_group in columns.items()}
 
 
 def laid_out(table: xr.Dataset) -> xr.Dataset:
@@ -92,10 +159,13 @@ def quantity_dimensions(name: str, architecture: Architecture) -> tuple[str, ...
     """Axes of one draw of a named quantity."""
     if name in PREDICTORS:
         return predictor_dimensions(architecture.outputs)
-    if name.startswith("bartlett_"):
+    if name == REPLICATED:
+        return label_dimensions(architecture.outputs)
+    if name.startswith(BARTLETT):
         return (f"{name}_entry",)
     known = dict(order_parameter_dimensions(architecture.layers)) | weight_dimensions(architecture)
     known |= {"temperature": (), "prior_variances": ("weights",)}
+    known |= {LOG_PRIOR: (), LOG_LIKELIHOOD: ("example",)}
     return known[name]
 
 
@@ -138,13 +208,11 @@ def long_name(words: str | None) -> dict[str, str]:
 
 
 def constant_table(problem: AnyProblem) -> xr.Dataset:
-    """Temperature, prior variances and test labels; what is sampled is known by these values."""
+    """Temperature and prior variances; what is sampled is known by these values."""
     columns = {
         "temperature": ((), problem.temperature),
         "prior_variances": (("weights",), np.asarray(problem.architecture.variances)),
     }
-    if problem.labels_test is not None:
-        columns["labels_test"] = (("test_example", "output"), problem.labels_test)
     return label(xr.Dataset(columns), problem)
 
 
@@ -175,20 +243,34 @@ def selected_table(selected: Mapping[str, SelectedDraws]) -> xr.Dataset:
 
 def stored_draws(tree: xr.DataTree) -> dict[str, np.ndarray]:
     """Draws by name, [chain, draw, …], of all but weights and statistics; in double precision."""
-    posterior = tree["posterior"].to_dataset()
     return {
-        str(name): np.asarray(values.values, dtype=np.float64)
-        for name, values in posterior.items()
-        if is_judged(str(name))
+        name: np.asarray(values.values, dtype=np.float64)
+        for name, values in drawn_variables(tree).items()
+        if is_judged(name)
     }
+
+
+def drawn_variables(tree: xr.DataTree) -> dict[str, xr.DataArray]:
+    """Name → draws in the groups that have every draw, under the names they were drawn by."""
+    found = {}
+    for group in ("posterior", PREDICTIONS, COORDINATES, LOG_PRIOR, *POINTWISE):
+        if group in tree.children and not tree[group].attrs.get("thinned"):
+            for name, values in tree[group].to_dataset().items():
+                found[group if group in POINTWISE else str(name)] = values
+    return found
+
+
+def stored_thinned(tree: xr.DataTree) -> frozenset[str]:
+    """Names of what some draws alone are stored of."""
+    return frozenset(n for n in POINTWISE if n in tree.children and tree[n].attrs.get("thinned"))
 
 
 def collected_draws(tree: xr.DataTree) -> dict[str, np.ndarray]:
     """Draws by name, [chain, draw, …], as a collector has them: whole or of some elements."""
-    found = {
-        str(name): v.values[..., None] if v.dims[-1] == "test_example" else v.values
-        for name, v in tree["posterior"].to_dataset().items()
-    }
+    found = {}
+    for name, drawn in drawn_variables(tree).items():
+        has_output = name in (*PREDICTORS, REPLICATED) and drawn.dims[-1] != "output"
+        found[name] = drawn.values[..., None] if has_output else drawn.values
     return found | {name: one.values for name, one in stored_selected(tree).items()}
 
 
@@ -231,5 +313,6 @@ def stored_statistics(tree: xr.DataTree, group: str = "sample_stats") -> dict[st
 
 def stored_labels(tree: xr.DataTree) -> np.ndarray | None:
     """Test labels [test_example, output], or None."""
-    constants = tree["constant_data"].to_dataset()
-    return constants["labels_test"].values if "labels_test" in constants else None
+    if "predictions_constant_data" not in tree.children:
+        return None
+    return tree["predictions_constant_data"]["labels_test"].values

@@ -44,6 +44,11 @@ def predictor_dimensions(outputs: int) -> tuple[str, ...]:
     return ("test_example",) if outputs == 1 else ("test_example", "output")
 
 
+def label_dimensions(outputs: int) -> tuple[str, ...]:
+    """[example] for one output, [example, output] for several."""
+    return ("example",) if outputs == 1 else ("example", "output")
+
+
 def squeeze_output(values: np.ndarray) -> np.ndarray:
     """Drop the output axis, the last one, where there is only one output."""
     return values[..., 0] if values.shape[-1] == 1 else values
@@ -117,12 +122,20 @@ KNOWN = {
     r"off_diagonal_share": ("share of U_1 off its diagonal", PURE_NUMBER),
     r"temperature": ("temperature, the variance of the likelihood", ON_SCALE_OF_LABELS_SQUARED),
     r"prior_variances": ("prior variances of the weights", PURE_NUMBER),
+    r"log_prior": ("ln p of the coordinates that were sampled", PURE_NUMBER),
+    r"elpd": ("ln p(y_i | all other labels), by PSIS", PURE_NUMBER),
+    r"elpd_theory": ("ln p(y_i | all other labels, U_1 of the saddle point)", PURE_NUMBER),
+    r"elpd_gp": ("ln p(y_i | all other labels) at infinite width", PURE_NUMBER),
+    r"pareto_k": ("Pareto's k of the weights that leave the example out", PURE_NUMBER),
+    r"mcse": ("Monte Carlo standard error of elpd", PURE_NUMBER),
+    r"bartlett_(\w+)": ("Bartlett coordinates {0} of the order parameters", PURE_NUMBER),
     r"labels_test|labels_shown|labels|y": ("labels", ON_SCALE_OF_LABELS),
     r"V_(\d+)|a": ("weights", PURE_NUMBER),
 }
 COORDINATES = {
     r"path_?": "attention path",
     r"path_layer_(\d+)_?": "attention path from layer {0} on",
+    r"example": "training example",
     r"test_example": "test example",
     r"validation_example": "validation example",
     r"shown_example_?": "training example, sorted by label",

@@ -16,6 +16,7 @@ import xarray as xr
 from sampler.analysis.compared import SampledAccuracy
 from sampler.analysis.comparison import ComparedRun
 from sampler.analysis.difference import Difference
+from sampler.analysis.draws_table import PREDICTIONS, group_of
 from sampler.analysis.labels import EXACT, LEADING, NEXT
 from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_verdict, trust_verdict
 from sampler.convergence import bulk_ess
@@ -152,12 +153,15 @@ class RunResults:
         values = np.asarray(self.theory[name].values, dtype=np.float64)
         return values if np.isfinite(values).any() else None
 
-    def drawn(self, name: str, group: str = "posterior") -> xr.DataArray | None:
+    def drawn(self, name: str, group: str | None = None) -> xr.DataArray | None:
         """A variable of `draws.nc`, None where there is none: large runs keep only moments.
+
+        Draws are found in the group they belong to, everything else in the one that is named.
 
         Unless all draws are in memory it is read whenever it is asked for, alone: the draws of all
         points of a sweep together can be more than the memory holds.
         """
+        group = group or group_of(name)
         if "draws" not in vars(self):
             stored = self._stored(DRAWS_FILE)
             return read_drawn(self.directory, name, group) if stored else None
@@ -178,7 +182,7 @@ class RunResults:
     @property
     def labels_test(self) -> np.ndarray | None:
         """The labels of the test set, [test_example, output]."""
-        found = self.drawn("labels_test", "constant_data")
+        found = self.drawn("labels_test", "predictions_constant_data")
         return None if found is None else found.values
 
     @property
@@ -250,7 +254,7 @@ class RunResults:
             found["log posterior"] = np.asarray(density.values, np.float64)
         kept = (
             self.drawn(name, group)
-            for group in ("posterior", "selected")
+            for group in (PREDICTIONS, "selected")
             for name in ("predictor_mean", "predictor")
         )
         of_predictor = next((draws for draws in kept if draws is not None), None)

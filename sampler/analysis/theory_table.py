@@ -16,6 +16,7 @@ from sampler.analysis.labels import (
     squeeze_output,
     with_long_names,
 )
+from sampler.analysis.leave_one_out import left_out_columns
 from sampler.analysis.validation import (
     moments_at,
     validation_columns,
@@ -116,6 +117,10 @@ def theory_table(
     columns |= validation_columns(problem, moments_at(learning, limit.factors[0]), "gp")
     columns |= saddle_point_columns(problem, saddle_point, predictor)
     columns |= evidence_columns(problem, saddle_point)
+    known_at = {"gp": limit.factors[0]}
+    if saddle_point.converged:
+        known_at["theory"] = saddle_point.order_parameters.factors[0]
+    columns |= left_out_columns(problem, known_at)
     beyond = None
     if next_order is not None and next_order.defined:
         columns |= next_order_columns(problem, next_order)

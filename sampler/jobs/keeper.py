@@ -14,7 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from sampler.analysis.draws_table import collected_draws, stored_selected, stored_statistics
+from sampler.analysis.draws_table import (
+    collected_draws,
+    stored_selected,
+    stored_statistics,
+    stored_thinned,
+)
 from sampler.errors import InputError
 from sampler.jobs.interruption import WARNING_SECONDS, Interruption, step_in_work
 from sampler.mcmc.chunks import Chunk, Snapshot
@@ -112,7 +117,8 @@ def remove_segments(folder: Path) -> None:
 class _StoredDraws:
     """Warm-up and draws of `draws.nc`, each as one chunk.
 
-    reduced  names of the quantities of which the file has some elements and the moments
+    reduced  names of the quantities of which the file has some elements and the moments, or some
+             draws
     """
 
     chunks: Mapping[str, Chunk]
@@ -130,7 +136,7 @@ def _stored_draws(directory: Path) -> _StoredDraws:
         statistics = stored_statistics(tree, group)
         steps = statistics["lp"].shape[1] if statistics else 0
         found[phase] = Chunk(phase, steps, steps, drawn, statistics, 0.0)
-    return _StoredDraws(found, frozenset(stored_selected(tree)))
+    return _StoredDraws(found, stored_thinned(tree).union(stored_selected(tree)))
 
 
 def _with_segments(

@@ -19,6 +19,7 @@ from sampler.analysis.draws_table import (
     stored_selected,
     stored_statistics,
 )
+from sampler.analysis.leave_one_out import leave_one_out_table
 from sampler.analysis.results import RunResults
 from sampler.analysis.theory_table import theory_table
 from sampler.errors import InputError, with_keys
@@ -221,9 +222,25 @@ def draw_posterior(
         "gradients": collected.total(algorithm.gradients),
         **evidence,
     }
-    tree = draws_tree(problem, collected, attributes, weights)
+    left_out = leave_one_out_table(problem, collected, settings.space)
+    prior = draws_without_data(problem, settings)
+    tree = draws_tree(problem, collected, attributes, weights, prior, left_out)
     return_free_memory()
     return tree
+
+
+# Draws without data that are stored, or fewer where their labels would take more than this.
+PRIOR_DRAWS, PRIOR_BYTES = 1000, 8 * 2**20
+
+
+def draws_without_data(problem: AnyProblem, settings: SamplerSection) -> dict[str, np.ndarray]:
+    """Draws from the prior of what is sampled, and of the training labels."""
+    numbers = problem.architecture.weight_count if settings.keep_weights else 0
+    if problem.training_examples is not None:
+        numbers += problem.training_examples.labels.size
+    count = int(np.clip(PRIOR_BYTES // (4 * max(numbers, 1)), 1, PRIOR_DRAWS))
+    with jax.enable_x64(True):
+        return problem.prior_draws(settings.keep_weights, count, settings.seed)
 
 
 def run_chains(

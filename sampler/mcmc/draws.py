@@ -2,14 +2,17 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from sampler.mcmc.chunks import Chunk
 from sampler.mcmc.kept import (
+    EFFECTIVE,
     KEPT_BYTES,
     MOST_BATCHES,
     MOST_THINNED,
+    POINTWISE,
     PREDICTOR_VALIDATION,
     PREDICTORS,
     SELECTED,
@@ -27,7 +30,8 @@ class DrawCollector:
     Predictors are rounded to single precision as they come, and kept whole until their draws exceed
     `kept_bytes`; then moments of batches take their place, of all draws from the first, and the
     draws of some elements for the diagnostics. Of predictors of a validation split every 2^k-th
-    draw is kept. What is kept depends on the draws alone, not on the chunks they come in nor on how
+    draw is kept, and so it is of what draws say of training examples where that exceeds
+    `kept_bytes`. What is kept depends on the draws alone, not on the chunks they come in nor on how
     many are still to come.
     """
 
@@ -42,15 +46,18 @@ class DrawCollector:
         self._gather_statistics(chunk)
         for name, values in chunk.observables.items():
             values = rounded(name, values)
-            if name == PREDICTOR_VALIDATION and name not in self._running:
+            if name in (PREDICTOR_VALIDATION, EFFECTIVE) and name not in self._running:
                 self._running[name] = _Thinned()
             if name in self._running:
                 self._running[name].add(values)
                 continue
             pieces = self._pieces.setdefault(name, [])
             pieces.append(values)
-            if name in PREDICTORS and sum(piece.nbytes for piece in pieces) > self.kept_bytes:
-                self._running[name] = _Moments()
+            reducible = name in PREDICTORS or name in POINTWISE
+            if reducible and sum(piece.nbytes for piece in pieces) > self.kept_bytes:
+                of_draw = pieces[0][:, :1].nbytes
+                thinned = partial(_Thinned, max(2, self.kept_bytes // of_draw))
+                self._running[name] = _Moments() if name in PREDICTORS else thinned()
                 for piece in self._pieces.pop(name):
                     self._running[name].add(piece)
 
@@ -137,7 +144,7 @@ def rounded(name: str, values: np.ndarray) -> np.ndarray:
 
     A copy, as these values may be part of a longer buffer; in the layout that a file gives back.
     """
-    single = name in PREDICTORS or name == PREDICTOR_VALIDATION
+    single = name in (*PREDICTORS, *POINTWISE, PREDICTOR_VALIDATION)
     return np.array(values, dtype=np.float32 if single else None, order="C")
 
 
@@ -217,14 +224,15 @@ class _Moments:
 class _Thinned:
     """Every draw whose number is a multiple of a stride, which doubles when they are too many."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_THINNED) -> None:
+        self._most = most
         self._stride = 1
         self._seen = 0
         self._kept: list[np.ndarray] = []
 
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray]) -> "_Thinned":
-        made = cls()
+        made = cls(int(arrays["most"]))
         made._stride, made._seen = int(arrays["stride"]), int(arrays["seen"])
         made._kept = list(np.swapaxes(arrays["values"], 0, 1))
         return made
@@ -232,6 +240,7 @@ class _Thinned:
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         return {
+            "most": np.asarray(self._most),
             "stride": np.asarray(self._stride),
             "seen": np.asarray(self._seen),
             "values": np.stack(self._kept, axis=1),
@@ -239,7 +248,7 @@ class _Thinned:
 
     def add(self, values: np.ndarray) -> None:
         for draw in np.swapaxes(values, 0, 1):
-            if len(self._kept) == MOST_THINNED:
+            if len(self._kept) == self._most:
                 self._kept = self._kept[::2]
                 self._stride *= 2
             if self._seen % self._stride == 0:

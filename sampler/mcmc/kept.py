@@ -10,6 +10,14 @@ import numpy as np
 # Draws of these are kept in single precision: their Monte Carlo error is never near its rounding.
 PREDICTORS = ("predictor", "predictor_mean", "predictor_variance")
 PREDICTOR_VALIDATION = "predictor_validation"
+# Of every training example: its log likelihood, and a label drawn anew; and, where examples are
+# too many for that, the weights of attended inputs from which all of it follows.
+LOG_LIKELIHOOD, REPLICATED = "log_likelihood", "posterior_predictive"
+POINTWISE = (LOG_LIKELIHOOD, REPLICATED)
+LOG_PRIOR = "log_prior"
+EFFECTIVE = "effective_weights"
+# From so many training examples on draws say nothing of single ones.
+MOST_POINTWISE = 20_000
 # The draws of one predictor are kept whole up to this size, of all chains together. Above it, the
 # draws of so many elements are kept, and moments of batches of draws of all of them.
 KEPT_BYTES = 32 * 2**20

@@ -4,7 +4,9 @@ density           what an algorithm sees of a posterior; temperature and varianc
 labels            laws of the labels: example by example, of all given U_1, of new ones
 order_parameters  Bartlett coordinates: all weights integrated out, exact at any width; their mode
 weights           all network weights, or all but V_0
+pointwise         what a draw says of every training label
 spaces            the three spaces, and what is read off each of their draws
+prior             draws without data
 importance        independent draws of order parameters, and the log evidence
 bridge            the log evidence from chains
 weight_draws      exact draws of all weights from draws of order parameters

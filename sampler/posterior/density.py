@@ -200,7 +200,8 @@ class Density:
 
     def seen(self, key: Array, position: Position) -> dict[str, Array]:
         """Return what is read off one draw while its chain stands there."""
-        return self.observe(key, position, *self.observed)
+        found = self.observe(key, position, *self.observed)
+        return found | {"log_prior": self.log_prior(position)}
 
     def completed(self, key: Array, seen: Mapping[str, Array]) -> dict[str, Array]:
         """All observables of one draw, from what was read off it at once."""
@@ -243,8 +244,7 @@ class Density:
 
     def draw_prior(self, key: Array) -> dict[str, Array]:
         """Draw a position without data."""
-        keys = dict(zip(self.priors, jax.random.split(key, len(self.priors)), strict=True))
-        return {name: prior.sample(keys[name]) for name, prior in self.priors.items()}
+        return drawn_sites(key, self.priors)
 
     def log_density(self, position: Position) -> Float[Array, ""]:
         """ln p(x, y), normalised over x and y."""
@@ -322,6 +322,12 @@ def hyper_prior_sites(
 def sample_sites(priors: Mapping[str, dist.Distribution]) -> dict[str, Array]:
     """All sites of a NumPyro model, in the order of their priors."""
     return {name: numpyro.sample(name, prior) for name, prior in priors.items()}
+
+
+def drawn_sites(key: Array, priors: Mapping[str, dist.Distribution]) -> dict[str, Array]:
+    """Draw all sites from their priors."""
+    keys = dict(zip(priors, jax.random.split(key, len(priors)), strict=True))
+    return {name: prior.sample(keys[name]) for name, prior in priors.items()}
 
 
 def temperature_ratio(position: Position) -> Float[Array, ""] | float:

@@ -27,6 +27,11 @@ from sampler.posterior.order_parameters import (
     order_parameter_model,
     order_parameters_at,
 )
+from sampler.posterior.pointwise import (
+    TrainingExamples,
+    given_order_parameter,
+    given_weights,
+)
 from sampler.posterior.weights import (
     draw_input_weights,
     narrowed,
@@ -37,11 +42,11 @@ from sampler.posterior.weights import (
 from theory.architecture import Architecture
 from theory.bartlett import WishartChain
 from theory.energy import LabelEnergy, LearningProblem
-from theory.path_kernels import FeatureForm, path_features
+from theory.path_kernels import FeatureForm, path_features, summed_over_paths
 from theory.predictor import CHUNK_BYTES, Predictor
 
-# What is read off a draw for its predictors alone: F with K(F Fᵀ) the kernel of the labels, and the
-# weights of attended inputs.
+# What is read off a draw for its predictions alone: F with K(F Fᵀ) the kernel of the labels, and
+# the weights of attended inputs, which are kept where training examples are too many.
 FACTOR, EFFECTIVE = "kernel_factor", "effective_weights"
 # Draws are completed so many side by side, if their kernels fit into these bytes.
 MOST_TOGETHER, BATCH_BYTES = 64, 256 * 2**20
@@ -51,8 +56,12 @@ def weight_density(
     problem: LearningProblem,
     attended_test: Float[Array, "test path channel"],
     keep_weights: bool,
+    training: TrainingExamples | None = None,
 ) -> Density:
-    """The posterior of all weights; per draw the overlaps U_l and the predictor f(x)."""
+    """The posterior of all weights; per draw the overlaps U_l and the predictor f(x).
+
+    Also what a draw says of the training labels.
+    """
     dtype = problem.attended.dtype
     temperature = jnp.asarray(problem.temperature, dtype)
     variances = jnp.asarray(problem.architecture.variances, dtype)
@@ -66,7 +75,7 @@ def weight_density(
         observe=specialised(observe_weights, architecture=sizes, keep_weights=keep_weights),
         observed=(temperature, variances),
         complete=specialised(predict_of_weights, architecture=sizes),
-        completing=(jnp.asarray(attended_test, dtype),),
+        completing=(jnp.asarray(attended_test, dtype), temperature, training),
         passing=(EFFECTIVE,),
         together=side_by_side(MOST_TOGETHER),
     )
@@ -94,11 +103,18 @@ def predict_of_weights(
     key: Array,
     seen: Mapping[str, Array],
     attended_test: Float[Array, "test path channel"],
+    temperature: Float[Array, ""],
+    training: TrainingExamples | None,
     *,
     architecture: Architecture,
 ) -> dict[str, Array]:
-    """Predictor of one weight draw."""
-    return {"predictor": outputs_of(seen[EFFECTIVE], attended_test, architecture)}
+    """Predictor of one weight draw, and what it says of the training labels."""
+    found = {"predictor": outputs_of(seen[EFFECTIVE], attended_test, architecture)}
+    if training is None:
+        return found
+    outputs = outputs_of(seen[EFFECTIVE], training.inputs, architecture)
+    here = seen.get("temperature", temperature)
+    return found | given_weights(key, outputs, training.labels, here)
 
 
 def named_order_parameters(matrices: tuple[Array, ...]) -> dict[str, Array]:
@@ -112,11 +128,12 @@ def upper_weight_density(
     problem: LearningProblem,
     attended_test: Float[Array, "test path channel"],
     keep_weights: bool,
+    training: TrainingExamples | None = None,
 ) -> Density:
     """The posterior of V_1 … V_L and a; V_0 is drawn back from its exact posterior at every draw.
 
-    Per draw: the overlaps U_l, the exact predictor mean and variance given U_1, and f(x) of the
-    completed weights (which are kept on request).
+    Per draw: the overlaps U_l, the exact predictor mean and variance given U_1, f(x) of the
+    completed weights (which are kept on request), and what it says of the training labels.
     """
     dtype = problem.attended.dtype
     attended_test = jnp.asarray(attended_test, dtype)
@@ -131,7 +148,7 @@ def upper_weight_density(
         observe=specialised(observe_upper_weights, architecture=sizes, keep_weights=keep_weights),
         observed=(problem.energy, problem.features, variances),
         complete=specialised(predict_of_upper_weights, architecture=sizes),
-        completing=(predictor, attended_test),
+        completing=(predictor, problem.features, attended_test, variances[0], training),
         passing=(FACTOR, EFFECTIVE),
         together=draws_together(predictor, problem),
     )
@@ -170,17 +187,30 @@ def predict_of_upper_weights(
     key: Array,
     seen: Mapping[str, Array],
     predictor: Predictor,
+    features_train: Float[Array, "example path channel"],
     attended_test: Float[Array, "test path channel"],
+    input_variance: Float[Array, ""],
+    training: TrainingExamples | None,
     *,
     architecture: Architecture,
 ) -> dict[str, Array]:
-    """Exact predictor mean and variance given U_1, and f(x) of the completed weights."""
-    mean, variance = at_temperature_of(predictor, seen)(seen[FACTOR])
-    return {
+    """Exact predictor mean and variance given U_1, and f(x) of the completed weights.
+
+    And what U_1 says of the training labels.
+    """
+    predictor, factor = at_temperature_of(predictor, seen), seen[FACTOR]
+    whitening = predictor.whitening(factor)
+    mean, variance = predictor.moments(whitening, factor)
+    found = {
         "predictor": outputs_of(seen[EFFECTIVE], attended_test, architecture),
         "predictor_mean": mean,
         "predictor_variance": variance,
     }
+    if training is None:
+        return found
+    outputs = outputs_of(seen[EFFECTIVE], training.inputs, architecture)
+    known = predictor, features_train, factor, whitening
+    return found | given_order_parameter(key, *known, outputs, training, input_variance)
 
 
 def at_temperature_of(predictor: Predictor, seen: Mapping[str, Array]) -> Predictor:
@@ -203,11 +233,13 @@ def order_parameter_density(
     problem: LearningProblem,
     attended_test: Float[Array, "test path channel"],
     whitened: bool = True,
+    training: TrainingExamples | None = None,
 ) -> Density:
     """The posterior of U_1 … U_a in Bartlett coordinates; chains are whitened at its mode.
 
     Per draw: U_l, the exact predictor mean and variance given U_1 (Rao–Blackwell), one joint draw
-    of f on the test set, and the Bartlett coordinates themselves.
+    of f on the test set, the Bartlett coordinates themselves, and what U_1 says of the training
+    labels.
     """
     attended_test = jnp.asarray(attended_test, problem.attended.dtype)
     posterior = OrderParameterPosterior.of(problem)
@@ -229,6 +261,8 @@ def order_parameter_density(
             predictor,
             posterior.features,
             path_features(attended_test, problem.architecture.variances[0]),
+            posterior.chain.variances[0],
+            training,
         ),
         passing=(FACTOR,),
         together=draws_together(predictor, problem),
@@ -256,12 +290,24 @@ def predict_of_order_parameters(
     predictor: Predictor,
     features_train: Float[Array, "example path channel"],
     features_test: Float[Array, "test path channel"],
+    input_variance: Float[Array, ""],
+    training: TrainingExamples | None,
 ) -> dict[str, Array]:
-    """Exact predictor mean and variance given U_1, and one joint draw of f on the test set."""
-    mean, variance, sample = at_temperature_of(predictor, seen).with_sample(
-        key, seen[FACTOR], features_train, features_test
-    )
-    return {"predictor": sample, "predictor_mean": mean, "predictor_variance": variance}
+    """Exact predictor mean and variance given U_1, and one joint draw of f on the test set.
+
+    And what U_1 says of the training labels, for which the same f is drawn.
+    """
+    predictor, factor = at_temperature_of(predictor, seen), seen[FACTOR]
+    whitening = predictor.whitening(factor)
+    mean, variance = predictor.moments(whitening, factor)
+    weights = predictor.drawn_weights(key, whitening, factor, features_train)
+    sample = summed_over_paths(features_test, weights)
+    found = {"predictor": sample, "predictor_mean": mean, "predictor_variance": variance}
+    if training is None:
+        return found
+    outputs = summed_over_paths(path_features(training.inputs, input_variance), weights)
+    known = predictor, features_train, factor, whitening
+    return found | given_order_parameter(key, *known, outputs, training, input_variance)
 
 
 def make_density(
@@ -270,16 +316,18 @@ def make_density(
     attended_test: Float[Array, "test path channel"],
     keep_weights: bool,
     whitened: bool = True,
+    training: TrainingExamples | None = None,
 ) -> Density:
     """The posterior in the space `name`: "order_parameters", "upper_weights" or "weights".
 
     `keep_weights` has a meaning only where weights are sampled, `whitened` (the mode is looked for)
-    only where they are not. Raises ValueError for another name.
+    only where they are not. `training` are the examples of which every draw says something. Raises
+    ValueError for another name.
     """
     if name == "order_parameters":
-        return order_parameter_density(problem, attended_test, whitened)
+        return order_parameter_density(problem, attended_test, whitened, training)
     if name == "upper_weights":
-        return upper_weight_density(problem, attended_test, keep_weights)
+        return upper_weight_density(problem, attended_test, keep_weights, training)
     if name == "weights":
-        return weight_density(problem, attended_test, keep_weights)
+        return weight_density(problem, attended_test, keep_weights, training)
     raise ValueError(f"space {name!r}: use order_parameters, upper_weights or weights")

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.comparison import ComparedRun, TheoryAndDraws, compare_head_scores
+from sampler.analysis.draws_table import PREDICTIONS
 from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import wrapped
@@ -177,11 +178,11 @@ def refuse_unrelated(theory: xr.Dataset, draws: xr.DataTree) -> None:
         raise InputError("theory", type(theory).__name__, "give what solve(task, network) returns")
     if not isinstance(draws, xr.DataTree) or "posterior" not in draws.children:
         raise InputError("draws", type(draws).__name__, "give what sample(task, network) returns")
-    posterior = draws["posterior"].to_dataset()
-    for axis in ("path", "test_example"):
+    for axis, group in (("path", "posterior"), ("test_example", PREDICTIONS)):
+        drawn = draws[group].to_dataset() if group in draws.children else xr.Dataset()
         expected, received = (
             [str(name) for name in table[axis].values] if axis in table.coords else None
-            for table in (theory, posterior)
+            for table in (theory, drawn)
         )
         if received is not None and received != expected:
             raise InputError("draws", received, f"these are not the {axis}s of the theory")

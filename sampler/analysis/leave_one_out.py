@@ -1,0 +1,284 @@
+"""Leave-one-out cross-validation: what the rest of the examples predict of each training label.
+
+The posterior without an example is reached by weighing the draws of the posterior with
+1/p(y_i | draw), the weights smoothed by a Pareto tail (PSIS); its shape k says whether that may be
+trusted. The theory and the limit of infinite width predict at a given U_1, without any draws.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+
+from sampler.analysis.compared import NAN, Row
+from sampler.analysis.validation import kept_draws
+from sampler.convergence import bulk_ess
+from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.kept import EFFECTIVE, LOG_LIKELIHOOD, evenly_spaced
+from sampler.network import outputs_of
+from sampler.posterior.density import energy_at, hyper_positions, input_scale, specialised
+from sampler.posterior.pointwise import log_likelihood_given
+from sampler.problem import AnyProblem, Problem, square_roots
+from theory import left_out_log_density
+from theory.leave_one_out import left_out_by_rows
+from theory.path_kernels import path_features
+from theory.predictor import Predictor
+
+# Draws of all chains that are asked about examples which are too many for all draws.
+MOST_DRAWS = 400
+# Examples by which the worth of a draw is judged.
+JUDGED = 20
+GROUP, ELPD, PARETO_K, MCSE = "leave_one_out", "elpd", "pareto_k", "mcse"
+GIVEN_WEIGHTS = "ln N(y_i; f(x_i), temperature) given all weights"
+GIVEN_OVERLAP = (
+    "leave-one-out predictive ln p(y_i | all other labels, U_1), weights integrated out: what "
+    "leave-one-out cross-validation needs; its sum over examples is not the joint log likelihood"
+)
+
+
+def pointwise_elpd(
+    log_likelihood: Float[np.ndarray, "chain draw example"],
+) -> dict[str, Float[np.ndarray, " example"]]:
+    """Each example's ln p(y_i | y_{−i}) by PSIS, its Monte Carlo error, and Pareto's k."""
+    from arviz_stats.base import array_stats  # only here: importing it takes long
+
+    values = np.moveaxis(np.asarray(log_likelihood, dtype=np.float64), -1, 0)
+    values = values.reshape(len(values), -1)
+    efficiency = relative_efficiency(log_likelihood)
+    log_weights, pareto_k = array_stats.psislw(values, r_eff=efficiency)
+    weights = np.exp(log_weights - log_weights.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    largest = values.max(axis=1, keepdims=True)
+    density = np.exp(values - largest)
+    mean = np.sum(weights * density, axis=1, keepdims=True)
+    # As of any mean with weights that sum to one; draws of chains are worth fewer.
+    error = np.sqrt(np.sum(weights**2 * (density / mean - 1.0) ** 2, axis=1) / efficiency)
+    return {ELPD: (np.log(mean) + largest)[:, 0], MCSE: error, PARETO_K: np.asarray(pareto_k)}
+
+
+def relative_efficiency(log_likelihood: Float[np.ndarray, "chain draw example"]) -> float:
+    """Effective draws of a likelihood for each draw, at most 1; the mean over some examples."""
+    chosen = evenly_spaced(log_likelihood.shape[2], JUDGED)
+    values = np.asarray(log_likelihood[..., chosen], dtype=np.float64)
+    found = bulk_ess(values) / (values.shape[0] * values.shape[1])
+    found = found[np.isfinite(found)]
+    return float(np.clip(found.mean(), 1e-3, 1.0)) if found.size else 1.0
+
+
+# --- of draws
+
+
+def leave_one_out_table(
+    problem: AnyProblem, collected: DrawCollector, space: str
+) -> xr.Dataset | None:
+    """Group `leave_one_out`: elpd, its MCSE and Pareto's k of every example; labels beside them.
+
+    From the log likelihoods of draws, or by a pass over the examples where they are too many for
+    that. None where nothing is known of single examples.
+    """
+    columns, labels = None, None
+    kept = collected.draws.get(LOG_LIKELIHOOD)
+    if kept is None and LOG_LIKELIHOOD in collected.thinned:
+        kept = collected.thinned[LOG_LIKELIHOOD].values
+    if kept is not None:
+        columns, draws = pointwise_elpd(kept), kept.shape[0] * kept.shape[1]
+        labels = np.asarray(problem.training_examples.labels)
+    elif isinstance(problem, Problem):
+        of_block, draws = block_log_likelihood(problem, collected)
+        parts, found = [], []
+        for attended, known in problem.blocks() if of_block else ():
+            parts.append(pointwise_elpd(of_block(jnp.asarray(attended), jnp.asarray(known))))
+            found.append(np.asarray(known))
+        if parts:
+            columns = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+            labels = np.concatenate(found)
+    if columns is None:
+        return None
+    table = {name: (("example",), one.astype(np.float32)) for name, one in columns.items()}
+    table["y"] = (("example", "output"), labels)
+    definition = GIVEN_WEIGHTS if space == "weights" else GIVEN_OVERLAP
+    return xr.Dataset(table, attrs={"log_likelihood": definition, "draws": draws})
+
+
+OfBlock = Callable[[Any, Any], np.ndarray]
+
+
+def block_log_likelihood(problem: Problem, collected: DrawCollector) -> tuple[OfBlock | None, int]:
+    """A function of attended inputs and labels to log likelihoods [chain, draw, example].
+
+    And the number of draws. None where the draws say nothing of examples.
+    """
+    drawn, learning = collected.draws, problem.learning
+    if EFFECTIVE in collected.thinned:
+        thinned = collected.thinned[EFFECTIVE]
+        chains, kept = thinned.values.shape[:2]
+        chosen = kept_draws(chains, kept, MOST_DRAWS)
+        numbers, weights = thinned.draws[chosen], thinned.values[:, chosen]
+        of_one = specialised(_given_weights, architecture=learning.architecture.sizes)
+        known = {"weights": weights}
+    elif "order_parameter" in drawn:
+        chains, kept = drawn["order_parameter"].shape[:2]
+        numbers = kept_draws(chains, kept, MOST_DRAWS)
+        hyper = hyper_positions(drawn, learning)
+        factors = square_roots(drawn["order_parameter"][:, numbers])
+        known = {"factor": factors} | {name: values[:, numbers] for name, values in hyper.items()}
+        of_one = _given_overlap
+    else:
+        return None, 0
+    if "temperature" in drawn:
+        temperatures = drawn["temperature"][:, numbers]
+    else:
+        temperatures = np.full((chains, len(numbers)), problem.temperature)
+    known = {name: jnp.asarray(v.reshape(-1, *v.shape[2:])) for name, v in known.items()}
+    known["temperature"] = jnp.asarray(temperatures.reshape(-1))
+
+    def of_block(attended, labels):
+        with jax.enable_x64(True):
+            found = np.asarray(_of_block(known, learning_arrays(problem), attended, labels, of_one))
+        return found.reshape(chains, len(numbers), -1)
+
+    return of_block, chains * len(numbers)
+
+
+def learning_arrays(problem: Problem) -> tuple:
+    """Energy, features of the rows, and prior variance of V_0, as compiled functions take them."""
+    learning = problem.learning
+    return learning.energy, learning.features, learning.architecture.variances[0]
+
+
+@partial(jax.jit, static_argnames="of_one")
+def _of_block(known, learning, attended, labels, of_one):
+    return jax.lax.map(lambda draw: of_one(draw, learning, attended, labels), known)
+
+
+def _given_weights(draw, learning, attended, labels, *, architecture):
+    outputs = outputs_of(draw["weights"].astype(attended.dtype), attended, architecture)
+    return log_likelihood_given(outputs, labels, draw["temperature"])
+
+
+def _given_overlap(draw, learning, attended, labels):
+    energy, rows, variance = learning
+    position = {name: values for name, values in draw.items() if name != "factor"}
+    factor, here = input_scale(position) * draw["factor"], energy_at(energy, position)
+    whitening = Predictor(here, here.kernels, None).whitening(factor)
+    features = path_features(attended, variance)
+    return left_out_by_rows(here, rows, factor, whitening, features, labels)
+
+
+# --- of theories
+
+
+def left_out_columns(problem: Problem, factors: Mapping[str, Any]) -> dict:
+    """Columns `elpd_<name>` of `theory.nc`: ln p(y_i | y_{−i}, U_1) at given factors of U_1.
+
+    At infinite width U_1 depends on no label: leave-one-out is exact. At a saddle point U_1 is that
+    of all labels.
+    """
+    found: dict[str, list[np.ndarray]] = {name: [] for name in factors}
+    checksum = hashlib.sha256()
+    for attended, labels in problem.blocks():
+        add_labels(checksum, labels)
+        for name, factor in factors.items():
+            arrays = jnp.asarray(attended), jnp.asarray(labels)
+            values = left_out_log_density(problem.learning, factor, *arrays)
+            found[name].append(np.asarray(values, dtype=np.float32))
+    return {
+        f"elpd_{name}": (("example",), np.concatenate(parts), {"labels": checksum.hexdigest()})
+        for name, parts in found.items()
+        if parts
+    }
+
+
+def add_labels(checksum, labels) -> None:
+    """Add labels, in double precision, to what identifies them."""
+    checksum.update(np.ascontiguousarray(labels, dtype=np.float64).tobytes())
+
+
+def checksum_of_labels(labels: Float[np.ndarray, "..."]) -> str:
+    """What identifies the training labels of a run, whether stored or not."""
+    checksum = hashlib.sha256()
+    add_labels(checksum, labels)
+    return checksum.hexdigest()
+
+
+# --- compared
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """Sum over training examples of ln p(y_i | y_{−i}), of samples, theory and infinite width.
+
+    elpd           of the samples, by PSIS
+    mcse           its Monte Carlo error
+    error          its standard error by the finite number of examples
+    largest_k      the largest of Pareto's k; above `limit_of_k` an example's term is not reliable
+    unreliable     number of examples above the limit
+    examples, draws
+    theory, gp     the same of theory and infinite width; None where unknown
+    """
+
+    elpd: float
+    mcse: float
+    error: float
+    largest_k: float
+    limit_of_k: float
+    unreliable: int
+    examples: int
+    draws: int
+    theory: float | None = None
+    gp: float | None = None
+
+    @property
+    def remark(self) -> str:
+        """A warning where Pareto's k does not allow to trust the number."""
+        if self.unreliable:
+            return f"PSIS, NOT reliable: k > {self.limit_of_k:.2g} at {self.unreliable} examples"
+        return ""
+
+    def rows(self, key: str, _) -> list[Row]:
+        numbers = NAN if self.theory is None else self.theory, self.elpd, self.mcse
+        rest = {"gp": NAN if self.gp is None else self.gp, "test_error": self.error}
+        return [Row.of("elpd, leave one out", *numbers, remark=self.remark, **rest)]
+
+
+def limit_of_k(draws: int) -> float:
+    """min(1 − 1/log₁₀ S, 0.7): above it the terms of PSIS are not reliable."""
+    return min(1.0 - 1.0 / np.log10(max(draws, 11)), 0.7)
+
+
+def compare_leave_one_out(theory: xr.Dataset | None, tree: xr.DataTree) -> LeaveOneOut | None:
+    """What `comparison.json` has under `leave_one_out`; None where it is not known."""
+    if GROUP not in tree.children:
+        return None
+    table = tree[GROUP].to_dataset()
+    elpd, k = (np.asarray(table[name].values, dtype=np.float64) for name in (ELPD, PARETO_K))
+    draws = int(table.attrs["draws"])
+    limit = limit_of_k(draws)
+    of_theories = {}
+    for name in ("theory", "gp"):
+        if theory is not None and f"elpd_{name}" in theory:
+            total = float(theory[f"elpd_{name}"].values.sum(dtype=np.float64))
+            of_theories[name] = total if np.isfinite(total) else None
+    return LeaveOneOut(
+        elpd=float(elpd.sum()),
+        mcse=float(np.sqrt(np.sum(np.square(table[MCSE].values, dtype=np.float64)))),
+        error=error_of_sum(elpd),
+        largest_k=float(k.max()),
+        limit_of_k=float(limit),
+        unreliable=int(np.sum(k > limit)),
+        examples=len(elpd),
+        draws=draws,
+        **of_theories,
+    )
+
+
+def error_of_sum(values: Float[np.ndarray, " example"]) -> float:
+    """Standard error √(n Var) of a sum over n examples."""
+    return float(np.sqrt(len(values)) * values.std(ddof=1)) if len(values) > 1 else NAN

@@ -1,0 +1,104 @@
+"""What a draw says of the labels of every training example.
+
+In the space of all weights the log likelihood of an example is ln N(y_i; f(x_i), 𝒯). Where weights
+are integrated out, labels depend on each other given a draw: there it is what all other examples
+predict of this one, ln p(y_i | y_{−i}, U_1), which leave-one-out cross-validation needs.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from theory.leave_one_out import LeftOut, left_out_by_rows
+from theory.path_kernels import path_features
+from theory.predictor import Predictor
+
+# What follows the keys of a draw's other random numbers.
+LABEL_STREAM = 1
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["inputs", "labels"], meta_fields=["rows"])
+@dataclass(frozen=True)
+class TrainingExamples:
+    """Training examples of which every draw says something.
+
+    inputs  attended inputs ξ^π(x) [example, path, channel], or tokens
+    labels  y [example, output]
+    rows    whether rows stand for them in the posterior
+    """
+
+    inputs: Float[Array, "example path channel"] | tuple
+    labels: Float[Array, "example output"]
+    rows: bool = False
+
+    def astype(self, dtype) -> "TrainingExamples":
+        """Convert to another floating-point precision."""
+        convert = partial(jnp.asarray, dtype=dtype)
+        return replace(self, inputs=jax.tree.map(convert, self.inputs), labels=convert(self.labels))
+
+
+def new_labels(
+    key: Array, outputs: Float[Array, "example output"], temperature: Float[Array, ""] | float
+) -> dict[str, Array]:
+    """Labels drawn anew, outputs and noise of variance 𝒯; in single precision."""
+    noise = jax.random.normal(key, outputs.shape, outputs.dtype)
+    labels = outputs + jnp.sqrt(temperature) * noise
+    return {"posterior_predictive": labels.astype(jnp.float32)}
+
+
+def said_of_labels(
+    key: Array,
+    log_likelihood: Float[Array, " example"],
+    outputs: Float[Array, "example output"],
+    temperature: Float[Array, ""] | float,
+) -> dict[str, Array]:
+    """The log likelihood of every example, in single precision, and labels drawn anew."""
+    labels = new_labels(jax.random.fold_in(key, LABEL_STREAM), outputs, temperature)
+    return {"log_likelihood": log_likelihood.astype(jnp.float32), **labels}
+
+
+def log_likelihood_given(
+    outputs: Float[Array, "example output"],
+    labels: Float[Array, "example output"],
+    temperature: Float[Array, ""] | float,
+) -> Float[Array, " example"]:
+    """Log likelihood ln N(y_i; f(x_i), 𝒯), outputs of an example together."""
+    squares = jnp.sum((labels - outputs) ** 2, axis=1)
+    constant = labels.shape[1] * jnp.log(2.0 * math.pi * temperature)
+    return -0.5 * (constant + squares / temperature)
+
+
+def given_weights(
+    key: Array,
+    outputs: Float[Array, "example output"],
+    labels: Float[Array, "example output"],
+    temperature: Float[Array, ""] | float,
+) -> dict[str, Array]:
+    """What a draw of all weights says of the training labels."""
+    log_likelihood = log_likelihood_given(outputs, labels, temperature)
+    return said_of_labels(key, log_likelihood, outputs, temperature)
+
+
+def given_order_parameter(
+    key: Array,
+    predictor: Predictor,
+    features_train: Float[Array, "row path channel"],
+    factor: Float[Array, "order_row rank"],
+    whitening: Float[Array, "row_output row_output"],
+    outputs: Float[Array, "example output"],
+    training: TrainingExamples,
+    input_variance: Float[Array, ""] | float,
+) -> dict[str, Array]:
+    """What U_1 = F Fᵀ says of each example given all others, ln p(y_i | y_{−i}, U_1)."""
+    energy = predictor.energy
+    if training.rows:
+        features = path_features(training.inputs, input_variance)
+        arguments = energy, features_train, factor, whitening, features, training.labels
+        log_likelihood = left_out_by_rows(*arguments)
+    else:
+        log_likelihood = LeftOut.of_rows(whitening, energy.labels).log_density
+    return said_of_labels(key, log_likelihood, outputs, energy.temperature)
