@@ -26,7 +26,7 @@ from sampler.posterior.numpyro_model import (
     make_model_of_weights,
     make_numpyro_model,
 )
-from sampler.posterior.pointwise import TrainingExamples
+from sampler.posterior.pointwise import LabelledExamples
 from sampler.posterior.prior import prior_draws, prior_keys
 from sampler.posterior.spaces import make_density
 from sampler.posterior.weights import weight_model, weight_priors
@@ -108,11 +108,11 @@ class TokenProblem:
         )
 
     @property
-    def training_examples(self) -> TrainingExamples | None:
+    def training_examples(self) -> LabelledExamples | None:
         """The examples of which every draw says something; None where they are too many."""
         if len(self.labels) >= MOST_POINTWISE:
             return None
-        return TrainingExamples(self.train.arrays, self.labels)
+        return LabelledExamples(self.train.arrays, self.labels)
 
     def prior_draws(self, keep_weights: bool, count: int, seed: int) -> dict[str, np.ndarray]:
         """Draws [draw, …] without data by name; what depends on tokens by the model itself."""
@@ -262,7 +262,7 @@ class Problem:
     whole: TrainingData | None = None
 
     @cached_property
-    def training_examples(self) -> TrainingExamples | None:
+    def training_examples(self) -> LabelledExamples | None:
         """The examples of which every draw says something; None where they are too many.
 
         Also where rows stand for examples that are not known.
@@ -271,12 +271,12 @@ class Problem:
         if learning.examples >= MOST_POINTWISE:
             return None
         if learning.compressed is None:
-            return TrainingExamples(learning.attended, learning.labels)
+            return LabelledExamples(learning.attended, learning.labels)
         if self.whole is None:
             return None
         attended, labels = zip(*self.whole.blocks(), strict=True)
         arrays = (jnp.asarray(np.concatenate(one)) for one in (attended, labels))
-        return TrainingExamples(*arrays, rows=True)
+        return LabelledExamples(*arrays, rows=True)
 
     def blocks(
         self,

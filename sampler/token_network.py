@@ -18,7 +18,7 @@ from sampler.posterior.density import (
     observed_hyper_parameters,
     weights_at,
 )
-from sampler.posterior.pointwise import TrainingExamples, given_weights
+from sampler.posterior.pointwise import LabelledExamples, given_weights
 from sampler.recipes.sections import paired
 from sampler.tasks.splits import Split
 from theory.architecture import Architecture
@@ -220,7 +220,7 @@ def observe_tokens(
     variances: Float[Array, " layer"],
     test: tuple,
     validation: tuple | None = None,
-    training: TrainingExamples | None = None,
+    training: LabelledExamples | None = None,
     *,
     network: TokenNetwork,
     keep_weights: bool,

@@ -52,6 +52,16 @@ def random_observables(problem: Problem, rng, draws: int = DRAWS) -> dict[str, n
     return observables
 
 
+def random_pointwise(problem: Problem, rng, draws: int = DRAWS) -> dict[str, np.ndarray]:
+    """What such a sampler says of every training example, and the log prior."""
+    shape = (CHAINS, draws)
+    return {
+        "log_likelihood": -1.0 - 0.3 * rng.standard_exponential((*shape, TRAIN)),
+        "posterior_predictive": rng.standard_normal((*shape, TRAIN, problem.architecture.outputs)),
+        "log_prior": rng.standard_normal(shape),
+    }
+
+
 def healthy_statistics(rng, shape: tuple[int, int] = (CHAINS, DRAWS)) -> dict[str, np.ndarray]:
     """Sampler statistics of chains that move freely."""
     return {

@@ -1,4 +1,4 @@
-"""What the rest of the examples predict of each one, at any order parameter, without a refit.
+"""Each example as the rest of them predict it, at any order parameter, without a refit.
 
 Given U_1 the labels are Gaussian. With α = (K + 𝒯 1)⁻¹ y and the block c_i of (K + 𝒯 1)⁻¹ that
 belongs to example i, the labels of i given all others and U_1 have the law

@@ -1,4 +1,4 @@
-"""Leave-one-out cross-validation: what the rest of the examples predict of each training label.
+"""Leave-one-out cross-validation: each training label as the rest of the examples predict it.
 
 The posterior without an example is reached by weighing the draws of the posterior with
 1/p(y_i | draw), the weights smoothed by a Pareto tail (PSIS); its shape k says whether that may be
@@ -33,6 +33,8 @@ from theory.predictor import Predictor
 
 # Draws of all chains that are asked about examples which are too many for all draws.
 MOST_DRAWS = 400
+# Of fewer the largest fifth, at least five draws, is no tail.
+FEWEST_DRAWS = 25
 # Examples by which the worth of a draw is judged.
 JUDGED = 20
 GROUP, ELPD, PARETO_K, MCSE = "leave_one_out", "elpd", "pareto_k", "mcse"
@@ -46,13 +48,18 @@ GIVEN_OVERLAP = (
 def pointwise_elpd(
     log_likelihood: Float[np.ndarray, "chain draw example"],
 ) -> dict[str, Float[np.ndarray, " example"]]:
-    """Each example's ln p(y_i | y_{−i}) by PSIS, its Monte Carlo error, and Pareto's k."""
-    from arviz_stats.base import array_stats  # only here: importing it takes long
+    """Each example's ln p(y_i | y_{−i}) by PSIS, its Monte Carlo error, and Pareto's k.
 
+    Too few draws have no tail: their weights stay as they are, and k is NaN.
+    """
     values = np.moveaxis(np.asarray(log_likelihood, dtype=np.float64), -1, 0)
     values = values.reshape(len(values), -1)
     efficiency = relative_efficiency(log_likelihood)
-    log_weights, pareto_k = array_stats.psislw(values, r_eff=efficiency)
+    log_weights, pareto_k = -values, np.full(len(values), np.nan)
+    if values.shape[1] >= FEWEST_DRAWS:
+        from arviz_stats.base import array_stats  # only here: importing it takes long
+
+        log_weights, pareto_k = array_stats.psislw(values, r_eff=efficiency)
     weights = np.exp(log_weights - log_weights.max(axis=1, keepdims=True))
     weights /= weights.sum(axis=1, keepdims=True)
     largest = values.max(axis=1, keepdims=True)
@@ -202,7 +209,7 @@ def add_labels(checksum, labels) -> None:
 
 
 def checksum_of_labels(labels: Float[np.ndarray, "..."]) -> str:
-    """What identifies the training labels of a run, whether stored or not."""
+    """Checksum that identifies the training labels of a run, whether stored or not."""
     checksum = hashlib.sha256()
     add_labels(checksum, labels)
     return checksum.hexdigest()
@@ -254,7 +261,7 @@ def limit_of_k(draws: int) -> float:
 
 
 def compare_leave_one_out(theory: xr.Dataset | None, tree: xr.DataTree) -> LeaveOneOut | None:
-    """What `comparison.json` has under `leave_one_out`; None where it is not known."""
+    """The part `leave_one_out` of `comparison.json`; None where it is not known."""
     if GROUP not in tree.children:
         return None
     table = tree[GROUP].to_dataset()
@@ -272,7 +279,7 @@ def compare_leave_one_out(theory: xr.Dataset | None, tree: xr.DataTree) -> Leave
         error=error_of_sum(elpd),
         largest_k=float(k.max()),
         limit_of_k=float(limit),
-        unreliable=int(np.sum(k > limit)),
+        unreliable=int(np.sum(~(k <= limit))),
         examples=len(elpd),
         draws=draws,
         **of_theories,

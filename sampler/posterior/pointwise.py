@@ -1,4 +1,4 @@
-"""What a draw says of the labels of every training example.
+"""The labels of every training example as a draw sees them: log likelihoods, and labels anew.
 
 In the space of all weights the log likelihood of an example is ln N(y_i; f(x_i), 𝒯). Where weights
 are integrated out, labels depend on each other given a draw: there it is what all other examples
@@ -23,7 +23,7 @@ LABEL_STREAM = 1
 
 @partial(jax.tree_util.register_dataclass, data_fields=["inputs", "labels"], meta_fields=["rows"])
 @dataclass(frozen=True)
-class TrainingExamples:
+class LabelledExamples:
     """Training examples of which every draw says something.
 
     inputs  attended inputs ξ^π(x) [example, path, channel], or tokens
@@ -35,7 +35,7 @@ class TrainingExamples:
     labels: Float[Array, "example output"]
     rows: bool = False
 
-    def astype(self, dtype) -> "TrainingExamples":
+    def astype(self, dtype) -> "LabelledExamples":
         """Convert to another floating-point precision."""
         convert = partial(jnp.asarray, dtype=dtype)
         return replace(self, inputs=jax.tree.map(convert, self.inputs), labels=convert(self.labels))
@@ -78,7 +78,7 @@ def given_weights(
     labels: Float[Array, "example output"],
     temperature: Float[Array, ""] | float,
 ) -> dict[str, Array]:
-    """What a draw of all weights says of the training labels."""
+    """Log likelihoods and new labels given all weights."""
     log_likelihood = log_likelihood_given(outputs, labels, temperature)
     return said_of_labels(key, log_likelihood, outputs, temperature)
 
@@ -90,10 +90,10 @@ def given_order_parameter(
     factor: Float[Array, "order_row rank"],
     whitening: Float[Array, "row_output row_output"],
     outputs: Float[Array, "example output"],
-    training: TrainingExamples,
+    training: LabelledExamples,
     input_variance: Float[Array, ""] | float,
 ) -> dict[str, Array]:
-    """What U_1 = F Fᵀ says of each example given all others, ln p(y_i | y_{−i}, U_1)."""
+    """Log densities ln p(y_i | y_{−i}, U_1) and new labels, given U_1 = F Fᵀ."""
     energy = predictor.energy
     if training.rows:
         features = path_features(training.inputs, input_variance)

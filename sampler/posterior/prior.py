@@ -14,7 +14,7 @@ from sampler.posterior.density import (
     temperature_ratio,
 )
 from sampler.posterior.order_parameters import likelihood_factor, order_parameters_at, site_priors
-from sampler.posterior.pointwise import TrainingExamples, new_labels
+from sampler.posterior.pointwise import LabelledExamples, new_labels
 from sampler.posterior.spaces import EFFECTIVE, named_order_parameters, observe_weights
 from sampler.posterior.weights import weight_priors
 from theory.architecture import Architecture, HyperPriors
@@ -32,7 +32,7 @@ def prior_keys(seed: int, count: int) -> Array:
 
 def prior_draws(
     problem: LearningProblem,
-    training: TrainingExamples | None,
+    training: LabelledExamples | None,
     keep_weights: bool,
     count: int,
     seed: int,

@@ -28,7 +28,7 @@ from sampler.posterior.order_parameters import (
     order_parameters_at,
 )
 from sampler.posterior.pointwise import (
-    TrainingExamples,
+    LabelledExamples,
     given_order_parameter,
     given_weights,
 )
@@ -56,7 +56,7 @@ def weight_density(
     problem: LearningProblem,
     attended_test: Float[Array, "test path channel"],
     keep_weights: bool,
-    training: TrainingExamples | None = None,
+    training: LabelledExamples | None = None,
 ) -> Density:
     """The posterior of all weights; per draw the overlaps U_l and the predictor f(x).
 
@@ -104,7 +104,7 @@ def predict_of_weights(
     seen: Mapping[str, Array],
     attended_test: Float[Array, "test path channel"],
     temperature: Float[Array, ""],
-    training: TrainingExamples | None,
+    training: LabelledExamples | None,
     *,
     architecture: Architecture,
 ) -> dict[str, Array]:
@@ -128,7 +128,7 @@ def upper_weight_density(
     problem: LearningProblem,
     attended_test: Float[Array, "test path channel"],
     keep_weights: bool,
-    training: TrainingExamples | None = None,
+    training: LabelledExamples | None = None,
 ) -> Density:
     """The posterior of V_1 … V_L and a; V_0 is drawn back from its exact posterior at every draw.
 
@@ -190,7 +190,7 @@ def predict_of_upper_weights(
     features_train: Float[Array, "example path channel"],
     attended_test: Float[Array, "test path channel"],
     input_variance: Float[Array, ""],
-    training: TrainingExamples | None,
+    training: LabelledExamples | None,
     *,
     architecture: Architecture,
 ) -> dict[str, Array]:
@@ -233,7 +233,7 @@ def order_parameter_density(
     problem: LearningProblem,
     attended_test: Float[Array, "test path channel"],
     whitened: bool = True,
-    training: TrainingExamples | None = None,
+    training: LabelledExamples | None = None,
 ) -> Density:
     """The posterior of U_1 … U_a in Bartlett coordinates; chains are whitened at its mode.
 
@@ -291,7 +291,7 @@ def predict_of_order_parameters(
     features_train: Float[Array, "example path channel"],
     features_test: Float[Array, "test path channel"],
     input_variance: Float[Array, ""],
-    training: TrainingExamples | None,
+    training: LabelledExamples | None,
 ) -> dict[str, Array]:
     """Exact predictor mean and variance given U_1, and one joint draw of f on the test set.
 
@@ -316,7 +316,7 @@ def make_density(
     attended_test: Float[Array, "test path channel"],
     keep_weights: bool,
     whitened: bool = True,
-    training: TrainingExamples | None = None,
+    training: LabelledExamples | None = None,
 ) -> Density:
     """The posterior in the space `name`: "order_parameters", "upper_weights" or "weights".
 

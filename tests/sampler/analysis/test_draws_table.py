@@ -7,15 +7,18 @@ import pytest
 import xarray as xr
 
 from sampler.analysis.draws_table import (
+    collected_draws,
     draws_tree,
     stored_draws,
     stored_labels,
     stored_moments,
     stored_selected,
     stored_statistics,
+    stored_thinned,
 )
+from sampler.analysis.leave_one_out import leave_one_out_table
 from sampler.analysis.results import RunResults
-from sampler.mcmc.kept import MOST_BATCHES
+from sampler.mcmc.kept import MOST_BATCHES, POINTWISE
 from sampler.storage.results import DRAWS_FILE, read_draws, write_result
 from tests.small import (
     CHAINS,
@@ -26,6 +29,7 @@ from tests.small import (
     collect,
     healthy_statistics,
     random_observables,
+    random_pointwise,
     signs,
     small_problem,
 )
@@ -40,9 +44,13 @@ def written(rng, directory, *, outputs=1, labelled=True, weights=False, **settin
     observables = random_observables(problem, rng)
     if not weights:
         observables = {k: v for k, v in observables.items() if k not in ("V_0", "V_1", "V_2", "a")}
+    observables |= random_pointwise(problem, rng)
     collected = collect(observables, healthy_statistics(rng), **settings)
     attributes = {"space": "weights", "algorithm": "nuts", "max_tree_depth": 10, "seconds": 1.5}
-    write_result(directory, "draws.nc", draws_tree(problem, collected, attributes))
+    left_out = leave_one_out_table(problem, collected, "weights")
+    prior = problem.prior_draws(weights, 7, 0)
+    tree = draws_tree(problem, collected, attributes, prior=prior, left_out=left_out)
+    write_result(directory, "draws.nc", tree)
     return problem, collected
 
 
@@ -51,12 +59,10 @@ def test_the_contract(outputs, rng, tmp_path):
     problem, collected = written(rng, tmp_path, outputs=outputs)
     with xr.open_datatree(tmp_path / DRAWS_FILE, engine="h5netcdf") as tree:
         assert set(tree.children) == {
-            "posterior",
-            "sample_stats",
-            "warmup_sample_stats",
-            "observed_data",
-            "constant_data",
-            "kernel",
+            *("posterior", "sample_stats", "warmup_sample_stats", "predictions", "log_prior"),
+            *("log_likelihood", "posterior_predictive", "prior", "prior_predictive"),
+            *("observed_data", "constant_data", "predictions_constant_data"),
+            *("kernel", "leave_one_out"),
         }
         posterior = tree["posterior"].to_dataset()
         predictor_axes = ("test_example",) if outputs == 1 else ("test_example", "output")
@@ -64,10 +70,12 @@ def test_the_contract(outputs, rng, tmp_path):
             "order_parameter": (*SAMPLED, "path", "path_"),
             "order_parameter_layer_2": (*SAMPLED, "path_layer_2", "path_layer_2_"),
             "readout_order_parameter": (*SAMPLED, "output", "output_"),
-            "predictor": (*SAMPLED, *predictor_axes),
         }
         assert {name: v.dims for name, v in posterior.items()} == expected
-        for name, values in posterior.items():
+        assert tree["predictions"]["predictor"].dims == (*SAMPLED, *predictor_axes)
+        drawn = {**posterior, "predictor": tree["predictions"]["predictor"]}
+        drawn |= {name: tree[name]["y"] for name in POINTWISE}
+        for name, values in drawn.items():
             received = values.values.reshape(collected.draws[name].shape)
             np.testing.assert_array_equal(received, collected.draws[name])
         statistics = tree["sample_stats"].to_dataset()
@@ -77,13 +85,24 @@ def test_the_contract(outputs, rng, tmp_path):
         assert statistics["diverging"].dtype == bool
         assert (statistics["tree_depth"] == 3).all()  # 7 = 2³ − 1 steps
         assert posterior.attrs["space"] == "weights"
-        assert tree["observed_data"]["y"].shape == (TRAIN, outputs)
+        axes = ("example",) if outputs == 1 else ("example", "output")
+        labels = tree["observed_data"]["y"]
+        assert labels.dims == axes
         np.testing.assert_array_equal(
-            tree["observed_data"]["y"], np.asarray(problem.learning.labels)
+            labels.values.reshape(TRAIN, outputs), np.asarray(problem.learning.labels)
         )
+        for group in ("posterior_predictive", "prior_predictive"):
+            assert tree[group]["y"].dims == (*SAMPLED, *axes)
+            assert tree[group]["y"].dtype == np.float32
+        assert tree["log_likelihood"]["y"].dims == (*SAMPLED, "example")
+        assert "given all weights" in tree["log_likelihood"].attrs["definition"]
+        assert {name: v.dims[2:] for name, v in tree["prior"].data_vars.items()} == {
+            name: axes[2:] for name, axes in expected.items()
+        }
         constants = tree["constant_data"].to_dataset()
         assert float(constants["temperature"]) == problem.learning.temperature
-        np.testing.assert_array_equal(constants["labels_test"], problem.labels_test)
+        labels_test = tree["predictions_constant_data"]["labels_test"]
+        np.testing.assert_array_equal(labels_test, problem.labels_test)
         for group in tree.children.values():
             for axis, size in group.sizes.items():
                 assert axis in group.coords, f"{group.name}: {axis} has no coordinate"
@@ -145,7 +164,12 @@ def test_what_is_read_back_is_what_was_stored(rng, tmp_path):
     problem, collected = written(rng, tmp_path)
     tree = read_draws(tmp_path)
     draws = stored_draws(tree)
-    assert set(draws) == set(collected.draws)
+    of_examples = {"log_prior", *POINTWISE}
+    assert set(draws) == set(collected.draws) - of_examples
+    everything = collected_draws(tree)
+    assert set(everything) == set(collected.draws)
+    for name, values in everything.items():
+        np.testing.assert_array_equal(values, collected.draws[name])
     np.testing.assert_array_equal(draws["predictor"], collected.draws["predictor"][..., 0])
     statistics = stored_statistics(tree)
     for name, values in collected.statistics.items():
@@ -174,7 +198,14 @@ def test_moments_of_a_large_predictor_are_stored_with_their_axes(outputs, rng, t
     for name in ("mean", "mean_square"):
         values = getattr(expected, name)
         np.testing.assert_array_equal(getattr(received, name).reshape(values.shape), values)
-    assert "predictor" not in tree["posterior"]
+    assert "predictions" not in tree.children
+    for name in POINTWISE:
+        kept = collected.thinned[name]
+        np.testing.assert_array_equal(tree[name]["draw"], kept.draws)
+        values = tree[name]["y"].values.reshape(kept.values.shape)
+        np.testing.assert_array_equal(values, kept.values)
+    assert stored_thinned(tree) == set(POINTWISE)
+    assert not set(collected_draws(tree)) & set(POINTWISE)
     drawn, kept = stored_selected(tree)["predictor"], collected.selected["predictor"]
     np.testing.assert_array_equal(drawn.values, kept.values)
     np.testing.assert_array_equal(drawn.places, kept.places)

@@ -114,7 +114,7 @@ def test_all_three_are_those_of_a_loop(outputs, rao_blackwell, rng):
     def moments(table, prefix):
         return [table[f"{prefix}_{m}"].values.reshape(labels.shape) for m in ("mean", "variance")]
 
-    posterior = tree["posterior"].to_dataset()
+    posterior = tree["predictions"].to_dataset()
 
     def draws_of(name):
         return posterior[name].values.astype(float).reshape(-1, *labels.shape)
