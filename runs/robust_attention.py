@@ -136,7 +136,9 @@ def measured(seed: int) -> dict[str, np.ndarray]:
         means = {"theory": solved["predictor_mean"], "infinite width": solved["gp_mean"]}
         if seed < SAMPLED_SEEDS and competitor.name in SAMPLED:
             draws = sampler.sample(task, network)
-            means["exact posterior"] = draws["posterior"]["predictor_mean"].mean(("chain", "draw"))
+            means["exact posterior"] = draws["predictions"]["predictor_mean"].mean(
+                ("chain", "draw")
+            )
         row = {"outputs": errors, "exact posterior": np.full(len(dirty), np.nan)}
         for name, mean in means.items():
             right = np.sign(np.reshape(np.asarray(mean), (len(dirty), TEST))) == test.labels

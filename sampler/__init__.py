@@ -38,11 +38,13 @@ CONTENTS = {
     "api.results": "make_network ChosenNetwork solve sample compare head_importance make_problem",
     "api.posterior": "numpyro_model log_density",
     "posterior.flat_density": "FlatDensity",
+    "api.models": "compare_models",
     "api.heads": "ablate_heads",
     "api.runs": "run sweep check open_results Run Sweep",
     "api.estimators": "AttentionClassifier AttentionRegressor AttentionEstimator",
     "tasks.export": "export_attention",
     "presentation.summary": "Comparison",
+    "presentation.models": "Models",
     "errors": "InputError",
     "compiled": "keep_programs",
 }

@@ -236,7 +236,13 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
     for directory in arguments.directories if own else ():
         with listening(partial(how_to_go_on, arguments)) as interruption:
             add_own(directory, own, interruption)
-    return stage(arguments)
+    code = stage(arguments)
+    if len(arguments.directories) > 1:
+        from sampler.jobs.models import compare_runs
+        from sampler.storage.run_directory import find_directory
+
+        compare_runs([find_directory(directory) for directory in arguments.directories])
+    return code
 
 
 def stage(arguments: argparse.Namespace) -> ExitCode:

@@ -6,6 +6,11 @@ belongs to example i, the labels of i given all others and U_1 have the law
     y_i | y_{−i}, U_1 ~ N(y_i − c_i⁻¹ α_i, c_i⁻¹).
 
 All of them together are not the likelihood of all labels: each conditions on the others.
+
+A saddle point is that of all labels. Without those of i the action is A + 2 ℓ_i with ℓ_i the log
+density above, and its minimum lies at x − 2 H⁻¹ ∇ℓ_i to first order in ∇ℓ_i, H = ∂²A: there
+
+    ln p(y_i | y_{−i}) = ℓ_i − 2 ∇ℓ_i·H⁻¹ ∇ℓ_i.
 """
 
 import math
@@ -14,10 +19,13 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from theory.energy import LabelEnergy, LearningProblem, inverse_of_lower
+from theory.energy import LabelEnergy, LearningProblem, feature_columns, inverse_of_lower
+from theory.order_parameters import overlap_jacobian
 from theory.path_kernels import path_features, renormalised_features
+from theory.saddle_point import SaddlePoint, hessian_of_action
 
 # Examples at a time, whose renormalised features and kernels take no more than this.
 CHUNK_BYTES = 64 * 2**20
@@ -149,6 +157,85 @@ def left_out_log_density(
         raise ValueError("rows stand for the examples: attended inputs and labels must be given")
     features = path_features(attended, problem.architecture.variances[0])
     return _of_examples(problem.energy, problem.features, factor, features, labels)
+
+
+@dataclass(frozen=True)
+class LeftOutAtSaddle:
+    """Log densities at a saddle point that has moved as if each example had not been there.
+
+    coordinates  ∂U_1/∂x of the log-Cholesky coordinates of U_1 [coordinate, row, row]
+    inverse      H⁻¹ of these coordinates
+    """
+
+    problem: LearningProblem
+    factor: Float[Array, "order_row order_row"]
+    coordinates: Float[np.ndarray, "coordinate order_row order_row"]
+    inverse: Float[np.ndarray, "coordinate coordinate"]
+
+    @classmethod
+    def of(cls, problem: LearningProblem, saddle: SaddlePoint) -> "LeftOutAtSaddle":
+        """At a minimum of the action of few coordinates.
+
+        Raises ValueError for one that did not converge.
+        """
+        if not saddle.converged:
+            raise ValueError(f"nothing is predicted without a saddle point: {saddle.explain()}")
+        factor = saddle.order_parameters.factors[0]
+        coordinates = overlap_jacobian(np.asarray(factor))
+        hessian = hessian_of_action(problem, saddle.order_parameters)
+        count = len(coordinates)
+        inverse = np.linalg.inv(max(problem.architecture.widths) * hessian)[:count, :count]
+        return cls(problem, factor, coordinates, inverse)
+
+    def log_density(
+        self,
+        attended: Float[Array, "example path channel"],
+        labels: Float[Array, "example output"],
+    ) -> Float[np.ndarray, " example"]:
+        """Log density ln p(y_i | y_{−i}) of examples, all of them where rows are examples."""
+        problem, features = self.problem, None
+        if problem.compressed is not None:
+            features = path_features(attended, problem.architecture.variances[0])
+        arguments = problem.energy, problem.features, self.factor, features, labels
+        known, slope = map(np.asarray, _with_slope(*arguments))
+        along = np.einsum("xab,kab->xk", slope, self.coordinates, optimize=True)
+        return known - 2.0 * np.einsum("xk,kl,xl->x", along, self.inverse, along, optimize=True)
+
+
+@jax.jit
+def _with_slope(energy, rows, factor, features, labels):
+    """Log densities ℓ_i and ∂ℓ_i/∂U_1 [example, row, row], all entries of U_1 free.
+
+    With S_ia = [(K + 𝒯)⁻¹ Φ_a]_i, s_b = Φ_bᵀ α and r_i = c_i⁻¹ α_i:
+    ∂ℓ_i/∂U_ab = −½ Σ_cd (c_i⁻¹ + r_i r_iᵀ)_cd S_ica·S_idb + Σ_c r_ic S_ica·s_b.
+    """
+    outputs = energy.labels.shape[1]
+    noisy = energy.noisy_kernel(factor)
+    columns = feature_columns(rows, outputs)
+    size, count, channels = columns.shape
+    solved = noisy.solve(columns.reshape(size, count * channels))
+    projected = (energy.flat_labels @ solved).reshape(count, channels)
+    whitening = inverse_of_lower(noisy.cholesky)
+    if features is None:
+        left_out = LeftOut.of_rows(whitening, energy.labels)
+    else:
+        seen, own = (renormalised_features(one, factor) for one in (rows, features))
+        across = own @ seen.T
+        explained = (across @ whitening.T).reshape(len(labels), outputs, -1)
+        own = own.reshape(len(labels), outputs, -1)
+        covariance = jnp.einsum("xci,xdi->xcd", own, own)
+        covariance -= jnp.einsum("xci,xdi->xcd", explained, explained)
+        mean = (across @ noisy.solve(energy.flat_labels)).reshape(labels.shape)
+        left_out = LeftOut.of_moments(mean, covariance, labels, energy.temperature)
+        columns = feature_columns(features, outputs).reshape(-1, count * channels)
+        solved = (columns - across @ solved) / energy.temperature
+    solved = solved.reshape(-1, outputs, count, channels)
+    residual = left_out.residual
+    spread = left_out.covariance + residual[:, :, None] * residual[:, None, :]
+    turned = jnp.einsum("xcd,xdbi->xcbi", spread, solved)
+    slope = -0.5 * jnp.einsum("xcai,xcbi->xab", solved, turned)
+    slope += jnp.einsum("xc,xcai,bi->xab", residual, solved, projected)
+    return left_out.log_density, 0.5 * (slope + slope.swapaxes(1, 2))
 
 
 @jax.jit

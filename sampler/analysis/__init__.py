@@ -13,6 +13,7 @@ leave_one_out       leave-one-out cross-validation of theory and draws
 compared            what is compared, as values, and the lines of the comparison table
 comparison          the compared quantities, and theory against draws (`comparison.json`)
 predictive_quality  log predictive density and calibration of theory, GP limit and draws
+models              models of several runs side by side
 results             results of one run, held in memory or read from its directory
 sweeps              the Dataset of a sweep, and tables and verdicts that derive from it
 sweep_dataset       the Dataset of a sweep gathered from its points

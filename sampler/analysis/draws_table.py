@@ -15,7 +15,7 @@ from sampler.analysis.labels import (
     squeeze_output,
     with_long_names,
 )
-from sampler.analysis.leave_one_out import GROUP, checksum_of_labels
+from sampler.analysis.leave_one_out import GROUP
 from sampler.analysis.validation import validation_draws, validation_predictors
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.mcmc.draws import DrawCollector
@@ -97,7 +97,6 @@ def draws_tree(
                 )
             }
         )
-        observed = observed.assign_attrs(labels=checksum_of_labels(labels))
         groups["observed_data"] = label(observed, problem)
         groups[GROUP] = label(left_out.drop_vars(LABELS), problem)
         if LOG_LIKELIHOOD in groups:

@@ -124,7 +124,7 @@ KNOWN = {
     r"prior_variances": ("prior variances of the weights", PURE_NUMBER),
     r"log_prior": ("ln p of the coordinates that were sampled", PURE_NUMBER),
     r"elpd": ("ln p(y_i | all other labels), by PSIS", PURE_NUMBER),
-    r"elpd_theory": ("ln p(y_i | all other labels, U_1 of the saddle point)", PURE_NUMBER),
+    r"elpd_theory": ("ln p(y_i | all other labels) at the saddle point without it", PURE_NUMBER),
     r"elpd_gp": ("ln p(y_i | all other labels) at infinite width", PURE_NUMBER),
     r"pareto_k": ("Pareto's k of the weights that leave the example out", PURE_NUMBER),
     r"mcse": ("Monte Carlo standard error of elpd", PURE_NUMBER),

@@ -2,11 +2,11 @@
 
 The posterior without an example is reached by weighing the draws of the posterior with
 1/p(y_i | draw), the weights smoothed by a Pareto tail (PSIS); its shape k says whether that may be
-trusted. The theory and the limit of infinite width predict at a given U_1, without any draws.
+trusted. The theory and the limit of infinite width predict without any draws.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,7 +26,8 @@ from sampler.network import outputs_of
 from sampler.posterior.density import energy_at, hyper_positions, input_scale, specialised
 from sampler.posterior.pointwise import log_likelihood_given
 from sampler.problem import AnyProblem, Problem, square_roots
-from theory import left_out_log_density
+from theory import LeftOutAtSaddle, OrderParameters, SaddlePoint, left_out_log_density
+from theory.architecture import is_dense
 from theory.leave_one_out import left_out_by_rows
 from theory.path_kernels import path_features
 from theory.predictor import Predictor
@@ -182,22 +183,27 @@ def _given_overlap(draw, learning, attended, labels):
 # --- of theories
 
 
-def left_out_columns(problem: Problem, factors: Mapping[str, Any]) -> dict:
-    """Columns `elpd_<name>` of `theory.nc`: ln p(y_i | y_{−i}, U_1) at given factors of U_1.
+def left_out_columns(problem: Problem, saddle: SaddlePoint) -> dict:
+    """Columns `elpd_gp` and `elpd_theory` of `theory.nc`: ln p(y_i | y_{−i}) of every example.
 
-    At infinite width U_1 depends on no label: leave-one-out is exact. At a saddle point U_1 is that
-    of all labels.
+    At infinite width U_1 depends on no label: leave-one-out is exact. A saddle point is moved as
+    its example was not there; of one with very many coordinates nothing is said.
     """
-    found: dict[str, list[np.ndarray]] = {name: [] for name in factors}
+    limit = OrderParameters.gp_limit(problem.architecture).factors[0]
+    found: dict[str, list[np.ndarray]] = {"gp": []}
+    at_saddle = None
+    if saddle.converged and is_dense(problem.architecture):
+        at_saddle, found["theory"] = LeftOutAtSaddle.of(problem.learning, saddle), []
     checksum = hashlib.sha256()
-    for attended, labels in problem.blocks():
-        add_labels(checksum, labels)
-        for name, factor in factors.items():
-            arrays = jnp.asarray(attended), jnp.asarray(labels)
-            values = left_out_log_density(problem.learning, factor, *arrays)
-            found[name].append(np.asarray(values, dtype=np.float32))
+    for block in problem.blocks():
+        arrays = tuple(map(jnp.asarray, block))
+        add_labels(checksum, block[1])
+        found["gp"].append(np.asarray(left_out_log_density(problem.learning, limit, *arrays)))
+        if at_saddle is not None:
+            found["theory"].append(at_saddle.log_density(*arrays))
+    identity = {"labels": checksum.hexdigest()}
     return {
-        f"elpd_{name}": (("example",), np.concatenate(parts), {"labels": checksum.hexdigest()})
+        f"elpd_{name}": (("example",), np.concatenate(parts).astype(np.float32), identity)
         for name, parts in found.items()
         if parts
     }

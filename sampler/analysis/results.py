@@ -27,6 +27,7 @@ from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.manifest import Manifest, read_manifest
 from sampler.storage.results import (
     has_results,
+    read_attribute,
     read_comparison,
     read_drawn,
     read_draws,
@@ -167,6 +168,12 @@ class RunResults:
             return read_drawn(self.directory, name, group) if stored else None
         there = self.draws is not None and group in self.draws and name in self.draws[group]
         return self.draws[group][name] if there else None
+
+    def drawn_attribute(self, name: str, group: str) -> Any:
+        """An attribute of a group of `draws.nc`; None where there is none."""
+        if "draws" in vars(self):
+            return None if self.draws is None else self.draws[group].attrs.get(name)
+        return read_attribute(self.directory, name, group) if self._stored(DRAWS_FILE) else None
 
     @property
     def order_parameter_draws(self) -> xr.DataArray | None:

@@ -117,10 +117,7 @@ def theory_table(
     columns |= validation_columns(problem, moments_at(learning, limit.factors[0]), "gp")
     columns |= saddle_point_columns(problem, saddle_point, predictor)
     columns |= evidence_columns(problem, saddle_point)
-    known_at = {"gp": limit.factors[0]}
-    if saddle_point.converged:
-        known_at["theory"] = saddle_point.order_parameters.factors[0]
-    columns |= left_out_columns(problem, known_at)
+    columns |= left_out_columns(problem, saddle_point)
     beyond = None
     if next_order is not None and next_order.defined:
         columns |= next_order_columns(problem, next_order)

@@ -132,6 +132,18 @@ def read_drawn(directory: Path, name: str, group: str = "posterior") -> xr.DataA
     return read_stored(directory / DRAWS_FILE, "sample", load)
 
 
+def read_attribute(directory: Path, name: str, group: str) -> Any:
+    """Read an attribute of a group of `draws.nc`; None if it is not there."""
+
+    def load(path: Path) -> Any:
+        with h5netcdf.File(path, "r") as file:
+            _check_draws(file.attrs, file.groups, path)
+            found = file.groups[group].attrs.get(name) if group in file.groups else None
+            return found.item() if isinstance(found, np.ndarray | np.generic) else found
+
+    return read_stored(directory / DRAWS_FILE, "sample", load)
+
+
 def _check_draws(attributes: Mapping[str, Any], groups: Container[str], path: Path) -> None:
     check_schema(attributes.get("schema_version"), str(path))
     if "posterior" not in groups:

@@ -1,9 +1,12 @@
 """What all other examples predict of one, against refits without it."""
 
+from dataclasses import replace
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import multivariate_normal
+from scipy.stats import multivariate_normal, norm
 
 import theory.leave_one_out as module
 from tests.problems import (
@@ -12,7 +15,16 @@ from tests.problems import (
     random_order_parameters,
     random_problem,
 )
-from theory import FeatureForm, compress, left_out_log_density
+from theory import (
+    Architecture,
+    FeatureForm,
+    LeftOutAtSaddle,
+    Predictor,
+    compress,
+    left_out_log_density,
+    predict,
+    solve_saddle_point,
+)
 from theory.energy import inverse_of_lower
 from theory.leave_one_out import LeftOut
 
@@ -78,3 +90,49 @@ def test_rows_alone_do_not_know_the_examples(rng):
     rows = compress(random_problem(arch, rng, examples=20))
     with pytest.raises(ValueError, match="labels must be given"):
         left_out_log_density(rows, jnp.eye(1))
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("name", ["one layer", "one layer, two outputs"])
+def test_slopes_in_the_order_parameter_are_those_of_jax(name, compressed, rng):
+    arch = ARCHITECTURES[name]
+    problem = random_problem(arch, rng, examples=arch.path_count * arch.channels + 7)
+    factor = jnp.asarray(np.linalg.cholesky(random_order_parameters(arch, rng)[0]))
+    learning = compress(problem) if compressed else problem
+    features = problem.features if compressed else None
+
+    def densities(factor):
+        return left_out_log_density(learning, factor, problem.attended, problem.labels)
+
+    arguments = learning.energy, learning.features, factor, features, problem.labels
+    values, slopes = module._with_slope(*arguments)
+    np.testing.assert_allclose(values, densities(factor), rtol=1e-9)
+    # ∂/∂F = 2 (∂/∂U) F
+    expected = jax.jacfwd(densities)(factor)
+    np.testing.assert_allclose(2.0 * slopes @ factor[None], expected, rtol=1e-7, atol=1e-9)
+
+
+def test_a_saddle_point_moves_as_if_the_example_had_not_been_there(rng):
+    """Against saddle points solved without each example; what is left is of second order."""
+    arch = Architecture((2,), (30, 30), (1.0, 1.0, 1.0), channels=4)
+    problem = random_problem(arch, rng, examples=40, temperature=0.3)
+    saddle = solve_saddle_point(problem)
+    at_fixed = left_out_log_density(
+        problem, saddle.order_parameters.factors[0], problem.attended, problem.labels
+    )
+    moved = LeftOutAtSaddle.of(problem, saddle).log_density(problem.attended, problem.labels)
+    refitted = []
+    for example in range(40):
+        kept = np.arange(40) != example
+        rest = replace(problem, attended=problem.attended[kept], labels=problem.labels[kept])
+        found = solve_saddle_point(rest)
+        factor, test = found.order_parameters.factors[0], problem.attended[example : example + 1]
+        mean, variance = predict(Predictor.for_examples(rest, test), factor)
+        spread = float(variance[0, 0] + problem.temperature) ** 0.5
+        refitted.append(norm.logpdf(float(problem.labels[example, 0]), float(mean[0, 0]), spread))
+    first = np.asarray(at_fixed) - refitted
+    second = moved - np.array(refitted)
+    # An error of first order is positive: labels are predicted by a U_1 that knows them.
+    assert (first > 0).all()
+    assert np.abs(second).max() < first.max() / 5
+    assert abs(second.sum()) < first.sum() / 10

@@ -110,8 +110,8 @@ def test_tables_say_in_words_what_they_hold(results):
     assert theory["order_parameter"].attrs["long_name"].startswith("overlap U_1")
     assert theory["predictor_mean"].attrs["units"] == "scale of the labels"
     assert theory["path"].attrs["long_name"] == "attention path"
-    for table in (theory, draws["posterior"].to_dataset()):
-        named = [n for n in table.data_vars if table[n].attrs.get("long_name")]
+    for tables in ([theory], [draws[group].to_dataset() for group in draws.children]):
+        named = [n for one in tables for n in one.data_vars if one[n].attrs.get("long_name")]
         assert {"order_parameter", "predictor_mean", "predictor_variance"} <= set(named)
     assert "markov_chain: 6 training, 10 test" in repr(sampler.markov_chain_task(**TASK))
     assert "widths = 3" in repr(sampler.make_network(**NETWORK))

@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sampler.analysis.draws_table import stored_thinned
 from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.jobs import keeper, stages
 from sampler.jobs import run as jobs
 from sampler.jobs.interruption import listening
 from sampler.jobs.keeper import ChainKeeper
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.kept import KEPT_BYTES
+from sampler.mcmc.kept import KEPT_BYTES, POINTWISE
 from sampler.recipes.recipe import load_recipe, settings_that_fix_draws
 from sampler.storage import results
 from sampler.storage.lock import LOCK_FILE, Holder, living_holder, locked
@@ -116,14 +117,15 @@ def test_more_draws_are_those_of_a_longer_run(
     few = [*FEW_DRAWS, f"sampler.precision={precision}"]
     extended, longer = tmp_path / "extended", tmp_path / "longer"
     command("run", recipe_file, "--out", extended, *settings(*few))
-    assert ("predictor" in read_draws(extended)["posterior"]) is (kept_bytes > 0)
+    assert ("predictions" in read_draws(extended).children) is (kept_bytes > 0)
+    assert stored_thinned(read_draws(extended)) == (set() if kept_bytes else set(POINTWISE))
     for more in (3, 2):
         assert files_of_checkpoint(extended) == {*CHECKPOINT_SLOTS}
         command("resume", extended, "--more", more)
     overrides = [*few, "sampler.draws=11"]
     command("run", recipe_file, "--out", longer, *settings(*overrides))
     assert read_draws(extended)["posterior"].sizes["draw"] == 11
-    assert ("predictor" in read_draws(extended)["posterior"]) is (kept_bytes > 1200)
+    assert ("predictions" in read_draws(extended).children) is (kept_bytes > 1200)
     assert_same_bits(extended, longer)
     assert load_recipe(extended / "recipe.toml") == load_recipe(recipe_file, overrides)
 

@@ -131,11 +131,14 @@ def test_a_run_samples_and_leaves_what_there_is(finished):
     of_theory = {"order_parameter", "order_parameter_ranks", "predictor_mean", "kernel_alignment"}
     assert not figures & of_theory
     with xr.open_datatree(finished / "draws.nc", engine="h5netcdf") as tree:
-        assert set(tree["posterior"].data_vars) == {"predictor"}
-        assert tree["posterior"]["predictor"].shape == (4, 6, 10)
+        assert set(tree["predictions"].data_vars) == {"predictor"}
+        assert tree["predictions"]["predictor"].shape == (4, 6, 10)
+        assert tree["log_likelihood"]["y"].shape == (4, 6, 6)
+        assert tree["posterior_predictive"]["y"].shape == (4, 6, 6)
+        assert tree["prior_predictive"]["y"].shape == (1, 1000, 6)
         assert tree["validation"]["predictor_mean"].shape == (4, 6, 4, 1)
         np.testing.assert_array_equal(tree["validation"]["predictor_variance"], 0.0)
-        assert tree["observed_data"]["y"].shape == (6, 1)
+        assert tree["observed_data"]["y"].shape == (6,)
 
 
 def test_its_comparison_has_null_for_the_theory(finished):
@@ -146,8 +149,8 @@ def test_its_comparison_has_null_for_the_theory(finished):
     assert 0 <= sampled["value"] <= 1
     assert sampled["binomial_error"] >= 0
     with xr.open_datatree(finished / "draws.nc", engine="h5netcdf") as tree:
-        draws = tree["posterior"]["predictor"].values
-        labels = tree["constant_data"]["labels_test"].values[:, 0]
+        draws = tree["predictions"]["predictor"].values
+        labels = tree["predictions_constant_data"]["labels_test"].values[:, 0]
     assert sampled["value"] == np.mean(np.sign(draws.mean(axis=(0, 1))) == labels)
     for name in ("predictor_mean", "predictor_variance"):
         table = comparison[name]
@@ -174,7 +177,7 @@ def test_resume_appends_draws_and_reproduce_finds_the_same_bits(finished):
     assert command("reproduce", finished) == ExitCode.OK
     assert command("resume", finished, "--more", 3) == ExitCode.DIAGNOSTICS_FAILED
     with xr.open_datatree(finished / "draws.nc", engine="h5netcdf") as tree:
-        assert tree["posterior"]["predictor"].shape == (4, 9, 10)
+        assert tree["predictions"]["predictor"].shape == (4, 9, 10)
 
 
 @pytest.mark.slow

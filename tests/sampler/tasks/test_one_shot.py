@@ -210,7 +210,7 @@ def test_every_stage_takes_them(heads, tmp_path):
     assert theory.attrs["converged"]
     assert theory["order_parameter"].shape == (paths, paths)
     assert draws["posterior"]["order_parameter"].shape == (2, 4, paths, paths)
-    assert np.isfinite(draws["posterior"]["predictor_mean"].values).all()
+    assert np.isfinite(draws["predictions"]["predictor_mean"].values).all()
     assert main(["prune", str(out), "--orders", "2"]) == ExitCode.OK
     pruning = json.loads((out / "pruning.json").read_text())
     assert len(pruning["heads"]) == sum(heads)

@@ -1,0 +1,75 @@
+"""The table of models of several runs, in the terminal, notebooks and pages."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sampler.analysis.models import ComparedModels
+from sampler.analysis.text import count
+from sampler.presentation.table import Column, Table
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+
+def models_table(compared: ComparedModels) -> Table:
+    """Models, the best first: elpd, differences, weights, evidence and test set."""
+    columns = (
+        "model",
+        Column("elpd", dropped=4),
+        "elpd minus best",
+        Column("weight", digits=2),
+        Column("unreliable", dropped=5),
+        Column("log evidence", dropped=1),
+        Column("test accuracy", unit=" %", scale=100.0, dropped=2),
+        Column("test log density", dropped=3),
+    )
+    rows = [
+        [
+            one.model.name,
+            (one.elpd, one.error),
+            (one.difference, one.of_difference) if one.of_difference else one.difference,
+            one.weight,
+            "" if one.model.unreliable is None else count(one.model.unreliable),
+            one.model.evidence,
+            one.model.accuracy,
+            one.model.density,
+        ]
+        for one in compared.models
+    ]
+    caption = (
+        "elpd: sum over training examples of ln p(label | all other labels), ± standard error by "
+        "the finite number of examples; of samples by PSIS, of the theory at a saddle point that "
+        "moves as each example is left out, to first order, exact at infinite width. Weight: share "
+        "in the average of models that predicts best (stacking). Unreliable: examples whose Pareto "
+        "k is above its limit."
+    )
+    return Table("Models by leave-one-out cross-validation", columns, rows, caption)
+
+
+@dataclass(frozen=True, repr=False)
+class Models:
+    """Models of runs with the same training labels, compared by leave-one-out cross-validation.
+
+    `print` and notebooks show the table, best model first.
+    """
+
+    compared: ComparedModels
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """A row for each model: elpd, its error, difference to the best, weight, evidence, …."""
+        return self.compared.to_dataframe()
+
+    def plot(self) -> "Figure":
+        """Draw the differences with their errors."""
+        from sampler.presentation.figures.models import draw_models
+        from sampler.presentation.style import figure_style
+
+        with figure_style():
+            return draw_models(self.compared)
+
+    def __repr__(self) -> str:
+        return models_table(self.compared).text()
+
+    def _repr_html_(self) -> str:
+        return models_table(self.compared)._repr_html_()
