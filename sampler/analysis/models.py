@@ -3,6 +3,7 @@
 A run brings up to three models: its samples, its theory, and infinite width.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from inspect import signature
@@ -173,7 +174,9 @@ def ranked(models: Sequence[Model]) -> ComparedModels:
     # Releases differ in their arguments.
     exact = {"round_to": "none"} if "round_to" in signature(arviz_stats.compare).parameters else {}
     places = {str(place): elpd_data(one) for place, one in enumerate(models)}
-    table = arviz_stats.compare(places, **exact)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what it says of pandas, and of k, which the table has
+        table = arviz_stats.compare(places, **exact)
     best = models[int(table.index[0])].elpd
     rows = []
     for place, row in table.iterrows():

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sampler.analysis.labels import EXACT, LEADING, LIMIT
+from sampler.analysis.leave_one_out import LeaveOneOut
 from sampler.analysis.models import ComparedModels
 from sampler.analysis.text import count
 from sampler.presentation.table import Column, Table
@@ -10,6 +12,36 @@ from sampler.presentation.table import Column, Table
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
+
+
+def leave_one_out_table_of(found: LeaveOneOut | None) -> Table:
+    """The elpd of a run with its errors, and whether PSIS could find it."""
+    columns = (
+        "what",
+        "elpd_loo",
+        Column("standard error", digits=2),
+        Column("MCSE", digits=2),
+        Column("largest Pareto k", digits=2),
+        Column("limit of k", digits=2),
+        "examples above it",
+        "examples",
+        "draws",
+    )
+    rows = []
+    if found is not None:
+        psis = found.largest_k, found.limit_of_k, count(found.unreliable)
+        sizes = count(found.examples), count(found.draws)
+        rows.append([EXACT, found.elpd, found.error, found.mcse, *psis, *sizes])
+        of_theories = ((LEADING, found.theory), (LIMIT, found.gp))
+        nothing = [None] * 4 + ["", sizes[0], ""]
+        rows += [[name, one, None, *nothing[1:]] for name, one in of_theories if one is not None]
+    caption = (
+        "elpd_loo: sum over training examples of ln p(label | all other labels), by "
+        "Pareto-smoothed importance sampling (PSIS). Standard error: by the finite number of "
+        "examples; MCSE: by the finite number of draws. Above the limit of k an example's term is "
+        "not reliable."
+    )
+    return Table("Leave-one-out cross-validation", columns, rows, caption)
 
 
 def models_table(compared: ComparedModels) -> Table:

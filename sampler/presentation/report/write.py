@@ -23,6 +23,7 @@ from sampler.mcmc.diagnostics import Diagnostics
 from sampler.presentation import tables
 from sampler.presentation.figures.beside import SecondProcess
 from sampler.presentation.figures.draw import FIGURES, draw_figures
+from sampler.presentation.models import leave_one_out_table_of
 from sampler.presentation.status import state_text
 from sampler.presentation.style import FigureEntry
 from sampler.presentation.table import Column, Link, Table
@@ -249,6 +250,7 @@ def _run_page(run: RunResults) -> dict[str, Any]:
             tables.numbers_table(run),
             tables.head_score_table(run),
             tables.sampled_settings_table(run),
+            leave_one_out_table_of(run.compared("leave_one_out")),
         ],
         "reliability_tables": tables.reliability_tables(run.compared("predictive_quality")),
         "remarks": _remarks(diagnostics),

@@ -1,0 +1,217 @@
+"""Leave-one-out cross-validation of draws, of theories, and of models side by side."""
+
+import warnings
+from functools import cache
+
+import arviz_stats
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.stats import norm
+
+import sampler
+import sampler.problem
+from sampler.analysis.leave_one_out import (
+    checksum_of_labels,
+    limit_of_k,
+    pointwise_elpd,
+    relative_efficiency,
+)
+from sampler.analysis.models import Model, compare_models_of, names_of_runs, ranked
+from sampler.analysis.results import RunResults
+from sampler.api.results import problem_of, recipe_and_data
+from sampler.errors import InputError
+from sampler.network import network_outputs
+from sampler.problem import square_roots
+from tests.problems import all_but
+from theory import OrderParameters, left_out_log_density
+
+TEMPERATURE = 0.3
+SPACES = ("order_parameters", "upper_weights", "weights")
+# Two layers of two heads and three channels: twelve features.
+FEW, MANY = 8, 30
+CHAINS = {"chains": 2, "warmup": 4, "draws": 6, "algorithm": "hmc", "leapfrog_steps": 3}
+
+
+def arrays(examples: int, outputs: int = 1) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(examples)
+    found = {}
+    for split, count in (("train", examples), ("test", 4)):
+        found[f"inputs_{split}"] = rng.standard_normal((count, 3, 3))
+        labels = rng.standard_normal((count, outputs))
+        found[f"labels_{split}"] = labels[:, 0] if outputs == 1 else labels
+        found[f"attention_{split}"] = [rng.random((count, 2, 3, 3)) for _ in range(2)]
+    return found
+
+
+@cache
+def chosen(examples: int, outputs: int = 1):
+    task = sampler.arrays_task(**arrays(examples, outputs))
+    return task, sampler.make_network(widths=6, temperature=TEMPERATURE)
+
+
+def drawn(space: str, examples: int, outputs: int = 1, **settings) -> xr.DataTree:
+    if space != "order_parameters":
+        settings["keep_weights"] = True
+    given = {**CHAINS, **settings, "space": space}
+    return sampler.sample(*chosen(examples, outputs), **given, progress=False)
+
+
+def problem_for(examples: int, outputs: int = 1):
+    task, network = chosen(examples, outputs)
+    return problem_of(task, *recipe_and_data(task, network))
+
+
+CASES = [(space, size, outputs) for space in SPACES for size in (FEW, MANY) for outputs in (1, 2)]
+FAST = [("order_parameters", FEW, 1), ("weights", MANY, 2)]
+
+
+@pytest.mark.parametrize(("space", "examples", "outputs"), all_but(CASES, FAST))
+def test_log_likelihoods_are_those_of_the_stored_draws(space, examples, outputs):
+    """Given all weights by the network, given U_1 by the kernel machine without the example."""
+    tree, problem = drawn(space, examples, outputs), problem_for(examples, outputs)
+    (attended, labels), *more = problem.blocks()
+    assert not more
+    assert (problem.learning.compressed is not None) is (examples == MANY)
+    posterior, expected = tree["posterior"].to_dataset(), []
+    for chain, draw in np.ndindex(2, 6):
+        if space == "weights":
+            names = problem.architecture.weight_shapes
+            weights = {n: jnp.asarray(posterior[n].values[chain, draw]) for n in names}
+            outputs_there = network_outputs(weights, jnp.asarray(attended), problem.architecture)
+            density = norm.logpdf(labels, outputs_there, TEMPERATURE**0.5)
+            expected.append(density.sum(axis=1))
+        else:
+            factor = jnp.asarray(square_roots(posterior["order_parameter"].values[chain, draw]))
+            expected.append(left_out_log_density(problem.learning, factor, attended, labels))
+    received = tree["log_likelihood"]["y"]
+    assert received.dtype == np.float32
+    np.testing.assert_allclose(
+        received.values.reshape(12, -1), np.array(expected), rtol=1e-5, atol=1e-5
+    )
+    known = tree["observed_data"]["y"].values.reshape(np.shape(labels))
+    np.testing.assert_array_equal(known, labels)
+    said = tree["log_likelihood"].attrs["definition"]
+    assert ("not the joint log likelihood" in said) is (space != "weights")
+
+
+@pytest.mark.parametrize("space", all_but(SPACES, ["order_parameters"]))
+def test_too_many_examples_are_asked_in_a_pass_with_the_same_result(space, monkeypatch):
+    held = drawn(space, MANY)
+    monkeypatch.setattr(sampler.problem, "MOST_POINTWISE", MANY)
+    passed = drawn(space, MANY)
+    absent = {"log_likelihood", "posterior_predictive", "prior_predictive"}
+    assert set(held.children) - set(passed.children) == absent
+    for name in ("elpd", "mcse"):
+        one, other = (tree["leave_one_out"][name].values for tree in (held, passed))
+        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4)
+    assert passed["leave_one_out"].attrs["draws"] == 12
+    np.testing.assert_array_equal(passed["observed_data"]["y"], held["observed_data"]["y"])
+
+
+def correlated(rng, examples: int = 7) -> np.ndarray:
+    """Log likelihoods [chain, draw, example], some of them with heavy tails."""
+    tails = np.linspace(0.05, 0.9, examples)
+    return -rng.standard_exponential((2, 500, examples)) * tails - 1.0
+
+
+def test_terms_are_those_of_arviz(rng):
+    values = correlated(rng)
+    found = pointwise_elpd(values)
+    axes = ("chain", "draw", "example")
+    tree = xr.DataTree.from_dict(
+        {
+            "posterior": xr.Dataset({"u": (axes[:2], values[..., 0])}),
+            "log_likelihood": xr.Dataset({"y": (axes, values)}),
+        }
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # large k are meant to be here
+        loo = arviz_stats.loo(tree, pointwise=True, reff=relative_efficiency(values))
+    np.testing.assert_allclose(found["elpd"], loo.elpd_i, rtol=1e-10)
+    np.testing.assert_allclose(found["pareto_k"], loo.pareto_k, rtol=1e-10)
+    assert limit_of_k(1000) == pytest.approx(loo.good_k, rel=1e-12)
+
+
+def test_the_error_of_a_term_is_that_of_independent_repetitions(rng):
+    found = [pointwise_elpd(correlated(rng)[..., :3]) for _ in range(200)]
+    spread = np.std([one["elpd"] for one in found], axis=0, ddof=1)
+    said = np.mean([one["mcse"] for one in found], axis=0)
+    # A standard deviation of 200 values is known to 5 %.
+    np.testing.assert_allclose(said, spread, rtol=0.25)
+
+
+def test_few_draws_have_no_tail(rng):
+    values = correlated(rng)[:, :6]
+    found = pointwise_elpd(values)
+    assert np.isnan(found["pareto_k"]).all()
+    # Without smoothing it is the harmonic mean of the likelihoods.
+    expected = -np.log(np.mean(np.exp(-values), axis=(0, 1)))
+    np.testing.assert_allclose(found["elpd"], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("examples", [FEW, MANY])
+def test_infinite_width_is_left_out_exactly_and_labels_are_identified(examples):
+    problem = problem_for(examples)
+    theory = sampler.solve(*chosen(examples), starts=1)
+    limit = OrderParameters.gp_limit(problem.architecture).factors[0]
+    with jax.enable_x64(True):
+        (attended, labels), *_ = problem.blocks()
+        arguments = jnp.asarray(attended), jnp.asarray(labels)
+        expected = left_out_log_density(problem.learning, limit, *arguments)
+    np.testing.assert_allclose(theory["elpd_gp"], expected, rtol=1e-6)
+    assert theory["elpd_theory"].dims == ("example",)
+    assert theory["elpd_gp"].attrs["labels"] == checksum_of_labels(np.asarray(labels))
+
+
+def test_stacking_and_differences_of_models(rng):
+    """Weights maximise the mean log of the averaged densities."""
+    base = rng.normal(-1.0, 0.5, 60)
+    models = [
+        Model("worse", base - 0.5 + 0.1 * rng.normal(size=60), "a"),
+        Model("good", base + 0.3 * rng.normal(size=60), "a", unreliable=0, draws=100),
+        Model("as good", base + 0.3 * rng.normal(size=60), "a"),
+    ]
+    found = ranked(models)
+    totals = [one.elpd for one in found.models]
+    assert totals == sorted(totals, reverse=True)
+    assert found.models[0].difference == 0.0
+    best = found.models[0].model.elpd
+    for one in found.models[1:]:
+        difference = one.model.elpd - best
+        assert one.difference == pytest.approx(difference.sum(), rel=1e-12)
+        expected = np.sqrt(60 * difference.var(ddof=1))
+        assert one.of_difference == pytest.approx(expected, rel=1e-12)
+    weights = np.array([one.weight for one in found.models])
+    assert weights.sum() == pytest.approx(1.0, abs=1e-6)
+    densities = np.exp([one.model.elpd for one in found.models])
+
+    def score(shares):
+        return np.log(shares @ densities).sum()
+
+    for other in rng.dirichlet(np.ones(3), 200):
+        assert score(weights) >= score(other) - 1e-6
+    table = found.to_dataframe()
+    assert list(table.index) == [one.model.name for one in found.models]
+    assert {"elpd", "se", "elpd_diff", "dse", "weight"} <= set(table)
+
+
+def test_runs_with_other_labels_are_not_compared():
+    runs = []
+    for examples in (FEW, FEW + 1):
+        theory = sampler.solve(*chosen(examples), starts=1)
+        runs.append((f"of {examples}", RunResults.held(None, theory=theory)))
+    with pytest.raises(InputError, match="other training labels"):
+        compare_models_of(runs)
+    with pytest.raises(InputError, match="no leave-one-out predictions"):
+        compare_models_of([("empty", RunResults.held(None))])
+    # The same run twice: models without draws appear once.
+    found = compare_models_of([("one", runs[0][1]), ("other", runs[0][1])])
+    assert len(found.models) == 2
+
+
+def test_runs_are_called_by_the_shortest_ends_of_their_paths(tmp_path):
+    assert names_of_runs([tmp_path / "a", tmp_path / "b"]) == ["a", "b"]
+    assert names_of_runs([tmp_path / "a" / "x", tmp_path / "b" / "x"]) == ["a/x", "b/x"]
