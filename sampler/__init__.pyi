@@ -17,6 +17,7 @@ from sampler.api.results import make_problem as make_problem
 from sampler.api.posterior import numpyro_model as numpyro_model
 from sampler.api.posterior import log_density as log_density
 from sampler.posterior.flat_density import FlatDensity as FlatDensity
+from sampler.api.models import compare_models as compare_models
 from sampler.api.heads import ablate_heads as ablate_heads
 from sampler.api.runs import run as run
 from sampler.api.runs import sweep as sweep
@@ -29,6 +30,7 @@ from sampler.api.estimators import AttentionRegressor as _AttentionRegressor
 from sampler.api.estimators import AttentionEstimator as _AttentionEstimator
 from sampler.tasks.export import export_attention as export_attention
 from sampler.presentation.summary import Comparison as Comparison
+from sampler.presentation.models import Models as Models
 from sampler.errors import InputError as InputError
 from sampler.compiled import keep_programs as keep_programs
 

@@ -34,6 +34,9 @@ from theory.predictor import Predictor as Predictor
 from theory.predictor import predict as predict
 from theory.predictor import path_contributions as path_contributions
 from theory.predictor import mean_without as mean_without
+from theory.leave_one_out import LeftOut as LeftOut
+from theory.leave_one_out import LeftOutAtSaddle as LeftOutAtSaddle
+from theory.leave_one_out import left_out_log_density as left_out_log_density
 from theory.observables import head_scores as head_scores
 from theory.observables import kernel_alignment as kernel_alignment
 from theory.observables import path_alignment as path_alignment

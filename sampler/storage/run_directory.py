@@ -108,7 +108,7 @@ def read_array(stored: NpzFile, key: str, remedy: str) -> np.ndarray:
     return array
 
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 EARLIER = "made by a version before the first release; run it again from its recipe"
 LATER = f"this program reads version {SCHEMA_VERSION}; install a newer version of this program"
 

@@ -171,7 +171,7 @@ def test_samples_alone_claim_nothing_about_the_theory(tmp_path):
 def test_an_unfinished_run_says_so(tmp_path):
     directory = stored_run(tmp_path / "run", "recipe.toml", "theory.nc")
     begun = {
-        "schema_version": 4,
+        "schema_version": 5,
         "command": "run",
         "finished": {},
         "seconds": {"solve": 1.5},

@@ -58,7 +58,7 @@ def test_a_bit_that_changed_in_large_arrays_is_noticed(rng, tmp_path):
     ("content", "wrong"),
     [
         ("[1, 2]", "it is no JSON object"),
-        ('{"schema_version": 4, "finished": 3}', "finished: Input should be a valid dictionary"),
+        ('{"schema_version": 5, "finished": 3}', "finished: Input should be a valid dictionary"),
     ],
 )
 @pytest.mark.parametrize("name", ["status", "resume", "report"])

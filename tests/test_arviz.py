@@ -1,0 +1,150 @@
+"""The tools of ArviZ on stored draws, whichever of its releases is installed."""
+
+import warnings
+
+import arviz_plots
+import arviz_stats
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import xarray as xr
+
+import sampler
+from sampler.storage.results import DRAWS_FILE, write_result
+
+with warnings.catch_warnings():
+    # What ArviZ says about its own future is not about these files.
+    warnings.simplefilter("ignore")
+    import arviz
+
+TASK = {"examples_train": 12, "examples_test": 10, "tokens": 6}
+U_1, U_A = ["order_parameter"], ["readout_order_parameter"]
+# ArviZ 0.23 is one package, from 1.0 on it consists of three, which Python 3.11 has beside it.
+BEFORE_1 = hasattr(arviz, "plot_posterior")
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """Files of draws of the order parameters, and of all weights."""
+    found = {}
+    task = sampler.markov_chain_task(**TASK, heads=[["good", "uniform"], ["uniform"]])
+    network = sampler.make_network(widths=4, temperature=1.0)
+    for space in ("order_parameters", "weights"):
+        draws = sampler.sample(task, network, space=space, draws=100, warmup=100, progress=False)
+        folder = tmp_path_factory.mktemp(space)
+        write_result(folder, DRAWS_FILE, draws)
+        found[space] = folder / DRAWS_FILE
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    """Ignore words of ArviZ about itself and about few draws; leave no figure open."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def opened(stored):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {space: arviz.from_netcdf(file) for space, file in stored.items()}
+
+
+@pytest.fixture(scope="module")
+def trees(stored):
+    return {n: xr.open_datatree(file, engine="h5netcdf").load() for n, file in stored.items()}
+
+
+def test_a_summary_is_a_screenful(opened, trees):
+    """Every element of the order parameters, and no test example."""
+    for tables in (arviz.summary(opened["weights"]), arviz_stats.summary(trees["weights"])):
+        assert len(tables) == 4 + 1 + 1
+        assert any(str(name).startswith("order_parameter[good, good]") for name in tables.index)
+
+
+@pytest.mark.parametrize("space", ["order_parameters", "weights"])
+def test_leave_one_out_needs_no_names(space, opened, trees):
+    ours = trees[space]["leave_one_out"]
+    for loo in (
+        arviz.loo(opened[space], pointwise=True),
+        arviz_stats.loo(trees[space], pointwise=True),
+    ):
+        # ArviZ judges the worth of draws by those of the posterior, we by likelihoods.
+        np.testing.assert_allclose(
+            loo.elpd_i if hasattr(loo, "elpd_i") else loo.loo_i,
+            ours["elpd"],
+            atol=3 * float(ours["mcse"].max()),
+        )
+    pit = arviz_stats.loo_pit(trees[space])["y"]
+    assert pit.sizes == {"example": 12}
+    assert ((pit >= 0) & (pit <= 1)).all()
+    table = arviz_stats.compare({"one": trees[space], "other": trees["weights"]})
+    assert set(table.index) == {"one", "other"}
+
+
+def test_sensitivity_to_the_likelihood_is_that_of_the_joint_one_given_weights(trees):
+    tree = trees["weights"]
+    joint = tree["sample_stats"]["lp"] - tree["log_prior"]["log_prior"]
+    np.testing.assert_allclose(tree["log_likelihood"]["y"].sum("example"), joint, rtol=1e-4)
+    found = arviz_stats.psense(tree, var_names=U_A, group="likelihood")
+    assert found["readout_order_parameter"].values.item() >= 0.0
+
+
+def test_without_data_nothing_is_learned(trees):
+    """Means of 1000 draws from the prior: U_1 of unit variances is the unit matrix on average."""
+    prior = trees["order_parameters"]["prior"]["order_parameter"]
+    assert prior.sizes["draw"] == 1000
+    error = prior.std("draw")[0] / np.sqrt(1000)
+    assert (np.abs(prior.mean("draw")[0] - np.eye(2)) < 5 * error).all()
+
+
+PLOTS = {
+    "plot_trace_dist": {"var_names": U_1},
+    "plot_trace": {"var_names": U_1},
+    "plot_rank": {"var_names": U_1},
+    "plot_pair": {"var_names": U_1},
+    "plot_forest": {"var_names": U_1},
+    "plot_energy": {},
+    "plot_ess": {"var_names": U_A},
+    "plot_ess_evolution": {"var_names": U_A},
+    "plot_autocorr": {"var_names": U_A},
+    "plot_ppc_dist": {"num_samples": 10},
+    "plot_loo_pit": {},
+    "plot_prior_posterior": {"var_names": U_A},
+}
+OLD_PLOTS = {
+    "plot_trace": {"var_names": U_1},
+    "plot_rank": {"var_names": U_1},
+    "plot_pair": {"var_names": U_1},
+    "plot_forest": {"var_names": U_1},
+    "plot_energy": {},
+    "plot_ess": {"var_names": U_A},
+    "plot_ppc": {"num_pp_samples": 10},
+    "plot_loo_pit": {"y": "y"},
+    "plot_dist_comparison": {"var_names": U_A},
+}
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_figure_of_arviz_plots(name, trees):
+    if not hasattr(arviz_plots, name) or (BEFORE_1 and name == "plot_trace_dist"):
+        pytest.skip(f"this release has no {name}, or none that this release of xarray lets work")
+    getattr(arviz_plots, name)(trees["order_parameters"], backend="matplotlib", **PLOTS[name])
+    assert plt.get_fignums()
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", OLD_PLOTS)
+@pytest.mark.skipif(not BEFORE_1, reason="from 1.0 on these are those of arviz_plots")
+def test_a_figure_of_arviz_before_its_first_release(name, opened):
+    getattr(arviz, name)(opened["order_parameters"], **OLD_PLOTS[name])
+    assert plt.get_fignums()
+
+
+def test_nested_chains(trees):
+    found = arviz_stats.rhat_nested(trees["weights"], superchain_ids=[0, 0, 1, 1], var_names=U_A)
+    assert found["readout_order_parameter"].values.item() > 0.9
