@@ -153,7 +153,7 @@ def compare_models_of(runs: Sequence[tuple[str, RunResults]]) -> ComparedModels:
     if different:
         remedy = f"has other training labels than {models[0].name}: models cannot be compared"
         raise InputError("run", different[0].name, remedy)
-    return ranked(models)
+    return best_first(models)
 
 
 def same(one: Model, other: Model) -> bool:
@@ -163,7 +163,7 @@ def same(one: Model, other: Model) -> bool:
     return np.allclose(one.elpd, other.elpd, rtol=1e-5, atol=1e-6)
 
 
-def ranked(models: Sequence[Model]) -> ComparedModels:
+def best_first(models: Sequence[Model]) -> ComparedModels:
     """The models, best first, with differences and stacking weights by ArviZ."""
     if len(models) == 1:
         (one,) = models

@@ -19,7 +19,7 @@ from sampler.analysis.leave_one_out import (
     pointwise_elpd,
     relative_efficiency,
 )
-from sampler.analysis.models import Model, compare_models_of, names_of_runs, ranked
+from sampler.analysis.models import Model, best_first, compare_models_of, names_of_runs
 from sampler.analysis.results import RunResults
 from sampler.api.results import problem_of, recipe_and_data
 from sampler.errors import InputError
@@ -174,7 +174,7 @@ def test_stacking_and_differences_of_models(rng):
         Model("good", base + 0.3 * rng.normal(size=60), "a", unreliable=0, draws=100),
         Model("as good", base + 0.3 * rng.normal(size=60), "a"),
     ]
-    found = ranked(models)
+    found = best_first(models)
     totals = [one.elpd for one in found.models]
     assert totals == sorted(totals, reverse=True)
     assert found.models[0].difference == 0.0
