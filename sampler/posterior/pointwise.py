@@ -17,8 +17,8 @@ from theory.leave_one_out import LeftOut, left_out_by_rows
 from theory.path_kernels import path_features
 from theory.predictor import Predictor
 
-# What follows the keys of a draw's other random numbers.
-LABEL_STREAM = 1
+# A key apart from those that a draw of f is split into: these are 0 and 1.
+LABEL_STREAM = 2
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["inputs", "labels"], meta_fields=["rows"])

@@ -1,0 +1,101 @@
+"""The labels of training examples as draws see them, and draws without data."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sampler.posterior.pointwise import LabelledExamples
+from sampler.posterior.prior import prior_draws
+from sampler.posterior.spaces import make_density
+from tests.assertions import assert_within_mcse
+from tests.problems import ARCHITECTURES, random_problem
+from theory import FeatureForm, Predictor, compress, path_features
+
+DRAWS = 20_000
+SPACES = ("order_parameters", "upper_weights", "weights")
+
+
+def training_of(problem):
+    return LabelledExamples(problem.attended, problem.labels)
+
+
+@pytest.mark.parametrize("name", ["one layer", "one layer, two outputs"])
+def test_new_labels_of_the_collapsed_space_have_the_law_of_the_predictor(name, rng):
+    """Given U_1, mean m(x) and variance v(x) + 𝒯 at the training inputs."""
+    problem = random_problem(ARCHITECTURES[name], rng, temperature=0.5)
+    density = make_density(
+        "order_parameters", problem, problem.attended[:1], False, False, training_of(problem)
+    )
+    position = density.draw_prior(jax.random.key(2))
+    seen = density.seen(jax.random.key(0), position)
+    keys = jax.random.split(jax.random.key(1), DRAWS)
+    labels = jax.jit(jax.vmap(lambda key: density.completed(key, seen)["posterior_predictive"]))
+    received = np.asarray(labels(keys), float).reshape(DRAWS, -1)
+    mean, variance = Predictor.for_examples(problem, problem.attended)(seen["kernel_factor"])
+    expected = np.asarray(variance).ravel() + problem.temperature
+    assert_within_mcse(received.mean(axis=0), np.ravel(mean), np.sqrt(expected / DRAWS))
+    error = expected * np.sqrt(2.0 / DRAWS)
+    assert_within_mcse(received.var(axis=0), expected, error)
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_new_labels_are_those_of_the_network_of_the_draw(space, rng):
+    """At a tiny temperature they are its outputs, whatever it is that was sampled."""
+    arch = ARCHITECTURES["one layer"]
+    problem = random_problem(arch, rng, temperature=1e-8)
+    attended = problem.attended
+    density = make_density(space, problem, attended, False, False, training_of(problem))
+    key = jax.random.key(3)
+    found = density.observables(key, density.draw_prior(key))
+    np.testing.assert_allclose(
+        found["posterior_predictive"], found["predictor"], rtol=1e-4, atol=6e-4
+    )
+
+
+@pytest.mark.parametrize("space", ["order_parameters", "upper_weights"])
+def test_rows_say_of_their_examples_what_the_examples_say(space, rng):
+    arch = ARCHITECTURES["one head"]
+    problem = random_problem(arch, rng, examples=9)
+    rows = compress(problem)
+    whole = LabelledExamples(problem.attended, problem.labels, rows=True)
+    key, found = jax.random.key(5), []
+    for learning, training in ((problem, training_of(problem)), (rows, whole)):
+        density = make_density(space, learning, problem.attended, False, False, training)
+        found.append(density.observables(key, density.draw_prior(key)))
+    one, other = found
+    np.testing.assert_allclose(one["log_likelihood"], other["log_likelihood"], rtol=1e-5)
+    assert one["posterior_predictive"].shape == other["posterior_predictive"].shape == (9, 1)
+
+
+@pytest.mark.parametrize("keep_weights", [False, True])
+def test_draws_without_data_have_the_law_of_the_prior(keep_weights, rng):
+    """E[U_l] = σ_a² … σ_l² 1, and labels vary by E[K(x, x)] + 𝒯."""
+    arch = ARCHITECTURES["two layers"]
+    problem = random_problem(arch, rng, temperature=0.7)
+    drawn = prior_draws(problem, training_of(problem), keep_weights, 4000, 1)
+    variances = np.cumprod(arch.order_parameter_variances[::-1])[::-1]
+    names = ("order_parameter", "order_parameter_layer_2", "readout_order_parameter")
+    for name, variance in zip(names, variances, strict=True):
+        values = drawn[name]
+        error = values.std(axis=0) / np.sqrt(len(values))
+        assert_within_mcse(values.mean(axis=0), variance * np.eye(values.shape[1]), error)
+    features = path_features(problem.attended, arch.variances[0])
+    limit = jnp.sqrt(variances[0]) * jnp.eye(arch.path_count)
+    expected = np.diagonal(FeatureForm(features, None).kernel(limit)) + problem.temperature
+    squares = np.asarray(drawn["posterior_predictive"], float)[..., 0] ** 2
+    error = squares.std(axis=0) / np.sqrt(len(squares))
+    assert_within_mcse(squares.mean(axis=0), expected, error)
+    assert set(arch.weight_shapes) <= set(drawn) if keep_weights else "a" not in drawn
+
+
+def test_the_log_prior_is_that_of_the_position(rng):
+    problem = random_problem(ARCHITECTURES["one layer"], rng)
+    density = make_density("weights", problem, problem.attended[:1], False)
+    position = density.draw_prior(jax.random.key(1))
+    received = density.observables(jax.random.key(0), position)["log_prior"]
+    expected = 0.0
+    for name, variance in problem.architecture.weight_variances.items():
+        values = np.asarray(position[name])
+        expected -= 0.5 * np.sum(values**2 / variance + np.log(2 * np.pi * variance))
+    np.testing.assert_allclose(received, expected, rtol=1e-12)
