@@ -85,7 +85,8 @@ def test_log_likelihoods_are_those_of_the_stored_draws(space, examples, outputs)
             expected.append(density.sum(axis=1))
         else:
             factor = jnp.asarray(square_roots(posterior["order_parameter"].values[chain, draw]))
-            expected.append(left_out_log_density(problem.learning, factor, attended, labels))
+            arrays = jnp.asarray(attended), jnp.asarray(labels)
+            expected.append(left_out_log_density(problem.learning, factor, *arrays))
     received = tree["log_likelihood"]["y"]
     assert received.dtype == np.float32
     np.testing.assert_allclose(
