@@ -7,6 +7,7 @@ trusted. The theory and the limit of infinite width predict without any draws.
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -51,7 +52,8 @@ def pointwise_elpd(
 ) -> dict[str, Float[np.ndarray, " example"]]:
     """Each example's ln p(y_i | y_{−i}) by PSIS, its Monte Carlo error, and Pareto's k.
 
-    Too few draws have no tail: their weights stay as they are, and k is NaN.
+    Too few draws, or draws that do not move, have no tail: their weights stay as they are, and k is
+    NaN.
     """
     values = np.moveaxis(np.asarray(log_likelihood, dtype=np.float64), -1, 0)
     values = values.reshape(len(values), -1)
@@ -60,7 +62,10 @@ def pointwise_elpd(
     if values.shape[1] >= FEWEST_DRAWS:
         from arviz_stats.base import array_stats  # only here: importing it takes long
 
-        log_weights, pareto_k = array_stats.psislw(values, r_eff=efficiency)
+        for example, row in enumerate(values):
+            with suppress(ValueError):  # a tail of equal values
+                smooth = array_stats.psislw(row, r_eff=efficiency)
+                log_weights[example], pareto_k[example] = smooth
     weights = np.exp(log_weights - log_weights.max(axis=1, keepdims=True))
     weights /= weights.sum(axis=1, keepdims=True)
     largest = values.max(axis=1, keepdims=True)
@@ -75,7 +80,11 @@ def relative_efficiency(log_likelihood: Float[np.ndarray, "chain draw example"])
     """Effective draws of a likelihood for each draw, at most 1; the mean over some examples."""
     chosen = evenly_spaced(log_likelihood.shape[2], JUDGED)
     values = np.asarray(log_likelihood[..., chosen], dtype=np.float64)
-    found = bulk_ess(values) / (values.shape[0] * values.shape[1])
+    moving = (np.ptp(values, axis=1) > 0).all(axis=0)
+    if values.shape[1] < 4 or not moving.any():
+        return 1.0
+    with np.errstate(divide="ignore", invalid="ignore"):  # half a chain may stand still
+        found = bulk_ess(values[..., moving]) / (values.shape[0] * values.shape[1])
     found = found[np.isfinite(found)]
     return float(np.clip(found.mean(), 1e-3, 1.0)) if found.size else 1.0
 

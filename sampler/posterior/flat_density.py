@@ -93,7 +93,7 @@ class FlatDensity:
         leading, flat = points.shape[:-1], points.reshape(-1, points.shape[-1])
         keys = jax.random.split(key, len(flat))
         found = observables_at(keys, flat, self.density, self.density.together)
-        shaped = {n: np.asarray(v).reshape(*leading, *v.shape[1:]) for n, v in found.items()}
+        shaped = {n: np.asarray(v).reshape((*leading, *v.shape[1:])) for n, v in found.items()}
         # One output has no axis of its own, as everywhere outside.
         one_output = shaped["predictor"].shape[-1] == 1
         return {

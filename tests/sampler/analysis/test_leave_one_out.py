@@ -153,6 +153,15 @@ def test_few_draws_have_no_tail(rng):
     np.testing.assert_allclose(found["elpd"], expected, rtol=1e-12)
 
 
+def test_draws_that_stand_still_have_no_tail(rng):
+    values = correlated(rng)
+    values[..., 0], values[..., 1] = -1.5, -2.0 - 1e-3 * (values[..., 1] < -2.5)
+    found = pointwise_elpd(values)
+    assert found["elpd"][0] == pytest.approx(-1.5, rel=1e-12)
+    assert np.isnan(found["pareto_k"][:2]).all()
+    assert np.isfinite(found["pareto_k"][2:]).all()
+
+
 @pytest.mark.parametrize("examples", [FEW, MANY])
 def test_infinite_width_is_left_out_exactly_and_labels_are_identified(examples):
     problem = problem_for(examples)
