@@ -63,7 +63,8 @@ def pointwise_elpd(
         from arviz_stats.base import array_stats  # only here: importing it takes long
 
         for example, row in enumerate(values):
-            with suppress(ValueError):  # a tail of equal values
+            # A tail of equal values.
+            with suppress(ValueError), np.errstate(divide="ignore", invalid="ignore"):
                 smooth = array_stats.psislw(row, r_eff=efficiency)
                 log_weights[example], pareto_k[example] = smooth
     weights = np.exp(log_weights - log_weights.max(axis=1, keepdims=True))
