@@ -58,6 +58,9 @@ def random_pointwise(problem: Problem, rng, draws: int = DRAWS) -> dict[str, np.
     return {
         "log_likelihood": -1.0 - 0.3 * rng.standard_exponential((*shape, TRAIN)),
         "posterior_predictive": rng.standard_normal((*shape, TRAIN, problem.architecture.outputs)),
+        "leave_one_out_predictive": rng.standard_normal(
+            (*shape, TRAIN, problem.architecture.outputs)
+        ),
         "log_prior": rng.standard_normal(shape),
     }
 

@@ -105,8 +105,8 @@ def left_out_by_rows(
     whitening: Float[Array, "row_output row_output"],
     features: Float[Array, "example path channel"],
     labels: Float[Array, "example output"],
-) -> Float[Array, " example"]:
-    """Log densities ln p(y_i | y_{−i}, U_1) of examples that rows stand for, U_1 = F Fᵀ.
+) -> LeftOut:
+    """Examples that rows stand for, as the others predict them at U_1 = F Fᵀ.
 
     energy     of the rows
     rows       φ^π of the rows, features φ^π of the examples themselves
@@ -126,17 +126,19 @@ def left_out_by_rows(
         own, explained = (x.reshape(len(labels), outputs, -1) for x in (own, own @ whitened.T))
         covariance = jnp.einsum("xci,xdi->xcd", own, own)
         covariance -= jnp.einsum("xci,xdi->xcd", explained, explained)
-        return LeftOut.of_moments(mean, covariance, labels, energy.temperature).log_density
+        left_out = LeftOut.of_moments(mean, covariance, labels, energy.temperature)
+        return left_out.alpha, left_out.precision
 
     numbers = outputs * (2 * factor.shape[1] * channels + 2 * energy.labels.size)
     chunk = max(1, CHUNK_BYTES // (factor.dtype.itemsize * numbers))
     if examples <= chunk:
-        return of_part((features, labels))
+        return LeftOut(*of_part((features, labels)))
     count = -(-examples // chunk)
     missing = ((0, count * chunk - examples),)
     features = jnp.pad(features, (*missing, (0, 0), (0, 0))).reshape(count, chunk, paths, channels)
     labels = jnp.pad(labels, (*missing, (0, 0))).reshape(count, chunk, outputs)
-    return jax.lax.map(of_part, (features, labels)).reshape(-1)[:examples]
+    found = jax.lax.map(of_part, (features, labels))
+    return LeftOut(*(v.reshape(-1, *v.shape[2:])[:examples] for v in found))
 
 
 def left_out_log_density(
@@ -247,4 +249,4 @@ def _of_rows(energy, factor):
 @jax.jit
 def _of_examples(energy, rows, factor, features, labels):
     whitening = inverse_of_lower(energy.noisy_kernel(factor).cholesky)
-    return left_out_by_rows(energy, rows, factor, whitening, features, labels)
+    return left_out_by_rows(energy, rows, factor, whitening, features, labels).log_density

@@ -20,6 +20,7 @@ from sampler.analysis.validation import validation_draws, validation_predictors
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.kept import (
+    LEFT_OUT,
     LOG_LIKELIHOOD,
     LOG_PRIOR,
     POINTWISE,
@@ -37,6 +38,8 @@ from theory import Architecture
 # Groups of ArviZ for what is drawn beside the posterior, and the variable that labels have there.
 PREDICTIONS, COORDINATES, LABELS = "predictions", "unconstrained_posterior", "y"
 BARTLETT = "bartlett_"
+# Draws whose last axis is that of the outputs.
+WITH_OUTPUTS = (*PREDICTORS, REPLICATED, LEFT_OUT)
 
 
 def group_of(name: str) -> str:
@@ -138,7 +141,7 @@ def drawn_groups(problem: AnyProblem, drawn: Mapping[str, np.ndarray]) -> dict[s
     columns: dict[str, dict] = {}
     for name, values in drawn.items():
         axes = ("chain", "draw", *quantity_dimensions(name, problem.architecture))
-        stored = squeeze_output(values) if name in (*PREDICTORS, REPLICATED) else values
+        stored = squeeze_output(values) if name in WITH_OUTPUTS else values
         variable = LABELS if name in POINTWISE else name
         columns.setdefault(group_of(name), {})[variable] = (axes, stored)
     return {group: label(xr.Dataset(of_group), problem) for group, of_group in columns.items()}
@@ -158,7 +161,7 @@ def quantity_dimensions(name: str, architecture: Architecture) -> tuple[str, ...
     """Axes of one draw of a named quantity."""
     if name in PREDICTORS:
         return predictor_dimensions(architecture.outputs)
-    if name == REPLICATED:
+    if name in (REPLICATED, LEFT_OUT):
         return label_dimensions(architecture.outputs)
     if name.startswith(BARTLETT):
         return (f"{name}_entry",)
@@ -268,7 +271,7 @@ def collected_draws(tree: xr.DataTree) -> dict[str, np.ndarray]:
     """Draws by name, [chain, draw, …], as a collector has them: whole or of some elements."""
     found = {}
     for name, drawn in drawn_variables(tree).items():
-        has_output = name in (*PREDICTORS, REPLICATED) and drawn.dims[-1] != "output"
+        has_output = name in WITH_OUTPUTS and drawn.dims[-1] != "output"
         found[name] = drawn.values[..., None] if has_output else drawn.values
     return found | {name: one.values for name, one in stored_selected(tree).items()}
 

@@ -187,7 +187,7 @@ def _given_overlap(draw, learning, attended, labels):
     factor, here = input_scale(position) * draw["factor"], energy_at(energy, position)
     whitening = Predictor(here, here.kernels, None).whitening(factor)
     features = path_features(attended, variance)
-    return left_out_by_rows(here, rows, factor, whitening, features, labels)
+    return left_out_by_rows(here, rows, factor, whitening, features, labels).log_density
 
 
 # --- of theories

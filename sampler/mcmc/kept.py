@@ -10,10 +10,12 @@ import numpy as np
 # Draws of these are kept in single precision: their Monte Carlo error is never near its rounding.
 PREDICTORS = ("predictor", "predictor_mean", "predictor_variance")
 PREDICTOR_VALIDATION = "predictor_validation"
-# Of every training example: its log likelihood, and a label drawn anew; and, where examples are
-# too many for that, the weights of attended inputs from which all of it follows.
+# Of every training example: its log likelihood, and a label drawn anew, given all labels or those
+# of the others; and, where examples are too many for that, the weights of attended inputs from
+# which all of it follows.
 LOG_LIKELIHOOD, REPLICATED = "log_likelihood", "posterior_predictive"
-POINTWISE = (LOG_LIKELIHOOD, REPLICATED)
+LEFT_OUT = "leave_one_out_predictive"
+POINTWISE = (LOG_LIKELIHOOD, REPLICATED, LEFT_OUT)
 LOG_PRIOR = "log_prior"
 EFFECTIVE = "effective_weights"
 # From so many training examples on draws say nothing of single ones.

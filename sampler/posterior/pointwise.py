@@ -17,8 +17,8 @@ from theory.leave_one_out import LeftOut, left_out_by_rows
 from theory.path_kernels import path_features
 from theory.predictor import Predictor
 
-# A key apart from those that a draw of f is split into: these are 0 and 1.
-LABEL_STREAM = 2
+# Keys apart from those that a draw of f is split into: these are 0 and 1.
+LABEL_STREAM, LEFT_OUT_STREAM = 2, 3
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["inputs", "labels"], meta_fields=["rows"])
@@ -93,12 +93,25 @@ def given_order_parameter(
     training: LabelledExamples,
     input_variance: Float[Array, ""] | float,
 ) -> dict[str, Array]:
-    """Log densities ln p(y_i | y_{−i}, U_1) and new labels, given U_1 = F Fᵀ."""
+    """Log densities ln p(y_i | y_{−i}, U_1) and new labels, given U_1 = F Fᵀ.
+
+    New labels of two kinds: `posterior_predictive` given all labels, and `leave_one_out_predictive`
+    of each example given those of the others, which LOO-PIT needs.
+    """
     energy = predictor.energy
     if training.rows:
         features = path_features(training.inputs, input_variance)
         arguments = energy, features_train, factor, whitening, features, training.labels
-        log_likelihood = left_out_by_rows(*arguments)
+        left_out = left_out_by_rows(*arguments)
     else:
-        log_likelihood = LeftOut.of_rows(whitening, energy.labels).log_density
-    return said_of_labels(key, log_likelihood, outputs, energy.temperature)
+        left_out = LeftOut.of_rows(whitening, energy.labels)
+    normal = jax.random.normal(
+        jax.random.fold_in(key, LEFT_OUT_STREAM), outputs.shape, outputs.dtype
+    )
+    if outputs.shape[1] == 1:
+        noise = normal * jnp.sqrt(left_out.covariance[:, :, 0])
+    else:
+        noise = jnp.einsum("xcd,xd->xc", jnp.linalg.cholesky(left_out.covariance), normal)
+    new = training.labels - left_out.residual + noise
+    found = said_of_labels(key, left_out.log_density, outputs, energy.temperature)
+    return found | {"leave_one_out_predictive": new.astype(jnp.float32)}

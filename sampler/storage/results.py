@@ -136,7 +136,7 @@ def read_attribute(directory: Path, name: str, group: str) -> Any:
     """Read an attribute of a group of `draws.nc`; None if it is not there."""
 
     def load(path: Path) -> Any:
-        with h5netcdf.File(path, "r") as file:
+        with h5netcdf.File(path, "r", **UNLOCKED) as file:
             _check_draws(file.attrs, file.groups, path)
             found = file.groups[group].attrs.get(name) if group in file.groups else None
             return found.item() if isinstance(found, np.ndarray | np.generic) else found

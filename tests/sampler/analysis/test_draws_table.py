@@ -62,7 +62,7 @@ def test_the_contract(outputs, rng, tmp_path):
             *("posterior", "sample_stats", "warmup_sample_stats", "predictions", "log_prior"),
             *("log_likelihood", "posterior_predictive", "prior", "prior_predictive"),
             *("observed_data", "constant_data", "predictions_constant_data"),
-            *("kernel", "leave_one_out"),
+            *("kernel", "leave_one_out", "leave_one_out_predictive"),
         }
         posterior = tree["posterior"].to_dataset()
         predictor_axes = ("test_example",) if outputs == 1 else ("test_example", "output")

@@ -39,6 +39,33 @@ def test_new_labels_of_the_collapsed_space_have_the_law_of_the_predictor(name, r
     assert_within_mcse(received.var(axis=0), expected, error)
 
 
+@pytest.mark.parametrize("name", ["one layer", "one layer, two outputs"])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_labels_given_the_others_have_the_law_of_a_refit(name, compressed, rng):
+    """Mean and covariance of the first example's labels, from the kernel machine without it."""
+    arch = ARCHITECTURES[name]
+    examples = arch.path_count * arch.channels + 3 if compressed else 6
+    problem = random_problem(arch, rng, examples=examples, temperature=0.5)
+    training = LabelledExamples(problem.attended, problem.labels, rows=compressed)
+    learning = compress(problem) if compressed else problem
+    density = make_density(
+        "order_parameters", learning, problem.attended[:1], False, False, training
+    )
+    seen = density.seen(jax.random.key(0), density.draw_prior(jax.random.key(2)))
+    keys = jax.random.split(jax.random.key(1), DRAWS)
+    drawn = jax.jit(jax.vmap(lambda key: density.completed(key, seen)["leave_one_out_predictive"]))
+    received = np.asarray(drawn(keys)[:, 0], float)
+    kernel = FeatureForm(problem.features, None).kernel(seen["kernel_factor"])
+    noisy, first = np.asarray(kernel) + 0.5 * np.eye(len(kernel)), arch.outputs
+    weights = np.linalg.solve(noisy[first:, first:], noisy[first:, :first])
+    mean = np.asarray(problem.labels)[1:].ravel() @ weights
+    covariance = noisy[:first, :first] - noisy[:first, first:] @ weights
+    variance = np.diagonal(covariance)
+    assert_within_mcse(received.mean(axis=0), mean, np.sqrt(variance / DRAWS))
+    error = np.sqrt((np.outer(variance, variance) + covariance**2) / DRAWS)
+    assert_within_mcse(np.atleast_2d(np.cov(received.T)), covariance, error)
+
+
 @pytest.mark.parametrize("space", SPACES)
 def test_new_labels_are_those_of_the_network_of_the_draw(space, rng):
     """At a tiny temperature they are its outputs, whatever it is that was sampled."""
