@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from sampler.errors import InputError
+from sampler.errors import InputError, Verbatim
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,6 +98,16 @@ def refuse_absent_platforms() -> None:
         reason = str(problem) or "JAX finds none of these"
         remedy = f"name what this machine has, or unset it ({reason})"
         raise InputError("JAX_PLATFORMS", asked, remedy) from None
+
+
+def refuse_masked(field: str, value: object) -> None:
+    """Raise InputError for a masked array, or a list with one: what is masked would count."""
+    import numpy as np  # only here: threads are set before
+
+    parts = value if isinstance(value, list | tuple) else (value,)
+    if any(isinstance(part, np.ma.MaskedArray) for part in parts):
+        remedy = "give a plain array: fill what is masked, or leave those examples out"
+        raise InputError(field, Verbatim("(a masked array)"), remedy)
 
 
 def stream(seed: int, *key: int) -> "np.random.Generator":

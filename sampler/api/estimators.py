@@ -22,9 +22,9 @@ from sampler.api.keywords import keywords_of, takes, with_meanings, without_sect
 from sampler.api.results import make_network, problem_of, recipe_and_data, sample, solve
 from sampler.api.tasks import arrays_task
 from sampler.errors import InputError
-from sampler.numerics import float64
+from sampler.numerics import float64, refuse_masked
 from sampler.recipes.sections import NetworkSection, PosteriorSection, SamplerSection
-from sampler.tasks.splits import Split, check_split
+from sampler.tasks.splits import Split, check_not_zero, check_split
 
 if TYPE_CHECKING:
     from sampler.problem import Problem
@@ -197,6 +197,8 @@ class AttentionEstimator(BaseEstimator):
         heads = self.heads
         if isinstance(X, tuple):
             X, heads = self._attend(*X)
+        refuse_masked("X", X)
+        refuse_masked("y", y)
         if fitting:
             options = {"multi_output": True, "y_numeric": isinstance(self, RegressorMixin)}
             X, y = validate_data(self, X, y, dtype=np.float64, allow_nd=True, **options)
@@ -215,10 +217,13 @@ class AttentionEstimator(BaseEstimator):
         self, tokens: Any, attention: Sequence[Any]
     ) -> tuple[Float[np.ndarray, "example path channel"], tuple[int, ...]]:
         """The inputs at the end of every attention path, and the heads of each layer."""
+        for one in (tokens, attention, *attention):
+            refuse_masked("X", one)
         arrays = [np.asarray(one, dtype=np.float64) for one in (tokens, *attention)]
         no_labels = np.zeros((*arrays[0].shape[:1], 1))
         split = Split(arrays[0], no_labels, tuple(arrays[1:]))
         check_split(split, "X")
+        check_not_zero(split, "X")
         with float64():
             from sampler.problem import attend_split
 

@@ -16,6 +16,7 @@ from sampler.api.keywords import (
     takes,
 )
 from sampler.errors import InputError
+from sampler.numerics import refuse_masked
 from sampler.recipes.recipe import Recipe, make_paths_absolute, make_recipe, sections_of
 from sampler.recipes.task_section import AttentionSection, section_of
 from sampler.tasks.arrays import ATTENTION_KEY, HEAD_NAMES_KEY, is_array_name, task_of_arrays
@@ -236,7 +237,8 @@ def in_memory(settings: Settings) -> ChosenTask:
 
 
 def as_array(key: str, value: Any) -> np.ndarray:
-    """Return what was given as an array."""
+    """Return what was given as an array; InputError for what is none, or is masked."""
+    refuse_masked(key, value)
     try:
         return np.asarray(value)
     except ValueError:  # lists of different lengths

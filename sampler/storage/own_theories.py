@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sampler.errors import InputError, Verbatim
+from sampler.numerics import refuse_masked
 from sampler.storage.lock import locking
 from sampler.storage.run_directory import OWN_THEORIES_FILE
 from theory.architecture import Architecture
@@ -171,6 +172,7 @@ def checked(name: str, given: object, axes: Axes) -> Arrays:
     for key, values in given.items():
         if key not in axes:
             raise refusal(f"{name}: {key}", Verbatim("(array)"), f"use one of {', '.join(axes)}")
+        refuse_masked(f'own theory "{name}: {key}"', values)
         array = np.asarray(values)
         sizes = tuple(axes[key].values())
         if array.dtype.kind not in "iuf" or array.shape != sizes:

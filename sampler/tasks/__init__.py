@@ -1,6 +1,7 @@
 """Tasks: inputs and labels of a training and a test split, with their attention matrices.
 
 task            what every task ends in, validated once; heads that a recipe chooses
+meaning         numbers that mean nothing here, or may mean something else
 splits          examples: held as arrays, or made block by block
 make            from a recipe to its task: heads that it keeps, hypernetworks
 markov_chain    hidden Markov chain classification

@@ -25,7 +25,15 @@ from sampler.recipes.task_section import TaskSection
 from sampler.storage.run_directory import open_npz, read_array
 from sampler.tasks import splits
 from sampler.tasks.hdf5 import HDF5_SUFFIXES, datasets_of, names_in, opened_hdf5
-from sampler.tasks.splits import AttendedSplit, Split, StreamedSplit, block_size, check_split
+from sampler.tasks.meaning import refuse_zero
+from sampler.tasks.splits import (
+    AttendedSplit,
+    Split,
+    StreamedSplit,
+    arrays_of_network,
+    block_size,
+    check_split,
+)
 from sampler.tasks.task import Task, name_paths, number_heads
 
 ATTENTION_KEY = re.compile(r"attention_(train|test|validation)_([1-9][0-9]*)")
@@ -368,9 +376,12 @@ class FileSource:
 
     def blocks(self, first: int) -> Iterator[Split | AttendedSplit]:
         """Read the examples from this one on, block by block."""
-        size = block_size(self.numbers, most=None)
+        size, nonzero = block_size(self.numbers, most=None), {}
         with opened(self.file.path) as arrays:
             for start in range(first, len(arrays[examples_key(arrays, self.name)]), size):
                 block = read_split(arrays, self.name, slice(start, start + size))
                 check_split(block, self.name, start)
+                for key, array in arrays_of_network(block, self.name).items():
+                    nonzero[key] = nonzero.get(key, first > 0) or bool(array.any())
                 yield block
+        refuse_zero(nonzero)

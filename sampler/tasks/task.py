@@ -26,10 +26,13 @@ from sampler.errors import InputError
 from sampler.numerics import stream
 from sampler.recipes.sections import paired
 from sampler.recipes.task_section import AttentionSection
+from sampler.tasks.meaning import concerns_of
 from sampler.tasks.splits import (
     AnySplit,
     Split,
+    StreamedSplit,
     check_agreement,
+    check_not_zero,
     check_split,
     made_in_parts,
 )
@@ -87,6 +90,9 @@ class Task:
 
     def __post_init__(self) -> None:
         check_split(self.train, "train")
+        for name, split in self.named_splits.items():
+            if not isinstance(split, StreamedSplit):  # its source says so, having made it
+                check_not_zero(split, name)
         if self.hypernetworks is not None and len(self.hypernetworks) != len(self.train.heads):
             remedy = f"say it for each of the {len(self.train.heads)} layers of attention"
             raise InputError("hypernetworks", self.hypernetworks, remedy)
@@ -127,9 +133,32 @@ class Task:
         return self.train.channels
 
     @property
+    def named_splits(self) -> dict[str, AnySplit]:
+        """Training, test and, where there is one, validation split, by name."""
+        named = {"train": self.train, "test": self.test, "validation": self.validation}
+        return {name: split for name, split in named.items() if split is not None}
+
+    @cached_property
+    def concerns(self) -> tuple[str, ...]:
+        """Doubts about what data mean: attention that looks transposed, classes that are not ±1.
+
+        Of examples that are not held the first ones are looked at.
+        """
+        looked_at = {
+            name: next(iter(split.blocks())) if isinstance(split, StreamedSplit) else split
+            for name, split in self.named_splits.items()
+        }
+        with_tokens = {name: one for name, one in looked_at.items() if isinstance(one, Split)}
+        return concerns_of(
+            {name: one.attention for name, one in with_tokens.items()},
+            {name: one.lengths for name, one in with_tokens.items()},
+            self.train.labels,
+        )
+
+    @property
     def splits(self) -> tuple[AnySplit, ...]:
         """Training, test and, where there is one, validation split."""
-        return tuple(s for s in (self.train, self.test, self.validation) if s is not None)
+        return tuple(self.named_splits.values())
 
     @property
     def checksum(self) -> str:
