@@ -222,6 +222,10 @@ class ShownExamples:
     attended: Float[Array, "shown_example path channel"]
 
 
+# Examples of a pass that are asked for at a time: what is computed of them stays small.
+MOST_PASSED = 2048
+
+
 @dataclass(frozen=True)
 class TrainingData:
     """All training examples, attended block by block, where rows stand for them."""
@@ -233,9 +237,12 @@ class TrainingData:
     def blocks(
         self,
     ) -> Iterator[tuple[Float[Array, "example path channel"], Float[np.ndarray, "example output"]]]:
-        """Attended inputs and labels."""
+        """Attended inputs and labels, few examples at a time."""
         for block in self.split.blocks():
-            yield attend_block(block, self.readout, self.pairs), block.labels
+            attended = attend_block(block, self.readout, self.pairs)
+            for start in range(0, len(attended), MOST_PASSED):
+                part = slice(start, start + MOST_PASSED)
+                yield attended[part], block.labels[part]
 
 
 @dataclass(frozen=True)
