@@ -17,7 +17,13 @@ import numpy as np
 from sampler.errors import InputError, Verbatim
 from sampler.jobs.choice import EFFECTIVE_DRAWS, Sizes, speed_of
 from sampler.jobs.memory import available_bytes
-from sampler.mcmc.kept import KEPT_BYTES, MOST_BATCHES, SELECTED
+from sampler.mcmc.kept import (
+    KEPT_BYTES,
+    MOST_BATCHES,
+    MOST_POINTWISE,
+    POINTWISE,
+    SELECTED,
+)
 from sampler.recipes.recipe import Recipe
 from sampler.tasks.splits import BLOCK_BYTES, StreamedSplit
 from sampler.tasks.task import Task
@@ -64,7 +70,13 @@ def memory_parts(recipe: Recipe, task: Task, sizes: Sizes, sampled: bool = True)
     draws = recipe.sampler.draws_per_chain  # about as many where they are not named
     remedy = "use fewer draws or test examples, or leave keep_weights out"
     size = draw_bytes(recipe, sizes, draws)
-    return [*parts, Part(f"draws, {draws:,} a chain", size, remedy, 2)]
+    parts.append(Part(f"draws, {draws:,} a chain", size, remedy, 2))
+    labels = SINGLE * recipe.sampler.chains * draws * task.train.examples * task.outputs
+    if task.train.examples < MOST_POINTWISE:
+        whole = FLOAT * task.train.examples * sizes.architecture.path_count * task.channels
+        size = len(POINTWISE) * min(labels, KEPT_BYTES) + whole
+        parts.append(Part("training labels in every draw", size, "use fewer draws", 2))
+    return parts
 
 
 def parts_of_theory(task: Task, sizes: Sizes) -> list[Part]:
