@@ -10,17 +10,15 @@ from jaxtyping import Array, Float
 from sampler.network import outputs_of
 from sampler.posterior.density import (
     drawn_sites,
-    observed_hyper_parameters,
     temperature_ratio,
 )
-from sampler.posterior.order_parameters import likelihood_factor, order_parameters_at, site_priors
 from sampler.posterior.pointwise import LabelledExamples, new_labels
 from sampler.posterior.spaces import EFFECTIVE, named_order_parameters, observe_weights
 from sampler.posterior.weights import weight_priors
 from theory.architecture import Architecture, HyperPriors
-from theory.bartlett import WishartChain
+from theory.bartlett import bartlett_shapes, link_scales
 from theory.energy import LearningProblem
-from theory.path_kernels import path_features, summed_over_paths
+from theory.path_kernels import path_features
 
 PRIOR_STREAM = 3
 
@@ -42,39 +40,63 @@ def prior_draws(
     Order parameters, temperature and variances where they have a prior, weights if they are kept,
     and labels `posterior_predictive` of the training examples, as far as these are known.
     """
-    keys, dtype = prior_keys(seed, count), problem.labels.dtype
-    temperature = jnp.asarray(np.asarray(problem.temperature, dtype))
-    if keep_weights:
-        variances = jnp.asarray(np.asarray(problem.architecture.variances, dtype))
-        arguments = keys, variances, temperature, training
-        found = _of_weights(*arguments, problem.architecture.sizes, problem.hyper_priors)
-    else:
-        chain = WishartChain.of(problem.architecture, dtype)
-        found = _of_order_parameters(keys, chain, temperature, training, problem.hyper_priors)
+    if not keep_weights:
+        return order_parameter_draws(problem, training, count, seed)
+    dtype = problem.labels.dtype
+    temperature, variances = (
+        jnp.asarray(np.asarray(value, dtype))
+        for value in (problem.temperature, problem.architecture.variances)
+    )
+    arguments = prior_keys(seed, count), variances, temperature, training
+    found = _of_weights(*arguments, problem.architecture.sizes, problem.hyper_priors)
     return {name: np.asarray(values) for name, values in found.items()}
 
 
-@partial(jax.jit, static_argnames="hyper_priors")
-def _of_order_parameters(
-    keys, chain: WishartChain, temperature, training, hyper_priors: HyperPriors
-):
-    def one(key):
-        site_key, function_key, noise_key = jax.random.split(key, 3)
-        position = drawn_sites(site_key, site_priors(chain, hyper_priors))
-        found = named_order_parameters(order_parameters_at(position, chain))
-        found |= observed_hyper_parameters(position, temperature, chain.variances)
-        if training is None:
-            return found
-        # f is linear in the features, with weights F z.
-        factor = likelihood_factor(position, chain)
-        _, paths, channels = training.inputs.shape
-        normal = jax.random.normal(function_key, (factor.shape[1], channels), factor.dtype)
-        features = path_features(training.inputs, chain.variances[0])
-        outputs = summed_over_paths(features, (factor @ normal).reshape(paths, -1, channels))
-        here = temperature * temperature_ratio(position)
-        return found | new_labels(noise_key, outputs, here)
-
-    return jax.lax.map(one, keys)
+def order_parameter_draws(
+    problem: LearningProblem, training: LabelledExamples | None, count: int, seed: int
+) -> dict[str, np.ndarray]:
+    """Draws of the Wishart chain by NumPy: compiling a generator of χ² takes JAX seconds."""
+    architecture, priors = problem.architecture, problem.hyper_priors
+    rng = np.random.default_rng([seed, PRIOR_STREAM])
+    matrices = []
+    for shape in bartlett_shapes(architecture):
+        matrix = np.zeros((count, shape.rows, shape.rank))
+        diagonal = np.sqrt(rng.chisquare(shape.degrees, (count, shape.rank)))
+        below = rng.standard_normal((count, shape.below_diagonal))
+        matrix[:, *shape.places] = np.concatenate([diagonal, below], axis=1)
+        matrices.append(matrix)
+    scales = link_scales(architecture)
+    factor = matrices[-1] * scales[-1]
+    factors = [factor]
+    links = zip(matrices[-2::-1], architecture.heads[::-1], scales[-2::-1], strict=True)
+    for matrix, heads, scale in links:
+        by_head = matrix.reshape(count, heads, factor.shape[2], -1)
+        factor = scale * np.einsum("npr,nhrk->nhpk", factor, by_head)
+        factor = factor.reshape(count, -1, factor.shape[3])
+        factors.insert(0, factor)
+    # Logarithms of temperature and variances relative to the known ones.
+    of_temperature = priors.temperature_spread * rng.standard_normal(count)
+    of_variances = rng.standard_normal((count, len(architecture.variances)))
+    of_variances *= priors.variance_spread
+    above = np.exp(np.cumsum(of_variances[:, ::-1], axis=1)[:, ::-1])[:, 1:, None, None]
+    overlaps = [above[:, i] * (f @ f.swapaxes(1, 2)) for i, f in enumerate(factors)]
+    found = named_order_parameters(tuple(overlaps))
+    temperatures = problem.temperature * np.exp(of_temperature)
+    if priors.temperature_spread:
+        found["temperature"] = temperatures
+    if priors.variance_spread:
+        found["prior_variances"] = np.asarray(architecture.variances) * np.exp(of_variances)
+    if training is None:
+        return found
+    # f is linear in the features, with weights F z.
+    features = path_features(np.asarray(training.inputs), architecture.variances[0])
+    _, paths, channels = features.shape
+    lowest = np.exp(of_variances.sum(axis=1) / 2.0)[:, None, None] * factors[0]
+    weights = lowest @ rng.standard_normal((count, lowest.shape[2], channels))
+    by_path = weights.reshape(count, paths, -1, channels)
+    outputs = np.einsum("xpi,npci->nxc", features, by_path, optimize=True)
+    noise = np.sqrt(temperatures)[:, None, None] * rng.standard_normal(outputs.shape)
+    return found | {"posterior_predictive": (outputs + noise).astype(np.float32)}
 
 
 @partial(jax.jit, static_argnames=("architecture", "hyper_priors"))

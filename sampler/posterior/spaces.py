@@ -117,7 +117,9 @@ def predict_of_weights(
     return found | given_weights(key, outputs, training.labels, here)
 
 
-def named_order_parameters(matrices: tuple[Array, ...]) -> dict[str, Array]:
+def named_order_parameters(
+    matrices: tuple[Array | np.ndarray, ...],
+) -> dict[str, Array | np.ndarray]:
     """U_1, U_2 …, U_a under the names they have in every stored table."""
     *layers, readout = matrices
     names = ["order_parameter", *(f"order_parameter_layer_{n}" for n in range(2, len(layers) + 1))]

@@ -1,5 +1,7 @@
 """The labels of training examples as draws see them, and draws without data."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ from sampler.posterior.spaces import make_density
 from tests.assertions import assert_within_mcse
 from tests.problems import ARCHITECTURES, random_problem
 from theory import FeatureForm, Predictor, compress, path_features
+from theory.architecture import HyperPriors
 
 DRAWS = 20_000
 SPACES = ("order_parameters", "upper_weights", "weights")
@@ -114,6 +117,19 @@ def test_draws_without_data_have_the_law_of_the_prior(keep_weights, rng):
     error = squares.std(axis=0) / np.sqrt(len(squares))
     assert_within_mcse(squares.mean(axis=0), expected, error)
     assert set(arch.weight_shapes) <= set(drawn) if keep_weights else "a" not in drawn
+
+
+def test_both_ways_without_data_have_one_law(rng):
+    """By the Wishart chain and by weights, temperature and variances having priors, too."""
+    problem = random_problem(ARCHITECTURES["two layers"], rng, temperature=0.7)
+    problem = replace(problem, hyper_priors=HyperPriors(0.3, 0.2))
+    one, other = (
+        prior_draws(problem, training_of(problem), keep, 4000, 1) for keep in (False, True)
+    )
+    for name in ("order_parameter", "temperature", "prior_variances", "posterior_predictive"):
+        first, second = (np.log1p(np.asarray(drawn[name], float) ** 2) for drawn in (one, other))
+        error = np.hypot(first.std(axis=0), second.std(axis=0)) / np.sqrt(4000)
+        assert_within_mcse(first.mean(axis=0), second.mean(axis=0), error, what=name)
 
 
 def test_the_log_prior_is_that_of_the_position(rng):
