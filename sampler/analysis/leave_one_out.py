@@ -65,8 +65,9 @@ def pointwise_elpd(
         for example, row in enumerate(values):
             # A tail of equal values.
             with suppress(ValueError), np.errstate(divide="ignore", invalid="ignore"):
-                smooth = array_stats.psislw(row, r_eff=efficiency)
-                log_weights[example], pareto_k[example] = smooth
+                smooth, shape = array_stats.psislw(row, r_eff=efficiency)
+                if np.isfinite(smooth).all():  # not always, of few draws
+                    log_weights[example], pareto_k[example] = smooth, shape
     weights = np.exp(log_weights - log_weights.max(axis=1, keepdims=True))
     weights /= weights.sum(axis=1, keepdims=True)
     largest = values.max(axis=1, keepdims=True)

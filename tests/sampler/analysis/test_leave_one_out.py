@@ -25,6 +25,7 @@ from sampler.api.results import problem_of, recipe_and_data
 from sampler.errors import InputError
 from sampler.network import network_outputs
 from sampler.problem import square_roots
+from tests import FIXTURES
 from tests.problems import all_but
 from theory import OrderParameters, left_out_log_density
 
@@ -162,6 +163,15 @@ def test_draws_that_stand_still_have_no_tail(rng):
     assert found["elpd"][0] == pytest.approx(-1.5, rel=1e-12)
     assert np.isnan(found["pareto_k"][:2]).all()
     assert np.isfinite(found["pareto_k"][2:]).all()
+
+
+def test_few_draws_give_numbers_for_every_example():
+    """Of some samples this small the library makes weights that are not finite."""
+    with xr.open_datatree(FIXTURES / "finished" / "draws.nc", engine="h5netcdf") as tree:
+        values = tree["log_likelihood"]["y"].values
+    found = pointwise_elpd(values)
+    assert np.isfinite(found["elpd"]).all()
+    assert np.isfinite(found["mcse"]).all()
 
 
 @pytest.mark.parametrize("examples", [FEW, MANY])

@@ -1,0 +1,53 @@
+"""The end of `compare A B …`, and the same from Python."""
+
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+
+import sampler
+from sampler.errors import InputError
+from sampler.jobs.models import compare_runs
+from tests import FIXTURES
+from tests.commands import in_process
+
+
+@pytest.fixture
+def two(tmp_path):
+    """One finished run, twice."""
+    return [shutil.copytree(FIXTURES / "finished", tmp_path / name) for name in ("one", "other")]
+
+
+def test_models_of_several_runs_end_the_comparison(two, capsys):
+    in_process("compare", *two)
+    printed = capsys.readouterr().out
+    table = printed[printed.index("Models by leave-one-out cross-validation") :]
+    # Theory and infinite width are those of both runs: they appear once.
+    for model in ("one, exact posterior", "other, exact posterior", "one, infinite width"):
+        assert model in table
+    assert "other, infinite width" not in table
+    assert (two[0] / "figures" / "models.png").is_file()
+    found = sampler.compare_models({"one": two[0], "other": two[1]})
+    assert len(found.to_dataframe()) == 4
+    assert "<table" in found._repr_html_()
+    assert found.plot().axes
+
+
+def test_other_labels_are_a_reason_not_to_compare(two, capsys):
+    with h5py.File(two[1] / "draws.nc", "r+") as file:
+        file["observed_data/y"][0] += 1.0
+    compare_runs(two)
+    printed = capsys.readouterr().out
+    assert "no table of models" in printed
+    assert "has other training labels than one, exact posterior" in printed
+    with pytest.raises(InputError, match="other training labels"):
+        sampler.compare_models(two)
+
+
+def test_terms_of_a_stored_run_add_up(two):
+    table = sampler.compare_models(two[:1]).to_dataframe()
+    run = sampler.open_results(two[0])
+    expected = run.draws["leave_one_out"]["elpd"].values.sum(dtype=float)
+    assert table.loc["one, exact posterior", "elpd"] == pytest.approx(expected, rel=1e-6)
+    assert np.isclose(table["weight"].sum(), 1.0, atol=1e-6)
