@@ -45,7 +45,7 @@ CONTENTS = {
     "tasks.export": "export_attention",
     "presentation.summary": "Comparison",
     "presentation.models": "Models",
-    "errors": "InputError",
+    "errors": "InputError DataWarning",
     "compiled": "keep_programs",
 }
 _MODULE_OF = {name: module for module, names in CONTENTS.items() for name in names.split()}

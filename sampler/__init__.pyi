@@ -32,6 +32,7 @@ from sampler.tasks.export import export_attention as export_attention
 from sampler.presentation.summary import Comparison as Comparison
 from sampler.presentation.models import Models as Models
 from sampler.errors import InputError as InputError
+from sampler.errors import DataWarning as DataWarning
 from sampler.compiled import keep_programs as keep_programs
 
 

@@ -39,6 +39,10 @@ class InputError(Exception):
         return type(self), (self.field, self.value, self.remedy)
 
 
+class DataWarning(UserWarning):
+    """Data that can be used, and look as if they meant something else."""
+
+
 class RequeueError(Exception):
     """A signal asked the program to stop and everything is saved: it can be started again."""
 

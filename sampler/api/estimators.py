@@ -18,12 +18,19 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from sampler.api.keywords import keywords_of, takes, with_meanings, without_sections
+from sampler.api.keywords import (
+    keywords_of,
+    takes,
+    warn_of,
+    with_meanings,
+    without_sections,
+)
 from sampler.api.results import make_network, problem_of, recipe_and_data, sample, solve
 from sampler.api.tasks import arrays_task
 from sampler.errors import InputError
 from sampler.numerics import float64, refuse_masked
 from sampler.recipes.sections import NetworkSection, PosteriorSection, SamplerSection
+from sampler.tasks.meaning import concerns_of
 from sampler.tasks.splits import Split, check_not_zero, check_split
 
 if TYPE_CHECKING:
@@ -224,6 +231,7 @@ class AttentionEstimator(BaseEstimator):
         split = Split(arrays[0], no_labels, tuple(arrays[1:]))
         check_split(split, "X")
         check_not_zero(split, "X")
+        warn_of(concerns_of({"X": split.attention}, {"X": None}, no_labels))
         with float64():
             from sampler.problem import attend_split
 

@@ -6,6 +6,8 @@ and help follow from the fields, and what was given reaches the function as `**s
 
 import ast
 import re
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -23,7 +25,7 @@ import numpy as np
 from pydantic import BaseModel
 
 import sampler
-from sampler.errors import InputError
+from sampler.errors import DataWarning, InputError
 from sampler.recipes.recipe import sections_of
 from sampler.recipes.sections import InPython, Mark, RelativePath, Section
 from sampler.recipes.task_section import AttentionSection, TaskSection
@@ -176,6 +178,18 @@ def with_meanings(text: str | None, keywords: Iterable[Keyword]) -> str:
         for keyword in keywords
     ]  # fmt: skip
     return "\n".join([cleandoc(text or ""), "", *rows])
+
+
+def warn_of(concerns: Iterable[str]) -> None:
+    """Warn of what is doubtful about data, at the line that called this package."""
+    caller, level, frame = 1, 1, sys._getframe()
+    while frame is not None:  # decorators of other packages may stand between frames of this one
+        level += 1
+        if frame.f_globals.get("__name__", "").startswith("sampler."):
+            caller = level
+        frame = frame.f_back
+    for text in concerns:
+        warnings.warn(text, DataWarning, stacklevel=caller)
 
 
 def in_python(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

@@ -9,11 +9,12 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sampler.api.keywords import plain_setting, refusing_others
+from sampler.api.keywords import plain_setting, refusing_others, warn_of
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.numerics import silence_compiler, use_one_blas_thread
 from sampler.recipes.recipe import Recipe, load_recipe, recipe_of
 from sampler.recipes.settings import folder_of, read_toml
+from sampler.storage.manifest import read_manifest
 from sampler.storage.run_directory import RECIPE_FILE, default_directory, find_directory
 
 if TYPE_CHECKING:
@@ -225,6 +226,7 @@ def run(
     directory = chosen_directory(out, chosen)
     with as_a_command(progress), listening(partial(same_call, directory)) as interruption:
         start_run("run", Point(chosen, directory, figures=figures), interruption)
+    warn_of(read_manifest(directory).concerns)
     return Run(directory)
 
 
@@ -270,6 +272,7 @@ def sweep(
     engine = chosen_engine(workers, scheduler)
     with as_a_command(progress), listening(partial(same_call, directory)):
         run_sweep(Point(chosen, directory, figures=figures), engine)
+    warn_of(read_manifest(directory).concerns)
     return Sweep(directory)
 
 

@@ -14,6 +14,7 @@ from sampler.api.keywords import (
     keywords_of_task,
     plain_setting,
     takes,
+    warn_of,
 )
 from sampler.errors import InputError
 from sampler.numerics import refuse_masked
@@ -54,6 +55,9 @@ class ChosenTask:
     settings: Settings
     data: Task = field(repr=False)
     folded: dict[str, "Triangle"] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        warn_of(self.data.concerns)
 
     def __repr__(self) -> str:
         data = self.data

@@ -42,6 +42,7 @@ def describe(plan: Plan) -> str:
     recipe, run = plan.recipe, plan.runs[0]
     parts = [
         f"{recipe.name} ({recipe.hash8}): recipe and data are valid",
+        *(wrapped(f"Warning: {text}", further="  ") for text in plan.task.concerns),
         section("Sizes", sizes_in_words(plan.task, run)),
         "Settings, defaults included\n" + indent(settings_in_force(recipe, run), "  "),
         section("Memory of the largest arrays", memory(plan, run)),

@@ -101,7 +101,10 @@ class RunPlan:
     @property
     def known(self) -> dict[str, Any]:
         """Entries of the manifest: sizes, space, algorithm and start."""
-        found: dict[str, Any] = {"sizes": self.sizes.as_dict()}
+        found: dict[str, Any] = {
+            "sizes": self.sizes.as_dict(),
+            "concerns": list(self.task.concerns),
+        }
         if self.point.sampling and self.method is not None:
             found["choice"] = asdict(self.method)
         return found if self.start is None else found | {"started_from": dict(self.start.origin)}
@@ -139,7 +142,8 @@ class Plan:
     @property
     def known(self) -> dict[str, Any]:
         """Entries of the manifest beside those that determine the draws."""
-        of_run = {} if self.recipe.sweep else self.runs[0].known
+        of_data = {"concerns": list(self.task.concerns)}
+        of_run = of_data if self.recipe.sweep else self.runs[0].known
         return of_run | {"forecast": self.forecast.as_dict()}
 
 

@@ -34,6 +34,7 @@ from sampler.storage.own_theories import check_source, predictions_of, store_own
 from sampler.storage.run_directory import (
     CHECKPOINT_FOLDER,
     DRAWS_FILE,
+    LOG,
     RECIPE_FILE,
     TASK_FILE,
     THEORY_FILE,
@@ -41,6 +42,7 @@ from sampler.storage.run_directory import (
     remove_unfinished,
     write_whole,
 )
+from sampler.tasks.task import Task
 
 if TYPE_CHECKING:
     from sampler.analysis.results import RunResults
@@ -124,7 +126,14 @@ def claimed(plan: Plan, sole_owner: bool = False, extended: bool = False) -> Ite
         plan.directory, plan.recipe, plan.command, plan.determining, plan.known, extended
     )
     with locked(plan.directory), float64(), log_to(plan.directory):
+        log_concerns(plan.task)
         yield
+
+
+def log_concerns(task: Task) -> None:
+    """Say, in the terminal and in the log, what is doubtful about data."""
+    for text in task.concerns:
+        LOG.warning("warning: %s", text)
 
 
 def start_run(

@@ -17,7 +17,7 @@ from sampler.compiled import keep_programs
 from sampler.errors import ABSENT, ExitCode, InputError, one_line
 from sampler.jobs.interruption import Interruption, listening
 from sampler.jobs.plan import Plan, Point, files_made, make_plan, plan_run, points_of, shares_data
-from sampler.jobs.run import Job, claimed, figures, report, start_run, work
+from sampler.jobs.run import Job, claimed, figures, log_concerns, report, start_run, work
 from sampler.numerics import float64, silence_compiler, use_one_blas_thread
 from sampler.presentation.telling import by_itself, tell
 from sampler.recipes.recipe import Recipe, load_recipe
@@ -177,6 +177,7 @@ def one_by_one(plan: Plan, interruption: Interruption) -> Engine:
             run = replace(runs[point.label], point=point)
             if not shares_data(point.recipe, plan.recipe):
                 run = plan_run(command, point, build_task(point.recipe))
+                log_concerns(run.task)
             directory = point.directory
             claim_directory(directory, point.recipe, command, run.determining, run.known)
             with locked(directory):
@@ -220,6 +221,8 @@ def open_sweep(asked: Point) -> Plan:
         raise InputError("--over", ABSENT, "name what to vary, as in --over network.widths=10,100")
     plan = make_plan(COMMAND, asked)
     claim_directory(asked.directory, asked.recipe, COMMAND, plan.determining, plan.known)
+    with log_to(asked.directory):
+        log_concerns(plan.task)
     return plan
 
 

@@ -95,10 +95,10 @@ class Manifest(BaseModel):
 
     finished: exit code of each command that came to its end.  seconds, peak_memory_bytes: of each
     finished stage.  draws_per_chain: those that were made.  plan: what determines the draws, which
-    a continuation must agree with.  sizes: of the network and its data.  choice: the space and
-    algorithm that are sampled, why, and the steps of warm-up.  started_from: the run whose last
-    states were the start of the chains.  forecast: memory and seconds where the command was begun
-    last.
+    a continuation must agree with.  sizes: of the network and its data.  concerns: what is
+    doubtful about the data.  choice: the space and algorithm that are sampled, why, and the steps
+    of warm-up.  started_from: the run whose last states were the start of the chains.  forecast:
+    memory and seconds where the command was begun last.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -112,6 +112,7 @@ class Manifest(BaseModel):
     peak_memory_bytes: dict[str, int] = {}
     draws_per_chain: int | None = None
     sizes: dict[str, Any] | None = None
+    concerns: list[str] = []
     choice: dict[str, str | int | None] | None = None
     forecast: dict[str, Any] | None = None
     started_from: dict[str, str] | None = None

@@ -203,6 +203,7 @@ def write_report(
         **about,
         recipe=recipe,
         notice=_state(directory, manifest, ended),
+        concerns=manifest.concerns,
         style=Markup(style),
         recipe_text=(directory / RECIPE_FILE).read_text(encoding="utf-8"),
         provenance=provenance_tables(manifest),

@@ -1,0 +1,190 @@
+"""Data that look as if they meant something else are used with a warning, wherever it is read."""
+
+import json
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+import sampler
+from sampler.cli import main
+from sampler.errors import DataWarning, ExitCode
+from sampler.storage.manifest import read_manifest
+from sampler.tasks import splits
+from sampler.tasks.arrays import read_arrays
+from tests.commands import environment
+from tests.sampler.tasks.test_arrays import arrays
+from tests.tasks import markov_chain, write_arrays
+
+SIZES = {"train": 12, "test": 6}
+LAYERS = [(name, layer) for name in SIZES for layer in (1, 2)]
+
+
+def softmax(logits, axis):
+    weights = np.exp(logits)
+    return weights / weights.sum(axis=axis, keepdims=True)
+
+
+def as_written(axis, dtype=np.float64, mask=None):
+    """Arrays whose attention sums to 1 over this axis: 2 is that of keys."""
+    stored = arrays(sizes=SIZES)
+    for name, layer in LAYERS:
+        logits = stored[f"attention_{name}_{layer}"]
+        hidden = logits if mask is None else np.where(mask, logits, -np.inf)
+        stored[f"attention_{name}_{layer}"] = softmax(hidden, axis).astype(dtype).astype(float)
+    return stored
+
+
+def concerns(folder, stored):
+    np.savez(folder / "mine.npz", **stored)
+    return read_arrays(folder / "mine.npz").concerns
+
+
+@pytest.fixture(params=[2**28, 0], ids=["held", "streamed"])
+def size_of_blocks(request, monkeypatch):
+    monkeypatch.setattr(splits, "HELD_BYTES", request.param)
+
+
+@pytest.mark.usefixtures("size_of_blocks")
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_attention_that_is_query_by_key_is_named(tmp_path, dtype):
+    assert concerns(tmp_path, as_written(2, dtype)) == ()
+    (said,) = concerns(tmp_path, as_written(3, dtype))
+    assert said.startswith(
+        "attention_train_1 (2 of 2 heads), attention_train_2 (3 of 3 heads), "
+        "attention_test_1 (2 of 2 heads), attention_test_2 (3 of 3 heads): sums over queries are 1 "
+    )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_any_head_may_look_so_and_those_that_are_the_same_both_ways_do_not(tmp_path, causal):
+    sees = np.tri(6).T if causal else np.ones((6, 6))  # keys up to each query
+    right, wrong = as_written(2, mask=sees > 0), as_written(3, mask=sees.T > 0)
+    assert concerns(tmp_path, right) == ()
+    right["attention_test_2"][:, 1] = 1 / 6
+    right["attention_train_1"][:, :] = np.eye(6)
+    assert concerns(tmp_path, right) == ()
+    right["attention_test_2"][:, 2] = wrong["attention_test_2"][:, 2]
+    (said,) = concerns(tmp_path, right)
+    assert said.startswith("attention_test_2 (1 of 3 heads): ")
+
+
+def test_one_example_that_is_right_clears_a_head(tmp_path):
+    stored = as_written(3)
+    for name, layer in LAYERS:
+        key = f"attention_{name}_{layer}"
+        stored[key][-1] = softmax(np.log(stored[key][-1]), 1)
+    assert concerns(tmp_path, stored) == ()
+
+
+def test_padding_does_not_count(tmp_path):
+    stored = as_written(3)
+    length = {name: np.full(size, 4) for name, size in SIZES.items()}
+    for name, layer in LAYERS:
+        matrices = np.zeros_like(stored[f"attention_{name}_{layer}"])
+        inner = stored[f"attention_{name}_{layer}"][..., :4, :4]
+        matrices[..., :4, :4] = inner / inner.sum(axis=3, keepdims=True)
+        stored[f"attention_{name}_{layer}"] = matrices
+    assert concerns(tmp_path, stored) == ()  # as no sequence says where it ends
+    (said,) = concerns(tmp_path, stored | {f"lengths_{name}": one for name, one in length.items()})
+    assert said.startswith("attention_train_1 (2 of 2 heads), ")
+
+
+@pytest.mark.usefixtures("size_of_blocks")
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([0, 1], "labels_train are 0 and 1, taken as numbers: "),
+        ([1, 2], "labels_train are 1 and 2, taken as numbers: "),
+        ([0, 1, 2, 3], "labels_train are the whole numbers 0 … 3 in one output, "),
+        ([1, 2, 3], "labels_train are the whole numbers 1 … 3 in one output, "),
+        ([-1, 1], None),
+        ([0], None),
+        ([1], None),
+        ([0, 2], None),
+        ([0, 1.5, 3], None),
+        ([-1, 0, 1], None),
+        ([2, 3], None),
+        (range(12), None),  # each but once
+    ],
+)
+def test_numbers_of_classes_are_named(tmp_path, values, said):
+    of_splits = {f"labels_{name}": np.resize(values, size) * 1.0 for name, size in SIZES.items()}
+    found = concerns(tmp_path, as_written(2) | of_splits)
+    assert len(found) == (said is not None)
+    assert said is None or found[0].startswith(said)
+
+
+def test_one_output_for_each_class_is_as_it_should_be(tmp_path):
+    of_splits = {f"labels_{name}": np.eye(3)[np.arange(size) % 3] for name, size in SIZES.items()}
+    assert concerns(tmp_path, as_written(2) | of_splits) == ()
+
+
+def test_drawn_tasks_are_free_of_doubt():
+    drawn = markov_chain(examples_train=6, examples_test=4, tokens=5, features=10)
+    assert drawn.concerns == ()
+
+
+@pytest.fixture(scope="module")
+def doubtful():
+    """Arrays with attention [query, key] and classes 0 and 1."""
+    labels = {f"labels_{name}": np.resize([0.0, 1.0], size) for name, size in SIZES.items()}
+    return as_written(3) | labels
+
+
+def test_commands_say_so_everywhere(doubtful, tmp_path, capsys):
+    recipe = write_arrays(tmp_path, doubtful, "network = {widths = 3}\n")
+    said = read_arrays(tmp_path / "mine.npz").concerns
+    assert len(said) == 2
+    assert main(["check", str(recipe)]) == ExitCode.OK
+    text = " ".join(capsys.readouterr().out.split())
+    assert all(f"Warning: {one}" in text for one in said)
+    out = tmp_path / "out"
+    assert main(["solve", str(recipe), "--out", str(out), "--no-figures"]) == ExitCode.OK
+    error = capsys.readouterr().err
+    log = (out / "run.log").read_text(encoding="utf-8")
+    assert all(f"warning: {one}\n" in error and f"warning: {one}\n" in log for one in said)
+    assert json.loads((out / "manifest.json").read_text())["concerns"] == list(said)
+    assert main(["report", str(out)]) == ExitCode.OK
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert all(f"Doubtful data: {one}." in page for one in said)
+
+
+def test_a_sweep_says_so_once_for_all_its_points(doubtful, tmp_path, capsys):
+    recipe = write_arrays(tmp_path, doubtful, "network = {widths = 3}\n")
+    out, over = tmp_path / "out", ["--set", "sweep.network.widths=[3, 4]"]
+    words = ["solve", str(recipe), "--out", str(out), "--no-figures", *over]
+    assert main(words) == ExitCode.OK
+    said = read_manifest(out).concerns
+    assert len(said) == 2
+    error = capsys.readouterr().err
+    assert [error.count(one) for one in said] == [1, 1]
+    assert read_manifest(out / "network.widths=4").concerns == said
+
+
+def test_python_warns_at_the_line_that_brought_the_data(doubtful, tmp_path):
+    np.savez(tmp_path / "mine.npz", **doubtful)
+    script = tmp_path / "mine.py"
+    script.write_text("import sampler\n\nsampler.arrays_task('mine.npz')\n")
+    # In a process of its own: checks of annotations stand between caller and function in tests.
+    words = [sys.executable, str(script)]
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment(None), capture_output=True, text=True, check=True
+    )
+    said = read_arrays(tmp_path / "mine.npz").concerns
+    assert len(said) == 2
+    assert all(f"{script}:3: DataWarning: {one}\n" in done.stderr for one in said)
+
+
+def test_estimators_warn_of_attention(doubtful):
+    X = doubtful["inputs_train"], [doubtful["attention_train_1"]]
+    y = np.resize(["left", "right"], SIZES["train"])
+    classifier = sampler.AttentionClassifier(widths=3, method="theory")
+    with pytest.warns(DataWarning, match=r"^attention_X_1 \(2 of 2 heads\)"):
+        classifier.fit(X, y)
+    right = X[0], [np.swapaxes(X[1][0], 2, 3)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        classifier.fit(right, y)
