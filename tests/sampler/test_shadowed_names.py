@@ -54,9 +54,9 @@ def test_a_theory_beside_the_program_is_named(folder):
     (folder / "sampler.py").unlink()
     done = python(folder, "-m", "sampler", "check", "tiny.toml")
     assert done.returncode == ExitCode.BAD_INPUT
-    place = str(folder / "theory.py")
-    shown = repr(place) if len(place) < 79 else "'…" + place[-78:] + "'"
-    assert done.stderr == f"attention-posterior: import theory = {shown}: {HIDES}\n"
+    assert done.stderr.startswith("attention-posterior: import theory = ")
+    # The beginning of a long path is left out.
+    assert done.stderr.endswith(f"{str(folder / 'theory.py')[-60:]}': {HIDES}\n")
 
 
 def test_it_is_named_in_python_as_well(folder):

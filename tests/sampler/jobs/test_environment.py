@@ -144,7 +144,7 @@ def test_an_error_of_a_figure_is_no_error_of_a_run_that_ends(stored):
 
 
 # What they print is all that they are asked for.
-PRINTING = {"compare_stored", "diagnose_stored", "write_slurm_array"}
+PRINTING = {"compare_runs", "compare_stored", "diagnose_stored", "write_slurm_array"}
 
 
 @pytest.mark.parametrize("room", ["jobs", "heads"])

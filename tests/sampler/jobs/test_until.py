@@ -74,8 +74,8 @@ def test_more_draws_are_those_of_a_longer_run(trusted, recipe_file, tmp_path):
     overrides = [*FAST, f"sampler.draws={made + 5}"]
     command("sample", recipe_file, "--out", longer, *settings(*overrides))
     assert read_manifest(copy).draws_per_chain == made + 5
-    for one in ("order_parameter", "predictor"):
-        drawn = (read_draws(each)["posterior"][one].values for each in (copy, longer))
+    for one in ("posterior/order_parameter", "predictions/predictor"):
+        drawn = (read_draws(each)[one].values for each in (copy, longer))
         np.testing.assert_array_equal(*drawn)
 
 
