@@ -9,7 +9,7 @@ import pytest
 from tests import ROOT
 
 # The programs of a run of the order parameters, and those that another width needs besides.
-OF_A_RUN, OF_A_FURTHER_WIDTH = 34, 1
+OF_A_RUN, OF_A_FURTHER_WIDTH = 35, 1
 COUNTING = """
 import json, sys
 import jax.monitoring
