@@ -6,7 +6,7 @@ trusted. The theory and the limit of infinite width predict without any draws.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,7 @@ from sampler.analysis.compared import NAN, Row
 from sampler.analysis.validation import kept_draws
 from sampler.convergence import bulk_ess
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.kept import EFFECTIVE, LOG_LIKELIHOOD, evenly_spaced
+from sampler.mcmc.kept import EFFECTIVE, LOG_LIKELIHOOD, MOST_POINTWISE, evenly_spaced
 from sampler.network import outputs_of
 from sampler.posterior.density import energy_at, hyper_positions, input_scale, specialised
 from sampler.posterior.pointwise import log_likelihood_given
@@ -39,6 +39,8 @@ MOST_DRAWS = 400
 FEWEST_DRAWS = 25
 # Examples by which the worth of a draw is judged.
 JUDGED = 20
+# Of examples too many for all draws so many are left out in turn, at a millisecond each.
+MOST_LEFT_OUT = 2000
 GROUP, ELPD, PARETO_K, MCSE = "leave_one_out", "elpd", "pareto_k", "mcse"
 GIVEN_WEIGHTS = "ln N(y_i; f(x_i), temperature) given all weights"
 GIVEN_OVERLAP = (
@@ -100,19 +102,20 @@ def leave_one_out_table(
     """Group `leave_one_out`: elpd, its MCSE and Pareto's k of every example; labels beside them.
 
     From the log likelihoods of draws, or by a pass over the examples where they are too many for
-    that. None where nothing is known of single examples.
+    that, of an even selection of them. None where nothing is known of single examples.
     """
-    columns, labels = None, None
+    columns, labels, checksum = None, None, hashlib.sha256()
     kept = collected.draws.get(LOG_LIKELIHOOD)
     if kept is None and LOG_LIKELIHOOD in collected.thinned:
         kept = collected.thinned[LOG_LIKELIHOOD].values
     if kept is not None:
         columns, draws = pointwise_elpd(kept), kept.shape[0] * kept.shape[1]
         labels = np.asarray(problem.training_examples.labels)
+        add_labels(checksum, labels)
     elif isinstance(problem, Problem):
         of_block, draws = block_log_likelihood(problem, collected)
         parts, found = [], []
-        for attended, known in problem.blocks() if of_block else ():
+        for attended, known in examples_left_out(problem, checksum) if of_block else ():
             parts.append(pointwise_elpd(of_block(jnp.asarray(attended), jnp.asarray(known))))
             found.append(np.asarray(known))
         if parts:
@@ -123,7 +126,28 @@ def leave_one_out_table(
     table = {name: (("example",), one.astype(np.float32)) for name, one in columns.items()}
     table["y"] = (("example", "output"), labels)
     definition = GIVEN_WEIGHTS if space == "weights" else GIVEN_OVERLAP
-    return xr.Dataset(table, attrs={"log_likelihood": definition, "draws": draws})
+    about = {"log_likelihood": definition, "draws": draws, "labels": checksum.hexdigest()}
+    return xr.Dataset(table, attrs=about)
+
+
+def examples_left_out(problem: Problem, checksum) -> Iterator[tuple[Any, Any]]:
+    """Attended inputs and labels of the examples that are left out in turn, a few at a time.
+
+    All of them, or an even selection of `MOST_LEFT_OUT` where they are too many for all draws. All
+    labels are added to the checksum.
+    """
+    count = problem.learning.examples
+    chosen, start, parts = evenly_spaced(count, MOST_LEFT_OUT), 0, []
+    for attended, labels in problem.blocks():
+        add_labels(checksum, labels)
+        if count < MOST_POINTWISE:
+            yield attended, labels
+            continue
+        here = chosen[(chosen >= start) & (chosen < start + len(labels))] - start
+        parts.append((np.asarray(attended)[here], np.asarray(labels)[here]))
+        start += len(labels)
+    if parts:
+        yield tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
 
 
 OfBlock = Callable[[Any, Any], np.ndarray]
@@ -195,7 +219,7 @@ def _given_overlap(draw, learning, attended, labels):
 
 
 def left_out_columns(problem: Problem, saddle: SaddlePoint) -> dict:
-    """Columns `elpd_gp` and `elpd_theory` of `theory.nc`: ln p(y_i | y_{−i}) of every example.
+    """Columns `elpd_gp` and `elpd_theory` of `theory.nc`: ln p(y_i | y_{−i}) of each example.
 
     At infinite width U_1 depends on no label: leave-one-out is exact. A saddle point is moved as
     its example was not there; of one with very many coordinates nothing is said.
@@ -206,15 +230,16 @@ def left_out_columns(problem: Problem, saddle: SaddlePoint) -> dict:
     if saddle.converged and is_dense(problem.architecture):
         at_saddle, found["theory"] = LeftOutAtSaddle.of(problem.learning, saddle), []
     checksum = hashlib.sha256()
-    for block in problem.blocks():
+    for block in examples_left_out(problem, checksum):
         arrays = tuple(map(jnp.asarray, block))
-        add_labels(checksum, block[1])
         found["gp"].append(np.asarray(left_out_log_density(problem.learning, limit, *arrays)))
         if at_saddle is not None:
             found["theory"].append(at_saddle.log_density(*arrays))
     identity = {"labels": checksum.hexdigest()}
+    few = problem.learning.examples < MOST_POINTWISE
+    dimension = "example" if few else "example_left_out"
     return {
-        f"elpd_{name}": (("example",), np.concatenate(parts).astype(np.float32), identity)
+        f"elpd_{name}": ((dimension,), np.concatenate(parts).astype(np.float32), identity)
         for name, parts in found.items()
         if parts
     }
@@ -225,19 +250,14 @@ def add_labels(checksum, labels) -> None:
     checksum.update(np.ascontiguousarray(labels, dtype=np.float64).tobytes())
 
 
-def checksum_of_labels(labels: Float[np.ndarray, "..."]) -> str:
-    """Checksum that identifies the training labels of a run, whether stored or not."""
-    checksum = hashlib.sha256()
-    add_labels(checksum, labels)
-    return checksum.hexdigest()
-
-
 # --- compared
 
 
 @dataclass(frozen=True)
 class LeaveOneOut:
     """Sum over training examples of ln p(y_i | y_{−i}), of samples, theory and infinite width.
+
+    Of 20,000 training examples and more, the sum over 2,000 of them.
 
     elpd           of the samples, by PSIS
     mcse           its Monte Carlo error

@@ -19,7 +19,6 @@ from sampler.analysis.leave_one_out import (
     ELPD,
     GROUP,
     PARETO_K,
-    checksum_of_labels,
     error_of_sum,
     limit_of_k,
 )
@@ -126,7 +125,7 @@ def models_of(run: RunResults, name: str) -> list[Model]:
         draws = run.drawn_attribute("draws", GROUP)
         k = np.asarray(run.drawn(PARETO_K, GROUP).values)
         unreliable = int(np.sum(~(k <= limit_of_k(draws))))
-        labels = checksum_of_labels(run.drawn("y", "observed_data").values)
+        labels = run.drawn_attribute("labels", GROUP)
         values = np.asarray(elpd.values, dtype=np.float64)
         found.append(Model(f"{name}, {EXACT}", values, labels, unreliable, draws, **known))
     for of, words in (("theory", LEADING), ("gp", LIMIT)):
