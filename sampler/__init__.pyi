@@ -17,12 +17,12 @@ from sampler.api.results import make_problem as make_problem
 from sampler.api.posterior import numpyro_model as numpyro_model
 from sampler.api.posterior import log_density as log_density
 from sampler.posterior.flat_density import FlatDensity as FlatDensity
-from sampler.api.models import compare_models as compare_models
 from sampler.api.heads import ablate_heads as ablate_heads
 from sampler.api.runs import run as run
 from sampler.api.runs import sweep as sweep
 from sampler.api.runs import check as check
 from sampler.api.runs import open_results as open_results
+from sampler.api.runs import compare_models as compare_models
 from sampler.api.runs import Run as Run
 from sampler.api.runs import Sweep as Sweep
 from sampler.api.estimators import AttentionClassifier as _AttentionClassifier

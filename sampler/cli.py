@@ -238,7 +238,7 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
             add_own(directory, own, interruption)
     code = stage(arguments)
     if len(arguments.directories) > 1:
-        from sampler.jobs.models import compare_runs
+        from sampler.jobs.run import compare_runs
         from sampler.storage.run_directory import find_directory
 
         compare_runs([find_directory(directory) for directory in arguments.directories])

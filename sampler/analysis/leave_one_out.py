@@ -297,6 +297,11 @@ def limit_of_k(draws: int) -> float:
     return min(1.0 - 1.0 / np.log10(max(draws, 11)), 0.7)
 
 
+def count_unreliable(pareto_k: Float[np.ndarray, " example"], draws: int) -> int:
+    """Examples whose k is above its limit, or unknown."""
+    return int(np.sum(~(pareto_k <= limit_of_k(draws))))
+
+
 def compare_leave_one_out(theory: xr.Dataset | None, tree: xr.DataTree) -> LeaveOneOut | None:
     """The part `leave_one_out` of `comparison.json`; None where it is not known."""
     if GROUP not in tree.children:
@@ -304,7 +309,6 @@ def compare_leave_one_out(theory: xr.Dataset | None, tree: xr.DataTree) -> Leave
     table = tree[GROUP].to_dataset()
     elpd, k = (np.asarray(table[name].values, dtype=np.float64) for name in (ELPD, PARETO_K))
     draws = int(table.attrs["draws"])
-    limit = limit_of_k(draws)
     of_theories = {}
     for name in ("theory", "gp"):
         if theory is not None and f"elpd_{name}" in theory:
@@ -315,8 +319,8 @@ def compare_leave_one_out(theory: xr.Dataset | None, tree: xr.DataTree) -> Leave
         mcse=float(np.sqrt(np.sum(np.square(table[MCSE].values, dtype=np.float64)))),
         error=error_of_sum(elpd),
         largest_k=float(k.max()),
-        limit_of_k=float(limit),
-        unreliable=int(np.sum(~(k <= limit))),
+        limit_of_k=float(limit_of_k(draws)),
+        unreliable=count_unreliable(k, draws),
         examples=len(elpd),
         draws=draws,
         **of_theories,

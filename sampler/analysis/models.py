@@ -19,10 +19,11 @@ from sampler.analysis.leave_one_out import (
     ELPD,
     GROUP,
     PARETO_K,
+    count_unreliable,
     error_of_sum,
     limit_of_k,
 )
-from sampler.analysis.results import RunResults
+from sampler.analysis.results import RunResults, open_run
 from sampler.errors import InputError
 
 if TYPE_CHECKING:
@@ -103,13 +104,13 @@ def models_of(run: RunResults, name: str) -> list[Model]:
     found, compared = [], run.compared
     evidence, accuracy, quality = map(compared, ("log_evidence", "accuracy", "predictive_quality"))
 
-    def measured(of: str, score_of: str) -> dict[str, Any]:
+    def measured(of: str) -> dict[str, Any]:
         known: dict[str, Any] = {}
         if evidence is not None and of in ("theory", "gp"):
             known["evidence"] = (getattr(evidence, of), None)
         if accuracy is not None and of in ("theory", "gp"):
             known["accuracy"] = (getattr(accuracy, of), None)
-        of_quality = None if quality is None else getattr(quality, score_of)
+        of_quality = None if quality is None else getattr(quality, of)
         if of_quality is not None:
             score = of_quality.log_predictive_density
             known["density"] = (score.value, score.mcse)
@@ -117,14 +118,14 @@ def models_of(run: RunResults, name: str) -> list[Model]:
 
     elpd = run.drawn(ELPD, GROUP)
     if elpd is not None:
-        known = measured("sampled", "sampled")
+        known = measured("sampled")
         if evidence is not None and evidence.sampled is not None:
             known["evidence"] = (evidence.sampled.value, evidence.sampled.mcse)
         if run.sampled_accuracy is not None:
             known["accuracy"] = (run.sampled_accuracy.value, run.sampled_accuracy.mcse)
         draws = run.drawn_attribute("draws", GROUP)
         k = np.asarray(run.drawn(PARETO_K, GROUP).values)
-        unreliable = int(np.sum(~(k <= limit_of_k(draws))))
+        unreliable = count_unreliable(k, draws)
         labels = run.drawn_attribute("labels", GROUP)
         values = np.asarray(elpd.values, dtype=np.float64)
         found.append(Model(f"{name}, {EXACT}", values, labels, unreliable, draws, **known))
@@ -132,8 +133,20 @@ def models_of(run: RunResults, name: str) -> list[Model]:
         values = run.theory_values(f"elpd_{of}")
         if values is not None:
             labels = run.theory[f"elpd_{of}"].attrs["labels"]
-            found.append(Model(f"{name}, {words}", values, labels, **measured(of, of)))
+            found.append(Model(f"{name}, {words}", values, labels, **measured(of)))
     return found
+
+
+def compare_directories(
+    directories: Sequence[Path], names: Sequence[str] | None = None
+) -> ComparedModels:
+    """Compare the models of stored runs, which are called by their paths where no names are given.
+
+    Raises InputError as `compare_models_of`, and for a directory without results.
+    """
+    names = names_of_runs(directories) if names is None else names
+    opened = [open_run(directory) for directory in directories]
+    return compare_models_of(list(zip(names, opened, strict=True)))
 
 
 def compare_models_of(runs: Sequence[tuple[str, RunResults]]) -> ComparedModels:

@@ -5,7 +5,6 @@ tasks       data: one function for each kind of task
 results     a network; solve, sample, compare; the problem for a theory of one's own
 runs        recipes: run, sweep, check, and their stored results
 posterior   the posterior itself, as a NumPyro model or as a function of one vector
-models      models of several runs side by side
 heads       which heads of a trained model matter
 estimators  classifier and regressor in the manner of scikit-learn
 """

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sampler.api.keywords import plain_setting, refusing_others, warn_of
+from sampler.api.keywords import in_python, plain_setting, refusing_others, warn_of
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.numerics import silence_compiler, use_one_blas_thread
 from sampler.recipes.recipe import Recipe, load_recipe, recipe_of
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sampler.analysis.results import RunResults
     from sampler.analysis.sweeps import SweepResults
     from sampler.analysis.verdict import Verdict
+    from sampler.presentation.models import Models
     from sampler.presentation.summary import Comparison
     from sampler.presentation.table import Table
 
@@ -342,3 +343,27 @@ def as_a_command(progress: bool) -> Iterator[None]:
             stack.enter_context(redirect_stdout(nowhere))
             stack.enter_context(redirect_stderr(nowhere))
         yield
+
+
+AnyRun = Run | str | Path
+
+
+@in_python
+def compare_models(runs: Sequence[AnyRun] | Mapping[str, AnyRun]) -> "Models":
+    """Compare runs with the same training labels by leave-one-out cross-validation.
+
+    runs  runs or their directories; a mapping names them
+
+    Every run brings its samples, its theory and infinite width as models. `plot()` of the result
+    draws them, `to_dataframe()` gives numbers. Raises InputError where the training labels are not
+    the same, and for a run that has nothing to compare.
+    """
+    from sampler.analysis.models import compare_directories
+    from sampler.presentation.models import Models
+
+    given = list(runs.values() if isinstance(runs, Mapping) else runs)
+    if not given:
+        raise InputError("runs", runs, "name at least one run")
+    directories = [one.directory if isinstance(one, Run) else Path(one) for one in given]
+    names = list(runs) if isinstance(runs, Mapping) else None
+    return Models(compare_directories(directories, names))

@@ -14,6 +14,5 @@ train         training a transformer
 choice        what sampling costs by sizes, and the space and algorithm that follow
 memory        bytes that this process may have
 forecast      time and memory of a recipe, before anything is built
-models        the end of `compare A B …`: the models of several runs
 check         sizes, settings and costs of a recipe, without running it
 """

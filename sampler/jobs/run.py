@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sampler.analysis.text import unbroken, wrapped
-from sampler.errors import ExitCode, InputError
+from sampler.errors import ExitCode, InputError, one_line
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, Point, RunPlan, make_plan
 from sampler.numerics import float64, refuse_absent_platforms
@@ -34,6 +34,7 @@ from sampler.storage.own_theories import check_source, predictions_of, store_own
 from sampler.storage.run_directory import (
     CHECKPOINT_FOLDER,
     DRAWS_FILE,
+    FIGURE_FOLDER,
     LOG,
     RECIPE_FILE,
     TASK_FILE,
@@ -380,6 +381,26 @@ def compare_stored(directory: Path) -> ExitCode:
     results = compare_stage(RunResults.held(directory, draws=read_draws(directory)))
     print(comparison_text(results))
     return verdict_code(results.diagnostics)
+
+
+def compare_runs(directories: Sequence[Path]) -> None:
+    """Print the table of the models of several runs and draw it, or say why they do not compare.
+
+    The figure goes into the figures of the first run.
+    """
+    from sampler.analysis.models import compare_directories
+    from sampler.presentation.models import draw_models, models_table
+    from sampler.presentation.style import figure_style, save_figure
+
+    try:
+        compared = compare_directories(directories)
+    except InputError as reason:
+        print(f"\nno table of models: {one_line(str(reason))}")
+        return
+    print(f"\n{models_table(compared).text()}")
+    with figure_style():
+        (path, *_) = save_figure(draw_models(compared), directories[0] / FIGURE_FOLDER, "models")
+    print(f"figure of the models: {path}")
 
 
 def diagnose_stored(directory: Path) -> ExitCode:

@@ -1,7 +1,9 @@
-"""The table of models of several runs, in the terminal, notebooks and pages."""
+"""Models of several runs, as a table in the terminal, notebooks and pages, and as a figure."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from sampler.analysis.labels import EXACT, LEADING, LIMIT
 from sampler.analysis.leave_one_out import LeaveOneOut
@@ -79,6 +81,30 @@ def models_table(compared: ComparedModels) -> Table:
     return Table("Models by leave-one-out cross-validation", columns, rows, caption)
 
 
+def draw_models(compared: ComparedModels) -> "Figure":
+    """Draw elpd relative to the best model, with the error of the difference."""
+    from sampler.presentation import style  # only here: a table needs no Matplotlib
+
+    models = compared.models
+    height = 0.32 * len(models) + 1.7
+    figure = style.new_figure(style.WIDTH, height, "Models by leave-one-out cross-validation", "")
+    ax = figure.subplots()
+    places = np.arange(len(models))
+    ax.axvline(0.0, color=style.GREY, linestyle=":", linewidth=1.0)
+    ax.errorbar(
+        [one.difference for one in models],
+        places,
+        xerr=[one.of_difference for one in models],
+        fmt="o",
+        color=style.SAMPLED,
+        capsize=3.0,
+    )
+    ax.set_yticks(places, [one.model.name for one in models])
+    ax.set(xlabel="elpd minus that of the best model, ± standard error (nats)")
+    ax.set_ylim(len(models) - 0.5, -0.5)
+    return figure
+
+
 @dataclass(frozen=True, repr=False)
 class Models:
     """Models of runs with the same training labels, compared by leave-one-out cross-validation.
@@ -94,7 +120,6 @@ class Models:
 
     def plot(self) -> "Figure":
         """Draw the differences with their errors."""
-        from sampler.presentation.figures.models import draw_models
         from sampler.presentation.style import figure_style
 
         with figure_style():

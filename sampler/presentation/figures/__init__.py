@@ -7,6 +7,5 @@ predictions      accuracy of runs and sweeps; theory and draws on the test set; 
 kernels          kernels between training examples, and kernel–task alignment
 network          two examples of the task, attention of the heads, and paths weighed by U_1
 chains           traces, pairs, ranks, autocorrelation, energy and effective draws of chains
-models           models of several runs by leave-one-out cross-validation
 sweeps           theory and exact posterior against width, chosen temperatures, attention variants
 """
