@@ -124,18 +124,15 @@ def run_of_six_draws(recipe_file, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def reference() -> dict[str, np.ndarray]:
-    """The published four-path problem with 100 of its test examples (tests/reference)."""
-    from tests.reference_data import load_reduced_reference
+    """The published four-path problem with every tenth of its test examples."""
+    from tests.reference_data import load_reference
 
-    return load_reduced_reference()
+    return load_reference()
 
 
 @pytest.fixture(scope="session")
 def full_reference() -> dict[str, np.ndarray]:
-    """The same with all 1,000 test examples, where that file lies beside the checkout."""
-    from tests.reference_data import load_full_reference
+    """The same with all 1,000 test examples."""
+    from tests.reference_data import load_reference
 
-    arrays = load_full_reference()
-    if arrays is None:
-        pytest.skip("shared/reference/markov_four_paths.npz is not beside this checkout")
-    return arrays
+    return load_reference(every=1)

@@ -5,12 +5,11 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-from tests import ROOT, SHARED
+from tests import ROOT
 from theory import Architecture, LearningProblem
 
-REDUCED = Path(__file__).parent / "reference" / "markov_four_paths_100.npz"
+REFERENCE = Path(__file__).parent / "reference" / "markov_four_paths.npz"
 PUBLISHED_DATA = ROOT / "runs" / "markov_published.npz"
-FULL = SHARED / "reference" / "markov_four_paths.npz"
 
 # What the published weight-space sampler found at N = 10 in a long run of NUTS: means of U_1 and
 # their Monte Carlo standard errors; paths are good, adversarial 1, denoising, adversarial 2.
@@ -38,24 +37,23 @@ PUBLISHED_READOUT = (2.171, 0.018)  # |a|²/N of the same run
 PUBLISHED_ACCURACIES = (0.963, 0.968)  # lowest and highest of its three runs, 1,000 test examples
 
 
-def load_reduced_reference() -> dict[str, np.ndarray]:
-    """Arrays of tests/reference, described in its README.md, with the data of `runs`."""
-    with np.load(REDUCED) as stored, np.load(PUBLISHED_DATA) as data:
-        chosen = stored["test_examples"]
-        return dict(stored) | {
+def load_reference(every: int = 10) -> dict[str, np.ndarray]:
+    """The published four-path problem and its values, on every tenth test example or on all.
+
+    Arrays of tests/reference, described in its README.md, with the data of `runs`.
+    """
+    with np.load(REFERENCE) as stored, np.load(PUBLISHED_DATA) as data:
+        of_test_examples = {
+            "attended_inputs_test": data["attended_test"],
+            "y_test": data["labels_test"],
+            **{name: stored[name] for name in stored if name.endswith(("_mean", "_variance"))},
+        }
+        return {
+            **stored,
             "attended_inputs_train": data["attended_train"],
             "y_train": data["labels_train"],
-            "attended_inputs_test": data["attended_test"][chosen],
-            "y_test": data["labels_test"][chosen],
+            **{name: values[::every] for name, values in of_test_examples.items()},
         }
-
-
-def load_full_reference() -> dict[str, np.ndarray] | None:
-    """The complete file beside the checkout, or None where there is none."""
-    if not FULL.is_file():
-        return None
-    with np.load(FULL) as stored:
-        return dict(stored)
 
 
 def reference_problem(arrays: dict[str, np.ndarray], width: int) -> LearningProblem:

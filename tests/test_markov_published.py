@@ -7,7 +7,7 @@ from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.tasks.make import build_task
 from tests import ROOT
-from tests.reference_data import load_reduced_reference
+from tests.reference_data import load_reference
 from theory import (
     OrderParameters,
     Predictor,
@@ -56,7 +56,7 @@ def test_accuracy_of_the_theory(width, problems, saddles):
 
 @pytest.mark.parametrize("width", [10, 100, 1000])
 def test_order_parameters(width, saddles):
-    stored = load_reduced_reference()
+    stored = load_reference()
     lower, upper, readout = map(np.asarray, saddles[width].order_parameters.matrices)
     for received, name in ((lower, "U_1"), (upper, "U_2"), (readout[0, 0], "U_a")):
         np.testing.assert_allclose(received, stored[f"N{width}_{name}"], rtol=0, atol=1e-6)

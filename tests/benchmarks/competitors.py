@@ -19,7 +19,7 @@ from sampler.tasks.make import build_task
 from sampler.tasks.task import Task
 from tests import ROOT
 from tests.benchmarks.token_by_token import token_by_token_model
-from tests.reference_data import load_reduced_reference, reference_problem
+from tests.reference_data import load_reference, reference_problem
 from theory import LearningProblem
 
 RECIPE = ROOT / "runs" / "markov_four_paths.toml"
@@ -29,7 +29,7 @@ TEST_EXAMPLES = 2
 
 def published_problem(width: int) -> LearningProblem:
     """The published problem: 100 examples, four paths, 231 channels."""
-    return reference_problem(load_reduced_reference(), width)
+    return reference_problem(load_reference(), width)
 
 
 @cache

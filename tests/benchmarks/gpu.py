@@ -24,7 +24,7 @@ from sampler.posterior.order_parameters import OrderParameterPosterior, factors_
 from sampler.posterior.spaces import make_density
 from tests.benchmarks.outsiders import ENDLESS
 from tests.problems import problem_of_many_paths
-from tests.reference_data import load_reduced_reference, reference_problem
+from tests.reference_data import load_reference, reference_problem
 from theory import LearningProblem
 from theory.bartlett import WishartChain
 
@@ -94,7 +94,7 @@ def rows(arguments) -> Iterator[str]:
 def problem(paths: int, examples: int, width: int) -> LearningProblem:
     """The published data where they have this size, random ones elsewhere."""
     if (paths, examples) == (4, 100):
-        return reference_problem(load_reduced_reference(), width)
+        return reference_problem(load_reference(), width)
     rng = np.random.default_rng(1)
     return problem_of_many_paths(rng, width, examples=examples, heads=HEADS[paths])
 

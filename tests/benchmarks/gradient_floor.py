@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests.problems import problem_of_many_paths
-from tests.reference_data import load_reduced_reference, reference_problem
+from tests.reference_data import load_reference, reference_problem
 from theory import LearningProblem, OrderParameters
 from theory.energy import energy_and_gradients, gram_of_lower, inverse_of_lower
 
@@ -19,7 +19,7 @@ def problems() -> dict[str, LearningProblem]:
     """4 and 16 paths, 100 and 600 examples."""
     rng = np.random.default_rng(0)
     return {
-        "4 paths, P = 100": reference_problem(load_reduced_reference(), 10),
+        "4 paths, P = 100": reference_problem(load_reference(), 10),
         "16 paths, P = 100": problem_of_many_paths(rng, 10, examples=100, heads=(4, 4)),
         "4 paths, P = 600": problem_of_many_paths(rng, 10, examples=600, heads=(2, 2)),
         "16 paths, P = 600": problem_of_many_paths(rng, 10, examples=600, heads=(4, 4)),

@@ -4,7 +4,7 @@ import jax
 
 from sampler.posterior.importance import importance_draws
 from tests.problems import order_parameters_of
-from tests.reference_data import load_reduced_reference, reference_problem
+from tests.reference_data import load_reference, reference_problem
 
 DRAWS = 40_000
 
@@ -17,7 +17,7 @@ def measure_importance(widths: list[int], repetitions: int) -> str:
     ]
     with jax.enable_x64(True):
         for width in widths:
-            problem = reference_problem(load_reduced_reference(), width)
+            problem = reference_problem(load_reference(), width)
             found = [
                 importance_draws(order_parameters_of(problem), DRAWS, seed)
                 for seed in range(repetitions)

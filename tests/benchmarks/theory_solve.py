@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tests.reference_data import load_reduced_reference, reference_problem
+from tests.reference_data import load_reference, reference_problem
 from theory import Architecture, LearningProblem, OrderParameters, solve_saddle_point
 from theory.action import action, entropy_terms
 from theory.order_parameters import from_log_cholesky, to_log_cholesky
@@ -79,7 +79,7 @@ def measure_theory(repetitions: int) -> str:
     """Seconds of each, from empty caches, and how far Adam ended from the saddle point."""
     seconds = {"Newton": [], **{name: [] for name in OBJECTIVES}}
     with jax.enable_x64(True):
-        problem = reference_problem(load_reduced_reference(), 10)
+        problem = reference_problem(load_reference(), 10)
         for _ in range(repetitions):
             jax.clear_caches()
             started = time.perf_counter()

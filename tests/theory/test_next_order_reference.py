@@ -10,7 +10,7 @@ import pytest
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.order_parameters import factors_at
 from tests.problems import order_parameters_of, weighted_mean_and_error
-from tests.reference_data import load_reduced_reference, reference_problem
+from tests.reference_data import load_reference, reference_problem
 from theory import (
     NextOrderStatus,
     Predictor,
@@ -30,7 +30,7 @@ DRAWS, PREDICTED = 60_000, 20_000
 @cache
 def both(width):
     """The problem, its saddle point, its next order, trusted draws and their U_1."""
-    problem = reference_problem(load_reduced_reference(), width)
+    problem = reference_problem(load_reference(), width)
     saddle = solve_saddle_point(problem)
     draws = importance_draws(order_parameters_of(problem), DRAWS, seed=width)
     assert draws.trusted, draws.explain()

@@ -1,19 +1,16 @@
 """Attention of heads: bilinear logits, keys and queries, and the published four-path arrays."""
 
 import numpy as np
-import pytest
 
 from sampler.attention.heads import bilinear_attention, softmax_attention
 from sampler.attention.variants import Softmax, softmax
 from sampler.recipes.recipe import load_recipe
 from sampler.tasks.make import build_task
 from sampler.tasks.markov_chain import head_weights
-from tests import SHARED
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import TINY
 
 EPSILON = np.finfo(float).eps
-REFERENCE = SHARED / "reference" / "markov_four_paths.npz"
 
 
 def test_bilinear_attention_equals_a_loop_over_keys_and_queries():
@@ -120,57 +117,55 @@ def test_plain_softmax_is_the_softmax_form(tmp_path):
         np.testing.assert_allclose(other, one, rtol=0, atol=1e-12)
 
 
-@pytest.fixture(scope="module")
-def published():
-    """Inputs, logit weights and attended inputs of the published four-path problem."""
-    if not REFERENCE.is_file():
-        pytest.skip("the published arrays are not beside this checkout")
-    with np.load(REFERENCE, allow_pickle=False) as stored:
-        names = ("x_train", "W_layer1", "W_layer2", "attended_inputs_train")
-        return {name: stored[name] for name in names}
+def test_the_good_head_has_the_published_weights():
+    """The entries of the published matrix at β = 10, of 200 features and 31 positions.
 
-
-def test_the_good_head_has_the_published_weights(published):
-    expected = published["W_layer1"][0]
+    Features of one half have +5e-4 among themselves and −5e-4 with the other half. A position
+    attends to the one before it with 10, to the first with 15.
+    """
+    expected = np.zeros((231, 231))
+    half = np.repeat([1.0, -1.0], 100)
+    expected[:200, :200] = 5e-4 * half[:, None] * half
+    for query in range(1, 31):
+        expected[200, 200 + query] = 15.0
+        if query > 1:
+            expected[200 + query - 1, 200 + query] = 10.0
     received = head_weights("good", 200, 31, 10.0, np.random.default_rng(0))
     assert np.all(np.abs(received - expected) <= 8 * EPSILON * np.abs(expected))
 
 
-def test_the_uniform_head_has_the_published_attention(published):
+def test_the_uniform_head_has_the_published_attention():
+    """There, every two positions have weight 10, which is the same as none."""
     generator = np.random.default_rng(0)
+    published = np.zeros((231, 231))
+    published[200:, 200:] = 10.0
     received = head_weights("uniform", 200, 31, 10.0, generator)
-    inputs = published["x_train"][:10]
-    attention = bilinear_attention(inputs, np.stack([received, published["W_layer2"][0]]))
+    features = generator.standard_normal((10, 31, 200))
+    inputs = np.concatenate([features, np.broadcast_to(np.eye(31), (10, 31, 31))], axis=2)
+    attention = bilinear_attention(inputs, np.stack([received, published]))
     assert np.array_equal(attention[:, 0], attention[:, 1])
 
 
-def test_random_heads_have_the_published_scales(published):
-    for layer in ("W_layer1", "W_layer2"):
-        expected = published[layer][1]
+def test_random_heads_have_the_published_scales(reference):
+    for expected in reference["random_head_scales"]:
         received = head_weights("random", 200, 31, 10.0, np.random.default_rng(0))
-        for rows in (slice(0, 200), slice(200, 231)):
-            for columns in (slice(0, 200), slice(200, 231)):
-                ratio = received[rows, columns].std() / expected[rows, columns].std()
+        for i, rows in enumerate((slice(0, 200), slice(200, 231))):
+            for j, columns in enumerate((slice(0, 200), slice(200, 231))):
+                block = received[rows, columns]
                 # Relative standard error of a standard deviation: 1/√(2n), here for two of them.
-                error = np.sqrt(2 / (2 * expected[rows, columns].size))
-                assert abs(ratio - 1) < 5 * error
+                error = np.sqrt(2 / (2 * block.size))
+                assert abs(block.std() / expected[i, j] - 1) < 5 * error
 
 
-def test_attended_inputs_are_the_published_ones(published):
-    inputs = published["x_train"]
-    first = bilinear_attention(inputs, published["W_layer1"])
-    second = bilinear_attention(inputs, published["W_layer2"])
-    read_out = second[..., -1]  # last-token readout, [example, head, key]
-    received = np.einsum("xsd,xhst,xkt->xhkd", inputs, first, read_out, optimize=True)
-    received = received.reshape(100, 4, 231)
+def test_attended_inputs_of_the_good_path_are_the_published_ones(reference):
+    inputs = np.concatenate([reference["first_input_features"], np.eye(31)], axis=1)[None]
+    generator = np.random.default_rng(0)
+    good, uniform = (head_weights(kind, 200, 31, 10.0, generator) for kind in ("good", "uniform"))
+    first, second = bilinear_attention(inputs, np.stack([good, uniform]))[0]
+    received = second[:, -1] @ first.T @ inputs[0]  # last-token readout
     # A logit is a sum of about 231² products. Rounding moves it by at most 2·231 ε times the sum
-    # of their sizes, and the attention, relatively, by twice that, in each of the two layers.
-    size = np.abs(inputs)
-    largest = max(
-        np.max((size @ np.abs(weights)) @ np.swapaxes(size, 1, 2))
-        for layer in ("W_layer1", "W_layer2")
-        for weights in published[layer]
-    )
-    bound = 2 * 2 * 2 * 231 * EPSILON * largest * np.max(size)
-    difference = np.max(np.abs(received - published["attended_inputs_train"]))
+    # of their sizes, and the attention, relatively, by twice that.
+    size = np.abs(inputs[0])
+    bound = 2 * 2 * 231 * EPSILON * np.max(size @ np.abs(good) @ size.T) * np.max(size)
+    difference = np.max(np.abs(received - reference["attended_inputs_train"][0, 0]))
     assert difference <= min(bound, 1e-10)

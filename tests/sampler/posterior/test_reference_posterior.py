@@ -25,7 +25,7 @@ from tests.problems import all_but, copied, order_parameters_of, weighted_mean_a
 from tests.reference_data import (
     PUBLISHED_OVERLAP,
     TRIAL_OVERLAP,
-    load_reduced_reference,
+    load_reference,
     reference_problem,
 )
 from theory import Architecture, LearningProblem, solve_saddle_point
@@ -41,7 +41,7 @@ MATRICES = ("order_parameter", "order_parameter_layer_2", "readout_order_paramet
 @cache
 def collapsed_chains(width: int, algorithm: Algorithm = NUTS) -> DrawCollector:
     """Four chains over the order parameters."""
-    problem = reference_problem(load_reduced_reference(), width)
+    problem = reference_problem(load_reference(), width)
     settings = ChainSettings(chains=4, warmup=150, draws=2000, seed=width)
     collected = DrawCollector()
     density = algorithm.suited(order_parameter_density(problem, problem.attended[:2]))
@@ -106,7 +106,7 @@ def test_split_trajectories_agree_with_chains_of_nuts(width, precision):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_importance_draws_agree_with_chains(width):
     collected = collapsed_chains(width).draws
-    problem = reference_problem(load_reduced_reference(), width)
+    problem = reference_problem(load_reference(), width)
     draws = importance_draws(order_parameters_of(problem), 40_000, seed=5)
     assert draws.trusted, draws.explain()
     rate = draws.effective_sample_size / draws.seconds

@@ -22,7 +22,6 @@ from tests.reference_data import (
     PUBLISHED_ACCURACIES,
     PUBLISHED_OVERLAP,
     PUBLISHED_READOUT,
-    load_full_reference,
     reference_problem,
 )
 from theory import LearningProblem
@@ -115,9 +114,9 @@ class PublishedRun:
 
 
 @pytest.fixture(scope="module")
-def published_run(reference) -> PublishedRun:
+def published_run(full_reference) -> PublishedRun:
     """NUTS in single precision, trees as deep as the published ones; about four minutes."""
-    arrays = load_full_reference() or reference
+    arrays = full_reference
     problem = reference_problem(arrays, 10)
     settings = ChainSettings(chains=4, warmup=300, draws=450, seed=0)
     collected = sampled(problem, arrays["attended_inputs_test"], NUTS, settings, "float32")
@@ -168,7 +167,7 @@ def test_chains_of_the_published_problem_do_not_diverge(published_run):
 
 
 @pytest.mark.long
-def test_accuracy_of_the_published_problem(published_run, full_reference):
+def test_accuracy_of_the_published_problem(published_run):
     batches = batch_means(published_run.draws.draws["predictor"].astype(float))
     received = sampled_accuracy(batches, published_run.labels_test)
     print(f"\naccuracy: sampled {received}, published {PUBLISHED_ACCURACIES}")
