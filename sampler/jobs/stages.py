@@ -69,14 +69,23 @@ def kept_rows(
         return None
     key = fingerprint_of_rows(recipe, task)
     partial, whole = directory / "rows-unfinished.bin", shared / f"rows-{key[:8]}.bin"
-    examples = task.train.examples
-    for path in (whole, partial):
-        start = stored_triangle(path, key)
-        if start is not None and start.examples == examples:
-            return start
-    done = 0 if start is None else start.examples
+    triangle = stored_triangle(whole, key)
+    if triangle is None:
+        triangle = whole_pass(recipe, task, partial, key, interruption)
+        store(whole, key, triangle)
+    partial.unlink(missing_ok=True)
+    return triangle
+
+
+def whole_pass(
+    recipe: Recipe, task: Task, path: Path, key: str, interruption: Interruption
+) -> Triangle:
+    """The triangle of all training examples, by the pass that is saved in a file on the way."""
+    triangle = start = stored_triangle(path, key)
+    examples, done = task.train.examples, 0 if start is None else start.examples
+    if done == examples:  # stopped at its last block
+        return start
     began, saved = time.monotonic(), time.monotonic()
-    triangle = start
     with ProgressDisplay() as display:
         for triangle in fold_training(recipe, task, start):
             now = time.monotonic()
@@ -85,11 +94,9 @@ def kept_rows(
             display.show("reading examples", triangle.examples, examples, left)
             asked = interruption.received is not None or interruption.interrupted
             if asked or now - saved > SECONDS_BETWEEN_SAVES:
-                store(partial, key, triangle)
+                store(path, key, triangle)
                 saved = now
                 interruption.leave_if_asked("the pass over the examples")
-    store(whole, key, triangle)
-    partial.unlink(missing_ok=True)
     return triangle
 
 

@@ -310,6 +310,23 @@ def test_a_pass_goes_on_from_where_it_was_stopped(rng, tmp_path, small_blocks, m
     np.testing.assert_array_equal(again.matrix, expected.matrix)
 
 
+def test_a_pass_that_was_stopped_at_its_last_block_is_stored_as_whole(
+    rng, tmp_path, small_blocks, monkeypatch
+):
+    monkeypatch.setattr("theory.compression.ROWS_PER_COLUMN", 1)
+    recipe = written(tmp_path, attended_arrays(rng))
+    task, key = build_task(recipe), stages.fingerprint_of_rows(recipe, build_task(recipe))
+    folded = list(fold_training(recipe, task))
+    with pytest.raises(RequeueError, match="the pass over the examples is saved"):
+        kept_rows(recipe, task, tmp_path, tmp_path, Asked(len(folded) - 1))
+    assert stored_triangle(tmp_path / "rows-unfinished.bin", key).examples == EXAMPLES
+    received = kept_rows(recipe, task, tmp_path, tmp_path, Interruption())
+    np.testing.assert_array_equal(received.matrix, folded[-1].matrix)
+    assert not (tmp_path / "rows-unfinished.bin").exists()
+    (whole,) = tmp_path.glob("rows-*.bin")
+    np.testing.assert_array_equal(stored_triangle(whole, key).matrix, folded[-1].matrix)
+
+
 def test_rows_of_other_data_are_not_used(rng, tmp_path, small_blocks):
     recipe = written(tmp_path, attended_arrays(rng))
     first = kept_rows(recipe, build_task(recipe), tmp_path, tmp_path, Interruption())
