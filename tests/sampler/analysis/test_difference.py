@@ -7,11 +7,13 @@ from scipy.stats import chi2, ncx2, norm
 
 from sampler.analysis.difference import (
     FEWEST_DEGREES,
+    Noise,
     SquaredDistance,
     difference_of,
     largest_by_chance,
 )
 from sampler.analysis.estimate import Estimate, mean_of
+from tests.assertions import assert_within_mcse
 from tests.small import autoregressive
 
 CHAINS, DRAWS, RUNS = 4, 300, 400
@@ -113,6 +115,19 @@ def test_the_square_of_a_difference_has_no_bias(rng):
     error = np.std(squares) / np.sqrt(runs)
     assert abs(np.mean(squares)) < 4.0 * error
     assert error < 0.01 * noise  # what would be added without the correction
+
+
+def test_the_size_of_a_covariance_is_known_without_the_bias_of_few_batches(rng):
+    """tr Σ² of Gaussian batches, on average."""
+    eigenvalues = np.repeat([3.0, 1.0], 10)
+    batches, runs = 10, 1000
+    found = []
+    for _ in range(runs):
+        means = rng.normal(size=(batches, 20)) * np.sqrt(batches * eigenvalues)
+        deviations = (means - means.mean(axis=0)) / np.sqrt(batches * (batches - 1))
+        trace = float(np.sum(deviations**2))
+        found.append(Noise.of(deviations, trace, batches - 1).trace_of_square)
+    assert_within_mcse(np.mean(found), np.sum(eigenvalues**2), np.std(found) / np.sqrt(runs))
 
 
 @pytest.mark.parametrize(("elements", "size"), [(1, 0.0), (1, 3.0), (6, 0.0), (6, 2.5), (80, 5.0)])

@@ -1,16 +1,19 @@
 """Chains on disk: only segments that hold what a checkpoint counts are used."""
 
 import logging
+import signal
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
-from sampler.errors import InputError
+from sampler.errors import InputError, RequeueError
 from sampler.jobs.interruption import WARNING_SECONDS, Interruption, step_in_work
 from sampler.jobs.keeper import ChainKeeper, load_chains, segment_arrays
+from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.chunks import Chunk
 from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.stopping import StoppingRule
 from sampler.storage.checkpoint import read_sealed, write_sealed
 from sampler.storage.run_directory import CHECKPOINT_SLOTS
 
@@ -74,6 +77,49 @@ def test_a_chunk_longer_than_the_warning_of_slurm_is_named_once(folder, caplog):
     assert len({id(record) for record in caplog.records if record.levelno > logging.INFO}) == 1
     assert "took 200 s, more than the 120 s" in caplog.text
     assert "--slurm-option signal=B:USR1@400" in caplog.text
+
+
+def drawn_until(folder, values, stop: int) -> StoppingRule:
+    """The rule of chains [chain, draw] that are judged on the way, left at so many draws or after.
+
+    They go on from what the folder holds, by chunks of 40 draws.
+    """
+    collected = DrawCollector()
+    rule = StoppingRule(Algorithm(), collected, values.shape[1], np.inf)
+    keeper = ChainKeeper(folder, {"settings": {}}, Interruption())
+    found = keeper.go_on(collected, every=1e9, looks=rule)
+    done = 0 if found is None else found.done
+    while (end := min(done + 40, rule.next_end(done))) > done:
+        part = {"x": values[:, done:end]}, {"lp": -(values[:, done:end] ** 2)}
+        state = {}, {"position": np.array([end])}
+        chunk = Chunk("draws", end, values.shape[1], *part, 1.0, state=state)
+        if end >= stop:
+            keeper.interruption.received = signal.SIGTERM
+        collected(chunk)
+        rule(chunk)
+        try:
+            keeper(chunk)
+        except RequeueError:
+            break
+        done = end
+    return rule
+
+
+def test_chains_left_between_two_checks_that_pass_end_where_they_would_have(tmp_path, rng):
+    values = rng.standard_normal((4, 5000))
+    undisturbed = drawn_until(tmp_path / "whole", values, 5000)
+    first, second = (one.draws for one in undisturbed.found)
+    assert undisturbed.ended == "trusted"
+    left = drawn_until(tmp_path / "parts", values, first + 1)
+    assert [one.draws for one in left.found] == [first]
+    assert first < load_chains(tmp_path / "parts").snapshot.done < second
+    again = drawn_until(tmp_path / "parts", values, 5000)
+    assert again.found == undisturbed.found
+    for name in ("whole", "parts"):  # what the last check ended is saved
+        stored = load_chains(tmp_path / name)
+        assert stored.snapshot.done == second
+        held = np.concatenate([chunk.observables["x"] for chunk in stored.chunks], axis=1)
+        np.testing.assert_array_equal(held, values[:, :second])
 
 
 def cut(folder, name: str, keys: str = "") -> str:

@@ -9,14 +9,18 @@ import pytest
 from sampler.analysis.estimate import mean_of
 from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.chunks import Chunk
+from sampler.mcmc.diagnostics import diagnose
 from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.kept import evenly_spaced
 from sampler.mcmc.stopping import (
     CHECKED_ESS,
     FIRST_CHECK,
+    JUDGED_FIRST,
     InterimVerdict,
     StoppingRule,
     next_check,
 )
+from tests.assertions import assert_equal_to_rounding
 from tests.small import autoregressive
 
 MEAN = 2.0
@@ -122,6 +126,24 @@ def test_chains_that_stand_apart_go_on_to_the_end(rng):
     # The time that is up is noticed at a check, not before.
     rule = checked(draws, rng.standard_normal(draws.shape), seconds=1.5)
     assert (rule.ended, rule.found[-1].draws) == ("max_minutes", 520)
+
+
+def test_a_check_judges_every_element_where_the_first_ones_pass(rng):
+    """Of sixty, the one that stands apart is none of the fifty that are judged first."""
+    values = rng.standard_normal((4, FIRST_CHECK, 60))
+    (left_out, *_) = sorted(set(range(60)) - set(evenly_spaced(60, JUDGED_FIRST)))
+    values[1, :, left_out] += 1.0
+    statistics = {"lp": rng.standard_normal((4, FIRST_CHECK))}
+    rule = StoppingRule(Algorithm(), DrawCollector(), 5000, np.inf)
+    chunk = Chunk("draws", FIRST_CHECK, 5000, {"x": values}, statistics, 1.0)
+    rule.collected(chunk)
+    assert rule.judge(JUDGED_FIRST).passed
+    rule(chunk)
+    (found,) = rule.found
+    assert not found.passed
+    alone = diagnose({"x": values[:, :, [left_out]]}, statistics, Algorithm()).quantities["x"]
+    assert_equal_to_rounding(found.r_hat, alone.r_hat, operations=1e4)
+    assert found.r_hat > 1.05
 
 
 def test_draws_still_needed_follow_the_growth_of_the_worst_numbers():

@@ -14,7 +14,12 @@ from sampler.analysis.difference import Difference, difference_of
 from sampler.analysis.estimate import Estimate
 from sampler.analysis.sweeps import PointSummary
 from sampler.analysis.text import NO_BREAK, Number, count, percent
-from sampler.analysis.verdict import saddle_point_converged, theory_verdict, trust_verdict
+from sampler.analysis.verdict import (
+    ORDER,
+    saddle_point_converged,
+    theory_verdict,
+    trust_verdict,
+)
 from sampler.presentation.report.write import SOFTWARE
 from sampler.presentation.status import sweep_state
 from sampler.presentation.tables import points_table, state_in_short
@@ -85,6 +90,18 @@ def test_the_headline_is_about_the_same_quantity_whatever_the_others_are():
     received = theory_verdict(True, True, found)
     assert received.headline.startswith("Theory against exact posterior, U₁: not resolved")
     assert received.reasons[0].startswith("predictor mean m(x): resolved at 33.3")
+
+
+def test_the_order_of_the_error_is_named_where_any_quantity_is_resolved():
+    alike, apart = compared(0.0, 0.01), compared(0.5, 0.01)
+    for of_headline, of_mean, named in (
+        (alike, alike, False), (alike, apart, True), (apart, alike, True)
+    ):  # fmt: skip
+        found = {
+            "order_parameter": of_headline["order_parameter"],
+            "predictor_mean": of_mean["predictor_mean"],
+        }
+        assert (ORDER in theory_verdict(True, True, found).reasons) is named
 
 
 def test_the_reasons_for_trust_are_its_numbers_beside_their_limits():

@@ -247,6 +247,10 @@ def test_lengths_and_names_of_heads_are_read(suffix, tmp_path):
         ({"lengths_test": np.array([6, 2, 4, 1.5])}, "lengths_test = 'float64': store integers"),
         ({"lengths_test": np.array([6, 2, 0, 1])}, r"lengths_test\[2\] = 0: .* from 1 to 6"),
         ({"lengths_train": np.full(5, 3)}, r"attention_train_1\[0\] = .* gives to padding"),
+        (
+            {"attention_test_2": np.ones((4, 3, 6, 6))},
+            r"attention_test_2\[1\] = 1.0: .* to padding",
+        ),
         ({"head_names_1": np.array(["a", "b"])}, r"head_names_2 = \(absent\)"),
         (NAMES | {"head_names_1": np.array(["a", "a"])}, "head_names_1 = .*2 different names"),
         (NAMES | {"head_names_3": np.array(["a"])}, "head_names_3 = .*there are 2 layers"),

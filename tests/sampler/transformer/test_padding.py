@@ -266,6 +266,20 @@ class Alone(torch.nn.Module):
         return functional.scaled_dot_product_attention(heads, heads, heads)
 
 
+class HalfTold(torch.nn.Module):
+    """Two layers of attention, of which only the first is told of padding."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (
+            torch.nn.MultiheadAttention(CHANNELS, HEADS, batch_first=True) for _ in range(2)
+        )
+
+    def forward(self, tokens, attention_mask):
+        seen, _ = self.first(tokens, tokens, tokens, key_padding_mask=attention_mask == 0)
+        return self.second(seen, seen, seen)
+
+
 def hiding(rows):
     """Encoder inputs of two examples with this mask."""
     mask = torch.tensor(rows)
@@ -290,6 +304,12 @@ def hiding(rows):
             r"attention of layer 1\[0\] = .* gives to padding, above 1e-07",
         ),
         (
+            HalfTold,
+            hiding([[1, 1, 0]]),
+            {},
+            r"padding = \(differs from layer to layer\): every layer",
+        ),
+        (
             Alone,
             torch.randn(2, TOKENS, CHANNELS),
             {"forward": lambda model, x: model(x.flatten(1).unflatten(1, (TOKENS, CHANNELS)))},
@@ -297,7 +317,7 @@ def hiding(rows):
         ),
         (Encoder, {"tokens": [[1.0], [1.0, 2.0]]}, {}, "tokens = .*pad the sequences"),
     ],
-    ids=["empty", "values", "shape", "attended", "alone", "lists"],
+    ids=["empty", "values", "shape", "attended", "half told", "alone", "lists"],
 )
 def test_what_cannot_be_recorded_is_named(model, inputs, more, message):
     if not message:
