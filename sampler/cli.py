@@ -1,6 +1,7 @@
 """The command line, `attention-posterior` or `python -m sampler`."""
 
 import argparse
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -96,6 +97,26 @@ def fail(arguments: argparse.Namespace, text: str, code: ExitCode) -> int:
             traceback.print_exc()
         print(f"{PROGRAM}: {text}", file=sys.stderr, flush=True)
     return int(code)
+
+
+def new(arguments: argparse.Namespace) -> ExitCode:
+    """Write a recipe that ships, or say which there are."""
+    from sampler.analysis.text import wrapped
+    from sampler.recipes import shipped
+
+    if arguments.list:
+        for name in shipped.names_of_shipped():
+            one = shipped.shipped_recipe(name)
+            print(wrapped(f"{name}: {one.title} Needs {one.needs}.", further="    "))
+        print(wrapped("\nTimes are those of two cores. `attention-posterior new NAME` writes one."))
+        return ExitCode.OK
+    recipe = shipped.shipped_recipe(arguments.name or shipped.FIRST)
+    path = arguments.out or Path(recipe.name + shipped.SUFFIX)
+    written = shipped.write_shipped(recipe, path)
+    print(f"written: {', '.join(map(str, written))}")
+    print(wrapped(f"{recipe.title} Needs {recipe.needs}."))
+    print(f"next: {shlex.join([PROGRAM, recipe.command, str(path)])}")
+    return ExitCode.OK
 
 
 def check(arguments: argparse.Namespace) -> ExitCode:
@@ -295,8 +316,9 @@ COMPILING = (
     "figures", "report", "prune",
 )  # fmt: skip
 # Those whose whole result is what they print.
-PRINTING = ("check", "status", "list", "compare", "diagnose", "cache")
+PRINTING = ("new", "check", "status", "list", "compare", "diagnose", "cache")
 HANDLERS: dict[str, Callable[[argparse.Namespace], ExitCode]] = {
+    "new": new,
     "check": check,
     "run": start,
     "solve": start,

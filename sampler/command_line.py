@@ -40,15 +40,18 @@ class PrintCompletion(argparse.Action):
     def __call__(self, parser, namespace, shell, option_string=None) -> None:
         import shtab
 
+        from sampler.recipes.shipped import names_of_shipped
         from sampler.recipes.training_recipe import every_key
 
-        kinds = {"RECIPE": shtab.FILE, "DIR": shtab.DIRECTORY}
+        kinds = {"RECIPE": shtab.FILE, "FILE": shtab.FILE, "DIR": shtab.DIRECTORY}
         keys = [f"{key}=" for key in every_key()]
         commands = next(one for one in parser._actions if one.dest == "command")
         for command in commands.choices.values():
             for action in command._actions:
                 if action.dest in ("overrides", "over"):
                     action.choices = keys
+                elif action.dest == "name":
+                    action.choices = names_of_shipped()
                 elif action.metavar in kinds:
                     action.complete = kinds[action.metavar]
         sys.stdout.write(shtab.complete(parser, shell))
@@ -96,27 +99,28 @@ def named_source(text: str) -> str:
 
 # What each command does, and what may follow its name.
 COMMANDS = {
+    "new": ("write a recipe to begin with, one of those that ship", "quickstart --out mine.toml"),
     "check": (
         "validate recipe and data; print sizes, settings, memory and cost",
-        "runs/quickstart.toml",
+        "quickstart.toml",
     ),
     "run": (
         "do everything: theory, sampling, diagnostics, comparison, figures",
-        "runs/quickstart.toml --set network.widths=20",
+        "quickstart.toml --set network.widths=20",
     ),
     "train": (
         "train a transformer on one-shot episodes, for `run` to take its attention",
-        "runs/one_shot_train.toml --out runs/results/one_shot_train",
+        "one_shot_train.toml --out runs/results/one_shot_train",
     ),
     "sweep": (
         "run a grid of points, here, on Dask workers or as a Slurm job array",
-        "runs/finite_size.toml --over network.widths=10,30,100 sampler.seed=0:3 --workers 4",
+        "finite_size.toml --over network.widths=10,30,100 sampler.seed=0:3 --workers 4",
     ),
     "solve": (
         "theory only: saddle point, predictor, infinite width",
-        "runs/markov_four_paths.toml --out theory_only",
+        "markov_four_paths.toml --out theory_only",
     ),
-    "sample": ("sampling only", "runs/quickstart.toml --set sampler.seed=1"),
+    "sample": ("sampling only", "quickstart.toml --set sampler.seed=1"),
     "resume": ("go on with an interrupted run; append draws to a finished one", EARLIER),
     "status": ("say where runs or sweeps stand", EARLIER),
     "list": ("list runs, the newest first, with state and verdict", "runs/results"),
@@ -129,6 +133,7 @@ COMMANDS = {
     "cache": ("say how many compiled programs are kept for later runs, or remove them", "--clear"),
 }
 OF_RECIPES = ("check", "run", "train", "sweep", "solve", "sample")
+OF_NONE = ("new", "cache")
 OF_ONE_RUN = ("resume", "reproduce", "prune")
 
 
@@ -145,6 +150,25 @@ WITHOUT_FIGURES = option(
 )
 # Options of single commands.
 OPTIONS = {
+    "new": [
+        option(
+            "name",
+            metavar="NAME",
+            nargs="?",
+            help="a recipe that ships; default: quickstart",
+        ),
+        option(
+            "--out",
+            type=named_path,
+            metavar="FILE",
+            help="where to write; default: NAME.toml; no file is replaced",
+        ),
+        option(
+            "--list",
+            action="store_true",
+            help="write nothing; say what ships, what each asks, needs and takes",
+        ),
+    ],
     "run": [WITHOUT_FIGURES],
     "solve": [WITHOUT_FIGURES],
     "figures": [option("--svg", action="store_true", help="as SVG too, beside the PNG")],
@@ -250,7 +274,7 @@ def make_parser() -> argparse.ArgumentParser:
         command.add_argument("--debug", **debug, default=argparse.SUPPRESS)
         if name in OF_RECIPES:
             add_recipe(command, writes=name != "check")
-        elif name != "cache":
+        elif name not in OF_NONE:
             add_directories(command, name)
         for flag, settings in OPTIONS.get(name, ()):
             command.add_argument(flag, **settings)

@@ -2,6 +2,7 @@
 
 sections         the sections of a recipe: settings with type, limits, default and meaning
 task_section     those of task and attention, and the table of tasks
+shipped          recipes that ship, and copies of them
 settings         TOML read and written, dotted keys, values of a command line
 recipe           Recipe, from a TOML file and from the command line
 training_recipe  recipes of `train`

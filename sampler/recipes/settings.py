@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sampler.errors import InputError, one_line
+from sampler.recipes.shipped import remedy_for_missing
 
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 DOTTED_KEY = re.compile(r"[\w-]+(\.[\w-]+)*")
@@ -32,6 +33,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # a byte order mark is no text
+    except FileNotFoundError:
+        raise InputError("recipe", path, remedy_for_missing(path)) from None
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise InputError("recipe", path, f"{reason}; name a TOML file to read") from None

@@ -65,7 +65,10 @@ REMEDIES = {
     "head": "store text, as in np.array(['induction', 'residual'])",
 }
 NUMBERS_REMEDY = "store a plain float32 or float64 array"
-NPZ_REMEDY = "name an .npz or .h5 file, or write one (docs/howto/own_arrays.md)"
+NPZ_REMEDY = (
+    "name an .npz or .h5 file; what it holds is said by help(sampler.arrays_task), and by "
+    '"Bring your own arrays" in the documentation'
+)
 # Arrays by name: of NumPy or of HDF5, or `NpzMember`.
 Arrays = Mapping[str, Any]
 

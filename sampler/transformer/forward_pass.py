@@ -26,7 +26,7 @@ def torch_module() -> Any:
     try:
         return import_module("torch")
     except ImportError:
-        remedy = "PyTorch is an extra: pip install -c constraints.txt -e '.[torch]'"
+        remedy = "PyTorch is an extra: pip install 'attention-posterior[torch]'"
         raise InputError("torch", ABSENT, remedy) from None
 
 

@@ -1,0 +1,121 @@
+"""Recipes that ship with the program: what each of them asks and needs, and copies to begin with.
+
+They are the recipes of the gallery. The first two lines of each are comments: its title, and
+`Needs …`, what it takes and how long. Other comments name files as seen from the parent folder of
+the gallery, which a copy replaces by its own.
+"""
+
+import tomllib
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from sampler.errors import InputError
+
+# In the repository a link; an installed package has the files.
+GALLERY = Path(__file__).parents[1] / "gallery"
+SUFFIX = ".toml"
+# The gallery as its comments call it.
+FOLDER = "runs/"
+# The one to begin with.
+FIRST = "quickstart"
+
+
+@dataclass(frozen=True)
+class ShippedRecipe:
+    """A recipe of the gallery.
+
+    name   its name, and that of its file without the suffix
+    title  what it asks, a sentence
+    needs  what it takes besides the program, and how long, as in `nothing; half a minute`
+    text   the whole file
+    """
+
+    name: str
+    title: str
+    needs: str
+    text: str
+
+    @property
+    def command(self) -> str:
+        """The command that it is for."""
+        return "train" if "training" in tomllib.loads(self.text) else "run"
+
+    @property
+    def data(self) -> list[str]:
+        """Names of the files that it reads and that ship beside it."""
+        of_task = tomllib.loads(self.text)["task"].values()
+        texts = [value for value in of_task if isinstance(value, str)]
+        return [text for text in texts if "/" not in text and (GALLERY / text).is_file()]
+
+    def text_at(self, path: Path) -> str:
+        """Return its text for a copy: comments name files as seen from where the copy is made."""
+        folder = "" if path.parent == Path() else f"{path.parent.as_posix()}/"
+        own = self.text.replace(f"{FOLDER}{self.name}{SUFFIX}", path.as_posix())
+        return own.replace(FOLDER, folder)
+
+
+def names_of_shipped() -> list[str]:
+    """Return the names of all recipes that ship, that for beginners first."""
+    names = sorted(path.stem for path in GALLERY.glob(f"*{SUFFIX}"))
+    return sorted(names, key=lambda name: name != FIRST)
+
+
+def shipped_recipe(name: str) -> ShippedRecipe:
+    """Return a recipe by its name or by that of its file.
+
+    Raises InputError for an unknown one, with the names nearest to it.
+    """
+    names, asked = names_of_shipped(), bare_name(name)
+    if asked not in names:
+        near = get_close_matches(asked, names, n=3, cutoff=0.5)
+        meant = f"did you mean {' or '.join(near)}? " if near else ""
+        remedy = f"no such recipe ships; {meant}`attention-posterior new --list` names all"
+        raise InputError("NAME", name, remedy)
+    text = (GALLERY / f"{asked}{SUFFIX}").read_text(encoding="utf-8")
+    title, needs = (line.removeprefix("# ") for line in text.splitlines()[:2])
+    return ShippedRecipe(asked, title, needs.removeprefix("Needs ").removesuffix("."), text)
+
+
+def bare_name(name: str | Path) -> str:
+    """Return the name that a recipe would have that is called so: no folder, no suffix."""
+    return Path(name).name.removesuffix(SUFFIX)
+
+
+def write_shipped(recipe: ShippedRecipe, path: Path) -> list[Path]:
+    """Write a copy of a recipe, and of the data that ship with it beside; return what was written.
+
+    Data that are there already, the same to the byte, are left as they are. Raises InputError,
+    before anything is written, where a file would be replaced.
+    """
+    if path.is_dir():
+        remedy = f"is a directory; name a file, as in --out {path / (recipe.name + SUFFIX)}"
+        raise InputError("--out", path, remedy)
+    contents = {path: recipe.text_at(path).encode()}
+    for name in recipe.data:
+        beside, data = path.parent / name, (GALLERY / name).read_bytes()
+        if not (beside.is_file() and beside.read_bytes() == data):
+            contents[beside] = data
+    for one in contents:
+        if one.exists():
+            remedy = "is there already, and nothing is replaced; name another place with --out FILE"
+            raise InputError("new", one, remedy)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for one, content in contents.items():
+        with one.open("xb") as file:
+            file.write(content)
+    return list(contents)
+
+
+def remedy_for_missing(path: Path) -> str:
+    """Say what to do where a recipe is not there: another file that is meant, or a copy."""
+    name = bare_name(path)
+    default = Path(name + SUFFIX)
+    for meant in (path.with_name(name + SUFFIX), default):
+        if meant.is_file():
+            return f"no such file; did you mean {meant}?"
+    if name in names_of_shipped():
+        written = default if path.suffix != SUFFIX else "it"
+        where = f" --out {path}" if path.name == default.name and path != default else ""
+        return f"no such file; `attention-posterior new {name}{where}` writes {written}"
+    return "no such file; name a TOML file to read"
