@@ -1,9 +1,11 @@
 """What is said of a difference between theory and samples is right as often as it claims."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import brentq
-from scipy.stats import chi2, ncx2, norm
+from scipy.stats import chi2, ncx2, norm, t
 
 from sampler.analysis.difference import (
     FEWEST_DEGREES,
@@ -141,6 +143,17 @@ def test_the_law_of_a_squared_distance_is_the_noncentral_chi_square(elements, si
         # Three moments agree; without a difference it is the law itself.
         tolerance = 0.012 if size else 1e-8
         assert distance.below(exact, size**2) == pytest.approx(probability, abs=tolerance)
+
+
+def test_a_covariance_known_by_few_batches_widens_the_law_as_student_t_is_wider():
+    trace, many, few = 4.0, 10**12, 11
+    known = SquaredDistance(0.0, trace, 2.0, 0.7, many)
+    estimated = replace(known, degrees=few)
+    mean = 1.5 + trace
+    for away in (-2.0, 0.7, 3.0):
+        expected = known.below(mean + away, 1.5)
+        received = estimated.below(mean + away * t.std(few), 1.5)
+        assert received == pytest.approx(expected, rel=1e-9)
 
 
 def test_limits_are_where_the_law_has_these_tails():

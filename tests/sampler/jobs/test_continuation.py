@@ -54,16 +54,26 @@ def copy(run_of_six_draws, tmp_path) -> Path:
 
 @pytest.mark.parametrize("chunks", all_but([1, 2, 4], [2]))
 def test_interrupted_chains_go_on_bit_for_bit(
-    chunks, recipe_file, run_of_six_draws, tmp_path, capsys
+    chunks, recipe_file, run_of_six_draws, tmp_path, capsys, monkeypatch
 ):
+    """And count the seconds before, here some more than there were."""
+    go_on = ChainKeeper.go_on
+
+    def later(keeper, *arguments):
+        found = go_on(keeper, *arguments)
+        keeper.seconds_before += 1e6
+        return found
+
     recipe = load_recipe(recipe_file, FEW_DRAWS)
     directory = tmp_path / "run"
     with pytest.raises(RequeueError) as stopped:
         jobs.start_run("run", jobs.Point(recipe, directory), AfterChunks(chunks))
     assert "interrupted after" in status(directory, capsys)
     assert not (directory / "draws.nc").exists()
+    monkeypatch.setattr(ChainKeeper, "go_on", later)
     code = command("resume", directory)
     assert code == command("resume", run_of_six_draws)
+    assert read_draws(directory)["sample_stats"].attrs["seconds"] > 1e6
     assert_same_bits(directory, run_of_six_draws)
     phase, done, _, total = str(stopped.value).split()
     assert f"going on after {done} of {total} steps ({phase})" in log(directory)

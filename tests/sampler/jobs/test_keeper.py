@@ -9,7 +9,7 @@ import pytest
 
 from sampler.errors import InputError, RequeueError
 from sampler.jobs.interruption import WARNING_SECONDS, Interruption, step_in_work
-from sampler.jobs.keeper import ChainKeeper, load_chains, segment_arrays
+from sampler.jobs.keeper import MOST_WAITING, ChainKeeper, load_chains, segment_arrays
 from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.chunks import Chunk
 from sampler.mcmc.draws import DrawCollector
@@ -44,6 +44,37 @@ def test_a_segment_has_the_steps_of_all_of_its_chunks(rng):
     chunks = [Chunk("draws", 0, DRAWS, {"x": one}, {"lp": -one}, 1.0) for one in parts]
     for name, joined in segment_arrays(chunks, DrawCollector()).items():
         np.testing.assert_array_equal(joined, -values if name.endswith("lp") else values)
+
+
+def test_chains_that_go_on_leave_the_newest_checkpoint_and_count_the_seconds_before(folder, rng):
+    newest = newest_slot(folder)
+    before = (folder / newest).read_bytes()
+    collected, keeper = DrawCollector(), ChainKeeper(folder, {"settings": {}}, Interruption())
+    assert keeper.go_on(collected, every=0.0).done == DRAWS
+    assert keeper.seconds_before == 1 + DRAWS // STEPS
+    assert collected.seconds == {"warmup": 1.0, "draws": DRAWS // STEPS}
+    drawn = (
+        {"predictor": rng.standard_normal((CHAINS, STEPS, 3))},
+        {"lp": np.zeros((CHAINS, STEPS))},
+    )
+    chunk = Chunk("draws", DRAWS + STEPS, DRAWS + STEPS, *drawn, 1.0, state=({}, {}))
+    collected(chunk)
+    keeper(chunk)
+    assert newest_slot(folder) != newest
+    assert (folder / newest).read_bytes() == before
+    assert load_chains(folder).snapshot.done == DRAWS + STEPS
+
+
+def test_draws_of_much_memory_are_saved_before_their_time(folder):
+    collected, keeper = DrawCollector(), ChainKeeper(folder, {"settings": {}}, Interruption())
+    keeper.go_on(collected, every=1e9)
+    numbers = MOST_WAITING // (3 * CHAINS * 4)  # in single precision, a third of the limit
+    for count, saved in ((1, 0), (2, 0), (3, 3), (4, 3)):
+        drawn = {"predictor": np.zeros((CHAINS, 1, numbers + 1))}, {"lp": np.zeros((CHAINS, 1))}
+        chunk = Chunk("draws", DRAWS + count, 100, *drawn, 1.0, state=({}, {}))
+        collected(chunk)
+        keeper(chunk)
+        assert load_chains(folder).snapshot.done == DRAWS + saved
 
 
 def test_what_would_be_lost_is_the_chunk_in_work_until_chains_end(folder):

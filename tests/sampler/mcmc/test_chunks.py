@@ -5,6 +5,7 @@ Chains are shared out over devices: a processor divided into several stands for 
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -152,7 +153,10 @@ def test_results_do_not_depend_on_the_length_of_chunks(space, default_run, monke
     monkeypatch.setattr(chunks, "CHUNK_SECONDS", 0.0)
     hurried = sampled(space, SETTINGS)
     check_phases(hurried.chunks)
-    assert max(chunk.draws for chunk in hurried.chunks) <= 3
+    lengths = [chunk.draws for chunk in hurried.chunks]
+    assert max(lengths) == 3
+    # No time is left for another chunk as long as one that took too long.
+    assert all(other == 1 for one, other in pairwise(lengths) if one == 3)
     assert max(chunk.draws for chunk in default_run.chunks) > 3
     for part in ("draws", "statistics", "warmup"):
         assert_same(getattr(hurried, part), getattr(default_run, part))
@@ -177,6 +181,17 @@ def test_a_run_goes_on_from_any_chunk_with_the_steps_that_are_missing(
         assert steps == expected
     last = np.concatenate([c.observables["noise"] for c in rest if c.phase == "draws"], axis=1)
     np.testing.assert_array_equal(last, default_run.draws["noise"][:, -last.shape[1] :])
+
+
+def test_a_chunk_holds_what_its_draws_are_completed_by(monkeypatch):
+    """In bytes: what is seen of two chains at once, and all that is known of them in the end."""
+    density, keys = standard_gaussian(), jax.random.split(jax.random.key(0), 2)
+    seen = {"x": jax.ShapeDtypeStruct((2, 2), np.dtype(float))}
+    larger = replace(density, complete=lambda key, seen: {"y": jnp.zeros(100)})
+    mesh = chunks.chain_mesh(1)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 7 * 8 * 2 * (2 + 2 + 100))
+    assert chunks._capacity(seen, keys, density, mesh) == chunks.CHUNK_DRAWS
+    assert chunks._capacity(seen, keys, larger, mesh) == 7
 
 
 def check_phases(received):

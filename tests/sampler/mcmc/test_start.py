@@ -49,7 +49,7 @@ def positions(arrays) -> dict[str, np.ndarray]:
 
 def learned(arrays) -> dict[str, np.ndarray]:
     """Name → values of the leaves that hold step size and masses."""
-    words = ("step_size", "mass_matrix", "gaussian")
+    words = ("step_size", "mass_matrix", "gaussian", "moments")
     return {n: v for n, v in arrays.items() if any(word in n for word in words)}
 
 
@@ -84,6 +84,10 @@ def test_they_begin_at_the_last_positions_with_all_that_was_learned(ended, monke
     if isinstance(algorithm, SplitHmc):  # a further warm-up searches around the step that it has
         np.testing.assert_allclose(
             np.exp(first["shared['steps'][4]"]), arrays["shared['step_size']"], rtol=1e-14
+        )
+    else:
+        np.testing.assert_allclose(
+            np.exp(first[".adapt_state.ss_state[4]"]), arrays[".adapt_state.step_size"], rtol=1e-14
         )
     # Without warm-up the step size stays, and the chains move.
     last = made[-1].snapshot.arrays

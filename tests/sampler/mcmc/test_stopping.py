@@ -146,6 +146,34 @@ def test_a_check_judges_every_element_where_the_first_ones_pass(rng):
     assert found.r_hat > 1.05
 
 
+def test_a_check_tells_the_seconds_of_the_draws_and_the_fewest_effective_ones(rng):
+    draws, lp = rng.standard_normal((2, 4, FIRST_CHECK)) ** 3
+    rule = StoppingRule(Algorithm(), DrawCollector(), 5000, np.inf)
+    warmup = Chunk("warmup", 4, 4, {}, {"lp": lp[:, :4]}, 100.0)
+    for chunk in (warmup, Chunk("draws", FIRST_CHECK, 5000, {"x": draws}, {"lp": lp}, 2.5)):
+        rule.collected(chunk)
+        rule(chunk)
+    (found,) = rule.found
+    assert found.seconds == 2.5
+    judged = diagnose({"x": draws}, {"lp": lp}, Algorithm()).quantities
+    tails = {name: one.ess_tail for name, one in judged.items()}
+    assert all(tails[name] < one.ess_bulk for name, one in judged.items())
+    assert (found.ess, found.of) == min((ess, name) for name, ess in tails.items())
+
+
+def test_what_is_not_judged_does_not_keep_chains_going(rng):
+    """Such as weights, which may stand still or apart."""
+    values = {name: rng.standard_normal((4, FIRST_CHECK)) for name in ("x", "weight")}
+    values["weight"] += np.arange(4)[:, None]
+    chunk = Chunk("draws", FIRST_CHECK, 5000, values, {"lp": -(values["x"] ** 2)}, 1.0)
+    for judged in (True, False):
+        names = ("x", "weight") if judged else ("x",)
+        rule = StoppingRule(Algorithm(), DrawCollector(), 5000, np.inf, names.__contains__)
+        rule.collected(chunk)
+        rule(chunk)
+        assert rule.found[0].passed is not judged
+
+
 def test_draws_still_needed_follow_the_growth_of_the_worst_numbers():
     slow = InterimVerdict(400, False, 1.0, 1.005, 100.0, "x")
     needed = slow.draws_needed(20_000)  # 2,000 draws, the check there and the next one

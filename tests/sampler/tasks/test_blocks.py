@@ -327,6 +327,53 @@ def test_a_pass_that_was_stopped_at_its_last_block_is_stored_as_whole(
     np.testing.assert_array_equal(stored_triangle(whole, key).matrix, folded[-1].matrix)
 
 
+def test_a_pass_that_is_killed_goes_on_from_what_was_saved_in_time(
+    rng, tmp_path, small_blocks, monkeypatch
+):
+    monkeypatch.setattr("theory.compression.ROWS_PER_COLUMN", 1)
+    recipe = written(tmp_path, attended_arrays(rng))
+    task, key = build_task(recipe), stages.fingerprint_of_rows(recipe, build_task(recipe))
+    folded = list(fold_training(recipe, task))
+
+    def killed(*_):
+        yield from folded[:2]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stages, "fold_training", killed)
+    for seconds, saved in ((1e9, None), (-1.0, folded[1].examples)):
+        monkeypatch.setattr(stages, "SECONDS_BETWEEN_SAVES", seconds)
+        with pytest.raises(KeyboardInterrupt):
+            kept_rows(recipe, task, tmp_path, tmp_path, Interruption())
+        found = stored_triangle(tmp_path / "rows-unfinished.bin", key)
+        assert (found and found.examples) == saved
+
+
+def test_rows_are_those_of_the_readout_and_the_pairs(rng, tmp_path, small_blocks):
+    recipe = written(tmp_path, token_arrays(rng))
+    mean = recipe.model_copy(
+        update={"network": recipe.network.model_copy(update={"readout": "mean"})}
+    )
+    found = [
+        kept_rows(one, build_task(one), tmp_path, tmp_path, Interruption())
+        for one in (recipe, mean)
+    ]
+    for one, received in zip((recipe, mean), found, strict=True):
+        *_, expected = fold_training(one, build_task(one))
+        np.testing.assert_array_equal(received.matrix, expected.matrix)
+    assert len(list(tmp_path.glob("rows-*.bin"))) == 2
+
+
+def test_the_rest_of_examples_may_be_zero(rng, tmp_path, small_blocks):
+    """Zero throughout is refused where all of it was seen."""
+    arrays = attended_arrays(rng)
+    arrays["attended_train"][50:] = 0.0
+    train = build_task(written(tmp_path, arrays)).train
+    assert sum(block.examples for block in train.blocks(50)) == EXAMPLES - 50
+    arrays["attended_train"][:] = 0.0
+    with pytest.raises(InputError, match=r"attended_train = 0\.0: is zero throughout"):
+        list(build_task(written(tmp_path, arrays)).train.blocks())
+
+
 def test_rows_of_other_data_are_not_used(rng, tmp_path, small_blocks):
     recipe = written(tmp_path, attended_arrays(rng))
     first = kept_rows(recipe, build_task(recipe), tmp_path, tmp_path, Interruption())

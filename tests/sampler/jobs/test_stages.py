@@ -1,0 +1,96 @@
+"""Stages and what they say: remedies, cost, exit codes, and what a reproduction differs by."""
+
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from sampler.analysis.draws_table import draws_tree
+from sampler.errors import ExitCode
+from sampler.jobs import run as jobs
+from sampler.jobs.interruption import Interruption
+from sampler.jobs.reproduce import relative_difference
+from sampler.jobs.stages import cost, diagnose_stage
+from sampler.presentation import summary
+from sampler.recipes.recipe import load_recipe
+from tests.small import collect, healthy_statistics, random_observables, small_problem
+
+
+def tree_of(rng, draws=40, **attributes):
+    """Draws of a pretended sampler as `draws.nc` has them."""
+    problem = small_problem(rng)
+    statistics = healthy_statistics(rng, (2, draws))
+    collected = collect(random_observables(problem, rng, draws), statistics)
+    return draws_tree(problem, collected, {"algorithm": "nuts", **attributes})
+
+
+@pytest.mark.parametrize(
+    ("ended", "remedy"),
+    [
+        ("max_draws", "raise sampler.max_draws"),
+        ("max_minutes", "raise sampler.max_minutes"),
+        ("trusted", "raise sampler.draws"),
+    ],
+)
+def test_too_few_draws_have_the_remedy_of_what_ended_them(ended, remedy, rng):
+    reasons = diagnose_stage(tree_of(rng, ended_by=ended)).reasons
+    few = [reason for reason in reasons if "ESS" in reason]
+    assert few
+    assert all(reason.endswith(remedy) for reason in few)
+
+
+def test_effective_draws_are_the_fewest_of_bulk_and_tail(rng):
+    times = {"seconds": 8.0, "seconds_warmup": 2.0, "seconds_draws": 3.0, "gradients": 70}
+    tree = tree_of(rng, 400, **times)
+    diagnostics = diagnose_stage(tree)
+    judged = diagnostics.quantities["order_parameter"]
+    found = cost(tree, diagnostics)
+    assert judged.ess_tail < judged.ess_bulk
+    assert found["effective_draws"] == judged.ess_tail
+    assert found["effective_draws_per_second"] == judged.ess_tail / 8.0
+    assert {name: found[name] for name in times} == times
+
+
+@pytest.mark.parametrize("converged", [0, 1])
+@pytest.mark.parametrize("passed", [False, True])
+def test_the_exit_code_is_the_gravest_of_theory_and_draws(
+    converged, passed, monkeypatch, tmp_path, without_annotation_checks
+):
+    results = SimpleNamespace(
+        theory=SimpleNamespace(attrs={"converged": converged}),
+        diagnostics=SimpleNamespace(passed=passed),
+        verdict=SimpleNamespace(line="so it is"),
+    )
+    for stage in ("solved", "sampled"):
+        monkeypatch.setattr(jobs, stage, lambda _job, found: found)
+    monkeypatch.setattr(jobs, "compared", lambda found: found)
+    monkeypatch.setattr(jobs, "report", lambda *_: None)
+    monkeypatch.setattr(summary, "comparison_text", lambda _: "")
+    point = SimpleNamespace(solved=True, sampled=True, figures=False, label="")
+    job = SimpleNamespace(
+        run=SimpleNamespace(point=point),
+        results=results,
+        interruption=Interruption(),
+        directory=tmp_path,
+    )
+    codes = [ExitCode.OK if converged else ExitCode.NOT_CONVERGED]
+    codes += [ExitCode.OK if passed else ExitCode.DIAGNOSTICS_FAILED]
+    assert jobs.run_all(job) == max(codes)
+
+
+def test_more_draws_are_counted_from_those_that_were_made(run_of_six_draws, recipe_file, tmp_path):
+    """Not from those of the recipe, of chains that ended when they could be trusted."""
+    copy = tmp_path / "copy"
+    shutil.copytree(run_of_six_draws, copy)
+    recipe = load_recipe(recipe_file)
+    assert recipe.sampler.until == "trusted"
+    assert jobs.with_more_draws(copy, recipe, 5).sampler.draws == 11
+
+
+def test_a_number_that_one_of_two_theories_lacks_is_no_agreement():
+    stored = np.array([2.0, -4.0, np.nan])
+    assert relative_difference(stored, stored) == 0.0
+    assert relative_difference(stored, np.array([2.2, -4.0, np.nan])) == (2.2 - 2.0) / 4.0
+    for other in ([2.0, -4.0, 1.0], [np.nan, -4.0, np.nan]):
+        assert relative_difference(stored, np.array(other)) == np.inf
