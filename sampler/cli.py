@@ -1,7 +1,6 @@
 """The command line, `attention-posterior` or `python -m sampler`."""
 
 import argparse
-import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -115,7 +114,7 @@ def new(arguments: argparse.Namespace) -> ExitCode:
     written = shipped.write_shipped(recipe, path)
     print(f"written: {', '.join(map(str, written))}")
     print(wrapped(f"{recipe.title} Needs {recipe.needs}."))
-    print(f"next: {shlex.join([PROGRAM, recipe.command, str(path)])}")
+    print(f"next: {recipe.command_at(path)}")
     return ExitCode.OK
 
 

@@ -5,6 +5,8 @@ They are the recipes of the gallery. The first two lines of each are comments: i
 the gallery, which a copy replaces by its own.
 """
 
+import re
+import shlex
 import tomllib
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -37,11 +39,6 @@ class ShippedRecipe:
     text: str
 
     @property
-    def command(self) -> str:
-        """The command that it is for."""
-        return "train" if "training" in tomllib.loads(self.text) else "run"
-
-    @property
     def data(self) -> list[str]:
         """Names of the files that it reads and that ship beside it."""
         of_task = tomllib.loads(self.text)["task"].values()
@@ -50,9 +47,21 @@ class ShippedRecipe:
 
     def text_at(self, path: Path) -> str:
         """Return its text for a copy: comments name files as seen from where the copy is made."""
-        folder = "" if path.parent == Path() else f"{path.parent.as_posix()}/"
-        own = self.text.replace(f"{FOLDER}{self.name}{SUFFIX}", path.as_posix())
-        return own.replace(FOLDER, folder)
+        return as_seen_from(path, self.name, self.text)
+
+    def command_at(self, path: Path) -> str:
+        """Return the command for a copy: the one that its comments name, `run` otherwise."""
+        file = f"{FOLDER}{self.name}{SUFFIX}"
+        named = re.search(rf"^# +(attention-posterior \w+ {file}.*)$", self.text, re.MULTILINE)
+        command = named[1] if named else f"attention-posterior run {file}"
+        return as_seen_from(path, self.name, command)
+
+
+def as_seen_from(path: Path, name: str, text: str) -> str:
+    """Return text of the recipe of this name, for a copy: files as a shell there takes them."""
+    folder = "" if path.parent == Path() else f"{shlex.quote(path.parent.as_posix())}/"
+    file = f"{folder}{shlex.quote(path.name)}"
+    return text.replace(f"{FOLDER}{name}{SUFFIX}", file).replace(FOLDER, folder)
 
 
 def names_of_shipped() -> list[str]:
@@ -115,7 +124,9 @@ def remedy_for_missing(path: Path) -> str:
         if meant.is_file():
             return f"no such file; did you mean {meant}?"
     if name in names_of_shipped():
-        written = default if path.suffix != SUFFIX else "it"
-        where = f" --out {path}" if path.name == default.name and path != default else ""
-        return f"no such file; `attention-posterior new {name}{where}` writes {written}"
+        new = f"attention-posterior new {name}"
+        if path.suffix != SUFFIX:
+            return f"no such file; `{new}` writes {default}"
+        where = "" if path == default else f" --out {shlex.quote(str(path))}"
+        return f"no such file; `{new}{where}` writes it"
     return "no such file; name a TOML file to read"

@@ -339,6 +339,7 @@ def test_the_shell_completes_commands_and_recipes(tmp_path):
 
     assert completed("attention-posterior", "res") == ["resume"]
     assert completed("attention-posterior", "run", "mi") == ["mine.toml"]
+    assert completed("attention-posterior", "new", "qui") == ["quickstart"]
     keys = completed("attention-posterior", "run", "mine.toml", "--set", "sampler.max_")
     assert keys == ["sampler.max_draws=", "sampler.max_minutes=", "sampler.max_tree_depth="]
 

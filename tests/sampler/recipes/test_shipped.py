@@ -63,7 +63,7 @@ def test_what_a_recipe_needs_is_what_its_settings_read(name, elsewhere, capsys):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("out", ["{}.toml", "runs/{}.toml", "some/where/mine.toml"])
+@pytest.mark.parametrize("out", ["{}.toml", "runs/{}.toml", "some where/my own.toml"])
 def test_a_copy_has_the_same_settings_and_commands_for_its_place(name, out, capsys):
     path, one = Path(out.format(name)), shipped_recipe(name)
     code, printed, _ = said(capsys, "new", name, "--out", str(path))
@@ -71,10 +71,14 @@ def test_a_copy_has_the_same_settings_and_commands_for_its_place(name, out, caps
     text = path.read_text(encoding="utf-8")
     assert tomllib.loads(text) == tomllib.loads(one.text)
     assert (text == one.text) == (out == "runs/{}.toml" or "runs/" not in one.text)
-    commands = re.findall(r"attention-posterior (.*)", printed + text)
-    assert commands[0] == f"{one.command} {path}"
-    for command in commands:
-        arguments = make_parser().parse_args(separate_settings(shlex.split(command)))
+    commands = [
+        make_parser().parse_args(separate_settings(shlex.split(command)))
+        for command in re.findall(r"attention-posterior (.*)", printed + text)
+    ]
+    # Printed as what comes next.
+    assert commands[0].recipe == path
+    assert (commands[0].command == "train") == ("training" in tomllib.loads(text))
+    for arguments in commands:
         assert arguments.recipe.parent == path.parent
         assert arguments.recipe == path or arguments.recipe.stem in NAMES
         if getattr(arguments, "out", None) is not None:
