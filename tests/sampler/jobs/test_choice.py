@@ -2,6 +2,8 @@
 
 from dataclasses import asdict, replace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from sampler.jobs.choice import (
     SPEEDS,
     SamplingMethod,
     Sizes,
+    attended_by_numpy,
     leading_eigenvalue,
     warmup_of,
 )
@@ -20,9 +23,11 @@ from sampler.jobs.reproduce import REPRODUCTION_FOLDER
 from sampler.problem import build_problem
 from sampler.recipes.sections import DEFAULT_WARMUP
 from sampler.storage.manifest import read_manifest, record
+from sampler.tasks.splits import Split
+from tests.assertions import assert_equal_to_rounding
 from tests.benchmarks.choices import TABLE, compared, fitted_speeds, read_costs
 from tests.commands import TINY, in_process, loader
-from theory import Architecture, OrderParameters
+from theory import Architecture, OrderParameters, attended_inputs
 
 RECIPE = TINY + "chains = 2\nwarmup = 4\ndraws = 4\n"
 
@@ -117,6 +122,20 @@ def test_stiffness_is_that_of_the_kernel_at_infinite_width(most, load, monkeypat
     expected = np.linalg.eigvalsh(kernel)[-1] / 0.2 * 6 / len(chosen)
     sizes = Sizes.of(recipe, task, leading_eigenvalue(task, recipe.network.readout))
     assert sizes.stiffness == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("readout", ["last", "first", "mean"])
+def test_padding_is_not_read_where_the_stiffness_is_estimated(readout, rng):
+    """What is attended to at the end of every path, as the theory has it."""
+    inputs, lengths = rng.standard_normal((3, 4, 5)), np.array([4, 2, 1])
+    real = np.arange(4) < lengths[:, None]
+    matrices = [rng.random((3, heads, 4, 4)) for heads in (2, 3)]
+    attention = tuple(one * (real[:, None, :, None] | ~real[:, None, None, :]) for one in matrices)
+    split = Split(inputs, None, attention, lengths)
+    arrays = jax.tree.map(jnp.asarray, (inputs, attention))
+    expected = attended_inputs(*arrays, readout, jnp.asarray(lengths))
+    received = attended_by_numpy(split, readout, (False, False))
+    assert_equal_to_rounding(received, expected, operations=50)
 
 
 def test_stiff_examples_make_weights_slower_and_nothing_else(load):

@@ -104,6 +104,15 @@ def test_trusted_draws_have_had_two_looks():
     assert next_check(FIRST_CHECK, 20_000) == forecast.FEWEST_TRUSTED
 
 
+def test_many_chains_have_had_two_looks_whatever_they_are_worth(load):
+    def sampling(*draws):
+        named = ("sampler.space=weights", "sampler.algorithm=nuts")
+        return times(*load("sampler.chains=40", *draws, *named)).sampling
+
+    fewest = f"sampler.draws={forecast.FEWEST_TRUSTED}"
+    assert sampling() == sampling(fewest) > sampling("sampler.draws=500")
+
+
 def test_a_machine_is_measured():
     assert 1e-5 < machine_seconds(2) < 10.0
 

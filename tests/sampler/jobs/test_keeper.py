@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 
 from sampler.errors import InputError, RequeueError
+from sampler.jobs import keeper as module
 from sampler.jobs.interruption import WARNING_SECONDS, Interruption, step_in_work
-from sampler.jobs.keeper import MOST_WAITING, ChainKeeper, load_chains, segment_arrays
+from sampler.jobs.keeper import (
+    MOST_WAITING,
+    ChainKeeper,
+    load_chains,
+    remove_segments,
+    segment_arrays,
+)
 from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.chunks import Chunk
 from sampler.mcmc.draws import DrawCollector
@@ -227,6 +234,29 @@ def test_a_checkpoint_that_lacks_a_segment_is_not_used(folder, caplog):
     write_sealed(folder / slot, header, sealed.arrays)
     assert loaded(folder, caplog).snapshot.done == DRAWS - STEPS
     assert "segments hold 8 of 12 steps (draws)" in caplog.text
+
+
+def test_draws_that_are_read_back_must_be_there_whole(folder, monkeypatch, caplog):
+    """Segments were removed; what `draws.nc` has of a quantity may be moments of its draws."""
+    expected = load_chains(folder).chunks
+    steps = {"warmup": slice(0, 1), "draws": slice(1, None)}
+    whole = {}
+    for phase, part in steps.items():
+        joined = segment_arrays(list(expected[part]), DrawCollector())
+        tables = ({n.partition("/")[2]: v for n, v in joined.items() if n.startswith(kind)}
+                  for kind in ("observable", "statistic"))  # fmt: skip
+        done = expected[part][-1].done
+        whole[phase] = Chunk(phase, done, done, *tables, 0.0)
+    remove_segments(folder)
+    reduced = frozenset()
+    monkeypatch.setattr(module, "_stored_draws", lambda _: module._StoredDraws(whole, reduced))
+    for one, other in zip(load_chains(folder).chunks, expected, strict=True):
+        assert (one.phase, one.done) == (other.phase, other.done)
+        for name, values in {**other.observables, **other.statistics}.items():
+            np.testing.assert_array_equal({**one.observables, **one.statistics}[name], values)
+    reduced = frozenset({"predictor"})
+    with pytest.raises(InputError, match=r"draws\.nc holds moments alone of predictor"):
+        loaded(folder, caplog)
 
 
 def test_a_segment_that_both_checkpoints_need_ends_the_run(folder, caplog):

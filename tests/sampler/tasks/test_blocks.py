@@ -131,6 +131,20 @@ def test_blocks_of_a_file_are_its_examples(make, first, kind, rng, tmp_path, sma
         np.testing.assert_array_equal(received.reshape(expected.shape), expected)
 
 
+@pytest.mark.parametrize(
+    ("make", "kept"), [(attended_arrays, ((1,), (1, 0))), (token_arrays, ((1,),))]
+)
+def test_blocks_of_a_file_have_the_heads_that_are_kept(make, kept, rng, tmp_path, monkeypatch):
+    path = written(tmp_path, make(rng))
+    whole = build_task(path).train.keeping(kept)
+    monkeypatch.setattr(splits, "HELD_BYTES", 1)
+    streamed = build_task(path).train.keeping(kept)
+    assert isinstance(streamed, StreamedSplit)
+    assert (streamed.heads, streamed.shape) == (whole.heads, whole.shape)
+    for received, expected in zip(joined(streamed), whole.arrays, strict=False):
+        np.testing.assert_array_equal(received, expected)
+
+
 @pytest.mark.parametrize("make", [attended_arrays, token_arrays])
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_a_streamed_file_are_those_of_its_arrays(make, kind, rng, tmp_path, monkeypatch):
