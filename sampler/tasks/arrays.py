@@ -254,7 +254,7 @@ HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 @dataclass
 class NpzMember:
-    """One array of an .npz file, which may be compressed and is read from its beginning on."""
+    """One array of an .npz file; to go back in it reads it from its beginning, if compressed."""
 
     archive: zipfile.ZipFile
     key: str
@@ -264,10 +264,6 @@ class NpzMember:
     position: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.begin()
-
-    def begin(self) -> None:
-        """Go to the first example."""
         self.stream, self.position = self.archive.open(f"{self.key}.npy"), 0
         self.shape, by_columns, self.dtype = HEADERS[npy.read_magic(self.stream)](self.stream)
         if by_columns and len(self.shape) > 1:
@@ -280,8 +276,6 @@ class NpzMember:
 
     def __getitem__(self, part: slice) -> np.ndarray:
         first, last, _ = part.indices(self.shape[0])
-        if first < self.position:
-            self.begin()
         each = self.dtype.itemsize * math.prod(self.shape[1:])
         self.stream.seek((first - self.position) * each, 1)
         wanted = max(0, last - first)

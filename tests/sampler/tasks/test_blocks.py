@@ -14,7 +14,7 @@ from sampler.problem import build_problem, fold_training
 from sampler.recipes.recipe import load_recipe
 from sampler.tasks import arrays as array_task
 from sampler.tasks import splits
-from sampler.tasks.arrays import read_arrays
+from sampler.tasks.arrays import NpzMember, opened, read_arrays
 from sampler.tasks.make import build_task
 from sampler.tasks.splits import AttendedSplit, Split, StreamedSplit
 from tests.tasks import markov_chain as markov_task
@@ -157,6 +157,18 @@ def test_rows_of_a_streamed_file_are_those_of_its_arrays(make, kind, rng, tmp_pa
     np.testing.assert_allclose(received.attended, expected.attended, rtol=0, atol=1e-12)
     np.testing.assert_allclose(received.labels, expected.labels, rtol=0, atol=1e-12)
     assert received.compressed.squares == pytest.approx(expected.compressed.squares, rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_parts_of_an_archive_are_read_in_any_order(kind, rng, tmp_path, small_blocks):
+    arrays = attended_arrays(rng)
+    written(tmp_path, arrays, kind)
+    with opened(tmp_path / "mine.npz") as stored:
+        member = stored["attended_train"]
+        assert isinstance(member, NpzMember)
+        for start, stop in ((40, 50), (3, 9), (9, 12), (0, 100), (0, 1), (99, 100)):
+            expected = arrays["attended_train"][start:stop]
+            np.testing.assert_array_equal(member[start:stop], expected)
 
 
 def spoiled(arrays, key, place, value):

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import combinations
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +15,9 @@ from sampler.heads.measures import TheoryWithoutHeads
 from sampler.jobs.train import read_splits, start_training
 from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe
-from sampler.recipes.training_recipe import load_training_recipe
+from sampler.recipes.training_recipe import SeriesSection, load_training_recipe
 from sampler.tasks.make import build_task
+from sampler.tasks.trained import TrainedSeriesSection, split_by_class
 from sampler.transformer.classified import Classified, nearest_class, targets_of
 from sampler.transformer.evaluation import ClassifiedData, accuracy_with_error, learning_data
 from sampler.transformer.model import MODEL_FILE, read_model
@@ -124,6 +126,30 @@ def test_few_labels_leave_the_other_splits_as_they_are(folder, splits):
     assert np.array_equal(few.validation.inputs, splits.validation.inputs)
     known = {one.tobytes() for one in splits.train.inputs}
     assert all(one.tobytes() in known for one in few.train.inputs)
+
+
+def test_every_class_has_series_for_validation():
+    settings = SeriesSection(kind="time_series", folder="none", fraction_validation=0.05)
+    classes = np.repeat([1, 0], [4, 60])
+    train, validation = split_by_class(settings, classes, ("many", "few"))
+    assert np.bincount(classes[validation]).tolist() == [3, 1]
+    assert sorted([*train, *validation]) == list(range(64))
+
+
+def test_series_of_each_split_are_chosen_by_random_numbers_of_their_own(
+    monkeypatch, without_annotation_checks
+):
+    monkeypatch.setattr("sampler.tasks.trained.split_of_model", lambda _, chosen: chosen.labels)
+    numbers = np.arange(50.0)
+    series = Classified(np.zeros((50, 1, 1)), np.zeros(50, int), numbers)
+    names = ("train", "test", "validation")
+    counts = {f"examples_{name}": 20 for name in names}
+    section = TrainedSeriesSection(kind="trained_series", model="none", **counts)
+    chosen = [section.chosen(None, series, name).ravel() for name in names]
+    for one in chosen:
+        assert len(np.unique(one)) == 20
+    for one, other in combinations(chosen, 2):
+        assert not np.array_equal(one, other)
 
 
 def test_two_classes_have_one_output(folder):
