@@ -144,7 +144,9 @@ def ablate_heads(
     chosen = chosen_loss(task, gated["validation"], loss, orders, likely=not is_task)
     recipe, fitted = recipe_and_data(task, network)
     counts = gated["test"].heads
-    if any(len(kept) < count for kept, count in zip(fitted.head_names, counts, strict=True)):
+    # Behind the heads of the model stands that of a residual connection.
+    layers = zip(fitted.head_names, task.data.head_names, counts, strict=True)
+    if any(kept[:count] != names[:count] for kept, names, count in layers):
         remedy = "every head of the model is removed in turn: leave this out"
         raise InputError("network.heads", recipe.network.heads, remedy)
     theory = solve(task, network, starts=starts)

@@ -1,5 +1,6 @@
 """Which point of a sweep its validation split or its evidence chooses."""
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -49,6 +50,10 @@ class Candidate:
     data: Hashable
     scores: Mapping[str, Mapping]
     test_accuracy: Callable[[], Mapping | None] | None = None
+
+    def has(self, criterion: str) -> bool:
+        """Whether there is a score by this criterion, and it is a number."""
+        return criterion in self.scores and math.isfinite(self.value(criterion))
 
     def value(self, criterion: str) -> float:
         """The score by this criterion."""
@@ -110,10 +115,10 @@ class Choice:
 def choose(candidates: Sequence[Candidate], criterion: str) -> Choice | None:
     """The best two candidates by a criterion; the earlier one where nothing tells them apart.
 
-    None if no candidate has this score.
+    None if no candidate has this score; one that is no number is none.
     """
-    scored = [one for one in candidates if criterion in one.scores]
-    first = CRITERIA[0] if all(CRITERIA[0] in one.scores for one in scored) else criterion
+    scored = [one for one in candidates if one.has(criterion)]
+    first = CRITERIA[0] if all(one.has(CRITERIA[0]) for one in scored) else criterion
     ranked = sorted(scored, key=lambda one: (one.value(criterion), one.value(first)), reverse=True)
     if not ranked:
         return None
@@ -174,10 +179,13 @@ def scores_from_draws(run: RunResults) -> dict | str:
     if not run.diagnostics_passed:
         return "diagnostics failed"
     # null in a file is a number that does not exist
-    return {
+    found = {
         name: {key: np.asarray(value, dtype=np.float64) for key, value in score.items()}
         for name, score in scores.items()
     }
+    if not all(np.isfinite(score["value"]) for score in found.values()):
+        return "a score is no number"
+    return found
 
 
 def evidence_score(run: RunResults, name: str) -> dict | str:

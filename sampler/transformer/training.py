@@ -123,9 +123,11 @@ def train(
             examples = data.block(block)
         end = next_stop(state.step, settings.validation_every, settings.steps)
         state = take_steps(advance, state, examples, end)
-        refuse_divergence(state, settings.learning_rate)
+        refuse_divergence(state.losses[-1], end, settings.learning_rate)
         if end % settings.validation_every == 0 or end == settings.steps:
             state = with_validation(state, *data.validation, settings.variants)
+            # The last step may have spoilt what its loss does not show yet.
+            refuse_divergence(state.curve[-1]["validation_loss"], end, settings.learning_rate)
         on_chunk(state)
     return state
 
@@ -177,10 +179,10 @@ def take_steps(
     )
 
 
-def refuse_divergence(state: TrainingState, learning_rate: float) -> None:
+def refuse_divergence(loss: float, step: int, learning_rate: float) -> None:
     """Raise InputError if the loss is infinite or not a number."""
-    if not np.isfinite(state.losses[-1]):
-        remedy = f"the loss is not finite any more at step {state.step}; use a smaller one"
+    if not np.isfinite(loss):
+        remedy = f"the loss is not finite any more at step {step}; use a smaller one"
         raise InputError("training.learning_rate", learning_rate, remedy)
 
 

@@ -15,6 +15,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import sampler
+from sampler.api.estimators import blocks
 from sampler.api.results import problem_of, recipe_and_data
 from sampler.problem import square_roots
 from theory import Predictor, attended_inputs, predict
@@ -118,6 +119,29 @@ def test_theory_is_that_of_solve(data):
     assert set(found) == {"mean", "variance", "probability"}
     again = pickle.loads(pickle.dumps(estimator))
     np.testing.assert_array_equal(again.predict_proba(X), estimator.predict_proba(X))
+
+
+@pytest.mark.parametrize(("method", "function"), [("theory", "solve"), ("posterior", "sample")])
+def test_random_state_is_the_seed(method, function, data, monkeypatch):
+    X, y = data
+    seeds = []
+
+    def stop(task, network, *, seed, **settings):
+        seeds.append(seed)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"sampler.api.estimators.{function}", stop)
+    for state in ({"random_state": 11}, {}):
+        with pytest.raises(KeyboardInterrupt):
+            sampler.AttentionClassifier(method=method, **state).fit(X, y)
+    assert seeds == [11, 0]
+
+
+def test_many_examples_are_predicted_in_pieces_that_miss_none(data, monkeypatch):
+    monkeypatch.setattr("sampler.api.estimators.TOGETHER", 5)
+    pieces = list(blocks(data[0]))
+    assert [len(piece) for piece in pieces] == [5, 5, 3]
+    np.testing.assert_array_equal(np.concatenate(pieces), data[0])
 
 
 def test_scikit_learn_takes_it_apart(data):

@@ -127,3 +127,17 @@ def test_64_bits_are_asked_for_before_anything_is_done(function, chosen):
         expected = "precision = 'float32': factorising K + 𝒯 1 needs 64 bits; call "
         assert refusal(function, *chosen).startswith(f"{expected}numpyro.enable_x64()")
         assert not jax.config.jax_enable_x64
+
+
+def test_a_model_of_all_labels_holds_all_examples(monkeypatch):
+    """Rows stand for 60 examples elsewhere; the model has Π D numbers of each as well."""
+    task = sampler.markov_chain_task(**{**TASK, "examples_train": 60})
+    network = sampler.make_network(**NETWORK)
+    wanted = []
+    monkeypatch.setattr("sampler.api.posterior.refuse_what_does_not_fit", wanted.append)
+    for function in (sampler.log_density, sampler.numpyro_model):
+        function(task, network)
+    rows, whole = (sum(part.copies * part.bytes for part in parts) for parts in wanted)
+    (added,) = (part for part in wanted[1] if part.name == "attended inputs of all examples")
+    assert added.bytes == 8 * 60 * 2 * task.data.channels
+    assert whole > rows

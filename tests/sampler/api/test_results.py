@@ -138,6 +138,23 @@ def test_arrays_in_memory_are_those_of_a_file(rng, tmp_path):
         assert from_file.data.path_names == in_memory.data.path_names
 
 
+def test_rows_of_many_examples_are_those_of_the_network_that_is_asked_for():
+    """They stand for the examples; other networks of the same task have others."""
+    chosen = {**TASK, "examples_train": 40}
+    task = sampler.markov_chain_task(**chosen)
+    others = ({"readout": "mean"}, {"heads": [[1], [0]]}, {"readout": "last"}, {"widths": 5})
+    for other in ({}, *others):
+        network = sampler.make_network(**(NETWORK | other))
+        received = sampler.make_problem(task, network).learning
+        expected = sampler.make_problem(sampler.markov_chain_task(**chosen), network).learning
+        assert received.attended.shape[0] < 40
+        np.testing.assert_array_equal(received.attended, expected.attended)
+        np.testing.assert_array_equal(received.labels, expected.labels)
+    assert len(task.folded) == 3, (
+        "widths, and a readout that is the default, need none of their own"
+    )
+
+
 def refusal(function, *arguments, **keywords) -> str:
     with pytest.raises(InputError) as caught:
         function(*arguments, **keywords)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import sampler
 from sampler.errors import InputError
@@ -55,9 +56,18 @@ def test_every_head_has_its_measures_and_predictions(found):
     assert len(found.plot().axes) >= 4
 
 
-def test_heads_of_a_module_can_be_removed_in_an_order(given, found):
+def removed_in_order(given, **others):
     model, network, splits = given
-    ordered = sampler.ablate_heads(model, network, **splits, solve_again=False, orders=3, seed=1)
+    settings = {"solve_again": False, "orders": 3, "seed": 1}
+    return sampler.ablate_heads(model, network, **(splits | others), **settings)
+
+
+@pytest.fixture(scope="module")
+def ordered(given):
+    return removed_in_order(given)
+
+
+def test_heads_of_a_module_can_be_removed_in_an_order(found, ordered):
     orders = ordered.result.orders
     assert {key: len(some) for key, some in orders.items()} == {
         "score": 1, "taylor": 1, "magnitude": 1, "random": 3,
@@ -88,6 +98,57 @@ def test_the_ablation_is_that_of_zeroed_columns(given, found):
     labels = labels.numpy()
     gained = np.logaddexp(0.0, -labels * after) - np.logaddexp(0.0, -labels * before)
     assert found.to_dataframe()["zero_loss"].iloc[0] == pytest.approx(gained.mean(), abs=1e-6)
+
+
+def values_of(numbers):
+    return {key: one.values for key, one in numbers.items()}
+
+
+def test_predictions_are_of_validation_and_measures_of_test_examples(given, found, ordered):
+    """Other examples of one split change its numbers and leave those of the other as they are."""
+    result, first = found.result, ordered.result
+    torch.manual_seed(1)
+    other = removed_in_order(given, validation=drawn()).result
+    assert other.measured == result.measured
+    assert [one.accuracy for one in other.orders["random"]] == [
+        one.accuracy for one in first.orders["random"]
+    ]
+    # The theory is of the training examples alone.
+    same = {key for key in other.predicted if key.startswith(("score", "magnitude", "random"))}
+    changed = {
+        key
+        for key, values in values_of(other.predicted).items()
+        if values != first.predicted[key].values
+    }
+    # An accuracy of so few examples may be the same on others.
+    unsure = {key for key in other.predicted if key.endswith("accuracy")}
+    assert changed - unsure == other.predicted.keys() - same - unsure
+    other = removed_in_order(given, test=drawn()).result
+    assert values_of(other.predicted) == values_of(first.predicted)
+    assert other.measured["zero_loss"].values != result.measured["zero_loss"].values
+
+
+def test_heads_are_removed_at_draws_from_all_of_the_chains(given, monkeypatch):
+    """Every second one of 250, which are drawn with the seed that was asked for."""
+    model, network, splits = given
+    drawn_with, seen = [], []
+    overlaps = np.random.default_rng(0).standard_normal((2, 250, 3, 3))
+
+    def sample(task, network, *, seed, progress):
+        drawn_with.append(seed)
+        table = xr.Dataset({"order_parameter": (("chain", "draw", "path", "path_"), overlaps)})
+        return xr.DataTree.from_dict({"posterior": table})
+
+    def predict(theory, heads, labels, some):
+        seen.append(some)
+        return {}
+
+    monkeypatch.setattr("sampler.api.heads.sample", sample)
+    monkeypatch.setattr("sampler.heads.measures.predictions_of_posterior", predict)
+    sampler.ablate_heads(model, network, **splits, solve_again=False, exact=True, seed=7)
+    assert drawn_with == [7]
+    (received,) = seen
+    assert np.array_equal(received, overlaps[:, ::2])
 
 
 @pytest.mark.slow
@@ -159,3 +220,8 @@ def test_refused_input_names_the_keyword(given):
             model, network, loss="likelihood",
             **dict.fromkeys(splits, (tokens, torch.randn(COUNT))),
         )  # fmt: skip
+    # Heads 0 and 1 are those of the model, 2 is that of its residual connection.
+    for heads in ([[0]], [[0, 2]], [[1, 0, 2]]):
+        other = sampler.make_network(widths=8, heads=heads)
+        with pytest.raises(InputError, match=r"heads = .*every head of the model is removed"):
+            sampler.ablate_heads(model, other, **splits)

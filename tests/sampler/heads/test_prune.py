@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from sampler.analysis.estimate import Estimate
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
 from sampler.heads.gates import all_heads
 from sampler.heads.measures import REMOVED_EXACT, TheoryWithoutHeads, predictions_of_posterior
-from sampler.heads.prune import refuse_unprunable
+from sampler.heads.prune import pruned_heads, refuse_unprunable
 from sampler.heads.removal import removable
 from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe
@@ -215,6 +216,18 @@ def test_prune_writes_its_table_and_its_figures(folder, solved, capsys):
     again = table | {}
     assert main(words) == ExitCode.OK
     assert json.loads((folder / "solved" / "pruning.json").read_text()) == again
+
+
+def test_scores_of_the_posterior_are_kept_with_their_errors(folder):
+    """Layers of 2 and 3 heads: what a layer lacks is NaN in the table of both, and left out."""
+    problem, theory = load(folder)[1], read_table(folder / "solved", "theory.nc")
+    value = np.array([[0.5, 1.0, np.nan], [0.25, 0.75, 0.125]])
+    sampled = Estimate(value, 0.01 * np.arange(6.0).reshape(2, 3))
+    found = pruned_heads(problem, theory, sampled, 0, 0, solve_again=False)
+    exact = found.predicted["score_exact"]
+    assert exact.values == (0.5, 1.0, 0.25, 0.75, 0.125)
+    np.testing.assert_allclose(exact.errors, [0.0, 0.01, 0.03, 0.04, 0.05], rtol=1e-14)
+    assert found.orders["random"] == ()
 
 
 def test_random_heads_come_after_the_trained_ones(folder):

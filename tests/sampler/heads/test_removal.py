@@ -7,9 +7,16 @@ import pytest
 
 from sampler.analysis.estimate import Estimate
 from sampler.heads.measures import without_error
-from sampler.heads.removal import RemovedHeads, removed_heads, removed_in_orders
-from sampler.heads.shown import draw_head_scores, draw_orders, removal_text
+from sampler.heads.removal import RemovedHeads, removable, removed_heads, removed_in_orders
+from sampler.heads.shown import (
+    draw_head_scores,
+    draw_orders,
+    order_table,
+    removal_table,
+    removal_text,
+)
 from sampler.storage.results import from_json, to_json
+from theory.observables import binomial_error
 
 EXAMPLES, HEADS = 64, (2, 3)
 LABELS = np.where(np.arange(EXAMPLES) % 3, 1.0, -1.0)[:, None]
@@ -64,7 +71,14 @@ def test_accuracy_after_each_removal_is_that_without_the_heads_removed_so_far(fo
         lost = np.cumsum([0, *(WORTH[layer - 1, head] for layer, head in order.removed)])
         assert order.accuracy["model"].values == tuple((64 - lost) / EXAMPLES)
         assert order.accuracy["zeroed"].values == tuple((60 - lost - (lost > 0)) / EXAMPLES)
-        assert np.all(np.array(order.accuracy["model"].errors) > 0)
+        for accuracy in order.accuracy.values():
+            errors = tuple(binomial_error(share, EXAMPLES) for share in accuracy.values)
+            assert accuracy.errors == errors
+    generator = np.random.default_rng(3)
+    for order in found.orders["random"]:
+        places = generator.permutation(len(WORTH))
+        expected = removable([list(WORTH)[place] for place in places], HEADS)
+        assert order.removed == tuple((layer + 1, head) for layer, head in expected)
     lost = np.cumsum([0, 4 + 2, 8, 2])
     again = found.orders["score"][0].accuracy["solved_again"]
     assert again.values == tuple((60 - lost) / EXAMPLES)
@@ -111,3 +125,20 @@ def test_text_and_figures_are_those_of_what_was_stored(found):
     assert "at random: mean ± spread of 2 orders" in " ".join(text.split())
     assert draw_head_scores(stored).axes[0].get_yticklabels()[0].get_text() == "layer 2, head 0"
     assert len(draw_orders(stored).axes) == 2
+
+
+def test_tables_have_the_numbers_of_each_head_with_their_errors(found):
+    """In the order of the scores; random orders as mean and spread over the orders."""
+    rows = removal_table(found).to_dataframe()
+    places = np.argsort(SCORES)
+    for key in ("zero_loss", "zero_accuracy", "theory_loss"):
+        one = found.measured[key]
+        assert rows[key].tolist() == np.array(one.values)[places].tolist()
+        assert rows[f"{key}_error"].tolist() == np.array(one.errors)[places].tolist()
+    random = [one.accuracy["model"].values for one in found.orders["random"]]
+    table = order_table(found)
+    (place,) = [i for i, column in enumerate(table.columns) if column.key == "model_random"]
+    for count, row in enumerate(table.rows):
+        first, second = (values[count] for values in random)
+        assert row[place].value == (first + second) / 2
+        assert row[place].error == pytest.approx(abs(first - second) / np.sqrt(2), rel=1e-12)

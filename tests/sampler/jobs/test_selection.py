@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from sampler.jobs.selection import (
     select,
     validation_scores,
 )
+from sampler.mcmc.diagnostics import Diagnostics
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.task_section import AttentionSection
 from sampler.storage.results import read_draws, write_result
@@ -110,6 +112,37 @@ def test_one_candidate_has_no_runner_up_and_none_no_choice():
     assert choose([candidate("a", [0.0, 1.0])], DENSITY).to_json()["runner_up"] is None
     assert choose([], DENSITY) is None
     assert choose([candidate("a", [0.0, 1.0])], "squared_error") is None
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_score_that_is_no_number_is_never_chosen(place):
+    """Nothing is larger than NaN, wherever it stands."""
+    candidates = [candidate("a", [-2.0, -2.0]), candidate("b", [-1.0, -1.0])]
+    candidates.insert(place, candidate("none", [np.nan, 0.0]))
+    choice = choose(candidates, DENSITY)
+    assert (choice.best.point, choice.runner_up.point) == ("b", "a")
+    # Of equal accuracies, the density tells nothing apart where one of them has none.
+    assert choose(candidates, "accuracy").best is candidates[0]
+    assert choose([candidates[place]], DENSITY) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "passed", "expected"),
+    [
+        (-1.5, True, -1.5),
+        (-1.5, False, "diagnostics failed"),
+        (None, True, "a score is no number"),
+    ],
+)
+def test_samples_are_chosen_by_where_they_can_be_trusted(value, passed, expected):
+    """A null in `comparison.json` is a number that does not exist."""
+    verdict = "pass" if passed else "fail"
+    diagnostics = Diagnostics(verdict, (), (), {}, 2, 6, {})
+    validation = {"sampled": {DENSITY: {"value": value, "mcse": 0.1, "by_example": [value]}}}
+    comparison = SimpleNamespace(diagnostics=diagnostics, get={"validation": validation}.get)
+    run = RunResults.held(None, comparison=comparison)
+    found = validation_scores(run, "sampled")
+    assert (found if isinstance(found, str) else found[DENSITY]["value"]) == expected
 
 
 def read(path) -> dict:

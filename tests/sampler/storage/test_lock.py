@@ -168,3 +168,26 @@ def test_a_look_at_what_was_left_behind_keeps_nobody_away(tmp_path, monkeypatch)
     with path.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert not may_take(tmp_path)  # not for ever, if it is held by what nobody knows
+
+
+def test_a_process_of_somebody_else_runs(tmp_path, monkeypatch):
+    """Where there is no `flock`, its number is asked for; the answer may be a refusal."""
+
+    def lacks(*_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    def refuses(pid, sent):
+        assert (pid, sent) == (ended.pid, 0)
+        raise PermissionError
+
+    monkeypatch.setattr(fcntl, "flock", lacks)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left = Holder(socket.gethostname(), ended.pid)
+    (tmp_path / LOCK_FILE).write_text(json.dumps({"host": left.host, "pid": left.pid}))
+    assert living_holder(tmp_path) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "kill", refuses)
+        assert living_holder(tmp_path) == left
+        assert not may_take(tmp_path)
+    assert may_take(tmp_path)

@@ -10,10 +10,19 @@ import pytest
 
 from sampler.errors import ExitCode, InputError
 from sampler.recipes.recipe import load_recipe, settings_that_fix_draws
-from sampler.storage.manifest import claim_directory, determining, finish_command, read_manifest
+from sampler.storage.manifest import (
+    claim_directory,
+    determining,
+    finish_command,
+    read_manifest,
+    record_stage,
+)
 from sampler.storage.results import read_draws, read_table
 from sampler.storage.run_directory import (
+    CHECKPOINT_FOLDER,
+    FIGURE_FOLDER,
     NAME_BYTES,
+    UNFINISHED,
     default_directory,
     find_directory,
     open_npz,
@@ -21,6 +30,7 @@ from sampler.storage.run_directory import (
     point_directory,
     read_array,
     read_json,
+    remove_unfinished,
     write_atomically,
     write_json,
     write_whole,
@@ -35,9 +45,9 @@ def recipe(tmp_path):
     return load_recipe(path)
 
 
-def claim(directory, recipe) -> None:
+def claim(directory, recipe, extended=False) -> None:
     settings, data = settings_that_fix_draws(recipe), build_task(recipe).identity
-    claim_directory(directory, recipe, "run", determining(settings, data))
+    claim_directory(directory, recipe, "run", determining(settings, data), extended=extended)
 
 
 def test_a_claimed_directory_holds_the_resolved_recipe_and_may_be_claimed_again(recipe, tmp_path):
@@ -59,6 +69,36 @@ def test_commands_that_came_to_their_end_are_all_remembered(recipe, tmp_path):
     assert read_manifest(directory).finished == expected
     finish_command(directory, "sample", ExitCode.OK)
     assert read_manifest(directory).finished == {"solve": 0, "sample": 0}
+
+
+def test_a_run_keeps_the_time_of_its_beginning_and_what_more_draws_leave_valid(
+    recipe, tmp_path, monkeypatch
+):
+    directory, times = tmp_path / "run", iter(["first", "ended", "second", "third"])
+    monkeypatch.setattr("sampler.storage.manifest.now", lambda: next(times))
+    claim(directory, recipe)
+    for stage, seconds in (("solve", 1.0), ("sample", 2.0)):
+        record_stage(directory, stage, seconds)
+    finish_command(directory, "run", ExitCode.OK)
+    for extended in (False, True):
+        claim(directory, recipe, extended)
+        manifest = read_manifest(directory)
+        assert (manifest.begun, manifest.ended) == ("first", None)
+        kept = {"solve": 1.0} if extended else {"solve": 1.0, "sample": 2.0}
+        assert manifest.seconds == kept
+        assert manifest.finished == ({} if extended else {"run": 0})
+        assert set(manifest.peak_memory_bytes) == {"solve", "sample"}
+
+
+def test_what_a_killed_process_left_is_removed_wherever_it_wrote(tmp_path):
+    folders = [tmp_path, tmp_path / CHECKPOINT_FOLDER, tmp_path / FIGURE_FOLDER]
+    for folder in folders:
+        folder.mkdir(exist_ok=True)
+        for name in (f"{UNFINISHED}state-0-ab12.bin", "state-0.bin"):
+            (folder / name).touch()
+    remove_unfinished(tmp_path)
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.glob("**/*") if path.is_file()}
+    assert left == {"state-0.bin", "checkpoint/state-0.bin", "figures/state-0.bin"}
 
 
 def test_the_default_directory_carries_name_and_hash(recipe):

@@ -241,6 +241,21 @@ def test_the_file_is_what_the_arrays_task_reads(seeded, tmp_path):
     assert [entry.name for entry in path.parent.iterdir()] == ["mine.npz"]
 
 
+@pytest.mark.parametrize("suffix", ["npz", "h5"])
+def test_labels_stay_with_their_inputs_piece_by_piece(suffix, seeded, tmp_path):
+    """Columns of 0 and 1, one for each class, may be whole numbers."""
+    inputs, numbers = torch.randn(5, TOKENS, CHANNELS), torch.arange(5.0)
+    columns = torch.eye(3, dtype=torch.long)[[0, 2, 1, 1, 0]]
+    for name, labels in (("numbers", numbers), ("columns", columns)):
+        path = export_attention(
+            tmp_path / f"{name}.{suffix}", Stack(), train=(inputs, labels), test=(inputs, labels),
+            batch_size=2,
+        )  # fmt: skip
+        for split in read_arrays(path).splits:
+            assert np.array_equal(split.inputs, inputs.numpy())
+            assert np.array_equal(split.labels, labels.reshape(5, -1).numpy().astype(float))
+
+
 @pytest.mark.parametrize("attended", [None, "last", "mean"])
 @pytest.mark.parametrize("suffix", ["npz", "h5"])
 def test_a_data_loader_gives_what_all_examples_at_once_give(suffix, attended, seeded, tmp_path):

@@ -166,16 +166,21 @@ def commands_recipe(folder: Path) -> Path:
     [
         ("training.heads=[]", "training.heads = []: must have at least 1"),
         ("training.heads=[0]", "training.heads[0] = 0: must be at least 1"),
-        ("training.widths=[3, 4]", "training.widths = [3, 4]: give one number or a list"),
+        ("training.widths=[3,4]", "training.widths = [3, 4]: give one number or a list"),
         ("training.optimizer=adam", "training.optimizer = 'adam': this key is unknown; did you"),
         ("training.learning_rate=1e30", "training.learning_rate = 1e+30: the loss is not finite"),
+        # One step, whose own loss is finite: what it leaves is not.
+        (
+            "training.learning_rate=1e30 training.steps=1",
+            "training.learning_rate = 1e+30: the loss is not finite any more at step 1;",
+        ),
         ("task.images=pictures.png", "task.images = 'pictures.png': use \"digits\""),
         ("task.fraction_test=1.5", "task.fraction_test = 1.5: must be less than 1"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid:RuntimeWarning")
 def test_a_bad_setting_is_named(setting, start, recipe_file, tmp_path, capsys):
-    words = ["train", recipe_file, "--out", tmp_path / "model", "--set", setting]
+    words = ["train", recipe_file, "--out", tmp_path / "model", "--set", *setting.split()]
     assert command(*words) == ExitCode.BAD_INPUT
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith(f"attention-posterior: {start}"), line

@@ -1,0 +1,100 @@
+"""What a trained network is judged by: accuracies, neighbours, points of the curve, checksums."""
+
+from dataclasses import replace
+from unittest.mock import Mock
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sampler.recipes.training_recipe import TrainingRecipe
+from sampler.transformer import evaluation, training
+from sampler.transformer.classified import Classified, ClassifiedSplits, targets_of
+from sampler.transformer.evaluation import ClassifiedData, accuracy_with_error, tabled
+from sampler.transformer.model import TrainedModel
+from sampler.transformer.training import TrainingState, with_validation
+from theory.observables import binomial_error
+
+NAMES = ("a", "b", "c")
+
+
+def drawn(rng, examples: int) -> Classified:
+    classes = rng.integers(3, size=examples)
+    return Classified(rng.standard_normal((examples, 2, 2)), classes, targets_of(classes, 3))
+
+
+@pytest.fixture
+def splits(rng) -> ClassifiedSplits:
+    return ClassifiedSplits(*(drawn(rng, count) for count in (12, 9, 10)), NAMES)
+
+
+def test_neighbours_are_training_examples_and_none_is_its_own(splits, monkeypatch):
+    """By a loop over pairs; the network says class 0 of everything."""
+
+    def always_class_0(parameters, table, rows, variants):
+        return np.tile([1.0, 0.0, 0.0], (rows.examples, 1))
+
+    monkeypatch.setattr(evaluation, "predict_examples", always_class_0)
+    recipe = Mock(spec=TrainingRecipe, training=Mock(variants=()))
+    model = Mock(spec=TrainedModel, recipe=recipe, parameters={})
+    found = ClassifiedData(recipe, splits).judged(model)
+    known = splits.train
+    for name in ("train", "validation", "test"):
+        split = getattr(splits, name)
+        right = 0
+        for place, (example, of_class) in enumerate(zip(split.inputs, split.classes, strict=True)):
+            distances = [np.sum((example - other) ** 2) for other in known.inputs]
+            if name == "train":
+                distances[place] = np.inf
+            right += known.classes[np.argmin(distances)] == of_class
+        for key, share in (
+            ("nearest_neighbour", right / split.examples),
+            ("network", np.mean(split.classes == 0)),
+        ):
+            error = binomial_error(share, split.examples)
+            assert found[name][key] == {"accuracy": share, "error": error}
+    assert found["train"]["nearest_neighbour"]["accuracy"] < 1.0
+
+
+def test_an_output_of_zero_counts_half():
+    predictions, targets = np.array([0.0, 2.0, -1.0, -3.0]), np.array([1.0, 1.0, 1.0, -1.0])
+    assert accuracy_with_error(predictions, targets)["accuracy"] == (0.5 + 1.0 + 0.0 + 1.0) / 4
+
+
+@pytest.mark.parametrize("part", ["inputs", "targets"])
+@pytest.mark.parametrize("name", ["train", "validation", "test"])
+def test_every_number_has_part_in_the_checksum(name, part, splits):
+    split = getattr(splits, name)
+    changed = getattr(split, part).copy()
+    changed[-1, -1] += 1.0
+    other = replace(splits, **{name: replace(split, **{part: changed})})
+    assert other.checksum != splits.checksum
+    assert replace(splits).checksum == splits.checksum
+    assert replace(splits, names=("a", "b", "d")).checksum != splits.checksum
+
+
+def test_a_point_of_the_curve_has_the_losses_since_the_one_before(splits, monkeypatch):
+    """The best parameters are those of the larger accuracy, of equal ones of the smaller loss."""
+    table, rows = tabled(splits.validation)
+    targets = splits.validation.targets
+    said = iter([targets, 2.0 * targets, 1.5 * targets, -targets])
+    monkeypatch.setattr(training, "predict_examples", lambda *_: next(said))
+    state = TrainingState(0, {"w": jnp.zeros(1)}, None, {})
+    for step, losses in ((10, (1.0, 3.0)), (20, (5.0,)), (30, (0.5, 1.0)), (40, (7.0,))):
+        state = replace(state, step=step, losses=losses, parameters={"w": jnp.full(1, step)})
+        state = with_validation(state, table, rows)
+        assert state.losses == ()
+    assert [point["training_loss"] for point in state.curve] == [2.0, 5.0, 0.75, 7.0]
+    size = float(np.mean(targets**2))
+    expected = [0.0, size, 0.25 * size, 4.0 * size]
+    assert [point["validation_loss"] for point in state.curve] == pytest.approx(expected, rel=1e-15)
+    assert [point["validation_accuracy"] for point in state.curve][:3] == [1.0] * 3
+    assert (state.best_point["step"], state.best["w"].tolist()) == (10, [10.0])
+
+
+def test_a_smaller_loss_is_better_among_equal_accuracies():
+    points = [
+        {"step": step, "validation_accuracy": accuracy, "validation_loss": loss}
+        for step, accuracy, loss in ((1, 0.5, 0.3), (2, 0.75, 0.9), (3, 0.75, 0.2), (4, 0.75, 0.4))
+    ]
+    assert TrainingState(4, {}, None, {}, tuple(points)).best_point["step"] == 3

@@ -1,0 +1,268 @@
+"""What a forward pass shows of attention, call by call: masks, scales, shared keys, order."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from sampler.attention.padding import agreeing_tokens, refuse_unseen, without_padding
+from sampler.errors import InputError
+from sampler.transformer.forward_pass import eager, takes_flags
+from sampler.transformer.recording import RecordedAttention, record_attention
+from tests.assertions import assert_equal_in_float32
+
+torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install -e '.[torch]'")
+
+EXAMPLES, TOKENS, CHANNELS = 3, 5, 8
+
+
+class Called(torch.nn.Module):
+    """Calls the kernel once with 4 heads of queries, fewer of keys, and what else it is given."""
+
+    def __init__(self, of_keys=4, **settings):
+        super().__init__()
+        self.of_keys, self.settings = of_keys, settings
+        self.query = torch.nn.Linear(CHANNELS, 4 * 2)
+        self.key = torch.nn.Linear(CHANNELS, of_keys * 2)
+
+    def projected(self, x):
+        query = self.query(x).unflatten(-1, (4, 2)).transpose(1, 2)
+        return query, self.key(x).unflatten(-1, (self.of_keys, 2)).transpose(1, 2)
+
+    def forward(self, x):
+        query, key = self.projected(x)
+        kernel = torch.nn.functional.scaled_dot_product_attention
+        return kernel(query, key, key, **self.settings)
+
+
+def softmax_by_head(model, x, scale, added=0.0):
+    """Ω [example, head, key, query]: head h of the queries sees head h·H_k/4 of the keys."""
+    query, key = (one.detach().double().numpy() for one in model.projected(x))
+    omega = np.zeros((len(x), 4, TOKENS, TOKENS))
+    for head in range(4):
+        shared = head * model.of_keys // 4
+        logits = scale * query[:, head] @ key[:, shared].swapaxes(1, 2) + added
+        raised = np.exp(logits)
+        omega[:, head] = (raised / raised.sum(axis=-1, keepdims=True)).swapaxes(1, 2)
+    return omega
+
+
+@pytest.fixture(autouse=True)
+def tokens():
+    torch.manual_seed(0)
+    return torch.randn(EXAMPLES, TOKENS, CHANNELS)
+
+
+CAUSAL = np.where(np.tril(np.ones((TOKENS, TOKENS))), 0.0, -np.inf)
+BIAS = torch.linspace(-1.0, 1.0, TOKENS**2).reshape(TOKENS, TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "scale", "added"),
+    [
+        ({"of_keys": 2, "enable_gqa": True}, 2**-0.5, 0.0),
+        ({"scale": 0.25}, 0.25, 0.0),
+        ({"is_causal": True}, 2**-0.5, CAUSAL),
+        ({"attn_mask": BIAS}, 2**-0.5, BIAS.double().numpy()),
+    ],
+    ids=["shared keys", "scale", "causal", "bias"],
+)
+def test_a_call_is_softmax_by_its_definition(settings, scale, added, tokens):
+    model = Called(**settings)
+    received = record_attention(model, tokens).attention[0]
+    assert_equal_in_float32(received, softmax_by_head(model, tokens, scale, added))
+
+
+def test_tokens_are_those_of_the_innermost_module_that_has_them(tokens):
+    inner = Called()
+
+    class Outer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            return self.inner(2.0 * x)
+
+    assert np.array_equal(record_attention(Outer(), tokens).inputs, 2.0 * tokens.numpy())
+
+
+def test_sequences_come_back_in_the_order_in_which_they_were_given():
+    """Lengths that alternate and repeat go through the model length by length."""
+    lengths = [3, 5, 1, 5, 3, 5, 1]
+    examples = [torch.randn(length, CHANNELS) for length in lengths]
+    model = torch.nn.MultiheadAttention(CHANNELS, 2, batch_first=True)
+
+    def forward(model, batch):
+        return model(batch, batch, batch)
+
+    found = record_attention(model, examples, forward=forward, batch_size=2)
+    assert found.lengths.tolist() == lengths
+    for row, (length, example) in enumerate(zip(lengths, examples, strict=True)):
+        alone = record_attention(model, example[None], forward=forward)
+        assert np.array_equal(found.inputs[row, :length], example.numpy())
+        assert not found.inputs[row, length:].any()
+        part = found.attention[0][row, :, :length, :length]
+        assert_equal_in_float32(part, alone.attention[0][0])
+
+
+def test_layers_are_told_the_same_padding_or_none_of_them_is():
+    told = np.array([[True, True, False]])
+    assert agreeing_tokens(told, [None, None]) is told
+    assert agreeing_tokens(None, [told, told.copy()]) is told
+    for used in ([told, None], [None, told], [told, ~told]):
+        with pytest.raises(InputError, match="must hide the same padding"):
+            agreeing_tokens(told, used)
+
+
+def test_tokens_keep_their_order_before_long_padding(rng):
+    """Of 40 tokens: sorting rows of more than 16 numbers may exchange equal ones."""
+    real = rng.random((3, 40)) < 0.5
+    numbers = np.arange(40, dtype=np.float32)
+    inputs = np.broadcast_to(numbers[:, None], (3, 40, 1))
+    attention = (real[:, None, :, None] * numbers[:, None] + 100 * numbers).astype(np.float32)
+    attention = attention * real[:, None, :, None]
+    (moved, matrices), lengths = without_padding(inputs, [attention], real)
+    for row, places in enumerate(map(np.flatnonzero, real)):
+        count = lengths[row]
+        assert count == len(places)
+        assert moved[row, :count, 0].tolist() == places.tolist()
+        expected = attention[row, 0][np.ix_(places, places)]
+        assert np.array_equal(matrices[row, 0, :count, :count], expected)
+        assert not moved[row, count:].any()
+        assert not matrices[row, 0, count:].any()
+        assert not matrices[row, 0, :, count:].any()
+
+
+def test_a_key_that_no_query_sees_is_named():
+    attention = np.full((2, 1, 3, 3), 1 / 3)
+    refuse_unseen([attention])
+    attention[1, 0, :, 2] = 0.0  # a query that sees nothing is not a key that nothing sees
+    refuse_unseen([attention])
+    attention[1, 0, 2] = 0.0
+    with pytest.raises(InputError, match="attention to token 2 of example 1"):
+        refuse_unseen([attention])
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
+def test_padding_is_what_is_hidden_and_not_what_is_weakened(dtype, tokens):
+    """A float mask of keys is added to logits: −∞ hides a key, −1 makes it count less."""
+    model = torch.nn.MultiheadAttention(CHANNELS, 2, batch_first=True)
+    hidden = torch.zeros(EXAMPLES, TOKENS)
+    hidden[1, 3:] = -torch.inf
+    if dtype == torch.bool:
+        hidden = hidden.isneginf()
+    else:
+        hidden[:, 0] = -1.0
+    found = record_attention(
+        model,
+        {"tokens": tokens, "hidden": hidden},
+        forward=lambda model, batch: model(
+            batch["tokens"], batch["tokens"], batch["tokens"], key_padding_mask=batch["hidden"]
+        ),
+    )
+    assert found.lengths.tolist() == [5, 3, 5]
+    sums = found.attention[0].sum(axis=2)
+    assert_equal_in_float32(sums[1, :, :3], np.ones((2, 3)))
+
+
+@pytest.mark.parametrize("number", [-torch.inf, torch.finfo(torch.float32).min, -2.0e38])
+def test_several_masks_added_up_hide_padding_as_one_does(number, tokens):
+    """A sum of the most negative numbers may be rounded on its way; what weakens hides nothing."""
+    added = torch.zeros(EXAMPLES, 1, 1, TOKENS)
+    added[1, ..., 3:] = number
+    added[:, ..., 0] = -1.0
+
+    def forward(model, batch):
+        model.settings = {"attn_mask": batch["added"]}
+        return model(batch["tokens"])
+
+    found = record_attention(Called(), {"tokens": tokens, "added": added}, forward=forward)
+    assert found.lengths.tolist() == [5, 3, 5]
+
+
+def test_the_head_of_a_residual_connection_passes_tokens_and_no_padding():
+    inputs, matrices = np.ones((2, 3, 1), np.float32), np.ones((2, 1, 3, 3), np.float32)
+    found = RecordedAttention(inputs, (matrices,), np.array([3, 2])).with_identity_heads()
+    (added,) = (one[:, 1] for one in found.attention)
+    assert added.tolist() == [np.eye(3).tolist(), np.diag([1.0, 1.0, 0.0]).tolist()]
+    assert np.array_equal(found.attention[0][:, :1], matrices)
+    assert found.lengths.tolist() == [3, 2]
+
+
+def test_heads_must_not_depend_on_the_batch(tokens):
+    """Their number, at equal channels and layers."""
+
+    class Changing(torch.nn.Module):
+        def forward(self, x):
+            heads = 2 if len(x) == 1 else 4
+            split = x.unflatten(-1, (heads, -1)).transpose(1, 2)
+            return torch.nn.functional.scaled_dot_product_attention(split, split, split)
+
+    with pytest.raises(InputError, match=r"\[\(8,\), \(4,\)\]: was \[\(8,\), \(2,\)\]"):
+        record_attention(Changing(), tokens)
+
+
+def test_a_model_is_asked_for_attention_only_if_it_can_give_tokens_as_well():
+    def one(x, output_attentions=False):
+        pass
+
+    def both(x, output_attentions=False, output_hidden_states=False):
+        pass
+
+    def anything(x, **flags):
+        pass
+
+    given = [takes_flags(SimpleNamespace(forward=forward)) for forward in (one, both, anything)]
+    assert given == [False, True, True]
+
+
+class InParts:
+    """A model whose parts have implementations of their own, as in Hugging Face."""
+
+    def __init__(self, whole, **parts):
+        self.config = SimpleNamespace(_attn_implementation=whole, sub_configs=dict.fromkeys(parts))
+        for name, one in parts.items():
+            setattr(self.config, name, one and SimpleNamespace(_attn_implementation=one))
+        self.set = []
+
+    def set_attn_implementation(self, asked):
+        self.set.append(asked)
+        names = [name for name in self.config.sub_configs if getattr(self.config, name)]
+        if isinstance(asked, str):
+            asked = dict.fromkeys(["", *names], asked)
+        for name, one in asked.items():
+            part = self.config if name == "" else getattr(self.config, name)
+            part._attn_implementation = one
+
+    @property
+    def now(self):
+        parts = (getattr(self.config, name) for name in self.config.sub_configs)
+        return [one._attn_implementation for one in (self.config, *filter(None, parts))]
+
+
+@pytest.mark.parametrize("before", [("sdpa", "flash", "sdpa"), ("eager", "sdpa", "eager")])
+def test_every_part_of_a_model_has_its_implementation_back(before):
+    whole, *parts = before
+    model = InParts(whole, text=parts[0], vision=parts[1], absent=None)
+    with eager(model):
+        assert model.now == ["eager"] * 3
+    assert model.now == list(before)
+    with pytest.raises(KeyboardInterrupt), eager(model):
+        raise KeyboardInterrupt
+    assert model.now == list(before)
+    plain = InParts("eager", text="eager")
+    with eager(plain):
+        assert plain.now == ["eager"] * 2
+    assert plain.set == [], "nothing is switched that is as it should be"
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_fast_path_is_afterwards_as_before(enabled, tokens):
+    before = torch.backends.mha.get_fastpath_enabled()
+    try:
+        torch.backends.mha.set_fastpath_enabled(enabled)
+        record_attention(Called(), tokens)
+        assert torch.backends.mha.get_fastpath_enabled() is enabled
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
