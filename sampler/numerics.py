@@ -76,11 +76,15 @@ def usable_cores() -> int:
 def float64() -> Iterator[None]:
     """Let JAX compute in float64 while inside, and leave it as it was.
 
-    Raises InputError where the environment asks JAX for an accelerator that is not there.
+    Raises InputError where the environment asks JAX for an accelerator that is not there, and
+    RuntimeError in a fork of a process that computed.
     """
     refuse_absent_platforms()
     import jax
 
+    from theory.programs import refuse_fork
+
+    refuse_fork()
     with jax.enable_x64(True):
         yield
 

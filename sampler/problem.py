@@ -44,6 +44,7 @@ from theory import (
     predict,
 )
 from theory.architecture import KNOWN, Architecture, HyperPriors
+from theory.programs import program
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ class TokenProblem:
 NOT_OF_PRIOR = (LOG_LIKELIHOOD, LOG_PRIOR, PREDICTOR_VALIDATION, *PREDICTORS)
 
 
-@jax.jit
+@program
 def _observed_prior(keys, density: Density):
     def one(key):
         return density.observables(key, density.draw_prior(key))

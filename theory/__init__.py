@@ -31,6 +31,7 @@ from importlib import import_module
 from types import ModuleType
 
 CONTENTS = {
+    "programs": "program",
     "architecture": "Architecture AttentionPaths",
     "path_kernels": "attended_inputs pair_matrices path_features path_kernels "
     "FeatureForm KernelForm SymmetricKernelForm NoisyKernel",

@@ -1,5 +1,6 @@
 # Written by `python -m tests.stubs`, from CONTENTS and the settings of recipes.
 
+from theory.programs import program as program
 from theory.architecture import Architecture as Architecture
 from theory.architecture import AttentionPaths as AttentionPaths
 from theory.path_kernels import attended_inputs as attended_inputs

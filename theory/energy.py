@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from theory.architecture import KNOWN, Architecture, HyperPriors
 from theory.path_kernels import NoisyKernel, PathKernels, path_features, path_kernels
+from theory.programs import program
 
 # Inverting a triangular matrix by a solve, and Lᵀ L by a full product, cost three times what they
 # must: both ignore the zeros. Halving the matrix leaves n³/3 products, nearly all of them in
@@ -95,7 +96,7 @@ class LabelEnergy:
         return _energy(self, factor)
 
 
-@jax.jit
+@program
 def energy_value(energy: LabelEnergy, factor: Float[Array, "row rank"]) -> Float[Array, ""]:
     """E(F Fᵀ), compiled."""
     return energy(factor)

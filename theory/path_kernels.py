@@ -16,6 +16,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float, Int, Shaped
 
 from theory.architecture import Architecture
+from theory.programs import program
 
 Readout = Literal["last", "first", "mean"]
 PullBack = Callable[[Float[Array, "_left _right"]], Float[Array, "_row _rank"]]
@@ -67,7 +68,7 @@ def pair_matrices(
     return products.reshape(attention.shape[0], -1, *attention.shape[2:])
 
 
-@partial(jax.jit, static_argnames="readout")
+@program.of(static_argnames="readout")
 def attended_inputs(
     inputs: Float[Array, "example token channel"],
     attention: tuple[Float[Array, "example _head token token"], ...],
@@ -270,7 +271,7 @@ def _block(features: Float[Array, "example path channel"], start: int, end: int)
 PathKernels = FeatureForm | KernelForm | SymmetricKernelForm
 
 
-@jax.jit
+@program
 def assembled_kernel(
     kernels: PathKernels, factor: Float[Array, "row rank"]
 ) -> Float[Array, "_left _right"]:
@@ -328,7 +329,7 @@ def path_kernels(
     return store_path_kernels(form, architecture.outputs) if stored else form
 
 
-@partial(jax.jit, static_argnames="outputs")
+@program.of(static_argnames="outputs")
 def store_path_kernels(form: FeatureForm, outputs: int) -> KernelForm | SymmetricKernelForm:
     """The stored form of given features; with one output half of the pairs is enough."""
     one_output = outputs == 1

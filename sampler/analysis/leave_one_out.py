@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -32,6 +31,7 @@ from theory.architecture import is_dense
 from theory.leave_one_out import left_out_by_rows
 from theory.path_kernels import path_features
 from theory.predictor import Predictor
+from theory.programs import program
 
 # Draws of all chains that are asked about examples which are too many for all draws.
 MOST_DRAWS = 400
@@ -196,7 +196,7 @@ def learning_arrays(problem: Problem) -> tuple:
     return learning.energy, learning.features, learning.architecture.variances[0]
 
 
-@partial(jax.jit, static_argnames="of_one")
+@program.of(static_argnames="of_one")
 def _of_block(known, learning, attended, labels, of_one):
     return jax.lax.map(lambda draw: of_one(draw, learning, attended, labels), known)
 

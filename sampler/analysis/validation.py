@@ -16,6 +16,7 @@ from sampler.posterior.density import energy_at, hyper_positions, input_scale
 from sampler.problem import AnyProblem, Problem, square_roots
 from theory import LearningProblem, OrderParameters, Predictor, predict, sub_network
 from theory.observables import correct, labels_are_classes
+from theory.programs import program
 
 SCORES = ("log_predictive_density", "accuracy", "squared_error")
 # Each draw costs one solution of the training kernel; the errors say whether more are needed.
@@ -167,7 +168,7 @@ def validation_table(
     return label(xr.Dataset(columns), problem).assign_coords(draw=chosen)
 
 
-@jax.jit
+@program
 def _predict_each(predictor: Predictor, factors, positions):
     def one(draw):
         factor, position = draw

@@ -29,6 +29,7 @@ from sampler.transformer.forward_pass import (
 )
 from sampler.transformer.model import FrozenNetwork
 from sampler.transformer.recording import as_tensors, count_of, taken
+from theory.programs import program
 
 Head = tuple[int, int]  # layer and head, counted from 0
 # What a closed gate lets through: nothing, or the mean over examples, token by token.
@@ -124,7 +125,7 @@ class GatedNetwork:
                        replacement == "mean")  # fmt: skip
 
 
-@partial(jax.jit, static_argnames="use_mean")
+@program.of(static_argnames="use_mean")
 def gated_forward(
     weights: dict[str, Array],
     inputs: Float[Array, "example token channel"],

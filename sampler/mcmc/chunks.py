@@ -22,6 +22,7 @@ from jaxtyping import Int
 
 from sampler.mcmc.algorithm import Algorithm, Chain, ChainSettings
 from sampler.posterior.density import Density
+from theory.programs import program
 
 # A chunk holds at most this many draws per chain and bytes in all, and lasts about this long.
 CHUNK_DRAWS = 64
@@ -30,8 +31,6 @@ CHUNK_SECONDS = 4.0
 # Rows of draws that are completed by one call.
 COMPLETED_ROWS = 16
 OBSERVATION_STREAM, SHARED_STREAM = 1, 2
-# So many programs are kept for points to come: where shapes change, each takes up to 100 MB more.
-MOST_PROGRAMS = 4
 # Chains on one device are an axis of arrays, devices an axis of the mesh.
 CHAIN, DEVICE = "chain", "device"
 BY_CHAIN, IN_BUFFERS, EVERYWHERE = Axes(DEVICE), Axes(None, DEVICE), Axes()
@@ -204,7 +203,6 @@ def sample_in_chunks(
     one they may begin at a `start`: the arrays of a snapshot of other chains, whose random numbers
     are others. Raises SnapshotMismatch where either does not fit these chains.
     """
-    forget_programs()
     chain = algorithm.prepared(density, settings)
     # Also of chains that go on: the state found must be one like it.
     key = jax.random.key(settings.seed)
@@ -232,7 +230,7 @@ def sample_in_chunks(
             started = time.perf_counter()
             length = min(length, end - done)
             state = placed(state[0], EVERYWHERE, mesh), placed(state[1], BY_CHAIN, mesh)
-            known = advance._cache_size()
+            known = advance.compilations
             with _partitioned(mesh):
                 state, observables, statistics = advance(
                     steps, capacity, mesh, state, chain_keys, done, length, density
@@ -246,22 +244,14 @@ def sample_in_chunks(
                 kept = completed(observables, numbers, chain_keys, density, mesh, rows)
             statistics = _by_chain(statistics, length)
             # Not only a compilation makes it larger, but before the first chunk nothing else does.
-            compiled = thinning not in begun and advance._cache_size() > known
+            compiled = thinning not in begun and advance.compilations > known
             begun.add(thinning)
             seconds = time.perf_counter() - started
             on_chunk(Chunk(phase, done, total, kept, statistics, seconds, compiled, state))
             length = _next_length(length, seconds, capacity)
 
 
-def forget_programs() -> None:
-    """Give up compiled functions where there are many, for arrays of other shapes."""
-    if advance._cache_size() > MOST_PROGRAMS:
-        of_chunks = advance, _rows, _kept_step, _observables, _completed, _move
-        for function in (start_chains, _continued, *of_chunks):
-            function.clear_cache()
-
-
-@partial(jax.jit, static_argnames=("chain", "chains"))
+@program.of(static_argnames=("chain", "chains"))
 def start_chains(chain: Chain, chains: int, key, density: Density):
     """Return the shared state before the first step, and the states along a leading chain axis."""
     chain_key, start_key = jax.random.split(key)
@@ -287,7 +277,7 @@ def started_elsewhere(chain: Chain, fresh, arrays: Mapping[str, np.ndarray], den
     return _continued(chain, fresh, restored_state(rows, fresh), density)
 
 
-@partial(jax.jit, static_argnames="chain")
+@program.of(static_argnames="chain")
 def _continued(chain: Chain, fresh, earlier, density: Density):
     def of_one(state, there):
         return chain.continued(fresh[0], state, (earlier[0], there), density)
@@ -348,7 +338,7 @@ def completed(
     return {name: np.concatenate([b[name] for b in blocks], axis=1) for name in blocks[0]}
 
 
-@partial(jax.jit, static_argnames="mesh")
+@program.of(static_argnames="mesh")
 def _completed(seen, numbers, length, chain_keys, density: Density, mesh: Mesh):
     """Observables [row, chain, …] of rows of draws, of which the numbers are given.
 
@@ -405,7 +395,7 @@ class Steps:
     axes: tuple[str, ...] = (CHAIN,)
 
 
-@partial(jax.jit, static_argnames=("steps", "capacity", "mesh"))
+@program.of(static_argnames=("steps", "capacity", "mesh"))
 def advance(
     steps: Steps, capacity: int, mesh: Mesh, state, chain_keys, first, length, density: Density
 ):
@@ -443,7 +433,7 @@ def _advance(steps: Steps, capacity: int, state, chain_keys, first, length, dens
     return state, observables, statistics
 
 
-@partial(jax.jit, static_argnames="steps")
+@program.of(static_argnames="steps")
 def _rows(steps: Steps, state, chain_keys, first, density: Density):
     """Observables and statistics of one kept step, of which only the shapes are asked for."""
     return _kept_step(steps, state, chain_keys, first, density)[1:]

@@ -23,6 +23,7 @@ from numpyro.infer.util import compute_log_probs, log_density
 
 from theory.architecture import HESSIAN_COORDINATES, Architecture, HyperPriors
 from theory.energy import LabelEnergy, LearningProblem
+from theory.programs import program
 
 Position = Mapping[str, Array]
 
@@ -271,7 +272,7 @@ class Density:
         return jax.value_and_grad(self.log_density)(dict(position))
 
 
-@partial(jax.jit, static_argnames="together")
+@program.of(static_argnames="together")
 def observables_at(keys, points: Float[Array, "draw coordinate"], density: Density, together):
     """The observables of flattened positions, `together` of them at a time."""
 

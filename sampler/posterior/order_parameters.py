@@ -41,6 +41,7 @@ from theory.bartlett import WishartChain, bartlett_matrix, chain_factors
 from theory.energy import LabelEnergy, LearningProblem, hessian_with_energy
 from theory.fluctuations import LogPosterior
 from theory.path_kernels import FeatureForm, store_path_kernels, stored_numbers
+from theory.programs import program
 from theory.saddle_point import dense_direction, descend, truncated_direction
 
 # The Hessian is formed by its formula where that holds no more numbers than this at a time, else
@@ -256,12 +257,12 @@ class OrderParameterPosterior:
         label_energy = energy_at(self.energy, position)(factor)
         return 0.5 * label_energy - log_prior(position, self.chain, self.hyper_priors)
 
-    @jax.jit
+    @program
     def value_and_gradient(self, point):
         """−ln p(x, y), but for the constant of the likelihood, and its gradient."""
         return jax.value_and_grad(self._negative_log_density)(point)
 
-    @jax.jit
+    @program
     def curvature_along(self, point, vector):
         """Hessian of −ln p(x, y) times a vector."""
         gradient = jax.grad(self._negative_log_density)
@@ -274,7 +275,7 @@ class OrderParameterPosterior:
         columns = [self.curvature_along(point, direction) for direction in np.eye(len(point))]
         return jnp.stack(columns)
 
-    @jax.jit
+    @program
     def _curvature_by_formula(self, point):
         unflatten = self.coordinates.unflatten
 
@@ -305,7 +306,7 @@ class OrderParameterPosterior:
         batch = self._default_batch if batch_size is None else batch_size
         return in_blocks(partial(self._log_densities, batch=batch), points, batch)
 
-    @partial(jax.jit, static_argnames="batch")
+    @program.of(static_argnames="batch")
     def _log_densities(self, points, *, batch: int):
         def log_density(point):
             position = self.coordinates.unflatten(point)

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from operator import getitem
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -36,6 +35,7 @@ from sampler.transformer.classified import (
 from sampler.transformer.model import TrainedModel
 from sampler.transformer.network import transformer_outputs
 from theory.observables import binomial_error
+from theory.programs import program
 
 # First entries of the spawn keys: no two purposes share random numbers.
 PARAMETERS, EMBEDDING, EPISODES, CHOICE, EVALUATION = range(5)
@@ -226,7 +226,7 @@ def learning_data(
     return kind(recipe, splits)
 
 
-@partial(jax.jit, static_argnames=("gather", "variants"))
+@program.of(static_argnames=("gather", "variants"))
 def _predict(parameters, arrays, places, gather, variants):
     return transformer_outputs(parameters, gather(*arrays, *places), variants)
 
