@@ -153,9 +153,10 @@ class AfterChunks(Interruption):
         super().__init__()
         self._left = chunks
 
-    def leave_if_asked(self, where: str) -> None:
+    def leave_if_asked(self, where: str, save: Callable[[], object] = lambda: None) -> None:
         self._left -= where.startswith(("warmup", "draws", "training"))
         if self._left == 0:
+            save()
             raise RequeueError(where)
 
 

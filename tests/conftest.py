@@ -68,10 +68,13 @@ def one_process():
 
 @pytest.fixture
 def interruptible():
-    """SIGINT as in a terminal, also where the tests were started in the background without it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Signals as in a terminal, also where the tests were started in the background or by nohup."""
+    default = dict.fromkeys((signal.SIGHUP, signal.SIGQUIT), signal.SIG_DFL)
+    default[signal.SIGINT] = signal.default_int_handler
+    before = {each: signal.signal(each, handler) for each, handler in default.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for each, handler in before.items():
+        signal.signal(each, handler)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import logging
 import math
 import re
 import shlex
-import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
@@ -20,11 +19,19 @@ from importlib import import_module
 from multiprocessing import resource_tracker
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
 from typing import Any
 from uuid import uuid4
 
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.interruption import SIGNALS, WARNING_SECONDS, Interruption, listening, say
+from sampler.jobs.interruption import (
+    SIGNALS,
+    WARNING_SECONDS,
+    WARNINGS,
+    Interruption,
+    listening,
+    say,
+)
 from sampler.jobs.plan import NO_FIGURES, Point
 from sampler.jobs.sweep import (
     Engine,
@@ -139,11 +146,11 @@ def signals_held_back() -> Iterator[None]:
     before their chunks are saved, nor while they start.
     """
     resource_tracker.ensure_running()  # which would let signals through again when it starts
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *SIGNALS})
+    before = pthread_sigmask(SIG_BLOCK, {SIGINT, *SIGNALS})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        pthread_sigmask(SIG_SETMASK, before)
 
 
 # In a worker: the sweeps that were asked to stop, and by sweep and point what is in work.
@@ -191,7 +198,8 @@ def outcome_of(future: Any) -> PointOutcome:
 SCRIPT_FILE = "sweep.sbatch"
 LOG_FOLDER = "slurm"
 FIXED = ("requeue", "no-requeue", "wrap")
-SIGNAL = re.compile(r"B:USR1@([1-9]\d{0,4})")
+WARNING_NAMES = tuple(each.name.removeprefix("SIG") for each in WARNINGS)
+SIGNAL = re.compile(rf"B:(?:{'|'.join(WARNING_NAMES)})@([1-9]\d{{0,4}})")
 TEMPLATE = """\
 #!/bin/bash
 {directives}
@@ -199,14 +207,15 @@ TEMPLATE = """\
 # One array task for each of the {count} points of this sweep; the recipe beside this file lists
 # them. Slurm warns this shell alone, {seconds} s before the time limit, and the shell passes the
 # warning on. The command then saves its state and leaves with exit code {requeue}, and the task
-# is queued again; so it is where the warning came before the command could hear it, {unheard}.
+# is queued again; so it is where a warning came before the command could hear it, {unheard}.
+# Whatever the warning, it is passed on as USR1: bash starts commands beside it with QUIT ignored.
 
 child= signalled= cancelled=
 forward() {{
     signalled=yes
     if [ -n "$child" ]; then kill -s "$1" "$child" 2>/dev/null; fi
 }}
-trap 'forward USR1' USR1
+trap 'forward USR1' {warnings}
 trap 'cancelled=yes; forward TERM' TERM
 
 {command} --point "$SLURM_ARRAY_TASK_ID" &
@@ -223,7 +232,7 @@ done
 
 # A cancelled task stays cancelled. The id names this task alone: for one task of every array
 # SLURM_JOB_ID is the id of the whole array.
-if [[ -z $cancelled && ($code -eq {requeue} || $code -eq {unheard}) ]]; then
+if [[ -z $cancelled && " {requeue} {unheard} " == *" $code "* ]]; then
     echo "queued again: everything is saved"
     scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}" && exit 0
 fi
@@ -283,7 +292,8 @@ def batch_script(
         count=count,
         seconds=SIGNAL.fullmatch(settings["signal"])[1],
         requeue=int(ExitCode.REQUEUE),
-        unheard=128 + signal.SIGUSR1,
+        unheard=" ".join(str(128 + each) for each in WARNINGS),
+        warnings=" ".join(WARNING_NAMES),
         command=shlex.join(command),
     )
 
@@ -332,7 +342,8 @@ def parse_option(option: str) -> tuple[str, str | None]:
         remedy = "leave it out: the script sets how a task is warned and queued again"
         raise InputError("--slurm-option", option, remedy)
     if key == "signal" and not SIGNAL.fullmatch(value):
-        remedy = "use signal=B:USR1@SECONDS: the script passes this warning on"
+        others = ", ".join(WARNING_NAMES[1:])
+        remedy = f"use signal=B:USR1@SECONDS (or {others}): the script passes this warning on"
         raise InputError("--slurm-option", option, remedy)
     return key, value if equals else None
 

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from sampler.errors import ExitCode, RequeueError
 
@@ -91,7 +92,9 @@ def same_again() -> str:
     return "what was saved is kept, and the same command goes on"
 
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+# A little time is left. SIGTERM means besides that a batch system shall not queue the job again.
+WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGQUIT)
+SIGNALS = (signal.SIGTERM, *WARNINGS)
 # By then a callback that lost an interrupt has come to its end.
 SECONDS_TO_LEAVE = 0.02
 
@@ -122,15 +125,48 @@ class Interruption:
         """Until the moment is over in which a signal that was received may arrive once more."""
         time.sleep(max(0.0, self.moment_over - time.monotonic()))
 
-    def leave_if_asked(self, where: str) -> None:
-        """Raise RequeueError if there was a signal; to be called when everything is saved.
+    @property
+    def asked(self) -> bool:
+        """Whether the program is to leave."""
+        return self.interrupted or self.received is not None
 
-        Raises KeyboardInterrupt if that was lost.
+    def leave_if_asked(self, where: str, save: Callable[[], object] = lambda: None) -> None:
+        """Raise RequeueError if there was a signal, after `save` has saved what `where` names.
+
+        Without `save` that is saved already. Raises KeyboardInterrupt if that was lost.
         """
+        if not self.asked:
+            return
+        # Not before: a signal may come between a save and this.
+        save()
         if self.interrupted:
             raise KeyboardInterrupt
-        if self.received is not None:
-            raise RequeueError(f"{self.received.name} received: {where} is saved")
+        raise RequeueError(f"{self.received.name} received: {where} is saved")
+
+
+def one_that_listens() -> Interruption | None:
+    """The interruption that handles signals now, if any does."""
+    for each in (*SIGNALS, signal.SIGINT):
+        handler = signal.getsignal(each)
+        found = getattr(handler, "__self__", handler)  # of a method
+        if isinstance(found, Interruption):
+            return found
+    return None
+
+
+def handled_by(interruption: Interruption) -> dict[signal.Signals, Any]:
+    """Let an interruption handle signals; the handlers that were there before.
+
+    A signal that is ignored remains so: SIGHUP under `nohup`, SIGINT and SIGQUIT in programs that a
+    shell started in the background. One that is handled outside Python, by the program around, does
+    too: its handler could not be put back.
+    """
+    handlers = dict.fromkeys(SIGNALS, interruption) | {signal.SIGINT: interruption.interrupt}
+    before = {each: signal.getsignal(each) for each in handlers}
+    before = {each: one for each, one in before.items() if one not in (signal.SIG_IGN, None)}
+    for each in before:
+        signal.signal(each, handlers[each])
+    return before
 
 
 def interrupt_main_thread() -> None:
@@ -140,20 +176,21 @@ def interrupt_main_thread() -> None:
 
 @contextmanager
 def listening(going_on: Callable[[], str] = same_again) -> Iterator[Interruption]:
-    """Catch SIGTERM, SIGUSR1 and SIGINT while inside; to be used in the main thread.
+    """Catch the signals that ask to stop, and SIGINT, while inside.
 
     A second signal ends the process with what `going_on` says. A task inside a longer one that
-    listens already is told of the same signals.
+    listens already is told of the same signals, also in another thread. Where none does, a thread
+    hears of no signal: Python lets none but the main one handle them.
     """
-    around = signal.getsignal(signal.SIGTERM)
-    if isinstance(around, Interruption):
+    around = one_that_listens()
+    if around is not None:
         yield around
         return
     interruption = Interruption()
-    before = {each: signal.signal(each, interruption) for each in SIGNALS}
-    # A shell starts programs in the background with SIGINT ignored: that remains so.
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        before[signal.SIGINT] = signal.signal(signal.SIGINT, interruption.interrupt)
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption
+        return
+    before = handled_by(interruption)
     hook, timers = sys.unraisablehook, []
 
     def again(lost) -> None:
@@ -166,7 +203,8 @@ def listening(going_on: Callable[[], str] = same_again) -> Iterator[Interruption
 
     sys.unraisablehook = again
     try:
-        with second_signal_ends(SIGNALS, lambda: interruption.in_work(), going_on):
+        heard = [each for each in SIGNALS if each in before]
+        with second_signal_ends(heard, lambda: interruption.in_work(), going_on):
             try:
                 yield interruption
             finally:

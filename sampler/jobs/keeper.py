@@ -280,14 +280,14 @@ class ChainKeeper:
     def __call__(self, chunk: Chunk) -> None:
         # What is too large to keep would not fit here either.
         self._waiting.append(replace(chunk, observables=self._collected.kept(chunk.observables)))
-        asked = self.interruption.received is not None
         unsaved = sum(one.seconds for one in self._waiting)
         held = sum(v.nbytes for one in self._waiting for v in one.observables.values())
         enough = unsaved >= self._every or held >= MOST_WAITING
         ended = self._looks is not None and self._looks.ended
-        if asked or ended or chunk.done == chunk.total or enough:
-            self._save(unsaved)
-        self.interruption.leave_if_asked(f"{chunk.phase} {chunk.done} of {chunk.total}")
+        if ended or chunk.done == chunk.total or enough:
+            self._save()
+        where = f"{chunk.phase} {chunk.done} of {chunk.total}"
+        self.interruption.leave_if_asked(where, self._save)
         last = ended or (chunk.phase == "draws" and chunk.done == chunk.total)
         unsaved = sum(one.seconds for one in self._waiting)
         words = partial(chunk_in_work, chunk.seconds, unsaved, time.monotonic())
@@ -296,15 +296,17 @@ class ChainKeeper:
             self._warned = True
             LOG.warning(LONG, chunk.seconds, WARNING_SECONDS, int(2 * chunk.seconds))
 
-    def _save(self, seconds: float) -> None:
+    def _save(self) -> None:
         """Write the chunks that are waiting as one segment, then a checkpoint of the last state."""
+        if not self._waiting:
+            return
         last = self._waiting[-1]
         name = f"segment-{len(self._segments):06d}.bin"
         header = {
             "phase": last.phase,
             "done": last.done,
             "total": last.total,
-            "seconds": seconds,
+            "seconds": sum(chunk.seconds for chunk in self._waiting),
             "statistics": list(last.statistics),
         }
         arrays = segment_arrays(self._waiting, self._collected)

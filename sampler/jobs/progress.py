@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from textwrap import indent
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.spinner import Spinner
+from rich.status import Status
 from rich.text import Text
 
 from sampler.analysis.text import NARROWEST, unbroken, wrapped
@@ -37,10 +38,22 @@ def line_in_notebook() -> Callable[[str], None] | None:
 
 
 @contextmanager
+def moving(picture: Live | Status) -> Iterator[None]:
+    """Show a picture inside, as long as anybody sees it: a terminal may be closed meanwhile."""
+    with suppress(OSError):
+        picture.start()
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            picture.stop()
+
+
+@contextmanager
 def busy(text: str) -> Iterator[None]:
     """Say what is done inside: with a spinner in a terminal, elsewhere in a line."""
     if in_terminal():
-        with Console(stderr=True).status(text):
+        with moving(Console(stderr=True).status(text)):
             yield
     else:
         tell_aside(text)
@@ -69,17 +82,17 @@ class ProgressDisplay:
         self._picture = Live(
             get_renderable=self._drawn, console=self._console, refresh_per_second=8
         )
+        self._shown = ExitStack()
 
     def __enter__(self) -> "ProgressDisplay":
         self._line = line_in_notebook()
         if self._live:
-            self._picture.start()
+            self._shown.enter_context(moving(self._picture))
         return self
 
     def __exit__(self, *_) -> None:
         self._waiting = None
-        if self._live:
-            self._picture.stop()
+        self._shown.close()
 
     def _drawn(self) -> Group:
         """The bars, and below them what else there is to say of the latest phase."""
@@ -93,7 +106,8 @@ class ProgressDisplay:
         if self._line is not None:
             self._line(text)
         elif self._live:
-            self._picture.refresh()
+            with suppress(OSError):
+                self._picture.refresh()
         else:
             tell_aside(text)
 

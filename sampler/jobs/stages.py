@@ -92,8 +92,7 @@ def whole_pass(
             rate = (triangle.examples - done) / (now - began)
             left = f"{(examples - triangle.examples) / rate:.0f} s left"
             display.show("reading examples", triangle.examples, examples, left)
-            asked = interruption.received is not None or interruption.interrupted
-            if asked or now - saved > SECONDS_BETWEEN_SAVES:
+            if interruption.asked or now - saved > SECONDS_BETWEEN_SAVES:
                 store(path, key, triangle)
                 saved = now
                 interruption.leave_if_asked("the pass over the examples")

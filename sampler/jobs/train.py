@@ -5,7 +5,7 @@ Recipe, data and directory are checked before JAX is imported.
 
 import time
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,6 +73,7 @@ class TrainingJob:
     fingerprint: dict
     interruption: Interruption
     _sequence: int = field(default=0, init=False)
+    _saved: int | None = field(default=None, init=False)
     _seconds: float = field(default=0.0, init=False)
 
     def work(self) -> ExitCode:
@@ -128,19 +129,21 @@ class TrainingJob:
                 self._seconds += now - latest
                 latest = now
                 progress(state)
-                asked = self.interruption.received is not None
                 waited = now - last_saved >= self.recipe.training.checkpoint_seconds
-                if asked or waited or state.is_last(self.recipe.training):
+                if waited or state.is_last(self.recipe.training):
                     self.save(state)
                     last_saved = time.monotonic()
-                self.interruption.leave_if_asked(f"training step {state.step} of {steps}")
+                where = f"training step {state.step} of {steps}"
+                self.interruption.leave_if_asked(where, partial(self.save, state))
 
             return train(self.recipe, self.data, state, on_chunk)
 
     def save(self, state: "TrainingState") -> None:
-        """Store a checkpoint."""
+        """Store a checkpoint, unless that of this state is there."""
         from sampler.transformer.training import save_training
 
+        if state.step == self._saved:
+            return
         save_training(
             self.directory / CHECKPOINT_FOLDER,
             state,
@@ -150,6 +153,7 @@ class TrainingJob:
             self.fingerprint,
         )
         self._sequence += 1
+        self._saved = state.step
 
     def store(self, state: "TrainingState") -> None:
         """Write the learning curve, the model and its summary."""

@@ -1,6 +1,7 @@
 """Runs, sweeps and checks of recipes from Python, and what their results show."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import jax
@@ -66,6 +67,15 @@ def test_figures_are_left_out_on_request_and_drawn_by_the_report(done, tmp_path,
     page = run.report().read_text(encoding="utf-8")
     assert "No figures are drawn yet" not in page
     assert page.count("<img") == len(list((run.directory / "figures").iterdir())) > 1
+
+
+def test_a_thread_gets_the_same_numbers(done, tmp_path):
+    """Python lets none but the main thread handle signals."""
+    call = partial(sampler.run, TABLES, out=tmp_path / "tiny", figures=False, progress=False)
+    with ThreadPoolExecutor(1) as thread:
+        run = thread.submit(call).result()
+    assert run.draws["posterior"].equals(done.draws["posterior"])
+    assert run.theory.equals(done.theory)
 
 
 def test_nothing_is_printed_and_a_finished_run_is_opened(done, capsys, undrawn):

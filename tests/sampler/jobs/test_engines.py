@@ -22,6 +22,7 @@ from sampler.jobs.engines import (
     LOG_FOLDER,
     SCRIPT_FILE,
     WARNING_SECONDS,
+    WARNINGS,
     batch_script,
     chosen_engine,
     limit_seconds,
@@ -115,11 +116,13 @@ def test_saved_task_is_queued_again(tmp_path):
     assert job.requeued.read_text() == "requeue 70_1\n"
 
 
-def test_a_warning_before_the_command_could_hear_it_is_no_failure(tmp_path):
-    """A process without a handler is killed by SIGUSR1; nothing was begun that could be lost."""
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("warning", WARNINGS)
+def test_a_warning_before_the_command_could_hear_it_is_no_failure(warning, tmp_path):
+    """A process without a handler is killed by it; nothing was begun that could be lost."""
     deaf = CHILD.replace("signal.signal(each, stop)", "pass")
     job = Job(tmp_path, code=0, wait=60, text=deaf)
-    job.send(signal.SIGUSR1)
+    job.send(warning)
     assert job.exit_code() == 0
     assert not job.heard.exists()
     assert job.requeued.read_text() == "requeue 70_1\n"
@@ -130,9 +133,22 @@ def test_requeue_that_fails_is_not_taken_for_success(tmp_path):
     assert job.exit_code() == 75
 
 
-def test_warning_of_slurm_reaches_the_command(tmp_path):
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("warning", [signal.SIGUSR2, signal.SIGHUP])
+def test_a_command_that_is_killed_by_a_warning_is_queued_again(warning, tmp_path):
+    """It was sent to the command alone, before that could hear it."""
+    killed = CHILD.replace("time.sleep(wait)", f"signal.raise_signal({warning:d})")
+    job = Job(tmp_path, code=0, wait=0, text=killed)
+    assert job.exit_code() == 0
+    assert job.requeued.read_text() == "requeue 70_1\n"
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("warning", WARNINGS)
+def test_any_warning_reaches_the_command(warning, tmp_path):
+    """As SIGUSR1: bash starts its child with SIGQUIT ignored."""
     job = Job(tmp_path, code=0, wait=60)
-    job.send(signal.SIGUSR1)
+    job.send(warning)
     assert job.exit_code() == 0
     assert job.heard.read_text() == "SIGUSR1 --point 1"
     assert job.requeued.read_text() == "requeue 70_1\n"
@@ -212,22 +228,23 @@ def test_defaults_of_the_array(tmp_path):
 
 @pytest.mark.parametrize(
     "option",
-    ["Time=3", "=3", "signal=USR2", "signal=B:USR1@0", "signal", "no-requeue", "time=1\n2", "",
-     "time=4", "time=4:59", "time=0:04:59", "time=0-0:04"],
+    ["Time=3", "=3", "signal=USR2", "signal=B:USR1@0", "signal=B:TERM@60", "signal", "no-requeue",
+     "time=1\n2", "", "time=4", "time=4:59", "time=0:04:59", "time=0-0:04"],
 )  # fmt: skip
 def test_options_that_slurm_or_the_script_cannot_take(option):
     with pytest.raises(InputError, match="--slurm-option"):
         settings_of([option])
 
 
-def test_a_longer_warning_needs_a_longer_limit(tmp_path):
+@pytest.mark.parametrize("warning", ["USR1", "USR2", "HUP", "QUIT"])
+def test_a_longer_warning_needs_a_longer_limit(warning, tmp_path):
     """For a chunk of ten minutes: the task is warned that much earlier."""
-    settings = settings_of(["time=0:21:00", "signal=B:USR1@600"])
+    settings = settings_of(["time=0:21:00", f"signal=B:{warning}@600"])
     script = batch_script(tmp_path, "name", 1, settings, ["true"])
-    assert "#SBATCH --signal=B:USR1@600" in script
+    assert f"#SBATCH --signal=B:{warning}@600" in script
     assert "600 s before the time limit" in " ".join(script.replace("\n#", "").split())
     with pytest.raises(InputError, match=r"time=0:20:00.*600 s before.*at least 21 minutes"):
-        settings_of(["time=0:20:00", "signal=B:USR1@600"])
+        settings_of(["time=0:20:00", f"signal=B:{warning}@600"])
 
 
 @pytest.mark.parametrize(

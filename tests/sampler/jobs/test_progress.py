@@ -5,6 +5,7 @@ import pty
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -68,6 +69,43 @@ def test_progress_fits_the_terminal(columns):
     assert "compiling" in text
     for whole in ("1000000000/1000000000", "123456 s left", "step size 0.000562", "R-hat 1.001"):
         assert whole in text, whole
+
+
+CLOSED = """
+import os, sys
+from sampler.jobs.progress import ProgressDisplay, busy
+
+with busy("solving"), ProgressDisplay() as progress:
+    progress.wait("compiling")
+    progress.show("draws", 1, 2, "1 s left")
+    open(sys.argv[1], "w").close()
+    sys.stdin.readline()
+    progress.wait("compiling")
+    progress.show("draws", 2, 2, "0 s left")
+    os.write(int(sys.argv[2]), b"shown")
+os.write(int(sys.argv[2]), b" and left")
+"""
+
+
+def test_progress_stops_nothing_in_a_terminal_that_was_closed_meanwhile(tmp_path):
+    """The signal that tells of it asks the program to save, and it must come so far."""
+    ours, theirs = pty.openpty()
+    reader, writer = os.pipe()
+    begun = tmp_path / "begun"
+    with subprocess.Popen(
+        [sys.executable, "-c", CLOSED, str(begun), str(writer)],
+        stdin=subprocess.PIPE, stdout=theirs, stderr=theirs, pass_fds=[writer], cwd=ROOT,
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        os.close(writer)
+        while not begun.exists():
+            assert process.poll() is None
+            time.sleep(0.02)
+        os.close(ours)
+        process.stdin.close()
+        with os.fdopen(reader) as said:
+            assert said.read() == "shown and left"
+        process.wait(60.0)
 
 
 @pytest.mark.parametrize(("columns", "kind"), [(1, "xterm"), (1, "dumb"), (80, "dumb")])

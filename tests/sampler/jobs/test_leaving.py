@@ -1,0 +1,218 @@
+"""Leaving on a signal: what the last message names is saved, whenever the signals arrive."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sampler.jobs.keeper
+import sampler.jobs.train
+from sampler.errors import ExitCode, RequeueError
+from sampler.jobs.interruption import MOMENT, Interruption
+from sampler.jobs.keeper import ChainKeeper, load_chains
+from sampler.jobs.train import TrainingJob, read_splits
+from sampler.mcmc.chunks import Chunk
+from sampler.mcmc.draws import DrawCollector
+from sampler.recipes.training_recipe import load_training_recipe
+from sampler.transformer.training import TrainingState
+from tests import ROOT
+from tests.training_recipes import write_training
+
+CHAINS, STEPS, CHUNKS = 2, 4, 4
+# Ctrl-C waits for no chunk, but where it was lost and is raised after one, that is saved, too.
+ASKING = {"signal": RequeueError, "lost interrupt": KeyboardInterrupt}
+
+
+@contextmanager
+def before_line(number: int, path: str, ask: Callable[[], None]) -> Iterator[None]:
+    """Inside, `ask` is called before the n-th line of a file that is carried out."""
+    left, before = number, sys.gettrace()
+
+    def in_file(frame, event, _):
+        nonlocal left
+        left -= event == "line"
+        if event == "line" and left == 0:
+            ask()
+        return in_file
+
+    sys.settrace(lambda frame, *_: in_file if frame.f_code.co_filename == path else None)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def at_every_line(
+    path: str, kind: str, work: Callable[[int, Interruption], None]
+) -> Iterator[tuple[int, str]]:
+    """Numbers of all lines before which work can be asked to leave, and what it says it saved."""
+    number = 0
+    while True:
+        number += 1
+        interruption = Interruption()
+
+        def ask(interruption=interruption) -> None:
+            if kind == "signal":
+                interruption(signal.SIGTERM, None)
+            else:
+                interruption.interrupted = True
+
+        try:
+            with before_line(number, path, ask):
+                work(number, interruption)
+        except ASKING[kind] as left:
+            yield number, str(left)
+        else:
+            return
+
+
+def chunk(done: int, total: int = CHUNKS * STEPS) -> Chunk:
+    values = np.arange(done - STEPS, done) * np.ones((CHAINS, 1))
+    state = {}, {"position": np.array([done])}
+    return Chunk("draws", done, total, {"predictor": values}, {"lp": -values}, 1.0, state=state)
+
+
+@pytest.mark.parametrize("every", [0.0, 2.0, 1e9], ids=["each", "every second", "none"])
+@pytest.mark.parametrize("kind", ASKING)
+def test_draws_that_are_said_to_be_saved_are(kind, every, tmp_path):
+    """The signal arrives before any line of the keeper: between a save and the look for it, too."""
+
+    def draw(number: int, interruption: Interruption) -> None:
+        folder, collected = tmp_path / f"{number}", DrawCollector()
+        keeper = ChainKeeper(folder, {"settings": {}}, interruption)
+        keeper.go_on(collected, every)
+        for done in range(STEPS, CHUNKS * STEPS + 1, STEPS):
+            collected(chunk(done))
+            held.append(done)
+            keeper(chunk(done))
+
+    held, seen = [], set()
+    for number, text in at_every_line(sampler.jobs.keeper.__file__, kind, draw):
+        stored = load_chains(tmp_path / f"{number}")
+        assert stored.snapshot.done == held[-1]
+        if kind == "signal":
+            assert text == f"SIGTERM received: draws {held[-1]} of {CHUNKS * STEPS} is saved"
+        drawn = np.concatenate([one.observables["predictor"] for one in stored.chunks], axis=1)
+        np.testing.assert_array_equal(drawn, np.arange(held[-1]) * np.ones((CHAINS, 1)))
+        seen.add(held[-1])
+    assert seen == set(range(STEPS, CHUNKS * STEPS + 1, STEPS))
+
+
+@pytest.mark.parametrize("every", [0.0, 1e9], ids=["each", "none"])
+@pytest.mark.parametrize("kind", ASKING)
+def test_training_steps_that_are_said_to_be_saved_are(kind, every, monkeypatch, rng, tmp_path):
+    steps, saved, reached = 4, [], []
+    settings = [f"training.steps={steps}", f"training.checkpoint_seconds={every}"]
+    recipe = load_training_recipe(write_training(tmp_path, rng), settings)
+    splits = read_splits(recipe)
+    state = TrainingState(0, {}, None, {}, losses=(1.0,))
+
+    def train(_recipe, _data, _state, on_chunk) -> None:
+        for step in range(1, steps + 1):
+            reached.append(step)
+            on_chunk(replace(state, step=step))
+
+    module = "sampler.transformer.training"
+    monkeypatch.setattr(f"{module}.initial_state", lambda *_: state)
+    monkeypatch.setattr(f"{module}.load_training", lambda *_: None)
+    monkeypatch.setattr(f"{module}.train", train)
+    monkeypatch.setattr(f"{module}.save_training", lambda _, state, *__: saved.append(state.step))
+    monkeypatch.setattr("sampler.transformer.evaluation.learning_data", lambda *_: None)
+
+    def work(_number: int, interruption: Interruption) -> None:
+        saved.clear()
+        TrainingJob(recipe, splits, tmp_path, {}, interruption).train()
+
+    seen = set()
+    for _, text in at_every_line(sampler.jobs.train.__file__, kind, work):
+        assert saved[-1] == reached[-1]
+        assert len(saved) == len(set(saved))  # none twice
+        if kind == "signal":
+            assert text == f"SIGTERM received: training step {reached[-1]} of {steps} is saved"
+        seen.add(reached[-1])
+    assert seen == set(range(1, steps + 1))
+
+
+# Chains whose second chunk is written slowly: the file has another name until it is complete.
+SAVING = """
+import os, sys, time
+from pathlib import Path
+from sampler.errors import RequeueError
+from sampler.jobs.interruption import listening
+from sampler.jobs.keeper import ChainKeeper
+from sampler.mcmc.draws import DrawCollector
+from tests.sampler.jobs.test_leaving import STEPS, chunk
+
+replace = os.replace
+def slowly(*paths):
+    print("saving", flush=True)
+    end = time.monotonic() + {seconds}
+    while time.monotonic() < end:
+        time.sleep(0.01)
+    replace(*paths)
+
+with listening(lambda: "here is more") as interruption:
+    collected = DrawCollector()
+    keeper = ChainKeeper(Path(sys.argv[1]), {{"settings": {{}}}}, interruption)
+    keeper.go_on(collected, 0.0)
+    for done in (STEPS, 2 * STEPS):
+        collected(chunk(done))
+        try:
+            keeper(chunk(done))
+        except RequeueError as left:
+            print(left, flush=True)
+            sys.exit(75)
+        os.replace = slowly
+"""
+
+
+@contextmanager
+def saving(folder: Path, seconds: float) -> Iterator[subprocess.Popen]:
+    """A program in the midst of its second save, whose two files take so many seconds each."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SAVING.format(seconds=seconds), str(folder)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout.readline() == "saving\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_signal_that_is_repeated_in_a_save_does_not_cut_it_short(tmp_path):
+    with saving(tmp_path / "chains", 0.5 * MOMENT) as process:
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.25 * MOMENT)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60.0) == ExitCode.REQUEUE
+        last = process.stdout.read().splitlines()[-1]
+        assert "second time" not in process.stderr.read()
+    named = re.fullmatch(r"SIGTERM received: draws (\d+) of \d+ is saved", last)
+    assert load_chains(tmp_path / "chains").snapshot.done == int(named[1]) == 2 * STEPS
+
+
+def test_a_second_signal_in_a_save_ends_it_with_all_files_whole(tmp_path):
+    folder = tmp_path / "chains"
+    with saving(folder, 1000.0) as process:
+        process.send_signal(signal.SIGTERM)
+        time.sleep(MOMENT + 0.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20.0) == ExitCode.REQUEUE
+        text = "SIGTERM received for the second time: ended at once; here is more"
+        assert process.stderr.read().splitlines()[-1] == text
+    assert load_chains(folder).snapshot.done == STEPS
+    keeper, collected = ChainKeeper(folder, {"settings": {}}, Interruption()), DrawCollector()
+    assert keeper.go_on(collected, 0.0).done == STEPS
+    collected(chunk(2 * STEPS))
+    keeper(chunk(2 * STEPS))
+    assert load_chains(folder).snapshot.done == 2 * STEPS
