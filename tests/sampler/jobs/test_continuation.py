@@ -172,8 +172,8 @@ def test_an_extension_killed_at_any_moment_goes_on_bit_for_bit(
 ):
     save, write = ChainKeeper._save, results.write_result
 
-    def save_once(keeper, seconds):
-        save(keeper, seconds)
+    def save_once(keeper):
+        save(keeper)
         raise Killed
 
     def write_first(directory, file, tree):
