@@ -64,6 +64,21 @@ def test_an_element_that_is_constant_by_construction_is_left_out(rng):
     assert diagnose(draws, statistics, NUTS).passed
 
 
+def test_an_element_that_stands_still_elsewhere_in_every_chain_fails_there(rng):
+    draws, statistics = healthy(rng)
+    draws["order_parameter"][..., 0, 0] = 0.0
+    draws["order_parameter"][..., 0, 1] = np.arange(LONG[0])[:, None]
+    received = diagnose(draws, statistics, NUTS)
+    assert any("order_parameter: R-hat" in reason for reason in received.reasons)
+    assert received.quantities["order_parameter"].at == (0, 1)
+
+
+def test_draws_too_few_for_r_hat_miss_its_limit(rng):
+    draws = {"predictor": rng.standard_normal((2, 3, 6))}
+    received = diagnose(draws, healthy_statistics(rng, (2, 3)), NUTS)
+    assert any("predictor: R-hat nan exceeds 1.01" in reason for reason in received.reasons)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_number_that_is_not_finite_fails(bad, rng):
     draws, statistics = healthy(rng)

@@ -129,6 +129,26 @@ def test_a_predictor_of_which_few_draws_are_wanted_is_thinned(rng):
         np.testing.assert_array_equal(thinned.values, values[:, thinned.draws])
 
 
+def test_predictors_of_a_validation_split_are_rounded_like_others(rng):
+    values = rng.standard_normal((2, 10, 5, 1))
+    collected = collect({"predictor_validation": values}, healthy_statistics(rng, (2, 10)))
+    received = collected.thinned["predictor_validation"].values
+    assert received.dtype == np.float32
+    np.testing.assert_array_equal(received, values.astype(np.float32))
+
+
+def test_what_draws_say_of_examples_is_thinned_to_what_is_kept(rng):
+    """A hundred draws fit: of 250 every fourth is left, after two halvings."""
+    values = rng.standard_normal((2, 250, 6)).astype(np.float32)
+    limits = {"kept_bytes": values[:, :100].nbytes}
+    for pieces in (1, 9):
+        statistics = healthy_statistics(rng, (2, 250))
+        collected = collect({"log_likelihood": values}, statistics, pieces=pieces, **limits)
+        thinned = collected.thinned["log_likelihood"]
+        assert thinned.draws.tolist() == list(range(0, 250, 4))
+        np.testing.assert_array_equal(thinned.values, values[:, ::4])
+
+
 def test_a_collector_goes_on_from_what_another_one_stored(rng):
     """At every chunk, before, while and after quantities grow too large: the same bits."""
     draws, pieces = 12 * MOST_BATCHES, 12
