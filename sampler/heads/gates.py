@@ -3,11 +3,12 @@
 The models are networks of the command `train`, and PyTorch modules, by hooks.
 """
 
+import hashlib
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import jax
@@ -184,6 +185,8 @@ class GatedModule:
     inputs: Any
     forward: Forward | None = None
     batch_size: int = 250
+    # What heads send on average, by the weights with which they did.
+    _kept: dict[str, list[Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         inputs = as_tensors(self.inputs)
@@ -204,21 +207,21 @@ class GatedModule:
         return tuple(heads for _, heads in sites(self.model))
 
     def outputs(self, gates, replacement):
-        torch = torch_module()
+        torch, means = torch_module(), self._means(replacement)
         with torch.no_grad():
             parts = [
-                as_numpy(self._part(batch, torch.as_tensor(gates)[None], replacement))
+                as_numpy(self._part(batch, torch.as_tensor(gates)[None], means))
                 for batch in self._batches()
             ]
         return np.concatenate(parts).astype(np.float64)
 
     def slopes(self, along, replacement):
-        torch = torch_module()
+        torch, means = torch_module(), self._means(replacement)
         found = []
         for batch in self._batches():
             rows = torch.as_tensor(along[batch])
             gates = torch.ones(len(rows), sum(self.heads), requires_grad=True)
-            outputs = self._part(batch, gates, replacement)
+            outputs = self._part(batch, gates, means)
             summed = (outputs * rows.to(outputs)).sum()
             found.append(as_numpy(torch.autograd.grad(summed, gates)[0]))
         return np.concatenate(found).astype(np.float64)
@@ -230,9 +233,8 @@ class GatedModule:
         for start in range(0, count_of(self.inputs), self.batch_size):
             yield slice(start, start + self.batch_size)
 
-    def _part(self, batch: slice, gates: Any, replacement: Replacement) -> Any:
+    def _part(self, batch: slice, gates: Any, means: list[Any] | None) -> Any:
         """f [example, output] of some examples, with gates [example or 1, head]."""
-        means = self._mean_outputs if replacement == "mean" else None
         starts = np.cumsum([0, *self.heads])
 
         def change(layer: int, sent: Any) -> Any:
@@ -241,7 +243,16 @@ class GatedModule:
 
         return self._run(batch, change)
 
-    @cached_property
+    def _means(self, replacement: Replacement) -> list[Any] | None:
+        """The mean outputs of every layer with the weights of now; None where 0 replaces heads."""
+        if replacement == "zero":
+            return None
+        now = checksum_of(self.model)
+        if now not in self._kept:
+            self._kept.clear()
+            self._kept[now] = self._mean_outputs()
+        return self._kept[now]
+
     def _mean_outputs(self) -> list[Any]:
         """The mean output [token, head, channel] of every layer."""
         sums: dict[int, Any] = {}
@@ -268,6 +279,14 @@ class GatedModule:
             remedy = "must be [example] or [example, output]; give forward=lambda model, batch: …"
             raise InputError("outputs of the model", shape_of(outputs), remedy)
         return outputs[:, None] if outputs.ndim == 1 else outputs
+
+
+def checksum_of(model: Any) -> str:
+    """SHA-256 of every parameter and buffer."""
+    checksum, torch = hashlib.sha256(), torch_module()
+    for tensor in (*model.parameters(), *model.buffers()):
+        checksum.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+    return checksum.hexdigest()
 
 
 def shape_of(outputs: Any) -> Any:

@@ -1,14 +1,16 @@
 """Gates on heads: open ones change nothing, slopes are derivatives, PyTorch and JAX agree."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.heads.gates import GatedModule, GatedNetwork, closed_gates
+from sampler.heads.gates import GatedModule, GatedNetwork, closed_gates, norms_by_head
 from sampler.tasks import splits
 from sampler.tasks.splits import Split, StreamedSplit, made_in_parts
 from sampler.transformer.model import FrozenNetwork
-from tests.assertions import assert_equal_to_rounding
+from tests.assertions import assert_equal_in_float32, assert_equal_to_rounding
 from theory import Architecture, attended_inputs
 
 EXAMPLES, TOKENS, CHANNELS, WIDTHS, HEADS = 6, 4, 3, (5, 4, 3), (2, 3)
@@ -82,6 +84,37 @@ def test_a_gate_enters_linearly_so_patching_is_exact_for_the_output(gated):
             assert_equal_to_rounding(whole[:, 0] - slopes[:, head], closed[:, 0], operations=1000)
 
 
+def by_token(gated: GatedNetwork, gates: np.ndarray, replacement: str) -> np.ndarray:
+    """The network with gates, every head and token in a loop; means from a pass with all open."""
+    weights, inputs = gated.network.weights, gated.inputs
+
+    def passed(gates, means):
+        hidden, sent, first = inputs @ weights["V_0"].T / CHANNELS**0.5, [], 0
+        for layer, heads in enumerate(HEADS):
+            values = weights[f"V_{layer + 1}"]
+            above = np.zeros((EXAMPLES, TOKENS, values.shape[1]))
+            for head in range(heads):
+                seen = np.stack([o[head].T for o in gated.attention[layer]]) @ hidden
+                sent.append(seen @ values[head].T / WIDTHS[layer] ** 0.5)
+                gate = gates[first + head]
+                above += gate * sent[-1] + (1.0 - gate) * means[first + head]
+            hidden, first = above / heads**0.5, first + heads
+        return hidden.mean(axis=1) @ weights["a"].T / WIDTHS[-1] ** 0.5, sent
+
+    _, sent = passed(np.ones(COUNT), np.zeros(COUNT))
+    means = [one.mean(axis=0) for one in sent] if replacement == "mean" else np.zeros(COUNT)
+    return passed(gates, means)[0]
+
+
+@pytest.mark.parametrize("replacement", ["zero", "mean"])
+def test_gates_below_and_above_let_through_what_the_whole_network_sends(gated, replacement):
+    """A mean is that of a head while all others are open, whatever is closed below it."""
+    gates = np.array([0.0, 1.0, 1.0, 0.0, 0.25])
+    received = gated.outputs(gates, replacement)
+    expected = by_token(gated, gates, replacement)
+    assert_equal_to_rounding(received, expected, operations=1000)
+
+
 def test_a_split_of_other_heads_is_refused(gated):
     with pytest.raises(InputError, match="random_heads"):
         GatedNetwork(gated.network, gated.inputs, gated.attention[::-1])
@@ -137,6 +170,119 @@ def test_sequences_of_unequal_length_are_refused(torch):
         GatedModule(encoder(torch, True), [torch.randn(3, 8), torch.randn(4, 8)])
     with pytest.raises(InputError, match="MultiheadAttention"):
         GatedModule(torch.nn.Linear(8, 8), torch.randn(3, 8))
+
+
+def own_layers(torch):
+    """Two layers of attention with biases, and what a caller of each received."""
+
+    class Layers(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList(
+                torch.nn.MultiheadAttention(8, 2, batch_first=True) for _ in range(2)
+            )
+            for layer in self.layers:
+                torch.nn.init.normal_(layer.in_proj_bias)
+                torch.nn.init.normal_(layer.out_proj.bias)
+            self.received = []
+
+        def forward(self, tokens):
+            for layer in self.layers:
+                attended, weights = layer(tokens, tokens, tokens)
+                self.received.append(weights)
+                tokens = tokens + attended
+            return tokens[:, -1, :2]
+
+    return Layers()
+
+
+def by_head(model, inputs, gates, means=None):
+    """Outputs of these layers, and what each head sent, from the weights of their modules."""
+    tokens, all_sent, size = inputs, [], 8
+    for place, layer in enumerate(model.layers):
+        weights, bias = (
+            part.detach().double().numpy().reshape(3, size, -1)
+            for part in (layer.in_proj_weight, layer.in_proj_bias)
+        )
+        query, key, value = (tokens @ w.T + b[:, 0] for w, b in zip(weights, bias, strict=True))
+        joined = np.zeros_like(tokens)
+        for head in range(2):
+            part = slice(head * size // 2, (head + 1) * size // 2)
+            logits = query[..., part] @ key[..., part].swapaxes(1, 2) / (size / 2) ** 0.5
+            raised = np.exp(logits)
+            sent = raised / raised.sum(axis=-1, keepdims=True) @ value[..., part]
+            gate, mean = gates[2 * place + head], 0.0 if means is None else means[len(all_sent)]
+            all_sent.append(sent)
+            joined[..., part] = gate * sent + (1.0 - gate) * mean
+        out = layer.out_proj
+        matrix, added = (one.detach().double().numpy() for one in (out.weight, out.bias))
+        tokens = tokens + joined @ matrix.T + added
+    return tokens[:, -1, :2], all_sent
+
+
+def test_a_module_with_gates_is_its_layers_computed_by_head(torch):
+    """In batches of unequal size, one head closed below and one above."""
+    model, inputs = own_layers(torch), torch.randn(6, 5, 8)
+    gated, gates = GatedModule(model, inputs, batch_size=4), closed_gates((2, 2), [(0, 1), (1, 0)])
+    tokens = inputs.double().numpy()
+    _, sent = by_head(model, tokens, np.ones(4))
+    for kind, means in (("zero", None), ("mean", [one.mean(axis=0) for one in sent])):
+        expected, _ = by_head(model, tokens, gates, means)
+        assert_equal_in_float32(gated.outputs(gates, kind), expected)
+    norms = [
+        np.linalg.norm(layer.out_proj.weight.detach().numpy()[:, part])
+        for layer in model.layers
+        for part in (slice(0, 4), slice(4, 8))
+    ]
+    assert_equal_in_float32(gated.magnitudes(), np.array(norms))
+
+
+def test_means_are_those_of_the_weights_that_the_model_has_now(torch):
+    model, inputs = own_layers(torch), torch.randn(6, 5, 8)
+    gated, gates = GatedModule(model, inputs), one_closed(4, 1)
+    before = gated.outputs(gates, "mean")
+    with torch.no_grad():
+        model.layers[0].in_proj_bias += 1.0
+    after = gated.outputs(gates, "mean")
+    assert np.array_equal(after, GatedModule(model, inputs).outputs(gates, "mean"))
+    assert np.abs(after - before).max() > 0.1
+    model.layers[0].in_proj_bias.data -= 1.0  # which PyTorch does not count as a change
+    assert_equal_in_float32(gated.outputs(gates, "mean"), before)
+
+
+def test_magnitudes_are_norms_of_what_a_head_is_multiplied_with(torch):
+    """GPT-2 keeps matrices with the input first, all others with the output first."""
+    matrix = torch.arange(24.0).reshape(4, 6)  # [input, output], two heads of two channels
+    expected = [np.sqrt((np.arange(12.0) ** 2).sum()), np.sqrt((np.arange(12.0, 24.0) ** 2).sum())]
+    as_in_gpt_2 = SimpleNamespace(weight=matrix, nf=6)
+    linear = torch.nn.Linear(4, 6)
+    linear.weight.data = matrix.T.contiguous()
+    for module in (as_in_gpt_2, linear):
+        np.testing.assert_allclose(norms_by_head(module, 2), expected, rtol=1e-6)
+
+
+def test_a_caller_receives_the_weights_that_it_would_have(torch):
+    model, inputs = own_layers(torch), torch.randn(3, 5, 8)
+    with torch.no_grad():
+        model.eval()(inputs)
+    expected, model.received = model.received, []
+    GatedModule(model, inputs).outputs(one_closed(4, 3), "zero")
+    for one, other in zip(model.received, expected, strict=True):
+        assert_equal_in_float32(one.numpy(), other.numpy())
+
+
+def test_padding_and_further_keys_are_refused(torch):
+    model = own_layers(torch)
+    masked = {
+        "tokens": torch.randn(2, 3, 8),
+        "attention_mask": torch.tensor([[1, 1, 1], [1, 1, 0]]),
+    }
+    with pytest.raises(InputError, match="of one length"):
+        GatedModule(model, masked)
+    GatedModule(model, masked | {"attention_mask": torch.ones(2, 3)})
+    model.layers[1] = torch.nn.MultiheadAttention(8, 2, batch_first=True, add_bias_kv=True)
+    with pytest.raises(InputError, match="add_bias_kv"):
+        GatedModule(model, torch.randn(2, 3, 8)).outputs(np.ones(4), "zero")
 
 
 @pytest.mark.slow
