@@ -16,6 +16,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from renew import record
 
 jax.config.update("jax_enable_x64", True)
 
@@ -105,3 +106,22 @@ with figure_style():
     axes.legend()
     written = save_figure(figure, folder, "four_paths_seeds")
 print("figure:", *written)
+record(
+    folder,
+    "four_paths_seeds",
+    {
+        what: {
+            cut: {
+                str(width): {"value": mean, "error": error, "kind": kind}
+                for width, (mean, error) in row.items()
+            }
+            for cut, row in table.items()
+        }
+        for what, kind, table in (
+            ("seeds", f"over {len(seeds)} data seeds", of_seeds),
+            ("published", "over 1,000 test sequences", published),
+        )
+    },
+    made_by="python runs/four_paths_seeds.py",
+    seeds=list(seeds),
+)

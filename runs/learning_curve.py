@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from renew import record
 
 import sampler
 from sampler.presentation.style import figure_style, new_figure, save_figure
@@ -93,6 +94,24 @@ with (folder / "learning_curve.csv").open("w", newline="", encoding="utf-8") as 
     writer = csv.DictWriter(file, list(rows[0]))
     writer.writeheader()
     writer.writerows(rows)
+
+
+def with_error(row: dict[str, float], name: str) -> dict[str, object]:
+    """What was sampled at a point, with its Monte Carlo standard error."""
+    return {"value": row[f"{name}_sampled"], "error": row[f"{name}_mcse"], "kind": "MCSE"}
+
+
+SAMPLED = ("accuracy", "log_evidence", *PATHS)
+record(
+    folder,
+    "learning_curve",
+    {
+        f"{row['examples']},{row['width']}": row | {name: with_error(row, name) for name in SAMPLED}
+        for row in rows
+    },
+    made_by="python runs/learning_curve.py",
+    seeds={"task": 0, "sampler": 0},
+)
 
 # %%
 with figure_style():

@@ -17,6 +17,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from renew import record
 
 from sampler.analysis.estimate import fit_power_law
 from sampler.posterior.importance import importance_draws
@@ -112,6 +113,9 @@ def differences(problem: LearningProblem) -> tuple[list[tuple[float, float]], st
     return found, beyond.status.value, draws
 
 
+numbers: dict[str, dict] = {}
+
+
 def study(name: str, problems: dict[int, LearningProblem]) -> tuple[np.ndarray, np.ndarray]:
     """Widths and differences [width, order, value and error], printed as they come."""
     print(f"{name}: relative difference of U₁ from the exact posterior", flush=True)
@@ -128,6 +132,13 @@ def study(name: str, problems: dict[int, LearningProblem]) -> tuple[np.ndarray, 
     for order, label in enumerate(("leading", "next")):
         law = fit_power_law(widths, table[:, order, 0], table[:, order, 1], smallest_width=0)
         print(f"  {label} order: N^({law.slope:.2f} ± {law.slope_error:.2f})", flush=True)
+        numbers.setdefault(name, {})[label] = {
+            "slope": {"value": law.slope, "error": law.slope_error, "kind": "of the fit"},
+            "difference": {
+                str(width): {"value": value, "error": error, "kind": "MCSE"}
+                for width, (value, error) in zip(widths, table[:, order], strict=True)
+            },
+        }
     return widths, table
 
 
@@ -154,3 +165,4 @@ with style.figure_style():
         axes.legend()
     written = style.save_figure(figure, folder, "next_order")
 print("figure:", *written)
+record(folder, "next_order", numbers, made_by="python runs/next_order.py")

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from renew import record
 
 import sampler
 from sampler.analysis.difference import NOT_TRUSTED, Difference
@@ -67,6 +68,9 @@ def differences(attended: np.ndarray, labels: np.ndarray, width: int) -> dict[st
     return {order: found[ORDERS[order]] for order in kept}
 
 
+numbers: dict[str, dict] = {}
+
+
 def study(name: str, points: list[tuple[int, np.ndarray, np.ndarray]]) -> dict[str, np.ndarray]:
     """Order → rows of width, difference and its error, printed as they come."""
     print(f"{name}: relative difference of U₁, theory against exact posterior", flush=True)
@@ -80,6 +84,13 @@ def study(name: str, points: list[tuple[int, np.ndarray, np.ndarray]]) -> dict[s
     tables = {order: np.array(found).reshape(-1, 3).T for order, found in rows.items()}
     for order, (widths, sizes, errors) in tables.items():
         law = fit_power_law(widths, sizes, errors, smallest_width=0)
+        numbers.setdefault(name, {})[order] = {
+            "difference": {
+                str(int(width)): {"value": size, "error": error, "kind": "MCSE"}
+                for width, size, error in zip(widths, sizes, errors, strict=True)
+            },
+            "slope": {"value": law.slope, "error": law.slope_error, "kind": "of the fit"},
+        }
         if np.isfinite(law.slope):
             print(f"  {order}: N^({law.slope:.2f} ± {law.slope_error:.2f})", flush=True)
     return tables
@@ -107,3 +118,4 @@ with figure_style():
     axes.legend(bbox_to_anchor=(1.0, 1.0), loc="upper left", fontsize=8.0)
     written = save_figure(figure, folder, "several_outputs")
 print("figure:", *written)
+record(folder, "several_outputs", numbers, made_by="python runs/several_outputs.py")

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from renew import record
 
 from sampler.presentation import style
 from sampler.presentation.style import figure_style, save_figure
@@ -102,6 +103,7 @@ attention = support_vector_attention(keys, labels, tube=0.4, bound=10_000.0)
 # %% The identity: attention with those values equals the regressor at any query.
 queries = rng.uniform(-4.0, 4.0, (1000, 1))
 difference = np.abs(attention.attend(queries) - attention.regressor(queries)).max()
+numbers = {"difference": difference, "support vectors": len(attention.support_vectors)}
 print(f"attention − regressor at 1,000 queries: at most {difference:.1e}")
 print(f"support vectors: {len(attention.support_vectors)} of {len(keys)} keys")
 print(f"optimality conditions met to {attention.residual:.1e}")
@@ -150,3 +152,4 @@ for name, points in (
 with figure_style():
     written = save_figure(draw_support_vectors(attention), folder, "support_vectors")
 print("figure:", *written)
+record(folder, "support_vectors", numbers, made_by="python runs/support_vectors.py", seeds=0)

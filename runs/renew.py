@@ -1,0 +1,337 @@
+"""Renew findings: run a recipe or script anew, keep its numbers and figures, rewrite the texts.
+
+    python runs/renew.py NAME …      runs/NAME.toml or runs/NAME.py from nothing
+    python runs/renew.py --kept DIR NAME
+                                     the numbers of a run that is there
+    python runs/renew.py             only put the kept numbers into the texts
+
+A recipe or script leaves runs/numbers/NAME.json: its numbers, each with its error and the kind of
+the error, the hash of the recipe, versions, seeds and date. Texts quote them as literal numbers
+with a marker behind, `0.969<!--= markov_four_paths[10].accuracy.theory -->`; a comment before a
+table, `<!--table … | name[{0}].key | … -->`, has a key for every column, where {0} is the first
+cell of the row. A test compares every one with its file.
+"""
+
+import argparse
+import csv
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+RUNS = Path(__file__).resolve().parent
+ROOT, KEPT = RUNS.parent, RUNS / "numbers"
+PACKAGES = ("jax", "jaxlib", "numpyro", "numpy", "scipy")
+# Longer arrays are no numbers that a text quotes.
+MOST_ENTRIES = 40
+COMPARED = (
+    "accuracy",
+    "order_parameter",
+    "order_parameter_layer_2",
+    "readout_order_parameter",
+    "log_evidence",
+    "predictive_quality",
+    "differences",
+    "hyper_parameters",
+    "head_score",
+    "leave_one_out",
+    "kernel_alignment",
+)
+# Of what is compared, what no text quotes; of alignments, so many components.
+DROPPED = {
+    "reliability", "square", "interval", "elements", "name", "state", "at", "unit", "statement",
+    "median_in_mcse", "median_relative", "worst_relative", "difference_in_mcse", "tests", "degrees",
+    "relative_difference", "off_diagonal_cosine", "predictor_mean", "predictor_variance",
+}  # fmt: skip
+COMPONENTS = 6
+# Errors that are not of the draws.
+KINDS = {"predictive_quality": "over test examples", "leave_one_out": "over training examples"}
+# What the program draws, by the name under which a text shows it.
+FIGURES = {
+    "markov_four_paths": {"markov_four_paths": "accuracy_against_width"},
+    "finite_size": {"finite_size": "finite_size"},
+}
+
+
+# --------------------------------------------------------------------------------------------
+# What a run found
+# --------------------------------------------------------------------------------------------
+
+
+def of_run(directory: Path) -> dict:
+    """Numbers of a run, or of every point of a sweep by the values of its settings."""
+    table = directory / "sweep.csv"
+    if not table.is_file():
+        return of_point(directory)
+    found = {}
+    with table.open(encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            values = [setting.split("=", 1)[1] for setting in row["point"].split(",")]
+            numbers = {key: number(text) for key, text in row.items() if number(text) is not None}
+            point = directory / row["directory"]
+            found[",".join(values)] = {"row": numbers, **of_point(point)}
+    for name in ("finite_size", "selection"):
+        if (directory / f"{name}.json").is_file():
+            found[name] = shortened(json.loads((directory / f"{name}.json").read_text()))
+    return found
+
+
+def of_point(directory: Path) -> dict:
+    """Numbers of one run: of its comparison, and the diagnostics of its draws."""
+    path = directory / "comparison.json"
+    if not path.is_file():
+        return {}
+    content = json.loads(path.read_text(encoding="utf-8"))
+    for values in (content.get("kernel_alignment") or {}).values():
+        del values[COMPONENTS:]
+    found = {key: shortened(content[key]) for key in COMPARED if content.get(key) is not None}
+    for name, values in found.items():
+        name_kinds(values, KINDS.get(name, "MCSE"))
+        if isinstance(values, dict) and "mcse" in values and "sampled" in values:
+            values["sampled"] = with_errors(values["sampled"], values.pop("mcse"))
+        if name == "accuracy" and isinstance(values.get("sampled"), dict):
+            values["sampled"] |= {"error": values["sampled"].pop("mcse"), "kind": "MCSE"}
+    diagnostics = content.get("diagnostics")
+    if diagnostics:
+        worst = diagnostics["quantities"].values()
+        found["diagnostics"] = {
+            "verdict": diagnostics["verdict"],
+            "r_hat": max((one["r_hat"] for one in worst if one["r_hat"]), default=None),
+            "ess": min((one["ess_bulk"] for one in worst if one["ess_bulk"]), default=None),
+            "chains": diagnostics["chains"],
+            "draws": diagnostics["draws"],
+            "divergences": diagnostics.get("divergences"),
+            "steps": diagnostics.get("leapfrog_steps_per_draw"),
+        }
+    return found
+
+
+def name_kinds(content: object, kind: str) -> None:
+    """Say of every error in there of what kind it is, in place."""
+    if isinstance(content, dict):
+        if "value" in content and "error" in content:
+            content.setdefault("kind", kind)
+        for value in content.values():
+            name_kinds(value, kind)
+
+
+def with_errors(values: object, errors: object) -> object:
+    """Numbers, nested as they are, each with its Monte Carlo standard error."""
+    if isinstance(values, list):
+        return [with_errors(*pair) for pair in zip(values, errors, strict=True)]
+    return {"value": values, "error": errors, "kind": "MCSE"}
+
+
+def shortened(content: object) -> object:
+    """Content without long arrays, texts and nothing."""
+    if isinstance(content, dict):
+        parts = {key: shortened(value) for key, value in content.items() if key not in DROPPED}
+        return {key: value for key, value in parts.items() if value not in (None, {}, [])}
+    if isinstance(content, list):
+        if len(content) > MOST_ENTRIES:
+            return None
+        return [shortened(value) for value in content]
+    if isinstance(content, float):
+        return float(f"{content:.7g}")
+    return None if isinstance(content, str) and len(content) > 30 else content
+
+
+def number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def record(folder: Path | str, name: str, numbers: dict, *, made_by: str, **known: object) -> None:
+    """Write NAME.json into a folder.
+
+    numbers  by name: a number, nested dicts and lists of them, or a dict of a value, its error and
+             the kind of the error ("MCSE", "over seeds", "binomial", "over test examples", …)
+    known    what else determines them: recipe_hash, seeds
+    """
+    content = {
+        "made_by": made_by,
+        "made": date.today().isoformat(),
+        "versions": {package: version(package) for package in PACKAGES},
+        **known,
+        "numbers": shortened(numbers),
+    }
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(in_lines(content) + "\n", encoding="utf-8")
+
+
+def in_lines(content: object, depth: int = 0) -> str:
+    """JSON with a line for everything that is short enough."""
+    line = json.dumps(content, ensure_ascii=False)
+    if len(line) + depth <= 110 or not isinstance(content, dict):
+        return line
+    pad = " " * (depth + 1)
+    inner = (f'{pad}"{key}": {in_lines(value, depth + 1)}' for key, value in content.items())
+    return "{\n" + ",\n".join(inner) + f"\n{' ' * depth}}}"
+
+
+def record_run(directory: Path, name: str) -> None:
+    """Keep the numbers of a run or sweep in runs/numbers, and its figures in runs/figures."""
+    manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
+    record(
+        KEPT, name, of_run(directory),
+        made_by=f"attention-posterior run runs/{name}.toml",
+        recipe_hash=manifest["recipe_hash"], seeds=manifest["seeds"],
+    )  # fmt: skip
+    for shown, drawn in FIGURES.get(name, {}).items():
+        shutil.copy(directory / "figures" / f"{drawn}.png", RUNS / "figures" / f"{shown}.png")
+
+
+def renew(name: str) -> None:
+    """Run a recipe or a script from nothing, and keep its numbers and figures."""
+    with tempfile.TemporaryDirectory() as folder:
+        if (RUNS / f"{name}.toml").is_file():
+            made = Path(folder) / "run"
+            program = [sys.executable, "-m", "sampler", "run", RUNS / f"{name}.toml"]
+            code = subprocess.run([*program, "--out", made], cwd=ROOT, check=False).returncode
+            if code not in (0, 3):  # 3: draws that fail their diagnostics, and are marked
+                raise SystemExit(f"run of {name} ended with {code}")
+            record_run(made, name)
+        else:
+            program = [sys.executable, RUNS / f"{name}.py", folder]
+            subprocess.run(program, cwd=ROOT, check=True)
+            shutil.copy(Path(folder) / f"{name}.json", KEPT)
+            for drawn in Path(folder).glob("*.png"):
+                if (RUNS / "figures" / drawn.name).is_file():
+                    shutil.copy(drawn, RUNS / "figures")
+
+
+# --------------------------------------------------------------------------------------------
+# What texts say of it
+# --------------------------------------------------------------------------------------------
+
+# A number as the texts write it, with its error where one is given.
+ONE = r"[−+-]?\d+(?:,\d{3})*(?:\.\d+)?(?:·10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?"
+RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+LITERAL = rf"\(?{ONE}(?: ± {ONE})?"
+INLINE = re.compile(rf"(?P<literal>{LITERAL})(?P<marker><!--= (?P<key>[^>]*?) -->)")
+TABLE = re.compile(r"<!--table (?P<keys>[^>]*?)-->\n(?P<rows>(?:\|.*\n?)+)")
+
+
+def texts() -> list[Path]:
+    """The texts that may quote numbers."""
+    pages = [ROOT / "README.md", RUNS / "README.md", *(ROOT / "docs").glob("**/*.md")]
+    return [page for page in pages if "_build" not in page.parts]
+
+
+def numbers_of(name: str) -> dict:
+    """The kept numbers of a recipe or script."""
+    return json.loads((KEPT / f"{name}.json").read_text(encoding="utf-8"))["numbers"]
+
+
+def found(expression: str) -> tuple[float, float | None]:
+    """Value and error of an expression: sums, differences and multiples of `name[point].key[i]`."""
+
+    def part(term: str) -> tuple[float, float | None]:
+        factor = 1.0
+        if "*" in term:
+            term, by = term.split("*")
+            factor = float(by)
+        name, *steps = re.findall(r"[^\[\].]+", term.strip())
+        content = numbers_of(name)
+        for step in steps:
+            content = content[int(step) if isinstance(content, list) else step]
+        if isinstance(content, dict):
+            error = content.get("error")
+            return factor * content["value"], None if error is None else abs(factor) * error
+        return factor * content, None
+
+    terms = re.split(r" ([+-]) ", expression)
+    value, error = part(terms[0])
+    for sign, term in zip(terms[1::2], terms[2::2], strict=True):
+        more, its = part(term)
+        value += more if sign == "+" else -more
+        error = None if error is None else (error**2 + (its or 0.0) ** 2) ** 0.5
+    return value, error
+
+
+def written(literal: str, expression: str) -> str:
+    """The literal with the kept value in its place, to as many digits as it had."""
+    value, error = found(expression)
+    bracket = "(" if literal.startswith("(") else ""
+    parts = literal.removeprefix("(").split(" ± ")
+    if len(parts) == 2 and error is None:
+        raise SystemExit(f"{expression} has no error, and {literal!r} quotes one")
+    shown = [like(parts[0], value)] + ([like(parts[1], error)] if len(parts) == 2 else [])
+    return bracket + " ± ".join(shown)
+
+
+def like(literal: str, value: float) -> str:
+    """A number with the decimals, the sign and the separators of a literal."""
+    if "·10" in literal:
+        digits = len(literal.partition("·")[0].partition(".")[2])
+        mantissa, exponent = f"{value:.{digits}e}".split("e")
+        raised = {after: before for before, after in RAISED.items()}
+        return f"{mantissa.replace('-', '−')}·10{str(int(exponent)).translate(raised)}"
+    digits = len(literal.partition(".")[2])
+    text = f"{abs(value):{',' if ',' in literal else ''}.{digits}f}"
+    if value < 0 and float(text.replace(",", "")) != 0:
+        return f"−{text}"
+    return f"+{text}" if literal.startswith("+") else text
+
+
+def renewed(text: str) -> str:
+    """A text with every marked number as it is kept."""
+    text = INLINE.sub(lambda m: written(m["literal"], m["key"]) + m["marker"], text)
+
+    def table(match: re.Match) -> str:
+        keys = [key.strip() for key in match["keys"].split("|")]
+        head, rule, *rows = match["rows"].splitlines()
+        rows = [renewed_row(row, keys) for row in rows]
+        return f"<!--table {match['keys']}-->\n" + "\n".join([head, rule, *rows]) + "\n"
+
+    return TABLE.sub(table, text)
+
+
+def renewed_row(row: str, keys: list[str]) -> str:
+    cells = row.strip().strip("|").split("|")
+    if len(cells) != len(keys):
+        raise SystemExit(f"{len(keys)} keys for {len(cells)} cells: {row}")
+    label = plain(cells[0])
+    for place, (cell, key) in enumerate(zip(cells, keys, strict=True)):
+        if key and (literal := re.search(LITERAL, cell)):
+            new = written(literal[0], key.replace("{0}", label))
+            cells[place] = cell[: literal.start()] + new + cell[literal.end() :]
+    return f"|{'|'.join(cells)}|"
+
+
+def plain(cell: str) -> str:
+    """The first cell of a row as a point is called: 10⁴ is 10000."""
+    text = cell.strip().replace(",", "")
+    power = re.fullmatch(r"10([⁰¹²³⁴⁵⁶⁷⁸⁹]+)", text)
+    return str(10 ** int(power[1].translate(RAISED))) if power else text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--kept", type=Path, metavar="DIR", help="a run that is there")
+    arguments = parser.parse_args()
+    for name in arguments.names:
+        if arguments.kept:
+            record_run(arguments.kept, name)
+        else:
+            renew(name)
+    for path in texts():
+        old = path.read_text(encoding="utf-8")
+        if (new := renewed(old)) != old:
+            path.write_text(new, encoding="utf-8")
+            print("rewritten:", path.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
