@@ -9,7 +9,7 @@ A recipe or script leaves runs/numbers/NAME.json: its numbers, each with its err
 the error, the hash of the recipe, versions, seeds and date. Texts quote them as literal numbers
 with a marker behind, `0.969<!--= markov_four_paths[10].accuracy.theory -->`; a comment before a
 table, `<!--table … | name[{0}].key | … -->`, has a key for every column, where {0} is the first
-cell of the row. A test compares every one with its file.
+cell of the row and {h} the head of the column. A test compares every one with its file.
 """
 
 import argparse
@@ -289,20 +289,26 @@ def renewed(text: str) -> str:
     def table(match: re.Match) -> str:
         keys = [key.strip() for key in match["keys"].split("|")]
         head, rule, *rows = match["rows"].splitlines()
-        rows = [renewed_row(row, keys) for row in rows]
+        rows = [renewed_row(row, keys, cells_of(head)) for row in rows]
         return f"<!--table {match['keys']}-->\n" + "\n".join([head, rule, *rows]) + "\n"
 
     return TABLE.sub(table, text)
 
 
-def renewed_row(row: str, keys: list[str]) -> str:
-    cells = row.strip().strip("|").split("|")
+def cells_of(row: str) -> list[str]:
+    return row.strip().strip("|").split("|")
+
+
+def renewed_row(row: str, keys: list[str], head: list[str]) -> str:
+    """A row of a table with the kept numbers, each where its column has a key."""
+    cells = cells_of(row)
     if len(cells) != len(keys):
         raise SystemExit(f"{len(keys)} keys for {len(cells)} cells: {row}")
     label = plain(cells[0])
     for place, (cell, key) in enumerate(zip(cells, keys, strict=True)):
         if key and (literal := re.search(LITERAL, cell)):
-            new = written(literal[0], key.replace("{0}", label))
+            key = key.replace("{0}", label).replace("{h}", plain(head[place]))
+            new = written(literal[0], key)
             cells[place] = cell[: literal.start()] + new + cell[literal.end() :]
     return f"|{'|'.join(cells)}|"
 
