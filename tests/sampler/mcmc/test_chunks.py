@@ -194,6 +194,17 @@ def test_a_chunk_holds_what_its_draws_are_completed_by(monkeypatch):
     assert chunks._capacity(seen, keys, larger, mesh) == 7
 
 
+def test_every_draw_is_completed_with_the_key_of_its_chain_and_number():
+    drawn = {"complete": lambda key, seen: {"noise": jax.random.normal(key)}}
+    keys, numbers = jax.random.split(jax.random.key(3), 3), np.arange(5, 10, dtype=np.int32)
+    found = chunks.completed(
+        {"x": np.zeros((5, 3, 2))}, numbers, keys, replace(standard_gaussian(), **drawn),
+        chunks.chain_mesh(1), 2,
+    )  # fmt: skip
+    expected = [[jax.random.normal(jax.random.fold_in(k, n)) for n in numbers] for k in keys]
+    np.testing.assert_array_equal(found["noise"], expected)
+
+
 def check_phases(received):
     """Chunks count up to the end of each phase, and only the first one compiles."""
     for phase, total in (("warmup", SETTINGS.warmup), ("draws", SETTINGS.draws)):
