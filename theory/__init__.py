@@ -46,6 +46,7 @@ CONTENTS = {
     "fluctuations": "LogPosterior Fluctuations",
     "next_order": "solve_next_order NextOrder NextOrderStatus",
     "predictor": "Predictor predict path_contributions mean_without",
+    "infinite_width": "InfiniteWidth BestTemperature best_temperature",
     "leave_one_out": "LeftOut LeftOutAtSaddle left_out_log_density",
     "observables": "head_scores kernel_alignment path_alignment participation_ratio "
     "centred_kernel off_diagonal_share diagonal_only equal_diagonal",

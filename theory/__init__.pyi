@@ -35,6 +35,9 @@ from theory.predictor import Predictor as Predictor
 from theory.predictor import predict as predict
 from theory.predictor import path_contributions as path_contributions
 from theory.predictor import mean_without as mean_without
+from theory.infinite_width import InfiniteWidth as InfiniteWidth
+from theory.infinite_width import BestTemperature as BestTemperature
+from theory.infinite_width import best_temperature as best_temperature
 from theory.leave_one_out import LeftOut as LeftOut
 from theory.leave_one_out import LeftOutAtSaddle as LeftOutAtSaddle
 from theory.leave_one_out import left_out_log_density as left_out_log_density

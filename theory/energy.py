@@ -379,6 +379,13 @@ class LearningProblem:
             kernels = path_kernels(self.attended, None, self.architecture)
         return LabelEnergy(kernels, self.labels, self.temperature, self.residual)
 
+    def at(self, temperature: float) -> "LearningProblem":
+        """Return the problem at another temperature; path kernels are not computed again."""
+        found, energy = replace(self, temperature=temperature), self.energy
+        there = replace(energy, temperature=found.temperature, residual=found.residual)
+        vars(found)["energy"] = there  # where a cached property keeps what it has computed
+        return found
+
     def astype(self, dtype: str | type | np.dtype) -> "LearningProblem":
         """Return the problem in another floating-point precision."""
         return replace(

@@ -9,6 +9,7 @@ theory_table        what the theory predicts (`theory.nc`)
 example_tables      training examples for figures: attention to them, kernels between them
 draws_table         draws in the layout of ArviZ (`draws.nc`)
 validation          scores on the validation split, for theory and draws
+own_temperature     infinite width at the temperature that is best for it
 leave_one_out       leave-one-out cross-validation of theory and draws
 compared            what is compared, as values, and the lines of the comparison table
 comparison          the compared quantities, and theory against draws (`comparison.json`)

@@ -37,7 +37,8 @@ class Row:
     theory               to leading order; `next_order` to next order in 1/N
     difference_in_mcse   (sampled − theory)/MCSE
     relative_difference  (sampled − theory)/|sampled|
-    gp                   at infinite width; None where that says nothing
+    gp, gp_own           at infinite width, at the same temperature and at its own; None where that
+                         says nothing
     test_error           of the sampled number, by the finite test set
     spread               posterior standard deviation of what was sampled beside the weights
     remark               how the sampled number was found
@@ -53,6 +54,7 @@ class Row:
     difference_in_mcse: float = NAN
     relative_difference: float = NAN
     gp: float | None = None
+    gp_own: float | None = None
     test_error: float | None = None
     spread: float | None = None
     remark: str = ""
@@ -210,19 +212,24 @@ class SampledAccuracy:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Accuracies on the test set; NaN where they are not known, None where nothing was sampled."""
+    """Accuracies on the test set; NaN where they are not known, None where nothing was sampled.
+
+    gp, gp_own  at infinite width, at the same temperature and at its own
+    """
 
     theory: float
     gp: float
     sampled: SampledAccuracy | None
     next_order: float = NAN
     own: Mapping[str, float] | None = None
+    gp_own: float = NAN
 
     def rows(self, key: str, _: Sequence[str]) -> list[Row]:
         found = self.sampled
         if found is None:
             return []
-        errors = {"gp": self.gp, "test_error": found.binomial_error}
+        limits = {"gp": self.gp, "gp_own": self.gp_own}
+        errors = {"test_error": found.binomial_error, **limits}
         others = {"next_order": self.next_order, "own": self.own or {}, "share": True}
         return [Row.of(key, self.theory, found.value, found.mcse, **errors, **others)]
 
@@ -260,22 +267,39 @@ class SampledEvidence:
 
 @dataclass(frozen=True)
 class Evidence:
-    """ln p(y): Laplace's approximation, to next order, at infinite width, by the samples."""
+    """ln p(y): Laplace's approximation, to next order, at infinite width, by the samples.
+
+    gp, gp_own  at infinite width, at the same temperature and at its own
+    """
 
     theory: float
     gp: float
     sampled: SampledEvidence | None
     next_order: float = NAN
     own: Mapping[str, float] | None = None
+    gp_own: float = NAN
 
     def rows(self, _: str, __: Sequence[str]) -> list[Row]:
         found = self.sampled
         if found is None:
             return []
         remark = found.method if found.trusted else f"{found.method}, NOT to be trusted"
-        given = {"gp": self.gp, "remark": remark, "next_order": self.next_order}
-        given["own"] = self.own or {}
+        given = {"gp": self.gp, "gp_own": self.gp_own, "next_order": self.next_order}
+        given |= {"remark": remark, "own": self.own or {}}
         return [Row.of("log evidence", self.theory, found.value, found.mcse, **given)]
+
+
+@dataclass(frozen=True)
+class OwnTemperature:
+    """The temperature that infinite width chooses for itself.
+
+    chosen_by  "log_predictive_density" on the validation split, or "log_evidence"
+    bound      "lowest" or "highest" where it is an end of all that were tried; else empty
+    """
+
+    temperature: float
+    chosen_by: str
+    bound: str = ""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from sampler.analysis.compared import (
     Compared,
     Cosine,
     Evidence,
+    OwnTemperature,
     Row,
     SampledAccuracy,
     SampledEvidence,
@@ -185,14 +186,14 @@ def predictor_estimates(
 def compare_accuracies(given: TheoryAndDraws) -> Accuracy:
     """Accuracies on the test set of theory, GP limit and samples."""
     sampled = sampled_accuracy(given.predictor.batches, given.labels_test)
-    names = ("accuracy_theory", "accuracy_gp", f"accuracy{NEXT_ORDER}")
-    theory, gp, next_order = map(given.number, names)
+    names = ("theory", "gp", "gp_own", NEXT_ORDER.removeprefix("_"))
+    theory, gp, gp_own, next_order = (given.number(f"accuracy_{name}") for name in names)
     own = None
     if labels_are_classes(given.labels_test):
         means = given.owned("predictor_mean") or {}
         shape = given.labels_test.shape
         own = {n: accuracy(mean.reshape(shape), given.labels_test) for n, mean in means.items()}
-    return Accuracy(theory, gp, sampled, next_order, own or None)
+    return Accuracy(theory, gp, sampled, next_order, own or None, gp_own)
 
 
 def sampled_accuracy(batches: np.ndarray, labels_test: np.ndarray | None) -> SampledAccuracy | None:
@@ -297,10 +298,20 @@ def compare_evidence(given: TheoryAndDraws) -> Evidence:
     if any(name in given.draws for name in OBSERVED):
         # The samples' evidence is averaged over hyper-parameters, the theory's is at given ones.
         return Evidence(NAN, NAN, sampled)
-    names = ("log_evidence", "log_evidence_gp", f"log_evidence{NEXT_ORDER}")
-    theory, gp, next_order = map(given.number, names)
+    names = ("", "_gp", "_gp_own", NEXT_ORDER)
+    theory, gp, gp_own, next_order = (given.number(f"log_evidence{name}") for name in names)
     own = {name: float(one) for name, one in (given.owned("log_evidence") or {}).items()}
-    return Evidence(theory, gp, sampled, next_order, own or None)
+    return Evidence(theory, gp, sampled, next_order, own or None, gp_own)
+
+
+def own_temperature(given: TheoryAndDraws) -> dict[str, OwnTemperature]:
+    """The temperature that infinite width has in the numbers `gp_own`; nothing without a theory."""
+    temperature = given.number("gp_own_temperature")
+    if not np.isfinite(temperature):
+        return {}
+    known = given.theory.attrs
+    chosen = OwnTemperature(temperature, known["gp_own_chosen_by"], known["gp_own_bound"])
+    return {"gp_own": chosen}
 
 
 def compare_settings(given: TheoryAndDraws) -> SampledSettings | None:
@@ -378,6 +389,7 @@ QUANTITIES: Registry[Quantity] = Registry(
             lambda given: compare_leave_one_out(given.theory, given.tree), LeaveOneOut
         ),
         "log_evidence": Quantity(compare_evidence, Evidence),
+        "gp_own": Quantity(own_temperature, OwnTemperature),
         "hyper_parameters": Quantity(compare_settings, SampledSettings),
     },
 )

@@ -15,6 +15,8 @@ LEADING = "leading order"
 NEXT = "next order"
 EXACT = "exact posterior"
 LIMIT = "infinite width"
+# At the temperature that is best for it; without this, at that of the others.
+OWN_LIMIT = "infinite width, at its best"
 
 # What the theory knows to next order in 1/N has the name of the leading order and this.
 NEXT_ORDER = "_next_order"
@@ -99,6 +101,15 @@ KNOWN = {
     r"gp_variance": ("variance of f(x) at infinite width", ON_SCALE_OF_LABELS_SQUARED),
     r"kernel_alignment": ("alignment of kernel and labels, by component", PURE_NUMBER),
     r"kernel_alignment_mcse": ("Monte Carlo standard error of the alignment", PURE_NUMBER),
+    r"gp_own_temperature": (
+        "temperature that is best at infinite width",
+        ON_SCALE_OF_LABELS_SQUARED,
+    ),
+    r"gp_own_mean": ("the mean at infinite width, its own temperature", ON_SCALE_OF_LABELS),
+    r"gp_own_variance": (
+        "the variance at infinite width, its own temperature",
+        ON_SCALE_OF_LABELS_SQUARED,
+    ),
     r"gp_kernel_alignment": ("the same at infinite width", PURE_NUMBER),
     r"kernel": ("kernel K between some training examples", PURE_NUMBER),
     r"kernel_mcse": ("Monte Carlo standard error of the kernel", PURE_NUMBER),
@@ -115,6 +126,7 @@ KNOWN = {
     r"action": ("action at the saddle point", PURE_NUMBER),
     r"log_evidence": ("ln p(y), Laplace's approximation", PURE_NUMBER),
     r"log_evidence_gp": ("ln p(y) at infinite width", PURE_NUMBER),
+    r"log_evidence_gp_own": ("ln p(y) at infinite width, its own temperature", PURE_NUMBER),
     r"gradient_norm": ("norm of the gradient of the action", PURE_NUMBER),
     r"smallest_hessian_eigenvalue": ("smallest eigenvalue of the action's Hessian", PURE_NUMBER),
     r"start_disagreement": ("largest coordinate difference between starting points", PURE_NUMBER),
@@ -126,6 +138,7 @@ KNOWN = {
     r"elpd": ("ln p(y_i | all other labels), by PSIS", PURE_NUMBER),
     r"elpd_theory": ("ln p(y_i | all other labels) at the saddle point without it", PURE_NUMBER),
     r"elpd_gp": ("ln p(y_i | all other labels) at infinite width", PURE_NUMBER),
+    r"elpd_gp_own": ("the same at infinite width, its own temperature", PURE_NUMBER),
     r"pareto_k": ("Pareto's k of the weights that leave the example out", PURE_NUMBER),
     r"mcse": ("Monte Carlo standard error of elpd", PURE_NUMBER),
     r"bartlett_(\w+)": ("Bartlett coordinates {0} of the order parameters", PURE_NUMBER),

@@ -26,7 +26,13 @@ from sampler.network import outputs_of
 from sampler.posterior.density import energy_at, hyper_positions, input_scale, specialised
 from sampler.posterior.pointwise import log_likelihood_given
 from sampler.problem import AnyProblem, Problem, square_roots
-from theory import LeftOutAtSaddle, OrderParameters, SaddlePoint, left_out_log_density
+from theory import (
+    LearningProblem,
+    LeftOutAtSaddle,
+    OrderParameters,
+    SaddlePoint,
+    left_out_log_density,
+)
 from theory.architecture import is_dense
 from theory.leave_one_out import left_out_by_rows
 from theory.path_kernels import path_features
@@ -218,21 +224,24 @@ def _given_overlap(draw, learning, attended, labels):
 # --- of theories
 
 
-def left_out_columns(problem: Problem, saddle: SaddlePoint) -> dict:
-    """Columns `elpd_gp` and `elpd_theory` of `theory.nc`: ln p(y_i | y_{−i}) of each example.
+def left_out_columns(problem: Problem, saddle: SaddlePoint, gp_own: LearningProblem) -> dict:
+    """Columns `elpd_gp`, `elpd_gp_own`, `elpd_theory` of `theory.nc`: ln p(y_i | y_{−i}).
 
     At infinite width U_1 depends on no label: leave-one-out is exact. A saddle point is moved as
-    its example was not there; of one with very many coordinates nothing is said.
+    its example was not there; of one with very many coordinates nothing is said. gp_own: the
+    training data at the temperature that infinite width chooses for itself.
     """
     limit = OrderParameters.gp_limit(problem.architecture).factors[0]
-    found: dict[str, list[np.ndarray]] = {"gp": []}
+    limits = {"gp": problem.learning, "gp_own": gp_own}
+    found: dict[str, list[np.ndarray]] = {name: [] for name in limits}
     at_saddle = None
     if saddle.converged and is_dense(problem.architecture):
         at_saddle, found["theory"] = LeftOutAtSaddle.of(problem.learning, saddle), []
     checksum = hashlib.sha256()
     for block in examples_left_out(problem, checksum):
         arrays = tuple(map(jnp.asarray, block))
-        found["gp"].append(np.asarray(left_out_log_density(problem.learning, limit, *arrays)))
+        for name, learning in limits.items():
+            found[name].append(np.asarray(left_out_log_density(learning, limit, *arrays)))
         if at_saddle is not None:
             found["theory"].append(at_saddle.log_density(*arrays))
     identity = {"labels": checksum.hexdigest()}
@@ -266,6 +275,7 @@ class LeaveOneOut:
     unreliable     number of examples above the limit
     examples, draws
     theory, gp     the same of theory and infinite width; None where unknown
+    gp_own         of infinite width at its own temperature
     """
 
     elpd: float
@@ -278,6 +288,7 @@ class LeaveOneOut:
     draws: int
     theory: float | None = None
     gp: float | None = None
+    gp_own: float | None = None
 
     @property
     def remark(self) -> str:
@@ -288,7 +299,9 @@ class LeaveOneOut:
 
     def rows(self, key: str, _) -> list[Row]:
         numbers = NAN if self.theory is None else self.theory, self.elpd, self.mcse
-        rest = {"gp": NAN if self.gp is None else self.gp, "test_error": self.error}
+        limits = {"gp": self.gp, "gp_own": self.gp_own}
+        rest = {name: NAN if one is None else one for name, one in limits.items()}
+        rest["test_error"] = self.error
         return [Row.of("elpd, leave one out", *numbers, remark=self.remark, **rest)]
 
 
@@ -310,7 +323,7 @@ def compare_leave_one_out(theory: xr.Dataset | None, tree: xr.DataTree) -> Leave
     elpd, k = (np.asarray(table[name].values, dtype=np.float64) for name in (ELPD, PARETO_K))
     draws = int(table.attrs["draws"])
     of_theories = {}
-    for name in ("theory", "gp"):
+    for name in ("theory", "gp", "gp_own"):
         if theory is not None and f"elpd_{name}" in theory:
             total = float(theory[f"elpd_{name}"].values.sum(dtype=np.float64))
             of_theories[name] = total if np.isfinite(total) else None

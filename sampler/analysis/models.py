@@ -1,6 +1,6 @@
 """Models of the same training labels side by side, by leave-one-out cross-validation.
 
-A run brings up to three models: its samples, its theory, and infinite width.
+A run brings its samples, its theory, and infinite width at its own and at the same temperature.
 """
 
 import warnings
@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from sampler.analysis.labels import EXACT, LEADING, LIMIT
+from sampler.analysis.labels import EXACT, LEADING, LIMIT, OWN_LIMIT
 from sampler.analysis.leave_one_out import (
     ELPD,
     GROUP,
@@ -106,9 +106,9 @@ def models_of(run: RunResults, name: str) -> list[Model]:
 
     def measured(of: str) -> dict[str, Any]:
         known: dict[str, Any] = {}
-        if evidence is not None and of in ("theory", "gp"):
+        if evidence is not None and of != "sampled":
             known["evidence"] = (getattr(evidence, of), None)
-        if accuracy is not None and of in ("theory", "gp"):
+        if accuracy is not None and of != "sampled":
             known["accuracy"] = (getattr(accuracy, of), None)
         of_quality = None if quality is None else getattr(quality, of)
         if of_quality is not None:
@@ -129,7 +129,7 @@ def models_of(run: RunResults, name: str) -> list[Model]:
         labels = run.drawn_attribute("labels", GROUP)
         values = np.asarray(elpd.values, dtype=np.float64)
         found.append(Model(f"{name}, {EXACT}", values, labels, unreliable, draws, **known))
-    for of, words in (("theory", LEADING), ("gp", LIMIT)):
+    for of, words in (("theory", LEADING), ("gp_own", OWN_LIMIT), ("gp", LIMIT)):
         values = run.theory_values(f"elpd_{of}")
         if values is not None:
             labels = run.theory[f"elpd_{of}"].attrs["labels"]

@@ -94,13 +94,17 @@ class Quality:
 
 @dataclass(frozen=True)
 class PredictiveQuality:
-    """Quality of theory, GP limit, samples and next order; None where it cannot be said."""
+    """Quality of theory, GP limit, samples and next order; None where it cannot be said.
+
+    gp, gp_own  of infinite width, at the same temperature and at its own
+    """
 
     theory: Quality | None
     gp: Quality | None
     sampled: Quality | None
     next_order: Quality | None = None
     own: Mapping[str, Quality] | None = None
+    gp_own: Quality | None = None
 
     def rows(self, _: str, __: Sequence[str]) -> list[Row]:
         """Both scores; none where nothing was sampled or there is nothing beside it."""
@@ -108,12 +112,13 @@ class PredictiveQuality:
         if self.theory is None and self.gp is None and not self.own:
             return rows
         for key, found in (self.sampled.scores if self.sampled else {}).items():
-            theory, gp, next_order = (
+            theory, gp, gp_own, next_order = (
                 NAN if one is None or key not in one.scores else one.scores[key].value
-                for one in (self.theory, self.gp, self.next_order)
+                for one in (self.theory, self.gp, self.gp_own, self.next_order)
             )
             own = {name: one.scores[key].value for name, one in (self.own or {}).items()}
-            given = {"gp": gp, "test_error": found.error, "next_order": next_order, "own": own}
+            given = {"gp": gp, "gp_own": gp_own, "next_order": next_order, "own": own}
+            given["test_error"] = found.error
             mcse = NAN if found.mcse is None else found.mcse
             rows.append(Row.of(key.replace("_", " "), theory, found.value, mcse, **given))
         return rows
@@ -279,7 +284,9 @@ def predictive_quality(
         return PredictiveQuality(None, None, None)
     temperature = float(tree["constant_data"]["temperature"])
 
-    def of_gaussian(given: Mapping | None, prefix: str, order: str = "") -> Quality | None:
+    def of_gaussian(
+        given: Mapping | None, prefix: str, order: str = "", temperature: float = temperature
+    ) -> Quality | None:
         names = [f"{prefix}_{moment}{order}" for moment in ("mean", "variance")]
         if given is None or any(name not in given for name in names):
             return None
@@ -289,12 +296,15 @@ def predictive_quality(
 
     sampled = sampled_quality(stored_draws(tree), stored_moments(tree), labels, temperature)
     owned = {name: of_gaussian(one, "predictor") for name, one in (own or {}).items()}
+    known = theory is not None and "gp_own_temperature" in theory
+    own_temperature = float(theory["gp_own_temperature"]) if known else None
     return PredictiveQuality(
         of_gaussian(theory, "predictor"),
         of_gaussian(theory, "gp"),
         sampled,
         of_gaussian(theory, "predictor", NEXT_ORDER),
         {name: one for name, one in owned.items() if one is not None} or None,
+        None if own_temperature is None else of_gaussian(theory, "gp_own", "", own_temperature),
     )
 
 

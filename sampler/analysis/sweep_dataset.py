@@ -45,10 +45,10 @@ REDUNDANCY = (
 )  # fmt: skip
 # Of the theory, beside what every table of it has.
 NUMBERS = (
-    *REDUNDANCY, "log_evidence", "log_evidence_gp", f"log_evidence{NEXT_ORDER}",
-    f"accuracy{NEXT_ORDER}",
+    *REDUNDANCY, "log_evidence", "log_evidence_gp", "log_evidence_gp_own",
+    f"log_evidence{NEXT_ORDER}", f"accuracy{NEXT_ORDER}", "accuracy_gp_own", "gp_own_temperature",
 )  # fmt: skip
-VALIDATED = ("theory", "next_order", "gp")
+VALIDATED = ("theory", "next_order", "gp", "gp_own")
 
 
 @dataclass(frozen=True)

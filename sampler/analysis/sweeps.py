@@ -14,7 +14,7 @@ import xarray as xr
 
 from sampler.analysis.difference import Difference
 from sampler.analysis.estimate import fit_power_law
-from sampler.analysis.labels import LEADING, NEXT_ORDER
+from sampler.analysis.labels import LEADING, LIMIT, NEXT_ORDER
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import Number, percent
 from sampler.analysis.verdict import HEADLINE, Verdict, extent
@@ -28,8 +28,8 @@ SEED_AVERAGES_FILE = "seed_averages.csv"
 
 # The first columns of the table of a sweep; all others follow by name.
 COLUMNS = (
-    "point", "directory", "width", "accuracy_theory", "accuracy_gp", "accuracy_sampled",
-    "accuracy_sampled_mcse", "accuracy_sampled_binomial", "sampled_space",
+    "point", "directory", "width", "accuracy_theory", "accuracy_gp_own", "accuracy_gp",
+    "accuracy_sampled", "accuracy_sampled_mcse", "accuracy_sampled_binomial", "sampled_space",
     "accuracy_diagonal_only", "accuracy_equal_diagonal",
 )  # fmt: skip
 # Attribute of what is a column of the table in the Dataset, where names have no slash: its name.
@@ -476,5 +476,8 @@ def _accuracy_reasons(points: Sequence[PointSummary]) -> tuple[str, ...]:
         exact = f", exact posterior {sampled}" if point.has("accuracy_sampled") else ""
         leading = percent(point.number("accuracy_theory"))
         said.append(f"{LEADING} {leading}{exact} at N = {point.one_width}")
-    limit = percent(solved[0].number("accuracy_gp"))
-    return (f"Accuracy: {'; '.join(said)}; infinite width {limit}.",)
+    same, own = (percent(solved[0].number(f"accuracy_gp{of}")) for of in ("", "_own"))
+    limit = f"{same} at the same temperature"
+    if own.defined:
+        limit = f"{own} at its best temperature, {limit}"
+    return (f"Accuracy: {'; '.join(said)}; {LIMIT} {limit}.",)

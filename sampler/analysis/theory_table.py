@@ -17,6 +17,7 @@ from sampler.analysis.labels import (
     with_long_names,
 )
 from sampler.analysis.leave_one_out import left_out_columns
+from sampler.analysis.own_temperature import OwnLimit
 from sampler.analysis.validation import (
     moments_at,
     validation_columns,
@@ -117,7 +118,9 @@ def theory_table(
     columns |= validation_columns(problem, moments_at(learning, limit.factors[0]), "gp")
     columns |= saddle_point_columns(problem, saddle_point, predictor)
     columns |= evidence_columns(problem, saddle_point)
-    columns |= left_out_columns(problem, saddle_point)
+    own = OwnLimit.of(problem)
+    columns |= own.columns(problem)
+    columns |= left_out_columns(problem, saddle_point, own.learning)
     beyond = None
     if next_order is not None and next_order.defined:
         columns |= next_order_columns(problem, next_order)
@@ -134,7 +137,7 @@ def theory_table(
         table = table.assign_coords(kernel_coordinates(problem, leading))
     if subnetworks:
         table = table.assign_coords(subnetwork=[name_subnetwork(problem, s) for s in subnetworks])
-    table = table.assign_attrs(next_order_attributes(table, next_order))
+    table = table.assign_attrs(next_order_attributes(table, next_order) | own.attributes)
     return with_long_names(table).assign_attrs(
         status=saddle_point.status.value,
         converged=int(saddle_point.converged),

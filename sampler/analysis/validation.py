@@ -53,13 +53,19 @@ def moments_at(learning: LearningProblem, factor) -> Moments:
     return of
 
 
-def validation_columns(problem: Problem, moments: Moments, name: str) -> dict:
-    """Columns `validation_<score>_<name>` of `theory.nc`, the mean and that of every example."""
+def validation_columns(
+    problem: Problem, moments: Moments, name: str, temperature: float | None = None
+) -> dict:
+    """Columns `validation_<score>_<name>` of `theory.nc`, the mean and that of every example.
+
+    At the temperature of the problem, where no other is given.
+    """
     if problem.attended_validation is None:
         return {}
     columns: dict = {}
     mean, variance = moments(problem.attended_validation)
-    scores = example_scores(mean, variance, problem.labels_validation, problem.learning.temperature)
+    temperature = problem.temperature if temperature is None else temperature
+    scores = example_scores(mean, variance, problem.labels_validation, temperature)
     for score, values in scores.items():
         columns[f"validation_{score}_{name}"] = ((), values.mean())
         columns[f"validation_{score}_{name}_by_example"] = (("validation_example",), values)
@@ -226,7 +232,8 @@ def validation_comparison(theory: xr.Dataset | None, tree: xr.DataTree) -> dict[
     """The part `validation` of `comparison.json`: scores of theory, GP limit and samples."""
     found = {}
     if theory is not None:
-        found = {name: theory_scores(theory, name) for name in ("theory", "next_order", "gp")}
+        names = ("theory", "next_order", "gp", "gp_own")
+        found = {name: theory_scores(theory, name) for name in names}
     if "validation" in tree.children:
         found["sampled"] = sampled_scores(tree["validation"].to_dataset())
     found = {name: scores for name, scores in found.items() if scores}

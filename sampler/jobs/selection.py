@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sampler.analysis.labels import EXACT, LEADING, LIMIT, NEXT, OWN_LIMIT
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweep_dataset import SweptPoint, swept_points
 from sampler.analysis.sweeps import SELECTION_FILE
@@ -25,7 +26,9 @@ CRITERIA = ("log_predictive_density", "accuracy")
 EVIDENCE = "log_evidence"
 # Evidence says which network explains one set of labels best, not which labels are easier.
 OTHER_DATA = "other training data than at the first point"
-PREDICTORS = ("theory", "next_order", "gp", "sampled")
+GP_OWN = "gp_own"
+PREDICTORS = ("theory", "next_order", "gp", GP_OWN, "sampled")
+IN_WORDS = dict(zip(PREDICTORS, (LEADING, NEXT, LIMIT, OWN_LIMIT, EXACT), strict=True))
 TEMPERATURE = "posterior.temperature"
 NO_VALIDATION = (
     "nothing selected on a validation split, which no point has; set "
@@ -144,7 +147,7 @@ def validation_error(one: Candidate, other: Candidate, criterion: str) -> float:
 
 
 def validation_scores(run: RunResults, name: str) -> dict | str:
-    """Scores on the validation split of "theory", "next_order", "gp" or "sampled"."""
+    """Scores on the validation split of one of PREDICTORS."""
     if name == "sampled":
         return scores_from_draws(run)
     reason = unknown(run, name)
@@ -162,7 +165,7 @@ def validation_scores(run: RunResults, name: str) -> dict | str:
 
 def unknown(run: RunResults, name: str) -> str | None:
     """Return the reason why the theory to this order is not to be used; None where it may be."""
-    if run.theory is None:
+    if run.theory is None or (name == GP_OWN and "gp_own_temperature" not in run.theory):
         return "not solved"
     if name != "next_order" or run.theory.attrs.get("next_order_status") == "fine":
         return None
@@ -189,7 +192,7 @@ def scores_from_draws(run: RunResults) -> dict | str:
 
 
 def evidence_score(run: RunResults, name: str) -> dict | str:
-    """ln p(y) of "theory", "next_order", "gp" or "sampled", the latter with its error."""
+    """ln p(y) of one of PREDICTORS, that of the samples with its error."""
     if name != "sampled":
         reason = unknown(run, name)
         if reason is not None:
@@ -223,7 +226,7 @@ def test_accuracy(run: RunResults, name: str) -> dict | None:
 
 @dataclass(frozen=True)
 class Selected:
-    """Choice for one predictor: "theory", "next_order", "gp" or "sampled".
+    """Choice for one of PREDICTORS.
 
     candidates  number of points to choose from
     left_out    point → why it is none of them
@@ -241,10 +244,15 @@ class Selected:
 
 
 def select(name: str, points: Sequence[SweptPoint], *criteria: str) -> Selected:
-    """The choice by each of CRITERIA on the validation split, or by EVIDENCE alone."""
+    """The choice by each of CRITERIA on the validation split, or by EVIDENCE alone.
+
+    Infinite width at its own temperature is the same at points that differ in theirs alone: the
+    first of them stands for all, with the temperature that was chosen.
+    """
     by_evidence = EVIDENCE in criteria
     candidates, left_out = [], {}
-    for point in points:
+    own = name == GP_OWN
+    for point in [group[0] for group in by_other_settings(points)] if own else points:
         scores = (evidence_score if by_evidence else validation_scores)(point.run, name)
         task, tested = point.recipe.task, None
         if by_evidence and task != points[0].recipe.task:
@@ -254,7 +262,10 @@ def select(name: str, points: Sequence[SweptPoint], *criteria: str) -> Selected:
         if isinstance(scores, str):
             left_out[point.label] = scores
         else:
-            candidates.append(Candidate(point.label, point.settings, task, scores, tested))
+            settings = dict(point.settings)
+            if own:
+                settings[TEMPERATURE] = float(point.run.theory["gp_own_temperature"])
+            candidates.append(Candidate(point.label, settings, task, scores, tested))
     choices = {criterion: choose(candidates, criterion) for criterion in criteria}
     return Selected(len(candidates), left_out, choices)
 
@@ -282,7 +293,7 @@ def write_selection(directory: Path, recipe: Recipe, points: Sequence[SweptPoint
         return
     for name in PREDICTORS if validated else ():
         if name != "next_order" or chosen[name].candidates:
-            LOG.info(choice_text(name.replace("_", " "), chosen[name].choices[CRITERIA[0]]))
+            LOG.info(choice_text(IN_WORDS[name], chosen[name].choices[CRITERIA[0]]))
     groups = by_other_settings(points)
     if TEMPERATURE in recipe.sweep and len(groups) > 1:
         chosen["by_temperature"] = [

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sampler.analysis.labels import EXACT, LEADING, LIMIT
+from sampler.analysis.labels import EXACT, LEADING, LIMIT, OWN_LIMIT
 from sampler.analysis.leave_one_out import LeaveOneOut
 from sampler.analysis.models import ComparedModels
 from sampler.analysis.text import count
@@ -34,7 +34,7 @@ def leave_one_out_table_of(found: LeaveOneOut | None) -> Table:
         psis = found.largest_k, found.limit_of_k, count(found.unreliable)
         sizes = count(found.examples), count(found.draws)
         rows.append([EXACT, found.elpd, found.error, found.mcse, *psis, *sizes])
-        of_theories = ((LEADING, found.theory), (LIMIT, found.gp))
+        of_theories = ((LEADING, found.theory), (OWN_LIMIT, found.gp_own), (LIMIT, found.gp))
         nothing = [None] * 4 + ["", sizes[0], ""]
         rows += [[name, one, None, *nothing[1:]] for name, one in of_theories if one is not None]
     caption = (

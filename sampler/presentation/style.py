@@ -23,6 +23,7 @@ from sampler.analysis.labels import EXACT as EXACT
 from sampler.analysis.labels import LEADING as LEADING
 from sampler.analysis.labels import LIMIT as LIMIT
 from sampler.analysis.labels import NEXT as NEXT
+from sampler.analysis.labels import OWN_LIMIT as OWN_LIMIT
 
 
 @dataclass(frozen=True)

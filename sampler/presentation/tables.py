@@ -20,6 +20,7 @@ from sampler.analysis.labels import (
     LIMIT,
     NEXT,
     NEXT_ORDER,
+    OWN_LIMIT,
     element_name,
     own_key,
     quantity_name,
@@ -66,16 +67,23 @@ def comparison_table(title: str, what: str, rows: Sequence[Row], caption: str = 
         *(Column(name, dropped=place) for place, name in enumerate(own, start=1)),
         Column(EXACT, "sampled", "mcse", "posterior mean ± MCSE"),
         Column(
-            "diff/MCSE", "difference_in_mcse", digits=2, dropped=1001,
+            "diff/MCSE", "difference_in_mcse", digits=2, dropped=1002,
             meaning="sampled − leading order, in Monte Carlo standard errors",
         ),
         Column(
-            "diff", "relative_difference", digits=2, **PERCENT, dropped=1002,
+            "diff", "relative_difference", digits=2, **PERCENT, dropped=1003,
             meaning="sampled − leading order, relative to the sampled number",
         ),
-        Column(LIMIT, "gp", meaning="of the network of infinite width", dropped=1000),
         Column(
-            "test set error", "test_error", digits=2, dropped=1003,
+            OWN_LIMIT, "gp_own", dropped=1000,
+            meaning="of the network of infinite width at the temperature that is best for it",
+        ),
+        Column(
+            LIMIT, "gp", dropped=1001,
+            meaning="of the network of infinite width at the temperature of the others",
+        ),
+        Column(
+            "test set error", "test_error", digits=2, dropped=1004,
             meaning="standard error of the sampled number by the finite test set",
         ),
     ]  # fmt: skip
@@ -96,6 +104,7 @@ def comparison_cells(row: Row, own: Sequence[str]) -> list[object]:
         shown(row.sampled, row.mcse),
         row.difference_in_mcse,
         row.relative_difference,
+        shown(row.gp_own),
         shown(row.gp),
         percent(row.test_error, digits=2) if row.share else row.test_error,
     ]
@@ -162,7 +171,7 @@ def predictor_accuracies(run: RunResults) -> dict[str, tuple[float, float | None
     found |= {} if compared is None else compared.own or {}
     if sampled:
         found[EXACT] = sampled.value
-    found[LIMIT] = run.theory_accuracy("gp")
+    found |= {OWN_LIMIT: run.theory_accuracy("gp_own"), LIMIT: run.theory_accuracy("gp")}
     if run.theory is not None and "accuracy_gp_subnetwork" in run.theory:
         limits = run.theory["accuracy_gp_subnetwork"]
         for name, value in zip(limits["subnetwork"].values, limits.values, strict=True):
@@ -265,6 +274,7 @@ def qualities(quality: PredictiveQuality | None) -> dict[str, Quality]:
         NEXT: quality.next_order,
         **(quality.own or {}),
         EXACT: quality.sampled,
+        OWN_LIMIT: quality.gp_own,
         LIMIT: quality.gp,
     }
     return {name: one for name, one in known.items() if one is not None}
@@ -366,6 +376,7 @@ PREDICTORS = {
     "theory": LEADING,
     "next_order": NEXT,
     "sampled": EXACT,
+    "gp_own": OWN_LIMIT,
     "gp": LIMIT,
 }
 CRITERIA = {
@@ -421,6 +432,7 @@ def points_table(points: Sequence[PointSummary]) -> Table:
         Column(NEXT, **SHARE, dropped=1),
         *(Column(name, **SHARE, dropped=place) for place, name in enumerate(own.values(), start=2)),
         Column(EXACT, **SHARE),
+        Column(OWN_LIMIT, **SHARE, dropped=1000),
         Column(LIMIT, **SHARE, dropped=1000),
         Column("U₁ off by", dropped=1001),
         Column("U₁ off by, next order", dropped=1003),
@@ -452,6 +464,7 @@ def _row(point: PointSummary, own: Iterable[str]) -> list[object]:
         point.number("accuracy_next_order"),
         *(point.number(name) for name in own),
         sampled if point.has("accuracy_sampled") else None,
+        point.number("accuracy_gp_own"),
         point.number("accuracy_gp"),
         difference_cell(overlap),
         difference_cell(beyond),

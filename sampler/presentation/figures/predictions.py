@@ -63,9 +63,10 @@ def accuracies_of_run(run: RunResults) -> list[AccuracyRow]:
     if sampled is not None:
         errors = (sampled.mcse, sampled.binomial_error)
         rows.append(AccuracyRow(run.sampled_label, sampled.value, style.SAMPLED, *errors))
-    limit = run.theory_values("accuracy_gp")
-    if limit is not None:
-        rows.append(row(style.LIMIT, limit, style.GAUSSIAN_PROCESS))
+    for label, name in ((style.OWN_LIMIT, "accuracy_gp_own"), (style.LIMIT, "accuracy_gp")):
+        limit = run.theory_values(name)
+        if limit is not None:
+            rows.append(row(label, limit, style.GAUSSIAN_PROCESS))
     found = {} if run.theory is None else run.theory
     if "accuracy_gp_subnetwork" in found:
         limits = found["accuracy_gp_subnetwork"]
@@ -181,6 +182,7 @@ def _draw_lines(ax: Axes, position: np.ndarray, sweep: SweepResults) -> None:
     of_order = {style.LEADING: ("o", "-", first), style.NEXT: ("o", (0, (4, 1)), second)}
     lines = [(*one, *of_order.get(one[0], ("P", "-", first))) for one in theories]
     level, black = "" if curve else "_", style.GAUSSIAN_PROCESS
+    lines.append((style.OWN_LIMIT, sweep.numbers("accuracy_gp_own"), black, level, "-", wide))
     lines.append((style.LIMIT, sweep.numbers("accuracy_gp"), black, level, "--", wide))
     for place, name in enumerate(sweep.subnetworks):
         label, colour = of_subnetwork(place, name)
@@ -332,6 +334,7 @@ def draw_reliability(run: RunResults) -> Figure | None:
     panels = style.coloured_theories(quality.theory, quality.next_order, quality.own)
     panels += [
         (run.sampled_label, quality.sampled, style.SAMPLED),
+        (style.OWN_LIMIT, quality.gp_own, style.GAUSSIAN_PROCESS),
         (style.LIMIT, quality.gp, style.GAUSSIAN_PROCESS),
     ]
     panels = [panel for panel in panels if panel[1] is not None]

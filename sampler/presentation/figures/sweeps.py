@@ -29,6 +29,7 @@ PANELS = {
     "accuracy": [
         ("accuracy_theory", style.LEADING, style.THEORY, "o"),
         ("accuracy_sampled", style.EXACT, style.SAMPLED, "D"),
+        ("accuracy_gp_own", style.OWN_LIMIT, style.GAUSSIAN_PROCESS, "P"),
         ("accuracy_gp", style.LIMIT, style.GAUSSIAN_PROCESS, "s"),
     ],
 }
@@ -245,6 +246,7 @@ def _draw_chosen(ax: Axes, groups: list[dict], grid: xr.Dataset, theory: xr.Data
     for who, label, colour, shape, marks in (
         ("theory", style.LEADING, style.THEORY, "o-", {"markersize": 5}),
         ("next_order", style.NEXT, style.NEXT_ORDER, "o--", {"markersize": 7, "fillstyle": "none"}),
+        ("gp_own", style.OWN_LIMIT, style.GAUSSIAN_PROCESS, "-", {}),
         ("gp", style.LIMIT, style.GAUSSIAN_PROCESS, "--", {}),
     ):
         chosen = [_chosen(group, who) for group in groups]

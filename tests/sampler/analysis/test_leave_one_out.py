@@ -251,9 +251,9 @@ def test_runs_with_other_labels_are_not_compared():
         compare_models_of(runs)
     with pytest.raises(InputError, match="no leave-one-out predictions"):
         compare_models_of([("empty", RunResults.held(None))])
-    # The same run twice: models without draws appear once.
+    # The same run twice: models without draws appear once, the theory and both of infinite width.
     found = compare_models_of([("one", runs[0][1]), ("other", runs[0][1])])
-    assert len(found.models) == 2
+    assert len(found.models) == 3
 
 
 def test_runs_are_called_by_the_shortest_ends_of_their_paths(tmp_path):

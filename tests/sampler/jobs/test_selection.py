@@ -38,6 +38,8 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 DENSITY = "log_predictive_density"
 PREDICTORS = {"theory", "next_order", "gp", "sampled"}
+# Infinite width at its own temperature is one candidate, whatever temperatures are swept.
+OWN = "gp_own"
 
 SWEEP = """
 name = "temperatures"
@@ -206,7 +208,7 @@ def left_out_of(finished, name) -> dict[str, str]:
 def test_a_sweep_over_temperatures_chooses_one_for_every_predictor(finished):
     selection = read(finished / "selection.json")
     points = dict(load_recipe(finished / "recipe.toml").points())
-    assert set(selection) == {*PREDICTORS, EVIDENCE}
+    assert set(selection) == {*PREDICTORS, OWN, EVIDENCE}
     assert len(left_out_of(finished, "next_order")) == 1
     for name in PREDICTORS:
         found = selection[name]
@@ -226,8 +228,18 @@ def test_a_sweep_over_temperatures_chooses_one_for_every_predictor(finished):
             accuracy = read(finished / chosen["point"] / "comparison.json")["accuracy"]
             tested = accuracy[name]["value"] if name == "sampled" else accuracy[name]
             assert chosen["test_accuracy"]["value"] == tested
+    first = read(finished / next(iter(points)) / "comparison.json")
+    for criterion in CRITERIA:
+        chosen = selection[OWN][criterion]
+        assert chosen["settings"] == {"posterior.temperature": first[OWN]["temperature"]}
+        assert chosen["value"] == first["validation"][OWN][criterion]["value"]
+        assert chosen["runner_up"] is None
+        assert chosen["test_accuracy"]["value"] == first["accuracy"][OWN]
+    # Of all temperatures, those of the sweep among them, its own has the best density.
+    best = selection[OWN][DENSITY]["value"]
+    assert best >= selection["gp"][DENSITY]["value"]
     log = (finished / "run.log").read_text(encoding="utf-8")
-    for name in ("sampled", "next order"):
+    for name in ("exact posterior", "next order", "infinite width, at its best"):
         assert f"selected on the validation split, {name}: posterior.temperature=" in log
 
 
@@ -235,8 +247,10 @@ def test_a_sweep_over_temperatures_chooses_one_for_every_predictor(finished):
 def test_the_largest_evidence_is_chosen_on_the_training_data(finished):
     selection = read(finished / "selection.json")[EVIDENCE]
     points = [label for label, _ in load_recipe(finished / "recipe.toml").points()]
-    assert set(selection) == PREDICTORS
-    for name, found in selection.items():
+    assert set(selection) == {*PREDICTORS, OWN}
+    assert selection[OWN]["candidates"] == 1
+    for name in PREDICTORS:
+        found = selection[name]
         left_out = left_out_of(finished, name)
         labels = [label for label in points if label not in left_out]
         assert (found["candidates"], found["left_out"]) == (len(labels), left_out)
@@ -317,10 +331,11 @@ def test_evidence_of_other_labels_is_not_compared(finished):
 def test_the_table_has_the_scores(finished):
     header, *rows = (finished / "sweep.csv").read_text(encoding="utf-8").splitlines()
     names = header.split(",")
-    for column in ("log_evidence", "log_evidence_gp", "log_evidence_sampled_mcse"):
+    own = ("log_evidence_gp_own", "accuracy_gp_own", "gp_own_temperature")
+    for column in ("log_evidence", "log_evidence_gp", "log_evidence_sampled_mcse", *own):
         assert column in names
     for score in (*CRITERIA, "squared_error"):
-        for column in ("theory", "gp", "sampled", "sampled_mcse"):
+        for column in ("theory", "gp", "gp_own", "sampled", "sampled_mcse"):
             place = names.index(f"validation_{score}_{column}")
             # the label of a point with one swept key holds no comma
             assert all(np.isfinite(float(row.split(",")[place])) for row in rows)
@@ -331,12 +346,12 @@ def test_test_labels_have_no_part_in_the_choice(finished, arrays, tmp_path):
     changed = arrays | {"labels_test": -arrays["labels_test"]}
     other = run_sweep(tmp_path / "run", changed)
     received, expected = read(other / "selection.json"), read(finished / "selection.json")
-    for name in PREDICTORS:
+    for name in (*PREDICTORS, OWN):
         for criterion in CRITERIA:
             tested = [s[name][criterion].pop("test_accuracy") for s in (received, expected)]
             # what was right is wrong now
             assert tested[0]["value"] == pytest.approx(1 - tested[1]["value"])
-            assert tested[0]["value"] != tested[1]["value"]
+            assert tested[0]["value"] != tested[1]["value"] or name == OWN
     assert received == expected
 
 

@@ -1,0 +1,98 @@
+"""Infinite width at a temperature of its own, so that others are compared with it at its best.
+
+The temperature that is best for a network of finite width need not be so for the infinitely wide
+one. It chooses by the validation split or, where nothing was left for that, by its evidence.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from sampler.analysis.labels import predictor_dimensions, squeeze_output
+from sampler.analysis.text import Number
+from sampler.analysis.validation import example_scores, moments_at, validation_columns
+from sampler.problem import Problem
+from theory import (
+    InfiniteWidth,
+    LearningProblem,
+    OrderParameters,
+    best_temperature,
+)
+from theory.observables import accuracy
+
+BY_VALIDATION, BY_EVIDENCE = "log_predictive_density", "log_evidence"
+IN_WORDS = {BY_VALIDATION: "its density on the validation split", BY_EVIDENCE: "its evidence"}
+
+
+@dataclass(frozen=True)
+class OwnLimit:
+    """Infinite width at the temperature that it chooses for itself.
+
+    learning      the training data at this temperature
+    chosen_by     BY_VALIDATION or BY_EVIDENCE
+    bound         "lowest" or "highest" where it is an end of all that were tried; else empty
+    log_evidence  ln p(y) there
+    """
+
+    learning: LearningProblem
+    chosen_by: str
+    bound: str
+    log_evidence: float
+
+    @classmethod
+    def of(cls, problem: Problem) -> "OwnLimit":
+        """Choose by the validation split where there is one, else by the evidence."""
+        limit, chosen_by = InfiniteWidth.of(problem.learning), BY_EVIDENCE
+        score = limit.log_evidence
+        if problem.attended_validation is not None:
+            chosen_by, score = BY_VALIDATION, validation_score(problem, limit)
+        best = best_temperature(score, limit.mean_square_label, problem.temperature)
+        there, evidence = problem.learning.at(best.temperature), limit.log_evidence
+        return cls(there, chosen_by, best.bound, evidence(best.temperature))
+
+    @property
+    def temperature(self) -> float:
+        """The temperature that it chooses."""
+        return self.learning.temperature
+
+    @property
+    def explanation(self) -> str:
+        """One line about the choice."""
+        value = Number(self.temperature, digits=3)
+        end = f", the {self.bound} that was tried" if self.bound else ""
+        return f"infinite width: best temperature {value} by {IN_WORDS[self.chosen_by]}{end}"
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """Attributes of the table of the theory."""
+        return {
+            "gp_own_chosen_by": self.chosen_by,
+            "gp_own_bound": self.bound,
+            "gp_own_explanation": self.explanation,
+        }
+
+    def columns(self, problem: Problem) -> dict:
+        """Columns `gp_own_temperature`, `gp_own_mean`, … of the table of the theory."""
+        limit = OrderParameters.gp_limit(problem.architecture).factors[0]
+        moments = moments_at(self.learning, limit)
+        mean, variance = map(np.asarray, moments(problem.attended_test))
+        axes = predictor_dimensions(mean.shape[1])
+        return {
+            "gp_own_temperature": ((), self.temperature),
+            "gp_own_mean": (axes, squeeze_output(mean)),
+            "gp_own_variance": (axes, squeeze_output(variance)),
+            "accuracy_gp_own": ((), accuracy(mean, problem.labels_test)),
+            "log_evidence_gp_own": ((), self.log_evidence),
+        } | validation_columns(problem, moments, "gp_own", self.temperature)
+
+
+def validation_score(problem: Problem, limit: InfiniteWidth) -> Callable[[float], float]:
+    """Return the mean log predictive density on the validation split at every temperature."""
+    predictor, labels = limit.predictor(problem.attended_validation), problem.labels_validation
+
+    def score(temperature: float) -> float:
+        found = example_scores(*predictor.moments(temperature), labels, temperature)
+        return float(found[BY_VALIDATION].mean())
+
+    return score

@@ -1,0 +1,83 @@
+"""Infinite width at its own temperature: the table of the theory, and the comparison."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from sampler.analysis.comparison import ComparedRun, TheoryAndDraws, own_temperature
+from sampler.analysis.own_temperature import BY_EVIDENCE, BY_VALIDATION, OwnLimit
+from sampler.analysis.theory_table import theory_table
+from sampler.problem import Problem
+from tests.sampler.analysis.test_validation import problem_of
+from theory import solve_saddle_point
+
+# Columns that infinite width has at both temperatures.
+BOTH = ("{}_mean", "{}_variance", "accuracy_{}", "log_evidence_{}", "elpd_{}")
+VALIDATED = tuple(f"validation_{s}_{{}}" for s in ("log_predictive_density", "squared_error"))
+
+
+def table_of(problem):
+    return theory_table(problem, solve_saddle_point(problem.learning, max_steps=1), ())
+
+
+def without_validation(problem):
+    split = (problem.labels_test, problem.path_names, problem.head_names)
+    return Problem(problem.learning, problem.attended_test, *split)
+
+
+@pytest.mark.parametrize("name", ["one head", "two layers, three outputs"])
+@pytest.mark.parametrize("validated", [True, False])
+def test_it_is_infinite_width_of_a_problem_at_that_temperature(name, validated, rng):
+    """Solved anew there; and among many temperatures none is better."""
+    full = problem_of(name, rng)
+    problem = full if validated else without_validation(full)
+    table = table_of(problem)
+    temperature = float(table["gp_own_temperature"])
+    assert table.attrs["gp_own_chosen_by"] == (BY_VALIDATION if validated else BY_EVIDENCE)
+
+    def at(temperature):
+        return table_of(
+            replace(problem, learning=replace(problem.learning, temperature=temperature))
+        )
+
+    there = at(temperature)
+    for column in BOTH + (VALIDATED if validated else ()):
+        expected, received = there[column.format("gp")], table[column.format("gp_own")]
+        assert received.dims == expected.dims
+        np.testing.assert_allclose(received, expected, rtol=1e-10, err_msg=column)
+    score = f"{'validation_log_predictive_density' if validated else 'log_evidence'}_gp"
+    for other in temperature * np.array([1e-3, 0.1, 0.5, 0.98, 1.02, 2.0, 10.0, 1e3]):
+        assert float(at(other)[score]) < float(there[score])
+
+
+def test_it_does_not_depend_on_the_temperature_of_the_others(rng):
+    problem = problem_of("one layer", rng)
+    colder = replace(problem, learning=replace(problem.learning, temperature=0.003))
+    received, expected = (OwnLimit.of(one).temperature for one in (colder, problem))
+    assert problem.temperature != colder.temperature
+    # Both searches end within 1e-6 of ln 𝒯, where the score is flat.
+    np.testing.assert_allclose(received, expected, rtol=1e-4)
+
+
+def test_an_end_of_the_range_is_said(rng):
+    """Labels that are all 0 have the larger a density the less noise there is."""
+    problem = without_validation(problem_of("one head", rng))
+    zero = replace(problem.learning, labels=0.0 * problem.learning.labels)
+    found = OwnLimit.of(replace(problem, learning=zero))
+    assert found.bound == "lowest"
+    assert "lowest that was tried" in found.explanation
+
+
+def test_the_comparison_has_it(rng):
+    table = table_of(problem_of("one head", rng))
+    given = TheoryAndDraws(table, xr.DataTree())
+    chosen = own_temperature(given)["gp_own"]
+    assert chosen.temperature == float(table["gp_own_temperature"])
+    assert (chosen.chosen_by, chosen.bound) == (BY_VALIDATION, "")
+    run = ComparedRun(None, {}, {"gp_own": chosen}, {}, None)
+    assert ComparedRun.from_json(run.to_json()).get("gp_own") == chosen
+    assert own_temperature(TheoryAndDraws(None, xr.DataTree())) == {}
+    earlier = table.drop_vars("gp_own_temperature")
+    assert own_temperature(TheoryAndDraws(earlier, xr.DataTree())) == {}

@@ -1,0 +1,112 @@
+"""Infinite width at every temperature, and the temperature that is best for it."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from tests.assertions import assert_equal_to_rounding
+from tests.problems import ARCHITECTURES, EVERY_ARCHITECTURE, random_network_data, random_problem
+from theory import InfiniteWidth, LearningProblem, OrderParameters, best_temperature, compress
+from theory.predictor import Predictor, predict
+
+TEMPERATURES = (1e-3, 0.1, 7.0)
+
+
+def kernel_of(left, right, arch):
+    """K = σ_0² σ_1² ··· σ_a²/(D Π) Σ_π ξ^π(x)·ξ^π(x'), of one output."""
+    scale = np.prod(arch.variances) / (arch.channels * arch.path_count)
+    return scale * np.einsum("xpi,ypi->xy", left, right)
+
+
+@pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
+def test_evidence_and_moments_at_every_temperature(name, rng):
+    """Of examples and of the rows that stand for them: the density of the labels by SciPy."""
+    problem = random_problem(ARCHITECTURES[name], rng, examples=20)
+    arch, labels = problem.architecture, np.asarray(problem.labels)
+    test = np.asarray(random_network_data(arch, rng, examples=4).attended)
+    factor = OrderParameters.gp_limit(arch).factors[0]
+    own = kernel_of(problem.attended, problem.attended, arch)
+    for given in (problem, compress(problem)):
+        limit = InfiniteWidth.of(given)
+        for temperature in TEMPERATURES:
+            noisy = own + temperature * np.eye(len(own))
+            rounding = {"operations": noisy.size, "condition": np.linalg.cond(noisy)}
+            expected = sum(multivariate_normal(cov=noisy).logpdf(column) for column in labels.T)
+            received = limit.log_evidence(temperature)
+            assert_equal_to_rounding(received, expected, **rounding)
+            there = given.at(temperature)
+            for one, other in zip(
+                limit.predictor(test).moments(temperature),
+                predict(Predictor.for_examples(there, jnp.asarray(test)), factor),
+                strict=True,
+            ):
+                scale = max(np.abs(noisy).max(), np.abs(labels).max())
+                assert_equal_to_rounding(one, other, scale=scale, **rounding)
+
+
+def test_another_temperature_is_that_of_a_problem_of_its_own(rng):
+    """Kernels that were computed before are handed on, and nothing else is."""
+    problem = compress(random_problem(ARCHITECTURES["one head"], rng, examples=20))
+    received = problem.at(0.7)
+    expected = LearningProblem(
+        problem.architecture,
+        problem.attended,
+        problem.labels,
+        0.7,
+        compressed=problem.compressed,
+    )
+    factor = OrderParameters.gp_limit(problem.architecture).factors[0]
+    assert received.temperature == 0.7
+    assert float(received.energy(factor)) == float(expected.energy(factor))
+    assert received.residual_log_likelihood == expected.residual_log_likelihood
+    assert problem.temperature == 0.1
+
+
+def best_of_grid(score, lowest, highest):
+    """The best of many temperatures, and how far apart their logarithms are."""
+    grid = np.linspace(np.log(lowest), np.log(highest), 4001)
+    scores = [score(np.exp(at)) for at in grid]
+    place = int(np.argmax(scores))
+    return np.exp(grid[place]), scores[place], grid[1] - grid[0]
+
+
+def test_best_temperature_is_that_of_a_fine_grid(rng):
+    """Labels with noise of variance 0.3 about a teacher: by the evidence, in between."""
+    problem = random_problem(ARCHITECTURES["two layers"], rng, examples=60)
+    arch = problem.architecture
+    kernel = kernel_of(problem.attended, problem.attended, arch)
+    labels = rng.multivariate_normal(np.zeros(60), kernel + 0.3 * np.eye(60))
+    problem = LearningProblem(arch, problem.attended, jnp.asarray(labels[:, None]), 0.01)
+    limit = InfiniteWidth.of(problem)
+    scale = np.mean(labels**2)
+    np.testing.assert_allclose(limit.mean_square_label, scale, rtol=1e-12)
+    expected, score, step = best_of_grid(limit.log_evidence, 1e-6 * scale, 1e3 * scale)
+    received = best_temperature(limit.log_evidence, scale, problem.temperature)
+    assert abs(np.log(received.temperature / expected)) <= step
+    assert received.score >= score
+    assert received.score == limit.log_evidence(received.temperature)
+    assert received.bound == ""
+
+
+def test_an_end_of_the_range_is_said():
+    """So is one that the known temperature has moved; no end is said of what lies between."""
+    assert best_temperature(lambda one: -one, 2.0, 0.1).bound == "lowest"
+    np.testing.assert_allclose(best_temperature(lambda one: -one, 2.0, 0.1).temperature, 2e-6)
+    np.testing.assert_allclose(best_temperature(lambda one: one, 2.0, 0.1).temperature, 2e3)
+    assert best_temperature(lambda one: one, 2.0, 0.1).bound == "highest"
+    assert best_temperature(lambda one: -one, 2.0, 1e-9).temperature == pytest.approx(1e-9)
+    between = best_temperature(lambda one: -(np.log(one / 0.37) ** 2), 2.0, 0.1)
+    assert between.temperature == pytest.approx(0.37, rel=1e-5)
+    assert between.bound == ""
+
+
+def test_never_worse_than_the_known_temperature():
+    """A peak so narrow that no power of ten sees it is found where it is known."""
+
+    def score(temperature):
+        return -min(1.0, 50.0 * abs(np.log(temperature / 0.02)))
+
+    narrow = best_temperature(score, 1.0, 0.0201)
+    assert narrow.score == score(narrow.temperature) >= score(0.0201) > -1.0
+    assert narrow.bound == ""

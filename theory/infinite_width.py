@@ -1,0 +1,160 @@
+"""The network of infinite width at every temperature, from one eigendecomposition of its kernel.
+
+At infinite width U_1 is a multiple g of the identity and K = g Σ_π C_ππ ⊗ 1_O: outputs decouple.
+With K = E Λ Eᵀ of one output and ỹ = Eᵀ y every temperature costs as much as a product with a
+vector,
+
+    ln p(y) = −½ Σ_ic ( ln 2π(λ_i + 𝒯) + ỹ_ic²/(λ_i + 𝒯) ) + ln N(y_⊥; 0, 𝒯)
+    m(x) = Σ_i k̃_i ỹ_i/(λ_i + 𝒯),   v(x) = K(x, x) − Σ_i k̃_i²/(λ_i + 𝒯),   k̃ = Eᵀ k(x)
+
+so that this network can be held against others at the temperature that is best for itself.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from theory.energy import LearningProblem, ResidualLabels
+
+# Powers of ten times the mean square of the labels between which a temperature is looked for.
+LOWEST_DECADE, HIGHEST_DECADE = -6, 3
+# Of ln 𝒯.
+TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class PredictorInEigenbasis:
+    """Mean and variance of f at infinite width on some inputs, at every temperature.
+
+    cross        k̃ [input, row]
+    prior        K(x, x) [input]
+    eigenvalues  of the training kernel of one output
+    labels       ỹ [row, output]
+    """
+
+    cross: Float[np.ndarray, "input row"]
+    prior: Float[np.ndarray, " input"]
+    eigenvalues: Float[np.ndarray, " row"]
+    labels: Float[np.ndarray, "row output"]
+
+    @cached_property
+    def _squares(self) -> Float[np.ndarray, "input row"]:
+        return self.cross**2
+
+    def moments(
+        self, temperature: float
+    ) -> tuple[Float[np.ndarray, "input output"], Float[np.ndarray, "input output"]]:
+        """Mean m and variance v of f, which is the same for all outputs."""
+        noisy = self.eigenvalues + temperature
+        mean = self.cross @ (self.labels / noisy[:, None])
+        variance = self.prior - self._squares @ (1.0 / noisy)
+        return mean, np.repeat(variance[:, None], mean.shape[1], axis=1)
+
+
+@dataclass(frozen=True)
+class InfiniteWidth:
+    """The network of infinite width on its training data, at every temperature.
+
+    scale         √g and that of features: K = scale² Σ_π ξ^π·ξ^π
+    features      scale · ξ [row, feature], of the examples or the rows that stand for them
+    eigenvalues   λ of the kernel of one output, none below 0
+    eigenvectors  E [row, row]
+    labels        ỹ = Eᵀ y [row, output]
+    residual      labels that no row stands for, if there are any
+    """
+
+    scale: float
+    features: Float[np.ndarray, "row feature"]
+    eigenvalues: Float[np.ndarray, " row"]
+    eigenvectors: Float[np.ndarray, "row row"]
+    labels: Float[np.ndarray, "row output"]
+    residual: ResidualLabels | None
+
+    @classmethod
+    def of(cls, problem: LearningProblem) -> "InfiniteWidth":
+        """Decompose the kernel of the training data, once for all temperatures."""
+        arch = problem.architecture
+        variance = math.prod(arch.variances) / (arch.channels * arch.path_count)
+        scale = math.sqrt(variance)
+        features = scale * flat(problem.attended)
+        eigenvalues, vectors = np.linalg.eigh(features @ features.T)
+        labels = vectors.T @ np.asarray(problem.labels, np.float64)
+        kept = np.maximum(eigenvalues, 0.0)
+        return cls(scale, features, kept, vectors, labels, problem.residual)
+
+    def log_evidence(self, temperature: float) -> float:
+        """Log evidence ln p(y) of all training labels."""
+        noisy = self.eigenvalues + temperature
+        logs = self.labels.shape[1] * np.sum(np.log(2.0 * math.pi * noisy))
+        total = -0.5 * float(logs + np.sum(self.labels**2 / noisy[:, None]))
+        if self.residual is None:
+            return total
+        constant = self.residual.count * math.log(2.0 * math.pi * temperature)
+        return total - 0.5 * (constant + self.residual.squares / temperature)
+
+    def predictor(
+        self, attended: Float[Array | np.ndarray, "input path channel"]
+    ) -> PredictorInEigenbasis:
+        """Predictor on inputs, at every temperature."""
+        features = self.scale * flat(attended)
+        cross = features @ (self.features.T @ self.eigenvectors)
+        prior = np.sum(features**2, axis=1)
+        return PredictorInEigenbasis(cross, prior, self.eigenvalues, self.labels)
+
+    @property
+    def mean_square_label(self) -> float:
+        """Mean of y² over examples and outputs; the scale on which temperatures are looked for."""
+        residual = self.residual or ResidualLabels(0.0, 0.0, 1.0)
+        total = float(np.sum(self.labels**2)) + residual.squares
+        return total / (self.labels.size + residual.count)
+
+
+def flat(
+    attended: Float[Array | np.ndarray, "example path channel"],
+) -> Float[np.ndarray, "example path_channel"]:
+    """Attended inputs of all paths in one row."""
+    return np.asarray(attended, np.float64).reshape(len(attended), -1)
+
+
+@dataclass(frozen=True)
+class BestTemperature:
+    """The temperature with the best score, and that score.
+
+    bound  "lowest" or "highest" where it is an end of what was looked at; else empty
+    """
+
+    temperature: float
+    score: float
+    bound: str = ""
+
+
+def best_temperature(
+    score: Callable[[float], float], mean_square_label: float, known: float
+) -> BestTemperature:
+    """Return the temperature with the largest score.
+
+    Looked for among the powers of ten from 10⁻⁶ to 10³ times the mean square label and the `known`
+    temperature, then between the neighbours of the best of them, in ln 𝒯.
+    """
+    from scipy.optimize import minimize_scalar
+
+    decades = np.arange(LOWEST_DECADE, HIGHEST_DECADE + 1)
+    scale = mean_square_label or known  # without any label above 0
+    grid = np.unique([*np.log(scale * 10.0**decades), math.log(known)])
+    scores = np.array([score(math.exp(at)) for at in grid])
+    place = int(np.nanargmax(scores)) if np.isfinite(scores).any() else 0
+    between = grid[max(place - 1, 0)], grid[min(place + 1, len(grid) - 1)]
+    found = minimize_scalar(
+        lambda at: -score(math.exp(at)),
+        bounds=between,
+        method="bounded",
+        options={"xatol": TOLERANCE},
+    )
+    if -found.fun > scores[place]:
+        return BestTemperature(math.exp(found.x), float(-found.fun))
+    bound = {0: "lowest", len(grid) - 1: "highest"}.get(place, "")
+    return BestTemperature(math.exp(grid[place]), float(scores[place]), bound)
