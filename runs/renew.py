@@ -15,6 +15,7 @@ cell of the row and {h} the head of the column. A test compares every one with i
 import argparse
 import csv
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -128,7 +129,7 @@ def with_errors(values: object, errors: object) -> object:
 
 
 def shortened(content: object) -> object:
-    """Content without long arrays, texts and nothing."""
+    """Content without long arrays, texts, and what is no number."""
     if isinstance(content, dict):
         parts = {key: shortened(value) for key, value in content.items() if key not in DROPPED}
         return {key: value for key, value in parts.items() if value not in (None, {}, [])}
@@ -137,7 +138,7 @@ def shortened(content: object) -> object:
             return None
         return [shortened(value) for value in content]
     if isinstance(content, float):
-        return float(f"{content:.7g}")
+        return float(f"{content:.7g}") if math.isfinite(content) else None
     return None if isinstance(content, str) and len(content) > 30 else content
 
 
