@@ -17,6 +17,8 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator
 from renew import record
 
 from sampler.analysis.estimate import fit_power_law
@@ -30,6 +32,10 @@ from theory.bartlett import WishartChain
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/next_order")
 MOST_DRAWS = int(sys.argv[2]) if len(sys.argv) > 2 else 3_000_000
 BLOCK = 200_000
+ORDERS = {
+    "leading": (style.LEADING, style.THEORY, "o"),
+    "next": (style.NEXT, style.NEXT_ORDER, "s"),
+}
 jax.config.update("jax_enable_x64", True)
 
 
@@ -113,11 +119,8 @@ def differences(problem: LearningProblem) -> tuple[list[tuple[float, float]], st
     return found, beyond.status.value, draws
 
 
-numbers: dict[str, dict] = {}
-
-
-def study(name: str, problems: dict[int, LearningProblem]) -> tuple[np.ndarray, np.ndarray]:
-    """Widths and differences [width, order, value and error], printed as they come."""
+def study(name: str, problems: dict[int, LearningProblem]) -> dict:
+    """Slope, prefactor and differences by width of both orders, printed as they come."""
     print(f"{name}: relative difference of U₁ from the exact posterior", flush=True)
     rows = []
     for width, problem in problems.items():
@@ -128,18 +131,59 @@ def study(name: str, problems: dict[int, LearningProblem]) -> tuple[np.ndarray, 
             flush=True,
         )
         rows.append(found)
-    widths, table = np.array(list(problems)), np.array(rows)
-    for order, label in enumerate(("leading", "next")):
+    widths, table, orders = np.array(list(problems)), np.array(rows), {}
+    for order, label in enumerate(ORDERS):
         law = fit_power_law(widths, table[:, order, 0], table[:, order, 1], smallest_width=0)
         print(f"  {label} order: N^({law.slope:.2f} ± {law.slope_error:.2f})", flush=True)
-        numbers.setdefault(name, {})[label] = {
+        orders[label] = {
             "slope": {"value": law.slope, "error": law.slope_error, "kind": "of the fit"},
+            "prefactor": law.prefactor,
             "difference": {
                 str(width): {"value": value, "error": error, "kind": "MCSE"}
                 for width, (value, error) in zip(widths, table[:, order], strict=True)
             },
         }
-    return widths, table
+    return orders
+
+
+# %%
+def draw_orders(studies: dict[str, dict]) -> Figure:
+    """Draw the error of both orders against the width, and their power laws, study by study.
+
+    studies: the numbers of `next_order.json`, by the names of the studies.
+    """
+    title = "Error of the theory: relative difference of $U_1$"
+    figure = style.new_figure(style.WIDTH, 4.4, title)
+    panels = figure.subplots(1, len(studies), sharey=True)
+    for ax, (name, orders) in zip(panels, studies.items(), strict=True):
+        for order, (label, colour, marker) in ORDERS.items():
+            found = orders[order]
+            widths = np.array([*map(float, found["difference"])])
+            values, errors = (
+                100 * np.array([one[key] for one in found["difference"].values()])
+                for key in ("value", "error")
+            )
+            marks = {"fmt": marker, "color": colour, "markersize": 6, "label": label}
+            ax.errorbar(widths, values, errors, **marks)
+            slope, error = found["slope"]["value"], found["slope"]["error"]
+            if slope is None or not np.isfinite(slope):
+                continue
+            law = 100 * found["prefactor"] * widths**slope
+            ax.plot(widths, law, "--", color=colour, linewidth=1.0, label=f"{label}: power law")
+            # Above the middle of the line, to the right.
+            place = np.exp(np.log(widths).mean())
+            text = style.minus_signs(f"$N^{{{slope:.2f} ± {error:.2f}}}$")
+            beside = {"xytext": (8, 4), "textcoords": "offset points", "color": colour}
+            ax.annotate(text, (place, 100 * found["prefactor"] * place**slope), **beside)
+        ax.set(xscale="log", yscale="log", xlabel="width $N$", title=name)
+        ax.set_xticks(widths, [f"{width:g}" for width in widths])
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.margins(x=0.15)
+        ax.grid(axis="y", color=style.GRID, linewidth=0.8)
+    panels[0].set_ylabel("difference from the exact posterior (%)")
+    panels[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    style.legend_below(figure, panels[0].get_legend_handles_labels())
+    return figure
 
 
 # %%
@@ -148,21 +192,9 @@ STUDIES = {
     "one example": {width: one_example(width) for width in (2, 4, 8, 16)},
 }
 found = {name: study(name, problems) for name, problems in STUDIES.items()}
+record(folder, "next_order", found, made_by="python runs/next_order.py")
 
 # %%
-COLOURS = {"leading order": style.THEORY, "next order": style.NEXT_ORDER}
 with style.figure_style():
-    figure = style.new_figure(8.0, 3.4)
-    for axes, (name, (widths, table)) in zip(figure.subplots(1, 2), found.items(), strict=True):
-        for order, label in enumerate(COLOURS):
-            values, errors = 100 * table[:, order].T
-            marks = {"color": COLOURS[label], "marker": "o", "capsize": 2}
-            axes.errorbar(widths, values, errors, label=label, **marks)
-        axes.set(xscale="log", yscale="log", xlabel="width $N$", title=name)
-        axes.set_ylabel("difference of $U_1$ (%)")
-        axes.set_xticks(widths, [str(width) for width in widths], minor=False)
-        axes.minorticks_off()
-        axes.legend()
-    written = style.save_figure(figure, folder, "next_order")
+    written = style.save_figure(draw_orders(found), folder, "next_order")
 print("figure:", *written)
-record(folder, "next_order", numbers, made_by="python runs/next_order.py")

@@ -18,6 +18,7 @@ from sampler.presentation.figures import (
     order_parameter,
     predictions,
     sweeps,
+    temperatures,
 )
 from sampler.presentation.figures.beside import SecondProcess
 from sampler.presentation.style import FigureEntry, figure_style, save_figure
@@ -32,6 +33,7 @@ FIGURES: Registry[FigureEntry] = Registry(
     {
         "accuracy_against_width": predictions.ACCURACY_AGAINST_WIDTH,
         "accuracy_at_chosen_temperatures": sweeps.ACCURACY_AT_CHOSEN_TEMPERATURES,
+        "against_temperature": temperatures.AGAINST_TEMPERATURE,
         "order_parameter_against_width": order_parameter.ORDER_PARAMETER_AGAINST_WIDTH,
         "finite_size": sweeps.FINITE_SIZE,
         "variant_comparison": sweeps.VARIANT_COMPARISON,

@@ -82,9 +82,9 @@ def class_ends(labels: np.ndarray) -> np.ndarray | None:
 
 
 def draw_path_kernels(run: RunResults) -> Figure | None:
-    """Draw K̄^{ππ'} [path, path_, example, example] / √(k_π k_π') as blocks of one matrix.
+    """Draw C̄_{ππ'} [path, path_, example, example] / √(c_π c_π') as blocks of one matrix.
 
-    K̄ is the centred kernel, k_π the mean of the diagonal of K̄^{ππ}: paths differ in size more than
+    C̄ is the centred kernel, c_π the mean of the diagonal of C̄_{ππ}: paths differ in size more than
     in structure.
     """
     stored = run.theory_values("path_kernels")
@@ -98,7 +98,7 @@ def draw_path_kernels(run: RunResults) -> Figure | None:
     for row, column in np.ndindex(paths, paths):
         block = kernels[row, column] / max(np.sqrt(sizes[row] * sizes[column]), TINY)
         mosaic[row * step : row * step + size, column * step : column * step + size] = block
-    title = r"Centred path kernels $\bar K^{\pi\pi'}$"
+    title = r"Centred path kernels $\bar C_{\pi\pi'}$"
     count = len(run.path_names) // run.theory["labels_shown"].shape[1]
     title += f" of the {paths} strongest of {count} paths" if count > paths else ""
     figure = style.new_figure(style.WIDTH, style.WIDTH + 0.9, f"{title}\n{EXAMPLES}")
@@ -109,8 +109,8 @@ def draw_path_kernels(run: RunResults) -> Figure | None:
     ax.set_xticks(middles, names)
     ax.set_yticks(middles, names, rotation=90, va="center")
     ax.set(xlabel=r"path $\pi'$", ylabel=r"path $\pi$")
-    unit = r"\sqrt{k_\pi k_{\pi'}}$,  $k_\pi$ = mean of $\bar K^{\pi\pi}(x, x)$"
-    label = r"$\bar K^{\pi\pi'}(x, x')\,/\," + unit
+    unit = r"\sqrt{c_\pi c_{\pi'}}$,  $c_\pi$ = mean of $\bar C_{\pi\pi}(x, x)$"
+    label = r"$\bar C_{\pi\pi'}(x, x')\,/\," + unit
     style.colour_bar(figure, image, [ax], label, extend="both")
     return figure
 
@@ -152,7 +152,7 @@ def _draw_curve(ax: Axes, values: np.ndarray, mcse: np.ndarray | None, **marks) 
 
 KERNELS = style.FigureEntry(
     draw_kernels,
-    "Kernel K = Σ U₁ K^{ππ'} between up to 40 training examples, evenly from all, sorted by label: "
+    "Kernel K = Σ U₁ C_{ππ'} between up to 40 training examples, evenly from all, sorted by label: "
     "infinite width, both orders of the theory and the exact posterior, each relative to the mean "
     "of its diagonal. What all examples have in common is taken away: red pairs are more alike "
     "than others, blue ones less. Blocks on the diagonal are pairs of one class.",
@@ -161,7 +161,7 @@ KERNELS = style.FigureEntry(
 )
 PATH_KERNELS = style.FigureEntry(
     draw_path_kernels,
-    "Kernels K^{ππ'} between pairs of attention paths, each of the same training examples sorted "
+    "Kernels C_{ππ'} between pairs of attention paths, each of the same training examples sorted "
     "by label, without what all examples have in common, and relative to the size of the kernels "
     "of both paths; of more than four paths, those with the largest U₁. The kernel of the network "
     "is their sum, weighed by U₁.",

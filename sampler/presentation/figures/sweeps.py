@@ -113,6 +113,10 @@ def draw_finite_size(sweep: SweepResults) -> Figure | None:
         above.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         above.yaxis.set_minor_formatter(NullFormatter())
         above.set_xlim(below.get_xlim())
+        for ax in (above, below):
+            ax.xaxis.set_major_locator(LogLocator(numticks=12))
+            ax.xaxis.set_minor_formatter(NullFormatter())
+            ax.grid(color=style.GRID, linewidth=0.8)
         if column == 0:
             above.set_ylabel("posterior mean of $U_1$, diagonal")
             below.set_ylabel("|theory − exact|")
@@ -164,11 +168,20 @@ def _draw_differences(ax: Axes, theories: list[TheoryByWidth], exact: dict, path
         fitted = np.array(law["widths"], dtype=float)
         line = {"color": one.colour, "linestyle": "--", "label": f"fitted power law, {one.name}"}
         ax.plot(fitted, abs(law["prefactor"]) * fitted ** law["slope"], **line)
+        if len(fitted):
+            ax.axvspan(fitted[0], fitted[-1], color=one.colour, alpha=0.07, linewidth=0.0, zorder=0)
         text = style.minus_signs(f"slope {law['slope']:.2f} ± {law['slope_error']:.2f}")
+        text += f"\n$N$ = {_width_text(fitted[0])} to {_width_text(fitted[-1])}"
         if len(laws) == 1:
             ax.set_title(text, fontsize=10.0, color=one.colour)
         else:
             ax.set_title(f"{one.name}\n{text}", fontsize=8.5, color=one.colour, loc=side)
+
+
+def _width_text(width: float) -> str:
+    """Write a width, from ten thousand on as a power of ten where it is one."""
+    power = np.log10(width)
+    return f"10$^{{{power:.0f}}}$" if power >= 4 and power == round(power) else f"{width:,.0f}"
 
 
 def _draw_difference(

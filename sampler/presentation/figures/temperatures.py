@@ -1,0 +1,118 @@
+"""Figure of a sweep over temperatures: what training labels and a validation split say of each."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from sampler.analysis.sweeps import SweepResults
+from sampler.presentation import style
+from sampler.presentation.figures.sweeps import TEMPERATURE
+
+# Name of a predictor in columns → its label, colour, marker and dashes. Where theories and samples
+# agree, all are still seen: a dot on a diamond in a ring.
+PREDICTORS = {
+    "gp": (style.LIMIT, style.GAUSSIAN_PROCESS, "s", "--", 4.0),
+    "next_order": (style.NEXT, style.NEXT_ORDER, "o", "-", 10.0),
+    "sampled": (style.EXACT, style.SAMPLED, "D", "none", 6.0),
+    "theory": (style.LEADING, style.THEORY, "o", "-", 3.0),
+}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A score: its axis, its column for each predictor with {} for its name, and its unit."""
+
+    label: str
+    column: str
+    unit: float = 1.0
+
+    def column_of(self, predictor: str) -> str:
+        """Return the name of the column of a predictor."""
+        # The evidence of the leading order has the plain name.
+        plain = self.column == "log_evidence_{}" and predictor == "theory"
+        return "log_evidence" if plain else self.column.format(predictor)
+
+
+PANELS = (
+    Panel(r"evidence $\ln p(y)$", "log_evidence_{}"),
+    Panel("log predictive density,\nvalidation split", "validation_log_predictive_density_{}"),
+    Panel("accuracy (%),\nvalidation split", "validation_accuracy_{}", 100.0),
+)
+
+
+def draw_against_temperature(sweep: SweepResults) -> Figure | None:
+    """Draw evidence and scores of the validation split against the temperature, the best marked.
+
+    Of every predictor that is known. None unless the temperature alone was swept.
+    """
+    points = sweep.points
+    if any(set(point.settings) != {TEMPERATURE} for point in points) or len(points) < 2:
+        return None
+    temperatures = np.array([float(point.settings[TEMPERATURE]) for point in points])
+    order = np.argsort(temperatures)
+    found = {
+        panel: {
+            who: np.array([point.number(panel.column_of(who)) for point in points])[order]
+            for who in PREDICTORS
+        }
+        for panel in PANELS
+    }
+    known = [
+        panel for panel in PANELS if np.isfinite([*found[panel].values()]).any(axis=1).sum() > 1
+    ]
+    if not known:
+        return None
+    widths = {point.one_width for point in points}
+    setting = f"$N$ = {widths.pop()}" if len(widths) == 1 and None not in widths else ""
+    title = "Which temperature? Evidence and validation"
+    figure = style.new_figure(style.WIDTH, 2.1 * len(known) + 1.5, title, setting)
+    axes = figure.subplots(len(known), 1, sharex=True, squeeze=False)[:, 0]
+    for ax, panel in zip(axes, known, strict=True):
+        errors = np.array([point.number(f"{panel.column_of('sampled')}_mcse") for point in points])
+        _draw_score(ax, temperatures[order], found[panel], errors[order], panel)
+    axes[-1].set_xticks(temperatures, [f"{value:g}" for value in temperatures])
+    axes[-1].xaxis.set_minor_locator(NullLocator())
+    axes[-1].set_xlabel(r"temperature $\mathcal{T}$\n▾ above a panel: the best of each predictor")
+    style.legend_below(figure, axes[0].get_legend_handles_labels())
+    return figure
+
+
+def _draw_score(
+    ax: Axes, temperatures: np.ndarray, found: dict[str, np.ndarray], errors: np.ndarray,
+    panel: Panel,
+) -> None:  # fmt: skip
+    """Draw one score of every predictor, and above it the temperature that is best by it."""
+    for place, (who, (label, colour, marker, dashes, size)) in enumerate(PREDICTORS.items()):
+        values = panel.unit * found[who]
+        if not np.isfinite(values).any():
+            continue
+        marks = {
+            "color": colour, "marker": marker, "linestyle": dashes, "markersize": size,
+            "fillstyle": "none" if who == "next_order" else "full", "linewidth": 1.2,
+        }  # fmt: skip
+        error = panel.unit * errors if who == "sampled" else None
+        ax.errorbar(temperatures, values, error, label=label, capsize=0.0, zorder=2, **marks)
+        # Side by side where several predictors choose alike.
+        beside = (place - 0.5 * (len(PREDICTORS) - 1)) * 0.014 * np.ptp(np.log(temperatures))
+        best = temperatures[np.nanargmax(values)] * np.exp(beside)
+        looks = {"color": colour, "markersize": 6.0, "clip_on": False}
+        ax.plot(best, 1.04, "v", transform=ax.get_xaxis_transform(), **looks)
+    ax.set(xscale="log", ylabel=panel.label)
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: style.minus_signs(f"{value:g}")))
+    ax.grid(axis="y", color=style.GRID, linewidth=0.8)
+    if panel.unit == 100.0:
+        style.accuracy_axis(ax.yaxis)
+
+
+AGAINST_TEMPERATURE = style.FigureEntry(
+    draw_against_temperature,
+    "Evidence of the training labels, and log predictive density and accuracy on the validation "
+    "split, against the temperature. A triangle above a panel is the best temperature of the "
+    "predictor of that colour.",
+    "Evidence, log predictive density and accuracy against temperature for theory, exact "
+    "posterior and infinite width, with the best of each marked.",
+    of=("sweep",),
+)
