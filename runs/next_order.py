@@ -120,7 +120,7 @@ def differences(problem: LearningProblem) -> tuple[list[tuple[float, float]], st
 
 
 def study(name: str, problems: dict[int, LearningProblem]) -> dict:
-    """Slope, prefactor and differences by width of both orders, printed as they come."""
+    """Slope and differences by width of both orders, printed as they come."""
     print(f"{name}: relative difference of U₁ from the exact posterior", flush=True)
     rows = []
     for width, problem in problems.items():
@@ -137,7 +137,6 @@ def study(name: str, problems: dict[int, LearningProblem]) -> dict:
         print(f"  {label} order: N^({law.slope:.2f} ± {law.slope_error:.2f})", flush=True)
         orders[label] = {
             "slope": {"value": law.slope, "error": law.slope_error, "kind": "of the fit"},
-            "prefactor": law.prefactor,
             "difference": {
                 str(width): {"value": value, "error": error, "kind": "MCSE"}
                 for width, (value, error) in zip(widths, table[:, order], strict=True)
@@ -165,16 +164,16 @@ def draw_orders(studies: dict[str, dict]) -> Figure:
             )
             marks = {"fmt": marker, "color": colour, "markersize": 6, "label": label}
             ax.errorbar(widths, values, errors, **marks)
-            slope, error = found["slope"]["value"], found["slope"]["error"]
-            if slope is None or not np.isfinite(slope):
+            law = fit_power_law(widths, values, errors, smallest_width=0)
+            if not np.isfinite(law.slope):
                 continue
-            law = 100 * found["prefactor"] * widths**slope
-            ax.plot(widths, law, "--", color=colour, linewidth=1.0, label=f"{label}: power law")
+            line = {"color": colour, "linewidth": 1.0, "label": f"{label}: power law"}
+            ax.plot(widths, law.prefactor * widths**law.slope, "--", **line)
             # Above the middle of the line, to the right.
             place = np.exp(np.log(widths).mean())
-            text = style.minus_signs(f"$N^{{{slope:.2f} ± {error:.2f}}}$")
+            text = style.minus_signs(f"$N^{{{law.slope:.2f} ± {law.slope_error:.2f}}}$")
             beside = {"xytext": (8, 4), "textcoords": "offset points", "color": colour}
-            ax.annotate(text, (place, 100 * found["prefactor"] * place**slope), **beside)
+            ax.annotate(text, (place, law.prefactor * place**law.slope), **beside)
         ax.set(xscale="log", yscale="log", xlabel="width $N$", title=name)
         ax.set_xticks(widths, [f"{width:g}" for width in widths])
         ax.xaxis.set_minor_locator(NullLocator())

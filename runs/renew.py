@@ -54,7 +54,13 @@ COMPONENTS = 6
 KINDS = {"predictive_quality": "over test examples", "leave_one_out": "over training examples"}
 # What the program draws, by the name under which a text shows it.
 FIGURES = {
-    "markov_four_paths": {"markov_four_paths": "accuracy_against_width"},
+    "markov_four_paths": {
+        "markov_four_paths": "accuracy_against_width",
+        "markov_alignment": "kernel_alignment",
+        "markov_order_parameters": "finite_size",
+    },
+    "markov_two_paths": {"markov_two_paths": "accuracy_against_width"},
+    "temperature": {"temperature": "against_temperature"},
     "finite_size": {"finite_size": "finite_size"},
 }
 

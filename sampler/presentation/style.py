@@ -164,7 +164,8 @@ def span_at_least(limits: Sequence[float], least: float, most: float) -> tuple[f
     low, high = map(float, limits)
     missing = max(0.0, least - (high - low)) / 2.0
     low, high = low - missing, high + missing
-    shift = min(0.0, 1.02 * most - high) + max(0.0, -0.02 * most - low)
+    # A mark at either end is seen in full.
+    shift = min(0.0, 1.005 * most - high) + max(0.0, -0.005 * most - low)
     return low + shift, high + shift
 
 

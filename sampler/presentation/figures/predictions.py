@@ -24,8 +24,8 @@ ACCURACY_TITLE = "Accuracy on the test set"
 MOST_LABELS = 24
 # Name of a restricted theory's accuracy → its label, colour and marks.
 RESTRICTED = {
-    "accuracy_diagonal_only": (f"{style.LEADING}, $U_1$ diagonal only", style.GREY, "x", "-"),
-    "accuracy_equal_diagonal": (f"{style.LEADING}, $U_1$ equal diagonal", style.PURPLE, "+", ":"),
+    "accuracy_diagonal_only": (f"{style.LEADING}, $U_1$ diagonal only", style.GREY, "+", ":"),
+    "accuracy_equal_diagonal": (f"{style.LEADING}, $U_1$ equal diagonal", style.PURPLE, "x", ":"),
 }
 PREDICTOR_TITLE = "Predictor on the test set"
 MOMENTS = {"predictor_mean": "mean $m(x)$", "predictor_variance": "variance $v(x)$"}
@@ -177,8 +177,9 @@ def _draw_lines(ax: Axes, position: np.ndarray, sweep: SweepResults) -> None:
         sweep.numbers("accuracy_next_order"),
         {name: np.array([one.get(name, np.nan) for one in own]) for name in names},
     )
-    first, wide = {"markersize": 5.0, "zorder": 3}, {"markersize": 16.0, "markeredgewidth": 2.0}
-    second = {"markersize": 7.0, "markerfacecolor": "none", "zorder": 3.5}
+    # Where both orders and the samples coincide all are seen: a dot on a diamond in a ring.
+    first, wide = {"markersize": 3.5, "zorder": 6}, {"markersize": 16.0, "markeredgewidth": 2.0}
+    second = {"markersize": 11.0, "markerfacecolor": "none", "zorder": 3.5}
     of_order = {style.LEADING: ("o", "-", first), style.NEXT: ("o", (0, (4, 1)), second)}
     lines = [(*one, *of_order.get(one[0], ("P", "-", first))) for one in theories]
     level, black = "" if curve else "_", style.GAUSSIAN_PROCESS
@@ -190,7 +191,8 @@ def _draw_lines(ax: Axes, position: np.ndarray, sweep: SweepResults) -> None:
             (label, sweep.numbers(GAUSSIAN_PROCESS_PREFIX + name), colour, level, "-.", wide)
         )
     for name, (label, *shape) in RESTRICTED.items():
-        lines.append((label, sweep.numbers(name), *shape, {"linewidth": 0.8, "markersize": 4.0}))
+        thin = {"linewidth": 1.2, "markersize": 7.0, "markeredgewidth": 1.5, "zorder": 7}
+        lines.append((label, sweep.numbers(name), *shape, thin))
     for label, accuracy, colour, marker, dashes, marks in lines:
         if np.isfinite(accuracy).any():
             shape = {"marker": marker, "linestyle": dashes if curve else "none"}

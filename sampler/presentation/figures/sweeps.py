@@ -1,13 +1,14 @@
 """Figures of sweeps: theory and exact posterior by width, chosen temperatures, and variants."""
 
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from sampler.analysis.estimate import RESOLVED_MCSE
 from sampler.analysis.results import temperature_text
@@ -19,13 +20,17 @@ from sampler.recipes.settings import FORM, variant_name
 EXACT_SPACE = "order_parameters"
 MOST_PATHS = 4
 COLUMNS = 2
+# Where matplotlib keeps the titles of a panel apart; all begin on the left.
+SIDES = ("left", "center", "right")
+# Of a line of the name of a variant.
+LETTERS_OF_NAME = 24
 WIDTH, TEMPERATURE = "network.widths", "posterior.temperature"
 CRITERION = "accuracy"
 VALIDATED = f"validation_{CRITERION}_theory"
 # Column of the table, label, colour and marker of what a panel shows.
 PANELS = {
-    "alignment of path kernels": [("path_alignment", None, style.GREY, "o")],
-    "off-diagonal share of $U_1$": [("off_diagonal_share", None, style.GREY, "o")],
+    "alignment of\npath kernels": [("path_alignment", None, style.GREY, "o")],
+    "off-diagonal\nshare of $U_1$": [("off_diagonal_share", None, style.GREY, "o")],
     "accuracy": [
         ("accuracy_theory", style.LEADING, style.THEORY, "o"),
         ("accuracy_sampled", style.EXACT, style.SAMPLED, "D"),
@@ -108,7 +113,9 @@ def draw_finite_size(sweep: SweepResults) -> Figure | None:
             # Without error bars: matplotlib 3.10 counts their logarithms among the data.
             ax.relim()
             ax.autoscale_view()
-        # A decade or less has one power of ten or none.
+        # A decade or less has one power of ten or none: widened, or with ticks in between.
+        low, high = np.log10(below.get_ylim())
+        below.set_ylim(10.0 ** np.floor(low), 10.0 ** np.ceil(high))
         above.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         above.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         above.yaxis.set_minor_formatter(NullFormatter())
@@ -118,7 +125,7 @@ def draw_finite_size(sweep: SweepResults) -> Figure | None:
             ax.xaxis.set_minor_formatter(NullFormatter())
             ax.grid(color=style.GRID, linewidth=0.8)
         if column == 0:
-            above.set_ylabel("posterior mean of $U_1$, diagonal")
+            above.set_ylabel("diagonal of $U_1$")
             below.set_ylabel("|theory − exact|")
     for ax in axes.flat:
         if not ax.has_data():
@@ -164,18 +171,17 @@ def _draw_differences(ax: Axes, theories: list[TheoryByWidth], exact: dict, path
         law = (one.laws or [{}] * (path + 1))[path]
         if law.get("slope") is not None:
             laws.append((one, law))
-    for (one, law), side in zip(laws, ("left", "right"), strict=False):
+    for place, (one, law) in enumerate(laws):
         fitted = np.array(law["widths"], dtype=float)
         line = {"color": one.colour, "linestyle": "--", "label": f"fitted power law, {one.name}"}
         ax.plot(fitted, abs(law["prefactor"]) * fitted ** law["slope"], **line)
-        if len(fitted):
-            ax.axvspan(fitted[0], fitted[-1], color=one.colour, alpha=0.07, linewidth=0.0, zorder=0)
+        ax.axvspan(fitted[0], fitted[-1], color=one.colour, alpha=0.06, linewidth=0.0, zorder=0)
         text = style.minus_signs(f"slope {law['slope']:.2f} ± {law['slope_error']:.2f}")
-        text += f"\n$N$ = {_width_text(fitted[0])} to {_width_text(fitted[-1])}"
-        if len(laws) == 1:
-            ax.set_title(text, fontsize=10.0, color=one.colour)
-        else:
-            ax.set_title(f"{one.name}\n{text}", fontsize=8.5, color=one.colour, loc=side)
+        text += f", $N$ = {_width_text(fitted[0])} to {_width_text(fitted[-1])}"
+        # The first one on a line of its own above the last one.
+        text += "\n " * (len(laws) - 1 - place)
+        title = ax.set_title(text, fontsize=8.0, color=one.colour, loc=SIDES[place])
+        title.set(x=0.0, horizontalalignment="left")
 
 
 def _width_text(width: float) -> str:
@@ -343,9 +349,9 @@ def draw_variant_comparison(sweep: SweepResults) -> Figure | None:
         return None
     seeds = "/".join(map(str, sorted({*rows["points"]})))
     title = f"Attention variants: mean ± standard error over {seeds} seeds"
-    height = 1.6 + len(PANELS) * (0.7 + 0.26 * len(rows))
-    figure = style.new_figure(style.WIDTH, height, title)
-    panels = figure.subplots(len(PANELS), 1, sharey=True)
+    names = [_in_lines(name) for name in names]
+    figure = style.new_figure(style.WIDTH, 1.9 + 0.34 * len(rows), title)
+    panels = figure.subplots(1, len(PANELS), sharey=True)
     places = np.arange(len(rows))
     for ax, (title, shown) in zip(panels, PANELS.items(), strict=True):
         for column, label, colour, marker in shown:
@@ -355,15 +361,27 @@ def draw_variant_comparison(sweep: SweepResults) -> Figure | None:
             )
             if np.isfinite(mean).any():
                 marks = {"fmt": marker, "color": colour, "markersize": 5.0, "capsize": 2.5}
+                # Hollow, and first: what finite width leaves as it is stays to be seen.
+                if marker == "s":
+                    marks |= {"markersize": 8.0, "markerfacecolor": "none", "zorder": 1.5}
                 ax.errorbar(mean, places, xerr=np.nan_to_num(error), label=label, **marks)
-        ax.set_xlabel(title)
+        ax.set_title(title)
         ax.grid(axis="both", color=style.GRID, linewidth=0.8)
+        ax.xaxis.set_major_locator(MaxNLocator(3))
         # Shares of 1: a tenth of a point must not look like all.
         ax.set_xlim(style.span_at_least(ax.get_xlim(), 0.01 * style.LEAST_POINTS, 1.0))
-        ax.set_yticks(places, names)
-    panels[0].invert_yaxis()
+        ax.tick_params(axis="y", length=0)
+        ax.set_yticks(places, names, linespacing=0.95)
+    panels[0].set_ylim(len(rows) - 0.5, -0.5)
     style.legend_below(figure, panels[-1].get_legend_handles_labels(), 3)
     return figure
+
+
+def _in_lines(name: str) -> str:
+    """Break the name of a variant where one of its settings ends."""
+    bound = name.replace(" ", "\N{NO-BREAK SPACE}").replace(";\N{NO-BREAK SPACE}", "; ")
+    lines = wrap(bound, LETTERS_OF_NAME, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
 
 
 FINITE_SIZE = style.FigureEntry(

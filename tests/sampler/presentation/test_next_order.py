@@ -224,8 +224,8 @@ def test_finite_size_shows_values_differences_and_law_of_both_orders():
     np.testing.assert_allclose(resolved, [[30.0, 1 / 900]])
     np.testing.assert_allclose(hidden, [[100.0, 1e-4 + 3e-4], [300.0, 1 / 9e4 + 3e-4]])
     np.testing.assert_allclose(law[:, 1], law[:, 0] ** -2.0)
-    assert below.get_title("left") == "leading order\nslope −1.00 ± 0.01"
-    assert below.get_title("right") == "next order\nslope −2.00 ± 0.01"
+    assert below.get_title("left") == "slope −1.00 ± 0.01, $N$ = 30 to 300\n "
+    assert below.get_title("center") == "slope −2.00 ± 0.01, $N$ = 30 to 300"
 
 
 @pytest.mark.parametrize("nulls", [False, True])
@@ -238,7 +238,7 @@ def test_finite_size_is_as_before_where_no_point_has_it(nulls):
     figure = draw_finite_size(held_sweep(finite_size=table))
     assert "next order" not in texts(figure)
     assert [points(ax, style.NEXT_ORDER) for ax in figure.axes] == [[], []]
-    assert figure.axes[1].get_title() == "slope −1.00 ± 0.01"
+    assert figure.axes[1].get_title("left") == "slope −1.00 ± 0.01, $N$ = 30 to 300"
 
 
 # --- pages
