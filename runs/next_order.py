@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 from renew import record
 
-from sampler.analysis.estimate import fit_power_law
+from sampler.analysis.estimate import RESOLVED_MCSE, fit_power_law
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.order_parameters import factors_at
 from sampler.posterior.spaces import order_parameter_density
@@ -149,6 +149,8 @@ def study(name: str, problems: dict[int, LearningProblem]) -> dict:
 def draw_orders(studies: dict[str, dict]) -> Figure:
     """Draw the error of both orders against the width, and their power laws, study by study.
 
+    Hollow triangles are what a difference that is not resolved is below.
+
     studies: the numbers of `next_order.json`, by the names of the studies.
     """
     title = "Error of the theory: relative difference of $U_1$"
@@ -162,17 +164,30 @@ def draw_orders(studies: dict[str, dict]) -> Figure:
                 100 * np.array([one[key] for one in found["difference"].values()])
                 for key in ("value", "error")
             )
-            marks = {"fmt": marker, "color": colour, "markersize": 6, "label": label}
-            ax.errorbar(widths, values, errors, **marks)
+            clear = values > RESOLVED_MCSE * errors
+            marks = {"color": colour, "markersize": 6, "linestyle": "none"}
+            shown = widths[clear], values[clear], errors[clear]
+            ax.errorbar(*shown, marker=marker, label=label, **marks)
+            limits = (values + RESOLVED_MCSE * errors)[~clear]
+            if limits.size:
+                marks |= {
+                    "marker": "v",
+                    "fillstyle": "none",
+                    "label": f"{label}: unresolved, below",
+                }
+                ax.plot(widths[~clear], limits, **marks)
             law = fit_power_law(widths, values, errors, smallest_width=0)
             if not np.isfinite(law.slope):
                 continue
             line = {"color": colour, "linewidth": 1.0, "label": f"{label}: power law"}
             ax.plot(widths, law.prefactor * widths**law.slope, "--", **line)
-            # Above the middle of the line, to the right.
+            # At the middle of the line: above it to the right, or below it to the left.
             place = np.exp(np.log(widths).mean())
             text = style.minus_signs(f"$N^{{{law.slope:.2f} ± {law.slope_error:.2f}}}$")
-            beside = {"xytext": (8, 4), "textcoords": "offset points", "color": colour}
+            above = (
+                {"xytext": (8, 4)} if order == "leading" else {"xytext": (-6, -14), "ha": "right"}
+            )
+            beside = {"textcoords": "offset points", "color": colour, **above}
             ax.annotate(text, (place, law.prefactor * place**law.slope), **beside)
         ax.set(xscale="log", yscale="log", xlabel="width $N$", title=name)
         ax.set_xticks(widths, [f"{width:g}" for width in widths])
@@ -181,7 +196,9 @@ def draw_orders(studies: dict[str, dict]) -> Figure:
         ax.grid(axis="y", color=style.GRID, linewidth=0.8)
     panels[0].set_ylabel("difference from the exact posterior (%)")
     panels[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    style.legend_below(figure, panels[0].get_legend_handles_labels())
+    shown = [zip(*ax.get_legend_handles_labels(), strict=True) for ax in panels]
+    entries = {label: handle for panel in shown for handle, label in panel}
+    style.legend_below(figure, ([*entries.values()], [*entries]))
     return figure
 
 

@@ -50,38 +50,60 @@ MARKERS = "os^Dv*"
 # Lower values leave the axis: with LayerNorm they are close to what rounding leaves of equal
 # tokens, and without it they fall by more orders of magnitude than can be shown beside the others.
 LOWEST = 1e-8
+DEEPEST = 60  # layers that are shown: the slowest mask goes on as it does there
+TITLES = (
+    "attention only", "LayerNorm", "LayerNorm,\nrandom orthogonal values",
+    "LayerNorm, causal mask,\ntokens of rank 4",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class CollapseCurve:
-    """Distances μ(X_l) of one mask, [seed, depth] from depth 0 on, without and with LayerNorm."""
+    """Distances μ(X_l) of one mask, [seed, depth] from depth 0 on.
+
+    Without LayerNorm, with it, and with it and random orthogonal values.
+    """
 
     label: str
     plain: np.ndarray
     normalised: np.ndarray
+    turned: np.ndarray
 
 
-def draw_rank_collapse(curves: list[CollapseCurve], setting: str = "") -> Figure:
-    """Draw μ(X_l)/μ(X_0) against depth l, one panel without and one with LayerNorm.
+def draw_rank_collapse(
+    curves: list[CollapseCurve], kept: dict[str, np.ndarray], setting: str = ""
+) -> Figure:
+    """Draw μ(X_l)/μ(X_0) against depth l up to `DEEPEST`, a panel for each kind of layer.
 
-    Lines are geometric means over seeds, bands one standard deviation of the logarithm.
+    Lines are geometric means over seeds, bands one standard deviation of the logarithm. In the last
+    panel the same tokens with several value matrices: label → μ(X_l) [depth].
     """
     title = "Rank collapse: distance of the tokens from their mean"
-    figure = style.new_figure(style.WIDTH, 4.6, title, setting)
-    panels = figure.subplots(1, 2, sharex=True, sharey=True)
-    for ax, title in zip(panels, ("attention only", "LayerNorm after each layer"), strict=True):
-        ax.set(title=title, xlabel="layers $l$", yscale="log")
+    figure = style.new_figure(style.WIDTH, 6.6, f"{title}\n{setting}".strip())
+    panels = figure.subplots(2, 2, sharex=True, sharey=True)
+    for ax, title in zip(panels.flat, TITLES, strict=True):
+        ax.set(title=title, yscale="log", xlim=(-1.0, DEEPEST))
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.grid(axis="y", color=style.GRID, linewidth=0.8)
     for place, curve in enumerate(curves):
         marks = {"color": COLOURS[place % 6], "marker": MARKERS[place % 6]}
-        _draw_curve(panels[0], curve.plain, curve.label, marks)
-        _draw_curve(panels[1], curve.normalised, None, marks)
-    panels[0].set_ylim(LOWEST, 10.0)
-    panels[0].set_ylabel(r"$\mu(X_l)\,/\,\mu(X_0)$,  $\mu = \| X - 1\bar{x}^T \|_F$")
+        _draw_curve(panels[0, 0], curve.plain, curve.label, marks)
+        _draw_curve(panels[0, 1], curve.normalised, None, marks)
+        _draw_curve(panels[1, 0], curve.turned, None, marks)
+    for colour, dashes, (label, distance) in zip(
+        (style.BLACK, style.INDIGO, style.BROWN), ("-", "--", ":"), kept.items(), strict=True
+    ):
+        looks = {"color": colour, "linestyle": dashes, "linewidth": 2.0}
+        panels[1, 1].plot(distance / distance[0], label=label, **looks)
+    panels[0, 0].set_ylim(LOWEST, 10.0)
+    for ax in panels[1]:
+        ax.set_xlabel("layers $l$")
+    figure.supylabel(r"$\mu(X_l)\,/\,\mu(X_0)$,  $\mu = \| X - 1\bar{x}^T \|_F$", fontsize=10.0)
+    panels[1, 1].legend(loc="center right", title="values", title_fontsize=9.0)
     seeds = len(curves[0].plain)
     title = f"keys $j$ that query $i$ sees;\ngeometric mean ± standard deviation, {seeds} seeds"
-    style.legend_below(figure, columns=min(3, len(curves)), title=title, title_fontsize=9.0)
+    entries = panels[0, 0].get_legend_handles_labels()
+    style.legend_below(figure, entries, title=title, title_fontsize=9.0)
     return figure
 
 
@@ -90,10 +112,12 @@ def _draw_curve(ax: Axes, distances: np.ndarray, label: str | None, marks: dict)
     share = distances / distances[:, :1]
     logarithms = np.log(np.maximum(share, np.finfo(float).tiny))
     centre, spread = logarithms.mean(axis=0), logarithms.std(axis=0)
+    shown = slice(min(len(centre), DEEPEST + 1))
+    centre, spread = centre[shown], spread[shown]
     depth = np.arange(len(centre))
     low, high = np.exp(np.maximum(centre - spread, -700.0)), np.exp(centre + spread)
     ax.fill_between(depth, low, high, color=marks["color"], alpha=0.2, linewidth=0.0)
-    every = max(1, len(depth) // 12)
+    every = max(1, len(depth) // 15)
     ax.plot(depth, np.exp(centre), markersize=4.0, markevery=every, label=label, **marks)
 
 
@@ -136,7 +160,7 @@ for label, (kind, window) in MASKS.items():
         np.stack([distances(mask, seed, *choice) for seed in range(SEEDS)])
         for choice in ((False,), (True,), (True, True))
     )
-    curves.append(CollapseCurve(label, plain, normalised))
+    curves.append(CollapseCurve(label, plain, normalised, turned))
     for name, found, floor in (
         ("attention only", plain, SMALLEST),
         ("LayerNorm", normalised, ROUNDING),
@@ -184,13 +208,20 @@ for directions, all_steps in (
 
 start = equilibrium(AVERAGES, STEPS[4] + (0,) * (TOKENS - 6), 4)
 turn = random_orthogonal_matrix(5, np.random.default_rng(0))
-for label, values in (("identity", np.eye(5)), ("orthogonal", turn)):
-    end = replace(start, values=values).after(start.tokens, LAYERS)
+kept = {}
+for label, values in (
+    ("made for them", start.values), ("identity", np.eye(5)), ("orthogonal", turn),
+):  # fmt: skip
+    layer, tokens = replace(start, values=values), [start.tokens]
+    for _ in range(DEEPEST):
+        tokens.append(layer.after(tokens[-1], 1))
+    kept[label] = np.array([distance_from_collapse(one) for one in tokens])
+    end = layer.after(start.tokens, LAYERS)
     left = distance_from_collapse(end) / distance_from_collapse(start.tokens)
     print(f"{label} values from the tokens of rank 4: rank {rank_of(end)}, μ/μ₀ {left:.1e}")
 
 # %%
 with figure_style():
     setting = f"{TOKENS} tokens, {CHANNELS} channels"
-    written = save_figure(draw_rank_collapse(curves, setting), folder, "rank_collapse")
+    written = save_figure(draw_rank_collapse(curves, kept, setting), folder, "rank_collapse")
 print("figure:", *written)

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from matplotlib.ticker import NullLocator
 
 import sampler
 from sampler.presentation import style
@@ -51,28 +52,33 @@ print(f" GP     1.000        1.000{float(theory['accuracy_gp']):11.3f}")
 
 # %% Theory against width, and the exact posterior where it was sampled.
 with style.figure_style():
-    figure = style.new_figure(style.WIDTH, 4.0)
+    figure = style.new_figure(style.WIDTH, 4.3, "Two paths, $\\mathcal{T}$ = 0.01")
     left, right = figure.subplots(1, 2)
     sampled = comparison.to_dataset()["order_parameter_sampled"].values
     mcse = comparison.to_dataset()["order_parameter_mcse"].values
     for path, (name, line) in enumerate(zip(theory["path"].values, "-:", strict=True)):
         diagonal = [float(solved["order_parameter"][path, path]) for solved in by_width]
-        left.loglog(widths, diagonal, line, color=style.THEORY, label=f"leading order, {name}")
-        left.errorbar([10], sampled[path, path], mcse[path, path], fmt="o", color=style.SAMPLED)
-    left.set(xlabel="width $N$", ylabel="diagonal of $U_1$", xlim=(2.5, 1200), ylim=(0.9, 8.0))
+        left.loglog(widths, diagonal, line, color=style.THEORY)
+        left.errorbar([10], sampled[path, path], mcse[path, path], fmt="D", color=style.SAMPLED)
+        above = {"xytext": (6, 6)} if path == 0 else {"xytext": (0, -60)}
+        where = {"textcoords": "offset points", "color": style.THEORY, **above}
+        left.annotate(str(name), (widths[0], diagonal[0]), **where)
+    left.axhline(1.0, color=style.GAUSSIAN_PROCESS, ls="--")
+    left.set(xlabel="width $N$", title="diagonal of $U_1$", xlim=(2.5, 1200), ylim=(0.9, 8.0))
     left.set_yticks([1, 2, 4, 8], ["1", "2", "4", "8"])
-    left.minorticks_off()
-    accuracies = [float(solved["accuracy_theory"]) for solved in by_width]
+    left.yaxis.set_minor_locator(NullLocator())
+    accuracies = [100 * float(solved["accuracy_theory"]) for solved in by_width]
     right.semilogx(widths, accuracies, color=style.THEORY, label=style.LEADING)
     found = comparison.to_dataframe().loc["accuracy"]
     right.errorbar(
-        [10], found["sampled"], found["test_error"], fmt="o", color=style.SAMPLED,
-        label="exact posterior,\n± error of the test set",
+        [10], 100 * found["sampled"], 100 * found["test_error"], fmt="D", color=style.SAMPLED,
+        label=f"{style.EXACT}; accuracy ± error of the test set",
     )  # fmt: skip
-    right.axhline(float(theory["accuracy_gp"]), color="black", ls="--", label="infinite width")
-    right.set(xlabel="width $N$", ylabel="test accuracy", xlim=(2.5, 1200))
-    for place, ax in (("left", left), ("right", right)):
-        figure.legend(*ax.get_legend_handles_labels(), loc=f"outside lower {place}")
+    limit = 100 * float(theory["accuracy_gp"])
+    right.axhline(limit, color=style.GAUSSIAN_PROCESS, ls="--", label=style.LIMIT)
+    right.set(xlabel="width $N$", title="accuracy on the test set (%)", xlim=(2.5, 1200))
+    style.accuracy_axis(right.yaxis)
+    style.legend_below(figure, right.get_legend_handles_labels())
     written = style.save_figure(figure, folder, "tutorial")
 
     # Is it right as often as it says? Probabilities of +1 against the share of labels +1.

@@ -60,9 +60,7 @@ def draw_against_temperature(sweep: SweepResults) -> Figure | None:
         }
         for panel in PANELS
     }
-    known = [
-        panel for panel in PANELS if np.isfinite([*found[panel].values()]).any(axis=1).sum() > 1
-    ]
+    known = [panel for panel in PANELS if np.isfinite([*found[panel].values()]).any()]
     if not known:
         return None
     widths = {point.one_width for point in points}
@@ -75,7 +73,7 @@ def draw_against_temperature(sweep: SweepResults) -> Figure | None:
         _draw_score(ax, temperatures[order], found[panel], errors[order], panel)
     axes[-1].set_xticks(temperatures, [f"{value:g}" for value in temperatures])
     axes[-1].xaxis.set_minor_locator(NullLocator())
-    axes[-1].set_xlabel(r"temperature $\mathcal{T}$\n▾ above a panel: the best of each predictor")
+    axes[-1].set_xlabel("temperature $\\mathcal{T}$\n▾ above a panel: the best of each predictor")
     style.legend_below(figure, axes[0].get_legend_handles_labels())
     return figure
 
@@ -96,7 +94,7 @@ def _draw_score(
         error = panel.unit * errors if who == "sampled" else None
         ax.errorbar(temperatures, values, error, label=label, capsize=0.0, zorder=2, **marks)
         # Side by side where several predictors choose alike.
-        beside = (place - 0.5 * (len(PREDICTORS) - 1)) * 0.014 * np.ptp(np.log(temperatures))
+        beside = (place - 0.5 * (len(PREDICTORS) - 1)) * 0.02 * np.ptp(np.log(temperatures))
         best = temperatures[np.nanargmax(values)] * np.exp(beside)
         looks = {"color": colour, "markersize": 6.0, "clip_on": False}
         ax.plot(best, 1.04, "v", transform=ax.get_xaxis_transform(), **looks)

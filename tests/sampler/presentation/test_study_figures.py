@@ -1,6 +1,7 @@
 """Figures of the support-vector identity and of rank collapse: what is drawn is what was found."""
 
 import ast
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,11 +25,15 @@ def defined_in(script):
         or (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).strip("()").isupper())
     ]
     found = {"__name__": script}
-    exec(compile(tree, script, "exec"), found)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "runs")  # where a script finds those beside it
+        patch.setattr(sys, "argv", [script])
+        exec(compile(tree, script, "exec"), found)
     return SimpleNamespace(**found)
 
 
 COLLAPSE, VECTORS = defined_in("rank_collapse.py"), defined_in("support_vectors.py")
+ORDERS = defined_in("next_order.py")
 draw_support_vectors = VECTORS.draw_support_vectors
 
 
@@ -78,11 +83,15 @@ def test_keys_in_a_plane_are_refused():
 def test_rank_collapse_draws_geometric_means_relative_to_the_start(tmp_path):
     plain = np.array([[2.0, 1.0, 0.0], [4.0, 0.5, 0.0]])
     curves = [
-        COLLAPSE.CollapseCurve("all", plain, 3.0 * plain),
-        COLLAPSE.CollapseCurve("causal", plain, plain),
+        COLLAPSE.CollapseCurve("all", plain, 3.0 * plain, plain),
+        COLLAPSE.CollapseCurve("causal", plain, plain, plain),
     ]
+    kept = {
+        name: np.array([4.0, 4.0 * share]) for name, share in (("a", 1.0), ("b", 0.5), ("c", 0.1))
+    }
     with figure_style():
-        figure = COLLAPSE.draw_rank_collapse(curves, "3 tokens")
+        figure = COLLAPSE.draw_rank_collapse(curves, kept, "3 tokens")
+        assert list(drawn(figure.axes[3], "b")) == [1.0, 0.5]
         received = drawn(figure.axes[0], "all")
         assert_equal_to_rounding(received[:2], [1.0, 0.25], operations=8)
         assert received[2] < 1e-300
@@ -90,3 +99,27 @@ def test_rank_collapse_draws_geometric_means_relative_to_the_start(tmp_path):
     text = (tmp_path / "rank_collapse.svg").read_text(encoding="utf-8")
     for expected in ("3 tokens", "causal", "2 seeds", "LayerNorm"):
         assert expected in text, expected
+
+
+def order(power, hidden=False):
+    """Differences 1/N^power, known to 1 %; the last one is hidden by its error."""
+    widths = (8, 16, 32)
+    values = {N: {"value": float(N) ** -power, "error": 0.01 * float(N) ** -power} for N in widths}
+    if hidden:
+        values[32]["error"] = 1.0
+    return {"difference": {str(width): value for width, value in values.items()}}
+
+
+def test_both_orders_have_their_differences_and_power_laws():
+    studies = {
+        "two outputs": {"leading": order(1.0), "next": order(2.0)},
+        "one example": {"leading": order(1.0), "next": order(2.0, hidden=True)},
+    }
+    with figure_style():
+        first, second = ORDERS.draw_orders(studies).axes
+    texts = [text.get_text() for text in first.texts]
+    assert [text.split(" ±")[0] for text in texts] == ["$N^{−1.00", "$N^{−2.00"]
+    law = drawn(first, "next order: power law")
+    assert_equal_to_rounding(law, 100.0 / np.array([8.0, 16.0, 32.0]) ** 2, operations=1e6)
+    (limit,) = drawn(second, "next order: unresolved, below")
+    assert limit == pytest.approx(100.0 * (32.0**-2 + 3.0))

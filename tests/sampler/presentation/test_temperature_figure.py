@@ -1,19 +1,23 @@
-"""The figure of a sweep over widths and temperatures, from the tables it is drawn from."""
+"""Figures of sweeps over temperatures, and over widths too, from what they are drawn from."""
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.analysis.sweeps import SweepResults
+from sampler.analysis.sweeps import PointSummary, SweepResults
+from sampler.presentation import style
 from sampler.presentation.figures.sweeps import (
     TEMPERATURE,
     WIDTH,
     draw_temperature_choice,
 )
+from sampler.presentation.figures.temperatures import draw_against_temperature
 from sampler.storage.run_directory import SCHEMA_VERSION
+from tests.held import held_sweep
 
 
 def choice(temperature, accuracy):
@@ -103,3 +107,38 @@ def test_other_sweeps_have_no_such_figure(directory):
     assert draw_temperature_choice(SweepWithTheory(directory)) is None
     (directory / "selection.json").unlink()
     assert draw_temperature_choice(SweepWithTheory(directory)) is None
+
+
+def swept(scores, **setting):
+    """A sweep in memory: temperature → its columns."""
+    points = [
+        PointSummary(
+            str(value), Path(), {TEMPERATURE: value} | setting, 10, True, columns, {}
+        )
+        for value, columns in scores.items()
+    ]  # fmt: skip
+    return held_sweep(points=points)
+
+
+def test_scores_against_the_temperature_have_the_best_of_each_marked():
+    scores = {
+        1.0: {"log_evidence": -3.0, "log_evidence_gp": -5.0, "validation_accuracy_theory": 0.9},
+        0.1: {"log_evidence": -2.0, "log_evidence_gp": -6.0, "validation_accuracy_theory": 0.8},
+    }
+    evidence, accuracy = draw_against_temperature(swept(scores)).axes
+    found = {one.get_label(): one.lines[0].get_xydata() for one in evidence.containers}
+    np.testing.assert_array_equal(found["leading order"], [[0.1, -2.0], [1.0, -3.0]])
+    np.testing.assert_array_equal(found["infinite width"], [[0.1, -6.0], [1.0, -5.0]])
+    np.testing.assert_array_equal(accuracy.containers[0].lines[0].get_ydata(), [80.0, 90.0])
+    marks = [line for line in evidence.lines if line.get_marker() == "v"]
+    best = {line.get_color(): line.get_xdata()[0] for line in marks}
+    # Beside the temperature by less than a tenth of the axis.
+    assert best[style.THEORY] == pytest.approx(0.1, rel=0.1)
+    assert best[style.GAUSSIAN_PROCESS] == pytest.approx(1.0, rel=0.1)
+
+
+def test_a_sweep_over_more_than_temperatures_has_no_scores_against_them():
+    scores = {value: {"log_evidence": -value} for value in (0.1, 1.0)}
+    assert draw_against_temperature(swept(scores, **{WIDTH: 10})) is None
+    assert draw_against_temperature(swept({0.1: scores[0.1]})) is None
+    assert draw_against_temperature(swept({0.1: {}, 1.0: {}})) is None
