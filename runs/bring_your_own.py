@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import xarray as xr
+from renew import estimate, of_point, record
 
 from sampler import open_results
 from sampler.cli import main
@@ -88,8 +89,10 @@ for _ in range(STEPS):
     optimiser.step()
 test = look_up(4000)
 right = correct(model, *test)
-error = right.std() / np.sqrt(len(right))
-print(f"PyTorch model: accuracy {right.mean():.3f} ± {error:.3f} on {len(right)} new examples")
+model_error = right.std() / np.sqrt(len(right))
+print(
+    f"PyTorch model: accuracy {right.mean():.3f} ± {model_error:.3f} on {len(right)} new examples"
+)
 
 # %% [markdown]
 # ## Export
@@ -168,6 +171,7 @@ print(
 )
 
 # %%
+points = 100 * drops.reshape(-1, 2)
 names = [f"layer {layer + 1}, head {head}" for layer in range(LAYERS) for head in range(HEADS)]
 places = np.arange(len(names))
 with figure_style():
@@ -180,9 +184,29 @@ with figure_style():
     left.set_yticks(places, names)
     left.set_xlabel("head score, theory")
     left.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
-    points = 100 * drops.reshape(-1, 2)
     right_axes.errorbar(points[:, 0], places, xerr=points[:, 1], fmt="o", color=BLACK)
     right_axes.axvline(0.0, color=GREY, linewidth=0.8)
     right_axes.set_xlabel("loss of accuracy without the head\n(PyTorch, points ± error)")
     written = save_figure(figure, folder, "bring_your_own")
 print("figure:", *written)
+record(
+    folder,
+    "bring_your_own",
+    {
+        "model": estimate(right.mean(), model_error, f"over {len(right)} new examples"),
+        **{
+            name: {
+                "score": scores[layer, head],
+                "without residual": scores_alone[layer, head],
+                "drop": estimate(*drop, f"over {len(right)} new examples"),
+            }
+            for name, (layer, head), drop in zip(
+                names, np.ndindex(LAYERS, HEADS), points, strict=True
+            )
+        },
+        "accuracy without residual": float(narrow["accuracy_theory"]),
+        **of_point(folder / "run"),
+    },
+    made_by="python runs/bring_your_own.py",
+    seeds={"torch": 1},
+)

@@ -9,7 +9,8 @@ A recipe or script leaves runs/numbers/NAME.json: its numbers, each with its err
 the error, the hash of the recipe, versions, seeds and date. Texts quote them as literal numbers
 with a marker behind, `0.969<!--= markov_four_paths[10].accuracy.theory -->`; a comment before a
 table, `<!--table … | name[{0}].key | … -->`, has a key for every column, where {0} is the first
-cell of the row and {h} the head of the column. A test compares every one with its file.
+cell of the row, {1} the second and {h} the head of the column; `key; key` where a cell quotes two
+numbers. A test compares every one with its file.
 """
 
 import argparse
@@ -52,6 +53,11 @@ DROPPED = {
 COMPONENTS = 6
 # Errors that are not of the draws.
 KINDS = {"predictive_quality": "over test examples", "leave_one_out": "over training examples"}
+# Results of a script that has other results as well: the script, and what it is called with.
+CALLS = {
+    "trained_variants_motions": "trained_variants --problem BasicMotions --labelled 3",
+    "trained_variants_one_shot": "trained_variants --problem one_shot --seeds 0 1 2",
+}
 # What the program draws, by the name under which a text shows it.
 FIGURES = {
     "markov_four_paths": {
@@ -155,6 +161,11 @@ def number(text: str) -> float | None:
         return None
 
 
+def estimate(value: float, error: float, kind: str) -> dict:
+    """A number with its error and the kind of the error, as `record` keeps it."""
+    return {"value": float(value), "error": float(error), "kind": kind}
+
+
 def record(folder: Path | str, name: str, numbers: dict, *, made_by: str, **known: object) -> None:
     """Write NAME.json into a folder.
 
@@ -207,7 +218,8 @@ def renew(name: str) -> None:
                 raise SystemExit(f"run of {name} ended with {code}")
             record_run(made, name)
         else:
-            program = [sys.executable, RUNS / f"{name}.py", folder]
+            script, *options = CALLS.get(name, name).split()
+            program = [sys.executable, RUNS / f"{script}.py", folder, *options]
             subprocess.run(program, cwd=ROOT, check=True)
             shutil.copy(Path(folder) / f"{name}.json", KEPT)
             for drawn in Path(folder).glob("*.png"):
@@ -239,14 +251,17 @@ def numbers_of(name: str) -> dict:
 
 
 def found(expression: str) -> tuple[float, float | None]:
-    """Value and error of an expression: sums, differences and multiples of `name[point].key[i]`."""
+    """Value and error of an expression: sums, differences and multiples of `name[point].key[i]`.
+
+    A key in brackets may have dots and signs.
+    """
 
     def part(term: str) -> tuple[float, float | None]:
         factor = 1.0
         if "*" in term:
             term, by = term.split("*")
             factor = float(by)
-        name, *steps = re.findall(r"[^\[\].]+", term.strip())
+        name, *steps = re.findall(r"(?<=\[)[^\]]+|[^\[\].]+", term.strip())
         content = numbers_of(name)
         for step in steps:
             content = content[int(step) if isinstance(content, list) else step]
@@ -255,7 +270,7 @@ def found(expression: str) -> tuple[float, float | None]:
             return factor * content["value"], None if error is None else abs(factor) * error
         return factor * content, None
 
-    terms = re.split(r" ([+-]) ", expression)
+    terms = re.split(r" ([+-]) (?![^\[]*\])", expression)
     value, error = part(terms[0])
     for sign, term in zip(terms[1::2], terms[2::2], strict=True):
         more, its = part(term)
@@ -311,18 +326,28 @@ def renewed_row(row: str, keys: list[str], head: list[str]) -> str:
     cells = cells_of(row)
     if len(cells) != len(keys):
         raise SystemExit(f"{len(keys)} keys for {len(cells)} cells: {row}")
-    label = plain(cells[0])
-    for place, (cell, key) in enumerate(zip(cells, keys, strict=True)):
-        if key and (literal := re.search(LITERAL, cell)):
-            key = key.replace("{0}", label).replace("{h}", plain(head[place]))
-            new = written(literal[0], key)
-            cells[place] = cell[: literal.start()] + new + cell[literal.end() :]
+    labels = {"{h}": "", "{0}": plain(cells[0]), "{1}": plain(cells[1])}
+    for place, several in enumerate(keys):
+        labels["{h}"] = plain(head[place])
+        cells[place] = renewed_cell(cells[place], [*filter(None, several.split("; "))], labels)
     return f"|{'|'.join(cells)}|"
+
+
+def renewed_cell(cell: str, keys: list[str], labels: dict[str, str]) -> str:
+    """A cell whose first numbers are those of the keys, in their order."""
+
+    def kept(literal: re.Match) -> str:
+        key = keys.pop(0)
+        for label, text in labels.items():
+            key = key.replace(label, text)
+        return written(literal[0], key)
+
+    return re.sub(LITERAL, kept, cell, count=len(keys)) if keys else cell
 
 
 def plain(cell: str) -> str:
     """The first cell of a row as a point is called: 10⁴ is 10000."""
-    text = cell.strip().replace(",", "")
+    text = re.sub(r"(?<=\d),(?=\d{3})", "", cell.strip())
     power = re.fullmatch(r"10([⁰¹²³⁴⁵⁶⁷⁸⁹]+)", text)
     return str(10 ** int(power[1].translate(RAISED))) if power else text
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from renew import estimate, record
 
 import sampler
 from sampler.attention.variants import AttentionVariant, Robust, Softmax
@@ -158,9 +159,20 @@ def mean_and_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
 
-def table(what: str, values: np.ndarray, rows: list[str]) -> None:
+numbers = {}
+
+
+def table(what: str, key: str, values: np.ndarray, rows: list[str]) -> None:
     """Print a row of mean ± standard error for each competitor, a column for each condition."""
     mean, error = mean_and_error(values)
+    kind = f"over {SEEDS} data seeds"
+    numbers[key] = {
+        row: {
+            f"{100 * share:g} % by {size:g}": estimate(one, by, kind)
+            for (share, size), one, by in zip(CONDITIONS, means, errors, strict=True)
+        }
+        for row, means, errors in zip(rows, mean, error, strict=True)
+    }
     print(f"\n{what}, mean ± standard error over {SEEDS} seeds")
     heads = [f"{share:.0%} by {size:g}" for share, size in CONDITIONS]
     print(f"{'entries off':31}" + "".join(f"{head:>15}" for head in heads))
@@ -170,19 +182,23 @@ def table(what: str, values: np.ndarray, rows: list[str]) -> None:
 
 
 NAMES = [competitor.name for competitor in COMPETITORS]
-table("error of outputs, |Z − Z_clean|/|Z_clean|", found["outputs"], NAMES)
-table(f"accuracy, theory, N = {WIDTH}", found["theory"], NAMES)
-table("accuracy, infinite width", found["infinite width"], NAMES)
+table("error of outputs, |Z − Z_clean|/|Z_clean|", "outputs", found["outputs"], NAMES)
+table(f"accuracy, theory, N = {WIDTH}", "accuracy", found["theory"], NAMES)
+table("accuracy, infinite width", "infinite width", found["infinite width"], NAMES)
 gain = found["theory"][:, 1:] - found["theory"][:, :1]
-table("accuracy, theory, minus that of softmax", gain, NAMES[1:])
+table("accuracy, theory, minus that of softmax", "minus softmax", gain, NAMES[1:])
 loss = found["theory"][:, 3:] - found["theory"][:, 1:2]
-table("accuracy, theory, minus that of softmax with clipped keys", loss, NAMES[3:])
+table("accuracy, theory, minus that of softmax with clipped keys", "minus clipped", loss, NAMES[3:])
 places = [NAMES.index(name) for name in SAMPLED]
 sampled = [found[name][:, places] for name in ("exact posterior", "theory")]
 mean, error = mean_and_error((sampled[0] - sampled[1]).mean(axis=2))
 print("\naccuracy of the exact posterior minus theory, mean over conditions, first seeds:")
 for name, one, by in zip(SAMPLED, mean, error, strict=True):
     print(f"  {name}: {100 * one:.2f} ± {100 * by:.2f} points")
+numbers["exact minus theory"] = {
+    name: estimate(one, by, f"over {min(SEEDS, SAMPLED_SEEDS)} data seeds")
+    for name, one, by in zip(SAMPLED, mean, error, strict=True)
+}
 
 
 # %%
@@ -222,3 +238,10 @@ with style.figure_style():
     style.legend_below(figure, panels[0, 0].get_legend_handles_labels(), columns=2)
     written = style.save_figure(figure, folder, "robust_attention")
 print("figure:", *written)
+record(
+    folder,
+    "robust_attention",
+    numbers,
+    made_by="python runs/robust_attention.py",
+    seeds=list(range(SEEDS)),
+)

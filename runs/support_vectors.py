@@ -103,7 +103,12 @@ attention = support_vector_attention(keys, labels, tube=0.4, bound=10_000.0)
 # %% The identity: attention with those values equals the regressor at any query.
 queries = rng.uniform(-4.0, 4.0, (1000, 1))
 difference = np.abs(attention.attend(queries) - attention.regressor(queries)).max()
-numbers = {"difference": difference, "support vectors": len(attention.support_vectors)}
+numbers = {
+    "difference": difference,
+    "support vectors": len(attention.support_vectors),
+    "keys in the tube": len(keys) - len(attention.support_vectors),
+    "conditions": attention.residual,
+}
 print(f"attention − regressor at 1,000 queries: at most {difference:.1e}")
 print(f"support vectors: {len(attention.support_vectors)} of {len(keys)} keys")
 print(f"optimality conditions met to {attention.residual:.1e}")
@@ -115,23 +120,27 @@ bound = 2.0 * np.abs(coefficients).max()
 again = support_vector_attention(keys, made_labels, tube=0.4, bound=bound)
 expected = attention_matrix(queries, keys) @ values
 difference = np.abs(again.attend(queries) - expected).max()
+numbers["converse"] = difference
 print(f"random values, made a regression and solved again: outputs differ by {difference:.1e}")
 
 # %% The optimality conditions: of two numbers whose product is 0, neither is negative.
 kernel, tube, beta = attention_kernel(keys, keys), attention.tube, attention.coefficients[:, 0]
 unknowns = unknowns_of(kernel, labels[:, 0], tube, beta)
 slack = complementarity_problem(kernel, labels[:, 0], tube, 10_000.0).slack(unknowns)
+numbers["complementarity"] = {"slack": slack.min(), "pair": np.minimum(unknowns, slack).max()}
 print(f"complementarity: smallest slack {slack.min():.1e}, of each pair one is at most "
       f"{np.minimum(unknowns, slack).max():.1e}")  # fmt: skip
 
 # %% The primal form: n + 1 features of a key on a line, and no pair of tokens compared.
 queries = rng.uniform(-3.0, 3.0, (1000, 1))
 expected = attention_matrix(queries, keys)
+numbers["cut off"] = {}
 print("softmax with the exponential cut off at order n, 1,000 queries among the keys:")
 for order in (4, 8, 16, 24, 32, 40):
     weights = truncated_attention(queries, keys, np.eye(len(keys)), order)
     error = np.abs(weights - expected).sum(axis=1).max()
     bound = truncation_bound(queries, keys, order).max()
+    numbers["cut off"][str(order)] = error
     print(f"  n = {order:2}: largest Σ|Ã − A| {error:.1e}, bound {bound:.1e}")
 
 # %% Attention-SH is the regression over averages of two keys, Attention-BN that of standard keys.
@@ -145,6 +154,7 @@ for name, points in (
     outputs = attention_matrix(points.queries(queries), points.keys) @ points.pooling
     difference = np.abs(outputs @ points.spread(found.values)
                         - found.regressor(points.queries(queries))).max()  # fmt: skip
+    numbers[name] = {"difference": difference, "support vectors": len(found.support_vectors)}
     print(f"{name} − its regressor: at most {difference:.1e}; support vectors: "
           f"{len(found.support_vectors)} of {len(given)}")  # fmt: skip
 

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from renew import estimate, record
 
 import sampler
 from sampler.attention.variants import BatchNormalised, ScaledHeads, Softmax
@@ -71,6 +72,8 @@ parser.add_argument("--seeds", nargs="+", default=range(5), type=int)
 parser.add_argument("--steps", type=int, help="at most; default 4,000, one-shot 10,000")
 arguments = parser.parse_args()
 folder, problem, seeds = arguments.folder, arguments.problem, arguments.seeds
+ending = {VOWELS: "", "BasicMotions": "_motions"}.get(problem, f"_{problem}")
+kept_as = f"trained_variants{ending}"
 recipes = Path(__file__).parent
 place = arguments.data or recipes / ("omniglot" if problem == ONE_SHOT else "JapaneseVowels")
 TOKENS = 25  # of a series at most, averages of neighbouring time steps
@@ -303,10 +306,14 @@ def over_seeds(measure: str, name: str, level: float) -> np.ndarray:
     return np.array([row[measure] for row in chosen], dtype=float)
 
 
-def in_words(values: np.ndarray, signed: bool = False) -> str:
+def averaged(values: np.ndarray, kind: str) -> dict:
+    """Mean and standard error."""
+    return estimate(values.mean(), values.std(ddof=1) / np.sqrt(len(values)), kind)
+
+
+def in_words(found: dict, signed: bool = False) -> str:
     """Mean ± standard error."""
-    error = values.std(ddof=1) / np.sqrt(len(values))
-    return f"{values.mean():{'+' if signed else ''}.3f} ± {error:.3f}"
+    return f"{found['value']:{'+' if signed else ''}.3f} ± {found['error']:.3f}"
 
 
 def at(level: float) -> str:
@@ -315,20 +322,30 @@ def at(level: float) -> str:
 
 
 print(f"{len(seeds)} seeds, mean ± standard error; in brackets the paired difference to softmax")
+OVER = f"over {len(seeds)} seeds"
+numbers: dict = {"minus softmax": {}, "over unseen": {}}
 for level in LEVELS:
     reached = sum(row["loss"] < level for row in rows if row["level"] == str(level))
     print(f"\n{at(level)}, reached by {reached} of {len(seeds) * len(FORMS)} trainings")
     for measure in list(rows[len(LEVELS) - 1 if level == LEVELS[-1] else 0])[3:]:
-        plain = over_seeds(measure, "softmax", level)
-        cells = [in_words(plain)]
-        for name in list(FORMS)[1:]:
-            values = over_seeds(measure, name, level)
-            cells.append(f"{in_words(values)} ({in_words(values - plain, signed=True)})")
+        values = {name: over_seeds(measure, name, level) for name in FORMS}
+        means = {name: averaged(one, OVER) for name, one in values.items()}
+        plain = values.pop("softmax")
+        gains = {name: averaged(one - plain, OVER) for name, one in values.items()}
+        if level == LEVELS[-1] or measure.startswith("cosine"):
+            row = measure + ("" if level == LEVELS[-1] else f", {at(level)}")
+            numbers[row], numbers["minus softmax"][row] = means, gains
+        cells = [in_words(means["softmax"])]
+        cells += [
+            f"{in_words(means[name])} ({in_words(gain, signed=True)})"
+            for name, gain in gains.items()
+        ]
         print(f"| {measure} | " + " | ".join(cells) + " |")
 print("\naccuracy minus that of softmax, error over unseen examples (mean over seeds first)")
 for name in list(FORMS)[1:]:
     gain = np.mean(right[name], axis=0) - np.mean(right["softmax"], axis=0)
-    print(f"  {name}: {in_words(gain, signed=True)}")
+    numbers["over unseen"][name] = averaged(gain, f"over {len(gain)} unseen examples")
+    print(f"  {name}: {in_words(numbers['over unseen'][name], signed=True)}")
 
 # %%
 SHOWN = ("cosine of matrices", "cosine of outputs", "accuracy")
@@ -355,5 +372,7 @@ with style.figure_style():
         axes.set_xticks(np.arange(len(FORMS)), names, fontsize=8.0)
         axes.set_title(measure, fontsize=9.0)
     style.legend_below(figure, figure.axes[0].get_legend_handles_labels(), columns=3)
-    written = style.save_figure(figure, folder, "trained_variants")
+    written = style.save_figure(figure, folder, kept_as)
 print("figure:", *written)
+call = f"python runs/trained_variants.py --problem {problem} --labelled {arguments.labelled}"
+record(folder, kept_as, numbers, made_by=call, seeds=list(seeds))

@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from renew import estimate, record
 
 from sampler.images.drawings import (
     draw_episodes,
@@ -44,6 +45,7 @@ SMALLER = ["training.widths=32", "training.key_size=16", "training.batch=64"]
 EPISODES, COMPONENTS = 50, 4
 KINDS = {"own values": style.VERMILLION, "shuffled": style.GREY, "inputs as values": style.BLUE}
 MEASURES = ("alignment", "captured variance", "ln (largest h / smallest h)")
+KEYS = ("alignment", "captured", "ln h")  # of the same numbers where they are kept
 
 
 # %%
@@ -120,11 +122,10 @@ def mean_and_error(values) -> tuple[np.ndarray, np.ndarray]:
 
 
 print(f"{SEEDS} trainings of {STEPS} steps; mean ± standard error over them")
-print(
-    "accuracy on new episodes of the training's digits: {:.3f} ± {:.3f}".format(
-        *mean_and_error([accuracy for _, accuracy in results])
-    )
-)
+OVER = f"over {SEEDS} trainings"
+accuracy = mean_and_error([accuracy for _, accuracy in results])
+print("accuracy on new episodes of the training's digits: {:.3f} ± {:.3f}".format(*accuracy))
+numbers = {"accuracy": estimate(*accuracy, OVER)}
 mean, error = mean_and_error([found for found, _ in results])
 for moment, when in enumerate(("before the first step", "after the last")):
     for layer in range(2):
@@ -136,16 +137,28 @@ for moment, when in enumerate(("before the first step", "after the last")):
                 for place, what in enumerate(MEASURES)
             ]
             print(f"  {name:17} {', '.join(cells)}")
+            numbers[f"{('before', 'after')[moment]}, layer {layer + 1}, {name}"] = {
+                what: estimate(
+                    mean[moment, kind, layer, place], error[moment, kind, layer, place], OVER
+                )
+                for place, what in enumerate(KEYS)
+            }
 own = [found[:, :1] - found[:, 1:] for found, _ in results]
 mean_gain, error_gain = mean_and_error(own)
 print("alignment of the network's own values minus that of")
 for moment, when in enumerate(("before", "after")):
     for layer in range(2):
-        gains = zip(
-            list(KINDS)[1:], mean_gain[moment, :, layer, 0], error_gain[moment, :, layer, 0],
-            strict=True,
-        )  # fmt: skip
-        cells = [f"{name} {gain:+.3f} ± {by:.3f}" for name, gain, by in gains]
+        gains = dict(
+            zip(
+                list(KINDS)[1:],
+                zip(mean_gain[moment, :, layer, 0], error_gain[moment, :, layer, 0], strict=True),
+                strict=True,
+            )
+        )
+        cells = [f"{name} {gain:+.3f} ± {by:.3f}" for name, (gain, by) in gains.items()]
+        numbers[f"{when}, layer {layer + 1}, own minus"] = {
+            name: estimate(*gain, OVER) for name, gain in gains.items()
+        }
         print(f"  {when}, layer {layer + 1}: {', '.join(cells)}")
 
 # %%
@@ -173,3 +186,10 @@ with style.figure_style():
     style.legend_below(figure, panels[0].get_legend_handles_labels(), columns=4)
     written = style.save_figure(figure, folder, "value_components")
 print("figure:", *written)
+record(
+    folder,
+    "value_components",
+    numbers,
+    made_by="python runs/value_components.py",
+    seeds=list(range(SEEDS)),
+)
