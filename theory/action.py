@@ -80,7 +80,12 @@ def action(
         architecture.widths,
         architecture.order_parameter_variances,
     )
-    return entropy + energy(order_parameters.factors[0])
+    total = entropy + energy(order_parameters.factors[0])
+    if energy.residual is None:
+        return total
+    # A value of the energy leaves this constant out; here it belongs to what is known.
+    known = energy.residual.temperature
+    return total + energy.residual.count * jnp.log(known) + energy.residual.squares / known
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,10 @@ class Derivatives:
 
 
 class DenseAction:
-    """A / max width of one learning problem, at points in log-Cholesky coordinates."""
+    """A / max width of one learning problem, at points in log-Cholesky coordinates.
+
+    Without `LearningProblem.residual_energy`: large constants would cost digits on the way.
+    """
 
     def __init__(self, problem: LearningProblem) -> None:
         self._architecture = problem.architecture
@@ -213,7 +221,7 @@ def both_sides(left: np.ndarray, right: np.ndarray) -> Float[np.ndarray, "a a a 
 
 
 class ActionByProducts:
-    """A / max width for many coordinates or channels: exact Hessian products, by JAX."""
+    """The same for many coordinates or channels: exact Hessian products, by JAX."""
 
     def __init__(self, problem: LearningProblem) -> None:
         arch = problem.architecture

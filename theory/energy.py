@@ -53,10 +53,14 @@ class ResidualLabels:
         return (self.count - self.squares / temperature) / temperature
 
     @property
+    def constant(self) -> float:
+        """Energy n ln 𝒯_0 + y_⊥²/𝒯_0 at the known temperature, which a call leaves out."""
+        return self.count * math.log(self.temperature) + self.squares / self.temperature
+
+    @property
     def log_likelihood(self) -> float:
         """Log likelihood ln N(y_⊥; 0, 𝒯_0) = −½ (n ln 2π𝒯_0 + y_⊥²/𝒯_0)."""
-        constant = self.count * math.log(2.0 * math.pi * self.temperature)
-        return -0.5 * (constant + self.squares / self.temperature)
+        return -0.5 * (self.count * math.log(2.0 * math.pi) + self.constant)
 
 
 @partial(
@@ -360,6 +364,11 @@ class LearningProblem:
             return None
         count = self.examples * self.architecture.outputs - self.labels.size
         return ResidualLabels(float(count), self.residual_squares, self.temperature)
+
+    @property
+    def residual_energy(self) -> float:
+        """Energy of the labels that no row stands for: a constant of the action."""
+        return 0.0 if self.residual is None else self.residual.constant
 
     @property
     def residual_log_likelihood(self) -> float:

@@ -49,9 +49,8 @@ def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> flo
         for width, size, _ in _layers(architecture)
     )
     without_data = action_without_data(architecture)
-    constant = problem.labels.size * math.log(2.0 * math.pi)
-    residual = problem.residual_log_likelihood
-    return -0.5 * (lowest - without_data + curvature + constant) + residual
+    constant = problem.examples * architecture.outputs * math.log(2.0 * math.pi)
+    return -0.5 * (lowest - without_data + curvature + constant)
 
 
 def log_evidence_at_next_order(around: Fluctuations) -> float:

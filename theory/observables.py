@@ -81,10 +81,13 @@ def kernel_alignment(
 
     K is the training kernel without temperature; with several outputs both K and y run over
     (example, output), output fastest. Where rows stand for the examples, y has the further sum of
-    squares `residual_squares`. Source: arXiv 2405.15926, kernel–task alignment.
+    squares `residual_squares`. NaN where an eigenvalue is 0 to rounding: any basis of the space of
+    those would do, each with other alignments. Source: arXiv 2405.15926, kernel–task alignment.
     """
-    _, vectors = jnp.linalg.eigh(kernel)
-    return jnp.abs(labels @ vectors[:, ::-1]) / jnp.sqrt(labels @ labels + residual_squares)
+    values, vectors = jnp.linalg.eigh(kernel)
+    aligned = jnp.abs(labels @ vectors) / jnp.sqrt(labels @ labels + residual_squares)
+    rounding = len(kernel) * jnp.finfo(kernel.dtype).eps * values[-1]
+    return jnp.where(values > rounding, aligned, jnp.nan)[::-1]
 
 
 def participation_ratio(overlap: Float[np.ndarray, "row row"]) -> float:

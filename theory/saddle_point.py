@@ -274,7 +274,7 @@ def solve_saddle_point(
         status = SaddlePointStatus.NOT_A_MINIMUM
     return SaddlePoint(
         order_parameters=from_log_cholesky(best.point, architecture.order_parameter_sizes),
-        action=best.value,
+        action=best.value + problem.residual_energy / max(architecture.widths),
         gradient_norm=best.gradient_norm,
         smallest_hessian_eigenvalue=curvature,
         tolerance=tolerance,

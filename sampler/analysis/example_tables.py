@@ -219,7 +219,8 @@ def alignment_columns(problem: Problem, batches: Float[np.ndarray, "batch row ro
     """Kernel–task alignment of the first components at the mean of batches of U_1.
 
     Errors are those of a bootstrap over batches, in which eigenvectors turn among the first
-    `FOLLOWED` ones of the mean kernel.
+    `FOLLOWED` ones of the mean kernel. NaN where an eigenvalue is 0 to rounding, as in
+    `kernel_alignment`.
     """
     learning = problem.learning
     labels, apart = np.asarray(learning.labels).reshape(-1), learning.residual_squares
@@ -227,7 +228,7 @@ def alignment_columns(problem: Problem, batches: Float[np.ndarray, "batch row ro
     factor = jnp.asarray(square_roots(batches.mean(axis=0)))
     kernel = np.asarray(assembled_kernel(FeatureForm(learning.features, None), factor))
     first = len(kernel) - min(len(kernel), FOLLOWED)
-    _, vectors = eigh(kernel, subset_by_index=[first, len(kernel) - 1])
+    eigenvalues, vectors = eigh(kernel, subset_by_index=[first, len(kernel) - 1])
     kernels = np.stack([kernel_between(problem, vectors, batch) for batch in batches])
     along = labels @ vectors / length
 
@@ -236,9 +237,11 @@ def alignment_columns(problem: Problem, batches: Float[np.ndarray, "batch row ro
         return np.abs(np.einsum("m,rmi->ri", along, turned))
 
     found = bootstrap(alignments, kernels, REPLICATES)
+    rounding = len(kernel) * np.finfo(np.float64).eps * eigenvalues[-1]
+    known = (eigenvalues > rounding)[::-1][:COMPONENTS]
     return {
-        "kernel_alignment": ("component", found.value),
-        "kernel_alignment_mcse": ("component", found.mcse),
+        "kernel_alignment": ("component", np.where(known, found.value, np.nan)),
+        "kernel_alignment_mcse": ("component", np.where(known, found.mcse, np.nan)),
     }
 
 

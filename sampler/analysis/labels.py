@@ -123,7 +123,7 @@ KNOWN = {
     ),
     r"head_score_trained": ("head score of the trained network", PURE_NUMBER),
     r"accuracy_(\w+)": ("share of test examples classified correctly: {0}", PURE_NUMBER),
-    r"action": ("action at the saddle point", PURE_NUMBER),
+    r"action": ("action over the largest width, at the saddle point", PURE_NUMBER),
     r"log_evidence": ("ln p(y), Laplace's approximation", PURE_NUMBER),
     r"log_evidence_gp": ("ln p(y) at infinite width", PURE_NUMBER),
     r"log_evidence_gp_own": ("ln p(y) at infinite width, its own temperature", PURE_NUMBER),
