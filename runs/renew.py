@@ -42,6 +42,7 @@ COMPARED = (
     "hyper_parameters",
     "head_score",
     "leave_one_out",
+    "gp_own",
     "kernel_alignment",
 )
 # Of what is compared, what no text quotes; of alignments, so many components.

@@ -32,11 +32,12 @@ NEEDS_TORCH = pytest.mark.skipif(
     find_spec("torch") is None, reason="PyTorch is an extra: pip install -e '.[torch]'"
 )
 # Tutorials and the studies of several outputs and of robust attention sample, one tutorial and the
-# study of values train; the study over seeds solves 80 saddle points. Several outputs take many
+# study of values train; the studies over seeds solve many saddle points. Several outputs take many
 # minutes even when made smaller.
 MARKS = {
     "heads_study.py": [pytest.mark.slow, NEEDS_TORCH],
     "four_paths_seeds.py": [pytest.mark.slow],
+    "gains.py": [pytest.mark.slow],
     "learning_curve.py": [pytest.mark.slow, pytest.mark.long],
     "next_order.py": [pytest.mark.slow],
     "several_outputs.py": [pytest.mark.slow, pytest.mark.long],
@@ -54,6 +55,7 @@ SIZES = {
     "heads_study.py": ["look_up_2x4_0"],
     "several_outputs.py": ["200"],
     "four_paths_seeds.py": ["3"],
+    "gains.py": ["2"],
     "learning_curve.py": ["100"],
     "next_order.py": ["4000"],
     "robust_attention.py": ["2"],
