@@ -221,7 +221,10 @@ def both_sides(left: np.ndarray, right: np.ndarray) -> Float[np.ndarray, "a a a 
 
 
 class ActionByProducts:
-    """The same for many coordinates or channels: exact Hessian products, by JAX."""
+    """A / max width for many coordinates or channels: exact Hessian products, by JAX.
+
+    Without `LearningProblem.residual_energy`, as `DenseAction`.
+    """
 
     def __init__(self, problem: LearningProblem) -> None:
         arch = problem.architecture

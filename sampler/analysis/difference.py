@@ -35,6 +35,7 @@ TAIL = 0.025
 FEWEST_DEGREES = 7
 RELATIVE = "%"
 CONFIDENCE = " with 95 % confidence"
+NO_DIFFERENCE = "no difference"
 RESOLVED, NOT_RESOLVED = "resolved", "not resolved"
 TOO_FEW, NOT_TRUSTED = "not enough draws", "not trusted"
 SAYING_NOTHING = {
@@ -210,12 +211,24 @@ class Difference:
     def statement(self) -> str:
         """The difference in words, in one of four forms."""
         if self.state == RESOLVED:
-            said = f"resolved at {self.shown(self.value, self.error)}"
+            said = f"off by {self.shown(self.value, self.error)}"
         elif self.state == NOT_RESOLVED:
-            said = f"not resolved: below {self.shown(self.below)}{CONFIDENCE}"
+            said = f"{NO_DIFFERENCE} above {self.shown(self.below)}{CONFIDENCE}"
         else:
             said = SAYING_NOTHING[self.state]
         return said.replace(NO_BREAK, " ")
+
+    @property
+    def in_short(self) -> str:
+        """Statement without its confidence."""
+        return self.statement.removesuffix(CONFIDENCE)
+
+    @property
+    def finding(self) -> str:
+        """Statement with the name of the quantity, without its confidence."""
+        if self.state == NOT_RESOLVED:
+            return self.in_short.replace(NO_DIFFERENCE, f"{NO_DIFFERENCE} in {self.name}")
+        return f"{self.name}{' ' if self.resolved else ': '}{self.in_short}"
 
     def shown(self, value: float, error: float | None = None) -> Number:
         """A size of this difference in its unit."""

@@ -16,7 +16,7 @@ NEXT = "next order"
 EXACT = "exact posterior"
 LIMIT = "infinite width"
 # At the temperature that is best for it; without this, at that of the others.
-OWN_LIMIT = "infinite width, at its best"
+OWN_LIMIT = "infinite width, tuned"
 
 # What the theory knows to next order in 1/N has the name of the leading order and this.
 NEXT_ORDER = "_next_order"

@@ -17,7 +17,7 @@ from sampler.analysis.estimate import fit_power_law
 from sampler.analysis.labels import LEADING, LIMIT, NEXT_ORDER
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import Number, percent
-from sampler.analysis.verdict import HEADLINE, Verdict, extent
+from sampler.analysis.verdict import HEADLINE, Verdict
 from sampler.recipes.settings import setting_text
 from sampler.storage.results import has_results, read_table
 from sampler.storage.run_directory import SWEEP_DATASET_FILE, plain, read_json
@@ -429,22 +429,23 @@ def sweep_trend(points: Sequence[PointSummary], finite_size: Mapping | None) -> 
     reasons += _accuracy_reasons(points)
     short = _extent_at({f"N = {p.one_width}": p for p in (compared[0], compared[-1])})
     if other.interval[0] > one.interval[1]:
-        headline = f"Theory and exact posterior part as the width grows, by {one.name}."
+        headline = f"Theory and exact posterior differ more in {one.name} the larger the width."
         return Verdict("caution", headline, tuple(reasons), short)
     if other.interval[1] < one.interval[0]:
-        headline = (
-            f"Theory and exact posterior approach each other as the width grows, by {one.name}."
-        )
+        headline = f"Theory and exact posterior differ less in {one.name} the larger the width."
         return Verdict("good", headline, tuple(reasons), short)
-    headline = f"The samples do not resolve a trend with width, by {one.name}."
+    headline = (
+        f"The draws cannot tell whether theory and exact posterior differ less in {one.name} the "
+        "larger the width."
+    )
     return Verdict("neutral", headline, tuple(reasons), short)
 
 
 def _extent_at(points: Mapping[str, PointSummary]) -> str:
-    """How well the theory holds at some points, each with the name of its place, in a sentence."""
+    """A sentence on how far the theory is off at some points, each with the name of its place."""
     ends = {at: point.differences[HEADLINE] for at, point in points.items()}
-    said = [f"{extent(one)} at {at}" for at, one in ends.items() if one.said]
-    return f"The theory holds in U₁ {', '.join(said)}." if said else ""
+    said = [f"{one.in_short} at {at}" for at, one in ends.items() if one.said]
+    return f"{LEADING.capitalize()}, U₁: {', '.join(said)}." if said else ""
 
 
 def _worst_and_best(points: Sequence[PointSummary]) -> str:

@@ -2,18 +2,18 @@
 
 The quantity of the headline is fixed in advance, whatever the numbers are. A sentence about the
 others follows in an order that is fixed as well. Each holds by itself at its 95 %: of twenty
-quantities without any difference one may well be resolved in the wrong place.
+quantities without any difference one may well seem to be off.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 import xarray as xr
 
-from sampler.analysis.difference import NOT_RESOLVED, RESOLVED, Difference
+from sampler.analysis.difference import NO_DIFFERENCE, NOT_RESOLVED, RESOLVED, Difference
 from sampler.analysis.labels import LEADING, NEXT, NEXT_ORDER, own_key
-from sampler.analysis.text import NO_BREAK, count
+from sampler.analysis.text import count
 from sampler.mcmc.diagnostics import ESS_LIMIT, R_HAT_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
 
@@ -26,11 +26,11 @@ SAMPLED_SETTINGS = (
 )
 ORDER = (
     "The theory is that of wide layers. At finite width its error is of order 1/N, with a factor "
-    "that it does not know: what is resolved here is that error, not a fault of the samples."
+    "that it does not know: what is seen here is that error, not a fault of the samples."
 )
 BOTH_ORDERS = (
     "The theory is that of wide layers. At finite width its leading order has an error of order "
-    "1/N, its next order one of order 1/N², with factors that it does not know: what is resolved "
+    "1/N, its next order one of order 1/N², with factors that it does not know: what is seen "
     "here is that error, not a fault of the samples."
 )
 
@@ -39,7 +39,7 @@ BOTH_ORDERS = (
 class Verdict:
     """A sentence in bold with the word that colours it, and the sentences that give the reasons.
 
-    in_short: on the theory, what a command ends with; empty where that is the headline.
+    in_short: on a sweep, what the command ends with; empty where that is the headline.
     """
 
     tone: str
@@ -102,30 +102,15 @@ def theory_verdict(
     decisive = found.get(HEADLINE)
     if decisive is None:
         return Verdict("neutral", "Theory and samples have nothing in common to compare.")
-    headline = f"Theory against exact posterior, {both_orders(HEADLINE, found)}."
+    headline = both_orders(HEADLINE, found)
     leading = [key for key in found if key != HEADLINE and not key.endswith(NEXT_ORDER)]
-    reasons = [f"{both_orders(key, found)}." for key in leading]
+    reasons = [both_orders(key, found) for key in leading]
     known = any(key.endswith(NEXT_ORDER) for key in found)
     order = BOTH_ORDERS if known else ORDER
     reasons += [order] if any(one.resolved for one in found.values()) else []
     reasons += [doubt] if doubt else []
     reasons += [SAMPLED_SETTINGS] if sampled_settings else []
-    short = f"The theory holds {holding(HEADLINE, found)}." if decisive.said else ""
-    return Verdict(TONES.get(decisive.state, "neutral"), headline, tuple(reasons), short)
-
-
-def holding(key: str, found: Mapping[str, Difference]) -> str:
-    """Words about the theory in one quantity, of both orders where the draws resolve them."""
-    leading, beyond = found[key], found.get(f"{key}{NEXT_ORDER}")
-    text = f"{extent(leading)} in {leading.name}"
-    return text if beyond is None or not beyond.said else f"{text}, {NEXT} {extent(beyond)}"
-
-
-def extent(one: Difference) -> str:
-    """To how much a theory holds, where the draws say something of it."""
-    if one.resolved:
-        return f"to {one.shown(one.value, one.error)}".replace(NO_BREAK, " ")
-    return f"within the error (< {one.shown(one.below)})".replace(NO_BREAK, " ")
+    return Verdict(TONES.get(decisive.state, "neutral"), headline, tuple(reasons))
 
 
 def own_verdict(name: str, trusted: bool, found: Mapping[str, Difference]) -> Verdict:
@@ -142,22 +127,25 @@ def own_verdict(name: str, trusted: bool, found: Mapping[str, Difference]) -> Ve
         return Verdict("neutral", f"{name} predicts nothing that the samples can be held against.")
     decisive, *others = sorted(mine, key=lambda key: key != HEADLINE)
     said = {
-        key: f"{one.name.removesuffix(f', {name}')}: {one.statement}." for key, one in mine.items()
+        key: f"{replace(one, name=one.name.removesuffix(f', {name}')).finding}."
+        for key, one in mine.items()
     }
-    headline = f"{name} against exact posterior, {said[decisive]}"
+    headline = f"{name}: {said[decisive]}"
     return Verdict(
         TONES.get(mine[decisive].state, "neutral"), headline, tuple(said[key] for key in others)
     )
 
 
 def both_orders(key: str, found: Mapping[str, Difference]) -> str:
-    """The name of a quantity and what may be said of it, of both orders where both are known."""
+    """A sentence on how far the theory is off in a quantity, to both orders where known."""
     leading, beyond = found[key], found.get(f"{key}{NEXT_ORDER}")
+    if beyond is not None and leading.statement == beyond.statement:
+        return f"Both orders: {leading.finding}."
+    text = f"{LEADING.capitalize()}: {leading.finding}"
     if beyond is None:
-        return f"{leading.name}: {leading.statement}"
-    if leading.statement == beyond.statement:
-        return f"{leading.name}, both orders: {leading.statement}"
-    return f"{leading.name}: {LEADING} {leading.statement}, {NEXT} {beyond.statement}"
+        return f"{text}."
+    left = f"{NO_DIFFERENCE} left" if leading.resolved else NO_DIFFERENCE
+    return f"{text}; {NEXT}: {beyond.in_short.replace(NO_DIFFERENCE, left)}."
 
 
 # --- on the samples

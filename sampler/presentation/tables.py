@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 from sampler.analysis.compared import Row
 from sampler.analysis.difference import (
-    CONFIDENCE,
     SAYING_NOTHING,
     Difference,
     largest_by_chance,
@@ -47,7 +46,8 @@ OTHER_PREDICTORS = {
 }
 READING = (
     "As a whole: the size of the difference without the part that Monte Carlo noise adds to it, "
-    "and its 95 % interval; a difference is resolved where the interval does not reach 0. MCSE is "
+    "and its 95 % interval; where the interval reaches 0, no difference was found, and its upper "
+    "end says above which size there is none. MCSE is "
     f"the Monte Carlo standard error of one element. One element above {RESOLVED_MCSE:g} MCSE is "
     "more than noise; of many elements the largest has to be above the number beside it."
 )
@@ -233,7 +233,7 @@ def differences_table(found: Mapping[str, Difference]) -> Table:
     rows = [
         [
             one.name,
-            one.statement.removesuffix(CONFIDENCE),
+            one.in_short,
             interval_text(one),
             count(one.elements),
             one.median_in_mcse,

@@ -85,9 +85,9 @@ def test_a_theory_that_is_the_leading_order_has_its_numbers(comparison):
         expected, received = (comparison.differences[k] for k in (key, f"{key}: {SAME}"))
         # as text, where undefined numbers are equal
         assert repr(received) == repr(replace(expected, name=f"{expected.name}, {SAME}"))
-    statement = comparison.differences["order_parameter"].statement
+    finding = comparison.differences["order_parameter"].finding
     verdict = comparison.own_verdicts[SAME]
-    assert verdict.headline == f"{SAME} against exact posterior, U₁: {statement}."
+    assert verdict.headline == f"{SAME}: {finding}."
 
 
 def test_a_wrong_theory_is_told_so(comparison, results):
@@ -99,8 +99,8 @@ def test_a_wrong_theory_is_told_so(comparison, results):
     assert found.value > leading.value
     verdict = comparison.own_verdicts[WRONG]
     assert verdict.tone == "caution"
-    assert f"{WRONG} against exact posterior, U₁: resolved at" in verdict.headline
-    assert verdict.reasons == (f"head score: {found_scores(comparison).statement}.",)
+    assert f"{WRONG}: U₁ off by" in verdict.headline
+    assert verdict.reasons == (f"{found_scores(comparison).finding}.",)
     text = repr(comparison)
     assert verdict.headline in text
     assert Number(3.0 * float(theory["order_parameter"][0, 0])).text in text
@@ -110,7 +110,7 @@ def test_a_wrong_theory_is_told_so(comparison, results):
 
 
 def found_scores(comparison):
-    return comparison.differences[f"head_score: {WRONG}"]
+    return replace(comparison.differences[f"head_score: {WRONG}"], name="head score")
 
 
 def test_without_trusted_samples_nothing_is_said(results):

@@ -171,13 +171,13 @@ def test_what_noise_happens_to_hide_is_not_excluded():
     assert received.value == 0.0
     assert received.square < 0.0
     assert 0.1 < received.below < 0.4
-    assert "below" in received.statement
+    assert "above" in received.statement
 
 
 @pytest.mark.parametrize(
     ("size", "mcse", "degrees", "expected"),
     [
-        (1.0, 0.001, 39, "resolved at 50.000 ± 0.050 %"),
+        (1.0, 0.001, 39, "off by 50.000 ± 0.050 %"),
         (1.0, 0.001, FEWEST_DEGREES - 1, "not enough draws to say"),
         (1.0, 0.9, 39, "not enough draws to say"),  # the quantity itself is hardly there
     ],

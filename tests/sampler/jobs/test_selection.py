@@ -239,7 +239,7 @@ def test_a_sweep_over_temperatures_chooses_one_for_every_predictor(finished):
     best = selection[OWN][DENSITY]["value"]
     assert best >= selection["gp"][DENSITY]["value"]
     log = (finished / "run.log").read_text(encoding="utf-8")
-    for name in ("exact posterior", "next order", "infinite width, at its best"):
+    for name in ("exact posterior", "next order", "infinite width, tuned"):
         assert f"selected on the validation split, {name}: posterior.temperature=" in log
 
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,9 +70,9 @@ def compared(gap: float, mcse: float) -> dict[str, Difference]:
 @pytest.mark.parametrize(
     ("trusted", "converged", "gap", "mcse", "expected"),
     [
-        (True, True, 0.00, 0.01, ("good", "not resolved: below 2.9 % with 95 % confidence")),
-        (True, True, 0.25, 0.01, ("caution", "resolved at 19.98 ± 0.64 %")),
-        (True, True, 0.05, 0.90, ("neutral", "not enough draws to say")),
+        (True, True, 0.00, 0.01, ("good", "Leading order: no difference in U₁ above 2.9 %.")),
+        (True, True, 0.25, 0.01, ("caution", "Leading order: U₁ off by 19.98 ± 0.64 %.")),
+        (True, True, 0.05, 0.90, ("neutral", "Leading order: U₁: not enough draws to say.")),
         (False, True, 0.05, 0.01, ("bad", "No conclusion")),
         (True, False, 0.05, 0.01, ("bad", "did not converge")),
         (None, True, 0.05, 0.01, ("neutral", "Theory only")),
@@ -88,8 +89,25 @@ def test_the_headline_is_about_the_same_quantity_whatever_the_others_are():
     found = compared(0.0, 0.01)
     found["predictor_mean"] = compared(0.5, 0.01)["predictor_mean"]
     received = theory_verdict(True, True, found)
-    assert received.headline.startswith("Theory against exact posterior, U₁: not resolved")
-    assert received.reasons[0].startswith("predictor mean m(x): resolved at 33.3")
+    assert received.headline.startswith("Leading order: no difference in U₁ above")
+    assert received.reasons[0].startswith("Leading order: predictor mean m(x) off by 33.3")
+
+
+def test_the_headline_says_what_is_left_to_next_order():
+    """Beside a leading order that is off something is left, or not; beside none nothing was."""
+    alike, apart = (compared(gap, 0.01)["order_parameter"] for gap in (0.0, 0.25))
+    for leading, beyond, expected in (
+        (apart, alike, "Leading order: U₁ off by 19.98 ± 0.64 %; next order: no difference left "
+         "above 2.9 %."),
+        (apart, replace(apart, value=0.1, error=0.01),
+         "Leading order: U₁ off by 19.98 ± 0.64 %; next order: off by 10.0 ± 1.0 %."),
+        (alike, apart, "Leading order: no difference in U₁ above 2.9 %; next order: off by 19.98 ± "
+         "0.64 %."),
+        (alike, alike, "Both orders: no difference in U₁ above 2.9 %."),
+    ):  # fmt: skip
+        found = {"order_parameter": leading, "order_parameter_next_order": beyond}
+        received = theory_verdict(True, True, found)
+        assert received.headline == received.line == expected
 
 
 def test_the_order_of_the_error_is_named_where_any_quantity_is_resolved():

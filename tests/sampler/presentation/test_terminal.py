@@ -10,7 +10,7 @@ from sampler.presentation.tables import comparison_table
 
 LONG = "U₁ good·random, output 10 × uniform·random, output 11"
 SENTENCE = (
-    "U₁: leading order resolved at 3.59 ± 0.29 %, next order not resolved: below 1.1 % with "
+    "Leading order: U₁ off by 3.59 ± 0.29 %; next order: no difference left above 1.1 % with "
     "95 % confidence at N = 10, p < 0.05, off by 0.20 points or 0.0033 ± 0.0001 nats."
 )
 
