@@ -25,6 +25,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
 import sampler
 from sampler.cli import main
@@ -303,26 +304,45 @@ def in_words(name: str) -> str:
 
 
 SHOWN = {
-    "removed": (style.THEORY, "o"), "score": (style.SKY_BLUE, "s"), "taylor": (style.ORANGE, "^"),
-    "patching": (style.GREEN, "D"), "magnitude": (style.GREY, "v"),
+    "solved_again": (style.THEORY, "o"), "score": (style.SKY_BLUE, "s"),
+    "taylor": (style.ORANGE, "^"), "patching": (style.GREEN, "D"), "magnitude": (style.GREY, "v"),
 }  # fmt: skip
-with style.figure_style():
-    figure = style.new_figure(style.WIDTH, 0.34 * len(found) + 2.0)
+
+
+def draw_heads_study(found: dict[str, RemovedHeads]) -> Figure:
+    """Draw ρ of five numbers in a row for each model, and on top the medians over the models.
+
+    The best row of the theory is among the five. Bars are 95 % intervals over test examples; of
+    medians, bootstrap over models.
+    """
+    figure = style.new_figure(style.WIDTH, 0.34 * (len(found) + 1) + 2.2)
     figure.suptitle("Which number orders heads by what their removal costs?")
     axes = figure.subplots()
-    places = np.arange(len(found))
+    generator = np.random.default_rng(0)
     for shift, (key, (colour, mark)) in zip(np.linspace(-0.3, 0.3, 5), SHOWN.items(), strict=True):
-        values = [rho(one, key) for one in found.values()]
+        known = {name: one for name, one in found.items() if key in one.predicted}
+        places = shift + 1 + np.array([list(found).index(name) for name in known])
+        values = np.array([rho(one, key) for one in known.values()])
         bounds = [one.predicted[key].spearman["zero_loss"].interval_over_examples
-                  for one in found.values()]  # fmt: skip
-        axes.hlines(places + shift, *zip(*bounds, strict=True), color=colour, linewidth=1.0)
-        axes.plot(values, places + shift, mark, color=colour, markersize=5,
-                  label=PREDICTIONS[key])  # fmt: skip
-    axes.set_yticks(places, [in_words(name) for name in found])
-    axes.invert_yaxis()
+                  for one in known.values()]  # fmt: skip
+        if known:
+            axes.hlines(places, *zip(*bounds, strict=True), color=colour, linewidth=1.0)
+            again = np.median(generator.choice(values, (2000, len(values))), axis=1)
+            low, high = np.quantile(again, [0.025, 0.975])
+            axes.hlines(shift, low, high, color=colour, linewidth=2.5)
+            axes.plot(np.median(values), shift, mark, color=colour, markersize=7, mec="black")
+        axes.plot(values, places, mark, color=colour, markersize=5, label=PREDICTIONS[key])
+    axes.set_yticks(range(len(found) + 1), ["median", *map(in_words, found)])
+    axes.axhspan(-0.5, 0.5, color=style.GRID, zorder=0)
+    axes.set_ylim(len(found) + 0.5, -0.5)
     axes.set_xlim(-1.05, 1.05)
     axes.axvline(0.0, color=style.GREY, linewidth=0.8)
-    axes.set_xlabel("Spearman ρ with the loss gained\n(bars: 95 % over test examples)")
+    bars = "bars: 95 % over test examples,\nof medians over models"
+    axes.set_xlabel(f"Spearman ρ with the loss gained\n({bars})")
     style.legend_below(figure, axes.get_legend_handles_labels(), 2)
-    written = style.save_figure(figure, folder, "heads_study")
+    return figure
+
+
+with style.figure_style():
+    written = style.save_figure(draw_heads_study(found), folder, "heads_study")
 print("figure:", *written)

@@ -16,14 +16,15 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 from renew import record
 
 import sampler
-from sampler.presentation.style import figure_style, new_figure, save_figure
+from sampler.presentation import style
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/learning_curve")
 largest = int(sys.argv[2]) if len(sys.argv) > 2 else 1_000_000
-SIZES = [size for size in (100, 300, 1000, 3000, 10_000, 100_000, 1_000_000) if size <= largest]
+SIZES = (100, 300, 1000, 3000, 10_000, 100_000, 1_000_000)
 WIDTHS = (10, 100)
 PATHS = ("good", "adversarial 1", "denoising", "adversarial 2")
 TEMPERATURE = 0.3
@@ -71,7 +72,7 @@ def curve() -> list[dict[str, float]]:
     """All points, printed as they come: accuracy, ln p(y) per example, U₁ of the good path."""
     print("      P    N | accuracy GP, theory, next order, exact | ln p(y)/P | U₁ good", flush=True)
     rows = []
-    for examples in SIZES:
+    for examples in (size for size in SIZES if size <= largest):
         task = sampler.markov_chain_task(examples_train=examples, **TASK)
         for width in WIDTHS:
             row = point(task, examples, width)
@@ -114,41 +115,60 @@ record(
 )
 
 # %%
-with figure_style():
-    figure = new_figure(9.0, 3.4)
-    accuracy, evidence, overlap = figure.subplots(1, 3)
-    for place, width in enumerate(WIDTHS):
+# Theory, next order, exact posterior: their colours. Widths: dashes of lines, and marks.
+LOOKS = {10: ("-", "D", "full"), 100: ("--", "o", "none")}
+OF_PATHS = dict(zip(PATHS, (style.GREEN, style.PURPLE, style.ORANGE, style.BROWN), strict=True))
+
+
+def draw_learning_curve(rows: list[dict[str, float]]) -> Figure:
+    """Draw accuracy, evidence and the diagonal of U₁ against the number of examples.
+
+    rows: the points as `curve` returns them, the rows of `learning_curve.csv`.
+    """
+    figure = style.new_figure(style.WIDTH, 7.4, "Learning curve: four paths, 20 feature channels")
+    panels = figure.subplots(2, 2, sharex=True)
+    upper, overlaps = panels[0], panels[1]
+    for width, (dashes, mark, fill) in LOOKS.items():
         of_width = [row for row in rows if row["width"] == width]
         column = {key: np.array([row[key] for row in of_width]) for key in of_width[0]}
-        sizes, colour = column["examples"], f"C{place}"
-        marks = {"color": colour, "linestyle": "", "marker": "o", "markersize": 4, "capsize": 2}
-        for axes, name, scale in ((accuracy, "accuracy", 1.0), (evidence, "log_evidence", sizes)):
-            axes.plot(sizes, column[f"{name}_theory"] / scale, color=colour, label=f"N = {width}")
-            axes.plot(sizes, column[f"{name}_next_order"] / scale, color=colour, linestyle=":")
-            error = column[f"{name}_mcse"] / scale
-            axes.errorbar(sizes, column[f"{name}_sampled"] / scale, error, **marks)
-        for name, line in zip(PATHS, ("-", "-.", "--", ":"), strict=True):
-            overlap.plot(sizes, column[f"{name}_theory"], color=colour, linestyle=line)
-            overlap.errorbar(sizes, column[f"{name}_sampled"], column[f"{name}_mcse"], **marks)
-            if place == 0:
-                overlap.plot([], [], color="black", linestyle=line, label=name)
-    for axes, name in ((accuracy, "accuracy"), (evidence, "log_evidence")):
-        infinite = {row["examples"]: row[f"{name}_gp"] for row in rows}
-        scale = np.array(list(infinite)) if axes is evidence else 1.0
-        values = np.array(list(infinite.values())) / scale
-        axes.plot(list(infinite), values, color="0.5", linestyle="--", label="infinite width")
-    accuracy.set(xscale="log", title="accuracy on 4,000 new examples")
-    evidence.set(xscale="log", title="ln p(y) per example")
-    overlap.set(xscale="log", yscale="log", title="$U_1$ of each path with itself")
-    for axes in (accuracy, evidence, overlap):
-        axes.set_xlabel("training examples P")
-    accuracy.legend()
-    orders = {"-": "theory, leading order", ":": "theory, next order", "": "exact posterior"}
-    for line, label in orders.items():
-        evidence.plot(
-            [], [], color="black", linestyle=line, marker="" if line else "o", label=label
-        )
-    evidence.legend(handles=evidence.get_legend_handles_labels()[0][-len(orders) :])
-    overlap.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
-    written = save_figure(figure, folder, "learning_curve")
+        sizes = column["examples"]
+        sampled = {"marker": mark, "fillstyle": fill, "markersize": 5, "linestyle": "none"}
+        for ax, name, unit in zip(upper, ("accuracy", "log_evidence"), (100.0, 1.0 / sizes),
+                                  strict=True):  # fmt: skip
+            for order, label, colour in (
+                ("theory", style.LEADING, style.THEORY),
+                ("next_order", style.NEXT, style.NEXT_ORDER),
+            ):
+                line = {"color": colour, "linestyle": dashes, "linewidth": 1.2}
+                ax.plot(sizes, unit * column[f"{name}_{order}"], label=f"{label}, {width}", **line)
+            values, errors = unit * column[f"{name}_sampled"], unit * column[f"{name}_mcse"]
+            label = f"{style.EXACT}, {width}"
+            ax.errorbar(sizes, values, errors, color=style.SAMPLED, label=label, **sampled)
+        ax = overlaps[list(LOOKS).index(width)]
+        for path, colour in OF_PATHS.items():
+            ax.plot(sizes, column[f"{path}_theory"], color=colour, label=path)
+            means, errors = column[f"{path}_sampled"], column[f"{path}_mcse"]
+            ax.errorbar(sizes, means, errors, color=colour, **sampled)
+        ax.axhline(1.0, color=style.GREY, linewidth=0.8, zorder=0)
+        ax.set(yscale="log", title=f"diagonal of $U_1$, $N$ = {width}", xlabel="examples $P$")
+    infinite = {row["examples"]: row for row in rows}
+    sizes = np.array(list(infinite))
+    for ax, name, unit in zip(upper, ("accuracy", "log_evidence"), (100.0, 1.0 / sizes),
+                              strict=True):  # fmt: skip
+        limit = unit * np.array([row[f"{name}_gp"] for row in infinite.values()])
+        ax.plot(sizes, limit, color=style.GAUSSIAN_PROCESS, linestyle=":", label=style.LIMIT)
+    upper[0].set(xscale="log", title="accuracy (%)")
+    upper[1].set(title=r"evidence $\ln p(y)$ an example")
+    overlaps[1].sharey(overlaps[0])
+    for ax in panels.flat:
+        ax.grid(axis="y", color=style.GRID, linewidth=0.8)
+    paths = overlaps[0].get_legend_handles_labels()
+    handles, labels = map(list.__add__, upper[0].get_legend_handles_labels(), paths)
+    words = [label.replace(", 1", ", $N$ = 1") for label in labels]
+    style.legend_below(figure, (handles, words))
+    return figure
+
+
+with style.figure_style():
+    written = style.save_figure(draw_learning_curve(rows), folder, "learning_curve")
 print("figure:", *written)

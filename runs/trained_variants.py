@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 from renew import estimate, record
 
 import sampler
@@ -349,29 +350,51 @@ for name in list(FORMS)[1:]:
 
 # %%
 SHOWN = ("cosine of matrices", "cosine of outputs", "accuracy")
-with style.figure_style():
-    figure = style.new_figure(style.WIDTH, 3.6)
-    figure.suptitle(
-        f"{problem.removesuffix('_eq').replace('_', '-')}, trained to the same squared error"
-    )
-    for axes, measure in zip(figure.subplots(1, len(SHOWN)), SHOWN, strict=True):
-        for shift, level in enumerate(LEVELS):
-            if np.isinf(level) and measure == "accuracy":
-                continue  # chance
-            values = np.array([over_seeds(measure, name, level) for name in FORMS])
-            axes.errorbar(
-                np.arange(len(FORMS)) + 0.2 * (shift - 1),
-                values.mean(axis=1),
-                values.std(axis=1, ddof=1) / np.sqrt(len(seeds)),
-                color=(style.GREY, style.BLUE, style.VERMILLION)[shift],
-                marker="^os"[shift],
-                linestyle="none",
-                label=at(level),
-            )
-        names = ["\nsharp" if name == SHARP else name.replace(" ", "\n", 1) for name in FORMS]
-        axes.set_xticks(np.arange(len(FORMS)), names, fontsize=8.0)
-        axes.set_title(measure, fontsize=9.0)
+LOOKS = ((style.GREY, "^"), (style.BLUE, "o"), (style.VERMILLION, "s"))
+
+
+def draw_trained_variants(
+    found: dict[str, np.ndarray], names: list[str], times: list[str], title: str
+) -> Figure:
+    """Draw every measure in a panel, a row for each variant, mean ± standard error over seeds.
+
+    found  measure → numbers [variant, time, seed]
+    times  when they were measured
+
+    Cosines share one axis from 0 to 1; accuracies before training, which are chance, are left out.
+    """
+    figure = style.new_figure(style.WIDTH, 0.5 * len(names) + 1.7, title)
+    rows = np.arange(len(names))
+    for ax, measure in zip(figure.subplots(1, len(found), sharey=True), found, strict=True):
+        accuracy, values = measure == "accuracy", found[measure]
+        for place, (time, (colour, marker)) in enumerate(zip(times, LOOKS, strict=True)):
+            if accuracy and place == 0:
+                continue
+            numbers = values[:, place] * (100.0 if accuracy else 1.0)
+            error = numbers.std(axis=1, ddof=1) / np.sqrt(numbers.shape[1])
+            marks = {"color": colour, "marker": marker, "linestyle": "none", "label": time}
+            ax.errorbar(numbers.mean(axis=1), rows + 0.22 * (place - 1), xerr=error, **marks)
+        if accuracy:
+            style.accuracy_axis(ax.xaxis)
+        else:
+            ax.set_xlim(0.0, 1.04)
+            ax.set_xticks([0.0, 0.5, 1.0], ["0", "0.5", "1"])
+        ax.set_title(f"{measure} (%)" if accuracy else measure.replace(" of ", "\nof "))
+        ax.tick_params(axis="y", length=0)
+        ax.grid(axis="both", color=style.GRID, linewidth=0.8)
+    figure.axes[0].set_yticks(rows, names)
+    figure.axes[0].set_ylim(len(names) - 0.5, -0.5)
     style.legend_below(figure, figure.axes[0].get_legend_handles_labels(), columns=3)
+    return figure
+
+
+shown = {
+    measure: np.array([[over_seeds(measure, name, level) for level in LEVELS] for name in FORMS])
+    for measure in SHOWN
+}
+with style.figure_style():
+    title = f"{problem.removesuffix('_eq').replace('_', '-')}, trained to the same squared error"
+    figure = draw_trained_variants(shown, list(FORMS), [at(level) for level in LEVELS], title)
     written = style.save_figure(figure, folder, kept_as)
 print("figure:", *written)
 call = f"python runs/trained_variants.py --problem {problem} --labelled {arguments.labelled}"
