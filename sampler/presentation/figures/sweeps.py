@@ -116,7 +116,7 @@ def draw_finite_size(sweep: SweepResults) -> Figure | None:
         # A decade or less has one power of ten or none: widened, or with ticks in between.
         low, high = np.log10(below.get_ylim())
         below.set_ylim(10.0 ** np.floor(low), 10.0 ** np.ceil(high))
-        above.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        above.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
         above.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         above.yaxis.set_minor_formatter(NullFormatter())
         above.set_xlim(below.get_xlim())
