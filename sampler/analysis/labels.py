@@ -15,7 +15,7 @@ LEADING = "leading order"
 NEXT = "next order"
 EXACT = "exact posterior"
 LIMIT = "infinite width"
-# At the temperature that is best for it; without this, at that of the others.
+# At the temperature that it chooses for itself; without this, at that of the others.
 OWN_LIMIT = "infinite width, tuned"
 
 # What the theory knows to next order in 1/N has the name of the leading order and this.
@@ -102,7 +102,7 @@ KNOWN = {
     r"kernel_alignment": ("alignment of kernel and labels, by component", PURE_NUMBER),
     r"kernel_alignment_mcse": ("Monte Carlo standard error of the alignment", PURE_NUMBER),
     r"gp_own_temperature": (
-        "temperature that is best at infinite width",
+        "temperature that infinite width chooses",
         ON_SCALE_OF_LABELS_SQUARED,
     ),
     r"gp_own_mean": ("the mean at infinite width, its own temperature", ON_SCALE_OF_LABELS),

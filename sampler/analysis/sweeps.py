@@ -480,5 +480,5 @@ def _accuracy_reasons(points: Sequence[PointSummary]) -> tuple[str, ...]:
     same, own = (percent(solved[0].number(f"accuracy_gp{of}")) for of in ("", "_own"))
     limit = f"{same} at the same temperature"
     if own.defined:
-        limit = f"{own} at its best temperature, {limit}"
+        limit = f"{own} tuned, {limit}"
     return (f"Accuracy: {'; '.join(said)}; {LIMIT} {limit}.",)

@@ -76,7 +76,7 @@ def comparison_table(title: str, what: str, rows: Sequence[Row], caption: str = 
         ),
         Column(
             OWN_LIMIT, "gp_own", dropped=1000,
-            meaning="of the network of infinite width at the temperature that is best for it",
+            meaning="of the network of infinite width at a temperature that it chooses itself",
         ),
         Column(
             LIMIT, "gp", dropped=1001,

@@ -127,7 +127,7 @@ def test_comparison_has_the_sections_of_the_contract(finished):
         }
         difference = table["sampled"] - table["theory"]
         np.testing.assert_allclose(table["difference_in_mcse"], difference / table["mcse"])
-    assert set(comparison["accuracy"]) == {"theory", "next_order", "gp", "sampled"}
+    assert set(comparison["accuracy"]) == {"theory", "next_order", "gp", "gp_own", "sampled"}
     cost = comparison["cost"]
     assert cost["gradients"] > 4 * 900  # more than one leapfrog step a draw
     expected = cost["effective_draws"] / cost["seconds"]
