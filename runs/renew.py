@@ -45,19 +45,25 @@ COMPARED = (
     "gp_own",
     "kernel_alignment",
 )
-# Of what is compared, what no text quotes; of alignments, so many components.
+# Of what is compared, what no text quotes.
 DROPPED = {
     "reliability", "square", "interval", "elements", "name", "state", "at", "unit", "statement",
     "median_in_mcse", "median_relative", "worst_relative", "difference_in_mcse", "tests", "degrees",
     "relative_difference", "off_diagonal_cosine", "predictor_mean", "predictor_variance",
 }  # fmt: skip
-COMPONENTS = 6
+# Of the kernel, of which the alignment is kept.
+COMPONENTS = 5
 # Errors that are not of the draws.
 KINDS = {"predictive_quality": "over test examples", "leave_one_out": "over training examples"}
 # Results of a script that has other results as well: the script, and what it is called with.
 CALLS = {
     "trained_variants_motions": "trained_variants --problem BasicMotions --labelled 3",
     "trained_variants_one_shot": "trained_variants --problem one_shot --seeds 0 1 2",
+}
+# What a sweep says of all its points.
+SUMMARIES = {
+    "finite_size": ("power_laws", "power_laws_next_order"),
+    "selection": ("theory", "next_order", "gp", "gp_own", "sampled", "log_evidence"),
 }
 # What the program draws, by the name under which a text shows it.
 FIGURES = {
@@ -89,10 +95,19 @@ def of_run(directory: Path) -> dict:
             numbers = {key: number(text) for key, text in row.items() if number(text) is not None}
             point = directory / row["directory"]
             found[",".join(values)] = {"row": numbers, **of_point(point)}
-    for name in ("finite_size", "selection"):
+    for name, keys in SUMMARIES.items():
         if (directory / f"{name}.json").is_file():
-            found[name] = shortened(json.loads((directory / f"{name}.json").read_text()))
+            content = json.loads((directory / f"{name}.json").read_text(encoding="utf-8"))
+            kept = {key: content[key] for key in keys if content.get(key) is not None}
+            if name == "finite_size":
+                kept = {key: {law["path"]: slope_of(law) for law in kept[key]} for key in kept}
+            found[name] = shortened(kept)
     return found
+
+
+def slope_of(law: dict) -> dict:
+    """The exponent of a power law with its error."""
+    return {"value": law["slope"], "error": law["slope_error"], "kind": "of the fit"}
 
 
 def of_point(directory: Path) -> dict:
@@ -101,15 +116,13 @@ def of_point(directory: Path) -> dict:
     if not path.is_file():
         return {}
     content = json.loads(path.read_text(encoding="utf-8"))
-    for values in (content.get("kernel_alignment") or {}).values():
-        del values[COMPONENTS:]
+    content["kernel_alignment"] = alignments(directory)
     found = {key: shortened(content[key]) for key in COMPARED if content.get(key) is not None}
     for name, values in found.items():
         name_kinds(values, KINDS.get(name, "MCSE"))
         if isinstance(values, dict) and "mcse" in values and "sampled" in values:
-            values["sampled"] = with_errors(values["sampled"], values.pop("mcse"))
-        if name == "accuracy" and isinstance(values.get("sampled"), dict):
-            values["sampled"] |= {"error": values["sampled"].pop("mcse"), "kind": "MCSE"}
+            errors = values.pop("mcse")
+            values["sampled"] = {"value": values["sampled"], "error": errors, "kind": "MCSE"}
     diagnostics = content.get("diagnostics")
     if diagnostics:
         worst = diagnostics["quantities"].values()
@@ -125,20 +138,34 @@ def of_point(directory: Path) -> dict:
     return found
 
 
+def alignments(directory: Path) -> dict:
+    """Alignments of the labels with the first principal components of the kernel, from 1 on."""
+    import h5py
+
+    names = {"gp": "gp_kernel_alignment", "theory": "kernel_alignment"}
+    names["next_order"] = "kernel_alignment_next_order"
+    with h5py.File(directory / "theory.nc") as stored:
+        known = {key: stored[name][:COMPONENTS] for key, name in names.items() if name in stored}
+    compared = json.loads((directory / "comparison.json").read_text(encoding="utf-8"))
+    sampled = compared.get("kernel_alignment") or {}
+    found = {}
+    for at in range(COMPONENTS):
+        found[str(at + 1)] = {key: float(values[at]) for key, values in known.items()}
+        if sampled.get("mcse"):
+            value, error = sampled["sampled"][at], sampled["mcse"][at]
+            found[str(at + 1)]["sampled"] = {"value": value, "error": error, "kind": "MCSE"}
+    return found
+
+
 def name_kinds(content: object, kind: str) -> None:
     """Say of every error in there of what kind it is, in place."""
     if isinstance(content, dict):
+        if "value" in content and "error" not in content and "mcse" in content:
+            content |= {"error": content.pop("mcse"), "kind": "MCSE"}
         if "value" in content and "error" in content:
             content.setdefault("kind", kind)
         for value in content.values():
             name_kinds(value, kind)
-
-
-def with_errors(values: object, errors: object) -> object:
-    """Numbers, nested as they are, each with its Monte Carlo standard error."""
-    if isinstance(values, list):
-        return [with_errors(*pair) for pair in zip(values, errors, strict=True)]
-    return {"value": values, "error": errors, "kind": "MCSE"}
 
 
 def shortened(content: object) -> object:
@@ -251,6 +278,13 @@ def numbers_of(name: str) -> dict:
     return json.loads((KEPT / f"{name}.json").read_text(encoding="utf-8"))["numbers"]
 
 
+def element(content: object, step: str) -> object:
+    """An entry of a table, a list, or a list of values that have errors."""
+    if isinstance(content, dict) and isinstance(content.get("value"), list) and step.isdigit():
+        return content | {key: element(content[key], step) for key in ("value", "error")}
+    return content[int(step) if isinstance(content, list) else step]
+
+
 def found(expression: str) -> tuple[float, float | None]:
     """Value and error of an expression: sums, differences and multiples of `name[point].key[i]`.
 
@@ -265,7 +299,7 @@ def found(expression: str) -> tuple[float, float | None]:
         name, *steps = re.findall(r"(?<=\[)[^\]]+|[^\[\].]+", term.strip())
         content = numbers_of(name)
         for step in steps:
-            content = content[int(step) if isinstance(content, list) else step]
+            content = element(content, step)
         if isinstance(content, dict):
             error = content.get("error")
             return factor * content["value"], None if error is None else abs(factor) * error
