@@ -21,6 +21,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from renew import estimate, record
 
 from sampler.presentation import style
 from sampler.presentation.style import figure_style, save_figure
@@ -139,18 +140,19 @@ SHALLOWEST, ROUNDING, SMALLEST = 30, 1e-12, 1e-290
 SHOWN = (12, 50, 200, LAYERS)
 
 
-def rate(share: np.ndarray, floor: float) -> tuple[float, float]:
-    """Loss of ln μ per layer, from layer 30 to where μ/μ₀ is below the floor: mean and error."""
+def rate(share: np.ndarray, floor: float) -> tuple[float, float, int]:
+    """Loss of ln μ per layer, from layer 30 to where μ/μ₀ is below the floor: mean, error, end."""
     deep = np.arange(share.shape[1])[None] >= SHALLOWEST
     used = (deep & (share > floor)).all(axis=0)
     if used.sum() < 5:
-        return np.nan, np.nan
+        return np.nan, np.nan, 0
     depth = np.flatnonzero(used)
     slopes = [-np.polyfit(depth, np.log(one[used]), 1)[0] for one in share]
-    return float(np.mean(slopes)), float(np.std(slopes, ddof=1) / np.sqrt(len(slopes)))
+    error = np.std(slopes, ddof=1) / np.sqrt(len(slopes))
+    return float(np.mean(slopes)), float(error), int(depth[-1])
 
 
-curves = []
+curves, numbers = [], {}
 print(f"μ/μ₀, geometric mean over {SEEDS} seeds, after {', '.join(map(str, SHOWN))} layers;")
 print(f"loss of ln μ per layer from layer {SHALLOWEST} on, beside that of uniform averages")
 for label, (kind, window) in MASKS.items():
@@ -170,7 +172,14 @@ for label, (kind, window) in MASKS.items():
         with np.errstate(divide="ignore"):
             logs = np.log(share[:, SHOWN]).mean(axis=0)
         texts = "  ".join(f"{np.exp(value):8.2g}" for value in logs)
-        lost, error = rate(share, floor)
+        lost, error, last = rate(share, floor)
+        mask_name = str(kind).replace("_", "-", 1).replace("_", " ")
+        numbers[f"{mask_name}, {name}"] = saved = {
+            str(depth): one for depth, one in zip(SHOWN, np.exp(logs), strict=True)
+        }
+        if last:
+            by_seed = estimate(lost, error, f"over {SEEDS} seeds")
+            saved |= {"rate": by_seed, "first": SHALLOWEST, "last": last, "uniform": uniform}
         fitted = "too fast to fit" if np.isnan(lost) else f"{lost:.4f} ± {error:.4f}"
         print(f"{kind:>17}, {name:21}: {texts}   {fitted}  ({uniform:.4f})")
 
@@ -181,8 +190,11 @@ NOISES, STARTS = (1e-8, 1e-6, 1e-4, 1e-3), 100
 AVERAGES = np.tril(1.0 / np.arange(1, TOKENS + 1)[:, None] * np.ones(TOKENS))
 
 
-def row(steps: tuple[int, ...], directions: int) -> str:
-    """Rank, how exact and how stable an equilibrium is, and what becomes of tokens beside it."""
+def row(steps: tuple[int, ...], directions: int) -> dict:
+    """Rank, how exact and how stable an equilibrium is, and what becomes of tokens beside it.
+
+    Of the starts with noise how many are back, by its size, and the lowest rank of any.
+    """
     found = equilibrium(AVERAGES, steps + (0,) * (TOKENS - 1 - len(steps)), directions)
     rng = np.random.default_rng(0)
     noise = rng.standard_normal((STARTS, *found.tokens.shape))
@@ -190,8 +202,24 @@ def row(steps: tuple[int, ...], directions: int) -> str:
     back = [sum(np.abs(one - found.tokens).max() < 1e-9 for one in ends) for ends in after]
     ranks = [min(map(rank_of, ends)) for ends in after]
     smallest = np.linalg.svd(found.tokens, compute_uv=False)[found.rank - 1]
-    return f"{found.rank:>5} {found.error:10.1e} {smallest:10.1e} {found.growth:8.3f}   " + "".join(
-        f"{count:>6} (rank {rank})" for count, rank in zip(back, ranks, strict=True)
+    return {
+        "rank": found.rank,
+        "error": found.error,
+        "smallest": smallest,
+        "radius": found.growth,
+        "back": {f"{noise:.0e}": int(count) for noise, count in zip(NOISES, back, strict=True)},
+        "lowest": ranks,
+    }
+
+
+def in_words(found: dict) -> str:
+    """An equilibrium as a row of the table."""
+    return (
+        f"{found['rank']:>5} {found['error']:10.1e} {found['smallest']:10.1e} "
+        f"{found['radius']:8.3f}   "
+    ) + "".join(
+        f"{count:>6} (rank {rank})"
+        for count, rank in zip(found["back"].values(), found["lowest"], strict=True)
     )
 
 
@@ -204,7 +232,9 @@ for directions, all_steps in (
 ):
     print(f"{directions + 1} channels, of which LayerNorm leaves {directions} directions")
     for steps in all_steps:
-        print(row(steps, directions))
+        found = row(steps, directions)
+        numbers[f"{directions + 1} channels, rank {found['rank']}"] = found
+        print(in_words(found))
 
 start = equilibrium(AVERAGES, STEPS[4] + (0,) * (TOKENS - 6), 4)
 turn = random_orthogonal_matrix(5, np.random.default_rng(0))
@@ -218,6 +248,7 @@ for label, values in (
     kept[label] = np.array([distance_from_collapse(one) for one in tokens])
     end = layer.after(start.tokens, LAYERS)
     left = distance_from_collapse(end) / distance_from_collapse(start.tokens)
+    numbers[f"{label} values"] = left
     print(f"{label} values from the tokens of rank 4: rank {rank_of(end)}, μ/μ₀ {left:.1e}")
 
 # %%
@@ -225,3 +256,5 @@ with figure_style():
     setting = f"{TOKENS} tokens, {CHANNELS} channels"
     written = save_figure(draw_rank_collapse(curves, kept, setting), folder, "rank_collapse")
 print("figure:", *written)
+seeds = list(range(SEEDS))
+record(folder, "rank_collapse", numbers, made_by="python runs/rank_collapse.py", seeds=seeds)

@@ -55,7 +55,8 @@ DROPPED = {
 COMPONENTS = 5
 # Errors that are not of the draws.
 KINDS = {"predictive_quality": "over test examples", "leave_one_out": "over training examples"}
-# Results of a script that has other results as well: the script, and what it is called with.
+# Results of a script that has other results as well: the script, and what it is called with; series
+# are looked for in runs/JapaneseVowels.
 CALLS = {
     "trained_variants_motions": "trained_variants --problem BasicMotions --labelled 3",
     "trained_variants_one_shot": "trained_variants --problem one_shot --seeds 0 1 2",

@@ -33,6 +33,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 from renew import estimate, record
+from sklearn.linear_model import LogisticRegression
 
 import sampler
 from sampler.attention.variants import BatchNormalised, ScaledHeads, Softmax
@@ -347,6 +348,23 @@ for name in list(FORMS)[1:]:
     gain = np.mean(right[name], axis=0) - np.mean(right["softmax"], axis=0)
     numbers["over unseen"][name] = averaged(gain, f"over {len(gain)} unseen examples")
     print(f"  {name}: {in_words(numbers['over unseen'][name], signed=True)}")
+
+
+# %% How much of it needs no attention: a linear classifier of the means over time.
+def of_means(seed: int) -> float:
+    """Its accuracy on the unseen series, learned from the same ones as the networks."""
+    learning = to_learn(seed, TrainingSection(steps=STEPS, seed=seed, **SIZE))
+    two = learning.learned.targets.ndim == 1
+    (inputs, classes), (unseen, truth) = (
+        (part.inputs.mean(axis=1), part.targets if two else part.targets.argmax(axis=1))
+        for part in (learning.learned, learning.unseen)
+    )
+    return LogisticRegression(C=100.0, max_iter=10_000).fit(inputs, classes).score(unseen, truth)
+
+
+if problem != ONE_SHOT:
+    numbers["accuracy of means"] = averaged(np.array([of_means(seed) for seed in seeds]), OVER)
+    print(f"\nlinear classifier of means over time: {in_words(numbers['accuracy of means'])}")
 
 # %%
 SHOWN = ("cosine of matrices", "cosine of outputs", "accuracy")
