@@ -189,6 +189,7 @@ with figure_style():
     right_axes.set_xlabel("loss of accuracy without the head\n(PyTorch, points ± error)")
     written = save_figure(figure, folder, "bring_your_own")
 print("figure:", *written)
+first, found = np.argmax(predicted), of_point(folder / "run")
 record(
     folder,
     "bring_your_own",
@@ -204,8 +205,14 @@ record(
                 names, np.ndindex(LAYERS, HEADS), points, strict=True
             )
         },
+        "strongest path": {
+            "theory": predicted[first],
+            "sampled": estimate(sampled[first], mcse[first], "MCSE"),
+        },
+        "other paths at most": np.delete(sampled, first).max(),
         "accuracy without residual": float(narrow["accuracy_theory"]),
-        **of_point(folder / "run"),
+        "accuracy": found["accuracy"],
+        "diagnostics": found["diagnostics"],
     },
     made_by="python runs/bring_your_own.py",
     seeds={"torch": 1},

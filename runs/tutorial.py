@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.ticker import NullLocator
+from renew import estimate, of_point, record
 
 import sampler
 from sampler.presentation import style
@@ -33,8 +34,9 @@ theory = sampler.solve(task, sampler.make_network(widths=10, temperature=0.01))
 print(theory.attrs["explanation"])
 print(theory["order_parameter"].to_pandas().round(3), "\n")
 
-# %% The exact posterior at this width, by NUTS in the space of the order parameters.
-draws = sampler.sample(task, sampler.make_network(widths=10, temperature=0.01), draws=400)
+# %% The exact posterior at this width, by NUTS in the space of the order parameters, with as many
+# draws as its diagnostics ask for.
+draws = sampler.sample(task, sampler.make_network(widths=10, temperature=0.01))
 
 # %% The two side by side. diff/MCSE asks whether a difference is real, diff whether it matters:
 # the theory is that of wide networks, and this one is narrow.
@@ -44,9 +46,11 @@ print(comparison)
 # %% The narrower the network, the more its posterior chooses between paths.
 widths = [3, 10, 30, 100, 300, 1000]
 by_width = [sampler.solve(task, sampler.make_network(widths=N, temperature=0.01)) for N in widths]
+rows = {}
 print("\n   N   U₁ good   U₁ uniform   accuracy")
 for N, solved in zip(widths, by_width, strict=True):
-    good, uniform = np.diag(solved["order_parameter"])
+    good, uniform = map(float, np.diag(solved["order_parameter"]))
+    rows[str(N)] = {"good": good, "uniform": uniform, "accuracy": float(solved["accuracy_theory"])}
     print(f"{N:4}{good:10.3f}{uniform:13.3f}{float(solved['accuracy_theory']):11.3f}")
 print(f" GP     1.000        1.000{float(theory['accuracy_gp']):11.3f}")
 
@@ -84,3 +88,15 @@ with style.figure_style():
     # Is it right as often as it says? Probabilities of +1 against the share of labels +1.
     written += style.save_figure(comparison.plot("reliability"), folder, "tutorial_reliability")
 print("figure:", *written)
+comparison.save(folder / "comparison.json")
+numbers = {"widths": rows, **of_point(folder)}
+accuracy = numbers["accuracy"]["sampled"]
+numbers["accuracy of the test set"] = estimate(
+    accuracy["value"], accuracy["binomial_error"], "binomial"
+)
+for quality in numbers["predictive_quality"].values():
+    found = quality["expected_calibration_error"]
+    expected, deviation = found["if_calibrated"], found["if_calibrated_deviation"]
+    quality["if calibrated"] = estimate(expected, deviation, "over drawn labels")
+    quality["deviations"] = (found["value"] - expected) / deviation
+record(folder, "tutorial", numbers, made_by="python runs/tutorial.py", seeds={"task": 8})
