@@ -1,6 +1,6 @@
 """Renew findings: run a recipe or script anew, keep its numbers and figures, rewrite the texts.
 
-    python runs/renew.py NAME …      runs/NAME.toml or runs/NAME.py from nothing
+    python runs/renew.py NAME …      runs/NAME.py or runs/NAME.toml from nothing
     python runs/renew.py --kept DIR NAME
                                      the numbers of a run that is there
     python runs/renew.py             only put the kept numbers into the texts
@@ -239,21 +239,21 @@ def record_run(directory: Path, name: str) -> None:
 def renew(name: str) -> None:
     """Run a recipe or a script from nothing, and keep its numbers and figures."""
     with tempfile.TemporaryDirectory() as folder:
-        if (RUNS / f"{name}.toml").is_file():
-            made = Path(folder) / "run"
-            program = [sys.executable, "-m", "sampler", "run", RUNS / f"{name}.toml"]
-            code = subprocess.run([*program, "--out", made], cwd=ROOT, check=False).returncode
-            if code not in (0, 3):  # 3: draws that fail their diagnostics, and are marked
-                raise SystemExit(f"run of {name} ended with {code}")
-            record_run(made, name)
-        else:
-            script, *options = CALLS.get(name, name).split()
+        script, *options = CALLS.get(name, name).split()
+        if (RUNS / f"{script}.py").is_file():
             program = [sys.executable, RUNS / f"{script}.py", folder, *options]
             subprocess.run(program, cwd=ROOT, check=True)
             shutil.copy(Path(folder) / f"{name}.json", KEPT)
             for drawn in Path(folder).glob("*.png"):
                 if (RUNS / "figures" / drawn.name).is_file():
                     shutil.copy(drawn, RUNS / "figures")
+        else:
+            made = Path(folder) / "run"
+            program = [sys.executable, "-m", "sampler", "run", RUNS / f"{name}.toml"]
+            code = subprocess.run([*program, "--out", made], cwd=ROOT, check=False).returncode
+            if code not in (0, 3):  # 3: draws that fail their diagnostics, and are marked
+                raise SystemExit(f"run of {name} ended with {code}")
+            record_run(made, name)
 
 
 # --------------------------------------------------------------------------------------------
