@@ -10,12 +10,13 @@
 #     python runs/tutorial.py [FOLDER]      (half a minute; default runs/results/tutorial)
 
 # %%
+import json
 import sys
 from pathlib import Path
 
 import numpy as np
 from matplotlib.ticker import NullLocator
-from renew import estimate, of_point, record
+from renew import estimate, record
 
 import sampler
 from sampler.presentation import style
@@ -88,15 +89,27 @@ with style.figure_style():
     # Is it right as often as it says? Probabilities of +1 against the share of labels +1.
     written += style.save_figure(comparison.plot("reliability"), folder, "tutorial_reliability")
 print("figure:", *written)
+
+# %% What the documentation quotes of it.
 comparison.save(folder / "comparison.json")
-numbers = {"widths": rows, **of_point(folder)}
-accuracy = numbers["accuracy"]["sampled"]
-numbers["accuracy of the test set"] = estimate(
-    accuracy["value"], accuracy["binomial_error"], "binomial"
-)
-for quality in numbers["predictive_quality"].values():
-    found = quality["expected_calibration_error"]
-    expected, deviation = found["if_calibrated"], found["if_calibrated_deviation"]
-    quality["if calibrated"] = estimate(expected, deviation, "over drawn labels")
-    quality["deviations"] = (found["value"] - expected) / deviation
+found = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
+sampled = found["accuracy"]["sampled"]
+numbers = {
+    "widths": rows,
+    "accuracy": found["accuracy"]
+    | {"sampled": estimate(sampled["value"], sampled["mcse"], "MCSE")},
+    "accuracy of the test set": estimate(sampled["value"], sampled["binomial_error"], "binomial"),
+    "own temperature": found["gp_own"]["temperature"],
+}
+for predictor in ("theory", "sampled", "gp", "gp_own"):
+    quality = found["predictive_quality"][predictor]
+    density, error = quality["log_predictive_density"], quality["expected_calibration_error"]
+    expected, deviation = error["if_calibrated"], error["if_calibrated_deviation"]
+    numbers[predictor] = {
+        "density": estimate(density["value"], density["error"], "over test examples"),
+        "calibration error": estimate(error["value"], error["error"], "over test examples"),
+        "if calibrated": estimate(expected, deviation, "over drawn labels"),
+        "deviations": (error["value"] - expected) / deviation,
+        "MCSE": {"density": density.get("mcse"), "calibration error": error.get("mcse")},
+    }
 record(folder, "tutorial", numbers, made_by="python runs/tutorial.py", seeds={"task": 8})
