@@ -31,10 +31,12 @@ demo: $(VENV)/installed  ## run the shortest recipe from beginning to end
 # Programs of the tests are small and many. Without its fusion emitters XLA compiles them in half of
 # the time, and they are not worth cutting into parts that are compiled side by side. Arrays of the
 # fast and heavy tests and of the site's tutorials are so small that compiling for speed costs more
-# than it saves altogether. (XLA ends where it does not know a flag: constraints.txt fixes its
-# version.)
-COMPILED_SOON := XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-UNOPTIMISED := JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(COMPILED_SOON)
+# than it saves altogether. XLA ends where it does not know a flag, and from jaxlib 0.10 on it does
+# not know the first one.
+EMITTERS = $(shell $(BIN)/python -c 'from importlib.metadata import version; \
+	print("--xla_cpu_use_fusion_emitters=false" if version("jaxlib").startswith("0.9.") else "")')
+COMPILED_SOON = XLA_FLAGS="$(EMITTERS) --xla_cpu_parallel_codegen_split_count=1"
+UNOPTIMISED = JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(COMPILED_SOON)
 test: $(VENV)/installed-with-tests  ## the fast tests
 	$(UNOPTIMISED) $(PYTEST) $(SHARED_OUT) $(AT_MOST) 600 -m "not heavy and not slow and not long"
 
