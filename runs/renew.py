@@ -15,6 +15,7 @@ numbers. A test compares every one with its file.
 
 import argparse
 import csv
+import hashlib
 import json
 import math
 import re
@@ -22,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -49,7 +51,7 @@ COMPARED = (
 DROPPED = {
     "reliability", "square", "interval", "elements", "name", "state", "at", "unit", "statement",
     "median_in_mcse", "median_relative", "worst_relative", "difference_in_mcse", "tests", "degrees",
-    "relative_difference", "off_diagonal_cosine", "predictor_mean", "predictor_variance",
+    "relative_difference", "off_diagonal_cosine",
 }  # fmt: skip
 # Of the kernel, of which the alignment is kept.
 COMPONENTS = 5
@@ -224,13 +226,19 @@ def in_lines(content: object, depth: int = 0) -> str:
     return "{\n" + ",\n".join(inner) + f"\n{' ' * depth}}}"
 
 
+def hash_of(recipe: Path) -> str:
+    """Hash of the settings of a recipe as they are written, wherever it stands."""
+    settings = tomllib.loads(recipe.read_text(encoding="utf-8"))
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
+
+
 def record_run(directory: Path, name: str) -> None:
     """Keep the numbers of a run or sweep in runs/numbers, and its figures in runs/figures."""
     manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
     record(
         KEPT, name, of_run(directory),
         made_by=f"attention-posterior run runs/{name}.toml",
-        recipe_hash=manifest["recipe_hash"], seeds=manifest["seeds"],
+        recipe_hash=hash_of(RUNS / f"{name}.toml"), seeds=manifest["seeds"],
     )  # fmt: skip
     for shown, drawn in FIGURES.get(name, {}).items():
         shutil.copy(directory / "figures" / f"{drawn}.png", RUNS / "figures" / f"{shown}.png")
