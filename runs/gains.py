@@ -135,7 +135,7 @@ with style.figure_style():
     axes.set_yticks(range(len(gains)), [name.replace("_", " ") for name in gains])
     axes.set_xlabel("accuracy gained over infinite width, a mark a data seed (points)")
     axes.axvline(0.0, color="black", linewidth=0.5)
-    axes.legend(loc="upper left", bbox_to_anchor=(0.0, 1.3), ncols=1)
+    axes.legend(loc="upper left", bbox_to_anchor=(0.0, 1.38), ncols=1)
     written = style.save_figure(figure, folder, "gains")
 print("figure:", *written)
 record(folder, "gains", numbers, made_by="python runs/gains.py", seeds=list(range(most)))
