@@ -63,6 +63,8 @@ CALLS = {
     "trained_variants_motions": "trained_variants --problem BasicMotions --labelled 3",
     "trained_variants_one_shot": "trained_variants --problem one_shot --seeds 0 1 2",
 }
+# Of each of so many points or more, what is kept.
+MOST_POINTS, BRIEFLY = 10, ("accuracy", "order_parameter", "log_evidence", "diagnostics")
 # What a sweep says of all its points.
 SUMMARIES = {
     "finite_size": ("power_laws", "power_laws_next_order"),
@@ -98,6 +100,8 @@ def of_run(directory: Path) -> dict:
             numbers = {key: number(text) for key, text in row.items() if number(text) is not None}
             point = directory / row["directory"]
             found[",".join(values)] = {"row": numbers, **of_point(point)}
+    if len(found) > MOST_POINTS:
+        found = {at: {key: of[key] for key in BRIEFLY if key in of} for at, of in found.items()}
     for name, keys in SUMMARIES.items():
         if (directory / f"{name}.json").is_file():
             content = json.loads((directory / f"{name}.json").read_text(encoding="utf-8"))
