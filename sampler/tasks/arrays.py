@@ -250,11 +250,17 @@ def check_header(key: str, array: Any) -> None:
 
 
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+# Of examples before the first that is wanted, read at a time.
+SKIPPED_BYTES = 2**20
 
 
 @dataclass
 class NpzMember:
-    """One array of an .npz file; to go back in it reads it from its beginning, if compressed."""
+    """One array of an .npz file, which may be compressed and is read from its beginning on.
+
+    Nothing is skipped by `seek`: in some releases of Python (3.12 before 3.12.9, 3.13 before 3.13.2)
+    what is read after it from a stored member comes from another place.
+    """
 
     archive: zipfile.ZipFile
     key: str
@@ -264,6 +270,10 @@ class NpzMember:
     position: int = field(init=False)
 
     def __post_init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Go to the first example."""
         self.stream, self.position = self.archive.open(f"{self.key}.npy"), 0
         self.shape, by_columns, self.dtype = HEADERS[npy.read_magic(self.stream)](self.stream)
         if by_columns and len(self.shape) > 1:
@@ -277,7 +287,11 @@ class NpzMember:
     def __getitem__(self, part: slice) -> np.ndarray:
         first, last, _ = part.indices(self.shape[0])
         each = self.dtype.itemsize * math.prod(self.shape[1:])
-        self.stream.seek((first - self.position) * each, 1)
+        if first < self.position:
+            self.begin()
+        left = (first - self.position) * each
+        while left and (skipped := len(self.stream.read(min(left, SKIPPED_BYTES)))):
+            left -= skipped
         wanted = max(0, last - first)
         content = self.stream.read(wanted * each)
         self.position = first + wanted

@@ -91,7 +91,7 @@ def test_a_file_that_is_not_there_yet(capsys):
     assert code == ExitCode.BAD_INPUT
     error = capsys.readouterr().err
     assert "task.path = " in error
-    assert "No such file or directory; name an .npz or .h5 file, or write one (docs/howto" in error
+    assert "No such file or directory; name an .npz or .h5 file; what it holds is said by" in error
 
 
 @pytest.mark.parametrize(
