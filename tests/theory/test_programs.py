@@ -1,7 +1,9 @@
 """Compiled functions: which programs are given up, and processes in which they cannot work."""
 
+import gc
 import subprocess
 import sys
+from itertools import count
 
 import jax
 import jax.numpy as jnp
@@ -39,27 +41,36 @@ def several_kernels(values):
     return jnp.sort(values.ravel())
 
 
+SIZES = [np.eye(size) for size in range(2, 22)]
+
+
 def test_programs_used_least_recently_are_given_up_and_no_others(monkeypatch):
+    """Each is said to take ten mappings, and sixty are granted."""
+    counted = count(1000, 10)
     monkeypatch.setattr(program, "_kept", type(program._kept)())
-    ours, of_a_user = program(several_kernels), jax.jit(several_kernels)
-    sizes = [np.eye(size) for size in range(2, 22)]
-    of_a_user(sizes[0])
-    ours(sizes[0])
-    each, before = next(iter(program._kept.values())).mappings, mappings()
+    monkeypatch.setattr(programs, "mappings", lambda: next(counted))
     monkeypatch.setattr(programs, "SHARE", 1.0)
-    monkeypatch.setattr(programs, "most_mappings", lambda: 6 * each)
-    for values in sizes[1:]:
+    monkeypatch.setattr(programs, "most_mappings", lambda: 60)
+    ours, of_a_user = program(several_kernels), jax.jit(several_kernels)
+    of_a_user(SIZES[0])
+    gc.collect()
+    before = mappings()
+    for made, values in enumerate(SIZES, 1):
         ours(values)
-        ours(sizes[0])  # in use throughout: never given up
-        assert sum(kept.mappings for kept in program._kept.values()) <= 6 * each
-    assert ours.compilations == len(sizes)
-    ours(sizes[-1])
-    assert ours.compilations == len(sizes), "a program of equal shapes was made again"
-    ours(sizes[1])
-    assert ours.compilations == len(sizes) + 1, "the oldest was not given up"
-    # They are gone from memory as well: less than half of what was compiled is there.
-    assert mappings() - before < each * len(sizes) / 2
+        ours(SIZES[0])  # in use throughout: never given up
+        assert ours.compilations == made
+        assert len(program._kept) == min(made, 6)
+    for values in (SIZES[0], *SIZES[-5:]):
+        ours(values)
+    assert ours.compilations == len(SIZES), "a program of equal shapes was made again"
+    ours(SIZES[-6])
+    assert ours.compilations == len(SIZES) + 1, "the oldest was not given up"
     assert of_a_user._cache_size() == 1
+    # They are gone from memory as well: where none is given up, there are more than twice as many.
+    between = mappings()
+    for values in SIZES:
+        of_a_user(values)
+    assert between - before < (mappings() - between) / 2
 
 
 FORKED = """

@@ -259,15 +259,19 @@ def standard_gaussian() -> Density:
 
 @pytest.mark.heavy
 def test_programs_for_earlier_models_are_given_up(monkeypatch):
+    monkeypatch.setattr(programs.program, "_kept", type(programs.program._kept)())
     monkeypatch.setattr(programs, "most_mappings", lambda: 10_000)  # of which a tenth is used
-    found = []
-    for _ in range(9):
+    known, models = chunks.advance.compilations, 9
+    for _ in range(models):
         # Another function as model: nothing that was compiled before serves it.
         sampled(standard_gaussian(), replace(SETTINGS, warmup=0, draws=2), UnstableSteps())
-        found.append(programs.mappings())
-    # Each adds hundreds while there is room, then as many as are given up.
-    assert found[1] - found[0] > 100
-    assert max(found) - found[0] < 2000 < 8 * (found[1] - found[0])
+    assert chunks.advance.compilations >= known + models
+    kept = programs.program._kept
+    of_chains = [one.mappings for key, one in kept.items() if key[0] is chunks.advance]
+    assert 1 <= len(of_chains) < models
+    assert min(of_chains) > 3
+    newest = list(kept.values())[-1].mappings
+    assert sum(one.mappings for one in kept.values()) <= max(1000, newest)
 
 
 def test_divergences_between_kept_draws_are_counted():

@@ -98,8 +98,12 @@ def test_a_lost_process_costs_no_figure(tmp_path, second, when, monkeypatch):
 
 def test_an_error_here_ends_the_other_process(monkeypatch):
     monkeypatch.setattr(beside, "usable_cores", lambda: 2)
+
+    def interrupted(_: str) -> list[Path]:
+        raise KeyboardInterrupt
+
     with pytest.raises(KeyboardInterrupt), beside.second_process() as second:
-        second.share(NAMES, lambda _: signal.raise_signal(signal.SIGINT), Path(), False, {})
+        second.share(NAMES, interrupted, Path(), False, {})
     assert gone(second.process.pid)
 
 

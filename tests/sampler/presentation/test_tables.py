@@ -82,13 +82,14 @@ def test_of_many_elements_the_diagonal_is_shown(paths):
 
 def test_a_line_of_the_comparison_has_each_number_in_its_place():
     row = Row.of(
-        "accuracy", 0.5, 0.75, 0.0625, gp=0.25, test_error=0.125, next_order=0.625,
+        "accuracy", 0.5, 0.75, 0.0625, gp=0.25, gp_own=0.875, test_error=0.125, next_order=0.625,
         own={"mine": 0.375}, share=True,
     )  # fmt: skip
     table = comparison_table("", "", [row]).to_dataframe().iloc[0]
     assert table.to_dict() == {
         "theory": 0.5, "next_order": 0.625, "mine": 0.375, "sampled": 0.75, "mcse": 0.0625,
-        "difference_in_mcse": 4.0, "relative_difference": 1 / 3, "gp": 0.25, "test_error": 0.125,
+        "difference_in_mcse": 4.0, "relative_difference": 1 / 3, "gp_own": 0.875, "gp": 0.25,
+        "test_error": 0.125,
     }  # fmt: skip
 
 
