@@ -258,8 +258,8 @@ SKIPPED_BYTES = 2**20
 class NpzMember:
     """One array of an .npz file, which may be compressed and is read from its beginning on.
 
-    Nothing is skipped by `seek`: in some releases of Python (3.12 before 3.12.9, 3.13 before 3.13.2)
-    what is read after it from a stored member comes from another place.
+    Nothing is skipped by `seek`: in some releases of Python (3.12 before 3.12.9, 3.13 before
+    3.13.2) what is read after it from a stored member comes from another place.
     """
 
     archive: zipfile.ZipFile
