@@ -16,7 +16,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from renew import record
+from renew import estimate, record
 
 jax.config.update("jax_enable_x64", True)
 
@@ -111,10 +111,7 @@ record(
     "four_paths_seeds",
     {
         what: {
-            cut: {
-                str(width): {"value": mean, "error": error, "kind": kind}
-                for width, (mean, error) in row.items()
-            }
+            cut: {str(width): estimate(mean, error, kind) for width, (mean, error) in row.items()}
             for cut, row in table.items()
         }
         for what, kind, table in (

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from renew import record
+from renew import estimate, record
 
 jax.config.update("jax_enable_x64", True)
 
@@ -92,7 +92,7 @@ def over_seeds(values: np.ndarray) -> dict[str, object]:
     spread = float(np.std(values, ddof=1))
     error = spread / np.sqrt(len(values))
     kind = f"over {len(values)} data seeds"
-    return {"value": float(np.mean(values)), "error": error, "kind": kind, "spread": spread}
+    return estimate(np.mean(values), error, kind) | {"spread": spread}
 
 
 # %%

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
-from renew import record
+from renew import estimate, record
 
 import sampler
 from sampler.presentation import style
@@ -99,7 +99,7 @@ with (folder / "learning_curve.csv").open("w", newline="", encoding="utf-8") as 
 
 def with_error(row: dict[str, float], name: str) -> dict[str, object]:
     """What was sampled at a point, with its Monte Carlo standard error."""
-    return {"value": row[f"{name}_sampled"], "error": row[f"{name}_mcse"], "kind": "MCSE"}
+    return estimate(row[f"{name}_sampled"], row[f"{name}_mcse"], "MCSE")
 
 
 SAMPLED = ("accuracy", "log_evidence", *PATHS)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
-from renew import record
+from renew import estimate, record
 
 from sampler.analysis.estimate import RESOLVED_MCSE, fit_power_law
 from sampler.posterior.importance import importance_draws
@@ -136,9 +136,9 @@ def study(name: str, problems: dict[int, LearningProblem]) -> dict:
         law = fit_power_law(widths, table[:, order, 0], table[:, order, 1], smallest_width=0)
         print(f"  {label} order: N^({law.slope:.2f} ± {law.slope_error:.2f})", flush=True)
         orders[label] = {
-            "slope": {"value": law.slope, "error": law.slope_error, "kind": "of the fit"},
+            "slope": estimate(law.slope, law.slope_error, "of the fit"),
             "difference": {
-                str(width): {"value": value, "error": error, "kind": "MCSE"}
+                str(width): estimate(value, error, "MCSE")
                 for width, (value, error) in zip(widths, table[:, order], strict=True)
             },
         }

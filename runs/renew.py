@@ -63,7 +63,7 @@ CALLS = {
     "trained_variants_motions": "trained_variants --problem BasicMotions --labelled 3",
     "trained_variants_one_shot": "trained_variants --problem one_shot --seeds 0 1 2",
 }
-# Of each of so many points or more, what is kept.
+# Of each of more points than this, what is kept.
 MOST_POINTS, BRIEFLY = 10, ("accuracy", "order_parameter", "log_evidence", "diagnostics")
 # What a sweep says of all its points.
 SUMMARIES = {
@@ -113,8 +113,10 @@ def of_run(directory: Path) -> dict:
 
 
 def slope_of(law: dict) -> dict:
-    """The exponent of a power law with its error."""
-    return {"value": law["slope"], "error": law["slope_error"], "kind": "of the fit"}
+    """The exponent of a power law with its error; nothing where none could be fitted."""
+    if law["slope"] is None:
+        return {}
+    return estimate(law["slope"], law["slope_error"], "of the fit")
 
 
 def of_point(directory: Path) -> dict:
@@ -123,7 +125,7 @@ def of_point(directory: Path) -> dict:
     if not path.is_file():
         return {}
     content = json.loads(path.read_text(encoding="utf-8"))
-    content["kernel_alignment"] = alignments(directory)
+    content["kernel_alignment"] = alignments(directory, content.get("kernel_alignment") or {})
     found = {key: shortened(content[key]) for key in COMPARED if content.get(key) is not None}
     for name, values in found.items():
         name_kinds(values, KINDS.get(name, "MCSE"))
@@ -145,22 +147,23 @@ def of_point(directory: Path) -> dict:
     return found
 
 
-def alignments(directory: Path) -> dict:
-    """Alignments of the labels with the first principal components of the kernel, from 1 on."""
+def alignments(directory: Path, sampled: dict) -> dict:
+    """Alignments of the labels with the first principal components of the kernel, from 1 on.
+
+    sampled  those of the draws, as comparison.json has them
+    """
     import h5py
 
     names = {"gp": "gp_kernel_alignment", "theory": "kernel_alignment"}
     names["next_order"] = "kernel_alignment_next_order"
     with h5py.File(directory / "theory.nc") as stored:
         known = {key: stored[name][:COMPONENTS] for key, name in names.items() if name in stored}
-    compared = json.loads((directory / "comparison.json").read_text(encoding="utf-8"))
-    sampled = compared.get("kernel_alignment") or {}
     found = {}
     for at in range(COMPONENTS):
         found[str(at + 1)] = {key: float(values[at]) for key, values in known.items()}
         if sampled.get("mcse"):
-            value, error = sampled["sampled"][at], sampled["mcse"][at]
-            found[str(at + 1)]["sampled"] = {"value": value, "error": error, "kind": "MCSE"}
+            pair = sampled["sampled"][at], sampled["mcse"][at]
+            found[str(at + 1)]["sampled"] = estimate(*pair, "MCSE")
     return found
 
 

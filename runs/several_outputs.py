@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from renew import record
+from renew import estimate, record
 
 import sampler
 from sampler.analysis.difference import NOT_TRUSTED, Difference
@@ -86,10 +86,10 @@ def study(name: str, points: list[tuple[int, np.ndarray, np.ndarray]]) -> dict[s
         law = fit_power_law(widths, sizes, errors, smallest_width=0)
         numbers.setdefault(name, {})[order] = {
             "difference": {
-                str(int(width)): {"value": size, "error": error, "kind": "MCSE"}
+                str(int(width)): estimate(size, error, "MCSE")
                 for width, size, error in zip(widths, sizes, errors, strict=True)
             },
-            "slope": {"value": law.slope, "error": law.slope_error, "kind": "of the fit"},
+            "slope": estimate(law.slope, law.slope_error, "of the fit"),
         }
         if np.isfinite(law.slope):
             print(f"  {order}: N^({law.slope:.2f} ± {law.slope_error:.2f})", flush=True)

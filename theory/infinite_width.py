@@ -12,7 +12,7 @@ so that this network can be held against others at the temperature that is best 
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -93,8 +93,7 @@ class InfiniteWidth:
         total = -0.5 * float(logs + np.sum(self.labels**2 / noisy[:, None]))
         if self.residual is None:
             return total
-        constant = self.residual.count * math.log(2.0 * math.pi * temperature)
-        return total - 0.5 * (constant + self.residual.squares / temperature)
+        return total + replace(self.residual, temperature=temperature).log_likelihood
 
     def predictor(
         self, attended: Float[Array | np.ndarray, "input path channel"]
