@@ -9,16 +9,15 @@
 #
 #     python runs/heads_study.py [FOLDER] [MODEL …]   (hours; default runs/results/heads_study)
 #
-# A model whose result is in the folder is not made again. `one_shot_*` need the files of Omniglot
-# in runs/omniglot (see `runs/one_shot_train_omniglot.toml`). Options ask what the theory
+# A model whose result is in the folder is not made again. `one_shot_A` to `one_shot_K` are the
+# trainings of `one_shot_trainings.py` and need the files of Omniglot in runs/omniglot (see
+# `runs/one_shot_train_omniglot.toml`). Options ask what the theory
 # misses, each with a folder of its own: `--exact` samples the exact posterior as well, `--width`
 # and `--learned` are units and examples of the theory of encoders, `--keep-order-parameter` leaves
 # out the theory solved again without each head.
 
 # %%
 import argparse
-import csv
-import json
 import re
 import sys
 from functools import partial
@@ -26,15 +25,14 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from renew import estimate, record
 
 import sampler
-from sampler.cli import main
 from sampler.heads.measures import PREDICTIONS
 from sampler.heads.removal import RemovedHeads
 from sampler.presentation import style
 from sampler.storage.results import from_json, to_json
 from sampler.storage.run_directory import read_json, write_json
-from sampler.transformer.model import MODEL_FILE
 
 try:
     import torch
@@ -182,34 +180,25 @@ def arrays_of(task: str, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return {name: (rows[part], labels[part]) for name, part in parts.items()}
 
 
-def one_shot(heads: list[int], seed: int, full: bool = False) -> RemovedHeads:
-    """Remove the heads of a network of `train`; N = 10 and 𝒯 = 0.5 in the theory.
-
-    In full it is that of one_shot_train_omniglot.toml; otherwise its training ends where the mean
-    squared error first falls under 0.6, or after 10,000 steps.
-    """
-    name = "_".join(map(str, heads))
-    place = folder / f"one_shot_{name}_{seed}{'_full' if full else ''}"
-    shorter = {"schedule": "constant", "until_loss": 0.6, "steps": 10_000, "validation_every": 250}
-    settings = {"heads": heads, "seed": seed} | ({} if full else shorter)
-    words = [f"--set=training.{key}={json.dumps(value)}" for key, value in settings.items()]
-    recipe = str(recipes / "one_shot_train_omniglot.toml")
-    train = ["train", recipe, "--out", str(place), "--set", "task.download=false", *words]
-    if not (place / MODEL_FILE).is_file() and (code := main(train)):
-        sys.exit(code)
+def one_shot(name: str) -> RemovedHeads:
+    """Remove the heads of a training of one_shot_trainings.py; N = 10 and 𝒯 = 0.5 in the theory."""
     task = sampler.one_shot_task(
-        place, examples_train=300, examples_validation=UNSEEN, examples_test=UNSEEN
+        recipes / "trained" / name,
+        folder=recipes / "omniglot",
+        examples_train=300,
+        examples_validation=UNSEEN,
+        examples_test=UNSEEN,
     )
     network = sampler.make_network(widths=10, temperature=0.5)
     # With 64 paths to solve again without each of 16 heads takes hours.
-    many = int(np.prod(heads)) >= 64
+    many = int(np.prod(task.data.heads)) >= 64
     return sampler.ablate_heads(
         task,
         network,
         starts=1 if many else 2,
-        solve_again=not many,
+        solve_again=not many and not arguments.keep_order_parameter,
         exact=arguments.exact,
-        seed=seed,
+        seed=0,
     ).result
 
 
@@ -220,9 +209,7 @@ MODELS = {
     **{f"time_series_2x4_{seed}": partial(encoder, "time_series", 2, 4, 400, seed)
        for seed in (0, 1)},
     **{f"look_up_3x2_{seed}": partial(encoder, "look_up", 3, 2, 500, seed) for seed in (0, 1)},
-    **{f"one_shot_4_4_{seed}": partial(one_shot, [4, 4], seed, seed > 0) for seed in range(3)},
-    "one_shot_3_3_3_0": partial(one_shot, [3, 3, 3], 0),
-    "one_shot_8_8_0": partial(one_shot, [8, 8], 0),
+    **{f"one_shot_{name}": partial(one_shot, name) for name in "ABCDEFGHIJK"},
 }  # fmt: skip
 
 # %%
@@ -252,55 +239,65 @@ def rho(one: RemovedHeads, key: str, measure: str = "zero_loss") -> float:
     return one.predicted[key].spearman[measure].value if key in one.predicted else float("nan")
 
 
-with (folder / "heads_study.csv").open("w", newline="") as file:
-    table = csv.writer(file)
-    table.writerow(["model", "heads", "accuracy", "measured", "prediction", "spearman",
-                    "heads_low", "heads_high", "examples_low", "examples_high"])  # fmt: skip
-    for name, one in found.items():
-        for key, judged in one.predicted.items():
-            for measure, of in judged.spearman.items():
-                table.writerow([
-                    name, len(one.heads), f"{one.unpruned['accuracy'][0]:.4f}", measure, key,
-                    *(f"{number:.4f}" for number in
-                      (of.value, *of.interval_over_heads, *of.interval_over_examples)),
-                ])  # fmt: skip
-print("accuracy of the models:")
+numbers: dict = {"models": {}, "median": {}, "ahead of Taylor and patching": {}}
 for name, one in found.items():
-    value, error = one.unpruned["accuracy"]
-    costliest = int(np.argmax(one.measured["zero_loss"].values))
     cost = one.measured["zero_loss"]
-    print(
-        f"  {name:18} {value:.3f} ± {error:.3f}, most costly head "
-        f"{cost.values[costliest]:.3f} ± {cost.errors[costliest]:.3f}"
-    )
-generator = np.random.default_rng(0)
+    costliest = int(np.argmax(cost.values))
+    numbers["models"][name] = {
+        "accuracy": estimate(*one.unpruned["accuracy"], "over test examples"),
+        "most costly": estimate(
+            cost.values[costliest], cost.errors[costliest], "over test examples"
+        ),
+        **{key: rho(one, key) for key in COLUMNS if key in one.predicted},
+    }
+    print(f"  {name:18} {one.unpruned['accuracy'][0]:.3f} ± {one.unpruned['accuracy'][1]:.3f}")
+
+
+def medians(of: dict[str, RemovedHeads], key: str, measure: str) -> dict[str, float]:
+    """Median of ρ over models, and the 95 % interval by bootstrap over them."""
+    values = np.array([rho(one, key, measure) for one in of.values()])
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return {}
+    again = np.random.default_rng(0).choice(values, (2000, len(values)))
+    low, high = np.quantile(np.median(again, axis=1), [0.025, 0.975])
+    return {"rho": float(np.median(values)), "low": float(low), "high": float(high),
+            "models": len(values)}  # fmt: skip
+
+
+GROUPS = {
+    "all": found,
+    "encoders": {name: one for name, one in found.items() if "one_shot" not in name},
+    "one-shot": {name: one for name, one in found.items() if "one_shot" in name},
+}
+OF_THEORY = ("removed", "removed_mean", "zeroed", "solved_again", "score")
 for measure in ("zero_loss", "mean_loss"):
     print(f"\nSpearman ρ with {measure}, {len(found)} models: median (95 % bootstrap over models)")
-    for key in COLUMNS:
-        values = np.array([rho(one, key, measure) for one in found.values()])
-        values = values[np.isfinite(values)]
-        again = np.median(generator.choice(values, (2000, len(values))), axis=1)
-        low, high = np.quantile(again, [0.025, 0.975])
-        print(f"  {PREDICTIONS[key]:40} {np.median(values):5.2f} ({low:.2f} to {high:.2f})")
-    for theory in ("removed", "removed_mean", "zeroed", "solved_again", "score"):
+    for group, of in GROUPS.items():
+        row = {key: medians(of, key, measure) for key in COLUMNS}
+        numbers["median"].setdefault(measure, {})[group] = row
+    for key, one in numbers["median"][measure]["all"].items():
+        print(f"  {PREDICTIONS[key]:40} {one['rho']:5.2f} ({one['low']:.2f} to {one['high']:.2f})")
+    for theory in OF_THEORY:
+        others = ("taylor", "patching", "patching_mean")
         ahead = sum(
-            rho(one, theory, measure)
-            > max(rho(one, key, measure) for key in ("taylor", "patching", "patching_mean"))
+            rho(one, theory, measure) > max(rho(one, key, measure) for key in others)
             for one in found.values()
         )
-        print(
-            f"  {PREDICTIONS[theory]} ahead of Taylor and both patchings: {ahead} of {len(found)}"
-        )
+        numbers["ahead of Taylor and patching"].setdefault(measure, {})[theory] = ahead
+        print(f"  {PREDICTIONS[theory]} ahead of Taylor and patching: {ahead} of {len(found)}")
+numbers["count"] = len(found)
+numbers["least of Taylor"] = min(rho(one, "taylor") for one in found.values())
+record(folder, "heads_study", numbers, made_by="python runs/heads_study.py", seeds=[0, 1, 2])
 
 
 # %%
 def in_words(name: str) -> str:
-    """`look_up_2x4_0` as "look up, heads 4·4, seed 0"."""
-    task, heads, seed = re.fullmatch(r"([a-z_]+?)_([\dx_]+)_(\d)", name).groups()
-    if "x" in heads:
-        layers, count = map(int, heads.split("x"))
-        heads = "_".join([str(count)] * layers)
-    return f"{task.replace('_', ' ')}, heads {heads.replace('_', '·')}, seed {seed}"
+    """`look_up_2x4_0` as "look up, heads 4·4, seed 0", `one_shot_A` as "one shot, training A"."""
+    if "one_shot" in name:
+        return f"one shot, training {name[-1]}"
+    task, layers, heads, seed = re.fullmatch(r"([a-z_]+?)_(\d)x(\d)_(\d)", name).groups()
+    return f"{task.replace('_', ' ')}, heads {'·'.join([heads] * int(layers))}, seed {seed}"
 
 
 SHOWN = {

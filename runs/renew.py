@@ -61,7 +61,6 @@ KINDS = {"predictive_quality": "over test examples", "leave_one_out": "over trai
 # are looked for in runs/JapaneseVowels.
 CALLS = {
     "trained_variants_motions": "trained_variants --problem BasicMotions --labelled 3",
-    "trained_variants_one_shot": "trained_variants --problem one_shot --seeds 0 1 2",
 }
 # Of each of more points than this, what is kept.
 MOST_POINTS, BRIEFLY = 10, ("accuracy", "order_parameter", "log_evidence", "diagnostics")

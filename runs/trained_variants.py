@@ -2,30 +2,26 @@
 # # Are heads of Attention-BN and Attention-SH less redundant where they are trained?
 #
 # arXiv 2406.13781 claims it, and better predictions. Here nine speakers are told apart by a vowel
-# that they say, four activities by what a watch measures, or two handwritten characters in one-shot
-# episodes: networks of two layers of four heads, as those of the command `train`, learn it with
-# four kinds of attention, and with a control: softmax whose queries and keys are enlarged before
-# training, until its heads are as unlike as those of BN are then. Heads are measured before
-# training, and where the squared error of the training examples first falls under levels that are
-# the same for all, so that they are compared at the same fit. Measured on unseen examples: how
-# alike heads and paths are, by numbers that know no scale and by the distances of the paper, and
-# accuracy. Theory and infinite width, with the trained attention, tell the first half of the
-# classes from the others.
+# that they say, or four activities by what a watch measures: networks of two layers of four heads,
+# as those of the command `train`, learn it with four kinds of attention, and with a control:
+# softmax whose queries and keys are enlarged before training, until its heads are as unlike as
+# those of BN are then. Heads are measured before training, and where the squared error of the
+# training series first falls under levels that are the same for all, so that they are compared at
+# the same fit. Measured on unseen series: how alike heads and paths are, by numbers that know no
+# scale and by the distances of the paper, and accuracy. Theory and infinite width, with the trained
+# attention, tell the first half of the classes from the others.
 #
 #     python runs/trained_variants.py [FOLDER] [--problem NAME] [--data DATA] [--seeds 0 1 2 …]
 #
 # by default into runs/results/trained_variants. The problem is JapaneseVowels_eq, BasicMotions
 # (`--labelled 3`), or another whose files NAME_TRAIN.ts and NAME_TEST.ts are in the folder DATA,
 # with some labelled series of each class; those two come with the package aeon, in
-# aeon/datasets/data, the vowels stretched to 25 time steps. Or it is one_shot: episodes of the
-# characters of attention_variants_one_shot_train.toml, whose files are in DATA. What is in the
-# folder is not trained again: so seeds can be shared between processes, and read together.
+# aeon/datasets/data, the vowels stretched to 25 time steps. What is in the folder is not trained
+# again: so seeds can be shared between processes, and read together.
 
 # %%
 import argparse
 import csv
-import json
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,49 +33,41 @@ from sklearn.linear_model import LogisticRegression
 
 import sampler
 from sampler.attention.variants import BatchNormalised, ScaledHeads, Softmax
-from sampler.images.drawings import draw_episodes
-from sampler.images.sources import read_drawings, split_characters
-from sampler.numerics import stream
 from sampler.presentation import style
 from sampler.recipes.training_recipe import (
     SeriesSection,
     TrainingRecipe,
     TrainingSection,
-    load_training_recipe,
 )
 from sampler.storage.run_directory import read_json, write_json
 from sampler.tasks.task import HeadDistances, Split
 from sampler.tasks.trained import read_series_splits
 from sampler.transformer.evaluation import (
     BLOCK,
-    EVALUATION,
     PARAMETERS,
     Examples,
     LearningData,
     learning_data,
-    patch_table,
 )
 from sampler.transformer.model import TransformerShape, draw_parameters, frozen_attention
 from sampler.transformer.network import transformer_outputs
 from sampler.transformer.training import make_optimiser, make_step
 from theory import off_diagonal_share, participation_ratio
 
-ONE_SHOT, VOWELS = "one_shot", "JapaneseVowels_eq"
+VOWELS = "JapaneseVowels_eq"
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", nargs="?", default="runs/results/trained_variants", type=Path)
 parser.add_argument("--problem", default=VOWELS)
-parser.add_argument("--data", type=Path, help="default runs/JapaneseVowels, runs/omniglot")
+parser.add_argument("--data", type=Path, help="default runs/JapaneseVowels")
 parser.add_argument("--labelled", default=10, type=int, help="training series of each class")
 parser.add_argument("--seeds", nargs="+", default=range(5), type=int)
-parser.add_argument("--steps", type=int, help="at most; default 4,000, one-shot 10,000")
+parser.add_argument("--steps", default=4000, type=int, help="at most")
 arguments = parser.parse_args()
 folder, problem, seeds = arguments.folder, arguments.problem, arguments.seeds
 ending = {VOWELS: "", "BasicMotions": "_motions"}.get(problem, f"_{problem}")
 kept_as = f"trained_variants{ending}"
-recipes = Path(__file__).parent
-place = arguments.data or recipes / ("omniglot" if problem == ONE_SHOT else "JapaneseVowels")
+place = arguments.data or Path(__file__).parent / "JapaneseVowels"
 TOKENS = 25  # of a series at most, averages of neighbouring time steps
-LEARNED, UNSEEN = 300, 1000  # episodes that the theory learns from, and that judge
 SCALES = (1, 1, 2, 4)
 SHARP = "sharp softmax"
 FORMS = {
@@ -93,8 +81,7 @@ FORMS = {
 
 # %% [markdown]
 # ## What is learned
-# Squared error is the mean over examples and outputs, over so many steps where batches are new at
-# every step. The first level is met before any step.
+# Squared error is the mean over examples and outputs. The first level is met before any step.
 # %%
 @dataclass(frozen=True)
 class Labelled:
@@ -130,45 +117,14 @@ def series_to_learn(seed: int, settings: TrainingSection) -> Learning:
     return Learning(learning_data(recipe, splits), labelled(splits.train), labelled(splits.test))
 
 
-def episodes_to_learn(seed: int, settings: TrainingSection) -> Learning:
-    """Episodes of the training characters, new ones in every step, and of the test characters."""
-    shipped = load_training_recipe(
-        recipes / "attention_variants_one_shot_train.toml",
-        [
-            f"task.folder={json.dumps(str(place.resolve()))}",
-            f"task.download={arguments.data is None}".lower(),
-        ],
+if not (place / f"{problem}_TRAIN.ts").is_file():
+    parser.error(
+        f"{place} holds no {problem}_TRAIN.ts: it comes with the package aeon (pip download "
+        "--no-deps aeon; unzip), below aeon/datasets/data; name its folder with --data"
     )
-    recipe = shipped.model_copy(update={"training": settings})
-    splits = split_characters(read_drawings(recipe.task), recipe.task)
-    data = learning_data(recipe, splits)
-
-    def labelled(drawings, count: int, purpose: int) -> Labelled:
-        episodes = draw_episodes(drawings, count, stream(seed, EVALUATION, purpose))
-        table = patch_table(drawings, data.embedding, recipe.task.channels)
-        inputs = np.asarray(table.gather(*table.arrays, *episodes.places), np.float64)
-        return Labelled(inputs, episodes.targets, episodes.targets)
-
-    return Learning(data, labelled(splits.train, LEARNED, 0), labelled(splits.test, UNSEEN, 2))
-
-
-if problem == ONE_SHOT:
-    del FORMS[SHARP]  # softmax heads differ more than those of BN as soon as they are trained
-    to_learn, LEVELS, AVERAGED, STEPS, TEMPERATURE = (
-        episodes_to_learn, (np.inf, 0.8, 0.7), 250, arguments.steps or 10_000, 0.5,
-    )  # fmt: skip
-    SIZE = {"widths": 64, "key_size": 32, "batch": 128, "learning_rate": 1e-3}
-else:
-    if not (place / f"{problem}_TRAIN.ts").is_file():
-        parser.error(
-            f"{place} holds no {problem}_TRAIN.ts: it comes with the package aeon (pip "
-            "download --no-deps aeon; unzip), below aeon/datasets/data; name its folder with --data"
-        )
-    to_learn, LEVELS, AVERAGED, STEPS, TEMPERATURE = (
-        series_to_learn, (np.inf, 0.02, 0.001), 1, arguments.steps or 4000, 0.01,
-    )  # fmt: skip
-    SIZE = {"widths": 32, "key_size": 16, "batch": 1000, "learning_rate": 2e-3}
-THEORY_WIDTH = 10
+LEVELS = (np.inf, 0.02, 0.001)
+SIZE = {"widths": 32, "key_size": 16, "batch": 1000, "learning_rate": 2e-3}
+TEMPERATURE, THEORY_WIDTH = 0.01, 10
 
 
 def batches(data: LearningData) -> Iterator[Examples]:
@@ -221,9 +177,14 @@ def correct(said: np.ndarray, targets: np.ndarray) -> np.ndarray:
 def measured(name: str, seed: int) -> dict:
     """A row of numbers at each level, and which unseen examples are right at the last."""
     settings = TrainingSection(
-        heads=(4, 4), form=FORMS[name], schedule="constant", steps=STEPS, seed=seed, **SIZE
+        heads=(4, 4),
+        form=FORMS[name],
+        schedule="constant",
+        steps=arguments.steps,
+        seed=seed,
+        **SIZE,
     )
-    learning = to_learn(seed, settings)
+    learning = series_to_learn(seed, settings)
     data, learned, unseen = learning.data, learning.learned, learning.unseen
     shape = TransformerShape.of(settings, data.channels, data.outputs)
     parameters = draw_parameters(shape, seed, PARAMETERS)
@@ -234,13 +195,10 @@ def measured(name: str, seed: int) -> dict:
     optimiser = make_optimiser(settings)
     advance = make_step(optimiser, data.table, settings.variants)
     state, rows, steps, following = optimiser.init(parameters), [], 0, batches(data)
-    recent: deque[float] = deque(maxlen=AVERAGED)
     for level in LEVELS:
         while True:
             after, state_after, loss = advance(parameters, state, next(following))
-            recent.append(float(loss))
-            known = np.mean(recent) if len(recent) == AVERAGED else np.inf
-            if np.isinf(level) or known < level or steps == STEPS:
+            if np.isinf(level) or float(loss) < level or steps == arguments.steps:
                 break
             parameters, state, steps = after, state_after, steps + 1
         exact = {key: np.asarray(value, np.float64) for key, value in parameters.items()}
@@ -253,7 +211,7 @@ def measured(name: str, seed: int) -> dict:
         )
         rows.append({
             "variant": name, "seed": seed, "level": str(level), "steps": steps,
-            "loss": float(np.mean(recent)), "accuracy": right.mean(),
+            "loss": float(loss), "accuracy": right.mean(),
             "cosine of matrices": np.mean([cosines(one) for one in attention]),
             "cosine of outputs": np.mean([cosines(one) for one in outputs]),
             "distance of matrices": distances.matrices[0],
@@ -353,7 +311,7 @@ for name in list(FORMS)[1:]:
 # %% How much of it needs no attention: a linear classifier of the means over time.
 def of_means(seed: int) -> float:
     """Its accuracy on the unseen series, learned from the same ones as the networks."""
-    learning = to_learn(seed, TrainingSection(steps=STEPS, seed=seed, **SIZE))
+    learning = series_to_learn(seed, TrainingSection(steps=arguments.steps, seed=seed, **SIZE))
     two = learning.learned.targets.ndim == 1
     (inputs, classes), (unseen, truth) = (
         (part.inputs.mean(axis=1), part.targets if two else part.targets.argmax(axis=1))
@@ -362,9 +320,8 @@ def of_means(seed: int) -> float:
     return LogisticRegression(C=100.0, max_iter=10_000).fit(inputs, classes).score(unseen, truth)
 
 
-if problem != ONE_SHOT:
-    numbers["accuracy of means"] = averaged(np.array([of_means(seed) for seed in seeds]), OVER)
-    print(f"\nlinear classifier of means over time: {in_words(numbers['accuracy of means'])}")
+numbers["accuracy of means"] = averaged(np.array([of_means(seed) for seed in seeds]), OVER)
+print(f"\nlinear classifier of means over time: {in_words(numbers['accuracy of means'])}")
 
 # %%
 SHOWN = ("cosine of matrices", "cosine of outputs", "accuracy")
