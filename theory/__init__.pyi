@@ -38,6 +38,10 @@ from theory.predictor import mean_without as mean_without
 from theory.infinite_width import InfiniteWidth as InfiniteWidth
 from theory.infinite_width import BestTemperature as BestTemperature
 from theory.infinite_width import best_temperature as best_temperature
+from theory.copy_head import CopyHead as CopyHead
+from theory.copy_head import HeadMinimum as HeadMinimum
+from theory.copy_head import Coexistence as Coexistence
+from theory.copy_head import copied_weights as copied_weights
 from theory.leave_one_out import LeftOut as LeftOut
 from theory.leave_one_out import LeftOutAtSaddle as LeftOutAtSaddle
 from theory.leave_one_out import left_out_log_density as left_out_log_density
