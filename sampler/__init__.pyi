@@ -190,6 +190,42 @@ def digits_task(
     """
 
 
+def copy_task(
+    *,
+    heads: Sequence[Sequence[str]] = (('copy',),),
+    inverse_temperature: float = 0.3,
+    form: AttentionVariant | Mapping[str, Any] | Sequence[Any] | None = None,
+    examples_train: int = 100,
+    examples_test: int = 1000,
+    examples_validation: int = 0,
+    seed: int = 0,
+    head_seed: int = 0,
+    tokens: int = 24,
+    symbols: int = 6,
+    copied_logit: float = 4.0,
+) -> ChosenTask:
+    """Draw sequences of symbols, labelled by the one before the last, which heads are to find.
+
+    There is one output per symbol. Raises InputError, naming the keyword, for what cannot be used.
+
+    heads                The kinds of the heads of each layer: "copy", "uniform", "random".
+    inverse_temperature  β, which multiplies the logits.
+    form                 The attention variant, which makes the matrix of a head from its queries
+                         and keys; softmax over keys by default. A table for all heads, or a list
+                         with a table, or a list of tables, one per head, for each layer. Where
+                         logits are x_sᵀ W x_t, keys are x_s and queries √D W x_t.
+    examples_train       Examples to learn from.
+    examples_test        Examples of the test set.
+    examples_validation  Examples of the validation set; without one: 0.
+    seed                 Seed of the examples.
+    head_seed            Seed of the heads.
+    tokens               Tokens of a sequence.
+    symbols              Symbols that a token may be.
+    copied_logit         Logit of the token before the last in copy heads; those of all others are
+                         0.
+    """
+
+
 def one_shot_task(
     model: str | Path,
     *,

@@ -21,6 +21,7 @@ from sampler.numerics import refuse_masked
 from sampler.recipes.recipe import Recipe, make_paths_absolute, make_recipe, sections_of
 from sampler.recipes.task_section import AttentionSection, section_of
 from sampler.tasks.arrays import ATTENTION_KEY, HEAD_NAMES_KEY, is_array_name, task_of_arrays
+from sampler.tasks.copying import CopySection
 from sampler.tasks.digits import DigitsSection
 from sampler.tasks.markov_chain import MarkovChainSection
 from sampler.tasks.task import Task
@@ -107,6 +108,15 @@ def digits_task(**settings: Any) -> ChosenTask:
     There is one output per class. Raises InputError, naming the keyword, for what cannot be used.
     """
     return chosen_task("digits", settings)
+
+
+@takes(*keywords_of_task(CopySection))
+def copy_task(**settings: Any) -> ChosenTask:
+    """Draw sequences of symbols, labelled by the one before the last, which heads are to find.
+
+    There is one output per symbol. Raises InputError, naming the keyword, for what cannot be used.
+    """
+    return chosen_task("copy", settings)
 
 
 @takes(*keywords_of_task(OneShotSection))

@@ -202,6 +202,18 @@ def positive_features(values: Array) -> Array:
     return xp.maximum(values, zero) + xp.exp(xp.minimum(values, zero))
 
 
+class FirstOrder(AttentionVariant):
+    """Ω_st = (1 + l_st)/T, the first order of softmax in small logits l = k·q/√G; T tokens."""
+
+    kind: Literal["first_order"] = "first_order"
+    offset: bool = True
+    """Whether logits change equal weights; without it Ω_st = l_st/√T, of either sign."""
+
+    def matrices(self, queries: Array, keys: Array) -> Array:
+        values, tokens = logits(queries, keys), keys.shape[-2]
+        return (1.0 + values) / tokens if self.offset else values / tokens**0.5
+
+
 class Robust(AttentionVariant):
     """Ω = softmax(K̃ K̃ᵀ/√G) over keys, with K̃ = K clipped to ±limit; queries are not used.
 
@@ -356,6 +368,7 @@ VARIANTS: Registry[type[AttentionVariant]] = Registry(
         "softmax": Softmax,
         "hard_maximum": HardMaximum,
         "linear": Linear,
+        "first_order": FirstOrder,
         "batch_normalised": BatchNormalised,
         "scaled_heads": ScaledHeads,
         "robust": Robust,

@@ -117,6 +117,7 @@ TASKS: Registry[type[TaskSection]] = Registry(
         "arrays": "sampler.tasks.arrays:ArraysSection",
         "one_shot": "sampler.tasks.trained:OneShotSection",
         "digits": "sampler.tasks.digits:DigitsSection",
+        "copy": "sampler.tasks.copying:CopySection",
         "time_series": "sampler.tasks.time_series:TimeSeriesSection",
         "trained_series": "sampler.tasks.trained:TrainedSeriesSection",
     },

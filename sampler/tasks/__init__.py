@@ -8,6 +8,7 @@ markov_chain    hidden Markov chain classification
 time_series     time series: drawn, of a hidden oscillation, or read from the UEA archive
 series_files    files of the UEA archive of time series
 digits          ten classes of handwritten digits, one output each
+copying         copying a token that heads find by its position
 arrays          arrays brought by the user, in files that may be larger than memory
 hdf5            HDF5 files of arrays
 export          the attention of a PyTorch model, written to a file that the arrays task reads

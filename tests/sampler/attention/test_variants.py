@@ -14,6 +14,7 @@ from sampler.attention.heads import layer_matrices, softmax_attention
 from sampler.attention.variants import (
     AttentionVariant,
     BatchNormalised,
+    FirstOrder,
     HardMaximum,
     HeadNormalised,
     Linear,
@@ -59,6 +60,13 @@ def linear_rows(q, k):
 
     products = np.array([[feature(a) @ feature(b) for b in k] for a in q])
     return products / products.sum(axis=1)[:, None]
+
+
+def first_order_rows(q, k, offset):
+    values = [[float(a @ b) / math.sqrt(len(a)) for b in k] for a in q]
+    if offset:
+        return np.array([[(1 + value) / len(k) for value in row] for row in values])
+    return np.array([[value / math.sqrt(len(k)) for value in row] for row in values])
 
 
 def normalised_rows(q, k, beta, scaling, epsilon=1e-5):
@@ -129,6 +137,10 @@ CASES = {
     ),
     "hard maximum": Case(HardMaximum(), hard_rows, trainable=False),
     "linear": Case(Linear(), linear_rows),
+    "first order": Case(FirstOrder(), lambda q, k: first_order_rows(q, k, True), stochastic=False),
+    "first order, no offset": Case(
+        FirstOrder(offset=False), lambda q, k: first_order_rows(q, k, False), stochastic=False
+    ),
     "batch normalised": Case(
         BatchNormalised(beta=0.7), lambda q, k: normalised_rows(q, k, 0.7, True)
     ),

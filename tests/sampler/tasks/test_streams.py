@@ -100,6 +100,7 @@ SOURCES = {
     ("time_series", "drawn"): lambda folder: SIZES,
     ("time_series", "archive"): archive_of_series,
     ("digits", "drawings"): lambda folder: SIZES,
+    ("copy", "drawn"): lambda folder: SIZES,
     ("arrays", "file"): file_of_arrays,
     ("one_shot", "characters"): untrained_model,
     ("one_shot", "other pictures"): other_pictures,

@@ -1,0 +1,118 @@
+"""Copying a token: the label is the token before the last one, which heads find by its position.
+
+T tokens, each one of V symbols, independent and uniform. Inputs are one-hot, centred and multiplied
+by √V, so that their covariance is 1 − J/V; the label is the input of the token before the last, one
+output per symbol. Logits of heads depend on the position of the key alone.
+"""
+
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from sampler.attention.heads import layer_matrices
+from sampler.attention.variants import Finite
+from sampler.numerics import stream
+from sampler.recipes.sections import Several
+from sampler.recipes.task_section import AttentionSection, DrawnSection
+from sampler.tasks.task import (
+    Task,
+    Unattended,
+    attended_split,
+    chosen_variants,
+    draw_layers,
+    draw_splits,
+    name_heads,
+    name_paths,
+    refuse_unfit_length,
+)
+from sampler.transformer.classified import centred_one_hot
+
+# How many tokens before the end the copied one stands.
+COPIED = -2
+
+
+class CopySection(DrawnSection):
+    """Sequences of symbols, labelled by the one before the last; one output per symbol.
+
+    `attention.inverse_temperature` is the standard deviation of the logits of random heads.
+    """
+
+    head_kinds: ClassVar = ("copy", "uniform", "random")
+    attention_defaults: ClassVar = {"heads": (("copy",),), "inverse_temperature": 0.3}
+
+    tokens: Several = 24
+    """Tokens of a sequence."""
+    symbols: Several = 6
+    """Symbols that a token may be."""
+    copied_logit: Finite = 4.0
+    """Logit of the token before the last in copy heads; those of all others are 0."""
+
+    def make(self, attention: AttentionSection) -> Task:
+        """Draw the sequences and the logits of random heads."""
+        refuse_unfit_length(attention, self.tokens)
+
+        def logits_of(kind: str, generator: np.random.Generator) -> tuple[np.ndarray]:
+            return (self.head_logits(kind, attention.inverse_temperature, generator),)
+
+        logits = draw_layers(attention, logits_of, self.head_seed)
+        variants = chosen_variants(attention)
+        matrices = tuple(
+            matrices_of_positions(of_layer, those)
+            for (of_layer,), those in zip(logits, variants, strict=True)
+        )
+
+        def attend(inputs: np.ndarray) -> tuple[np.ndarray, ...]:
+            return tuple(np.broadcast_to(one, (len(inputs), *one.shape)) for one in matrices)
+
+        def draw(examples: int, key: int) -> Unattended:
+            generator = stream(self.seed, key)
+            symbols = generator.integers(self.symbols, size=(examples, self.tokens))
+            labels = scaled_one_hot(symbols[:, COPIED], self.symbols)
+            return Unattended(
+                lambda part: scaled_one_hot(symbols[part], self.symbols), labels, (symbols,)
+            )
+
+        train, test, validation = (
+            None if one is None else attended_split(one, attend, variants, matrices)
+            for one in draw_splits(self, draw)
+        )
+        names = name_heads(attention)
+        return Task(train, test, names, name_paths(names), validation)
+
+    def head_logits(
+        self, kind: str, scale: float, generator: np.random.Generator
+    ) -> Float[np.ndarray, " key"]:
+        """Logits of the keys of one head, by their positions.
+
+        copy     `copied_logit` for the token before the last, 0 for others
+        uniform  0 for all
+        random   independent normal numbers of this standard deviation
+
+        Only a random head draws from the generator. Raises ValueError for any other kind.
+        """
+        if kind not in self.head_kinds:
+            known = ", ".join(self.head_kinds)
+            raise ValueError(f"head kind {kind!r}: use one of {known}")
+        if kind == "random":
+            return scale * generator.standard_normal(self.tokens)
+        logits = np.zeros(self.tokens)
+        if kind == "copy":
+            logits[COPIED] = self.copied_logit
+        return logits
+
+
+def matrices_of_positions(
+    logits: Float[np.ndarray, "head key"], variants: tuple
+) -> Float[np.ndarray, "head key query"]:
+    """Matrices of heads whose logits depend on the key's position alone, one variant for each."""
+    keys = logits[None, :, :, None]
+    return np.ascontiguousarray(layer_matrices(variants, np.ones_like(keys), keys)[0])
+
+
+def scaled_one_hot(
+    symbols: Int[np.ndarray, " *axes"], count: int
+) -> Float[np.ndarray, " *axes {count}"]:
+    """Centred one-hot vectors times the root of the number of symbols V: covariance 1 − J/V."""
+    flat = centred_one_hot(symbols.reshape(-1), range(count))
+    return np.sqrt(count) * flat.reshape(*symbols.shape, count)
