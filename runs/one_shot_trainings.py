@@ -51,6 +51,7 @@ EQUAL = 0.5  # the temperature at which all are compared as well
 WIDTHS = (10, 100, 1000)
 CLOTHES = "/usr/share/datasets/fashion-mnist/t10k-images-idx3-ubyte.gz"
 OTHER_SETS = {
+    "characters": [],
     "one-shot runs": ['task.test="all_runs"'],
     "digits": ['task.test="digits"'],
     "clothes": [f'task.test="{CLOTHES}"'],
@@ -84,7 +85,7 @@ def trained(name: str) -> Path:
     if (kept / MODEL_FILE).is_file():
         return kept
     heads, seed = heads_of(name)
-    steps = 30_000 if heads == (4, 4) else 10_000
+    steps = 15_000 if heads == (4, 4) else 6_000
     settings = {"heads": list(heads), "seed": seed, "steps": steps}
     words = [f"--set=training.{key}={value}" for key, value in settings.items()]
     recipe = str(RUNS / "one_shot_train_omniglot.toml")
@@ -244,6 +245,8 @@ def answers(name: str) -> dict:
         "widths": widths_of(name, problem),
     }  # fmt: skip
     found |= pruned(name)
+    same = problem.trained.predictor(problem.attended_test), problem.labels_test
+    found["same episodes"] = accuracy(*same)
     factor = by_temperature(problem, (EQUAL,))[EQUAL]
     overlap = np.asarray(factor @ factor.T)
     found["cosine with the trained"] = cosine(overlap, problem.trained.overlap())
@@ -270,6 +273,8 @@ found = {name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
 # %%
 def over_trainings(values: list) -> dict | None:
     """Mean of numbers over trainings with its standard error, entry by entry of nested results."""
+    if isinstance(values[0], dict) and "value" in values[0]:
+        return over_trainings([one["value"] for one in values])
     if isinstance(values[0], dict):
         keys = [key for key in values[0] if all(key in one for one in values)]
         found = {key: over_trainings([one[key] for one in values]) for key in keys}

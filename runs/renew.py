@@ -64,6 +64,10 @@ CALLS = {
 }
 # Of each of more points than this, what is kept.
 MOST_POINTS, BRIEFLY = 10, ("accuracy", "order_parameter", "log_evidence", "diagnostics")
+# Means over the seeds of a sweep, instead of all its points.
+AVERAGES = "seed_averages.csv"
+# Sweeps of which the theory is shown, and nothing sampled.
+SOLVED = ("attention_variants_markov", "attention_variants_time_series")
 # What a sweep says of all its points.
 SUMMARIES = {
     "finite_size": ("power_laws", "power_laws_next_order"),
@@ -78,6 +82,8 @@ FIGURES = {
     },
     "markov_two_paths": {"markov_two_paths": "accuracy_against_width"},
     "temperature": {"temperature": "against_temperature"},
+    "attention_variants_markov": {"attention_variants_markov": "variant_comparison"},
+    "one_shot": {"one_shot_accuracy": "accuracy_at_chosen_temperatures"},
     "finite_size": {"finite_size": "finite_size"},
 }
 
@@ -92,6 +98,8 @@ def of_run(directory: Path) -> dict:
     table = directory / "sweep.csv"
     if not table.is_file():
         return of_point(directory)
+    if (directory / AVERAGES).is_file():
+        return averages(directory / AVERAGES)
     found = {}
     with table.open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
@@ -108,6 +116,24 @@ def of_run(directory: Path) -> dict:
             if name == "finite_size":
                 kept = {key: {law["path"]: slope_of(law) for law in kept[key]} for key in kept}
             found[name] = shortened(kept)
+    return found
+
+
+def averages(table: Path) -> dict:
+    """Means over seeds of every column, by the settings that were swept beside the seed."""
+    from sampler.recipes.settings import variant_name
+
+    found = {}
+    with table.open(encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            key, _, value = row["settings"].partition("=")
+            known = {name: number(text) for name, text in row.items()}
+            named = variant_name(value) if key == "attention.form" else value
+            found[named.replace("; ", ", ")] = {
+                name: estimate(mean, known[f"{name}_error"], f"over {row['points']} data seeds")
+                for name, mean in known.items()
+                if mean is not None and known.get(f"{name}_error") is not None
+            }
     return found
 
 
@@ -243,7 +269,7 @@ def record_run(directory: Path, name: str) -> None:
     manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
     record(
         KEPT, name, of_run(directory),
-        made_by=f"attention-posterior run runs/{name}.toml",
+        made_by=f"attention-posterior {'solve' if name in SOLVED else 'run'} runs/{name}.toml",
         recipe_hash=hash_of(RUNS / f"{name}.toml"), seeds=manifest["seeds"],
     )  # fmt: skip
     for shown, drawn in FIGURES.get(name, {}).items():
@@ -263,7 +289,8 @@ def renew(name: str) -> None:
                     shutil.copy(drawn, RUNS / "figures")
         else:
             made = Path(folder) / "run"
-            program = [sys.executable, "-m", "sampler", "run", RUNS / f"{name}.toml"]
+            command = "solve" if name in SOLVED else "run"
+            program = [sys.executable, "-m", "sampler", command, RUNS / f"{name}.toml"]
             code = subprocess.run([*program, "--out", made], cwd=ROOT, check=False).returncode
             if code not in (0, 3):  # 3: draws that fail their diagnostics, and are marked
                 raise SystemExit(f"run of {name} ended with {code}")

@@ -40,10 +40,12 @@ class ShippedRecipe:
 
     @property
     def data(self) -> list[str]:
-        """Names of the files that it reads and that ship beside it."""
-        of_task = tomllib.loads(self.text)["task"].values()
-        texts = [value for value in of_task if isinstance(value, str)]
-        return [text for text in texts if "/" not in text and (GALLERY / text).is_file()]
+        """Names of the files that it reads and that ship beside it; of a model's folder all."""
+        of_task = tomllib.loads(self.text)["task"]
+        texts = [text for text in of_task.values() if isinstance(text, str) and "/" not in text]
+        model = GALLERY / of_task["model"] if "model" in of_task else None
+        files = [*(GALLERY / text for text in texts), *(sorted(model.glob("*")) if model else ())]
+        return [file.relative_to(GALLERY).as_posix() for file in files if file.is_file()]
 
     def text_at(self, path: Path) -> str:
         """Return its text for a copy: comments name files as seen from where the copy is made."""
@@ -109,8 +111,8 @@ def write_shipped(recipe: ShippedRecipe, path: Path) -> list[Path]:
         if one.exists():
             remedy = "is there already, and nothing is replaced; name another place with --out FILE"
             raise InputError("new", one, remedy)
-    path.parent.mkdir(parents=True, exist_ok=True)
     for one, content in contents.items():
+        one.parent.mkdir(parents=True, exist_ok=True)
         with one.open("xb") as file:
             file.write(content)
     return list(contents)
