@@ -178,6 +178,7 @@ def alignments(directory: Path, sampled: dict) -> dict:
     sampled  those of the draws, as comparison.json has them
     """
     import h5py
+    import numpy as np
 
     names = {"gp": "gp_kernel_alignment", "theory": "kernel_alignment"}
     names["next_order"] = "kernel_alignment_next_order"
@@ -189,6 +190,8 @@ def alignments(directory: Path, sampled: dict) -> dict:
         if sampled.get("mcse"):
             pair = sampled["sampled"][at], sampled["mcse"][at]
             found[str(at + 1)]["sampled"] = estimate(*pair, "MCSE")
+    # Shares of |y|² that the first components hold together.
+    found["share of them"] = {key: float(np.sum(values**2)) for key, values in known.items()}
     return found
 
 

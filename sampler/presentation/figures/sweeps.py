@@ -361,6 +361,7 @@ def draw_variant_comparison(sweep: SweepResults) -> Figure | None:
             )
             if np.isfinite(mean).any():
                 marks = {"fmt": marker, "color": colour, "markersize": 5.0, "capsize": 2.5}
+                marks["clip_on"] = False  # shares of 0 and 1 lie on the edge
                 # Hollow, and first: what finite width leaves as it is stays to be seen.
                 if marker == "s":
                     marks |= {"markersize": 8.0, "markerfacecolor": "none", "zorder": 1.5}
