@@ -5,8 +5,8 @@
 # eight. Of each: accuracy of the trained network, of the theory and of infinite width, each at its
 # own best temperature by validation and both at 𝒯 = 0.5; how well the theory's scores order the
 # heads by what their removal costs the trained network; and how like U₁ is to the one that gradient
-# descent found. Of A to E also the exact posterior at N = 10, other test sets, and heads that were
-# never trained.
+# descent found. Of A to E also wider networks, other test sets, and heads that were never trained;
+# of A to C the exact posterior at N = 10.
 #
 #     python runs/one_shot_trainings.py [FOLDER] [NAME …]
 #
@@ -45,7 +45,7 @@ from theory.observables import accuracy, head_scores  # noqa: E402
 RUNS = Path(__file__).parent
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/one_shot_trainings")
 HEADS = {"A": (4, 4), "F": (3, 3, 3), "I": (8, 8)}  # and of those that follow in the alphabet
-NAMES = "ABCDEFGHIJK"
+NAMES, FEW_PATHS, SAMPLED = "ABCDEFGHIJK", "ABCDE", "ABC"
 TEMPERATURES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 EQUAL = 0.5  # the temperature at which all are compared as well
 WIDTHS = (10, 100, 1000)
@@ -97,7 +97,7 @@ def trained(name: str) -> Path:
 # %%
 def settings_of(name: str, *overrides: str) -> list[str]:
     """What makes one_shot.toml a point at N = 10 with the attention of a training."""
-    examples = 300 if heads_of(name)[0] == (8, 8) else 600
+    examples = 600 if name in FEW_PATHS else 300
     return [
         f'task.model="{trained(name).resolve()}"', f'task.folder="{(RUNS / "omniglot").resolve()}"',
         f"task.examples_train={examples}", "sweep={}", "network.widths=10",
@@ -153,10 +153,10 @@ def widths_of(name: str, problem: Problem) -> dict[str, dict]:
     limit = OrderParameters.gp_limit(problem.architecture).factors[0]
     infinite = {at: right(problem, limit, at) for at in TEMPERATURES}
     found = {"infinite": chosen(infinite) | {"equal": infinite[EQUAL][1]}}
-    many = heads_of(name)[0] == (8, 8)  # minutes for each of them
-    for width in WIDTHS[:1] if many else WIDTHS:
+    few = name in FEW_PATHS  # otherwise each takes minutes
+    for width in WIDTHS if few else WIDTHS[:1]:
         there = at_width(problem, width)
-        factors = by_temperature(there, (0.25, EQUAL) if many else TEMPERATURES[2:])
+        factors = by_temperature(there, TEMPERATURES[2:] if few else (0.25, EQUAL))
         scores = {at: right(there, factor, at) for at, factor in factors.items()}
         found[str(width)] = chosen(scores)
         if EQUAL in scores:
@@ -203,7 +203,7 @@ def untrained_heads(name: str) -> dict[str, float]:
 
 def pruned(name: str) -> dict[str, dict]:
     """Rank correlations of scores with what removal costs the trained network, and the costs."""
-    many, full = heads_of(name)[0] == (8, 8), heads_of(name)[0] == (4, 4)
+    many, full = heads_of(name)[0] == (8, 8), name in SAMPLED
     place = folder / name
     recipe = str(RUNS / "one_shot.toml")
     words = [word for one in settings_of(name) for word in ("--set", one)]
@@ -250,7 +250,7 @@ def answers(name: str) -> dict:
     factor = by_temperature(problem, (EQUAL,))[EQUAL]
     overlap = np.asarray(factor @ factor.T)
     found["cosine with the trained"] = cosine(overlap, problem.trained.overlap())
-    if heads_of(name)[0] == (4, 4):
+    if name in FEW_PATHS:
         found["other sets"] = other_sets(name, factor)
         found["untrained heads"] = untrained_heads(name)
     return found
@@ -275,11 +275,13 @@ def over_trainings(values: list) -> dict | None:
     """Mean of numbers over trainings with its standard error, entry by entry of nested results."""
     if isinstance(values[0], dict) and "value" in values[0]:
         return over_trainings([one["value"] for one in values])
-    if isinstance(values[0], dict):
-        keys = [key for key in values[0] if all(key in one for one in values)]
-        found = {key: over_trainings([one[key] for one in values]) for key in keys}
+    values = [one for one in values if one != {}]
+    if values and isinstance(values[0], dict):
+        keys = dict.fromkeys(key for one in values for key in one)
+        known = {key: [one[key] for one in values if key in one] for key in keys}
+        found = {key: over_trainings(those) for key, those in known.items() if len(those) > 1}
         return {key: one for key, one in found.items() if one not in (None, {})}
-    if not all(isinstance(one, int | float) for one in values):
+    if len(values) < 2 or not all(isinstance(one, int | float) for one in values):
         return None
     error = np.std(values, ddof=1) / np.sqrt(len(values))
     return estimate(np.mean(values), error, f"over {len(values)} trainings")
