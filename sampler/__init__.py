@@ -16,6 +16,7 @@ tasks        inputs and labels, with the attention matrices they fix
 token_network  a network outside the theory, followed token by token
 posterior    the densities that can be sampled
 problem      recipe and task joined, for the theory or outside it
+teacher      labels drawn from the network itself
 mcmc         chains, their draws and diagnostics
 analysis     labelled tables, and theory held against draws
 presentation    figures and report, from stored results alone
@@ -35,7 +36,8 @@ __version__ = "0.1.0"
 CONTENTS = {
     "api.tasks": "markov_chain_task time_series_task series_archive_task digits_task copy_task "
     "one_shot_task trained_series_task arrays_task make_task ChosenTask",
-    "api.results": "make_network ChosenNetwork solve sample compare head_importance make_problem",
+    "api.results": "make_network ChosenNetwork solve sample compare head_importance make_problem "
+    "teacher_of",
     "api.posterior": "numpyro_model log_density",
     "posterior.flat_density": "FlatDensity",
     "api.heads": "ablate_heads",

@@ -14,6 +14,7 @@ from sampler.api.results import ChosenNetwork as ChosenNetwork
 from sampler.api.results import compare as compare
 from sampler.api.results import head_importance as head_importance
 from sampler.api.results import make_problem as make_problem
+from sampler.api.results import teacher_of as teacher_of
 from sampler.api.posterior import numpyro_model as numpyro_model
 from sampler.api.posterior import log_density as log_density
 from sampler.posterior.flat_density import FlatDensity as FlatDensity
@@ -41,6 +42,8 @@ def markov_chain_task(
     heads: Sequence[Sequence[str]] = (('good', 'random'), ('uniform', 'random')),
     inverse_temperature: float = 10.0,
     form: AttentionVariant | Mapping[str, Any] | Sequence[Any] | None = None,
+    labels: Literal['task', 'teacher'] = 'task',
+    teacher_seed: int = 0,
     examples_train: int = 100,
     examples_test: int = 1000,
     examples_validation: int = 0,
@@ -63,6 +66,10 @@ def markov_chain_task(
                          and keys; softmax over keys by default. A table for all heads, or a list
                          with a table, or a list of tables, one per head, for each layer. Where
                          logits are x_sᵀ W x_t, keys are x_s and queries √D W x_t.
+    labels               Labels as the data have them, or of a "teacher": the network itself with
+                         all weights from their priors, the same for all splits, with noise of
+                         variance `posterior.temperature`.
+    teacher_seed         Seed of the teacher and of the noise of its labels.
     examples_train       Examples to learn from.
     examples_test        Examples of the test set.
     examples_validation  Examples of the validation set; without one: 0.
@@ -83,6 +90,8 @@ def time_series_task(
     inverse_temperature: float = 10.0,
     head_lag: int = 5,
     form: AttentionVariant | Mapping[str, Any] | Sequence[Any] | None = None,
+    labels: Literal['task', 'teacher'] = 'task',
+    teacher_seed: int = 0,
     examples_train: int = 100,
     examples_test: int = 1000,
     examples_validation: int = 0,
@@ -106,6 +115,10 @@ def time_series_task(
                          and keys; softmax over keys by default. A table for all heads, or a list
                          with a table, or a list of tables, one per head, for each layer. Where
                          logits are x_sᵀ W x_t, keys are x_s and queries √D W x_t.
+    labels               Labels as the data have them, or of a "teacher": the network itself with
+                         all weights from their priors, the same for all splits, with noise of
+                         variance `posterior.temperature`.
+    teacher_seed         Seed of the teacher and of the noise of its labels.
     examples_train       Examples to learn from.
     examples_test        Examples of the test set.
     examples_validation  Examples of the validation set; without one: 0.
@@ -127,6 +140,8 @@ def series_archive_task(
     inverse_temperature: float = 10.0,
     head_lag: int = 5,
     form: AttentionVariant | Mapping[str, Any] | Sequence[Any] | None = None,
+    labels: Literal['task', 'teacher'] = 'task',
+    teacher_seed: int = 0,
     problem: str | None = None,
     stride: int | None = None,
     max_tokens: int = 50,
@@ -145,6 +160,10 @@ def series_archive_task(
                          and keys; softmax over keys by default. A table for all heads, or a list
                          with a table, or a list of tables, one per head, for each layer. Where
                          logits are x_sᵀ W x_t, keys are x_s and queries √D W x_t.
+    labels               Labels as the data have them, or of a "teacher": the network itself with
+                         all weights from their priors, the same for all splits, with noise of
+                         variance `posterior.temperature`.
+    teacher_seed         Seed of the teacher and of the noise of its labels.
     folder               Folder of the files `<problem>_TRAIN.ts` and `<problem>_TEST.ts`, or
                          `.arff`.
     problem              The name in these files; by default that of the folder.
@@ -161,6 +180,8 @@ def digits_task(
     heads: Sequence[Sequence[str]] = (('similar', 'near'),),
     inverse_temperature: float = 10.0,
     form: AttentionVariant | Mapping[str, Any] | Sequence[Any] | None = None,
+    labels: Literal['task', 'teacher'] = 'task',
+    teacher_seed: int = 0,
     examples_train: int = 100,
     examples_test: int = 700,
     examples_validation: int = 0,
@@ -180,6 +201,10 @@ def digits_task(
                          and keys; softmax over keys by default. A table for all heads, or a list
                          with a table, or a list of tables, one per head, for each layer. Where
                          logits are x_sᵀ W x_t, keys are x_s and queries √D W x_t.
+    labels               Labels as the data have them, or of a "teacher": the network itself with
+                         all weights from their priors, the same for all splits, with noise of
+                         variance `posterior.temperature`.
+    teacher_seed         Seed of the teacher and of the noise of its labels.
     examples_train       Examples to learn from.
     examples_test        Examples of the test set.
     examples_validation  Examples of the validation set; without one: 0.
@@ -195,6 +220,8 @@ def copy_task(
     heads: Sequence[Sequence[str]] = (('copy',),),
     inverse_temperature: float = 0.3,
     form: AttentionVariant | Mapping[str, Any] | Sequence[Any] | None = None,
+    labels: Literal['task', 'teacher'] = 'task',
+    teacher_seed: int = 0,
     examples_train: int = 100,
     examples_test: int = 1000,
     examples_validation: int = 0,
@@ -214,6 +241,10 @@ def copy_task(
                          and keys; softmax over keys by default. A table for all heads, or a list
                          with a table, or a list of tables, one per head, for each layer. Where
                          logits are x_sᵀ W x_t, keys are x_s and queries √D W x_t.
+    labels               Labels as the data have them, or of a "teacher": the network itself with
+                         all weights from their priors, the same for all splits, with noise of
+                         variance `posterior.temperature`.
+    teacher_seed         Seed of the teacher and of the noise of its labels.
     examples_train       Examples to learn from.
     examples_test        Examples of the test set.
     examples_validation  Examples of the validation set; without one: 0.
@@ -229,6 +260,8 @@ def copy_task(
 def one_shot_task(
     model: str | Path,
     *,
+    labels: Literal['task', 'teacher'] = 'task',
+    teacher_seed: int = 0,
     folder: str | Path | None = None,
     test: str | Path = 'characters',
     test_characters: Sequence[str] = (),
@@ -243,6 +276,10 @@ def one_shot_task(
     Paths are relative to the current directory. Raises InputError, naming the keyword, for what
     cannot be used.
 
+    labels               Labels as the data have them, or of a "teacher": the network itself with
+                         all weights from their priors, the same for all splits, with noise of
+                         variance `posterior.temperature`.
+    teacher_seed         Seed of the teacher and of the noise of its labels.
     model                Directory of the training.
     folder               Folder of Omniglot's files now, if they were moved.
     test                 The test set: "characters" of the training's test split, "all_runs" of
@@ -261,6 +298,8 @@ def one_shot_task(
 def trained_series_task(
     model: str | Path,
     *,
+    labels: Literal['task', 'teacher'] = 'task',
+    teacher_seed: int = 0,
     folder: str | Path | None = None,
     examples_train: int | None = None,
     examples_test: int | None = None,
@@ -272,6 +311,10 @@ def trained_series_task(
     Paths are relative to the current directory. Raises InputError, naming the keyword, for what
     cannot be used.
 
+    labels               Labels as the data have them, or of a "teacher": the network itself with
+                         all weights from their priors, the same for all splits, with noise of
+                         variance `posterior.temperature`.
+    teacher_seed         Seed of the teacher and of the noise of its labels.
     model                Directory of the training.
     folder               Folder of the files of the series now, if they were moved.
     examples_train       Series to learn from; by default all.

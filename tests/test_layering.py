@@ -18,7 +18,8 @@ FORBIDDEN = {"sampler", "numpyro", "arviz", "arviz_base", "arviz_stats", "matplo
 ORDER = (
     "errors", "registry", "numerics", "convergence", "compiled", "network", "posterior", "mcmc",
     "attention", "recipes", "storage", "images", "transformer", "tasks", "token_network", "problem",
-    "analysis", "presentation", "heads", "jobs", "api", "command_line", "cli", "__main__",
+    "teacher", "analysis", "presentation", "heads", "jobs", "api", "command_line", "cli",
+    "__main__",
 )  # fmt: skip
 
 

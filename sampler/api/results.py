@@ -18,8 +18,8 @@ from sampler.recipes.sections import NetworkSection, PosteriorSection, SamplerSe
 from sampler.recipes.validation import refuse_without_theory
 from sampler.storage.own_theories import Source, axes_of_table, read_own
 from sampler.storage.run_directory import SCHEMA_VERSION
-from sampler.tasks.make import fit_task
 from sampler.tasks.task import Task
+from sampler.teacher import fit_labelled_task
 
 if TYPE_CHECKING:
     import pandas
@@ -70,7 +70,7 @@ def recipe_and_data(
     make_paths_absolute(sections, Path.cwd(), sections_of(sections))
     recipe = validated({**task.settings, **network.settings, **sections})
     check_layers(recipe)
-    return recipe, fit_task(task.data, recipe)
+    return recipe, fit_labelled_task(task.data, recipe)
 
 
 def problem_of(task: ChosenTask, recipe: Recipe, data: Task) -> "AnyProblem":
@@ -81,6 +81,8 @@ def problem_of(task: ChosenTask, recipe: Recipe, data: Task) -> "AnyProblem":
         return build_problem(recipe, data)
     network = recipe.network
     key = repr((network.readout, network.heads, network.hypernetwork))
+    if recipe.task.labels == "teacher":  # which is the network itself
+        key = repr((network, recipe.posterior))
     if key not in task.folded:
         *_, task.folded[key] = fold_training(recipe, data)
     return build_problem(recipe, data, task.folded[key])
@@ -167,6 +169,27 @@ def make_problem(task: ChosenTask, network: ChosenNetwork) -> "AnyProblem":
     use_one_blas_thread()
     with float64():
         return problem_of(task, recipe, data)
+
+
+@in_python
+def teacher_of(task: ChosenTask, network: ChosenNetwork) -> "xr.Dataset":
+    """Return the network that labels were drawn from, where the task has `labels="teacher"`.
+
+    task, network  as they are learned
+
+    Its order parameters, and f(x) without noise as `predictor_train`, `predictor_test` and, where
+    there is such a split, `predictor_validation`. Raises InputError for a task with other labels,
+    and where task and network do not fit.
+    """
+    recipe, data = recipe_and_data(task, network)
+    if data.teacher is None:
+        raise InputError("task", task.settings["task"]["kind"], 'make it with labels="teacher"')
+    use_one_blas_thread()
+    with float64():
+        from sampler.analysis.teacher_table import teacher_table
+
+        table = teacher_table(data.teacher, problem_of(task, recipe, data))
+    return table.assign_attrs(schema_version=SCHEMA_VERSION)
 
 
 @in_python

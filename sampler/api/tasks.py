@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -160,6 +160,8 @@ def arrays_task(
     lengths_test: Lengths | None = None,
     lengths_validation: Lengths | None = None,
     head_names: Sequence[Sequence[str]] | None = None,
+    labels: Literal["task", "teacher"] | None = None,
+    teacher_seed: int | None = None,
 ) -> ChosenTask:
     """Data of one's own: a file, or the arrays themselves in one of two layouts.
 
@@ -181,6 +183,8 @@ def arrays_task(
                       tokens of each sequence, [example], where they are not all as long; the tokens
                       behind them are padding, which no other token may attend to
     head_names        a list of names for each layer; without it heads are called by their numbers
+    labels            "teacher" for labels that are drawn from the network itself instead of these
+    teacher_seed      the seed of the teacher
 
     Raises InputError, naming the array, for what cannot be used.
     """

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from sampler.mcmc.kept import evenly_spaced
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO, DEFAULT_WARMUP
+from sampler.tasks.attended import attended_by_numpy
 from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit
 from sampler.tasks.task import Task
 from theory.architecture import HESSIAN_COORDINATES, Architecture, bartlett_coordinate_count
@@ -298,27 +299,6 @@ def some_examples(split: AnySplit) -> Iterator[Split | AttendedSplit]:
     if isinstance(split, StreamedSplit):
         return split.blocks()
     return iter([split.part(evenly_spaced(split.examples, MOST_EXAMPLES))])
-
-
-def attended_by_numpy(
-    split: Split | AttendedSplit, readout: str, pairs: tuple[bool, ...]
-) -> Float[np.ndarray, "example path channel"]:
-    """Attended inputs ξ^π(x) = x Ω^{h_1} ··· Ω^{h_L} t*, as `theory.attended_inputs` has them."""
-    if isinstance(split, AttendedSplit):
-        return split.attended
-    examples, tokens, _ = split.inputs.shape
-    lengths = np.full(examples, tokens) if split.lengths is None else split.lengths
-    if readout == "mean":
-        read = (np.arange(tokens) < lengths[:, None]) / lengths[:, None]
-    else:
-        read = np.eye(tokens)[lengths - 1 if readout == "last" else np.zeros(examples, int)]
-    weights = read[:, None, :]  # [example, paths through the layers above, key]
-    for omega, is_pair in zip(reversed(split.attention), reversed(pairs), strict=True):
-        if is_pair:
-            omega = (omega[:, :, None] * omega[:, None]).reshape(examples, -1, tokens, tokens)
-        weights = np.einsum("ehkq,epq->ehpk", omega, weights, optimize=True)
-        weights = weights.reshape(examples, -1, tokens)
-    return weights @ split.inputs
 
 
 def eigenvalue_of_all(attended: Float[np.ndarray, "example path channel"], examples: int) -> float:

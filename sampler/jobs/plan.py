@@ -35,8 +35,9 @@ from sampler.storage.run_directory import (
     THEORY_FILE,
     point_directory,
 )
-from sampler.tasks.make import check_network_fits, fit_task
+from sampler.tasks.make import check_network_fits
 from sampler.tasks.task import Task
+from sampler.teacher import fit_labelled_task
 from theory.architecture import bartlett_coordinate_count
 
 
@@ -163,7 +164,7 @@ def make_plan(command: str, asked: Point) -> Plan:
         network = one.network
         key = network.heads, network.hypernetwork, network.readout
         if key not in fitted:
-            task = fit_task(data, one)
+            task = fit_labelled_task(data, one)
             fitted[key] = task, leading_eigenvalue(task, network.readout)
         return fitted[key]
 
@@ -281,7 +282,13 @@ def timed(run: RunPlan, recipe: Recipe) -> TimedRun:
 
 
 def shares_data(one: Recipe, other: Recipe) -> bool:
-    """Whether two recipes ask for the same data and attention."""
+    """Whether two recipes ask for the same data and attention.
+
+    A teacher is the network itself: with another network its labels are others.
+    """
+    same_network = (one.network, one.posterior) == (other.network, other.posterior)
+    if one.task.labels == "teacher" and not same_network:
+        return False
     return (one.task, one.attention) == (other.task, other.attention)
 
 

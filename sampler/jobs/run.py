@@ -38,6 +38,7 @@ from sampler.storage.run_directory import (
     LOG,
     RECIPE_FILE,
     TASK_FILE,
+    TEACHER_FILE,
     THEORY_FILE,
     log_to,
     remove_unfinished,
@@ -226,12 +227,16 @@ def work(job: Job) -> ExitCode:
 
 
 def store_task(job: Job) -> None:
-    """Store what figures show of the task."""
+    """Store what figures show of the task, and the teacher where labels are those of one."""
     from sampler.analysis.example_tables import task_table
+    from sampler.analysis.teacher_table import teacher_table
     from sampler.storage.results import write_result
 
     if not (job.directory / TASK_FILE).is_file():
         write_result(job.directory, TASK_FILE, task_table(job.run.task))
+    teacher = job.run.task.teacher
+    if teacher is not None and not (job.directory / TEACHER_FILE).is_file():
+        write_result(job.directory, TEACHER_FILE, teacher_table(teacher, job.problem))
 
 
 def store_own_theories(job: Job, own: Mapping[str, str]) -> None:

@@ -33,7 +33,7 @@ from sampler.storage.run_directory import (
     write_atomically,
     write_json,
 )
-from sampler.tasks.make import build_task
+from sampler.teacher import make_labelled_task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -176,7 +176,7 @@ def one_by_one(plan: Plan, interruption: Interruption) -> Engine:
             LOG.info("point %s", point.label)
             run = replace(runs[point.label], point=point)
             if not shares_data(point.recipe, plan.recipe):
-                run = plan_run(command, point, build_task(point.recipe))
+                run = plan_run(command, point, make_labelled_task(point.recipe))
                 log_concerns(run.task)
             directory = point.directory
             claim_directory(directory, point.recipe, command, run.determining, run.known)

@@ -1,7 +1,7 @@
 """The sections [task] and [attention] of a recipe, and the table of tasks."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -63,6 +63,12 @@ class TaskSection(DataSection):
     attention_defaults  what such a task sets in [attention], `heads` among it
     network_defaults    what the task sets in [network]
     """
+
+    labels: Literal["task", "teacher"] = "task"
+    """Labels as the data have them, or of a "teacher": the network itself with all weights from
+    their priors, the same for all splits, with noise of variance `posterior.temperature`."""
+    teacher_seed: Seed = 0
+    """Seed of the teacher and of the noise of its labels."""
 
     head_kinds: ClassVar[tuple[str, ...]] = ()
     attention_defaults: ClassVar[Mapping[str, Any]] = {}

@@ -3,6 +3,7 @@
 task            what every task ends in, validated once; heads that a recipe chooses
 meaning         numbers that mean nothing here, or may mean something else
 splits          examples: held as arrays, or made block by block
+attended        attended inputs by NumPy
 make            from a recipe to its task: heads that it keeps, hypernetworks
 markov_chain    hidden Markov chain classification
 time_series     time series: drawn, of a hidden oscillation, or read from the UEA archive

@@ -65,6 +65,22 @@ class Pictures:
 
 
 @dataclass(frozen=True)
+class Teacher:
+    """The network that labels were drawn from, without their noise.
+
+    order_parameters  U_1 … U_L, U_a of its weights; none of a network outside the theory
+    outputs           f(x) of every split [example, output]
+    temperature       variance of the noise
+    variances         prior variances of its weights, σ_0² … σ_a²
+    """
+
+    order_parameters: tuple[Float[np.ndarray, "_row _row"], ...]
+    outputs: Mapping[str, Float[np.ndarray, "_example output"]]
+    temperature: float
+    variances: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Task:
     """Training and test data with the attention matrices that the inputs fix.
 
@@ -75,6 +91,7 @@ class Task:
     Settings are chosen on `validation`, which has labels. `trained` is the network that the
     attention comes from, and `nearest_neighbour` [test episode] the ±1 of the nearest support, 0
     for a tie. `pictures` are those of the training examples, where the inputs were made of such.
+    Labels are those of a `teacher`, if there is one.
     Raises InputError, naming the array, if anything does not fit.
     """
 
@@ -87,6 +104,7 @@ class Task:
     nearest_neighbour: np.ndarray | None = None
     hypernetworks: tuple[bool, ...] | None = None
     pictures: Pictures | None = None
+    teacher: Teacher | None = None
 
     def __post_init__(self) -> None:
         check_split(self.train, "train")

@@ -1,0 +1,33 @@
+"""Table of the teacher that labels were drawn from (`teacher.nc`)."""
+
+import xarray as xr
+
+from sampler.analysis.labels import (
+    label,
+    label_dimensions,
+    order_parameter_dimensions,
+    predictor_dimensions,
+    squeeze_output,
+)
+from sampler.problem import AnyProblem
+from sampler.tasks.task import Teacher
+
+
+def teacher_table(teacher: Teacher, problem: AnyProblem) -> xr.Dataset:
+    """Order parameters, of a network of the theory, and f(x) of all splits without noise.
+
+    `predictor_test` has the axes of predictors elsewhere; attributes have the temperature, and the
+    prior variances.
+    """
+    arch = problem.architecture
+    columns: dict = {}
+    if teacher.order_parameters:
+        named = order_parameter_dimensions(arch.layers)
+        for (name, axes), overlap in zip(named, teacher.order_parameters, strict=True):
+            columns[name] = (axes, overlap)
+    axes_of = {"train": label_dimensions(arch.outputs), "test": predictor_dimensions(arch.outputs)}
+    axes_of["validation"] = ("validation_example", *axes_of["test"][1:])
+    for name, values in teacher.outputs.items():
+        columns[f"predictor_{name}"] = (axes_of[name], squeeze_output(values))
+    attributes = {"temperature": teacher.temperature, "variances": list(teacher.variances)}
+    return label(xr.Dataset(columns), problem).assign_attrs(attributes)

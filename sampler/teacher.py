@@ -1,0 +1,185 @@
+"""Labels of a teacher: the network of the recipe itself, its weights drawn from their priors.
+
+Whatever is learned from such labels has the law of one more draw of the posterior (Nishimori's
+identity): over data sets, the overlap of a draw with the teacher is distributed as that of two
+independent draws. Of a network of the theory the values of its tokens are never made: with
+w_{L+1} = a and w_l = w_{l+1} V_l/√N_{l+1},
+
+    U_l = w_l w_lᵀ/N_l = F_l F_lᵀ,   f_c(x) = Σ_{π,i} φ^π_i(x) (F_1 z)_{(π,c),i}
+
+where V_l acts on the rows of w_{l+1} alone, so that a few rows of normal numbers stand for it, and
+z [rank, channel], normal numbers as well, stands for V_0.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float
+
+from sampler.numerics import float64, stream
+from sampler.recipes.recipe import Recipe
+from sampler.tasks.attended import attended_by_numpy
+from sampler.tasks.make import build_task, fit_task
+from sampler.tasks.splits import (
+    AnySplit,
+    AttendedSplit,
+    BlockSource,
+    Split,
+    StreamedSplit,
+    add_arrays,
+)
+from sampler.tasks.task import Task, Teacher
+from theory.architecture import Architecture
+
+# First entries of the spawn keys.
+WEIGHT_STREAM, NOISE_STREAM, HYPER_STREAM = 0, 1, 2
+SPLITS = ("train", "test", "validation")
+# f(x) [example, output] of a block of examples.
+Outputs = Callable[[Split | AttendedSplit], np.ndarray]
+
+
+def make_labelled_task(recipe: Recipe) -> Task:
+    """The task of a recipe with the labels that it asks for.
+
+    Raises InputError as `build_task` does.
+    """
+    return with_teacher(build_task(recipe), recipe)
+
+
+def fit_labelled_task(task: Task, recipe: Recipe) -> Task:
+    """The data with the heads that the recipe's network keeps, and the labels it asks for.
+
+    Raises InputError as `fit_task` does.
+    """
+    return with_teacher(fit_task(task, recipe), recipe)
+
+
+def with_teacher(task: Task, recipe: Recipe) -> Task:
+    """The task with labels of a teacher, where the recipe asks for such.
+
+    What a trained network, or the nearest neighbour, says of the labels of the task is left out.
+    """
+    if recipe.task.labels != "teacher":
+        return task
+    seed = recipe.task.teacher_seed
+    architecture, temperature = drawn_hyper_parameters(recipe, task, seed)
+    generator = stream(seed, WEIGHT_STREAM)
+    if recipe.network.fits_theory:
+        overlaps, outputs_of = linear_teacher(task, recipe, architecture, generator)
+    else:
+        overlaps, outputs_of = (), token_teacher(task, recipe, architecture, generator)
+    outputs = {
+        name: np.concatenate([outputs_of(block) for block in split.blocks()])
+        for name, split in task.named_splits.items()
+    }
+    labelled = {}
+    for place, name in enumerate(SPLITS):
+        if name in outputs:
+            noise = stream(seed, NOISE_STREAM, place).standard_normal(outputs[name].shape)
+            labels = outputs[name] + math.sqrt(temperature) * noise
+            labelled[name] = with_labels(task.named_splits[name], labels)
+    teacher = Teacher(overlaps, outputs, temperature, architecture.variances)
+    return replace(task, **labelled, teacher=teacher, trained=None, nearest_neighbour=None)
+
+
+def drawn_hyper_parameters(recipe: Recipe, task: Task, seed: int) -> tuple[Architecture, float]:
+    """The network with its prior variances, and the temperature; drawn where they have a prior."""
+    posterior, generator = recipe.posterior, stream(seed, HYPER_STREAM)
+    architecture = recipe.network.architecture(task.heads, task.channels, task.outputs)
+    shift, *shifts = generator.standard_normal(1 + len(architecture.variances))
+    temperature = posterior.temperature * math.exp(posterior.temperature_spread * shift)
+    factors = np.exp(posterior.variance_spread * np.array(shifts))
+    variances = tuple(float(v * f) for v, f in zip(architecture.variances, factors, strict=True))
+    return replace(architecture, variances=variances), temperature
+
+
+def linear_teacher(
+    task: Task, recipe: Recipe, architecture: Architecture, generator: np.random.Generator
+) -> tuple[tuple[np.ndarray, ...], Outputs]:
+    """Order parameters U_1 … U_a of weights from the prior, and f."""
+    factors = prior_factors(architecture, generator)
+    arch, readout = architecture, recipe.network.readout
+    normal = generator.standard_normal((factors[0].shape[1], arch.channels))
+    weights = (factors[0] @ normal).reshape(arch.path_count, arch.outputs, arch.channels)
+    weights *= math.sqrt(arch.variances[0] / (arch.channels * arch.path_count))
+
+    def outputs_of(block: Split | AttendedSplit) -> np.ndarray:
+        attended = attended_by_numpy(block, readout, task.pairs)
+        return np.einsum("xpi,pci->xc", attended, weights, optimize=True)
+
+    return tuple(factor @ factor.T for factor in factors), outputs_of
+
+
+def prior_factors(
+    architecture: Architecture, generator: np.random.Generator
+) -> tuple[Float[np.ndarray, "_row _rank"], ...]:
+    """Factors F_1 … F_L, F_a of overlaps w_l w_lᵀ/N_l = F_l F_lᵀ of weights from the prior."""
+    arch = architecture
+    layers = zip((*arch.heads, arch.outputs), arch.widths, arch.variances[1:], strict=True)
+    above, found = np.eye(1), []
+    for copies, width, variance in reversed(list(layers)):
+        rank = above.shape[1]
+        normal = math.sqrt(variance) * generator.standard_normal((copies, rank, width))
+        weights = np.einsum("ar,hrn->han", above, normal).reshape(-1, width)
+        # The triangle of w_lᵀ/√N_l has as many columns as w_l has rows, and N_l rows at most.
+        above = np.linalg.qr(weights.T / math.sqrt(width), mode="r").T
+        found.append(above)
+    return tuple(reversed(found))
+
+
+def token_teacher(
+    task: Task, recipe: Recipe, architecture: Architecture, generator: np.random.Generator
+) -> Outputs:
+    """f of a network outside the theory, its weights drawn from the prior."""
+    # Only here: plans of other networks are made without JAX.
+    import jax.numpy as jnp
+
+    from sampler.token_network import TokenNetwork, TokenSplit, predict_split
+
+    settings = recipe.network
+    network = TokenNetwork(
+        architecture, task.pairs, settings.values, settings.layer_norm, settings.readout
+    )
+    weights = {
+        name: math.sqrt(architecture.weight_variances[name]) * generator.standard_normal(shape)
+        for name, shape in architecture.weight_shapes.items()
+    }
+
+    def outputs_of(block: Split | AttendedSplit) -> np.ndarray:
+        with float64():
+            tokens = TokenSplit.of(block, settings.readout)
+            arrays = {name: jnp.asarray(values) for name, values in weights.items()}
+            return np.asarray(predict_split(arrays, tokens.arrays, network))
+
+    return outputs_of
+
+
+def with_labels(split: AnySplit, labels: Float[np.ndarray, "example output"]) -> AnySplit:
+    """A split with other labels."""
+    if isinstance(split, StreamedSplit):
+        return replace(split, source=Relabelled(split.source, labels), labels=labels)
+    return replace(split, labels=labels)
+
+
+@dataclass(frozen=True)
+class Relabelled:
+    """The blocks of a source with other labels."""
+
+    source: BlockSource
+    labels: np.ndarray
+
+    def identity(self) -> str:
+        """Return that of the source and a checksum of the labels."""
+        checksum = hashlib.sha256(self.source.identity().encode())
+        add_arrays(checksum, (self.labels,))
+        return checksum.hexdigest()
+
+    def blocks(self, first: int) -> Iterator[Split | AttendedSplit]:
+        """Yield the examples from this one on, in the blocks of the source."""
+        for block in self.source.blocks(first):
+            end = first + block.examples
+            yield replace(block, labels=self.labels[first:end])
+            first = end

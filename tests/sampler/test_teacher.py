@@ -1,0 +1,322 @@
+"""Labels of a teacher: its law, what is kept of it, and Nishimori's identity."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import scipy.linalg
+import xarray as xr
+
+import sampler
+from sampler.analysis.results import open_run
+from sampler.errors import InputError
+from sampler.jobs.plan import shares_data
+from sampler.recipes.recipe import make_recipe
+from sampler.tasks import splits
+from sampler.tasks.attended import attended_by_numpy
+from sampler.tasks.make import build_task
+from sampler.tasks.splits import StreamedSplit
+from sampler.teacher import make_labelled_task, prior_factors, with_teacher
+from tests.commands import TINY, in_process, without_drawing
+from tests.problems import ARCHITECTURES, random_weights
+from theory import path_features
+
+SETTINGS = {
+    "kind": "markov_chain",
+    "examples_train": 8,
+    "examples_test": 5,
+    "examples_validation": 3,
+    "tokens": 4,
+    "features": 6,
+    "labels": "teacher",
+}
+HEADS = [["good", "random"], ["uniform"]]
+
+
+def recipe_of(
+    temperature=0.001, widths=(3, 4, 2), seed=0, network=None, posterior=None, **settings
+):
+    return make_recipe(
+        {
+            "name": "taught",
+            "task": {**SETTINGS, "teacher_seed": seed, **settings},
+            "attention": {"heads": HEADS},
+            "network": {"widths": list(widths), **(network or {})},
+            "posterior": {"temperature": temperature, **(posterior or {})},
+        }
+    )
+
+
+def features_of(task, recipe, split):
+    """φ^π(x) [example, path, channel] of a split."""
+    attended = attended_by_numpy(split, recipe.network.readout, task.pairs)
+    return path_features(attended, 1.0)
+
+
+# --- the law of the teacher
+
+
+@pytest.mark.parametrize("name", ["one layer, two outputs", "two layers", "narrow"])
+def test_order_parameters_have_the_law_of_those_of_real_weights(name):
+    """Means and second moments of every entry of U_1 … U_a, within 4.5 of their errors."""
+    arch, rng, draws = ARCHITECTURES[name], np.random.default_rng(3), 4000
+
+    def by_weights():
+        weights = random_weights(arch, rng)
+        above, found = weights["a"], []
+        for layer in reversed(range(arch.layers)):
+            found.append(above @ above.T / above.shape[1])
+            values = weights[f"V_{layer + 1}"]
+            above = np.einsum("pm,hmn->hpn", above, values) / math.sqrt(above.shape[1])
+            above = above.reshape(-1, values.shape[2])
+        return [above @ above.T / above.shape[1], *reversed(found)]
+
+    def by_factors():
+        return [factor @ factor.T for factor in prior_factors(arch, rng)]
+
+    for one, other in zip(
+        zip(*(by_weights() for _ in range(draws)), strict=True),
+        zip(*(by_factors() for _ in range(draws)), strict=True),
+        strict=True,
+    ):
+        for power in (1, 2):
+            expected, received = np.stack(one) ** power, np.stack(other) ** power
+            assert expected.shape == received.shape
+            error = np.sqrt((expected.var(axis=0) + received.var(axis=0)) / draws)
+            off = np.abs(received.mean(axis=0) - expected.mean(axis=0))
+            assert np.all(off <= 4.5 * error)
+
+
+def test_outputs_and_labels_have_the_law_that_follows_from_order_parameters():
+    """fᵀ K⁻¹ f of a teacher is χ² of as many degrees as there are outputs, and so is the noise."""
+    squares, noise, recipe = [], [], recipe_of(examples_train=4)
+    inputs = build_task(recipe)
+    for seed in range(250):
+        recipe = recipe_of(seed=seed, examples_train=4)
+        task = with_teacher(inputs, recipe)
+        overlap, outputs = task.teacher.order_parameters[0], task.teacher.outputs
+        features, f = [], []
+        for name, split in task.named_splits.items():
+            features.append(features_of(task, recipe, split)[:2])
+            f.append(outputs[name][:2, 0])
+            noise.append(np.mean((split.labels - outputs[name]) ** 2) / 0.001)
+        features, f = np.concatenate(features), np.concatenate(f)
+        kernel = np.einsum("xpi,pq,yqi->xy", features, overlap, features)
+        squares.append(f @ np.linalg.solve(kernel, f) / len(f))
+    for found in (squares, noise):
+        assert np.mean(found) == pytest.approx(1.0, abs=4.5 * np.std(found) / math.sqrt(len(found)))
+        assert np.std(found) / math.sqrt(len(found)) < 0.05
+
+
+def test_a_network_outside_the_theory_teaches_as_its_definition_says():
+    recipe = recipe_of(network={"values": "relu"}, widths=(3, 4, 2))
+    inputs, task = build_task(recipe), make_labelled_task(recipe)
+    assert task.teacher.order_parameters == ()
+    rng = sampler.numerics.stream(0, 0)
+    channels, split = task.channels, inputs.test
+    shapes = {"V_0": (3, channels), "V_1": (2, 4, 3), "V_2": (1, 2, 4), "a": (1, 2)}
+    weights = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    for example, outputs in enumerate(task.teacher.outputs["test"]):
+        hidden = split.inputs[example] @ weights["V_0"].T / math.sqrt(channels)
+        for layer, (heads, below) in enumerate(((2, 3), (1, 4)), start=1):
+            values = weights[f"V_{layer}"]
+            hidden = sum(
+                split.attention[layer - 1][example, head].T
+                @ (math.sqrt(2) * np.maximum(hidden @ values[head].T / math.sqrt(heads * below), 0))
+                for head in range(heads)
+            )
+        np.testing.assert_allclose(weights["a"] @ hidden[-1] / math.sqrt(2), outputs, rtol=1e-12)
+
+
+def test_temperature_and_variances_are_drawn_where_they_have_a_prior():
+    posterior = {"temperature_spread": 0.5, "variance_spread": 0.8}
+    inputs = build_task(recipe_of(posterior=posterior))
+    teachers = [
+        with_teacher(inputs, recipe_of(seed=seed, posterior=posterior)).teacher
+        for seed in range(300)
+    ]
+    logs = np.log([[one.temperature / 0.001, *one.variances] for one in teachers])
+    for values, spread in zip(logs.T, (0.5, 0.8, 0.8, 0.8, 0.8), strict=True):
+        assert np.mean(values) == pytest.approx(0.0, abs=4 * spread / math.sqrt(300))
+        assert np.std(values) == pytest.approx(spread, rel=4 / math.sqrt(600))
+    known = make_labelled_task(recipe_of()).teacher
+    assert (known.temperature, known.variances) == (0.001, (1.0,) * 4)
+
+
+# --- what is kept, and how it goes through the program
+
+
+def test_examples_that_are_not_held_have_the_same_labels(monkeypatch):
+    settings = {"examples_train": 40, "examples_test": 30}
+    held = make_labelled_task(recipe_of(**settings))
+    monkeypatch.setattr(splits, "HELD_BYTES", 1)
+    monkeypatch.setattr(splits, "BLOCK_BYTES", 8 * 5 * 400)
+    streamed = make_labelled_task(recipe_of(**settings))
+    assert isinstance(streamed.train, StreamedSplit)
+    for name in ("train", "test", "validation"):
+        expected, received = (task.named_splits[name].labels for task in (held, streamed))
+        np.testing.assert_allclose(received, expected, rtol=1e-12)
+    later = np.concatenate([block.labels for block in streamed.train.blocks(16)])
+    np.testing.assert_array_equal(later, streamed.train.labels[16:])
+    other = make_labelled_task(recipe_of(seed=1, **settings))
+    assert other.train.source.identity() != streamed.train.source.identity()
+
+
+def test_seeds_and_networks_make_other_teachers_and_other_labels_are_the_tasks_own():
+    task, other = make_labelled_task(recipe_of()), make_labelled_task(recipe_of(seed=1))
+    np.testing.assert_array_equal(task.train.inputs, other.train.inputs)
+    assert not np.allclose(task.train.labels, other.train.labels)
+    wider = make_labelled_task(recipe_of(widths=(30, 4, 2)))
+    assert not np.allclose(task.train.labels, wider.train.labels)
+    own = make_labelled_task(recipe_of(labels="task"))
+    assert own.teacher is None
+    assert set(np.unique(own.train.labels)) == {-1.0, 1.0}
+    assert not shares_data(recipe_of(), recipe_of(widths=(30, 4, 2)))
+    assert not shares_data(recipe_of(), recipe_of(temperature=0.4))
+    assert shares_data(recipe_of(labels="task"), recipe_of(labels="task", temperature=0.4))
+
+
+def test_a_sweep_has_a_teacher_at_every_point_and_python_has_the_same(tmp_path):
+    file, out = tmp_path / "taught.toml", tmp_path / "out"
+    file.write_text(TINY.replace("[attention]", 'labels = "teacher"\n[attention]'))
+    point = ("--set", "network.widths=3", "--set", "posterior.temperature=1.0")
+    with without_drawing():
+        in_process("solve", file, "--out", tmp_path / "one", *point)
+        swept = ("--set", "sweep={'network.widths' = [3, 5]}")
+        in_process("solve", file, "--out", out, *swept)
+    (alone,) = tmp_path.glob("one/**/teacher.nc")
+    stored = [open_run(path.parent).theory for path in sorted(out.glob("**/teacher.nc"))]
+    assert len(stored) == 2
+    task = sampler.markov_chain_task(
+        examples_train=6,
+        examples_test=10,
+        tokens=4,
+        features=6,
+        heads=[["good", "uniform"], ["uniform"]],
+        labels="teacher",
+    )
+    expected = sampler.teacher_of(task, sampler.make_network(widths=3, temperature=1.0))
+    with xr.open_dataset(alone) as received:
+        assert set(received) == set(expected) == {
+            "order_parameter", "order_parameter_layer_2", "readout_order_parameter",
+            "predictor_train", "predictor_test",
+        }  # fmt: skip
+        for name in expected:
+            np.testing.assert_allclose(received[name], expected[name], rtol=1e-12)
+        assert list(received["path"].values) == ["good", "uniform·uniform"]
+    own, network = sampler.markov_chain_task(tokens=4, features=6), sampler.make_network(widths=3)
+    with pytest.raises(InputError, match=r'make it with labels="teacher"'):
+        sampler.teacher_of(own, network)
+
+
+def test_arrays_in_memory_may_be_taught():
+    rng = np.random.default_rng(0)
+    arrays = {"attended_train": rng.standard_normal((6, 2, 3)), "labels_train": np.ones((6, 2))}
+    arrays["attended_test"] = rng.standard_normal((4, 2, 3))
+    task = sampler.arrays_task(**arrays, heads=[2], labels="teacher", teacher_seed=4)
+    teacher = sampler.teacher_of(task, sampler.make_network(widths=5, temperature=0.1))
+    assert teacher["predictor_test"].shape == (4, 2)
+    assert teacher["order_parameter"].shape == (4, 4)
+    theory = sampler.solve(task, sampler.make_network(widths=5, temperature=0.1))
+    assert np.isfinite(theory["predictor_mean"]).all()
+
+
+# --- Nishimori's identity
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Order parameters of real weights from the prior, with their kernels on all examples."""
+
+    overlaps: np.ndarray  # [draw, path, path]
+    kernels: np.ndarray  # [draw, example, example], training examples first
+
+    @classmethod
+    def of(cls, recipe, task, draws, rng):
+        arch = recipe.network.architecture(task.heads, task.channels, task.outputs)
+        above = rng.standard_normal((draws, 1, arch.widths[-1]))
+        for heads, width in zip(arch.heads[::-1], arch.widths[-2::-1], strict=True):
+            values = rng.standard_normal((draws, heads, above.shape[2], width))
+            above = np.einsum("spm,shmn->shpn", above, values) / math.sqrt(above.shape[2])
+            above = above.reshape(draws, -1, width)
+        overlaps = above @ above.swapaxes(1, 2) / above.shape[2]
+        parts = (task.train, task.test)
+        features = np.concatenate([features_of(task, recipe, part) for part in parts])
+        pairs = np.einsum("xpi,yqi->pqxy", features, features)
+        return cls(overlaps, np.einsum("spq,pqxy->sxy", overlaps, pairs, optimize=True))
+
+
+class Posterior:
+    """Independent draws by importance: prior draws, weighed by the likelihood of the labels."""
+
+    def __init__(self, prior: Prior, temperature: float, examples: int) -> None:
+        self.prior, self.temperature, self.examples = prior, temperature, examples
+        inner = prior.kernels[:, :examples, :examples]
+        self.lower = np.linalg.cholesky(inner + temperature * np.eye(examples))
+        self.whitener = np.linalg.inv(self.lower)
+        self.logs = np.log(np.diagonal(self.lower, axis1=1, axis2=2)).sum(axis=1)
+
+    def draw(self, labels, count, rng):
+        """U_1 and f(x) of independent draws, and the number of draws that they stand for."""
+        whitened = self.whitener @ labels[:, 0]
+        logs = -self.logs - 0.5 * np.sum(whitened**2, axis=1)
+        weights = np.exp(logs - logs.max())
+        weights /= weights.sum()
+        found = []
+        for s in rng.choice(len(weights), count, p=weights):
+            kernel = self.prior.kernels[s]
+            cross = self.whitener[s] @ kernel[: self.examples]
+            mean = cross.T @ whitened[s]
+            covariance = kernel - cross.T @ cross
+            root = scipy.linalg.sqrtm(covariance + 1e-12 * np.eye(len(mean))).real
+            found.append((self.prior.overlaps[s], mean + root @ rng.standard_normal(len(mean))))
+        return found, 1.0 / np.sum(weights**2)
+
+
+def overlaps_of(one, other):
+    """Of two U_1, and of two predictors: cosine on the test set, distance on the training set.
+
+    The first and the last as logarithms.
+    """
+    (first, one), (second, other) = one, other
+    f, g, apart = one[8:], other[8:], one[:8] - other[:8]
+    cosine = f @ g / math.sqrt((f @ f) * (g @ g))
+    return math.log(np.sum(first * second)), cosine, math.log(apart @ apart)
+
+
+BELIEFS = {
+    "the truth": {},
+    "ten times the temperature": {"temperature": 0.01},
+    "wider networks": {"widths": (30, 40, 20)},
+}
+
+
+@pytest.mark.parametrize("belief", BELIEFS)
+def test_the_teacher_overlaps_with_a_draw_as_two_draws_do(belief):
+    """Over 400 data sets: means, squares and shares above the median, in their standard errors."""
+    rng, recipe = np.random.default_rng(11), recipe_of()
+    inputs, believed = build_task(recipe), recipe_of(**BELIEFS[belief])
+    prior = Prior.of(believed, inputs, 20_000, rng)
+    posterior = Posterior(prior, believed.posterior.temperature, 8)
+    differences, effective = [], []
+    for seed in range(400):
+        task = with_teacher(inputs, recipe_of(seed=seed))
+        f = np.concatenate([task.teacher.outputs[name][:, 0] for name in ("train", "test")])
+        truth = task.teacher.order_parameters[0], f
+        (one, two, three), size = posterior.draw(task.train.labels, 3, rng)
+        effective.append(size)
+        differences.append((overlaps_of(truth, one), overlaps_of(two, three)))
+    differences = np.array(differences)  # [data set, teacher or draw, quantity]
+    assert np.quantile(effective, 0.1) > 50
+    above = differences > np.median(differences, axis=(0, 1))
+    scores = []
+    for values in (differences, differences**2, above.astype(float)):
+        apart = values[:, 0] - values[:, 1]
+        scores.append(apart.mean(axis=0) / (apart.std(axis=0, ddof=1) / math.sqrt(len(apart))))
+    scores = np.abs(scores)
+    print(belief, np.round(scores, 1))
+    if belief == "the truth":
+        assert np.all(scores < 4.0), scores
+    else:
+        assert np.max(scores) > 6.0, scores
