@@ -6,7 +6,7 @@
 # own best temperature by validation and both at 𝒯 = 0.5; how well the theory's scores order the
 # heads by what their removal costs the trained network; and how like U₁ is to the one that gradient
 # descent found. Of A to E also wider networks, other test sets, and heads that were never trained;
-# of A to C the exact posterior at N = 10.
+# of A and B the exact posterior at N = 10.
 #
 #     python runs/one_shot_trainings.py [FOLDER] [NAME …]
 #
@@ -45,7 +45,7 @@ from theory.observables import accuracy, head_scores  # noqa: E402
 RUNS = Path(__file__).parent
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/one_shot_trainings")
 HEADS = {"A": (4, 4), "F": (3, 3, 3), "I": (8, 8)}  # and of those that follow in the alphabet
-NAMES, FEW_PATHS, SAMPLED = "ABCDEFGHIJK", "ABCDE", "ABC"
+NAMES, FEW_PATHS, SAMPLED = "ABCDEFGHIJK", "ABCDE", "AB"
 TEMPERATURES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 EQUAL = 0.5  # the temperature at which all are compared as well
 WIDTHS = (10, 100, 1000)
@@ -247,6 +247,8 @@ def answers(name: str) -> dict:
     found |= pruned(name)
     same = problem.trained.predictor(problem.attended_test), problem.labels_test
     found["same episodes"] = accuracy(*same)
+    pixels = np.asarray(problem.nearest_neighbour)[:, None]
+    found["pixels on them"] = accuracy(pixels, problem.labels_test)
     factor = by_temperature(problem, (EQUAL,))[EQUAL]
     overlap = np.asarray(factor @ factor.T)
     found["cosine with the trained"] = cosine(overlap, problem.trained.overlap())
@@ -313,18 +315,18 @@ with style.figure_style():
     axes = figure.subplots()
     rows = {
         "trained": ("trained network", "s", style.GREY),
-        "10": ("theory, N = 10, at its best 𝒯", "o", style.THEORY),
-        "infinite": ("infinite width, at its best 𝒯", "x", style.GAUSSIAN_PROCESS),
+        "10": ("theory, N = 10, at its best $\\mathcal{T}$", "o", style.THEORY),
+        "infinite": ("infinite width, at its best $\\mathcal{T}$", "x", style.GAUSSIAN_PROCESS),
         "pixels": ("pixel nearest neighbour", "|", style.ORANGE),
     }
     for label, marker, colour in rows.values():
         axes.plot([], [], marker, color=colour, label=label)
     for place, one in enumerate(found.values()):
         values = {
-            "trained": one["trained"]["test"]["network"],
+            "trained": one["same episodes"],
             "10": one["widths"]["10"]["accuracy"],
             "infinite": one["widths"]["infinite"]["accuracy"],
-            "pixels": one["trained"]["test"]["pixels"],
+            "pixels": one["pixels on them"],
         }
         for key, value in values.items():
             axes.plot(100 * value, place, rows[key][1], color=rows[key][2])
