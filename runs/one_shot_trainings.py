@@ -23,6 +23,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from matplotlib.axes import Axes
 from renew import estimate, of_run, record
 
 jax.config.update("jax_enable_x64", True)
@@ -310,30 +311,56 @@ record(
 )
 
 # %%
-with style.figure_style():
-    figure = style.new_figure(6.0, 3.2)
-    axes = figure.subplots()
-    rows = {
-        "trained": ("trained network", "s", style.GREY),
-        "10": ("theory, N = 10, at its best $\\mathcal{T}$", "o", style.THEORY),
-        "infinite": ("infinite width, at its best $\\mathcal{T}$", "x", style.GAUSSIAN_PROCESS),
-        "pixels": ("pixel nearest neighbour", "|", style.ORANGE),
-    }
-    for label, marker, colour in rows.values():
-        axes.plot([], [], marker, color=colour, label=label)
+ROWS = {
+    "trained": ("trained network", "s", style.GREY),
+    "theory": (r"theory, $N = 10$, at its best $\mathcal{T}$", "o", style.THEORY),
+    "infinite": (r"infinite width, at its best $\mathcal{T}$", "x", style.GAUSSIAN_PROCESS),
+    "pixels": ("pixel nearest neighbour", "|", style.ORANGE),
+}
+
+
+def draw_trainings(axes: Axes) -> None:
+    """Accuracy of every training, a row each."""
     for place, one in enumerate(found.values()):
         values = {
             "trained": one["same episodes"],
-            "10": one["widths"]["10"]["accuracy"],
+            "theory": one["widths"]["10"]["accuracy"],
             "infinite": one["widths"]["infinite"]["accuracy"],
             "pixels": one["pixels on them"],
         }
-        for key, value in values.items():
-            axes.plot(100 * value, place, rows[key][1], color=rows[key][2])
-    labels = [f"{name}: {' + '.join(map(str, heads_of(name)[0]))} heads" for name in found]
+        for key, (label, marker, colour) in ROWS.items():
+            marks = {"color": colour, "label": label if place == 0 else None}
+            axes.plot(100 * values[key], place, marker, **marks)
+    labels = [f"{name}: {' + '.join(map(str, heads_of(name)[0]))}" for name in found]
     axes.set_yticks(range(len(found)), labels)
     axes.invert_yaxis()
-    axes.set_xlabel("right of episodes with test characters (%)")
-    style.legend_below(figure, axes.get_legend_handles_labels(), 2)
+    axes.set_ylabel("training: heads of its layers")
+    axes.set_xlabel("right of test episodes (%)")
+
+
+def draw_widths(axes: Axes, means: dict) -> None:
+    """Accuracy of the theory against width, mean over A to E with its standard error."""
+    those = [means["widths"][str(width)]["accuracy"] for width in WIDTHS]
+    values, errors = (100 * np.array([one[key] for one in those]) for key in ("value", "error"))
+    _, marker, colour = ROWS["theory"]
+    axes.errorbar(WIDTHS, values, errors, fmt=f"{marker}-", color=colour, capsize=2.5)
+    for key, one in (("trained", means["same episodes"]), ("pixels", means["pixels on them"]),
+                     ("infinite", means["widths"]["infinite"]["accuracy"])):  # fmt: skip
+        low, high = (100 * (one["value"] + sign * one["error"]) for sign in (-1, 1))
+        axes.axhspan(low, high, color=ROWS[key][2], alpha=0.25, linewidth=0)
+        axes.axhline(100 * one["value"], color=ROWS[key][2], linewidth=1.0)
+    axes.set_xscale("log")
+    axes.set_xlabel("width $N$")
+    axes.set_ylabel("right (%), mean ± standard error, A to E")
+
+
+with style.figure_style():
+    several = numbers.get("4·4")
+    figure = style.new_figure(style.WIDTH, 0.25 * len(found) + 2.2)
+    panels = figure.subplots(1, 2 if several else 1, squeeze=False)[0]
+    draw_trainings(panels[0])
+    if several:
+        draw_widths(panels[1], several)
+    style.legend_below(figure, panels[0].get_legend_handles_labels(), 2)
     written = style.save_figure(figure, folder, "one_shot_trainings")
 print("figure:", *written)

@@ -83,7 +83,6 @@ FIGURES = {
     "markov_two_paths": {"markov_two_paths": "accuracy_against_width"},
     "temperature": {"temperature": "against_temperature"},
     "attention_variants_markov": {"attention_variants_markov": "variant_comparison"},
-    "one_shot": {"one_shot_accuracy": "accuracy_at_chosen_temperatures"},
     "finite_size": {"finite_size": "finite_size"},
 }
 
