@@ -46,6 +46,7 @@ from theory.observables import accuracy, head_scores  # noqa: E402
 RUNS = Path(__file__).parent
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/one_shot_trainings")
 HEADS = {"A": (4, 4), "F": (3, 3, 3), "I": (8, 8)}  # and of those that follow in the alphabet
+STEPS = {(4, 4): 15_000, (3, 3, 3): 6_000, (8, 8): 3_000}
 NAMES, FEW_PATHS, SAMPLED = "ABCDEFGHIJK", "ABCDE", "AB"
 TEMPERATURES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 EQUAL = 0.5  # the temperature at which all are compared as well
@@ -86,8 +87,7 @@ def trained(name: str) -> Path:
     if (kept / MODEL_FILE).is_file():
         return kept
     heads, seed = heads_of(name)
-    steps = 15_000 if heads == (4, 4) else 6_000
-    settings = {"heads": list(heads), "seed": seed, "steps": steps}
+    settings = {"heads": list(heads), "seed": seed, "steps": STEPS[heads]}
     words = [f"--set=training.{key}={value}" for key, value in settings.items()]
     recipe = str(RUNS / "one_shot_train_omniglot.toml")
     if code := main(["train", recipe, "--out", str(kept), *words]):
