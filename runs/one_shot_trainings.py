@@ -48,7 +48,8 @@ folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/one_shot_train
 HEADS = {"A": (4, 4), "F": (3, 3, 3), "I": (8, 8)}  # and of those that follow in the alphabet
 STEPS = {(4, 4): 15_000, (3, 3, 3): 6_000, (8, 8): 3_000}
 NAMES, FEW_PATHS, SAMPLED = "ABCDEFGHIJK", "ABCDE", "AB"
-TEMPERATURES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+TEMPERATURES = (0.05, 0.1, 0.25, 0.5, 1.0)
+INFINITE = (0.001, 0.0025, 0.005, 0.01, 0.025, *TEMPERATURES)  # those of infinite width
 EQUAL = 0.5  # the temperature at which all are compared as well
 WIDTHS = (10, 100, 1000)
 CLOTHES = "/usr/share/datasets/fashion-mnist/t10k-images-idx3-ubyte.gz"
@@ -152,12 +153,12 @@ def chosen(scores: dict[float, tuple[float, float]]) -> dict[str, float]:
 def widths_of(name: str, problem: Problem) -> dict[str, dict]:
     """Accuracy of theory and infinite width, at their best temperature and at the equal one."""
     limit = OrderParameters.gp_limit(problem.architecture).factors[0]
-    infinite = {at: right(problem, limit, at) for at in TEMPERATURES}
+    infinite = {at: right(problem, limit, at) for at in INFINITE}
     found = {"infinite": chosen(infinite) | {"equal": infinite[EQUAL][1]}}
     few = name in FEW_PATHS  # otherwise each takes minutes
     for width in WIDTHS if few else WIDTHS[:1]:
         there = at_width(problem, width)
-        factors = by_temperature(there, TEMPERATURES[2:] if few else (0.25, EQUAL))
+        factors = by_temperature(there, TEMPERATURES if few else (0.25, EQUAL))
         scores = {at: right(there, factor, at) for at, factor in factors.items()}
         found[str(width)] = chosen(scores)
         if EQUAL in scores:
@@ -180,7 +181,7 @@ def other_sets(name: str, factor: np.ndarray) -> dict[str, dict]:
             continue
         problem = problem_of(name, *overrides)
         limit = OrderParameters.gp_limit(problem.architecture).factors[0]
-        infinite = {at: right(problem, limit, at) for at in TEMPERATURES}
+        infinite = {at: right(problem, limit, at) for at in INFINITE}
         pixels = np.asarray(problem.nearest_neighbour)[:, None]
         trained_right = problem.trained.predictor(problem.attended_test)
         found[test] = {
