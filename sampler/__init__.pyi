@@ -407,6 +407,9 @@ def sample(
     weight_draws: int = 0,
     keep_weights: bool = False,
     evidence: bool = False,
+    particles: int = 512,
+    repetitions: int = 4,
+    max_repetitions: int = 32,
     leapfrog_steps: int = 64,
     max_tree_depth: int = 10,
     target_acceptance: float | None = None,
@@ -422,8 +425,8 @@ def sample(
 
     space               The coordinates: order parameters, whose number depends on no width, the
                         weights of the upper layers, or all weights; "auto": the fastest.
-    algorithm           The algorithm: "split_hmc", "nuts", "hmc", "importance", or one of another
-                        package; "auto": the fastest.
+    algorithm           The algorithm: "split_hmc", "nuts", "hmc", "importance", "tempered", or one
+                        of another package; "auto": the fastest.
     chains              Chains; one alone is never trusted, and makes the default number of draws.
     warmup              Steps of each chain before its draws. By default "split_hmc" makes 50 in at
                         most 2,500 order parameters of layers that are no narrower than these, and
@@ -445,6 +448,10 @@ def sample(
     keep_weights        Keep the weights of every draw, in the two spaces of weights.
     evidence            ln p(y) as well, from chains over order parameters; importance draws always
                         know it.
+    particles           Particles of each repetition, for "tempered".
+    repetitions         Repetitions of "tempered", independent of each other, and fewest of them
+                        where `until` = "trusted".
+    max_repetitions     Repetitions at most, until their draws are trusted.
     leapfrog_steps      Steps of a trajectory, for "hmc".
     max_tree_depth      Depth of the largest trajectory of "nuts": 2^depth steps.
     target_acceptance   Mean acceptance that step sizes are adapted to; the algorithm's own by
@@ -532,8 +539,8 @@ class AttentionEstimator(_AttentionEstimator):
     temperature  𝒯, the variance of the likelihood.
     space        The coordinates: order parameters, whose number depends on no width, the weights of
                  the upper layers, or all weights; "auto": the fastest.
-    algorithm    The algorithm: "split_hmc", "nuts", "hmc", "importance", or one of another package;
-                 "auto": the fastest.
+    algorithm    The algorithm: "split_hmc", "nuts", "hmc", "importance", "tempered", or one of
+                 another package; "auto": the fastest.
     chains       Chains; one alone is never trusted, and makes the default number of draws.
     warmup       Steps of each chain before its draws. By default "split_hmc" makes 50 in at most
                  2,500 order parameters of layers that are no narrower than these, and 200 in all

@@ -69,6 +69,29 @@ def rank_diagnostics(draws: Draws) -> Float[np.ndarray, " kind *element"]:
 
 
 @of_every_element
+def repetition_diagnostics(draws: Draws) -> Float[np.ndarray, " kind *element"]:
+    """R-hat, and shares of the variance that lies between repetitions: bulk, then both tails.
+
+    For chains that are repetitions, whose draws share ancestors: the mean of one counts as one
+    number. A share B/V says that one repetition is worth V/B independent draws. The bulk is that of
+    the normal scores of ranks, the tails those of the 5 % and the 95 % quantile.
+    """
+    scores = _normal_scores(draws)
+    folded = np.abs(draws - np.median(draws, axis=(0, 1)))
+    r_hat = np.maximum(*map(_scale_reduction, (scores, _normal_scores(folded))))
+    quantiles = np.quantile(draws, TAILS, axis=(0, 1))
+    below = [(draws <= quantile).astype(np.float64) for quantile in quantiles]
+    return np.stack([r_hat, *map(_share_between, (scores, *below))])
+
+
+def _share_between(draws: np.ndarray) -> np.ndarray:
+    """Variance of the means of chains, relative to that of all draws; 0 where nothing varies."""
+    total = draws.var(axis=(0, 1), ddof=1)
+    between = draws.mean(axis=1).var(axis=0, ddof=1)
+    return np.divide(between, total, out=np.zeros_like(total), where=total > 0)
+
+
+@of_every_element
 def bulk_ess(draws: Draws) -> Numbers:
     """Effective draws of the normal scores of ranks, in all chains together."""
     return _effective_draws(_normal_scores(_halves(draws)))

@@ -30,9 +30,15 @@ from sampler.analysis.compared import (
     other_theories,
 )
 from sampler.analysis.difference import NOT_TRUSTED, Difference
-from sampler.analysis.draws_table import stored_draws, stored_labels, stored_moments
+from sampler.analysis.draws_table import (
+    stored_draws,
+    stored_labels,
+    stored_moments,
+    stored_weights,
+)
 from sampler.analysis.estimate import (
     Estimate,
+    RepetitionWeights,
     batch_means,
     bootstrap,
     mean_of,
@@ -85,6 +91,11 @@ class TheoryAndDraws:
         return stored_moments(self.tree)
 
     @cached_property
+    def weights(self) -> RepetitionWeights:
+        """Weights of repetitions; None where the chains are Markov chains."""
+        return stored_weights(self.tree)
+
+    @cached_property
     def labels_test(self) -> Float[np.ndarray, "test_example output"] | None:
         """The test labels; None where there are none."""
         return stored_labels(self.tree)
@@ -92,7 +103,7 @@ class TheoryAndDraws:
     @cached_property
     def predictor(self) -> "PredictorEstimates":
         """Posterior mean and variance of f on the test set."""
-        return predictor_estimates(self.draws, self.moments)
+        return predictor_estimates(self.draws, self.moments, self.weights)
 
     def predicted(self, name: str) -> np.ndarray | None:
         """A variable of the theory; None without a theory."""
@@ -117,7 +128,7 @@ def compare_order_parameters(given: TheoryAndDraws) -> dict[str, Compared]:
     return {
         name: Compared(
             given.predicted(name),
-            mean_of(values),
+            mean_of(values, given.weights),
             next_order=given.to_next_order(name),
             own=given.owned(name),
         )
@@ -155,24 +166,30 @@ class PredictorEstimates:
 
 
 def predictor_estimates(
-    draws: Mapping[str, np.ndarray], moments: Mapping[str, BatchMoments]
+    draws: Mapping[str, np.ndarray],
+    moments: Mapping[str, BatchMoments],
+    weights: RepetitionWeights = None,
 ) -> PredictorEstimates:
     """E[f] and Var[f]; Rao–Blackwellised, E[m] and E[v] + Var[m], where m and v are known."""
     if "predictor_mean" in draws:
         mean, variance = draws["predictor_mean"], draws["predictor_variance"]
-        deviations = squared_deviations(mean)
-        parts = {"within": mean_of(variance), "between": mean_of(deviations)}
-        total = mean_of(variance + deviations)
-        return PredictorEstimates(mean_of(mean), total, batch_means(mean), parts)
+        deviations = squared_deviations(mean, weights)
+        parts = {"within": mean_of(variance, weights), "between": mean_of(deviations, weights)}
+        total = mean_of(variance + deviations, weights)
+        batches = batch_means(mean, weights=weights)
+        return PredictorEstimates(mean_of(mean, weights), total, batches, parts)
     if "predictor" in draws:
         values = draws["predictor"]
-        return PredictorEstimates(mean_of(values), variance_of(values), batch_means(values), {})
+        estimates = mean_of(values, weights), variance_of(values, weights)
+        return PredictorEstimates(*estimates, batch_means(values, weights=weights), {})
     kept = moments["predictor_mean" if "predictor_mean" in moments else "predictor"]
     flat = kept.mean.reshape(-1, *kept.mean.shape[2:])
-    between = variance_of_batches(kept)
+    if weights is not None:
+        flat = kept.mean.mean(axis=1)
+    mean, between = mean_of_batches(kept, weights), variance_of_batches(kept, weights)
     if "predictor_variance" not in moments:
-        return PredictorEstimates(mean_of_batches(kept), between, flat, {})
-    within = mean_of_batches(moments["predictor_variance"])
+        return PredictorEstimates(mean, between, flat, {})
+    within = mean_of_batches(moments["predictor_variance"], weights)
     total = Estimate(
         within.value + between.value,
         np.sqrt(within.mcse**2 + between.mcse**2),
@@ -180,12 +197,12 @@ def predictor_estimates(
         within.degrees,
     )
     parts = {"within": within, "between": between}
-    return PredictorEstimates(mean_of_batches(kept), total, flat, parts)
+    return PredictorEstimates(mean, total, flat, parts)
 
 
 def compare_accuracies(given: TheoryAndDraws) -> Accuracy:
     """Accuracies on the test set of theory, GP limit and samples."""
-    sampled = sampled_accuracy(given.predictor.batches, given.labels_test)
+    sampled = sampled_accuracy(given.predictor.batches, given.labels_test, given.weights)
     names = ("theory", "gp", "gp_own", NEXT_ORDER.removeprefix("_"))
     theory, gp, gp_own, next_order = (given.number(f"accuracy_{name}") for name in names)
     own = None
@@ -196,7 +213,9 @@ def compare_accuracies(given: TheoryAndDraws) -> Accuracy:
     return Accuracy(theory, gp, sampled, next_order, own or None, gp_own)
 
 
-def sampled_accuracy(batches: np.ndarray, labels_test: np.ndarray | None) -> SampledAccuracy | None:
+def sampled_accuracy(
+    batches: np.ndarray, labels_test: np.ndarray | None, weights: RepetitionWeights = None
+) -> SampledAccuracy | None:
     """Accuracy of the posterior mean predictor, its MCSE, and the error of a finite test set.
 
     The MCSE is a bootstrap over batches of draws; the binomial error is √(a(1 − a)/tests).
@@ -205,7 +224,9 @@ def sampled_accuracy(batches: np.ndarray, labels_test: np.ndarray | None) -> Sam
         return None
     if labels_test.shape[1] == 1 and batches.ndim == 2:
         batches = batches[..., None]
-    estimate = bootstrap(lambda mean: correct(mean, labels_test).mean(axis=-1), batches)
+    estimate = bootstrap(
+        lambda mean: correct(mean, labels_test).mean(axis=-1), batches, weights=weights
+    )
     value = float(estimate.value)
     tests, mcse = len(labels_test), float(estimate.mcse)
     return SampledAccuracy(value, mcse, binomial_error(value, tests), tests, estimate.degrees)
@@ -227,7 +248,8 @@ def compare_head_scores(given: TheoryAndDraws) -> dict[str, Compared]:
     def scores(means: np.ndarray) -> np.ndarray:
         return np.stack([head_scores(mean, AttentionPaths(heads)) for mean in means])
 
-    sampled = bootstrap(scores, batch_means(given.draws["order_parameter"]))
+    batches = batch_means(given.draws["order_parameter"], weights=given.weights)
+    sampled = bootstrap(scores, batches, weights=given.weights)
     overlaps = given.owned("order_parameter") or {}
     own = {name: scores(overlap[None])[0] for name, overlap in overlaps.items()}
     next_order = given.to_next_order("head_score")
@@ -263,11 +285,15 @@ def compare_cosines(given: TheoryAndDraws) -> dict[str, dict[str, Cosine]]:
     draws, cosines = given.draws["order_parameter"], {}
     others = {"theory": "order_parameter", "trained": "order_parameter_trained"}
     if draws.shape[-1] > 1:
-        batches = batch_means(draws)
+        batches = batch_means(draws, weights=given.weights)
         for name, variable in others.items():
             if variable in theory:
                 other = theory[variable].values
-                cosine = bootstrap(lambda means, u=other: off_diagonal_cosine(means, u), batches)
+                cosine = bootstrap(
+                    lambda means, u=other: off_diagonal_cosine(means, u),
+                    batches,
+                    weights=given.weights,
+                )
                 cosines[f"sampled_{name}"] = Cosine(cosine.value, cosine.mcse)
         if "order_parameter_trained" in theory:
             pair = (theory[variable].values for variable in others.values())
@@ -320,7 +346,7 @@ def compare_settings(given: TheoryAndDraws) -> SampledSettings | None:
     for name in OBSERVED:
         if name in given.draws:
             draws, variable = given.draws[name], given.tree["posterior"][name]
-            estimate = mean_of(draws)
+            estimate = mean_of(draws, given.weights)
             found[name] = SampledSetting(
                 np.asarray(constants[name].values, dtype=np.float64),
                 *map(np.asarray, (estimate.value, estimate.mcse, draws.std(axis=(0, 1), ddof=1))),
@@ -352,6 +378,8 @@ def compare_run(
         quantities.get("hyper_parameters") is not None,
         doubt_of_next_order(given.theory),
     )
+    if diagnostics.warning:
+        verdict = replace(verdict, reasons=(diagnostics.warning, *verdict.reasons))
     own = {who: own_verdict(who, diagnostics.passed, differences) for who in given.own}
     return ComparedRun(diagnostics, cost, quantities, differences, verdict, own)
 

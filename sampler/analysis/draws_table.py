@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import xarray as xr
 
+from sampler.analysis.estimate import RepetitionWeights
 from sampler.analysis.example_tables import sampled_kernels
 from sampler.analysis.labels import (
     PURE_NUMBER,
@@ -30,6 +31,7 @@ from sampler.mcmc.kept import (
     BatchMoments,
     SelectedDraws,
 )
+from sampler.mcmc.tempered import repetition_weights
 from sampler.posterior.density import OBSERVED
 from sampler.posterior.weight_draws import WeightDraws
 from sampler.problem import AnyProblem
@@ -72,6 +74,7 @@ def draws_tree(
     left_out  the group `leave_one_out`, with the training labels `y`
     """
     drawn, thinned = collected.draws, collected.thinned
+    weights_of_chains = repetition_weights(collected.statistics)
     groups = {"posterior": empty_posterior(collected), **drawn_groups(problem, drawn)}
     for name in POINTWISE:
         if name in thinned:
@@ -119,7 +122,7 @@ def draws_tree(
     for name, moments in collected.moments.items():
         groups[f"{name}_moments"] = moments_table(name, moments, problem)
     groups["selected"] = selected_table(collected.selected)
-    groups["kernel"] = sampled_kernels(problem, drawn)
+    groups["kernel"] = sampled_kernels(problem, drawn, weights_of_chains)
     # A posterior whose draws were not kept still says how many they are.
     return xr.DataTree.from_dict(
         {
@@ -311,6 +314,11 @@ def stored_statistics(tree: xr.DataTree, group: str = "sample_stats") -> dict[st
     if group not in tree.children:
         return {}
     return {str(n): v.values for n, v in tree[group].to_dataset().items()}
+
+
+def stored_weights(tree: xr.DataTree) -> RepetitionWeights:
+    """Weights of the chains where these are repetitions, in proportion to their evidence."""
+    return repetition_weights(stored_statistics(tree))
 
 
 def stored_labels(tree: xr.DataTree) -> np.ndarray | None:

@@ -36,13 +36,34 @@ class Estimate:
         return self.deviations[:, chosen], self.degrees
 
 
-def mean_of(draws: np.ndarray) -> Estimate:
+# Weights of repetitions, summing to one, where chains are such; None where they are Markov chains.
+# Draws of a repetition have ancestors in common: its mean counts as one number, whatever their
+# number, and errors come from the spread of these means.
+RepetitionWeights = Float[np.ndarray, " repetition"] | None
+
+
+def mean_of(draws: np.ndarray, weights: RepetitionWeights = None) -> Estimate:
     """Mean over chains and draws, MCSE from the effective sample size; draws [chain, draw, …].
 
-    The covariance between elements is that of batch means.
+    The covariance between elements is that of batch means. With weights of repetitions the mean is
+    theirs, and MCSE and covariance come from the spread between them.
     """
     draws = np.asarray(draws, dtype=np.float64)
+    if weights is not None:
+        return _over_repetitions(draws.mean(axis=1), weights)
     return Estimate(draws.mean(axis=(0, 1)), mean_mcse(draws), *_spread(batch_means(draws)))
+
+
+def _over_repetitions(means: np.ndarray, weights: np.ndarray) -> Estimate:
+    """Σ_r w_r m_r of means [repetition, …], w_r in proportion to an evidence that varies with m_r.
+
+    Deviations are those of a ratio of two means over repetitions, Σ_r Z_r m_r / Σ_r Z_r.
+    """
+    count = len(weights)
+    value = np.tensordot(weights, means, axes=1)
+    scaled = weights.reshape(-1, *[1] * (means.ndim - 1)) * (means - value)
+    deviations = scaled * np.sqrt(count / max(count - 1, 1))
+    return Estimate(value, np.sqrt(np.sum(deviations**2, axis=0)), deviations, count - 1)
 
 
 def _spread(batches: np.ndarray) -> tuple[np.ndarray, int]:
@@ -51,59 +72,92 @@ def _spread(batches: np.ndarray) -> tuple[np.ndarray, int]:
     return (batches - batches.mean(axis=0)) / np.sqrt(max(count * (count - 1), 1)), count - 1
 
 
-def variance_of(draws: np.ndarray) -> Estimate:
+def variance_of(draws: np.ndarray, weights: RepetitionWeights = None) -> Estimate:
     """Variance over chains and draws; MCSE that of the mean of squared deviations."""
-    return mean_of(squared_deviations(draws))
+    return mean_of(squared_deviations(draws, weights), weights)
 
 
-def squared_deviations(draws: np.ndarray) -> np.ndarray:
+def squared_deviations(draws: np.ndarray, weights: RepetitionWeights = None) -> np.ndarray:
     """Squared deviations from the mean over all draws, scaled so that their mean is unbiased."""
     draws = np.asarray(draws, dtype=np.float64)
     count = draws.shape[0] * draws.shape[1]
-    return (draws - draws.mean(axis=(0, 1))) ** 2 * (count / (count - 1))
+    return (draws - centre_of(draws, weights)) ** 2 * (count / (count - 1))
 
 
-def mean_of_batches(moments: BatchMoments) -> Estimate:
-    """Mean over all batches; MCSE from the spread of batch means."""
-    return _over_batches(moments.mean)
+def centre_of(draws: np.ndarray, weights: RepetitionWeights = None) -> np.ndarray:
+    """The mean alone, over chains and draws [chain, draw, …]."""
+    if weights is None:
+        return draws.mean(axis=(0, 1))
+    return np.tensordot(weights, draws.mean(axis=1), axes=1)
 
 
-def variance_of_batches(moments: BatchMoments) -> Estimate:
+def mean_of_batches(moments: BatchMoments, weights: RepetitionWeights = None) -> Estimate:
+    """Mean over all batches; MCSE from the spread of batch means, or from that of repetitions."""
+    return _over_batches(moments.mean, weights)
+
+
+def variance_of_batches(moments: BatchMoments, weights: RepetitionWeights = None) -> Estimate:
     """Variance over all draws; MCSE from the spread of batch means of squared deviations."""
-    centre = moments.mean.mean(axis=(0, 1))
+    centre = centre_of(moments.mean, weights)
     deviations = moments.mean_square - 2 * centre * moments.mean + centre**2
     count = moments.batch_size * moments.mean.shape[0] * moments.mean.shape[1]
-    return _over_batches(deviations * (count / (count - 1)))
+    return _over_batches(deviations * (count / (count - 1)), weights)
 
 
-def _over_batches(values: np.ndarray) -> Estimate:
+def _over_batches(values: np.ndarray, weights: RepetitionWeights) -> Estimate:
+    if weights is not None:
+        return _over_repetitions(values.mean(axis=1), weights)
     deviations, degrees = _spread(values.reshape(-1, *values.shape[2:]))
     mcse = np.sqrt(np.sum(deviations**2, axis=0))
     return Estimate(values.mean(axis=(0, 1)), mcse, deviations, degrees)
 
 
-def batch_means(draws: np.ndarray, batches_per_chain: int = 10) -> np.ndarray:
-    """Means of consecutive batches of draws, [batch, …], chains one after another."""
+def batch_means(
+    draws: np.ndarray, batches_per_chain: int = 10, weights: RepetitionWeights = None
+) -> np.ndarray:
+    """Means of consecutive batches of draws, [batch, …], chains one after another.
+
+    A repetition is one batch.
+    """
+    if weights is not None:
+        return draws.mean(axis=1)
     size = max(1, draws.shape[1] // batches_per_chain)
     kept = draws[:, : size * (draws.shape[1] // size)]
     shape = (draws.shape[0] * (draws.shape[1] // size), size, *draws.shape[2:])
     return kept.reshape(shape).mean(axis=1)
 
 
-def bootstrap(statistic, batches: np.ndarray, replicates: int = 400, seed: int = 0) -> Estimate:
+def mean_over_batches(batches: np.ndarray, weights: RepetitionWeights = None) -> np.ndarray:
+    """Mean over batches [batch, …], or that of repetitions by their weights."""
+    return batches.mean(axis=0) if weights is None else np.tensordot(weights, batches, axes=1)
+
+
+def bootstrap(
+    statistic,
+    batches: np.ndarray,
+    replicates: int = 400,
+    seed: int = 0,
+    weights: RepetitionWeights = None,
+) -> Estimate:
     """A function of the mean over batches, with its bootstrap error over batches.
 
     `statistic` maps [replicate, …] means to [replicate] numbers; it need not be smooth (an accuracy
-    is not, which rules out the jackknife).
+    is not, which rules out the jackknife). Repetitions are drawn again with their weights.
     """
     count = batches.shape[0]
     chosen = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), replicates)
-    means = np.tensordot(chosen / count, batches, axes=1)
+    shares, wider = chosen / count, 1.0
+    if weights is not None:
+        shares = chosen * weights
+        shares = shares / shares.sum(axis=1, keepdims=True)
+        # Of few batches drawn again the spread is (n − 1)/n of what it should be.
+        wider = np.sqrt(count / max(count - 1, 1))
+    means = np.tensordot(shares, batches, axes=1)
     values = np.asarray(statistic(means), dtype=np.float64)
     # About the first of them, so that values that are all the same have no error at all.
-    shifts = values - values[0]
+    shifts = wider * (values - values[0])
     deviations = (shifts - shifts.mean(axis=0)) / np.sqrt(replicates - 1)
-    found = np.asarray(statistic(batches.mean(axis=0)[None]))[0]
+    found = np.asarray(statistic(mean_over_batches(batches, weights)[None]))[0]
     return Estimate(found, shifts.std(axis=0, ddof=1), deviations, count - 1)
 
 

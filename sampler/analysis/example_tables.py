@@ -13,7 +13,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 from scipy.linalg import eigh
 
-from sampler.analysis.estimate import batch_means, bootstrap
+from sampler.analysis.estimate import RepetitionWeights, batch_means, bootstrap, mean_over_batches
 from sampler.analysis.labels import NEXT_ORDER
 from sampler.problem import AnyProblem, Problem, square_roots
 from sampler.recipes.sections import paired
@@ -177,7 +177,9 @@ def mean_over_outputs(
 # --- of the draws
 
 
-def sampled_kernels(problem: AnyProblem, draws: Mapping[str, np.ndarray]) -> xr.Dataset:
+def sampled_kernels(
+    problem: AnyProblem, draws: Mapping[str, np.ndarray], weights: RepetitionWeights = None
+) -> xr.Dataset:
     """Kernel and alignment of the posterior with their errors: the group `kernel` of `draws.nc`.
 
     draws: name → [chain, draw, …]. Empty without order parameters, and where chains are too short
@@ -185,11 +187,11 @@ def sampled_kernels(problem: AnyProblem, draws: Mapping[str, np.ndarray]) -> xr.
     """
     if not isinstance(problem, Problem) or "order_parameter" not in draws:
         return xr.Dataset()
-    batches = batch_means(overlaps_of(problem, draws))
+    batches = batch_means(overlaps_of(problem, draws), weights=weights)
     if len(batches) < 2:
         return xr.Dataset()
     with jax.enable_x64(True):
-        columns = alignment_columns(problem, batches)
+        columns = alignment_columns(problem, batches, weights)
     coordinates = {"component": range(columns["kernel_alignment"][1].size)}
     if problem.shown is not None:
         features = shown_features(problem)
@@ -198,7 +200,7 @@ def sampled_kernels(problem: AnyProblem, draws: Mapping[str, np.ndarray]) -> xr.
         )
         kinds = {"kernel": np.asarray, "centred_kernel": relative_to_size}
         for name, statistic in kinds.items():
-            found = bootstrap(statistic, kernels)
+            found = bootstrap(statistic, kernels, weights=weights)
             columns |= {name: (SHOWN, found.value), f"{name}_mcse": (SHOWN, found.mcse)}
         coordinates |= dict.fromkeys(SHOWN, problem.shown.numbers)
     return xr.Dataset(columns, coords=coordinates)
@@ -215,7 +217,11 @@ def overlaps_of(
     return overlaps * ratios[..., None, None]
 
 
-def alignment_columns(problem: Problem, batches: Float[np.ndarray, "batch row row"]) -> dict:
+def alignment_columns(
+    problem: Problem,
+    batches: Float[np.ndarray, "batch row row"],
+    weights: RepetitionWeights = None,
+) -> dict:
     """Kernel–task alignment of the first components at the mean of batches of U_1.
 
     Errors are those of a bootstrap over batches, in which eigenvectors turn among the first
@@ -225,7 +231,7 @@ def alignment_columns(problem: Problem, batches: Float[np.ndarray, "batch row ro
     learning = problem.learning
     labels, apart = np.asarray(learning.labels).reshape(-1), learning.residual_squares
     length = np.sqrt(labels @ labels + apart)
-    factor = jnp.asarray(square_roots(batches.mean(axis=0)))
+    factor = jnp.asarray(square_roots(mean_over_batches(batches, weights)))
     kernel = np.asarray(assembled_kernel(FeatureForm(learning.features, None), factor))
     first = len(kernel) - min(len(kernel), FOLLOWED)
     eigenvalues, vectors = eigh(kernel, subset_by_index=[first, len(kernel) - 1])
@@ -236,7 +242,7 @@ def alignment_columns(problem: Problem, batches: Float[np.ndarray, "batch row ro
         turned = np.linalg.eigh(means)[1][..., ::-1][..., :COMPONENTS]
         return np.abs(np.einsum("m,rmi->ri", along, turned))
 
-    found = bootstrap(alignments, kernels, REPLICATES)
+    found = bootstrap(alignments, kernels, REPLICATES, weights=weights)
     rounding = len(kernel) * np.finfo(np.float64).eps * eigenvalues[-1]
     known = (eigenvalues > rounding)[::-1][:COMPONENTS]
     return {

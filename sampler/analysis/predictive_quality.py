@@ -27,8 +27,20 @@ from scipy.special import expit, ndtr
 
 from sampler.analysis.compared import NAN, Row
 from sampler.analysis.difference import Difference, difference_of
-from sampler.analysis.draws_table import stored_draws, stored_labels, stored_moments
-from sampler.analysis.estimate import Estimate, batch_means, bootstrap
+from sampler.analysis.draws_table import (
+    stored_draws,
+    stored_labels,
+    stored_moments,
+    stored_weights,
+)
+from sampler.analysis.estimate import (
+    Estimate,
+    RepetitionWeights,
+    batch_means,
+    bootstrap,
+    centre_of,
+    mean_over_batches,
+)
 from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.validation import log_normal_density
 from sampler.mcmc.kept import BatchMoments
@@ -294,7 +306,9 @@ def predictive_quality(
         known = np.isfinite(mean).all() and np.isfinite(variance).all()
         return quality(log_densities(mean, variance, temperature), labels) if known else None
 
-    sampled = sampled_quality(stored_draws(tree), stored_moments(tree), labels, temperature)
+    sampled = sampled_quality(
+        stored_draws(tree), stored_moments(tree), labels, temperature, stored_weights(tree)
+    )
     owned = {name: of_gaussian(one, "predictor") for name, one in (own or {}).items()}
     known = theory is not None and "gp_own_temperature" in theory
     own_temperature = float(theory["gp_own_temperature"]) if known else None
@@ -313,6 +327,7 @@ def sampled_quality(
     moments: Mapping[str, BatchMoments],
     labels: Float[np.ndarray, "example output"],
     temperature: float,
+    weights: RepetitionWeights = None,
 ) -> Quality:
     """Quality of the sampled predictive density; `mcse` beside `error` is the Monte Carlo error.
 
@@ -321,10 +336,13 @@ def sampled_quality(
     """
     of_draws = np.asarray(draws.get("temperature", temperature), dtype=np.float64)
     if "predictor_mean" in draws:
-        kind, (batches, densities) = "mixture", mixture(draws, labels.shape, of_draws)
+        kind, (batches, densities) = "mixture", mixture(draws, labels.shape, of_draws, weights)
     else:
         mean = float(of_draws.mean())
-        kind, (batches, densities) = "gaussian", gaussian(draws, moments, labels.shape, mean)
+        kind, (batches, densities) = (
+            "gaussian",
+            gaussian(draws, moments, labels.shape, mean, weights),
+        )
     positive = labels > 0
 
     def log_density(means: np.ndarray) -> np.ndarray:
@@ -335,10 +353,10 @@ def sampled_quality(
         probability = probability_of_positive(densities(means))
         return calibration_error(probability, np.broadcast_to(positive, probability.shape))
 
-    found = quality(densities(batches.mean(axis=0)), labels)
+    found = quality(densities(mean_over_batches(batches, weights)), labels)
     scores = {}
     for key, statistic in zip(SCORES, (log_density, error), strict=True):
-        spread = bootstrap(statistic, batches)
+        spread = bootstrap(statistic, batches, weights=weights)
         mcse = float(spread.mcse)
         scores[key] = replace(getattr(found, key), mcse=mcse, degrees=spread.degrees)
     return replace(found, predictive=kind, **scores)
@@ -348,7 +366,10 @@ Densities = Callable[[np.ndarray], LogDensities]
 
 
 def mixture(
-    draws: Mapping[str, np.ndarray], shape: tuple[int, ...], temperature: np.ndarray
+    draws: Mapping[str, np.ndarray],
+    shape: tuple[int, ...],
+    temperature: np.ndarray,
+    weights: RepetitionWeights = None,
 ) -> tuple[np.ndarray, Densities]:
     """Batch means of the densities of every draw, and their logarithms from such means.
 
@@ -367,7 +388,7 @@ def mixture(
         )
         # Relative to the largest one, or all densities far from a label would be 0.
         largest = of_draw.max(axis=(0, 1))
-        found.append((batch_means(np.exp(of_draw - largest)), largest))
+        found.append((batch_means(np.exp(of_draw - largest), weights=weights), largest))
     batches = np.concatenate([one for one, _ in found], axis=1)
     largest = np.concatenate([one for _, one in found])
     return batches, lambda means: np.log(np.maximum(means, SMALLEST)) + largest
@@ -378,22 +399,23 @@ def gaussian(
     moments: Mapping[str, BatchMoments],
     shape: tuple[int, ...],
     temperature: float,
+    weights: RepetitionWeights = None,
 ) -> tuple[np.ndarray, Densities]:
     """Batch means of f, of its squared deviations and of v_d; log densities from such means."""
     if "predictor" in draws:
         values = np.asarray(draws["predictor"], dtype=np.float64)
-        centre = values.mean(axis=(0, 1))
+        centre = centre_of(values, weights)
         parts = np.stack([values, (values - centre) ** 2, np.zeros_like(values)], axis=-1)
-        batches, count = batch_means(parts), values.shape[0] * values.shape[1]
+        batches, count = batch_means(parts, weights=weights), values.shape[0] * values.shape[1]
     else:
         kept = moments["predictor_mean" if "predictor_mean" in moments else "predictor"]
-        centre = kept.mean.mean(axis=(0, 1))
+        centre = centre_of(kept.mean, weights)
         deviations = kept.mean_square - 2 * centre * kept.mean + centre**2
         known = "predictor_variance" in moments
         within = moments["predictor_variance"].mean if known else np.zeros_like(kept.mean)
         parts = np.stack([kept.mean, deviations, within], axis=-1)
-        batches = parts.reshape(-1, *parts.shape[2:])
-        count = kept.batch_size * len(batches)
+        count = kept.batch_size * parts.shape[0] * parts.shape[1]
+        batches = parts.reshape(-1, *parts.shape[2:]) if weights is None else parts.mean(axis=1)
     centre, batches = centre.reshape(shape), batches.reshape(len(batches), *shape, 3)
 
     def densities(means: np.ndarray) -> LogDensities:

@@ -9,9 +9,15 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from sampler.analysis.estimate import batch_means, bootstrap
+from sampler.analysis.estimate import (
+    RepetitionWeights,
+    batch_means,
+    bootstrap,
+    centre_of,
+)
 from sampler.analysis.labels import label
 from sampler.mcmc.kept import ThinnedDraws
+from sampler.mcmc.tempered import repetition_weights
 from sampler.posterior.density import energy_at, hyper_positions, input_scale
 from sampler.problem import AnyProblem, Problem, square_roots
 from theory import LearningProblem, OrderParameters, Predictor, predict, sub_network
@@ -184,14 +190,14 @@ def _predict_each(predictor: Predictor, factors, positions):
     return jax.lax.map(one, (factors, positions))
 
 
-def sampled_scores(table: xr.Dataset) -> dict[str, dict]:
+def sampled_scores(table: xr.Dataset, weights: RepetitionWeights = None) -> dict[str, dict]:
     """Scores of the posterior mean and variance, from the draws that `validation_draws` kept.
 
     Var[f] = E[Var[f | U_1]] + Var[E[f | U_1]]; the MCSE is a bootstrap over batches of draws.
     """
     mean, variance = table["predictor_mean"].values, table["predictor_variance"].values
     labels, temperature = table["labels"].values, table["temperature"].values[..., None, None]
-    count, centre = mean.shape[0] * mean.shape[1], mean.mean(axis=(0, 1))
+    count, centre = mean.shape[0] * mean.shape[1], centre_of(mean, weights)
     # A label varies by f and by the temperature, which may have been sampled.
     parts = np.stack([mean, variance + temperature, (mean - centre) ** 2], axis=-1)
 
@@ -203,8 +209,9 @@ def sampled_scores(table: xr.Dataset) -> dict[str, dict]:
     def averages(means: np.ndarray) -> np.ndarray:
         return np.stack([values.mean(axis=-1) for values in scores(means).values()], axis=-1)
 
-    found = scores(parts.mean(axis=(0, 1)))
-    errors = bootstrap(averages, batch_means(parts)).mcse
+    batches = batch_means(parts, weights=weights)
+    found = scores(centre_of(parts, weights))
+    errors = bootstrap(averages, batches, weights=weights).mcse
     return {
         score: {**score_with_error(values), "mcse": error}
         for (score, values), error in zip(found.items(), errors, strict=True)
@@ -235,6 +242,8 @@ def validation_comparison(theory: xr.Dataset | None, tree: xr.DataTree) -> dict[
         names = ("theory", "next_order", "gp", "gp_own")
         found = {name: theory_scores(theory, name) for name in names}
     if "validation" in tree.children:
-        found["sampled"] = sampled_scores(tree["validation"].to_dataset())
+        found["sampled"] = sampled_scores(
+            tree["validation"].to_dataset(), repetition_weights(tree["sample_stats"].to_dataset())
+        )
     found = {name: scores for name, scores in found.items() if scores}
     return {"validation": found} if found else {}

@@ -14,7 +14,7 @@ import xarray as xr
 from sampler.analysis.difference import NO_DIFFERENCE, NOT_RESOLVED, RESOLVED, Difference
 from sampler.analysis.labels import LEADING, NEXT, NEXT_ORDER, own_key
 from sampler.analysis.text import count
-from sampler.mcmc.diagnostics import ESS_LIMIT, R_HAT_LIMIT, Diagnostics, QuantityDiagnostics
+from sampler.mcmc.diagnostics import ESS_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
 
 HEADLINE = "order_parameter"
@@ -156,20 +156,25 @@ def trust_verdict(diagnostics: Diagnostics | None) -> Verdict:
     if diagnostics is None:
         return Verdict("neutral", "Nothing has been sampled, or the draws were not judged yet.")
     numbers = (limits_sentence(diagnostics),) if diagnostics.quantities else ()
+    warning = diagnostics.warning
+    if diagnostics.passed and warning:
+        return Verdict("caution", warning, ("The samples pass their diagnostics.", *numbers))
     if diagnostics.passed:
         return Verdict("good", "The samples can be trusted.", numbers)
     reasons = diagnostics.reasons
     if len(reasons) > MOST_REASONS:
         more = f"{len(reasons) - MOST_REASONS} more reasons are among the diagnostics below."
         reasons = (*reasons[:MOST_REASONS], more)
-    return Verdict("bad", "The samples cannot be trusted: diagnostics failed.", numbers + reasons)
+    headline = "The samples cannot be trusted: diagnostics failed."
+    headline = f"{warning} {headline}" if warning else headline
+    return Verdict("bad", headline, numbers + reasons)
 
 
 def limits_sentence(diagnostics: Diagnostics) -> str:
     """The worst of every diagnostic over all quantities."""
     draws, judged = diagnostics.chains * diagnostics.draws, diagnostics.quantities.values()
     parts = [
-        f"R-hat at most {worst(judged, 'r_hat', max):.4f} (limit {R_HAT_LIMIT})",
+        f"R-hat at most {worst(judged, 'r_hat', max):.4f} (limit {diagnostics.r_hat_limit})",
         f"effective sample size at least {count(worst(judged, 'ess_bulk', min))} in the bulk and "
         f"{count(worst(judged, 'ess_tail', min))} in the tails (limit {ESS_LIMIT:.0f})",
     ]
@@ -182,7 +187,11 @@ def limits_sentence(diagnostics: Diagnostics) -> str:
         ]
     elif "bfmi" in found:
         parts.append("the draws are independent")
-    return f"{diagnostics.chains} chains of {diagnostics.draws} draws: {'; '.join(parts)}."
+    counted = f"{diagnostics.chains} chains of {diagnostics.draws} draws"
+    if "ancestors" in found:
+        counted = f"{diagnostics.chains} repetitions of {diagnostics.draws} particles"
+        parts.append("errors are those of the repetitions")
+    return f"{counted}: {'; '.join(parts)}."
 
 
 def worst(judged: Collection[QuantityDiagnostics], key: str, choose: Callable) -> float:

@@ -160,7 +160,7 @@ class AttentionEstimator(BaseEstimator):
     ) -> xr.Dataset:
         import jax.numpy as jnp
 
-        from sampler.analysis.draws_table import stored_draws
+        from sampler.analysis.draws_table import stored_draws, stored_weights
         from sampler.analysis.estimate import mean_of, squared_deviations
         from sampler.analysis.validation import predictor_draws
 
@@ -172,15 +172,17 @@ class AttentionEstimator(BaseEstimator):
                 found[f"predictor_{moment}"].reshape(one_draw) for moment in ("mean", "variance")
             )
         else:
-            drawn = stored_draws(self.draws_)
+            drawn, weights = stored_draws(self.draws_), stored_weights(self.draws_)
             _, mean, variance = predictor_draws(problem, attended, drawn, MOST_DRAWS)
         columns = {"mean": mean, **self._quantities(mean, variance)}
-        spread = variance if self.method == "theory" else variance + squared_deviations(mean)
+        spread = (
+            variance if self.method == "theory" else variance + squared_deviations(mean, weights)
+        )
         columns["variance"] = spread
         axes = ("example", "output")
         if self.method == "theory":
             return xr.Dataset({name: (axes, one[0, 0]) for name, one in columns.items()})
-        estimates = {name: mean_of(one) for name, one in columns.items()}
+        estimates = {name: mean_of(one, weights) for name, one in columns.items()}
         return xr.Dataset(
             {name: (axes, one.value) for name, one in estimates.items()}
             | {f"{name}_mcse": (axes, one.mcse) for name, one in estimates.items()}

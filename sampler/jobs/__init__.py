@@ -4,6 +4,7 @@ plan          a command planned from its recipe, before JAX is imported
 run           a planned run carried out, stage by stage
 stages        each stage: rows of examples, theory, draws, comparison
 keeper        running chains kept on disk
+repetitions   repetitions of particles, made one after the other and kept on disk
 interruption  signals that ask to stop
 progress      what running jobs show
 reproduce     a run done again, compared number by number

@@ -65,13 +65,13 @@ def memory_parts(recipe: Recipe, task: Task, sizes: Sizes, sampled: bool = True)
     if not sampled:
         return parts
     if recipe.sampler.space != "order_parameters":
-        chains = FLOAT * sizes.architecture.weight_count * recipe.sampler.chains
+        chains = FLOAT * sizes.architecture.weight_count * recipe.sampler.chain_count
         parts.append(Part("weights of all chains", chains, "use a smaller width", 8))
     draws = recipe.sampler.draws_per_chain  # about as many where they are not named
     remedy = "use fewer draws or test examples, or leave keep_weights out"
     size = draw_bytes(recipe, sizes, draws)
     parts.append(Part(f"draws, {draws:,} a chain", size, remedy, 2))
-    labels = SINGLE * recipe.sampler.chains * draws * task.train.examples * task.outputs
+    labels = SINGLE * recipe.sampler.chain_count * draws * task.train.examples * task.outputs
     if task.train.examples < MOST_POINTWISE:
         whole = FLOAT * task.train.examples * sizes.architecture.path_count * task.channels
         size = len(POINTWISE) * min(labels, KEPT_BYTES) + whole
@@ -124,7 +124,7 @@ def token_numbers(task: Task, sizes: Sizes) -> int:
 def draws_kept_whole(recipe: Recipe, sizes: Sizes) -> int:
     """Draws of each chain up to which nothing is reduced to moments, or those asked for if more."""
     tests = sizes.observed * sizes.architecture.outputs
-    whole = KEPT_BYTES // (SINGLE * tests * recipe.sampler.chains)
+    whole = KEPT_BYTES // (SINGLE * tests * recipe.sampler.chain_count)
     return max(int(whole) + 1, recipe.sampler.draws_per_chain)
 
 
@@ -138,11 +138,11 @@ def draw_bytes(recipe: Recipe, sizes: Sizes, draws_of_chain: int) -> float:
         whole += architecture.weight_count
     # f, and where weights are integrated out its mean and variance given the rest
     large = 3 if settings.space != "weights" else 1
-    draws = settings.chains * draws_of_chain
+    draws = settings.chain_count * draws_of_chain
     of_large = SINGLE * draws * tests
     if of_large > KEPT_BYTES:
         of_large = SINGLE * draws * min(SELECTED, tests)
-        of_large += FLOAT * 2 * MOST_BATCHES * settings.chains * tests
+        of_large += FLOAT * 2 * MOST_BATCHES * settings.chain_count * tests
     return FLOAT * draws * whole + large * of_large
 
 
@@ -307,10 +307,10 @@ def sampling_seconds(recipe: Recipe, task: Task, sizes: Sizes, first: bool) -> f
     speed = speed_of(settings.space, settings.algorithm)
     operations = gradient_operations(recipe, task, sizes)
     per_draw = speed.draw_seconds(settings.space, sizes, operations, LONGEST_TRAJECTORY)
-    draws = settings.chains * settings.draws_per_chain * settings.thinning
+    draws = settings.chain_count * settings.draws_per_chain * settings.thinning
     if settings.until == "trusted":
-        draws = max(EFFECTIVE_DRAWS * speed.draws, settings.chains * FEWEST_TRUSTED)
-    warmup = speed.warmup * settings.chains * settings.warmup_steps
+        draws = max(EFFECTIVE_DRAWS * speed.draws, settings.chain_count * FEWEST_TRUSTED)
+    warmup = speed.warmup * settings.chain_count * settings.warmup_steps
     start = speed.start if recipe.network.fits_theory else OUTSIDE_START
     start *= 1.0 if first else EARLIER_COMPILED
     return start + (warmup + draws) * per_draw / TWO_CORES

@@ -201,6 +201,8 @@ def with_more_draws(directory: Path, recipe: Recipe, more: int) -> Recipe:
     if remedy:
         raise InputError("DIR", directory, remedy)
     made = manifest.draws_per_chain or recipe.sampler.draws_per_chain
+    if recipe.sampler.repeated:
+        made = manifest.draws_per_chain or recipe.sampler.repetitions
     return recipe.model_copy(update={"sampler": recipe.sampler.with_draws(made + more)})
 
 
@@ -339,7 +341,8 @@ def sampled(job: Job, results: "RunResults") -> "RunResults":
                 draws=draw_posterior(job.problem, settings, job.keeper(), start=start)
             )
             write_result(job.directory, DRAWS_FILE, results.draws)
-            record(job.directory, draws_per_chain=results.draws["posterior"].sizes["draw"])
+            made = results.draws["posterior"].sizes["chain" if settings.repeated else "draw"]
+            record(job.directory, draws_per_chain=made)
     remove_segments(job.directory / CHECKPOINT_FOLDER)
     return results
 

@@ -4,8 +4,9 @@ import hashlib
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,6 +27,7 @@ from sampler.errors import InputError, with_keys
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import LOG, ProgressDisplay, SamplingProgress
+from sampler.jobs.repetitions import run_repetitions
 from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings, algorithm_named
 from sampler.mcmc.chunks import Chunk, SnapshotMismatch, sample_in_chunks
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
@@ -175,25 +177,9 @@ def draw_posterior(
     refuse_impossible_weights(problem, settings)
     started = time.perf_counter()
     collected = DrawCollector()
-    name, algorithm = settings.algorithm, algorithm_named(settings.algorithm, dict(settings))
-    chains = chain_settings(settings)
-    evidence, weights, looks = {}, None, None
+    weights = None
     with jax.enable_x64(settings.precision == "float64"):
-        density = problem.density(settings.space, settings.precision, settings.keep_weights)
-        independent = algorithm.independent_draws(density, chains)
-        if independent is not None:
-            evidence = dict(independent.attributes)
-            if show:
-                tell(independent.text)
-            if independent.observables is None:
-                name, independent = algorithm.fallback, None
-                algorithm = algorithm_named(name, dict(settings))
-        if independent is None:
-            density = algorithm.suited(density)
-            looks = run_chains(density, algorithm, settings, collected, keeper, show, start)
-        else:
-            count, observables = chains.draws, independent.observables
-            collected(Chunk("draws", count, count, observables, independent.statistics, 0.0))
+        drawn = draw_collected(problem, settings, collected, keeper, show, start)
         return_free_memory()
         if settings.weight_draws:
             learning = problem.learning.astype(settings.precision)
@@ -203,25 +189,24 @@ def draw_posterior(
                 settings.weight_draws,
                 settings.seed,
             )
-    if settings.evidence and independent is None:
-        found = evidence_of_draws(problem, density, collected.draws, settings)
+    evidence = dict(drawn.evidence)
+    if settings.evidence and drawn.are_chains:
+        found = evidence_of_draws(problem, drawn.density, collected.draws, settings)
         evidence |= {
             "log_evidence": found.log_evidence,
             "log_evidence_error": found.error,
             "log_evidence_method": "bridge",
             "log_evidence_trusted": int(found.trusted),
         }
-        text = with_keys(found.explain(), "sampler")
-        LOG.info(text)
-        if show:
-            tell(text)
+        log_and_tell(found.explain(), show)
+    algorithm = drawn.algorithm
     attributes = {
         **algorithm.settings,
         "space": settings.space,
-        "algorithm": name,
-        "gradient_precision": density.gradient_precision,
+        "algorithm": drawn.name,
+        "gradient_precision": drawn.density.gradient_precision,
         "draws_per_chain": collected.draws_made,
-        "ended_by": (looks and looks.ended) or "draws",
+        "ended_by": drawn.ended,
         "seconds": time.perf_counter() - started + (keeper.seconds_before if keeper else 0.0),
         "seconds_warmup": collected.seconds["warmup"],
         "seconds_draws": collected.seconds["draws"],
@@ -233,6 +218,71 @@ def draw_posterior(
     tree = draws_tree(problem, collected, attributes, weights, prior, left_out)
     return_free_memory()
     return tree
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Origin of draws that were collected.
+
+    name        of the algorithm in force, as in the table of algorithms
+    density     that was sampled
+    ended       why no more draws were made
+    evidence    attributes that an algorithm adds, the evidence where it knows it
+    are_chains  whether they are chains, which the evidence can be found from
+    """
+
+    name: str
+    algorithm: Algorithm
+    density: Density
+    ended: str = "draws"
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    are_chains: bool = False
+
+
+def draw_collected(
+    problem: AnyProblem,
+    settings: SamplerSection,
+    collected: DrawCollector,
+    keeper: ChainKeeper | None,
+    show: bool,
+    start: EarlierChains | None,
+) -> Drawn:
+    """Collect draws of repetitions, independent ones, or those of chains: as the algorithm has it.
+
+    Chains take the place of independent draws that cannot be trusted.
+    """
+    name, algorithm = settings.algorithm, algorithm_named(settings.algorithm, dict(settings))
+    density = problem.density(settings.space, settings.precision, settings.keep_weights)
+    if algorithm.repeated:
+        density = algorithm.suited(density)
+        constant = problem.learning.residual_log_likelihood if isinstance(problem, Problem) else 0.0
+        made = run_repetitions(density, algorithm, settings, constant, collected, keeper, show)
+        log_and_tell(made.text, show)
+        return Drawn(name, algorithm, density, made.ended, made.attributes)
+    independent = algorithm.independent_draws(density, chain_settings(settings))
+    evidence = {}
+    if independent is not None:
+        evidence = dict(independent.attributes)
+        if show:
+            tell(independent.text)
+        if independent.observables is not None:
+            count, observables = settings.draws_per_chain, independent.observables
+            collected(Chunk("draws", count, count, observables, independent.statistics, 0.0))
+            return Drawn(name, algorithm, density, evidence=evidence)
+        name = algorithm.fallback
+        algorithm = algorithm_named(name, dict(settings))
+    density = algorithm.suited(density)
+    looks = run_chains(density, algorithm, settings, collected, keeper, show, start)
+    ended = (looks and looks.ended) or "draws"
+    return Drawn(name, algorithm, density, ended, evidence, are_chains=True)
+
+
+def log_and_tell(text: str, show: bool) -> None:
+    """Log a line with the keys of the sampler, and show it if asked for."""
+    line = with_keys(text, "sampler")
+    LOG.info(line)
+    if show:
+        tell(line)
 
 
 # Draws without data that are stored, or fewer where their labels would take more than this.
@@ -285,10 +335,7 @@ def run_chains(
             remedy += "a run whose chains have equal shapes"
             raise InputError("sampler.start_from", start.origin["directory"], remedy) from None
     if looks is not None:
-        text = with_keys(looks.explain(), "sampler")
-        LOG.info(text)
-        if show:
-            tell(text)
+        log_and_tell(looks.explain(), show)
     return looks
 
 
@@ -298,7 +345,7 @@ def refuse_impossible_weights(problem: AnyProblem, settings: SamplerSection) -> 
         try:
             refuse_unusable_count(
                 settings.weight_draws,
-                settings.chains,
+                settings.chain_count,
                 most_draws(settings),
                 problem.architecture,
                 np.dtype(settings.precision).itemsize,
@@ -338,7 +385,7 @@ def most_draws(settings: SamplerSection) -> int:
 def chain_settings(settings: SamplerSection, draws: int | None = None) -> ChainSettings:
     """The chains that the recipe asks for, with this number of draws or that of the recipe."""
     return ChainSettings(
-        chains=settings.chains,
+        chains=settings.chain_count,
         warmup=settings.warmup_steps,
         draws=settings.draws_per_chain if draws is None else draws,
         thinning=settings.thinning,
@@ -352,7 +399,9 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
     algorithm = algorithm_named(attributes["algorithm"], attributes)
     draws, selected = stored_draws(tree), stored_selected(tree)
     ended = attributes.get("ended_by")
-    more = ended if ended in ("max_draws", "max_minutes") else "draws"
+    more = ended if ended in ("max_draws", "max_minutes", "max_repetitions") else "draws"
+    if algorithm.repeated and more == "draws":
+        more = "repetitions"
     found = diagnose(draws, stored_statistics(tree), algorithm, selected, more_draws=more)
     reasons = tuple(with_keys(reason, "sampler") for reason in found.reasons)
     return replace(found, reasons=reasons)

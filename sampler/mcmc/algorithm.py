@@ -48,11 +48,13 @@ class Judgement:
              which names of settings stand in backticks
     remarks  what is no error but worth knowing
     numbers  further entries of `diagnostics` in `comparison.json`
+    warning  what is said before everything else, whatever the verdict; empty where there is nothing
     """
 
     reasons: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     numbers: Mapping[str, Any] = field(default_factory=dict)
+    warning: str = ""
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,8 @@ class Algorithm(Chain):
     needs_hessian: ClassVar[bool] = False
     # The algorithm whose chains are run where independent draws cannot be trusted.
     fallback: ClassVar[str | None] = None
+    # Whether its chains are repetitions, made one after the other and worth one number each.
+    repeated: ClassVar[bool] = False
     # What to do about a chain that does not move.
     remedy_if_frozen: ClassVar[str] = "raise `warmup`"
 
@@ -201,6 +205,7 @@ ALGORITHMS: Registry[Algorithm] = Registry(
         "hmc": "sampler.mcmc.hamiltonian:HMC",
         "split_hmc": "sampler.mcmc.hamiltonian:SPLIT_HMC",
         "importance": "sampler.mcmc.importance:IMPORTANCE",
+        "tempered": "sampler.mcmc.tempered:TEMPERED",
     },
 )
 

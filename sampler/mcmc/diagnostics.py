@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from sampler.convergence import rank_diagnostics
+from sampler.convergence import rank_diagnostics, repetition_diagnostics
 from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.kept import SelectedDraws, evenly_spaced
 
 R_HAT_LIMIT = 1.01
+# Of repetitions R-hat² is 1 + 1/n where one of them is worth n independent draws: more repetitions
+# make errors smaller, and it no smaller. With this limit the worst element has ten.
+R_HAT_OF_REPETITIONS = 1.05
 ESS_LIMIT = 400.0
 # Of a quantity with more elements than this, an even selection is diagnosed: of the predictor, its
 # mean and its variance a thousand together.
@@ -32,6 +35,7 @@ class Diagnostics:
     """Verdict ("pass" or "fail"), the reasons for a failure, remarks, and numbers.
 
     `numbers` are those of the algorithm: of Hamiltonian chains BFMI, divergences and their like.
+    `warning` is said before everything else, whatever the verdict.
     """
 
     verdict: str
@@ -41,6 +45,8 @@ class Diagnostics:
     chains: int
     draws: int
     numbers: Mapping[str, Any]
+    r_hat_limit: float = R_HAT_LIMIT
+    warning: str = ""
 
     @property
     def passed(self) -> bool:
@@ -68,6 +74,9 @@ def diagnose(
     judges its own statistics, such as BFMI and divergences. Frozen or non-finite chains and a
     single chain fail. `most` elements of each are judged; `more_draws` names the setting
     to raise. Settings of chains and algorithms stand in backticks in the reasons.
+
+    Of repetitions effective draws are those of the means of repetitions, on average over elements:
+    by few repetitions they are known for no single element.
     """
     quantities = {name: _selected(values) for name, values in draws.items()}
     quantities |= selected or {}
@@ -75,6 +84,9 @@ def diagnose(
     quantities = {name: _at_most(one, most) for name, one in quantities.items()}
     chains, count = statistics["lp"].shape
     reasons, judged = [], {}
+    limits = Limits(ess_limit)
+    if algorithm.repeated:
+        limits = Limits(ess_limit, R_HAT_OF_REPETITIONS, "`particles`")
     if chains == 1:
         reasons.append("1 chain: R-hat needs at least 2 chains; raise `chains`")
     for name, one in quantities.items():
@@ -85,8 +97,8 @@ def diagnose(
             continue
         varying = np.flatnonzero((flat != flat[:1, :1]).any(axis=(0, 1)))
         if chains > 1 and varying.size:
-            judged[name] = _judge(one, varying)
-            reasons += _shortfalls(name, judged[name], ess_limit, more_draws)
+            judged[name] = _judge(one, varying, algorithm.repeated)
+            reasons += _shortfalls(name, judged[name], limits, more_draws)
     found = algorithm.judge(statistics)
     reasons += found.reasons
     return Diagnostics(
@@ -97,6 +109,8 @@ def diagnose(
         chains=chains,
         draws=count,
         numbers=found.numbers,
+        r_hat_limit=limits.r_hat,
+        warning=found.warning,
     )
 
 
@@ -131,25 +145,39 @@ def _unsound(name: str, flat: np.ndarray, algorithm: Algorithm) -> str | None:
     return None
 
 
-def _judge(given: SelectedDraws, varying: np.ndarray) -> QuantityDiagnostics:
+def _judge(given: SelectedDraws, varying: np.ndarray, repeated: bool) -> QuantityDiagnostics:
     """Worst values over those of the given elements that vary."""
-    r_hat, bulk, tail = rank_diagnostics(given.values[..., varying])
+    if repeated:
+        r_hat, *shares = repetition_diagnostics(given.values[..., varying])
+        chains, draws = given.values.shape[:2]
+        # No more than there are: by chance the means of repetitions may be close together.
+        bulk, *tails = (chains / max(float(np.mean(one)), 1.0 / draws) for one in shares)
+        bulk, tail = np.array([bulk]), np.array([min(tails)])
+    else:
+        r_hat, bulk, tail = rank_diagnostics(given.values[..., varying])
     worst = int(np.argmax(np.where(np.isfinite(r_hat), r_hat, np.inf)))
     place = given.places[varying[worst]]
     at = tuple(int(index) for index in np.unravel_index(place, given.shape)) if given.shape else ()
     return QuantityDiagnostics(float(r_hat[worst]), float(bulk.min()), float(tail.min()), at)
 
 
+@dataclass(frozen=True)
+class Limits:
+    """Limits of effective draws and R-hat, and what to raise for R-hat where draws are not it."""
+
+    ess: float
+    r_hat: float = R_HAT_LIMIT
+    remedy: str = ""
+
+
 def _shortfalls(
-    name: str, judged: QuantityDiagnostics, ess_limit: float, more_draws: str
+    name: str, judged: QuantityDiagnostics, limits: Limits, more_draws: str
 ) -> list[str]:
     """Limits that are missed; a comparison with NaN counts as missed."""
-    missed = []
-    if not judged.r_hat <= R_HAT_LIMIT:
-        missed.append(
-            f"{name}: R-hat {judged.r_hat:.4f} exceeds {R_HAT_LIMIT}; "
-            f"raise `warmup` and `{more_draws}`"
-        )
+    missed, ess_limit = [], limits.ess
+    if not judged.r_hat <= limits.r_hat:
+        remedy = limits.remedy or f"`warmup` and `{more_draws}`"
+        missed.append(f"{name}: R-hat {judged.r_hat:.4f} exceeds {limits.r_hat}; raise {remedy}")
     for kind, ess in (("bulk", judged.ess_bulk), ("tail", judged.ess_tail)):
         if not ess >= ess_limit:
             missed.append(

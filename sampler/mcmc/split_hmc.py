@@ -28,7 +28,7 @@ from jaxtyping import Array, Float
 from numpyro.infer.hmc_util import dual_averaging
 
 from sampler.mcmc.algorithm import Chain
-from sampler.posterior.density import Density
+from sampler.posterior.density import Density, LogDensity
 from theory.programs import program
 
 # A trajectory turns by an angle between these: about a quarter of a period of every coordinate.
@@ -76,7 +76,7 @@ class Gaussian:
     scale: Float[Array, "coordinate coordinate"] | Float[Array, " coordinate"]
 
     @classmethod
-    def fitted(cls, density: Density) -> "Gaussian":
+    def fitted(cls, density: LogDensity) -> "Gaussian":
         """The fit at the mode; where that is not known, zero and the spread of the priors."""
         if density.mode is not None:
             return cls(density.mode.point, density.mode.scale)
@@ -256,13 +256,13 @@ class SplitChain(Chain):
         return steps, jnp.exp(jnp.where(last, steps[1], steps[0]))
 
 
-def log_density_at(density: Density, z):
+def log_density_at(density: LogDensity, z):
     """Return ln p at the point of these coordinates."""
     point = Gaussian.fitted(density).at(z)
     return density.log_density(density.coordinates.unflatten(point))
 
 
-def value_and_slope(density: Density, z):
+def value_and_slope(density: LogDensity, z):
     """Return ln p at the point of these coordinates, and ∂/∂z of −ln p."""
     if density.single is not None:
         return log_density_at(density, z), slope(density, z)
@@ -271,13 +271,13 @@ def value_and_slope(density: Density, z):
     return value, -first.pull_back(density.coordinates.flatten(gradient))
 
 
-def slope(density: Density, z):
+def slope(density: LogDensity, z):
     """Return ∂/∂z of −ln p, in the precision of gradients."""
     first = Gaussian.fitted(density)
     return -first.pull_back(density.gradient(first.at(z)))
 
 
-def moved(state, gaussian: Gaussian, step, count, density: Density):
+def moved(state, gaussian: Gaussian, step, count, density: LogDensity):
     """Make a trajectory of `count` steps with a fresh momentum → (state, statistics)."""
     key, kick, toss = jax.random.split(state["key"], 3)
     here = gaussian.standardised(state["z"])
@@ -303,7 +303,7 @@ def moved(state, gaussian: Gaussian, step, count, density: Density):
     }
 
 
-def trajectory(here, momentum, first, gaussian: Gaussian, step, count, density: Density):
+def trajectory(here, momentum, first, gaussian: Gaussian, step, count, density: LogDensity):
     """Return the end of `count` steps from w = `here`: w, momentum, ln p and slope.
 
     `first` is the slope here. In one precision ln p comes with the slope of every step.

@@ -7,6 +7,7 @@ weights           all network weights, or all but V_0
 pointwise         what a draw says of every training label
 spaces            the three spaces, and what is read off each of their draws
 prior             draws without data
+modes             every mode that descents find, and a law to begin in at all of them
 importance        independent draws of order parameters, and the log evidence
 bridge            the log evidence from chains
 weight_draws      exact draws of all weights from draws of order parameters

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from math import prod
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -138,6 +138,32 @@ def specialised(function: Callable, **settings) -> Callable:
     Partial functions made twice are not equal, even where all their parts are.
     """
     return partial(function, **settings)
+
+
+@runtime_checkable
+class LogDensity(Protocol):
+    """A law, normalised or not, as trajectories ask for it; the posterior itself is one."""
+
+    mode: Mode | None
+    priors: Mapping[str, dist.Distribution]
+    single: tuple[Any, ...] | None
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """Names and shapes of the sites."""
+        ...
+
+    def log_density(self, position: Position) -> Float[Array, ""]:
+        """Logarithm of the density at a position."""
+        ...
+
+    def value_and_gradient(self, position: Position) -> tuple[Float[Array, ""], dict[str, Array]]:
+        """The logarithm and its gradient, site by site."""
+        ...
+
+    def gradient(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
+        """The gradient in flattened coordinates, in the precision of gradients."""
+        ...
 
 
 @jax.tree_util.register_pytree_node_class

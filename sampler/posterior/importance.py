@@ -335,7 +335,7 @@ def _weigh(log_density, proposal: Proposal, points) -> tuple[np.ndarray, int]:
 
 
 def systematic_resampling(
-    weights: Float[np.ndarray, " draw"], count: int, seed: int
+    weights: Float[np.ndarray, " draw"], count: int, seed: int | tuple[int, ...]
 ) -> Int[np.ndarray, " _count"]:
     """Indices of `count` equally weighted draws, in random order; weights sum to one.
 

@@ -60,7 +60,7 @@ def status_text(directory: Path) -> str:
     lines = [f"{stage}: finished in {taken:.1f} s" for stage, taken in seconds]
     if state.checkpoint is not None:
         recipe = state.recipe
-        what = f"chains: {recipe.sampler.chains}" if isinstance(recipe, Recipe) else "network"
+        what = f"chains: {recipe.sampler.chain_count}" if isinstance(recipe, Recipe) else "network"
         lines.append(f"{what}, saved at {reached_text(state.checkpoint)}")
     return "\n".join([f"{directory}: {state_text(state)}", *(f"  {line}" for line in lines)])
 

@@ -50,7 +50,8 @@ def theory_text(table: xr.Dataset) -> str:
 def diagnostics_text(diagnostics: Diagnostics) -> str:
     """Return the verdict on the draws, the worst numbers beside their limits, and every reason."""
     verdict = "the samples can be trusted" if diagnostics.passed else "FAILED"
-    lines = [f"diagnostics: {verdict}"]
+    lines = [diagnostics.warning] if diagnostics.warning else []
+    lines += [f"diagnostics: {verdict}"]
     lines += [f"  {limits_sentence(diagnostics)}"] if diagnostics.quantities else []
     lines += [f"  failed: {reason}" for reason in diagnostics.reasons]
     lines += [f"  note: {remark}" for remark in diagnostics.remarks]

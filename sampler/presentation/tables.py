@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Any
 from urllib.parse import quote
 
 from sampler.analysis.compared import Row
@@ -29,8 +30,9 @@ from sampler.analysis.results import RunResults
 from sampler.analysis.sweeps import PointSummary
 from sampler.analysis.text import NO_BREAK, Number, count, percent
 from sampler.analysis.verdict import HEADLINE
-from sampler.mcmc.diagnostics import ESS_LIMIT, R_HAT_LIMIT, Diagnostics, QuantityDiagnostics
+from sampler.mcmc.diagnostics import ESS_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
+from sampler.mcmc.tempered import MOST_APART
 from sampler.presentation.status import reached_text
 from sampler.presentation.table import Cell, Column, Link, Table
 from sampler.recipes.settings import short_label
@@ -320,21 +322,21 @@ def diagnostics_table(diagnostics: Diagnostics) -> Table:
             element_name(key, one.at),
             count(one.ess_bulk),
             count(one.ess_tail),
-            "within limits" if within_limits(one) else "misses a limit",
+            "within limits" if within_limits(one, diagnostics.r_hat_limit) else "misses a limit",
         ]
         for key, one in diagnostics.quantities.items()
     ]
     caption = (
-        f"Rank-normalised split R-hat (limit {R_HAT_LIMIT}), effective sample sizes "
+        f"Rank-normalised split R-hat (limit {diagnostics.r_hat_limit}), effective sample sizes "
         f"(limit {ESS_LIMIT:.0f})."
     )
     columns = ("quantity", Column("R-hat", digits=5), "at", "bulk ESS", "tail ESS", "verdict")
     return Table("Worst element of every quantity", columns, rows, caption)
 
 
-def within_limits(one: QuantityDiagnostics) -> bool:
+def within_limits(one: QuantityDiagnostics, r_hat_limit: float) -> bool:
     """Whether a quantity passes; a number that is undefined misses its limit."""
-    return one.r_hat <= R_HAT_LIMIT and min(one.ess_bulk, one.ess_tail) >= ESS_LIMIT
+    return one.r_hat <= r_hat_limit and min(one.ess_bulk, one.ess_tail) >= ESS_LIMIT
 
 
 COST = {
@@ -347,13 +349,40 @@ COST = {
 }
 
 
+CHAINS = "chains", "draws of each chain"
+
+
+def tempered_rows(found: Mapping[str, Any]) -> list[list[object]]:
+    """Rows about temperatures, ancestors, modes and evidences of repetitions."""
+    evidence = found["log_evidence_of_repetitions"]
+    rows: list[list[object]] = [
+        ["temperatures, at most", count(max(found["temperatures"])), ""],
+        ["smallest acceptance at a temperature", percent(found["lowest_acceptance"]), ""],
+        ["acceptance at the last one", percent(found["acceptance"]), ""],
+        ["ancestors of a repetition, at least", count(min(found["ancestors"])), ""],
+        ["log evidence, smallest of a repetition", Number(min(evidence), digits=5), ""],
+        ["log evidence, largest of a repetition", Number(max(evidence), digits=5), ""],
+    ]
+    if found["log_evidence_prior"] is not None:
+        number = Number(found["log_evidence_prior"], found["log_evidence_prior_error"])
+        rows.append(["log evidence from the prior alone", number, ""])
+        limit = f"at most {MOST_APART:g} either way"
+        rows.append(["errors between both starts", Number(found["starts_apart"], digits=2), limit])
+    for mode, weight in enumerate(found["weights_of_modes"]):
+        rows.append([f"posterior near mode {mode}", percent(weight), ""])
+    return rows
+
+
 def sampler_table(diagnostics: Diagnostics, cost: Mapping[str, float]) -> Table:
     """Return the table of the sampler: how it ran, and what it cost."""
-    rows: list[list[object]] = [
-        ["chains", count(diagnostics.chains), ""],
-        ["draws of each chain", count(diagnostics.draws), ""],
-    ]
     found = diagnostics.numbers
+    words = ("repetitions", "particles of each") if "ancestors" in found else CHAINS
+    numbers = (diagnostics.chains, diagnostics.draws)
+    rows: list[list[object]] = [
+        [word, count(one), ""] for word, one in zip(words, numbers, strict=True)
+    ]
+    if "ancestors" in found:
+        rows += tempered_rows(found)
     if found.get("bfmi"):
         share = found["divergences"] / (diagnostics.chains * diagnostics.draws)
         limit = f"at most {100 * DIVERGENCE_LIMIT:g} %"

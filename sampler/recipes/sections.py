@@ -66,6 +66,7 @@ Count = Annotated[int, Field(strict=True, ge=1)]
 CountFromZero = Annotated[int, Field(strict=True, ge=0)]
 Several = Annotated[int, Field(strict=True, ge=2)]
 Even = Annotated[int, Field(strict=True, ge=2, multiple_of=2)]
+Repetitions = Annotated[int, Field(strict=True, ge=4)]
 Seed = Annotated[int, Field(strict=True, ge=0, lt=2**32)]
 Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
@@ -285,8 +286,8 @@ class SamplerSection(Section):
     """The coordinates: order parameters, whose number depends on no width, the weights of the upper
     layers, or all weights; "auto": the fastest."""
     algorithm: Annotated[str, BeforeValidator(known_algorithm)] = AUTO
-    """The algorithm: "split_hmc", "nuts", "hmc", "importance", or one of another package;
-    "auto": the fastest."""
+    """The algorithm: "split_hmc", "nuts", "hmc", "importance", "tempered", or one of another
+    package; "auto": the fastest."""
     chains: Count = 4
     """Chains; one alone is never trusted, and makes the default number of draws."""
     warmup: CountFromZero | None = None
@@ -320,6 +321,13 @@ class SamplerSection(Section):
     """Keep the weights of every draw, in the two spaces of weights."""
     evidence: Switch = False
     """ln p(y) as well, from chains over order parameters; importance draws always know it."""
+    particles: Annotated[int, Field(strict=True, ge=16)] = 512
+    """Particles of each repetition, for "tempered"."""
+    repetitions: Annotated[Repetitions, Mark.CHANGES_NO_DRAW] = 4
+    """Repetitions of "tempered", independent of each other, and fewest of them where `until` =
+    "trusted"."""
+    max_repetitions: Annotated[Repetitions, Mark.CHANGES_NO_DRAW] = 32
+    """Repetitions at most, until their draws are trusted."""
     leapfrog_steps: Count = 64
     """Steps of a trajectory, for "hmc"."""
     max_tree_depth: Annotated[int, Field(strict=True, ge=1, le=20)] = 10
@@ -351,8 +359,20 @@ class SamplerSection(Section):
         return DEFAULT_WARMUP[self.space] if self.warmup is None else self.warmup
 
     @property
+    def repeated(self) -> bool:
+        """Whether chains are repetitions of particles."""
+        return self.algorithm != AUTO and ALGORITHMS[self.algorithm].repeated
+
+    @property
+    def chain_count(self) -> int:
+        """Chains, or the repetitions that are asked for."""
+        return self.repetitions if self.repeated else self.chains
+
+    @property
     def draws_per_chain(self) -> int:
         """Draws of each chain that are asked for, in the space in force; else the default."""
+        if self.repeated:
+            return self.particles
         if isinstance(self.draws, dict):
             return self.draws.get(self.space, DEFAULT_DRAWS)
         return DEFAULT_DRAWS if self.draws is None else self.draws
@@ -360,10 +380,14 @@ class SamplerSection(Section):
     @property
     def most_draws(self) -> int:
         """Draws of each chain at most."""
+        if self.repeated:
+            return self.particles
         return self.max_draws if self.until == "trusted" else self.draws_per_chain
 
     def with_draws(self, draws: int) -> "SamplerSection":
-        """Return the section with a number of draws."""
+        """Return the section with a number of draws of each chain, or of repetitions."""
+        if self.repeated:
+            return self.model_copy(update={"until": "draws", "repetitions": draws})
         return self.model_copy(update={"until": "draws", "draws": draws})
 
     @model_validator(mode="before")
@@ -382,7 +406,8 @@ class SamplerSection(Section):
             raise ValueError('until = "trusted" needs at least 2 chains; or set draws instead')
         if until is None:
             until = "draws" if named or settings.get("chains") == 1 else "trusted"
-        draws = {"draws": DEFAULT_DRAWS} if until == "draws" and not named else {}
+        unnamed = until == "draws" and not named and settings.get("algorithm") != "tempered"
+        draws = {"draws": DEFAULT_DRAWS} if unnamed else {}
         return {**settings, "until": until, **draws}
 
     @property
@@ -428,6 +453,29 @@ class SamplerSection(Section):
         """Whether a network of these widths is sampled."""
         listed = self.at_widths is None or network.widest in self.at_widths
         return listed and bool(self.spaces_for(network))
+
+    @model_validator(mode="after")
+    def repetitions_are_no_chains(self) -> "SamplerSection":
+        """Refuse what says something of Markov chains where there are none."""
+        if not self.repeated:
+            return self
+        word = f'algorithm = "{self.algorithm}"'
+        if self.precision != "float64":
+            raise ValueError(
+                f'{word} needs precision = "float64"; gradient_precision = "float32" is allowed'
+            )
+        for name in ("chains", "warmup", "draws", "thinning", "start_from"):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(
+                    f"{word} has no Markov chains: remove {name}; particles and repetitions say "
+                    "how many draws it makes"
+                )
+        if self.max_repetitions < self.repetitions:
+            raise ValueError(
+                f"max_repetitions = {self.max_repetitions} is below repetitions = "
+                f"{self.repetitions}; raise it"
+            )
+        return self
 
     @model_validator(mode="after")
     def fits_the_space(self) -> "SamplerSection":

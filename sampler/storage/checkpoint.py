@@ -89,6 +89,9 @@ def _checked(path: Path) -> tuple[str, bytes]:
     return checksum.decode(), body
 
 
+# The file of one repetition of particles.
+REPETITION = "repetition-{law}-{number:03d}.bin"
+
 # Arrays of a checkpoint of chains: their state, and moments of draws that are not kept.
 STATE, MOMENTS = "state", "moments"
 
@@ -212,8 +215,9 @@ def read_earlier_chains(
 
 
 def has_checkpoint(directory: Path | None) -> bool:
-    """Whether chains were saved in the directory of a run."""
+    """Whether chains, or repetitions, were saved in the directory of a run."""
     if directory is None:
         return False
     folder = directory / CHECKPOINT_FOLDER
-    return any((folder / name).is_file() for name in CHECKPOINT_SLOTS)
+    names = (*CHECKPOINT_SLOTS, REPETITION.format(law="modes", number=0))
+    return any((folder / name).is_file() for name in names)

@@ -94,11 +94,11 @@ class Manifest(BaseModel):
     """The content of `manifest.json`; a field that is not stored has its default.
 
     finished: exit code of each command that came to its end.  seconds, peak_memory_bytes: of each
-    finished stage.  draws_per_chain: those that were made.  plan: what determines the draws, which
-    a continuation must agree with.  sizes: of the network and its data.  concerns: what is
-    doubtful about the data.  choice: the space and algorithm that are sampled, why, and the steps
-    of warm-up.  started_from: the run whose last states were the start of the chains.  forecast:
-    memory and seconds where the command was begun last.
+    finished stage.  draws_per_chain: those that were made, or the number of repetitions.  plan:
+    what determines the draws, which a continuation must agree with.  sizes: of the network and its
+    data.  concerns: what is doubtful about the data.  choice: the space and algorithm that are
+    sampled, why, and the steps of warm-up.  started_from: the run whose last states were the start
+    of the chains.  forecast: memory and seconds where the command was begun last.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -372,7 +372,7 @@ def differ_in_draws(held: Recipe | TrainingRecipe, recipe: Recipe | TrainingReci
     """Whether two recipes of runs are the same but for the number of draws."""
     if not (isinstance(held, Recipe) and isinstance(recipe, Recipe)):
         return False
-    keys = ("until", "draws", "max_draws", "max_minutes")
+    keys = ("until", "draws", "max_draws", "max_minutes", "repetitions", "max_repetitions")
     update = {key: getattr(recipe.sampler, key) for key in keys}
     sampler = held.sampler.model_copy(update=update)
     return without_sweep(held.model_copy(update={"sampler": sampler})) == without_sweep(recipe)

@@ -88,3 +88,30 @@ def test_one_number_alone_is_the_one_found_with_the_others(rng):
 
 def test_a_constant_counts_in_full():
     assert convergence.mean_ess(np.full((4, 100), 2.5)) == 400
+
+
+def test_shares_between_repetitions_are_those_of_their_means(rng):
+    """Repetitions with a part in common: one of them is worth (1 + a²)/a² draws, if many."""
+    common = np.array([0.0, 0.3])
+    shape = (400, 64)
+    draws = common * rng.standard_normal((400, 1, 2)) + rng.standard_normal((*shape, 2))
+    r_hat, bulk, *tails = convergence.repetition_diagnostics(draws)
+    expected = (common**2 + 1 / 64) / (common**2 + 1.0)
+    # The variance of 400 means is known to √(2/399), the normal scores change it little.
+    np.testing.assert_allclose(bulk, expected, rtol=4 * np.sqrt(2 / 399))
+    np.testing.assert_allclose(r_hat**2, 1.0 + np.array([0.0, common[1] ** 2]), atol=0.03)
+    assert (np.array(tails)[:, 1] > np.array(tails)[:, 0]).all()
+
+
+def test_r_hat_of_whole_repetitions_is_that_of_arviz(rng):
+    draws = rng.standard_normal((5, 100, 3)) + 0.2 * rng.standard_normal((5, 1, 3))
+    received = convergence.repetition_diagnostics(draws)[0]
+    scores = convergence._normal_scores(draws)
+    folded = convergence._normal_scores(np.abs(draws - np.median(draws, axis=(0, 1))))
+    expected = [
+        max(
+            array_stats.rhat(one[..., place], method="identity", **AXES) for one in (scores, folded)
+        )
+        for place in range(3)
+    ]
+    np.testing.assert_allclose(received, expected, rtol=1e-12)

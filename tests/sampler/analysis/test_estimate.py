@@ -232,3 +232,66 @@ def test_heads_that_all_cost_the_same_have_no_correlation():
     assert np.isnan(found.value)
     assert np.isnan(found.interval_over_heads).all()
     assert np.isnan(found.interval_over_examples).all()
+
+
+# --- repetitions, whose means count as one number each, weighed by their evidence
+
+
+def repetitions_of(rng, count: int, particles: int = 50, coupling: float = 0.4):
+    """Means that go up with the evidence of their repetition; their weighted mean is known.
+
+    ln Z ~ N(0, coupling²), and all draws of a repetition have z = (ln Z)/coupling in common: the
+    mean over repetitions weighed by Z is that of z under e^(coupling z) N(z; 0, 1), coupling.
+    """
+    common = rng.standard_normal(count)
+    draws = common[:, None, None] + rng.standard_normal((count, particles, 1))
+    evidence = np.exp(coupling * common)
+    return draws, evidence / evidence.sum()
+
+
+def test_errors_of_repetitions_are_those_of_their_weighted_means(rng):
+    """And not those of draws, which would be seven times smaller."""
+    scores, narrow, replicated = [], [], []
+    for _ in range(REPETITIONS):
+        draws, weights = repetitions_of(rng, 24)
+        found = mean_of(draws, weights)
+        scores.append((found.value - 0.4) / found.mcse)
+        narrow.append(draws.std() / np.sqrt(draws[..., 0].size) / found.mcse)
+        batches = batch_means(draws, weights=weights)
+        again = bootstrap(lambda means: means[..., 0], batches, 100, weights=weights)
+        replicated.append(again.mcse / found.mcse)
+        assert again.value == pytest.approx(found.value[0], rel=1e-12)
+    scores = np.ravel(scores)
+    # Student's t of 23 degrees, but for the bias of a ratio and of its error, of order 1/24.
+    assert abs(scores.mean()) < 4 / np.sqrt(REPETITIONS) + 0.15
+    assert 0.9 < scores.std() < 1.35
+    assert np.mean(narrow) < 0.3
+    assert np.mean(replicated) == pytest.approx(1.0, abs=0.05)
+
+
+def test_weighted_means_are_written_out(rng):
+    draws, weights = rng.standard_normal((3, 5, 2)), np.array([0.2, 0.5, 0.3])
+    found = mean_of(draws, weights)
+    means = draws.mean(axis=1)
+    value = sum(w * m for w, m in zip(weights, means, strict=True))
+    np.testing.assert_allclose(found.value, value, rtol=1e-12)
+    square = sum(w**2 * (m - value) ** 2 for w, m in zip(weights, means, strict=True)) * 3 / 2
+    np.testing.assert_allclose(found.mcse**2, square, rtol=1e-12)
+    np.testing.assert_allclose((found.deviations**2).sum(axis=0), square, rtol=1e-12)
+    assert found.degrees == 2
+    variance = variance_of(draws, weights).value
+    expected = sum(
+        w * np.mean((one - value) ** 2, axis=0) for w, one in zip(weights, draws, strict=True)
+    )
+    np.testing.assert_allclose(variance, expected * 15 / 14, rtol=1e-12)
+    moments = BatchMoments(draws, draws**2, 1)
+    np.testing.assert_allclose(mean_of_batches(moments, weights).value, value, rtol=1e-12)
+    np.testing.assert_allclose(variance_of_batches(moments, weights).value, variance, rtol=1e-12)
+
+
+def test_equal_weights_are_the_mean_and_its_spread(rng):
+    draws = rng.standard_normal((6, 40, 3))
+    found = mean_of(draws, np.full(6, 1 / 6))
+    np.testing.assert_allclose(found.value, draws.mean(axis=(0, 1)), rtol=1e-12)
+    expected = draws.mean(axis=1).std(axis=0, ddof=1) / np.sqrt(6)
+    np.testing.assert_allclose(found.mcse, expected, rtol=1e-12)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.mcmc.diagnostics import MOST_DIAGNOSED, diagnose
+from sampler.mcmc.diagnostics import MOST_DIAGNOSED, R_HAT_OF_REPETITIONS, diagnose
 from sampler.mcmc.hamiltonian import HMC, NUTS, Nuts, StaticHmc, bfmi_of
+from sampler.mcmc.tempered import TEMPERED
 from tests.small import LONG, autoregressive, healthy_statistics
 
 
@@ -247,3 +248,50 @@ def test_depths_of_trees_are_those_of_their_leapfrog_steps():
     steps = np.array([[1, 2, 3], [4, 7, 8]])
     stored = NUTS.stored({"trajectory_steps": steps})
     np.testing.assert_array_equal(stored["tree_depth"], [[1, 2, 2], [3, 3, 4]])
+
+
+# --- repetitions of particles
+
+
+def repeated(rng, common: float, repetitions: int = 8, particles: int = 128):
+    """Draws whose repetitions have a part in common, and the statistics of their algorithm."""
+    shape = repetitions, particles
+    draws = common * rng.standard_normal((repetitions, 1, 40)) + rng.standard_normal((*shape, 40))
+    ones = np.ones(shape)
+    statistics = {
+        "lp": rng.standard_normal(shape),
+        "acceptance_rate": 0.8 * ones,
+        "lowest_acceptance": 0.7 * ones,
+        "temperatures": 5 * ones,
+        "ancestor": np.broadcast_to(np.arange(particles), shape),
+        "mode": np.zeros(shape),
+        "log_evidence": 0.1 * rng.standard_normal((repetitions, 1)) * ones,
+        "log_evidence_prior": np.nan * ones,
+    }
+    return {"order_parameter": draws}, statistics
+
+
+def test_repetitions_that_agree_pass(rng):
+    received = diagnose(*repeated(rng, 0.0), TEMPERED)
+    assert received.passed, received.reasons
+    assert received.r_hat_limit == R_HAT_OF_REPETITIONS
+    assert worst_ess(received) > 400
+    assert received.numbers["ancestors"] == [128] * 8
+
+
+def test_what_repetitions_have_in_common_is_no_sample_size(rng):
+    """A part of a tenth of the variance: each repetition is worth eleven draws."""
+    received = diagnose(*repeated(rng, 1 / 3, particles=512), TEMPERED)
+    assert not received.passed
+    found = received.quantities["order_parameter"]
+    # The mean of 40 shares of 8 repetitions, each known to √(2/7).
+    assert found.ess_bulk == pytest.approx(8 * 10, rel=4 * np.sqrt(2 / 7 / 40))
+    assert any("raise `particles`" in reason for reason in received.reasons)
+
+
+def test_few_ancestors_are_remarked_on(rng):
+    draws, statistics = repeated(rng, 0.0)
+    statistics["ancestor"] = np.broadcast_to(np.arange(128) % 4, (8, 128))
+    received = diagnose(draws, statistics, TEMPERED)
+    assert received.passed
+    assert "descend from 4 at its start" in received.remarks[0]

@@ -22,6 +22,8 @@ def test_settings_that_fix_draws_are_all_but_those_declared_otherwise():
         "sampler.draws",
         "sampler.max_draws",
         "sampler.max_minutes",
+        "sampler.repetitions",
+        "sampler.max_repetitions",
         "sampler.checkpoint_seconds",
     }
     grid = make_recipe({**recipe.model_dump(), "sweep": {"network.widths": [3, 4]}})

@@ -1,0 +1,432 @@
+"""Repetitions of tempered particles: made one after the other, kept on disk, and judged.
+
+Every repetition has a file of its own, written after a temperature from time to time and at its
+end. It holds all that the next temperature follows from: what is killed goes on with the same
+result, and further repetitions are appended to a finished run.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sampler.analysis.draws_table import is_judged
+from sampler.errors import InputError
+from sampler.jobs.interruption import Interruption
+from sampler.jobs.keeper import ChainKeeper
+from sampler.jobs.progress import LOG, ProgressDisplay
+from sampler.mcmc.chunks import CHUNK_DRAWS, OBSERVATION_STREAM, Chunk
+from sampler.mcmc.diagnostics import Diagnostics, diagnose
+from sampler.mcmc.draws import DrawCollector, rounded
+from sampler.mcmc.importance import OBSERVED_TOGETHER
+from sampler.mcmc.stopping import CHECKED_ESS
+from sampler.mcmc.tempered import LARGEST_ERROR, Evidences, Tempered, evidences
+from sampler.mcmc.tempering import Particles, begin, next_temperature
+from sampler.posterior.density import Density, observables_at, side_by_side
+from sampler.posterior.modes import StartLaw, descents, mixture_at_modes
+from sampler.recipes.sections import SamplerSection
+from sampler.storage.checkpoint import (
+    REPETITION,
+    DamagedFile,
+    read_sealed,
+    refuse_another_checkpoint,
+    write_sealed,
+)
+from sampler.storage.run_directory import unwritable
+
+# The laws in which particles begin: the mixture at all modes, and the prior alone.
+MODES, PRIOR = "modes", "prior"
+NUMBER_OF = {MODES: 0, PRIOR: 1}
+# Repetitions from the prior alone, which only their evidence is asked of.
+FROM_PRIOR = 4
+# Further repetitions before the draws are judged again, as a share of all.
+GROWTH = 0.3
+START_FILE = "start.bin"
+
+
+@dataclass
+class RepetitionStore:
+    """Files of particles in the folder of a run; without a folder nothing is kept.
+
+    every  seconds of computing after which an unfinished repetition is written
+    """
+
+    folder: Path | None = None
+    fingerprint: dict = field(default_factory=dict)
+    interruption: Interruption = field(default_factory=Interruption)
+    every: float = 10.0
+
+    @classmethod
+    def of(cls, keeper: ChainKeeper | None, every: float) -> "RepetitionStore":
+        """The store in the folder of a keeper of chains."""
+        if keeper is None:
+            return cls()
+        return cls(keeper.folder, keeper.fingerprint, keeper.interruption, every)
+
+    def read(self, name: str) -> tuple[dict, Mapping[str, np.ndarray]] | None:
+        """Header and arrays of a file; None where there is none, or it is damaged.
+
+        What a damaged file held is computed again, with the same result. Raises InputError for a
+        file of another run.
+        """
+        if self.folder is None or not (self.folder / name).exists():
+            return None
+        try:
+            found = read_sealed(self.folder / name)
+        except DamagedFile as problem:
+            LOG.warning("%s; it is made again", problem)
+            return None
+        refuse_another_checkpoint(self.folder, found.header["fingerprint"], self.fingerprint, "run")
+        return found.header, found.arrays
+
+    def write(self, name: str, header: dict, arrays: Mapping[str, np.ndarray]) -> None:
+        """Write a file completely or not at all."""
+        if self.folder is None:
+            return
+        try:
+            self.folder.mkdir(exist_ok=True)
+            write_sealed(self.folder / name, {**header, "fingerprint": self.fingerprint}, arrays)
+        except OSError as problem:
+            raise InputError(name, str(self.folder), unwritable(problem)) from None
+
+
+ARRAYS = ("points", "log_ratio", "log_p", "ancestor", "acceptance")
+
+
+def stored_form(particles: Particles) -> tuple[dict, dict[str, np.ndarray]]:
+    """Header and arrays of particles."""
+    header = {
+        one.name: getattr(particles, one.name)
+        for one in fields(particles)
+        if one.name not in (*ARRAYS, "path")
+    }
+    arrays = {name: getattr(particles, name) for name in ARRAYS}
+    arrays |= {f"path/{name}": np.array(values) for name, values in particles.path.items()}
+    return header, arrays
+
+
+def particles_of(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Particles:
+    """The particles whose form was stored."""
+    path = {
+        name.removeprefix("path/"): tuple(values.tolist())
+        for name, values in arrays.items()
+        if name.startswith("path/")
+    }
+    numbers = {name: header[name] for name in ("power", "log_evidence", "step_size")}
+    return Particles(*(arrays[name] for name in ARRAYS), **numbers, path=path)
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """A finished repetition, and the seconds that it took."""
+
+    particles: Particles
+    seconds: float
+
+
+@dataclass
+class Repetitions:
+    """Makes repetitions of one density, and remembers them.
+
+    constant        what ln p(x, y) of the density lacks: the labels that no row carries
+    laws            where particles begin, by name
+    made            repetitions by law
+    observed        what was read off the particles of each repetition from the modes
+    seconds_before  computing time of all that was found on disk
+    """
+
+    density: Density
+    algorithm: Tempered
+    settings: SamplerSection
+    constant: float
+    store: RepetitionStore
+    show: Callable[[str, int, int, str], None]
+    laws: dict[str, StartLaw] = field(default_factory=dict)
+    made: dict[str, list[Repetition]] = field(default_factory=lambda: {MODES: [], PRIOR: []})
+    observed: list[dict[str, np.ndarray]] = field(default_factory=list)
+    cost_of_modes: Mapping[str, float] = field(default_factory=dict)
+    seconds_observing: float = 0.0
+    seconds_before: float = 0.0
+
+    def find_modes(self) -> None:
+        """Find the modes, or read them."""
+        found = self.store.read(START_FILE)
+        if found is None:
+            started = time.perf_counter()
+            descended = descents(self.density, self.settings.seed)
+            law = mixture_at_modes(self.density, descended, self.settings.seed)
+            header = {
+                "seconds": time.perf_counter() - started,
+                "gradients": descended.gradients,
+            }
+            self.store.write(START_FILE, header, law.arrays)
+        else:
+            header, arrays = found
+            law = StartLaw(self.density.priors, **arrays)
+            self.seconds_before += header["seconds"]
+        self.laws, self.cost_of_modes = {MODES: law, PRIOR: law.prior_alone}, header
+
+    def make(self, law: str, count: int) -> None:
+        """Make repetitions until there are so many."""
+        while len(self.made[law]) < count:
+            self.made[law].append(self.repetition(law, len(self.made[law]), count))
+
+    def repetition(self, law: str, number: int, count: int) -> Repetition:
+        """The repetition of this number, from where its file says."""
+        name = REPETITION.format(law=law, number=number)
+        seed = self.settings.seed, NUMBER_OF[law], number
+        found = self.store.read(name)
+        if found is None:
+            particles, seconds = None, 0.0
+        else:
+            header, arrays = found
+            particles, seconds = particles_of(header, arrays), header["seconds"]
+            self.seconds_before += seconds
+        unsaved = 0.0
+        phase = "particles from the modes" if law == MODES else "particles from the prior"
+
+        def save() -> None:
+            header, arrays = stored_form(particles)
+            self.store.write(name, {**header, "seconds": seconds}, arrays)
+
+        while particles is None or not particles.finished:
+            started = time.perf_counter()
+            if particles is None:
+                arguments = self.density, self.laws[law], self.algorithm.particles
+                particles = begin(*arguments, seed)
+            else:
+                particles = next_temperature(
+                    particles, self.density, self.laws[law], self.algorithm.target_acceptance, seed
+                )
+            taken = time.perf_counter() - started
+            seconds, unsaved = seconds + taken, unsaved + taken
+            done = number + particles.finished
+            if particles.path:
+                self.show(phase, done, count, latest_in_words(particles))
+            if particles.finished or unsaved > self.store.every:
+                save()
+                unsaved = 0.0
+            where = f"repetition {number + 1} at λ = {particles.power:.3g}"
+            self.store.interruption.leave_if_asked(where, save)
+        return Repetition(particles, seconds)
+
+    @property
+    def kept(self) -> list[Repetition]:
+        """The repetitions whose particles are the draws."""
+        return self.made[MODES]
+
+    def observe(self) -> None:
+        """Read off the particles of all repetitions what the density observes."""
+        started = time.perf_counter()
+        stream = jax.random.fold_in(jax.random.key(self.settings.seed), OBSERVATION_STREAM)
+        for number in range(len(self.observed), len(self.kept)):
+            points = self.kept[number].particles.points
+            keys = jax.random.split(jax.random.fold_in(stream, number), len(points))
+            blocks = []
+            for first in range(0, len(points), CHUNK_DRAWS):
+                # The last block is filled up with the last particle: one program for all of them.
+                rows = np.minimum(np.arange(first, first + CHUNK_DRAWS), len(points) - 1)
+                found = observables_at(
+                    keys[rows],
+                    jnp.asarray(points[rows]),
+                    self.density,
+                    side_by_side(OBSERVED_TOGETHER),
+                )
+                wanted = min(CHUNK_DRAWS, len(points) - first)
+                blocks.append({n: rounded(n, np.asarray(v)[:wanted]) for n, v in found.items()})
+            self.observed.append(
+                {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+            )
+        self.seconds_observing += time.perf_counter() - started
+
+    @property
+    def path(self) -> dict[str, np.ndarray]:
+        """Course of every repetition, name → [repetition, temperature]; NaN after λ = 1."""
+        paths = [one.particles.path for one in self.kept]
+        longest = max(len(path["power"]) for path in paths)
+        found = {}
+        for name in paths[0]:
+            empty = 0.0 if name in ("n_steps", "moves") else np.nan
+            found[name] = np.full((len(paths), longest), empty)
+            for row, path in zip(found[name], paths, strict=True):
+                row[: len(path[name])] = path[name]
+        return found
+
+    @property
+    def statistics(self) -> dict[str, np.ndarray]:
+        """Statistics of the draws, name → [repetition, particle]."""
+        particles = [one.particles for one in self.kept]
+        ones = np.ones((len(particles), self.algorithm.particles))
+        law = self.laws[MODES]
+        prior = np.full(len(particles), np.nan)
+        known = [one.particles.log_evidence + self.constant for one in self.made[PRIOR]]
+        count = min(len(known), len(prior))
+        prior[:count] = known[:count]
+        evidence = np.array([one.log_evidence for one in particles]) + self.constant
+
+        def of_path(number: Callable) -> np.ndarray:
+            return np.array([[number(one.path["acceptance_rate"])] for one in particles])
+
+        return {
+            "lp": np.stack([one.log_p for one in particles]),
+            "acceptance_rate": np.stack([one.acceptance for one in particles]),
+            "ancestor": np.stack([one.ancestor for one in particles]),
+            "mode": np.stack([law.nearest_mode(one.points) for one in particles]),
+            "temperatures": of_path(len) * ones,
+            "lowest_acceptance": of_path(min) * ones,
+            "log_evidence": evidence[:, None] * ones,
+            "log_evidence_prior": prior[:, None] * ones,
+        }
+
+    @property
+    def gradients(self) -> int:
+        """Gradients of all repetitions, those from the prior too, and of the modes."""
+        every = [one for of_law in self.made.values() for one in of_law]
+        found = sum(sum(one.particles.path["n_steps"]) for one in every)
+        return int(found + self.cost_of_modes["gradients"])
+
+    @property
+    def seconds(self) -> float:
+        """Computing time of all repetitions, and of the modes."""
+        every = [one for of_law in self.made.values() for one in of_law]
+        return self.cost_of_modes["seconds"] + sum(one.seconds for one in every)
+
+    def fill(self, collected: DrawCollector) -> None:
+        """Hand the path through the temperatures on as warm-up, and particles as draws."""
+        path, statistics = self.path, self.statistics
+        steps = path["power"].shape[1]
+        collected(Chunk("warmup", steps, steps, {}, path, self.seconds))
+        total = self.algorithm.particles
+        for first in range(0, total, CHUNK_DRAWS):
+            part = slice(first, first + CHUNK_DRAWS)
+            drawn = {
+                name: np.stack([one[name][part] for one in self.observed])
+                for name in self.observed[0]
+            }
+            of_part = {name: values[:, part] for name, values in statistics.items()}
+            done = min(first + CHUNK_DRAWS, total)
+            seconds = self.seconds_observing if not first else 0.0
+            collected(Chunk("draws", done, total, drawn, of_part, seconds))
+
+    @property
+    def reason_to_end(self) -> str | None:
+        """Reason why no more repetitions are made; None: they are."""
+        error, count = evidences(self.statistics).error, len(self.kept)
+        return reason_to_end(self.settings, self.judged(), error, count, self.seconds)
+
+    def judged(self) -> Diagnostics:
+        """The diagnostics of all draws so far, with a margin."""
+        collected = DrawCollector()
+        self.fill(collected)
+        draws = {name: values for name, values in collected.draws.items() if is_judged(name)}
+        arguments = draws, collected.statistics, self.algorithm, collected.selected
+        return diagnose(*arguments, ess_limit=CHECKED_ESS)
+
+
+def latest_in_words(particles: Particles) -> str:
+    """The latest temperature in words."""
+    last = {name: values[-1] for name, values in particles.path.items()}
+    return (
+        f"λ = {last['power']:.3g}, acceptance {last['acceptance_rate']:.2f}, step size "
+        f"{last['step_size']:.3g}, {last['moves']:.0f} moves, {last['ancestors']:.0f} ancestors"
+    )
+
+
+@dataclass(frozen=True)
+class RepetitionsMade:
+    """Outcome of all repetitions.
+
+    ended       why no more were made: "draws", "trusted", "failed", "max_repetitions" or
+                "max_minutes"
+    attributes  evidence and costs, for `draws.nc`
+    text        one line
+    """
+
+    ended: str
+    attributes: Mapping[str, Any]
+    text: str
+
+
+def run_repetitions(
+    density: Density,
+    algorithm: Tempered,
+    settings: SamplerSection,
+    constant: float,
+    collected: DrawCollector,
+    keeper: ChainKeeper | None,
+    show: bool,
+) -> RepetitionsMade:
+    """Make the repetitions asked for, or until their draws are trusted, and collect them.
+
+    Raises RequeueError when the interruption asks to stop, with everything saved.
+    """
+    store = RepetitionStore.of(keeper, settings.checkpoint_seconds)
+    with ProgressDisplay() as display:
+        shown = display.show if show else lambda *_: None
+        made = Repetitions(density, algorithm, settings, constant, store, shown)
+        if show:
+            display.wait("looking for modes, and compiling")
+        made.find_modes()
+        count = settings.repetitions
+        made.make(MODES, count)
+        if made.laws[MODES].modes:
+            made.make(PRIOR, FROM_PRIOR)
+        made.observe()
+        ended = "draws"
+        if settings.until == "trusted":
+            while (ended := made.reason_to_end) is None:
+                count = min(settings.max_repetitions, count + max(1, round(GROWTH * count)))
+                made.make(MODES, count)
+                made.observe()
+    if keeper is not None:
+        keeper.seconds_before = made.seconds_before
+    made.fill(collected)
+    found = evidences(collected.statistics)
+    attributes = {
+        "log_evidence": found.value,
+        "log_evidence_error": found.error,
+        "log_evidence_method": settings.algorithm,
+        "log_evidence_trusted": int(algorithm.judge(collected.statistics).reasons == ()),
+        "gradients": made.gradients,
+        "repetitions": count,
+    }
+    return RepetitionsMade(ended, attributes, explained(count, ended, found))
+
+
+def reason_to_end(
+    settings: SamplerSection, found: Diagnostics, error: float, count: int, seconds: float
+) -> str | None:
+    """Reason why no more repetitions are made; None: they are.
+
+    found    the diagnostics of all draws so far
+    error    of the log evidence
+    count    repetitions so far, which took so many seconds
+    """
+    if found.passed:
+        return "trusted"
+    smallest = min((min(q.ess_bulk, q.ess_tail) for q in found.quantities.values()), default=0.0)
+    if smallest >= CHECKED_ESS and error <= LARGEST_ERROR:
+        return "failed"
+    if count >= settings.max_repetitions:
+        return "max_repetitions"
+    return "max_minutes" if seconds >= 60.0 * settings.max_minutes else None
+
+
+def explained(count: int, ended: str, found: Evidences) -> str:
+    """One line: the evidence, of how many repetitions, and why no more were made."""
+    reasons = {
+        "draws": "as many as were asked for",
+        "trusted": "their draws can be trusted",
+        "failed": "more of them would not change what fails",
+        "max_repetitions": "`max_repetitions` is reached",
+        "max_minutes": "`max_minutes` are over",
+    }
+    text = f"{count} repetitions, {reasons[ended]}: ln p(y) = {found.value:.3f} ± {found.error:.3f}"
+    if found.prior is None:
+        return text
+    return f"{text}; from the prior alone {found.prior:.3f} ± {found.prior_error:.3f}"

@@ -1,0 +1,173 @@
+"""Tempered sequential Monte Carlo as an algorithm: its settings, statistics and verdict.
+
+A chain is a repetition and a draw one of its particles, all of equal weight. Free of JAX: what is
+computed is in `sampler.mcmc.tempering`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float
+
+from sampler.mcmc.algorithm import Algorithm, Judgement
+
+# The error of a logarithm is the relative error of its argument only where that is small.
+LARGEST_ERROR = 0.3
+# Two starts whose evidences are further apart than this many errors have not seen the same.
+MOST_APART = 4.0
+# Of every repetition: fewer particles at the start that all others descend from are remarked on.
+FEWEST_ANCESTORS = 0.05
+
+
+@dataclass(frozen=True)
+class Tempered(Algorithm):
+    """Tempered sequential Monte Carlo, from a mixture at all modes and again from the prior.
+
+    particles           of each repetition
+    target_acceptance   acceptance probability that steps of trajectories adapt to
+    gradient_precision  "float64", "float32", or "auto": "float32" where that costs no acceptance
+    """
+
+    particles: int = 512
+    target_acceptance: float = 0.8
+    gradient_precision: str = "auto"
+
+    repeated: ClassVar[bool] = True
+    statistics: ClassVar[Mapping[str, str]] = {
+        **Algorithm.statistics,
+        "acceptance_rate": "acceptance probability of the last trajectory",
+        "ancestor": "particle at the start that it descends from",
+        "mode": "mode at the start that it is nearest to; −1 where none was found",
+        "log_evidence": "log evidence of the repetition",
+        "log_evidence_prior": "log evidence of the repetition of this number from the prior alone",
+        "temperatures": "values of λ of the repetition",
+        "lowest_acceptance": "smallest mean acceptance probability at any λ of the repetition",
+        "power": "power λ of p(x, y)/q_0(x)",
+        "effective_share": "effective number of the weights that led here, per particle",
+        "step_size": "step of the next trajectory",
+        "moves": "trajectories of every particle",
+        "n_steps": "gradients of all particles",
+        "ancestors": "particles at the start that others still descend from",
+    }
+    gradients: ClassVar[str | None] = "n_steps"
+    remedy_if_frozen: ClassVar[str] = "raise `particles`"
+
+    def suited(self, density):
+        """The density with gradients in single precision, where that is asked for or pays."""
+        from sampler.mcmc.split_hmc import suited
+
+        return suited(density, self.gradient_precision)
+
+    def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
+        """Judge the evidences of repetitions and of both starts; report ancestors and modes."""
+        found, reasons, remarks, warning = evidences(statistics), [], [], ""
+        if not found.agree:
+            warning = found.two_starts
+            if found.prior > found.value:
+                reasons.append(
+                    f"the log evidence from the prior is {found.apart:.1f} errors above that from "
+                    f"the modes (limit {MOST_APART:g}), whose particles miss something; raise "
+                    "`particles`"
+                )
+        if not found.error <= LARGEST_ERROR:
+            reasons.append(
+                f"log evidence {found.value:.2f} ± {found.error:.2f} over repetitions: its error "
+                f"exceeds {LARGEST_ERROR}; raise `repetitions` or `particles`"
+            )
+        ancestors = [len(np.unique(one)) for one in statistics["ancestor"]]
+        count = statistics["ancestor"].shape[1]
+        if min(ancestors) < FEWEST_ANCESTORS * count:
+            remarks.append(
+                f"the {count} particles of a repetition descend from {min(ancestors)} at its start"
+            )
+        numbers = {
+            "acceptance": float(np.mean(statistics["acceptance_rate"])),
+            "lowest_acceptance": float(np.min(statistics["lowest_acceptance"])),
+            "temperatures": statistics["temperatures"][:, 0].astype(int).tolist(),
+            "ancestors": ancestors,
+            "log_evidence_of_repetitions": statistics["log_evidence"][:, 0].tolist(),
+            "log_evidence_prior": found.prior,
+            "log_evidence_prior_error": found.prior_error,
+            "starts_apart": found.apart,
+            "weights_of_modes": weights_of_modes(statistics),
+        }
+        return Judgement(tuple(reasons), tuple(remarks), numbers, warning)
+
+
+@dataclass(frozen=True)
+class Evidences:
+    """Log evidence of repetitions from the modes, and of those from the prior alone.
+
+    prior, prior_error  None where there are none
+    """
+
+    value: float
+    error: float
+    prior: float | None
+    prior_error: float | None
+
+    @property
+    def apart(self) -> float | None:
+        """Prior minus modes, in standard errors of the difference."""
+        if self.prior is None:
+            return None
+        spread = float(np.hypot(self.error, self.prior_error))
+        difference = self.prior - self.value
+        return difference / spread if spread else 0.0
+
+    @property
+    def agree(self) -> bool:
+        """Whether both are within their errors of each other."""
+        return self.apart is None or abs(self.apart) <= MOST_APART
+
+    @property
+    def two_starts(self) -> str:
+        """Both evidences in words, and what their difference says."""
+        low = self.prior > self.value
+        return (
+            f"Two starts disagree: log evidence {self.value:.2f} ± {self.error:.2f} from the "
+            f"modes, {self.prior:.2f} ± {self.prior_error:.2f} from the prior alone. Particles "
+            f"from the {'modes' if low else 'prior'} missed a part of the posterior; the draws are "
+            "those from the modes."
+        )
+
+
+def evidences(statistics: Mapping[str, np.ndarray]) -> Evidences:
+    """Evidences of both starts from the statistics of draws [chain, draw]."""
+    value, error = log_mean(statistics["log_evidence"][:, 0])
+    prior = np.asarray(statistics["log_evidence_prior"][:, 0])
+    known = prior[~np.isnan(prior)]
+    others = log_mean(known) if known.size else (None, None)
+    return Evidences(value, error, *others)
+
+
+def log_mean(logs: Float[np.ndarray, " repetition"]) -> tuple[float, float]:
+    """Logarithm of the mean of e^logs, and its standard error by their spread."""
+    largest = float(np.max(logs))
+    if not np.isfinite(largest):
+        return largest, float("inf")
+    values = np.exp(logs - largest)
+    mean, count = values.mean(), len(values)
+    error = values.std(ddof=1) / np.sqrt(count) / mean if count > 1 else np.inf
+    return largest + float(np.log(mean)), float(error)
+
+
+def repetition_weights(statistics: Mapping[str, Any]) -> Float[np.ndarray, " repetition"] | None:
+    """Weights of repetitions, in proportion to their evidence; None where chains are no such."""
+    if "ancestor" not in statistics:
+        return None
+    logs = np.asarray(statistics["log_evidence"])[:, 0]
+    weights = np.exp(logs - logs.max())
+    return weights / weights.sum()
+
+
+def weights_of_modes(statistics: Mapping[str, np.ndarray]) -> list[float]:
+    """Share of the posterior that is nearest to each of the modes that were found."""
+    modes = np.asarray(statistics["mode"]).astype(int)
+    weights = repetition_weights(statistics)
+    return [float(weights @ (modes == k).mean(axis=1)) for k in range(modes.max() + 1)]
+
+
+TEMPERED = Tempered()

@@ -1,0 +1,306 @@
+"""Tempered sequential Monte Carlo: particles led from a law that can be drawn to the posterior.
+
+Particles x drawn from a normalised law q_0 are moved through
+
+    q_0(x)^{1−λ} (p(x) p(y | x))^λ,   λ = 0 … 1,
+
+each step of λ by weights w = (p(x, y)/q_0(x))^{Δλ}, resampling, and trajectories at the new λ. The
+product over λ of mean weights is an unbiased estimate of the evidence p(y), but for what adapting
+costs (of the order of one over the number of particles). Where q_0 is the prior, this is the
+likelihood to the power λ, with its normaliser where the temperature is sampled.
+
+Particles of one repetition share ancestors: their number is no sample size. Errors come from
+repetitions, independent of each other.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from scipy.special import logsumexp
+
+from sampler.mcmc.split_hmc import ANGLES, Gaussian, moved, value_and_slope
+from sampler.posterior.density import Density, Position, side_by_side
+from sampler.posterior.importance import effective_draws, normalised_weights, systematic_resampling
+from sampler.posterior.modes import StartLaw
+from theory.programs import program
+
+# The next λ leaves this share of the particles as their effective number.
+EFFECTIVE_SHARE = 0.5
+# Moves at one λ go on until what is left of the positions before them, as a correlation, is this,
+# at the last λ, whose particles are the draws, the second number.
+LEFT, LEFT_AT_LAST, MOST_MOVES = 0.3, 0.1, 10
+FIRST_STEP, LARGEST_STEP, STEP_GAIN, MOST_STEPS = 0.5, 1.5, 1.5, 255
+# Particles for each coordinate from which on their whole covariance is the mass, not its diagonal.
+PARTICLES_PER_COORDINATE = 4
+MOST_TEMPERATURES = 1000
+BISECTIONS = 60
+# Moved or weighed at a time, where that is not one by one.
+TOGETHER = 128
+
+
+@partial(
+    jax.tree_util.register_dataclass, data_fields=["density", "start", "power"], meta_fields=[]
+)
+@dataclass(frozen=True)
+class TemperedDensity:
+    """The law q_0^{1−λ} (p(x) p(y | x))^λ, not normalised, as trajectories ask for it."""
+
+    density: Density
+    start: StartLaw
+    power: Float[Array, ""] | float
+
+    mode: ClassVar[None] = None
+
+    @property
+    def priors(self):
+        return self.density.priors
+
+    @property
+    def coordinates(self):
+        return self.density.coordinates
+
+    @property
+    def single(self):
+        return self.density.single
+
+    def log_density(self, position: Position) -> Float[Array, ""]:
+        """(1 − λ) ln q_0 + λ ln p(x, y)."""
+        of_start = self.start.log_density(self.coordinates.flatten(position))
+        return (1.0 - self.power) * of_start + self.power * self.density.log_density(position)
+
+    def value_and_gradient(self, position: Position) -> tuple[Float[Array, ""], dict[str, Array]]:
+        """The logarithm and its gradient, site by site."""
+        return jax.value_and_grad(self.log_density)(dict(position))
+
+    def gradient(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
+        """∂/∂x, that of ln p(x, y) in the precision of gradients."""
+        of_start = jax.grad(self.start.log_density)(point)
+        return (1.0 - self.power) * of_start + self.power * self.density.gradient(point)
+
+
+@dataclass(frozen=True)
+class Particles:
+    """Particles of one repetition at one λ, all of equal weight.
+
+    points     flattened positions [particle, coordinate]
+    log_ratio  ln p(x, y) − ln q_0(x) [particle]
+    log_p      ln p(x, y) [particle]
+    ancestor   number of the particle at λ = 0 that each descends from
+    power      λ
+    log_evidence
+               sum of the logarithms of mean weights so far
+    step_size  of trajectories, adapted so far
+    path       name → one number for each λ so far: what happened there
+    """
+
+    points: Float[np.ndarray, "particle coordinate"]
+    log_ratio: Float[np.ndarray, " particle"]
+    log_p: Float[np.ndarray, " particle"]
+    ancestor: Int[np.ndarray, " particle"]
+    acceptance: Float[np.ndarray, " particle"]
+    power: float = 0.0
+    log_evidence: float = 0.0
+    step_size: float = FIRST_STEP
+    path: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    @property
+    def finished(self) -> bool:
+        """Whether these are draws from the posterior."""
+        return self.power == 1.0
+
+
+def begin(density: Density, start: StartLaw, count: int, seed: tuple[int, ...]) -> Particles:
+    """Particles at λ = 0, drawn from the law in which they begin."""
+    points = start.draw(count, (*seed, 0))
+    log_p, log_ratio = weighed(points, density, start)
+    if not np.isfinite(log_ratio).any():
+        raise FloatingPointError(
+            f"none of {count} particles has a finite density: rescale inputs and labels, or raise "
+            "the temperature"
+        )
+    return Particles(points, log_ratio, log_p, np.arange(count), np.full(count, np.nan))
+
+
+def next_temperature(
+    particles: Particles,
+    density: Density,
+    start: StartLaw,
+    target_acceptance: float,
+    seed: tuple[int, ...],
+) -> Particles:
+    """Particles at the next λ: weighed, resampled and moved there.
+
+    The same seed and particles give the same result, bit for bit.
+    """
+    number = len(particles.path.get("power", ())) + 1
+    if number > MOST_TEMPERATURES:
+        raise FloatingPointError(
+            f"{MOST_TEMPERATURES} temperatures do not lead to the posterior (λ = "
+            f"{particles.power:.3g}): raise `particles`, or the temperature"
+        )
+    count, here = len(particles.points), (*seed, number)
+    increase = next_power(particles.log_ratio, particles.power) - particles.power
+    power = min(1.0, particles.power + increase)
+    log_weights = increase * particles.log_ratio
+    chosen = systematic_resampling(normalised_weights(log_weights), count, here)
+    points = particles.points[chosen]
+    tempered = TemperedDensity(density, start, jnp.asarray(power, points.dtype))
+    moved_on = move(points, tempered, particles.step_size, target_acceptance, here)
+    log_p, log_ratio = weighed(moved_on.points, density, start)
+    ancestor = particles.ancestor[chosen]
+    happened = {
+        "power": power,
+        "effective_share": effective_draws(log_weights) / count,
+        "acceptance_rate": float(np.mean(moved_on.acceptance)),
+        "step_size": moved_on.step_size,
+        "moves": moved_on.moves,
+        "n_steps": moved_on.gradients,
+        "ancestors": len(np.unique(ancestor)),
+        "lp": float(np.mean(log_p)),
+    }
+    path = {name: (*particles.path.get(name, ()), float(v)) for name, v in happened.items()}
+    return Particles(
+        moved_on.points,
+        log_ratio,
+        log_p,
+        ancestor,
+        moved_on.acceptance,
+        power,
+        particles.log_evidence + float(logsumexp(log_weights) - np.log(count)),
+        moved_on.step_size,
+        path,
+    )
+
+
+def next_power(log_ratio: Float[np.ndarray, " particle"], power: float) -> float:
+    """The λ at which the effective number of the weights is the stated share, 1 at most."""
+
+    def effective(increase: float) -> float:
+        return effective_draws(increase * log_ratio)
+
+    wanted = EFFECTIVE_SHARE * len(log_ratio)
+    low, high = 0.0, 1.0 - power
+    # Particles without density are left behind by any step, however many they are.
+    wanted = min(wanted, EFFECTIVE_SHARE * np.isfinite(log_ratio).sum())
+    if effective(high) >= wanted:
+        return 1.0
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if effective(middle) >= wanted else (low, middle)
+    return power + high
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Particles after their trajectories at one λ, and what these cost."""
+
+    points: np.ndarray
+    acceptance: np.ndarray
+    step_size: float
+    moves: int
+    gradients: int
+
+
+def move(
+    points: np.ndarray,
+    tempered: TemperedDensity,
+    step_size: float,
+    target_acceptance: float,
+    seed: tuple[int, ...],
+) -> Moved:
+    """Move all particles by trajectories until little is left of where they were.
+
+    Trajectories are those about the Gaussian with mean and covariance of the particles; every
+    particle makes as many steps. The step of the next trajectory follows from the acceptance of
+    all particles in this one.
+    """
+    rng = np.random.default_rng((*seed, 1))
+    unit = np.asarray(Gaussian.fitted(tempered).scale)
+    fitted = fitted_gaussian(points / unit)
+    before = whitened(points / unit, fitted)
+    keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), len(points))
+    states = _states(keys, jnp.asarray(points / unit), tempered)
+    wanted = LEFT_AT_LAST if float(tempered.power) == 1.0 else LEFT
+    gradients, moves = len(points), 0
+    while moves < MOST_MOVES:
+        angle = rng.uniform(*ANGLES)
+        steps = int(np.clip(np.ceil(angle / step_size), 1, MOST_STEPS))
+        step = min(angle / steps, step_size)
+        states, acceptance = _moved(states, fitted, step, steps, tempered)
+        acceptance = np.asarray(acceptance, float)
+        gradients, moves = gradients + steps * len(points), moves + 1
+        gained = STEP_GAIN * (float(acceptance.mean()) - target_acceptance)
+        step_size = min(LARGEST_STEP, step_size * float(np.exp(gained)))
+        after = whitened(np.asarray(states["z"]), fitted)
+        if np.sum(after * before) <= wanted * np.sum(before**2):
+            break
+    return Moved(np.asarray(states["z"]) * unit, acceptance, step_size, moves, gradients)
+
+
+def fitted_gaussian(z: Float[np.ndarray, "particle coordinate"]) -> Gaussian:
+    """Mean and covariance of particles: the covariance shrunk to its diagonal, or that alone."""
+    count, size = z.shape
+    centre, variance = z.mean(axis=0), z.var(axis=0)
+    variance = np.maximum(variance, np.finfo(float).eps)
+    if PARTICLES_PER_COORDINATE * size > count:
+        return Gaussian(jnp.asarray(centre), jnp.asarray(np.sqrt(variance)))
+    away = z - centre
+    share = size / (size + EFFECTIVE_SHARE * count)
+    covariance = (1.0 - share) * (away.T @ away) / count + share * np.diag(variance)
+    return Gaussian(jnp.asarray(centre), jnp.asarray(np.linalg.cholesky(covariance)))
+
+
+def whitened(z: np.ndarray, fitted: Gaussian) -> np.ndarray:
+    """Particles in coordinates in which the fitted Gaussian is standard normal."""
+    scale, away = np.asarray(fitted.scale), z - np.asarray(fitted.centre)
+    return away / scale if scale.ndim == 1 else np.linalg.solve(scale, away.T).T
+
+
+def of_particles(function: Callable, *by_particle):
+    """The results for all particles: one by one on a processor, many side by side elsewhere."""
+    together = side_by_side(TOGETHER)
+    return jax.lax.map(lambda arguments: function(*arguments), by_particle, batch_size=together)
+
+
+@program
+def _states(keys, z, tempered: TemperedDensity):
+    def one(key, z):
+        lp, slope = value_and_slope(tempered, z)
+        return {"key": key, "z": z, "lp": lp, "slope": slope}
+
+    return of_particles(one, keys, z)
+
+
+@program
+def _moved(states, gaussian: Gaussian, step, steps, tempered: TemperedDensity):
+    """States after a trajectory of each, and its acceptance probability."""
+
+    def one(state):
+        state, found = moved(state, gaussian, step, steps, tempered)
+        return state, found["acceptance_rate"]
+
+    return of_particles(one, states)
+
+
+def weighed(
+    points: np.ndarray, density: Density, start: StartLaw
+) -> tuple[Float[np.ndarray, " particle"], Float[np.ndarray, " particle"]]:
+    """ln p(x, y), and ln p(x, y) − ln q_0(x): −∞ where that is not a number."""
+    log_p, of_start = (np.asarray(one, float) for one in _weighed(points, density, start))
+    ratio = log_p - of_start
+    return log_p, np.where(np.isnan(ratio) | np.isposinf(ratio), -np.inf, ratio)
+
+
+@program
+def _weighed(points, density: Density, start: StartLaw):
+    def one(point):
+        position = density.coordinates.unflatten(point)
+        return density.log_density(position), start.log_density(point)
+
+    return of_particles(one, jnp.asarray(points))

@@ -1,0 +1,199 @@
+"""Repetitions of tempered particles as runs: interrupted, extended, ended, refused and stored."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sampler.errors import ExitCode, InputError, RequeueError
+from sampler.jobs import repetitions
+from sampler.jobs import run as jobs
+from sampler.jobs.interruption import Interruption
+from sampler.jobs.repetitions import explained, reason_to_end
+from sampler.jobs.stages import diagnose_stage
+from sampler.mcmc.diagnostics import Diagnostics, QuantityDiagnostics
+from sampler.mcmc.tempered import Evidences
+from sampler.recipes.recipe import load_recipe
+from sampler.storage.results import read_draws
+from sampler.storage.run_directory import CHECKPOINT_FOLDER
+from tests.commands import assert_same_bits, in_process, made_once, settings, stored_arrays
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+FEW = ("sampler.algorithm=tempered", "sampler.particles=32", "sampler.space=order_parameters")
+COUNTED = (*FEW, "sampler.until=draws")
+
+
+@pytest.fixture(scope="module")
+def run_of_four(recipe_file, tmp_path_factory) -> Path:
+    """A finished run of four repetitions."""
+
+    def make(folder: Path) -> int:
+        from tests.commands import without_drawing
+
+        with without_drawing():
+            return in_process("run", recipe_file, "--out", folder / "run", *settings(*COUNTED))
+
+    folder, code = made_once(tmp_path_factory, "four_repetitions", make)
+    assert code in (ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED)
+    return folder / "run"
+
+
+class AfterTemperatures(Interruption):
+    """A signal that arrives while the n-th temperature is computed."""
+
+    def __init__(self, temperatures: int) -> None:
+        super().__init__()
+        self.left = temperatures
+
+    def leave_if_asked(self, where, save=lambda: None) -> None:
+        self.left -= where.startswith("repetition")
+        if self.left == 0:
+            save()
+            raise RequeueError(where)
+
+
+def test_draws_are_particles_and_chains_repetitions(run_of_four):
+    tree = read_draws(run_of_four)
+    posterior, statistics = tree["posterior"].to_dataset(), tree["sample_stats"].to_dataset()
+    assert dict(posterior.sizes)["chain"] == 4
+    assert dict(posterior.sizes)["draw"] == 32
+    logs = statistics["log_evidence"].values
+    assert (np.ptp(logs, axis=1) == 0).all()
+    assert len(np.unique(logs[:, 0])) == 4
+    # Repetitions from the prior alone are others, and have an evidence only.
+    assert len(np.unique([*logs[:, 0], *statistics["log_evidence_prior"].values[:, 0]])) == 8
+    path = tree["warmup_sample_stats"].to_dataset()["power"].values
+    assert (np.nanmax(path, axis=1) == 1.0).all()
+    assert np.all(np.diff(path, axis=1)[np.isfinite(np.diff(path, axis=1))] > 0)
+    stored = json.loads((run_of_four / "comparison.json").read_text())
+    evidence = stored["log_evidence"]["sampled"]
+    largest = logs[:, 0].max()
+    expected = largest + np.log(np.mean(np.exp(logs[:, 0] - largest)))
+    assert evidence["method"] == "tempered"
+    assert evidence["value"] == pytest.approx(expected, rel=1e-12)
+    # Means weigh repetitions by their evidence.
+    weights = np.exp(logs[:, 0] - largest)
+    means = posterior["order_parameter"].values.mean(axis=1)
+    expected = np.tensordot(weights / weights.sum(), means, axes=1)
+    np.testing.assert_allclose(stored["order_parameter"]["sampled"], expected, rtol=1e-10)
+    spread = (weights / weights.sum())[:, None, None] * (means - expected)
+    error = np.sqrt(np.sum(spread**2, axis=0) * 4 / 3)
+    np.testing.assert_allclose(stored["order_parameter"]["mcse"], error, rtol=1e-10)
+
+
+@pytest.mark.parametrize("temperatures", [1, 4])
+def test_interrupted_repetitions_go_on_bit_for_bit(
+    temperatures, recipe_file, run_of_four, tmp_path
+):
+    recipe, directory = load_recipe(recipe_file, COUNTED), tmp_path / "run"
+    point = jobs.Point(recipe, directory)
+    with pytest.raises(RequeueError):
+        jobs.start_run("run", point, AfterTemperatures(temperatures))
+    assert list((directory / CHECKPOINT_FOLDER).glob("repetition-*.bin"))
+    jobs.start_run("run", point, Interruption())
+    assert_same_bits(directory, run_of_four)
+
+
+def test_a_damaged_repetition_is_made_again(recipe_file, run_of_four, tmp_path):
+    directory = tmp_path / "run"
+    shutil.copytree(run_of_four, directory)
+    for name in ("repetition-modes-001.bin", "repetition-prior-000.bin"):
+        with (directory / CHECKPOINT_FOLDER / name).open("r+b") as file:
+            file.seek(200)
+            file.write(b"damaged")
+    in_process("resume", directory, "--more", "1")
+    received, before = stored_arrays(directory), stored_arrays(run_of_four)
+    for name in ("posterior/order_parameter", "sample_stats/log_evidence"):
+        assert received[name].shape[0] == 5
+        np.testing.assert_array_equal(received[name][:4], before[name])
+
+
+def test_appended_repetitions_are_those_of_a_longer_run(recipe_file, run_of_four, tmp_path):
+    directory, longer = tmp_path / "run", tmp_path / "longer"
+    shutil.copytree(run_of_four, directory)
+    in_process("resume", directory, "--more", "2")
+    more = settings(*COUNTED, "sampler.repetitions=6")
+    in_process("run", recipe_file, "--out", longer, *more)
+    assert_same_bits(directory, longer)
+
+
+def test_repetitions_are_made_until_their_draws_are_trusted(recipe_file, tmp_path, monkeypatch):
+    asked = []
+
+    def judged(made):
+        asked.append(len(made.kept))
+        return verdict(passed=len(asked) == 3)
+
+    monkeypatch.setattr(repetitions.Repetitions, "judged", judged)
+    in_process("sample", recipe_file, "--out", tmp_path / "run", *settings(*FEW))
+    assert asked == [4, 5, 7]  # 30 % more after each check, to the nearest number
+    tree = read_draws(tmp_path / "run")
+    assert tree["sample_stats"].attrs["ended_by"] == "trusted"
+    assert tree["posterior"].sizes["chain"] == 7
+
+
+def verdict(passed: bool, ess: float = 100.0) -> Diagnostics:
+    quantities = {"order_parameter": QuantityDiagnostics(1.2, ess, ess, ())}
+    return Diagnostics("pass" if passed else "fail", (), (), quantities, 4, 32, {})
+
+
+def test_reasons_to_end(recipe_file):
+    sampler = load_recipe(recipe_file, FEW).sampler
+
+    def reason(found, error=0.1, count=4, seconds=0.0):
+        return reason_to_end(sampler, found, error, count, seconds)
+
+    assert reason(verdict(passed=True)) == "trusted"
+    assert reason(verdict(passed=False)) is None
+    assert reason(verdict(passed=False), count=32) == "max_repetitions"
+    assert reason(verdict(passed=False), seconds=3600.0) == "max_minutes"
+    # Effective draws and evidence are known well enough: what fails is something else.
+    assert reason(verdict(passed=False, ess=600.0)) == "failed"
+    assert reason(verdict(passed=False, ess=600.0), error=1.0) is None
+
+
+def test_what_is_said_of_repetitions():
+    alone = explained(4, "draws", Evidences(-3.0, 0.1, None, None))
+    assert alone == "4 repetitions, as many as were asked for: ln p(y) = -3.000 ± 0.100"
+    both = explained(8, "trusted", Evidences(-3.0, 0.1, -3.1, 0.2))
+    assert both.endswith("; from the prior alone -3.100 ± 0.200")
+
+
+def test_few_particles_fail_their_diagnostics_with_a_remedy(run_of_four):
+    """Four repetitions of 32 particles are 128 draws at most."""
+    found = diagnose_stage(read_draws(run_of_four))
+    assert not found.passed
+    assert any("sampler.repetitions" in reason for reason in found.reasons)
+    assert found.r_hat_limit == 1.05
+    assert all(one.ess_bulk <= 128 for one in found.quantities.values())
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("sampler.draws=100", "remove draws"),
+        ("sampler.warmup=10", "remove warmup"),
+        ("sampler.thinning=2", "remove thinning"),
+        ("sampler.chains=2", "remove chains"),
+        ("sampler.start_from=elsewhere", "remove start_from"),
+        ("sampler.precision=float32", 'needs precision = "float64"'),
+        ("sampler.repetitions=3", "must be at least 4"),
+        ("sampler.max_repetitions=4", "max_repetitions = 4 is below repetitions = 5"),
+    ],
+)
+def test_settings_of_chains_are_refused(given, words, recipe_file):
+    more = ("sampler.repetitions=5",) if "max" in given else ()
+    with pytest.raises(InputError, match=words):
+        load_recipe(recipe_file, (*FEW, *more, given))
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("space", ["upper_weights", "weights"])
+def test_every_space_can_be_sampled(space, recipe_file, tmp_path):
+    changed = settings(*COUNTED, f"sampler.space={space}", "sampler.particles=16")
+    in_process("sample", recipe_file, "--out", tmp_path / "run", *changed)
+    tree = read_draws(tmp_path / "run")
+    assert tree["posterior"].sizes["chain"] == 4
+    assert np.isfinite(tree["sample_stats"].attrs["log_evidence"])

@@ -1,0 +1,364 @@
+"""Tempered particles against laws with known evidence, moments and weights of modes."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+import scipy.stats
+
+from sampler.mcmc import tempering
+from sampler.mcmc.tempered import TEMPERED, evidences, log_mean, repetition_weights
+from sampler.mcmc.tempering import Particles, TemperedDensity, begin, next_power, next_temperature
+from sampler.posterior.density import Density
+from sampler.posterior.importance import importance_draws
+from sampler.posterior.modes import StartLaw, descents, mixture_at_modes
+from sampler.posterior.spaces import make_density
+from tests.assertions import assert_within_mcse
+from tests.problems import (
+    ARCHITECTURES,
+    exact_scalar_posterior,
+    order_parameters_of,
+    random_problem,
+    scalar_problem,
+)
+from theory.architecture import HyperPriors
+
+NOISE, SEED = 0.4, 0
+
+
+def law_at_modes(density: Density) -> StartLaw:
+    """The mixture in which particles begin."""
+    return mixture_at_modes(density, descents(density, SEED), SEED)
+
+
+def linear_model(features, labels):
+    """x ~ N(0, diag σ²), y ~ N(A x, NOISE²)."""
+    x = numpyro.sample("x", PRIOR)
+    numpyro.sample("y", dist.Normal(features @ x, NOISE).to_event(1), obs=labels)
+
+
+DEVIATIONS = np.array([0.5, 1.0, 2.0])
+PRIOR = dist.Normal(jnp.array([0.3, 0.0, -1.0]), jnp.asarray(DEVIATIONS)).to_event(1)
+
+
+def position(key, position, *observed):
+    """The position itself is what is observed."""
+    return {"x": position["x"]}
+
+
+@pytest.fixture(scope="module")
+def linear() -> tuple[Density, float, np.ndarray, np.ndarray]:
+    """A Gaussian posterior: density, evidence, mean and covariance."""
+    rng = np.random.default_rng(4)
+    features, labels = rng.standard_normal((6, 3)), 2.0 * rng.standard_normal(6)
+    arguments = jnp.asarray(features), jnp.asarray(labels)
+    density = Density("linear", linear_model, arguments, {"x": PRIOR}, position, ())
+    mean, covariance = np.asarray(PRIOR.mean), np.diag(DEVIATIONS**2)
+    of_labels = features @ covariance @ features.T + NOISE**2 * np.eye(6)
+    gain = covariance @ features.T @ np.linalg.inv(of_labels)
+    evidence = scipy.stats.multivariate_normal(features @ mean, of_labels).logpdf(labels)
+    return (
+        density,
+        float(evidence),
+        mean + gain @ (labels - features @ mean),
+        covariance - gain @ features @ covariance,
+    )
+
+
+def repetition(density, start: StartLaw, count: int, seed: tuple[int, ...]) -> Particles:
+    """Particles at the end of one repetition."""
+    particles = begin(density, start, count, seed)
+    while not particles.finished:
+        particles = next_temperature(particles, density, start, 0.8, seed)
+    return particles
+
+
+def repetitions(density, start: StartLaw, *, count: int = 128, times: int = 16, seed: int = 3):
+    """Several repetitions, independent of each other."""
+    return [repetition(density, start, count, (seed, n)) for n in range(times)]
+
+
+def evidence_of(made) -> tuple[float, float]:
+    return log_mean(np.array([one.log_evidence for one in made]))
+
+
+def weighted_means(made, of_points) -> tuple[np.ndarray, np.ndarray]:
+    """Means by the evidences of repetitions, and their errors by the spread between these."""
+    logs = np.array([one.log_evidence for one in made])
+    weights = np.exp(logs - logs.max())
+    weights /= weights.sum()
+    means = np.stack([of_points(one.points).mean(axis=0) for one in made])
+    mean = np.tensordot(weights, means, axes=1)
+    count = len(made)
+    square = np.tensordot(weights**2, (means - mean) ** 2, axes=1) * count / (count - 1)
+    return mean, np.sqrt(square)
+
+
+def moments(points: np.ndarray) -> np.ndarray:
+    return np.concatenate([points, points**2, points[:, :1] * points[:, 1:]], axis=1)
+
+
+def exact_moments(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    second = covariance + np.outer(mean, mean)
+    return np.concatenate([mean, np.diagonal(second), second[0, 1:]])
+
+
+def starts(density) -> dict[str, StartLaw]:
+    return {"prior": StartLaw.prior(density), "modes": law_at_modes(density)}
+
+
+@pytest.mark.parametrize("start", ["prior", "modes"])
+def test_gaussian_evidence_and_moments(start, linear):
+    density, evidence, mean, covariance = linear
+    made = repetitions(density, starts(density)[start])
+    value, error = evidence_of(made)
+    assert error < 0.1
+    assert_within_mcse(value, evidence, error)
+    found, errors = weighted_means(made, moments)
+    assert_within_mcse(found, exact_moments(mean, covariance), errors)
+
+
+def test_a_wrong_weight_is_found(linear, monkeypatch):
+    """Weights of the likelihood alone, where q_0 is not the prior alone: the evidence is wrong."""
+    density, evidence, *_ = linear
+    right = tempering.weighed
+
+    def wrong(points, density, start):
+        log_p, ratio = right(points, density, start)
+        return log_p, 0.9 * ratio
+
+    monkeypatch.setattr(tempering, "weighed", wrong)
+    value, error = evidence_of(repetitions(density, starts(density)["prior"]))
+    assert abs(value - evidence) > 4 * error
+
+
+def test_a_wrong_density_of_the_trajectories_is_found(linear, monkeypatch):
+    density, _, mean, covariance = linear
+    right = TemperedDensity.log_density
+
+    def wrong(self, position):
+        return right(replace(self, power=0.8 * self.power), position)
+
+    monkeypatch.setattr(TemperedDensity, "log_density", wrong)
+    # An object of its own: no program that was compiled before may be used.
+    other = replace(density, model=partial(linear_model))
+    found, errors = weighted_means(repetitions(other, starts(other)["prior"]), moments)
+    assert np.max(np.abs(found - exact_moments(mean, covariance)) / errors) > 4
+
+
+def test_a_rough_gradient_leaves_the_law_exact(linear):
+    """Trajectories are accepted by values in double precision."""
+    density, evidence, mean, covariance = linear
+    single = density.with_single_gradients()
+    assert single.gradient_precision == "float32"
+    made = repetitions(single, starts(density)["prior"])
+    value, error = evidence_of(made)
+    assert_within_mcse(value, evidence, error)
+    found, errors = weighted_means(made, moments)
+    assert_within_mcse(found, exact_moments(mean, covariance), errors)
+
+
+def test_tempered_density_is_what_it_says(linear, rng):
+    density, *_ = linear
+    start = law_at_modes(density)
+    point = jnp.asarray(rng.standard_normal(3))
+    tempered = TemperedDensity(density, start, 0.3)
+    position = density.coordinates.unflatten(point)
+    expected = 0.7 * start.log_density(point) + 0.3 * density.log_density(position)
+    assert float(tempered.log_density(position)) == pytest.approx(float(expected), rel=1e-12)
+    step = 1e-6 * np.eye(3)
+    differences = [
+        float(tempered.log_density({"x": point + h}) - tempered.log_density({"x": point - h}))
+        for h in step
+    ]
+    np.testing.assert_allclose(
+        tempered.gradient(point), np.array(differences) / 2e-6, rtol=1e-5, atol=1e-5
+    )
+
+
+def test_the_start_law_is_normalised_and_drawn_from(linear):
+    """By importance: the mean of q_0/N over draws of N is 1, and draws have the mean of q_0."""
+    density, *_ = linear
+    law = law_at_modes(density)
+    assert law.modes == 1
+    rng = np.random.default_rng(0)
+    points = np.asarray(PRIOR.mean) + 2.0 * DEVIATIONS * rng.standard_normal((4000, 3))
+    wide = scipy.stats.norm(np.asarray(PRIOR.mean), 2.0 * DEVIATIONS).logpdf(points).sum(axis=1)
+    ratio = np.exp(np.asarray(jax.jit(jax.vmap(law.log_density))(jnp.asarray(points))) - wide)
+    assert_within_mcse(ratio.mean(), 1.0, ratio.std() / np.sqrt(len(ratio)))
+    drawn = np.stack([law.draw(64, (1, n)) for n in range(40)])
+    expected = 0.5 * np.asarray(PRIOR.mean) + 0.5 * np.asarray(law.centres[0])
+    means = drawn.mean(axis=1)
+    assert_within_mcse(means.mean(axis=0), expected, means.std(axis=0, ddof=1) / np.sqrt(40))
+
+
+def test_the_gaussian_at_a_mode_is_the_posterior_of_a_linear_model(linear):
+    density, _, mean, covariance = linear
+    law = law_at_modes(density)
+    np.testing.assert_allclose(law.centres[0], mean, atol=1e-5)
+    whitening = np.asarray(law.whitenings[0])
+    np.testing.assert_allclose(np.linalg.inv(whitening.T @ whitening), covariance, rtol=1e-6)
+    assert law.log_volumes[0] == pytest.approx(-0.5 * np.linalg.slogdet(covariance)[1], rel=1e-9)
+
+
+def test_next_power_leaves_half_of_the_particles(rng):
+    ratio = 20.0 * rng.standard_normal(400)
+    power = next_power(ratio, 0.2)
+    weights = np.exp((power - 0.2) * (ratio - ratio.max()))
+    assert weights.sum() ** 2 / np.sum(weights**2) == pytest.approx(200.0, rel=1e-6)
+    assert next_power(1e-3 * ratio, 0.2) == 1.0
+    # What has no density is left behind by any step.
+    ratio[::3] = -np.inf
+    assert 0.2 < next_power(ratio, 0.2) < 1.0
+
+
+# --- a phase that the prior does not reach
+
+FAR, WIDTH, WEIGHT = 8.0, 0.3, 0.75
+# Height of the far peak such that it has the stated weight of the posterior.
+HEIGHT = (
+    np.log(WEIGHT / (1.0 - WEIGHT))
+    - 0.5 * np.log(WIDTH**2 / (1.0 + WIDTH**2))
+    + FAR**2 / (2.0 * (1.0 + WIDTH**2))
+)
+
+
+def two_phases():
+    """N(x; 0, 1) times 1 + e^HEIGHT exp(−(x_0 − FAR)²/(2 WIDTH²)): evidence 1/(1 − WEIGHT)."""
+    x = numpyro.sample("x", dist.Normal(jnp.zeros(2), 1.0).to_event(1))
+    peak = HEIGHT - (x[0] - FAR) ** 2 / (2.0 * WIDTH**2)
+    numpyro.factor("likelihood", jnp.logaddexp(0.0, peak))
+
+
+@pytest.fixture(scope="module")
+def phases():
+    """The density, and repetitions from the modes and from the prior."""
+    priors = {"x": dist.Normal(jnp.zeros(2), 1.0).to_event(1)}
+    density = Density("phases", two_phases, (), priors, position, ())
+    law = law_at_modes(density)
+    laws = {"modes": law, "prior": StartLaw.prior(density)}
+    made = {name: repetitions(density, one, times=8) for name, one in laws.items()}
+    return density, law, made
+
+
+def test_descents_find_a_phase_that_no_prior_draw_is_in(phases):
+    density, law, _ = phases
+    assert law.modes == 2
+    assert sorted(np.round(np.asarray(law.centres)[:, 0], 1)) == [0.0, pytest.approx(7.3, abs=0.1)]
+    found = descents(density, SEED)
+    assert len(found.ends) == len(found.values) > 8
+    assert found.gradients > len(found.ends)
+
+
+def test_particles_from_the_modes_know_the_weight_of_each(phases):
+    _, _, made = phases
+    value, error = evidence_of(made["modes"])
+    assert_within_mcse(value, -np.log(1.0 - WEIGHT), error)
+    share, errors = weighted_means(made["modes"], lambda points: points[:, :1] > FAR / 2)
+    assert_within_mcse(share, WEIGHT, errors)
+
+
+def test_particles_from_the_prior_miss_it_and_agree_with_each_other(phases):
+    _, _, made = phases
+    value, error = evidence_of(made["prior"])
+    assert error < 0.1
+    assert value < -np.log(1.0 - WEIGHT) - 4 * max(error, 0.1)
+    assert all((one.points[:, 0] < FAR / 2).all() for one in made["prior"])
+
+
+def statistics(made, law=None) -> dict[str, np.ndarray]:
+    """Statistics as `draws.nc` has them, of repetitions from the modes and from the prior."""
+    of_modes, of_prior = made["modes"], made["prior"]
+    ones = np.ones((len(of_modes), len(of_modes[0].points)))
+
+    def constant(values):
+        return np.asarray(values, float)[:, None] * ones
+
+    return {
+        "ancestor": np.stack([one.ancestor for one in of_modes]),
+        "mode": np.stack([(one.points[:, 0] > FAR / 2).astype(int) for one in of_modes]),
+        "acceptance_rate": np.stack([one.acceptance for one in of_modes]),
+        "lowest_acceptance": constant([min(o.path["acceptance_rate"]) for o in of_modes]),
+        "temperatures": constant([len(o.path["power"]) for o in of_modes]),
+        "log_evidence": constant([one.log_evidence for one in of_modes]),
+        "log_evidence_prior": constant([one.log_evidence for one in of_prior]),
+    }
+
+
+def test_two_starts_that_disagree_are_said_first(phases):
+    _, _, made = phases
+    given = statistics(made)
+    found = TEMPERED.judge(given)
+    assert found.warning.startswith("Two starts disagree")
+    assert "from the prior missed a part" in found.warning
+    assert not found.reasons  # the draws are those with the larger evidence
+    weights = found.numbers["weights_of_modes"]
+    assert weights[1] == pytest.approx(repetition_weights(given) @ given["mode"].mean(axis=1))
+    assert sum(weights) == pytest.approx(1.0)
+    swapped = {
+        **given,
+        "log_evidence": given["log_evidence_prior"],
+        "log_evidence_prior": given["log_evidence"],
+    }
+    found = TEMPERED.judge(swapped)
+    assert "from the modes missed a part" in found.warning
+    assert "whose particles miss something" in found.reasons[0]
+    # The same evidences from both: nothing to be said.
+    same = {**given, "log_evidence_prior": given["log_evidence"]}
+    assert evidences(same).agree
+    assert TEMPERED.judge(same).warning == ""
+
+
+def test_evidences_that_scatter_are_a_reason(phases):
+    _, _, made = phases
+    given = statistics(made)
+    given["log_evidence"] = given["log_evidence"] + 3.0 * np.arange(8.0)[:, None]
+    given["log_evidence_prior"] = np.full_like(given["log_evidence"], np.nan)
+    found = TEMPERED.judge(given)
+    assert "its error exceeds 0.3; raise `repetitions` or `particles`" in found.reasons[0]
+    assert found.numbers["log_evidence_prior"] is None
+
+
+# --- problems of this program
+
+
+def test_all_spaces_have_the_evidence_of_quadrature(rng):
+    problem, test = scalar_problem(rng)
+    exact = exact_scalar_posterior(problem, test).log_evidence
+    for space in ("order_parameters", "upper_weights", "weights"):
+        density = make_density(space, problem, test, keep_weights=False)
+        made = repetitions(density, StartLaw.prior(density), count=192, times=6)
+        value, error = evidence_of(made)
+        assert error < 0.3, space
+        assert_within_mcse(value, exact, error, what=space)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["prior", "modes"])
+@pytest.mark.parametrize("name", ["two layers", "two layers, three outputs"])
+def test_agrees_with_importance_weights(name, start, rng):
+    problem = random_problem(ARCHITECTURES[name], rng, temperature=1.0)
+    density = order_parameters_of(problem)
+    weighted = importance_draws(density, 20_000, seed=4)
+    assert weighted.trusted, weighted.explain()
+    value, error = evidence_of(repetitions(density, starts(density)[start], count=256))
+    assert_within_mcse(value, weighted.log_evidence, np.hypot(error, weighted.log_evidence_error))
+
+
+@pytest.mark.slow
+def test_agrees_with_importance_weights_where_temperature_and_variances_are_sampled(rng):
+    problem, _ = scalar_problem(rng)
+    problem = replace(problem, hyper_priors=HyperPriors(0.5, 0.4))
+    density = order_parameters_of(problem)
+    weighted = importance_draws(density, 20_000, seed=4)
+    assert weighted.trusted, weighted.explain()
+    for start in starts(density).values():
+        value, error = evidence_of(repetitions(density, start, count=256))
+        assert_within_mcse(
+            value, weighted.log_evidence, np.hypot(error, weighted.log_evidence_error)
+        )
