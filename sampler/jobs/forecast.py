@@ -205,6 +205,9 @@ FEWEST_TRUSTED = 520  # draws of a chain at the second check
 EARLIER_COMPILED = 0.15  # of a compilation is left where an earlier point had equal shapes
 DATA_RATE = 2e8  # bytes of inputs and attention matrices made or read per second
 LONGEST_TRAJECTORY = 1023.0  # leapfrog steps
+# Repetitions from the prior alone that tempered particles are held against, and draws of NUTS that
+# cost about as much as a particle on its way.
+FROM_PRIOR, DRAWS_OF_PARTICLE = 4, 3.0
 OUTSIDE_START = 12.0  # seconds of compilation of a network outside the theory
 REFERENCE_SECONDS = 0.0064  # of the operations of `machine_seconds`
 
@@ -311,6 +314,9 @@ def sampling_seconds(recipe: Recipe, task: Task, sizes: Sizes, first: bool) -> f
     if settings.until == "trusted":
         draws = max(EFFECTIVE_DRAWS * speed.draws, settings.chain_count * FEWEST_TRUSTED)
     warmup = speed.warmup * settings.chain_count * settings.warmup_steps
+    if settings.repeated:
+        particles = (settings.repetitions + FROM_PRIOR) * settings.particles
+        draws, warmup = DRAWS_OF_PARTICLE * particles, 0.0
     start = speed.start if recipe.network.fits_theory else OUTSIDE_START
     start *= 1.0 if first else EARLIER_COMPILED
     return start + (warmup + draws) * per_draw / TWO_CORES

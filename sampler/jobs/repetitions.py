@@ -17,6 +17,7 @@ import numpy as np
 
 from sampler.analysis.draws_table import is_judged
 from sampler.errors import InputError
+from sampler.jobs.forecast import FROM_PRIOR
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import LOG, ProgressDisplay
@@ -42,8 +43,6 @@ from sampler.storage.run_directory import unwritable
 # The laws in which particles begin: the mixture at all modes, and the prior alone.
 MODES, PRIOR = "modes", "prior"
 NUMBER_OF = {MODES: 0, PRIOR: 1}
-# Repetitions from the prior alone, which only their evidence is asked of.
-FROM_PRIOR = 4
 # Further repetitions before the draws are judged again, as a share of all.
 GROWTH = 0.3
 START_FILE = "start.bin"

@@ -16,15 +16,16 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpyro import distributions as dist
 
-from sampler.posterior.density import Coordinates, Density, drawn_sites
+from sampler.posterior.density import Coordinates, Density, drawn_sites, side_by_side
 from theory.programs import program
 
 Numbers = Array | np.ndarray
 # Descents: from the mean of the prior, from the mode where the density knows one, from so many
-# draws of the prior that stand further from its mean, and from so many points at which one
-# coordinate alone does, by these factors in turn: what is a phase of its own may be narrow, and is
-# entered along few directions.
-WIDE_STARTS, PUSHED_STARTS, FACTORS = 8, 32, (4.0, 8.0, 16.0, 32.0)
+# draws of the prior that stand further from its mean by these factors in turn, and, for each
+# factor, from so many points at which one coordinate alone does: what is a phase of its own may be
+# narrow, and is entered along few directions. Of so many such points the likeliest are taken.
+FACTORS = (4.0, 8.0, 16.0, 32.0)
+WIDE_STARTS, PUSHED_STARTS, PUSHED_POINTS = 8, 8, 256
 DESCENT_STEPS, GRADIENT_TOLERANCE, MEMORY = 400, 1e-5, 20
 # Two ends of descents are one mode where the Hessian puts them closer than this (squared).
 SAME_MODE = 0.5
@@ -286,19 +287,33 @@ def far_starts(
     """Starts of descents, in units of the prior about its mean."""
     size, rng = len(centre), np.random.default_rng(seed)
     draws = (prior_points(jax.random.key(seed), WIDE_STARTS, density.priors) - centre) / scale
-    factors = np.resize(FACTORS, WIDE_STARTS)[:, None]
-    # Every coordinate, sign and factor in few coordinates, an even choice of them in many.
-    every = np.stack(np.meshgrid(np.arange(size), (-1.0, 1.0), FACTORS), axis=-1).reshape(-1, 3)
-    chosen = rng.permutation(every)[:PUSHED_STARTS]
-    pushed = np.zeros((len(chosen), size))
-    pushed[np.arange(len(chosen)), chosen[:, 0].astype(int)] = chosen[:, 1] * chosen[:, 2]
+    wide = np.resize(FACTORS, WIDE_STARTS)[:, None] * draws
+    # Every coordinate and sign in few coordinates, an even choice of them in many.
+    every = np.stack(np.meshgrid(np.arange(size), (-1.0, 1.0)), axis=-1).reshape(-1, 2)
+    chosen = rng.permutation(every)[:PUSHED_POINTS]
+    directions = np.zeros((len(chosen), size))
+    directions[np.arange(len(chosen)), chosen[:, 0].astype(int)] = chosen[:, 1]
+    pushed = []
+    for factor in FACTORS:
+        found = np.asarray(_log_likelihoods(centre + scale * factor * directions, density))
+        best = np.argsort(-np.nan_to_num(found, nan=-np.inf), kind="stable")[:PUSHED_STARTS]
+        pushed.append(factor * directions[best])
     known = [] if density.mode is None else [(density.mode.point - centre)[None] / scale]
-    return jnp.concatenate([jnp.zeros((1, size)), *known, factors * draws, jnp.asarray(pushed)])
+    return jnp.concatenate([jnp.zeros((1, size)), *known, wide, *pushed])
 
 
 def _negative(density: Density, point, scale):
     """−ln p(x, y) of x = point + scale · z, as a function of z."""
     return lambda z: -density.log_density(density.coordinates.unflatten(point + scale * z))
+
+
+@program
+def _log_likelihoods(points, density: Density):
+    def one(point):
+        position = density.coordinates.unflatten(point)
+        return density.log_density(position) - density.log_prior(position)
+
+    return jax.lax.map(one, points, batch_size=side_by_side(DRAWN_TOGETHER))
 
 
 @program
