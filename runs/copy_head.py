@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from renew import estimate, record
-from sampler.mcmc.tempered import log_mean, repetition_weights
 
 import sampler
+from sampler.mcmc.tempered import log_mean, repetition_weights
 from sampler.presentation import style
 from theory import CopyHead
 

@@ -6,7 +6,7 @@ api          the same from Python; its functions and classes are the names of th
 
 Rooms, in the order in which data pass through them; each knows those above it only:
 
-attention    attention matrices from inputs and frozen weights
+attention    attention matrices from inputs and weights, frozen or sampled
 recipes      settings, validated and frozen
 storage      run directories and files
 images       characters and episodes
@@ -14,6 +14,7 @@ network      the forward pass, summed over paths
 transformer  a network trained by gradient descent, whose attention is then fixed
 tasks        inputs and labels, with the attention matrices they fix
 token_network  a network outside the theory, followed token by token
+learned_problem  a network whose attention is sampled, with its data
 posterior    the densities that can be sampled
 problem      recipe and task joined, for the theory or outside it
 teacher      labels drawn from the network itself

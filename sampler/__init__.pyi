@@ -42,6 +42,7 @@ def markov_chain_task(
     heads: Sequence[Sequence[str]] = (('good', 'random'), ('uniform', 'random')),
     inverse_temperature: float = 10.0,
     form: AttentionVariant | Mapping[str, Any] | Sequence[Any] | None = None,
+    learned: Mapping[str, Any] = None,
     labels: Literal['task', 'teacher'] = 'task',
     teacher_seed: int = 0,
     examples_train: int = 100,
@@ -60,12 +61,16 @@ def markov_chain_task(
 
     Raises InputError, naming the keyword, for what cannot be used.
 
-    heads                The kinds of the heads of each layer: "good", "uniform", "random".
+    heads                The kinds of the heads of each layer: "good", "uniform", "random",
+                         "learned".
     inverse_temperature  β, which multiplies the logits.
     form                 The attention variant, which makes the matrix of a head from its queries
                          and keys; softmax over keys by default. A table for all heads, or a list
                          with a table, or a list of tables, one per head, for each layer. Where
                          logits are x_sᵀ W x_t, keys are x_s and queries √D W x_t.
+    learned              The prior of learned heads, whose logit weights are sampled: a table with
+                         `form`, `rank` and `variance`; by default the law that random heads are
+                         drawn from.
     labels               Labels as the data have them, or of a "teacher": the network itself with
                          all weights from their priors, the same for all splits, with noise of
                          variance `posterior.temperature`.
@@ -90,6 +95,7 @@ def time_series_task(
     inverse_temperature: float = 10.0,
     head_lag: int = 5,
     form: AttentionVariant | Mapping[str, Any] | Sequence[Any] | None = None,
+    learned: Mapping[str, Any] = None,
     labels: Literal['task', 'teacher'] = 'task',
     teacher_seed: int = 0,
     examples_train: int = 100,
@@ -108,13 +114,17 @@ def time_series_task(
 
     Raises InputError, naming the keyword, for what cannot be used.
 
-    heads                The kinds of the heads of each layer: "lag", "uniform", "random".
+    heads                The kinds of the heads of each layer: "lag", "uniform", "random",
+                         "learned".
     inverse_temperature  β, which multiplies the logits.
     head_lag             How many time steps lag heads look back.
     form                 The attention variant, which makes the matrix of a head from its queries
                          and keys; softmax over keys by default. A table for all heads, or a list
                          with a table, or a list of tables, one per head, for each layer. Where
                          logits are x_sᵀ W x_t, keys are x_s and queries √D W x_t.
+    learned              The prior of learned heads, whose logit weights are sampled: a table with
+                         `form`, `rank` and `variance`; by default the law that random heads are
+                         drawn from.
     labels               Labels as the data have them, or of a "teacher": the network itself with
                          all weights from their priors, the same for all splits, with noise of
                          variance `posterior.temperature`.
@@ -140,6 +150,7 @@ def series_archive_task(
     inverse_temperature: float = 10.0,
     head_lag: int = 5,
     form: AttentionVariant | Mapping[str, Any] | Sequence[Any] | None = None,
+    learned: Mapping[str, Any] = None,
     labels: Literal['task', 'teacher'] = 'task',
     teacher_seed: int = 0,
     problem: str | None = None,
@@ -153,13 +164,17 @@ def series_archive_task(
     Paths are relative to the current directory. Raises InputError, naming the keyword, for what
     cannot be used.
 
-    heads                The kinds of the heads of each layer: "lag", "uniform", "random".
+    heads                The kinds of the heads of each layer: "lag", "uniform", "random",
+                         "learned".
     inverse_temperature  β, which multiplies the logits.
     head_lag             How many time steps lag heads look back.
     form                 The attention variant, which makes the matrix of a head from its queries
                          and keys; softmax over keys by default. A table for all heads, or a list
                          with a table, or a list of tables, one per head, for each layer. Where
                          logits are x_sᵀ W x_t, keys are x_s and queries √D W x_t.
+    learned              The prior of learned heads, whose logit weights are sampled: a table with
+                         `form`, `rank` and `variance`; by default the law that random heads are
+                         drawn from.
     labels               Labels as the data have them, or of a "teacher": the network itself with
                          all weights from their priors, the same for all splits, with noise of
                          variance `posterior.temperature`.
@@ -180,6 +195,7 @@ def digits_task(
     heads: Sequence[Sequence[str]] = (('similar', 'near'),),
     inverse_temperature: float = 10.0,
     form: AttentionVariant | Mapping[str, Any] | Sequence[Any] | None = None,
+    learned: Mapping[str, Any] = None,
     labels: Literal['task', 'teacher'] = 'task',
     teacher_seed: int = 0,
     examples_train: int = 100,
@@ -195,12 +211,15 @@ def digits_task(
     There is one output per class. Raises InputError, naming the keyword, for what cannot be used.
 
     heads                The kinds of the heads of each layer: "similar", "near", "uniform",
-                         "random".
+                         "random", "learned".
     inverse_temperature  β, which multiplies the logits.
     form                 The attention variant, which makes the matrix of a head from its queries
                          and keys; softmax over keys by default. A table for all heads, or a list
                          with a table, or a list of tables, one per head, for each layer. Where
                          logits are x_sᵀ W x_t, keys are x_s and queries √D W x_t.
+    learned              The prior of learned heads, whose logit weights are sampled: a table with
+                         `form`, `rank` and `variance`; by default the law that random heads are
+                         drawn from.
     labels               Labels as the data have them, or of a "teacher": the network itself with
                          all weights from their priors, the same for all splits, with noise of
                          variance `posterior.temperature`.
@@ -220,6 +239,7 @@ def copy_task(
     heads: Sequence[Sequence[str]] = (('copy',),),
     inverse_temperature: float = 0.3,
     form: AttentionVariant | Mapping[str, Any] | Sequence[Any] | None = None,
+    learned: Mapping[str, Any] = None,
     labels: Literal['task', 'teacher'] = 'task',
     teacher_seed: int = 0,
     examples_train: int = 100,
@@ -235,12 +255,16 @@ def copy_task(
 
     There is one output per symbol. Raises InputError, naming the keyword, for what cannot be used.
 
-    heads                The kinds of the heads of each layer: "copy", "uniform", "random".
+    heads                The kinds of the heads of each layer: "copy", "uniform", "random",
+                         "learned".
     inverse_temperature  β, which multiplies the logits.
     form                 The attention variant, which makes the matrix of a head from its queries
                          and keys; softmax over keys by default. A table for all heads, or a list
                          with a table, or a list of tables, one per head, for each layer. Where
                          logits are x_sᵀ W x_t, keys are x_s and queries √D W x_t.
+    learned              The prior of learned heads, whose logit weights are sampled: a table with
+                         `form`, `rank` and `variance`; by default the law that random heads are
+                         drawn from.
     labels               Labels as the data have them, or of a "teacher": the network itself with
                          all weights from their priors, the same for all splits, with noise of
                          variance `posterior.temperature`.
@@ -325,7 +349,7 @@ def trained_series_task(
 
 
 def make_network(
-    widths: int | Sequence[int],
+    widths: int | Sequence[int] | Literal['infinite'],
     *,
     variances: float | Sequence[float] = 1.0,
     readout: Literal['last', 'first', 'mean'] | None = None,
@@ -341,7 +365,8 @@ def make_network(
 
     Raises InputError, naming the keyword, for what cannot be used.
 
-    widths              N of all layers, or [N_1, …, N_L, N_a].
+    widths              N of all layers, or [N_1, …, N_L, N_a]; with learned heads also "infinite",
+                        a network of which only attention is left to be sampled.
     variances           Prior variance of all weights, or [σ0², σ1², …, σL², σa²].
     readout             The token that is read out, or "mean" of all, which tasks of images and of
                         trained models set by default.
@@ -393,12 +418,12 @@ def sample(
     task: ChosenTask,
     network: ChosenNetwork,
     *,
-    space: Literal['auto', 'order_parameters', 'upper_weights', 'weights'] = 'auto',
+    space: Literal['auto', 'order_parameters', 'upper_weights', 'weights', 'attention'] = 'auto',
     algorithm: str = 'auto',
     chains: int = 4,
     warmup: int | None = None,
     until: Literal['trusted', 'draws'] | None = None,
-    draws: int | Mapping[Literal['order_parameters', 'upper_weights', 'weights'], int] | None = None,
+    draws: int | Mapping[Literal['order_parameters', 'upper_weights', 'weights', 'attention'], int] | None = None,
     max_draws: int = 20000,
     max_minutes: float = 60.0,
     thinning: int = 1,
@@ -424,7 +449,8 @@ def sample(
     keyword that cannot be used, and where task and network do not fit.
 
     space               The coordinates: order parameters, whose number depends on no width, the
-                        weights of the upper layers, or all weights; "auto": the fastest.
+                        weights of the upper layers, or all weights; "attention", logit weights
+                        alone, at infinite width; "auto": the fastest.
     algorithm           The algorithm: "split_hmc", "nuts", "hmc", "importance", "tempered", or one
                         of another package; "auto": the fastest.
     chains              Chains; one alone is never trusted, and makes the default number of draws.
@@ -473,15 +499,15 @@ class AttentionClassifier(_AttentionClassifier):
     def __init__(
         self,
         *,
-        widths: int | Sequence[int] = 100,
+        widths: int | Sequence[int] | Literal['infinite'] = 100,
         variances: float | Sequence[float] = 1.0,
         readout: Literal['last', 'first', 'mean'] | None = 'last',
         temperature: float = 0.01,
-        space: Literal['auto', 'order_parameters', 'upper_weights', 'weights'] = 'auto',
+        space: Literal['auto', 'order_parameters', 'upper_weights', 'weights', 'attention'] = 'auto',
         algorithm: str = 'auto',
         chains: int = 4,
         warmup: int | None = None,
-        draws: int | Mapping[Literal['order_parameters', 'upper_weights', 'weights'], int] | None = None,
+        draws: int | Mapping[Literal['order_parameters', 'upper_weights', 'weights', 'attention'], int] | None = None,
         max_minutes: float = 60.0,
         heads: Sequence[int] | None = None,
         method: Literal['posterior', 'theory'] = 'posterior',
@@ -501,15 +527,15 @@ class AttentionRegressor(_AttentionRegressor):
     def __init__(
         self,
         *,
-        widths: int | Sequence[int] = 100,
+        widths: int | Sequence[int] | Literal['infinite'] = 100,
         variances: float | Sequence[float] = 1.0,
         readout: Literal['last', 'first', 'mean'] | None = 'last',
         temperature: float = 0.01,
-        space: Literal['auto', 'order_parameters', 'upper_weights', 'weights'] = 'auto',
+        space: Literal['auto', 'order_parameters', 'upper_weights', 'weights', 'attention'] = 'auto',
         algorithm: str = 'auto',
         chains: int = 4,
         warmup: int | None = None,
-        draws: int | Mapping[Literal['order_parameters', 'upper_weights', 'weights'], int] | None = None,
+        draws: int | Mapping[Literal['order_parameters', 'upper_weights', 'weights', 'attention'], int] | None = None,
         max_minutes: float = 60.0,
         heads: Sequence[int] | None = None,
         method: Literal['posterior', 'theory'] = 'posterior',
@@ -532,13 +558,15 @@ class AttentionEstimator(_AttentionEstimator):
     random_state  seed of the chains, or of the starting points of the theory
     progress      show how far the chains are
 
-    widths       N of all layers, or [N_1, …, N_L, N_a].
+    widths       N of all layers, or [N_1, …, N_L, N_a]; with learned heads also "infinite", a
+                 network of which only attention is left to be sampled.
     variances    Prior variance of all weights, or [σ0², σ1², …, σL², σa²].
     readout      The token that is read out, or "mean" of all, which tasks of images and of trained
                  models set by default.
     temperature  𝒯, the variance of the likelihood.
     space        The coordinates: order parameters, whose number depends on no width, the weights of
-                 the upper layers, or all weights; "auto": the fastest.
+                 the upper layers, or all weights; "attention", logit weights alone, at infinite
+                 width; "auto": the fastest.
     algorithm    The algorithm: "split_hmc", "nuts", "hmc", "importance", "tempered", or one of
                  another package; "auto": the fastest.
     chains       Chains; one alone is never trusted, and makes the default number of draws.
@@ -554,15 +582,15 @@ class AttentionEstimator(_AttentionEstimator):
     def __init__(
         self,
         *,
-        widths: int | Sequence[int] = 100,
+        widths: int | Sequence[int] | Literal['infinite'] = 100,
         variances: float | Sequence[float] = 1.0,
         readout: Literal['last', 'first', 'mean'] | None = 'last',
         temperature: float = 0.01,
-        space: Literal['auto', 'order_parameters', 'upper_weights', 'weights'] = 'auto',
+        space: Literal['auto', 'order_parameters', 'upper_weights', 'weights', 'attention'] = 'auto',
         algorithm: str = 'auto',
         chains: int = 4,
         warmup: int | None = None,
-        draws: int | Mapping[Literal['order_parameters', 'upper_weights', 'weights'], int] | None = None,
+        draws: int | Mapping[Literal['order_parameters', 'upper_weights', 'weights', 'attention'], int] | None = None,
         max_minutes: float = 60.0,
         heads: Sequence[int] | None = None,
         method: Literal['posterior', 'theory'] = 'posterior',

@@ -295,7 +295,8 @@ def prune(arguments: argparse.Namespace) -> ExitCode:
     from sampler.storage.lock import locked
 
     plan = plan_in(arguments.directory)
-    refuse_without_theory(plan.recipe.network, "prune the run of a linear network")
+    one, remedy = plan.recipe, "prune the run of a linear network with fixed attention"
+    refuse_without_theory(one.network, remedy, one.learns_attention)
     with locked(arguments.directory), float64():
         from sampler.heads import prune as heads
 

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from sampler.errors import InputError
+from sampler.learned_problem import LearnedProblem, make_learned_problem
 from sampler.mcmc.kept import (
     LOG_LIKELIHOOD,
     LOG_PRIOR,
@@ -365,7 +366,7 @@ def square_roots(matrices: np.ndarray) -> np.ndarray:
     return vectors * np.sqrt(np.clip(values, 0.0, None))[..., None, :]
 
 
-AnyProblem = Problem | TokenProblem
+AnyProblem = Problem | TokenProblem | LearnedProblem
 
 
 def build_problem(
@@ -383,6 +384,8 @@ def build_problem(
         architecture = recipe.network.architecture(task.heads, task.channels, task.outputs)
     if not recipe.network.fits_theory:
         return make_token_problem(recipe, task, architecture)
+    if task.learned is not None:
+        return make_learned_problem(recipe, task, architecture, hyper_priors_of(recipe))
     readout, temperature = recipe.network.readout, recipe.posterior.temperature
     hyper_priors = hyper_priors_of(recipe)
     if is_folded(recipe, task):
@@ -422,7 +425,7 @@ def show_examples(task: Task, readout) -> ShownExamples | None:
 def is_folded(recipe: Recipe, task: Task) -> bool:
     """Whether rows of a triangle stand for the training examples: more than p_1 D = Π D."""
     features = math.prod(task.heads) * task.channels
-    return recipe.network.fits_theory and features < task.train.examples
+    return recipe.has_theory and features < task.train.examples
 
 
 def whole_training_set(recipe: Recipe, task: Task) -> WholeTrainingSet | None:

@@ -100,7 +100,8 @@ def linear_teacher(
     task: Task, recipe: Recipe, architecture: Architecture, generator: np.random.Generator
 ) -> tuple[tuple[np.ndarray, ...], Outputs]:
     """Order parameters U_1 … U_a of weights from the prior, and f."""
-    factors = prior_factors(architecture, generator)
+    known = recipe.network.is_infinite
+    factors = limit_factors(architecture) if known else prior_factors(architecture, generator)
     arch, readout = architecture, recipe.network.readout
     normal = generator.standard_normal((factors[0].shape[1], arch.channels))
     weights = (factors[0] @ normal).reshape(arch.path_count, arch.outputs, arch.channels)
@@ -111,6 +112,14 @@ def linear_teacher(
         return np.einsum("xpi,pci->xc", attended, weights, optimize=True)
 
     return tuple(factor @ factor.T for factor in factors), outputs_of
+
+
+def limit_factors(architecture: Architecture) -> tuple[Float[np.ndarray, "_row _row"], ...]:
+    """Factors of U_l = σ_l² … σ_a² 1, which are known at infinite width."""
+    arch, found = architecture, []
+    for layer, size in enumerate(arch.order_parameter_sizes, start=1):
+        found.append(math.sqrt(math.prod(arch.variances[layer:])) * np.eye(size))
+    return tuple(found)
 
 
 def prior_factors(

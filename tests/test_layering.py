@@ -16,10 +16,10 @@ from tests import ROOT
 FORBIDDEN = {"sampler", "numpyro", "arviz", "arviz_base", "arviz_stats", "matplotlib", "dask"}
 # Folders and files of `sampler`; each imports only from those before it.
 ORDER = (
-    "errors", "registry", "numerics", "convergence", "compiled", "network", "posterior", "mcmc",
-    "attention", "recipes", "storage", "images", "transformer", "tasks", "token_network", "problem",
-    "teacher", "analysis", "presentation", "heads", "jobs", "api", "command_line", "cli",
-    "__main__",
+    "errors", "registry", "numerics", "convergence", "compiled", "attention", "network",
+    "posterior", "mcmc", "recipes", "storage", "images", "transformer", "tasks", "token_network",
+    "learned_problem", "problem", "teacher", "analysis", "presentation", "heads", "jobs", "api",
+    "command_line", "cli", "__main__",
 )  # fmt: skip
 
 

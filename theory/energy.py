@@ -12,7 +12,14 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from theory.architecture import KNOWN, Architecture, HyperPriors
-from theory.path_kernels import NoisyKernel, PathKernels, path_features, path_kernels
+from theory.path_kernels import (
+    NoisyKernel,
+    PathKernels,
+    SampledFeatures,
+    path_features,
+    path_kernels,
+    renormalised_features,
+)
 from theory.programs import program
 
 # Inverting a triangular matrix by a solve, and Lᵀ L by a full product, cost three times what they
@@ -95,9 +102,14 @@ class LabelEnergy:
     def __call__(self, factor: Float[Array, "_row _rank"]) -> Float[Array, ""]:
         """E(F Fᵀ); its derivative is the hand-written one of `energy_and_gradients`.
 
-        Derivatives are with respect to F, 𝒯 and y: path kernels count as constants.
+        Derivatives are with respect to F, 𝒯 and y. Path kernels count as constants, unless they
+        are `SampledFeatures`.
         """
-        return _energy(self, factor)
+        if not isinstance(self.kernels, SampledFeatures):
+            return _energy(self, factor)
+        columns = renormalised_features(self.kernels.left, factor)
+        value = energy_of_columns(columns, self.flat_labels[:, None], self.temperature)
+        return value if self.residual is None else value + self.residual(self.temperature)
 
 
 @program
@@ -145,6 +157,51 @@ def energy_and_gradients(
         by_temperature = by_temperature + energy.residual.slope(energy.temperature)
     by_label = 2.0 * alpha.reshape(energy.labels.shape)
     return value, pull_back(residual), by_temperature, by_label
+
+
+@jax.custom_jvp
+def energy_of_columns(
+    columns: Float[Array, "row feature"],
+    labels: Float[Array, "row set"],
+    temperature: Float[Array, ""] | float,
+) -> Float[Array, ""]:
+    """Σ_s [ ln det(G Gᵀ + 𝒯 1) + y_sᵀ (G Gᵀ + 𝒯 1)⁻¹ y_s ] for sets of labels that are independent.
+
+    Its derivatives in G, y and 𝒯 come from one Cholesky factor, of G Gᵀ or of Gᵀ G, whichever is
+    smaller.
+    """
+    return _energy_and_slopes(columns, labels, temperature)[0]
+
+
+@energy_of_columns.defjvp
+def _energy_of_columns_jvp(primals, tangents):
+    value, by_column, by_label, by_temperature = _energy_and_slopes(*primals)
+    along = jnp.vdot(by_column, tangents[0]) + jnp.vdot(by_label, tangents[1])
+    return value, along + by_temperature * tangents[2]
+
+
+def _energy_and_slopes(columns, labels, temperature):
+    """E and its derivatives 2 R G, 2 α and Tr R, with R = n_s (G Gᵀ + 𝒯)⁻¹ − α αᵀ.
+
+    With few features M = Gᵀ G + 𝒯 stands for the kernel: (G Gᵀ + 𝒯)⁻¹ = (1 − G M⁻¹ Gᵀ)/𝒯.
+    """
+    (rows, features), sets = columns.shape, labels.shape[1]
+    few = features < rows
+    noisy = NoisyKernel.factorise(columns.T @ columns if few else columns @ columns.T, temperature)
+    inverse_factor = inverse_of_lower(noisy.cholesky)
+    inverse = gram_of_lower(inverse_factor)
+    if few:
+        carried = columns @ inverse  # (G Gᵀ + 𝒯)⁻¹ G
+        alpha = (labels - carried @ (columns.T @ labels)) / temperature
+        missing = rows - features
+        logarithm = noisy.log_determinant + missing * jnp.log(temperature)
+        trace = jnp.trace(inverse) + missing / temperature
+    else:
+        carried, alpha = inverse @ columns, inverse @ labels
+        logarithm, trace = noisy.log_determinant, jnp.trace(inverse)
+    value = sets * logarithm + jnp.vdot(labels, alpha)
+    by_column = 2.0 * (sets * carried - alpha @ (alpha.T @ columns))
+    return value, by_column, 2.0 * alpha, sets * trace - jnp.vdot(alpha, alpha)
 
 
 def inverse_of_lower(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:

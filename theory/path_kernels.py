@@ -140,6 +140,12 @@ class FeatureForm(DifferentiatedByJax):
         return jnp.einsum("xpi,yqi->pqxy", self.left, right)
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=["left", "right"], meta_fields=[])
+@dataclass(frozen=True)
+class SampledFeatures(FeatureForm):
+    """Features that follow from sampled attention: energies are differentiated in them, too."""
+
+
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["packed"],

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 import numpy as np
 import xarray as xr
 
+from sampler.analysis.attention_table import attention_table
 from sampler.analysis.estimate import RepetitionWeights
 from sampler.analysis.example_tables import sampled_kernels
 from sampler.analysis.labels import (
     PURE_NUMBER,
+    is_overlap,
     label,
     label_dimensions,
     order_parameter_dimensions,
@@ -18,6 +20,8 @@ from sampler.analysis.labels import (
 )
 from sampler.analysis.leave_one_out import GROUP
 from sampler.analysis.validation import validation_draws, validation_predictors
+from sampler.attention.learned import LOGITS
+from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.kept import (
@@ -30,9 +34,11 @@ from sampler.mcmc.kept import (
     REPLICATED,
     BatchMoments,
     SelectedDraws,
+    ThinnedDraws,
 )
 from sampler.mcmc.tempered import repetition_weights
 from sampler.posterior.density import OBSERVED
+from sampler.posterior.learned_attention import SPECTRUM
 from sampler.posterior.weight_draws import WeightDraws
 from sampler.problem import AnyProblem
 from theory import Architecture
@@ -40,6 +46,8 @@ from theory import Architecture
 # Groups of ArviZ for what is drawn beside the posterior, and the variable that labels have there.
 PREDICTIONS, COORDINATES, LABELS = "predictions", "unconstrained_posterior", "y"
 BARTLETT = "bartlett_"
+# Attribute of draws in which chains may differ by an exchange of heads.
+EXCHANGEABLE = "exchangeable_heads"
 # Draws whose last axis is that of the outputs.
 WITH_OUTPUTS = (*PREDICTORS, REPLICATED, LEFT_OUT)
 
@@ -67,8 +75,10 @@ def draws_tree(
     prior_predictive and observed_data. Weights drawn back for some draws of each chain are in the
     group `posterior_weights`, whose `draw` coordinate says which, predictors of a validation split
     in `validation`, the kernel of the posterior with its alignment in `kernel`, leave-one-out
-    cross-validation in `leave_one_out`. Quantities too large to keep appear in a group `…_moments`,
-    and the draws of some of their elements in the group `selected`.
+    cross-validation in `leave_one_out`, attention that was sampled in `attention`, and its logit
+    weights in `posterior_logits_l` where they are too large for `posterior`. Quantities too large
+    to keep appear in a group `…_moments`, and the draws of some of their elements in the group
+    `selected`.
 
     prior     draws without data [draw, …] by name
     left_out  the group `leave_one_out`, with the training labels `y`
@@ -81,6 +91,7 @@ def draws_tree(
             kept = thinned[name]
             table = drawn_groups(problem, {name: kept.values})[name]
             groups[name] = table.assign_coords(draw=kept.draws).assign_attrs(thinned=1)
+    groups |= thinned_logits(problem, thinned)
     for name in ("posterior", *POINTWISE):
         if name in groups:
             groups[name] = groups[name].assign_attrs(attributes)
@@ -123,6 +134,8 @@ def draws_tree(
         groups[f"{name}_moments"] = moments_table(name, moments, problem)
     groups["selected"] = selected_table(collected.selected)
     groups["kernel"] = sampled_kernels(problem, drawn, weights_of_chains)
+    if isinstance(problem, LearnedProblem):
+        groups["attention"] = attention_table(problem, collected)
     # A posterior whose draws were not kept still says how many they are.
     return xr.DataTree.from_dict(
         {
@@ -131,6 +144,18 @@ def draws_tree(
             if table or name == "posterior"
         }
     )
+
+
+def thinned_logits(
+    problem: AnyProblem, thinned: Mapping[str, ThinnedDraws]
+) -> dict[str, xr.Dataset]:
+    """Group of the logit weights of which some draws are stored: one for each layer."""
+    found = {}
+    for name, kept in thinned.items():
+        if name.startswith(LOGITS):
+            table = drawn_groups(problem, {name: kept.values})["posterior"]
+            found[f"posterior_{name}"] = table.assign_coords(draw=kept.draws)
+    return found
 
 
 def empty_posterior(collected: DrawCollector) -> xr.Dataset:
@@ -143,7 +168,9 @@ def drawn_groups(problem: AnyProblem, drawn: Mapping[str, np.ndarray]) -> dict[s
     """Group → draws [chain, draw, …] of that group, under the names that they have there."""
     columns: dict[str, dict] = {}
     for name, values in drawn.items():
-        axes = ("chain", "draw", *quantity_dimensions(name, problem.architecture))
+        of_draw = logit_dimensions(name, values.ndim - 2)
+        of_draw = of_draw or quantity_dimensions(name, problem.architecture)
+        axes = ("chain", "draw", *of_draw)
         stored = squeeze_output(values) if name in WITH_OUTPUTS else values
         variable = LABELS if name in POINTWISE else name
         columns.setdefault(group_of(name), {})[variable] = (axes, stored)
@@ -171,7 +198,20 @@ def quantity_dimensions(name: str, architecture: Architecture) -> tuple[str, ...
     known = dict(order_parameter_dimensions(architecture.layers)) | weight_dimensions(architecture)
     known |= {"temperature": (), "prior_variances": ("weights",)}
     known |= {LOG_PRIOR: (), LOG_LIKELIHOOD: ("example",)}
+    if name.startswith(SPECTRUM):
+        return (f"eigenvalue_{name.removeprefix(SPECTRUM)}",)
     return known[name]
+
+
+def logit_dimensions(name: str, axes: int) -> tuple[str, ...]:
+    """Axes of the logit weights of a layer, of which each form has another number.
+
+    Rows are keys and columns queries; nothing for any other name.
+    """
+    if not name.startswith(LOGITS):
+        return ()
+    of_head = {2: ("token",), 3: ("channel", "channel_"), 4: ("query_or_key", "row", "channel")}
+    return f"learned_head_{name.removeprefix(LOGITS)}", *of_head[axes]
 
 
 def weight_dimensions(architecture: Architecture) -> dict[str, tuple[str, ...]]:
@@ -248,10 +288,11 @@ def selected_table(selected: Mapping[str, SelectedDraws]) -> xr.Dataset:
 
 def stored_draws(tree: xr.DataTree) -> dict[str, np.ndarray]:
     """Draws by name, [chain, draw, …], of all but weights and statistics; in double precision."""
+    exchangeable = bool(tree["posterior"].attrs.get(EXCHANGEABLE, 0))
     return {
         name: np.asarray(values.values, dtype=np.float64)
         for name, values in drawn_variables(tree).items()
-        if is_judged(name)
+        if is_judged(name, exchangeable)
     }
 
 
@@ -267,7 +308,10 @@ def drawn_variables(tree: xr.DataTree) -> dict[str, xr.DataArray]:
 
 def stored_thinned(tree: xr.DataTree) -> frozenset[str]:
     """Names of what some draws alone are stored of."""
-    return frozenset(n for n in POINTWISE if n in tree.children and tree[n].attrs.get("thinned"))
+    found = {n for n in POINTWISE if n in tree.children and tree[n].attrs.get("thinned")}
+    prefix = f"posterior_{LOGITS}"
+    logits = (str(n).removeprefix("posterior_") for n in tree.children if str(n).startswith(prefix))
+    return frozenset(found.union(logits))
 
 
 def collected_draws(tree: xr.DataTree) -> dict[str, np.ndarray]:
@@ -279,9 +323,15 @@ def collected_draws(tree: xr.DataTree) -> dict[str, np.ndarray]:
     return found | {name: one.values for name, one in stored_selected(tree).items()}
 
 
-def is_judged(name: str) -> bool:
-    """Whether draws of this name are neither weights nor coordinates of the sampler."""
-    return "order_parameter" in name or name in (*PREDICTORS, *OBSERVED)
+def is_judged(name: str, exchangeable: bool = False) -> bool:
+    """Whether draws of this name are neither weights nor coordinates of the sampler.
+
+    exchangeable  whether chains may differ by an exchange of heads, which changes order parameters
+                  but not their eigenvalues
+    """
+    if is_overlap(name):
+        return not exchangeable
+    return name.startswith(SPECTRUM) or name in (*PREDICTORS, *OBSERVED)
 
 
 def stored_selected(tree: xr.DataTree) -> dict[str, SelectedDraws]:

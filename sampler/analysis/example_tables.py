@@ -34,7 +34,8 @@ def task_table(task: Task) -> xr.Dataset:
     labels           [example, output]
     inputs           [example, token, channel], of the first tokens and channels; without tokens
                      `attended` [example, path, channel]
-    attention_1 …    [head, key, query] of the first example in the first layers and heads
+    attention_1 …    [head, key, query] of the first example in the first layers and heads; none
+                     of layers with learned heads
     head_names_1 …   [head], of all heads of every layer
     pictures         [example, picture, row, column], where the task has any, with their names
 
@@ -88,7 +89,13 @@ def attention_columns(part: Split, task: Task) -> dict:
             matrices[0, :MOST_HEADS, seen, seen].astype(np.float32),
         )
         for layer, matrices in enumerate(of_layers, start=1)
+        if not has_learned(task, layer)
     }
+
+
+def has_learned(task: Task, layer: int) -> bool:
+    """Whether some heads of a layer of weights are learned: their attention is not known."""
+    return task.learned is not None and any(paired(task.learned.learned, task.pairs)[layer - 1])
 
 
 # Paths whose kernels are shown, and components whose sampled alignment is known.

@@ -279,6 +279,8 @@ class RunResults:
             widths = None if self.theory is None else self.theory.attrs.get("widths")
             return None if widths is None else tuple(map(int, np.atleast_1d(widths)))
         widths = self.recipe.network.widths
+        if self.recipe.network.is_infinite:
+            return None
         return (widths,) if isinstance(widths, int) else tuple(widths)
 
     @property
@@ -290,6 +292,18 @@ class RunResults:
         if self.recipe.posterior.temperature_spread:
             return None
         return self.recipe.posterior.temperature
+
+    def sampled_attention(self, layer: int) -> np.ndarray | None:
+        """Mean attention [head, key, query] of the first chain to the first example.
+
+        None where it was not sampled, or where not all queries are known.
+        """
+        if self.draws is None or "attention" not in self.draws.children:
+            return None
+        found = self.draws["attention"].to_dataset().get(f"attention_{layer}")
+        if found is None or found.shape[-1] != found.shape[-2]:
+            return None
+        return np.abs(found.values[0, 0])
 
     @property
     def space(self) -> str | None:

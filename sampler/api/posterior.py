@@ -22,7 +22,7 @@ from sampler.tasks.task import Task
 if TYPE_CHECKING:
     from sampler.posterior.flat_density import FlatDensity
 
-Space = Literal["order_parameters", "upper_weights", "weights"]
+Space = Literal["order_parameters", "upper_weights", "weights", "attention"]
 AnySource = ChosenTask | Run | AnyRecipe
 
 
@@ -41,7 +41,8 @@ def numpyro_model(
               file, or its tables as nested dicts
     network   of `make_network(…)`, with a task
     space     "weights": all weights, labels example by example; "upper_weights" and
-              "order_parameters": V_0, or all weights, integrated out, and all labels as one site
+              "order_parameters": V_0, or all weights, integrated out, and all labels as one site;
+              "attention": the logit weights of learned heads alone, at infinite width
     sites     further deterministic sites, on the test set: "predictor" where all weights are
               sampled, else "predictor_mean" and "predictor_variance"
     settings  changes of single settings of a recipe, such as {"network.widths": 10}
@@ -140,7 +141,7 @@ def refuse_too_large(recipe: Recipe, data: Task, whole: bool = False) -> None:
     """
     sizes = Sizes.of(recipe, data)
     parts = memory_parts(recipe, data, sizes, sampled=False)
-    if whole and recipe.network.fits_theory:
+    if whole and recipe.has_theory:
         arch, examples = sizes.architecture, data.train.examples
         size = FLOAT * examples * arch.path_count * arch.channels
         remedy = "use fewer examples, or `log_density`, which sees rows in their place"

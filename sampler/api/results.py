@@ -97,7 +97,7 @@ def solve(task: ChosenTask, network: ChosenNetwork, **settings: Any) -> "xr.Data
     be used, and where task and network do not fit.
     """
     recipe, data = recipe_and_data(task, network, theory=settings)
-    refuse_without_theory(recipe.network, "use `sample`")
+    refuse_without_theory(recipe.network, "use `sample`", recipe.learns_attention)
     use_one_blas_thread()
     with float64():
         from sampler.jobs.stages import solve_problem

@@ -21,6 +21,7 @@ from sampler.numerics import refuse_masked
 from sampler.recipes.recipe import Recipe, make_paths_absolute, make_recipe, sections_of
 from sampler.recipes.task_section import AttentionSection, section_of
 from sampler.tasks.arrays import ATTENTION_KEY, HEAD_NAMES_KEY, is_array_name, task_of_arrays
+from sampler.tasks.chosen_heads import with_chosen_heads
 from sampler.tasks.copying import CopySection
 from sampler.tasks.digits import DigitsSection
 from sampler.tasks.markov_chain import MarkovChainSection
@@ -162,6 +163,7 @@ def arrays_task(
     head_names: Sequence[Sequence[str]] | None = None,
     labels: Literal["task", "teacher"] | None = None,
     teacher_seed: int | None = None,
+    attention: Mapping[str, Any] | None = None,
 ) -> ChosenTask:
     """Data of one's own: a file, or the arrays themselves in one of two layouts.
 
@@ -185,6 +187,9 @@ def arrays_task(
     head_names        a list of names for each layer; without it heads are called by their numbers
     labels            "teacher" for labels that are drawn from the network itself instead of these
     teacher_seed      the seed of the teacher
+    attention         heads in the place of these, as the section of a recipe: a dict of `heads`,
+                      which has "learned", "uniform" or a name or number for each head of each
+                      layer, and `learned`, `form`
 
     Raises InputError, naming the array, for what cannot be used.
     """
@@ -249,9 +254,13 @@ def in_memory(settings: Settings) -> ChosenTask:
     others = {key: value for key, value in settings.items() if key not in arrays}
     if "path" in others:
         raise InputError("path", others["path"], "give the path or the arrays, not both")
+    attention = plain_setting(others.pop("attention", {}))
     sections = {"task": {"kind": "arrays", "path": IN_MEMORY, **others}}
-    validated(sections)
-    return ChosenTask(sections, task_of_arrays(arrays))
+    if attention:
+        sections["attention"] = attention
+    chosen = validated(sections).attention
+    data = task_of_arrays(arrays, layers=0 if chosen is None else len(chosen.heads))
+    return ChosenTask(sections, with_chosen_heads(data, chosen))
 
 
 def as_array(key: str, value: Any) -> np.ndarray:

@@ -1,6 +1,8 @@
-"""Attention matrices Ω [example, head, key, query] from inputs and frozen weights.
+"""Attention matrices Ω [example, head, key, query] from inputs and weights.
 
 variants  attention variants: softmax, masked, pooled, normalised and others; their table
 heads     the variant of every head, as recipes choose it, and the matrices of a layer
+learned  heads whose logit weights are sampled, and the prior of these
+sampled  attended inputs as a function of sampled logit weights
 padding   sequences of unequal length in arrays of one size
 """

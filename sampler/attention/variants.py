@@ -38,6 +38,11 @@ class AttentionVariant(BaseModel):
     # Why gradient descent cannot train queries and keys through this variant; None where it can.
     untrainable: ClassVar[str | None] = None
 
+    # Whether the matrix of a head depends on the other heads of its layer with this variant.
+    joins_heads: ClassVar[bool] = False
+    # Whether some of the queries may be given alone, for the columns of these.
+    columns_alone: ClassVar[bool] = False
+
     @model_serializer(mode="wrap")
     def with_kind(self, handler: Callable[..., dict[str, Any]]) -> dict[str, Any]:
         """Keep `kind`, which tells variants apart, where defaults are left out."""
@@ -106,6 +111,11 @@ class Softmax(AttentionVariant):
             raise ValueError('a window needs mask = "window" or "one_sided_window"')
         return self
 
+    @property
+    def columns_alone(self) -> bool:
+        """Only without a mask, which knows queries by their number."""
+        return self.mask == "none"
+
     def visible(self, tokens: int) -> np.ndarray:
         """[key, query]: which keys each query sees; every query sees itself."""
         if self.mask == "none":
@@ -129,6 +139,8 @@ class BatchNormalised(AttentionVariant):
 
     Source: arXiv 2406.13781; β and the scaling as reconstructed from its algebra.
     """
+
+    columns_alone: ClassVar[bool] = True
 
     kind: Literal["batch_normalised"] = "batch_normalised"
     beta: Finite = 1.0
@@ -173,6 +185,9 @@ class HeadNormalised(AttentionVariant):
     The heads are those of the layer that share this variant; nothing sums to 1.
     """
 
+    columns_alone: ClassVar[bool] = True
+    joins_heads: ClassVar[bool] = True
+
     kind: Literal["head_normalised"] = "head_normalised"
     epsilon: Positive = 1e-5
     """ε."""
@@ -186,6 +201,8 @@ class HeadNormalised(AttentionVariant):
 
 class Linear(AttentionVariant):
     """Ω_st = φ(k_s)·φ(q_t)/Σ_s' φ(k_s')·φ(q_t) with φ(x) = elu(x) + 1, channel by channel."""
+
+    columns_alone: ClassVar[bool] = True
 
     kind: Literal["linear"] = "linear"
 
@@ -204,6 +221,8 @@ def positive_features(values: Array) -> Array:
 
 class FirstOrder(AttentionVariant):
     """Ω_st = (1 + l_st)/T, the first order of softmax in small logits l = k·q/√G; T tokens."""
+
+    columns_alone: ClassVar[bool] = True
 
     kind: Literal["first_order"] = "first_order"
     offset: bool = True
@@ -241,6 +260,8 @@ class Robust(AttentionVariant):
 
 class Scaled(AttentionVariant):
     """Ωᵀ = A (1 − s A_sym), the rows of A and A_sym being softmax(Q Kᵀ/√G) and softmax(K Kᵀ/√G)."""
+
+    columns_alone: ClassVar[bool] = True
 
     kind: Literal["scaled"] = "scaled"
     share: Finite = 0.5
@@ -316,6 +337,8 @@ class ScaledHeads(AttentionVariant):
 
     Source: arXiv 2406.13781; pooling as reconstructed from its algebra.
     """
+
+    columns_alone: ClassVar[bool] = True
 
     kind: Literal["scaled_heads"] = "scaled_heads"
     scale: Whole

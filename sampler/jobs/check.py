@@ -89,7 +89,7 @@ def sizes_in_words(task: Task, run: RunPlan) -> Rows:
     if task.train.tokens is not None:
         tokens = " and ".join(map(str, sorted({split.tokens for split in task.splits})))
     paths = "none: outside the theory, sampled token by token"
-    if run.point.solved:
+    if run.point.solved or task.learned is not None:
         paths = f"{len(task.path_names)}: {', '.join(task.path_names[:16])}"
     return [
         ("training examples P", examples),
@@ -101,8 +101,35 @@ def sizes_in_words(task: Task, run: RunPlan) -> Rows:
         ("attention layers L", f"{one.layers}"),
         ("heads per layer", "; ".join(", ".join(names) for names in task.head_names)),
         ("attention paths Π", paths),
-        ("widths N_1 … N_L, N_a", ", ".join(map(str, one.widths))),
+        ("widths N_1 … N_L, N_a", widths_in_words(run)),
         ("variances σ0² … σL², σa²", ", ".join(map(str, one.variances))),
+        *learned_in_words(task),
+        *weights_in_words(run),
+    ]
+
+
+def widths_in_words(run: RunPlan) -> str:
+    """Widths of all layers."""
+    if run.recipe.network.is_infinite:
+        return "infinite"
+    return ", ".join(map(str, run.sizes.architecture.widths))
+
+
+def learned_in_words(task: Task) -> Rows:
+    """Number of logit weights that are sampled, where heads are learned."""
+    if task.learned is None:
+        return []
+    count = task.learned.count(task.train.tokens, task.channels)
+    form = task.learned.form.replace("_", " ")
+    return [("logit weights of learned heads", f"{count:,} ({form})")]
+
+
+def weights_in_words(run: RunPlan) -> Rows:
+    """Numbers of order parameters and weights."""
+    if run.recipe.network.is_infinite:
+        return [("weights", "none: integrated out at infinite width")]
+    one = run.sizes.architecture
+    return [
         ("parameters of U_1 … U_L, U_a", f"{one.coordinate_count}"),
         ("weights", f"{one.weight_count:,}"),
     ]
@@ -137,7 +164,7 @@ def times(plan: Plan) -> Rows:
 def predicted_cost(task: Task, run: RunPlan) -> Rows:
     """Operations of the steps that dominate; the sampler's total is an upper bound."""
     rows, sizes = [], run.sizes
-    if run.point.solved:
+    if run.point.solved or run.sizes.logits:
         cholesky = (sizes.examples * sizes.architecture.outputs) ** 3 / 3
         rows = [
             ("Cholesky factor of K, (P·O)³/3", f"{cholesky:.1e}"),
@@ -146,6 +173,9 @@ def predicted_cost(task: Task, run: RunPlan) -> Rows:
     if run.method is None:
         return rows
     settings = run.recipe.sampler
+    if sizes.logits:
+        attending = 2 * sizes.attending * sizes.examples
+        rows.append(("attention to all training examples", f"{attending:.1e}"))
     gradient = gradient_operations(run.recipe, task, sizes)
     draws = settings.chains * (settings.warmup_steps + settings.most_draws * settings.thinning)
     rows.append((f"gradient, space {settings.space}", f"{gradient:.1e}"))
@@ -164,7 +194,8 @@ def points_in_words(plan: Plan) -> Rows:
     own_data = any(key.startswith(OF_THE_DATA) for key in plan.recipe.sweep)
     for run in plan.runs:
         network, settings = run.point.recipe.network, run.point.recipe.sampler
-        what = "theory and sampling" if run.point.solved else "sampling (outside the theory)"
+        reason = "attention is sampled" if run.sizes.logits else "outside the theory"
+        what = "theory and sampling" if run.point.solved else f"sampling ({reason})"
         alone = "theory only" if run.point.solved else "nothing"
         if not settings.spaces_for(network):
             limit = max(settings.largest_width[space] for space in settings.spaces)

@@ -35,12 +35,16 @@ class Sizes:
     examples     P, training examples, or the rows that stand for them
     observed     examples whose predictor is read off every draw
     stiffness    largest eigenvalue of K/𝒯 in the limit of infinite width; NaN where it is not known
+    attending    products of one example whose attention is sampled; 0 where it is fixed
+    logits       logit weights that are sampled
     """
 
     architecture: Architecture
     examples: int
     observed: int
     stiffness: float = math.nan
+    attending: int = 0
+    logits: int = 0
 
     @classmethod
     def of(cls, recipe: Recipe, task: Task, eigenvalue: float = math.nan) -> "Sizes":
@@ -51,10 +55,18 @@ class Sizes:
         """
         architecture = recipe.network.architecture(task.heads, task.channels, task.outputs)
         examples = task.train.examples
-        if recipe.network.fits_theory:
+        if recipe.has_theory:
             examples = architecture.rows_of(examples)
         scale = math.prod(architecture.variances) / recipe.posterior.temperature
-        return cls(architecture, examples, task.test.examples, eigenvalue * scale)
+        sizes = cls(architecture, examples, task.test.examples, eigenvalue * scale)
+        if task.learned is None:
+            return sizes
+        tokens, channels = task.train.tokens, task.channels
+        return replace(
+            sizes,
+            attending=task.learned.products(tokens, channels, recipe.network.readout),
+            logits=task.learned.count(tokens, channels),
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Sizes as the manifest has them."""
@@ -103,14 +115,15 @@ class Sizes:
             + self.path_operations * (one.widths[0] + self.examples),
             "upper_weights": self.contraction_operations + integrated,
             "order_parameters": integrated,
+            "attention": integrated,
         }
-        return 3 * 2 * products[space]
+        return 3 * 2 * (products[space] + self.examples * self.attending)
 
     def moved_numbers(self, space: str) -> int:
         """Numbers that a step of a trajectory moves; order parameters are too few to count."""
         count, first = self.architecture.weight_count, self.architecture.widths[0]
         inputs = first * self.architecture.channels
-        return {"weights": count, "upper_weights": count - inputs, "order_parameters": 0}[space]
+        return self.logits + {"weights": count, "upper_weights": count - inputs}.get(space, 0)
 
     def observation_operations(self, space: str) -> int:
         """Operations that read the predictor of the observed examples off one draw, leading order.
@@ -122,7 +135,7 @@ class Sizes:
         each = 2 * self.path_operations
         if space != "weights":
             each = each * rows + rows**2 * self.architecture.outputs
-        return self.observed * each
+        return self.observed * (each + 2 * self.attending)
 
 
 def narrowness(one: Architecture) -> float:
@@ -210,6 +223,8 @@ MEASURED = tuple(dict.fromkeys(algorithm for _, algorithm in SPEEDS))
 PREFERRED, ADVANTAGE = "order_parameters", 2.0
 # An algorithm that is not in the table is taken to be like this one.
 LIKE_OTHERS = "nuts"
+# The algorithm of posteriors with many modes.
+TEMPERED = "tempered"
 
 
 @dataclass(frozen=True)
@@ -245,7 +260,7 @@ def choose_method(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
     Order parameters are left only for a space that is `ADVANTAGE` times faster.
     """
     found, warmup = choose_pair(recipe, sizes), recipe.sampler.warmup
-    if warmup is None and recipe.network.fits_theory:
+    if warmup is None and recipe.has_theory:
         warmup = warmup_of(found.space, found.algorithm, sizes.architecture)
     return replace(found, warmup=warmup)
 
@@ -274,6 +289,12 @@ def choose_pair(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
         reason = "a network outside the theory has no other space"
         return SamplingMethod("weights", named or "nuts", reason)
     spaces = settings.spaces_for(network) or settings.spaces
+    if recipe.learns_attention:
+        space = PREFERRED if PREFERRED in spaces else spaces[0]
+        if named or settings.asks_for_chains:
+            return SamplingMethod(space, named or LIKE_OTHERS, "attention is sampled, too")
+        reason = "attention is sampled, too, and chains from the prior stay where they fall"
+        return SamplingMethod(space, TEMPERED, reason)
     (best, seconds), *others = ranked(sizes, spaces, (named,) if named else MEASURED)
     reason = f"{duration(seconds)} predicted for {EFFECTIVE_DRAWS:,} effective draws"
     if others:
@@ -329,7 +350,8 @@ def predicted_seconds(space: str, algorithm: str, sizes: Sizes) -> float:
 
 def speed_of(space: str, algorithm: str) -> Speed:
     """The measured speed of this pair, or of one that is taken to be like it."""
-    return SPEEDS.get((space, algorithm)) or SPEEDS[space, LIKE_OTHERS]
+    known = PREFERRED if space == "attention" else space
+    return SPEEDS.get((known, algorithm)) or SPEEDS[known, LIKE_OTHERS]
 
 
 def duration(seconds: float) -> str:

@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from sampler.attention.learned import BLOCK_BYTES as BLOCK_BYTES_OF_ATTENTION
 from sampler.errors import InputError, Verbatim
 from sampler.jobs.choice import EFFECTIVE_DRAWS, Sizes, speed_of
 from sampler.jobs.memory import available_bytes
 from sampler.mcmc.kept import (
     KEPT_BYTES,
+    LOGIT_BYTES,
     MOST_BATCHES,
     MOST_POINTWISE,
     POINTWISE,
@@ -57,6 +59,8 @@ PROGRAM = Part("the program and what it compiles", BASE_BYTES, "give it more, wh
 def memory_parts(recipe: Recipe, task: Task, sizes: Sizes, sampled: bool = True) -> list[Part]:
     """The arrays of one run, largest copies counted."""
     parts = [Part("data", data_bytes(task), "use fewer examples, or give attended inputs (.h5)")]
+    if task.learned is not None:
+        parts += parts_of_attention(recipe, task, sizes)
     if recipe.network.fits_theory:
         parts += parts_of_theory(task, sizes)
     else:
@@ -64,7 +68,7 @@ def memory_parts(recipe: Recipe, task: Task, sizes: Sizes, sampled: bool = True)
         parts.append(Part("tokens in all layers", tokens, "use fewer examples or tokens", 3))
     if not sampled:
         return parts
-    if recipe.sampler.space != "order_parameters":
+    if recipe.sampler.space in ("weights", "upper_weights"):
         chains = FLOAT * sizes.architecture.weight_count * recipe.sampler.chain_count
         parts.append(Part("weights of all chains", chains, "use a smaller width", 8))
     draws = recipe.sampler.draws_per_chain  # about as many where they are not named
@@ -80,7 +84,7 @@ def memory_parts(recipe: Recipe, task: Task, sizes: Sizes, sampled: bool = True)
 
 
 def parts_of_theory(task: Task, sizes: Sizes) -> list[Part]:
-    """Arrays of a network that the theory describes."""
+    """Arrays of a network that is a sum over attention paths."""
     paths = sizes.architecture.path_count
     examples = sum(
         sizes.examples if split is task.train else split.examples for split in task.splits
@@ -94,12 +98,29 @@ def parts_of_theory(task: Task, sizes: Sizes) -> list[Part]:
         Part("kernel K and its inverse", FLOAT * rows**2, fewer, 6),
         Part("features of all outputs", FLOAT * rows * features, fewer, 3),
     ]
+    if task.learned is not None:  # features differ in every draw: nothing can be stored of them
+        return found
     stored = FLOAT * sizes.path_pairs * sizes.examples**2
     if stored <= LARGEST_STORED:
         found.append(Part("path kernels", stored, fewer))
     if is_dense(sizes.architecture):
         found.append(Part("second derivatives", FLOAT * features**2, "use fewer paths", 4))
     return found
+
+
+def parts_of_attention(recipe: Recipe, task: Task, sizes: Sizes) -> list[Part]:
+    """Arrays of attention that is sampled: a block of examples of every chain, and logit weights.
+
+    Attention of one example is made at least; where more fit into a block they are one.
+    """
+    chains, split = recipe.sampler.chain_count, task.train
+    one = FLOAT * task.learned.numbers(split.tokens, task.channels)
+    block = min(one * split.examples, max(one, BLOCK_BYTES_OF_ATTENTION))
+    logits = FLOAT * sizes.logits * chains
+    return [
+        Part("attention in a gradient", block * chains, "use fewer tokens or heads"),
+        Part("logit weights of all chains", logits, 'use attention.learned.form = "low_rank"', 8),
+    ]
 
 
 # Path kernels above this size are computed whenever they are needed.
@@ -136,6 +157,7 @@ def draw_bytes(recipe: Recipe, sizes: Sizes, draws_of_chain: int) -> float:
         whole += sum(p * p for p in architecture.order_parameter_sizes)
     if settings.keep_weights:
         whole += architecture.weight_count
+    logits = FLOAT * settings.chain_count * draws_of_chain * sizes.logits
     # f, and where weights are integrated out its mean and variance given the rest
     large = 3 if settings.space != "weights" else 1
     draws = settings.chain_count * draws_of_chain
@@ -143,7 +165,7 @@ def draw_bytes(recipe: Recipe, sizes: Sizes, draws_of_chain: int) -> float:
     if of_large > KEPT_BYTES:
         of_large = SINGLE * draws * min(SELECTED, tests)
         of_large += FLOAT * 2 * MOST_BATCHES * settings.chain_count * tests
-    return FLOAT * draws * whole + large * of_large
+    return FLOAT * draws * whole + large * of_large + min(logits, LOGIT_BYTES)
 
 
 def peak_bytes(parts: Iterable[Part]) -> float:
@@ -250,7 +272,7 @@ def predicted_times(runs: Sequence[TimedRun], task: Task, seconds: float) -> Tim
             shapes = compiled_shapes(run.recipe, run.sizes)
             sampling = sampling_seconds(run.recipe, task, run.sizes, shapes not in compiled)
             compiled.add(shapes)
-        solved = run.recipe.network.fits_theory
+        solved = run.recipe.has_theory
         total += Times(
             theory=theory_seconds(run.recipe, run.sizes, first=place == 0) if solved else 0.0,
             sampling=run.share * sampling,
@@ -272,7 +294,7 @@ def compiled_shapes(recipe: Recipe, sizes: Sizes) -> tuple:
 def pass_seconds(recipe: Recipe, task: Task) -> float:
     """Seconds of making and folding the examples that are not held."""
     split = task.train
-    if not isinstance(split, StreamedSplit) or not recipe.network.fits_theory:
+    if not isinstance(split, StreamedSplit) or not recipe.has_theory:
         return 0.0
     columns = math.prod(task.heads) * task.channels + task.outputs + 1
     numbers = math.prod(split.shape[1:])

@@ -59,7 +59,7 @@ class Point:
     @property
     def solved(self) -> bool:
         """Whether this point has a theory; a network that has none is only sampled."""
-        return self.recipe.network.fits_theory
+        return self.recipe.has_theory
 
     @property
     def sampled(self) -> bool:
@@ -226,7 +226,8 @@ def refuse_without_points(command: str, recipe: Recipe, points: Sequence[Point])
     if recipe.sweep and recipe.sampler.points == "selected" and command == "sample":
         raise InputError("sampler.points", "selected", "use `run`: theory chooses what is sampled")
     for point in points if command == "solve" else ():
-        refuse_without_theory(point.recipe.network, "use `run` or `sample`")
+        one = point.recipe
+        refuse_without_theory(one.network, "use `run` or `sample`", one.learns_attention)
 
 
 def plan_run(

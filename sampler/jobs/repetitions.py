@@ -133,6 +133,7 @@ class Repetitions:
     """Makes repetitions of one density, and remembers them.
 
     constant        what ln p(x, y) of the density lacks: the labels that no row carries
+    judged_name     tells by their name whether draws are judged
     laws            where particles begin, by name
     made            repetitions by law
     observed        what was read off the particles of each repetition from the modes
@@ -145,6 +146,7 @@ class Repetitions:
     constant: float
     store: RepetitionStore
     show: Callable[[str, int, int, str], None]
+    judged_name: Callable[[str], bool] = is_judged
     laws: dict[str, StartLaw] = field(default_factory=dict)
     made: dict[str, list[Repetition]] = field(default_factory=lambda: {MODES: [], PRIOR: []})
     observed: list[dict[str, np.ndarray]] = field(default_factory=list)
@@ -322,7 +324,7 @@ class Repetitions:
         """The diagnostics of all draws so far, with a margin."""
         collected = DrawCollector()
         self.fill(collected)
-        draws = {name: values for name, values in collected.draws.items() if is_judged(name)}
+        draws = {name: values for name, values in collected.draws.items() if self.judged_name(name)}
         arguments = draws, collected.statistics, self.algorithm, collected.selected
         return diagnose(*arguments, ess_limit=CHECKED_ESS)
 
@@ -359,15 +361,18 @@ def run_repetitions(
     collected: DrawCollector,
     keeper: ChainKeeper | None,
     show: bool,
+    judged: Callable[[str], bool] = is_judged,
 ) -> RepetitionsMade:
     """Make the repetitions asked for, or until their draws are trusted, and collect them.
+
+    judged  tells by their name whether draws are judged
 
     Raises RequeueError when the interruption asks to stop, with everything saved.
     """
     store = RepetitionStore.of(keeper, settings.checkpoint_seconds)
     with ProgressDisplay() as display:
         shown = display.show if show else lambda *_: None
-        made = Repetitions(density, algorithm, settings, constant, store, shown)
+        made = Repetitions(density, algorithm, settings, constant, store, shown, judged)
         if show:
             display.wait("looking for modes, and compiling")
         made.find_modes()

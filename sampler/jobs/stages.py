@@ -2,9 +2,10 @@
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import jax
 import numpy as np
 import xarray as xr
 
+from sampler.analysis.attention_table import kept_logits
 from sampler.analysis.comparison import ComparedRun, TheoryAndDraws, compare_run
 from sampler.analysis.draws_table import (
+    EXCHANGEABLE,
     draws_tree,
     is_judged,
     stored_draws,
@@ -28,6 +31,7 @@ from sampler.jobs.interruption import Interruption
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import LOG, ProgressDisplay, SamplingProgress
 from sampler.jobs.repetitions import run_repetitions
+from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings, algorithm_named
 from sampler.mcmc.chunks import Chunk, SnapshotMismatch, sample_in_chunks
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
@@ -36,7 +40,7 @@ from sampler.mcmc.stopping import StoppingRule
 from sampler.numerics import return_free_memory
 from sampler.posterior.bridge import BridgeEvidence, bridge_evidence
 from sampler.posterior.density import Density, hyper_positions
-from sampler.posterior.weight_draws import refuse_unusable_count, weight_draws
+from sampler.posterior.weight_draws import WeightDraws, refuse_unusable_count, weight_draws
 from sampler.presentation.telling import tell
 from sampler.problem import AnyProblem, Problem, fold_training, is_folded
 from sampler.recipes.recipe import Recipe
@@ -182,13 +186,7 @@ def draw_posterior(
         drawn = draw_collected(problem, settings, collected, keeper, show, start)
         return_free_memory()
         if settings.weight_draws:
-            learning = problem.learning.astype(settings.precision)
-            weights = weight_draws(
-                learning,
-                stored_positions(collected.draws, learning),
-                settings.weight_draws,
-                settings.seed,
-            )
+            weights = weights_drawn_back(problem, collected, settings)
     evidence = dict(drawn.evidence)
     if settings.evidence and drawn.are_chains:
         found = evidence_of_draws(problem, drawn.density, collected.draws, settings)
@@ -212,12 +210,23 @@ def draw_posterior(
         "seconds_draws": collected.seconds["draws"],
         "gradients": collected.total(algorithm.gradients),
         **evidence,
+        **({EXCHANGEABLE: 1} if has_exchangeable_heads(problem) else {}),
     }
     left_out = leave_one_out_table(problem, collected, settings.space)
     prior = draws_without_data(problem, settings)
     tree = draws_tree(problem, collected, attributes, weights, prior, left_out)
     return_free_memory()
     return tree
+
+
+def has_exchangeable_heads(problem: AnyProblem) -> bool:
+    """Whether chains may differ by an exchange of heads."""
+    return isinstance(problem, LearnedProblem) and problem.exchangeable
+
+
+def judged_of(problem: AnyProblem) -> Callable[[str], bool]:
+    """Tell by their name whether draws of this problem are judged."""
+    return partial(is_judged, exchangeable=has_exchangeable_heads(problem))
 
 
 @dataclass(frozen=True)
@@ -256,7 +265,10 @@ def draw_collected(
     if algorithm.repeated:
         density = algorithm.suited(density)
         constant = problem.learning.residual_log_likelihood if isinstance(problem, Problem) else 0.0
-        made = run_repetitions(density, algorithm, settings, constant, collected, keeper, show)
+        judged = judged_of(problem)
+        made = run_repetitions(
+            density, algorithm, settings, constant, collected, keeper, show, judged
+        )
         log_and_tell(made.text, show)
         return Drawn(name, algorithm, density, made.ended, made.attributes)
     independent = algorithm.independent_draws(density, chain_settings(settings))
@@ -272,7 +284,8 @@ def draw_collected(
         name = algorithm.fallback
         algorithm = algorithm_named(name, dict(settings))
     density = algorithm.suited(density)
-    looks = run_chains(density, algorithm, settings, collected, keeper, show, start)
+    judged = judged_of(problem)
+    looks = run_chains(density, algorithm, settings, collected, keeper, show, start, judged)
     ended = (looks and looks.ended) or "draws"
     return Drawn(name, algorithm, density, ended, evidence, are_chains=True)
 
@@ -283,6 +296,21 @@ def log_and_tell(text: str, show: bool) -> None:
     LOG.info(line)
     if show:
         tell(line)
+
+
+def weights_drawn_back(
+    problem: AnyProblem, collected: DrawCollector, settings: SamplerSection
+) -> WeightDraws:
+    """Draw weights for some of the draws of order parameters."""
+    count, seed = settings.weight_draws, settings.seed
+    if isinstance(problem, LearnedProblem):
+        positions = stored_positions(collected.draws, problem)
+        logits, numbers = kept_logits(collected, [name for name, _ in problem.sites])
+        positions = {name: values[:, numbers] for name, values in positions.items()} | logits
+        drawn = problem.weight_draws(positions, count, seed, settings.precision)
+        return replace(drawn, draws=numbers[drawn.draws])
+    learning = problem.learning.astype(settings.precision)
+    return weight_draws(learning, stored_positions(collected.draws, learning), count, seed)
 
 
 # Draws without data that are stored, or fewer where their labels would take more than this.
@@ -307,6 +335,7 @@ def run_chains(
     keeper: ChainKeeper | None,
     show: bool,
     start: EarlierChains | None,
+    judged: Callable[[str], bool] = is_judged,
 ) -> StoppingRule | None:
     """Collect all chunks of chains, from where keeper or start say; progress is shown if asked for.
 
@@ -315,7 +344,7 @@ def run_chains(
     every, looks = settings.checkpoint_seconds, None
     if settings.until == "trusted":
         most = settings.max_draws, settings.max_minutes
-        looks = StoppingRule(algorithm, collected, *most, is_judged, settings.weight_draws)
+        looks = StoppingRule(algorithm, collected, *most, judged, settings.weight_draws)
     with SamplingProgress(algorithm, looks) if show else nullcontext() as progress:
         earlier = None if keeper is None else keeper.go_on(collected, every, looks)
         listeners = [each for each in (collected, looks, progress, keeper) if each is not None]
@@ -365,7 +394,7 @@ def evidence_of_draws(
         return bridge_evidence(density, positions, settings.seed)
 
 
-def stored_positions(draws: dict, learning: LearningProblem) -> dict:
+def stored_positions(draws: dict, learning: LearningProblem | LearnedProblem) -> dict:
     """Positions of the order parameter model from stored draws, under the names of its sites."""
     prefix = "bartlett_"
     bartlett = {

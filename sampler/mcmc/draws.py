@@ -6,10 +6,12 @@ from functools import partial
 
 import numpy as np
 
+from sampler.attention.learned import LOGITS
 from sampler.mcmc.chunks import Chunk
 from sampler.mcmc.kept import (
     EFFECTIVE,
     KEPT_BYTES,
+    LOGIT_BYTES,
     MOST_BATCHES,
     MOST_THINNED,
     POINTWISE,
@@ -31,8 +33,8 @@ class DrawCollector:
     `kept_bytes`; then moments of batches take their place, of all draws from the first, and the
     draws of some elements for the diagnostics. Of predictors of a validation split every 2^k-th
     draw is kept, and so it is of what draws say of training examples where that exceeds
-    `kept_bytes`. What is kept depends on the draws alone, not on the chunks they come in nor on how
-    many are still to come.
+    `kept_bytes`, and of logit weights above a limit of their own. What is kept depends on the draws
+    alone, not on the chunks they come in nor on how many are still to come.
     """
 
     kept_bytes: int = KEPT_BYTES
@@ -53,10 +55,12 @@ class DrawCollector:
                 continue
             pieces = self._pieces.setdefault(name, [])
             pieces.append(values)
-            reducible = name in PREDICTORS or name in POINTWISE
-            if reducible and sum(piece.nbytes for piece in pieces) > self.kept_bytes:
+            weighs_logits = name.startswith(LOGITS)
+            reducible = name in PREDICTORS or name in POINTWISE or weighs_logits
+            limit = LOGIT_BYTES if weighs_logits else self.kept_bytes
+            if reducible and sum(piece.nbytes for piece in pieces) > limit:
                 of_draw = pieces[0][:, :1].nbytes
-                thinned = partial(_Thinned, max(2, self.kept_bytes // of_draw))
+                thinned = partial(_Thinned, max(2, limit // of_draw))
                 self._running[name] = _Moments() if name in PREDICTORS else thinned()
                 for piece in self._pieces.pop(name):
                     self._running[name].add(piece)

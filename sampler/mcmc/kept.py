@@ -24,6 +24,8 @@ MOST_POINTWISE = 20_000
 # draws of so many elements are kept, and moments of batches of draws of all of them.
 KEPT_BYTES = 32 * 2**20
 SELECTED = 200
+# Draws of the logit weights of a layer are kept whole up to this size; above it, some of them.
+LOGIT_BYTES = 128 * 2**20
 MOST_BATCHES = 40
 # Of what only some draws are wanted, at least half as many of each chain are kept.
 MOST_THINNED = 400

@@ -6,6 +6,7 @@ order_parameters  Bartlett coordinates: all weights integrated out, exact at any
 weights           all network weights, or all but V_0
 pointwise         what a draw says of every training label
 spaces            the three spaces, and what is read off each of their draws
+learned_attention the same with attention that is sampled, too
 prior             draws without data
 modes             every mode that descents find, and a law to begin in at all of them
 importance        independent draws of order parameters, and the log evidence

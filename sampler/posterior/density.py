@@ -22,7 +22,7 @@ from numpyro import distributions as dist
 from numpyro.infer.util import compute_log_probs, log_density
 
 from theory.architecture import HESSIAN_COORDINATES, Architecture, HyperPriors
-from theory.energy import LabelEnergy, LearningProblem
+from theory.energy import LabelEnergy
 from theory.programs import program
 
 Position = Mapping[str, Array]
@@ -71,7 +71,7 @@ class Coordinates:
 
     def of_draws(
         self, draws: Mapping[str, np.ndarray]
-    ) -> dict[str, Float[np.ndarray, "chain draw _entry"]]:
+    ) -> dict[str, Float[np.ndarray, "chain draw ..."]]:
         """All sites of stored draws."""
         return {name: np.asarray(draws[name]) for name in self.names}
 
@@ -417,9 +417,12 @@ def observed_hyper_parameters(
 
 
 def hyper_positions(
-    draws: Mapping[str, np.ndarray], problem: LearningProblem
+    draws: Mapping[str, np.ndarray], problem: Any
 ) -> dict[str, Float[np.ndarray, "chain draw _entry"]]:
-    """Sites from stored temperatures [chain, draw] and variances [chain, draw, layer]."""
+    """Sites from stored temperatures [chain, draw] and variances [chain, draw, layer].
+
+    problem  has the temperature and, in its architecture, the variances that are known
+    """
     found = {}
     if "temperature" in draws:
         found[TEMPERATURE] = np.log(draws["temperature"] / problem.temperature)[..., None]

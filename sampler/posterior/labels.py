@@ -17,7 +17,7 @@ import numpyro
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
-from theory.energy import LabelEnergy
+from theory.energy import LabelEnergy, energy_of_columns
 from theory.path_kernels import FeatureForm
 from theory.predictor import Predictor
 
@@ -120,6 +120,41 @@ class CollapsedLabels(OfLabels):
             apart = noise - self.projection @ (self.projection.T @ noise)
             labels = self.projection @ labels + jnp.sqrt(self.energy.temperature) * apart
         return labels.reshape(self.event_shape)
+
+
+class IndependentLabels(OfLabels):
+    """Law of the training labels at infinite width, where outputs are independent: N(0, K + 𝒯 1).
+
+    columns      G [example, feature] with K = G Gᵀ the kernel of one output
+    temperature  𝒯
+    outputs      O
+    """
+
+    pytree_data_fields = ("columns", "temperature")
+    pytree_aux_fields = ("outputs",)
+
+    def __init__(
+        self,
+        columns: Float[Array, "example feature"],
+        temperature: Float[Array, ""],
+        outputs: int,
+        *,
+        validate_args=None,
+    ) -> None:
+        self.columns, self.temperature, self.outputs = columns, temperature, outputs
+        super().__init__(len(columns), outputs, validate_args)
+
+    def log_prob(self, value):
+        labels = jnp.reshape(value, (-1, self.outputs))
+        energy = energy_of_columns(self.columns, labels, self.temperature)
+        return -0.5 * (energy + labels.size * math.log(2.0 * math.pi))
+
+    def draw(self, key):
+        function_key, noise_key = jax.random.split(key)
+        shape, dtype = (self.columns.shape[1], self.outputs), self.columns.dtype
+        function = self.columns @ jax.random.normal(function_key, shape, dtype)
+        noise = jax.random.normal(noise_key, function.shape, dtype)
+        return (function + jnp.sqrt(self.temperature) * noise).reshape(self.event_shape)
 
 
 class NewLabels(OfLabels):

@@ -16,12 +16,15 @@ import numpy as np
 import numpyro
 from jaxtyping import Array, Float
 
+from sampler.attention.sampled import Tokens
 from sampler.errors import InputError
 from sampler.network import network_outputs, overlaps
 from sampler.posterior.density import (
     Position,
     energy_at,
+    hyper_prior_sites,
     observed_hyper_parameters,
+    sample_sites,
     specialised,
     temperature_ratio,
     weights_at,
@@ -33,7 +36,12 @@ from sampler.posterior.labels import (
     sample_labels_of_examples,
     site_of_labels,
 )
-from sampler.posterior.order_parameters import order_parameters_at, sample_order_parameters
+from sampler.posterior.learned_attention import AttendingExamples, limit_scale
+from sampler.posterior.order_parameters import (
+    kernel_factor,
+    order_parameters_at,
+    sample_order_parameters,
+)
 from sampler.posterior.spaces import named_order_parameters
 from sampler.posterior.weights import narrowed_for, sample_upper_weights, weight_model
 from theory.architecture import Architecture, HyperPriors
@@ -211,7 +219,9 @@ def collapsed_model(
     )
     law = CollapsedLabels(energy, factor, examples.projection)
     labels = numpyro.sample("y", law, obs=site_of_labels(labels))
-    make_deterministic(named_order_parameters(order_parameters(position, prior)))
+    matrices = order_parameters(position, prior)
+    if matrices:
+        make_deterministic(named_order_parameters(matrices))
     variances = prior.variances if isinstance(prior, WishartChain) else prior
     make_deterministic(observed_hyper_parameters(position, examples.energy.temperature, variances))
     if not sites and inputs_new is None:
@@ -267,6 +277,109 @@ def make_collapsed_model(
     model = specialised(collapsed_model, draw=draw, order_parameters=matrices, sites=tuple(sites))
     return model, {
         "labels": site_of_labels(labels),
+        "examples": examples,
+        "prior": prior,
+        **({"inputs_test": inputs_test} if sites else {}),
+    }
+
+
+# --- attention that is sampled, too
+
+
+def model_with_attention(
+    labels: Labels | None,
+    examples: AttendingExamples,
+    prior: WishartChain | Float[Array, " layer"],
+    inputs_test: Tokens | None = None,
+    inputs_new: Tokens | None = None,
+    *,
+    model: Callable[..., None],
+    of_weights: bool,
+) -> None:
+    """Logit weights of the learned heads, then the model of the attention that they make.
+
+    model       `model_of_weights`, or `collapsed_model`
+    of_weights  which of them it is
+    """
+    require_float64()
+    logits = sample_sites(examples.attention.priors)
+    attended = examples.attended(logits)
+    others = [
+        None if tokens is None else examples.attended(logits, tokens)
+        for tokens in (inputs_test, inputs_new)
+    ]
+    if of_weights:
+        model(attended, labels, examples.temperature, prior, *others)
+        return
+    energy, features = examples.energy(attended), examples.features(attended)
+    training = TrainingExamples(energy, features, examples.variances[0], None)
+    model(labels, training, prior, *others)
+
+
+def sample_infinite_width(
+    variances: Float[Array, " layer"], rows: int, hyper_priors: HyperPriors
+) -> tuple[Position, Float[Array, "row row"]]:
+    """Sample what has a prior of its own; and the factor √g 1 of U_1 at infinite width."""
+    position = sample_sites(hyper_prior_sites(hyper_priors, variances))
+    factor = limit_scale(variances) * jnp.eye(rows, dtype=variances.dtype)
+    return position, kernel_factor(factor, position)
+
+
+def no_order_parameters(position: Position, variances: Float[Array, " layer"]) -> tuple:
+    """At infinite width order parameters are known."""
+    return ()
+
+
+def make_model_with_attention(
+    space: str,
+    examples: AttendingExamples,
+    architecture: Architecture,
+    hyper_priors: HyperPriors,
+    inputs_test: Tokens,
+    sites: Sequence[str],
+) -> Model:
+    """Return the model of sampled attention in a space; `inputs_test` and new ones are tokens."""
+    require_float64()
+    sizes, prior = architecture.sizes, examples.variances
+    known = SITES_OF_WEIGHTS if space == "weights" else SITES_GIVEN_KERNEL
+    refuse_unknown_sites(sites, known)
+    collapsed: dict[str, tuple[Callable, Callable]] = {
+        "order_parameters": (
+            specialised(sample_order_parameters, hyper_priors=hyper_priors),
+            order_parameters_at,
+        ),
+        "upper_weights": (
+            specialised(sample_upper_weights, architecture=sizes, hyper_priors=hyper_priors),
+            specialised(order_parameters_of_weights, architecture=sizes),
+        ),
+        "attention": (
+            specialised(
+                sample_infinite_width,
+                rows=architecture.path_count * architecture.outputs,
+                hyper_priors=hyper_priors,
+            ),
+            no_order_parameters,
+        ),
+    }
+    if space == "weights":
+        model = specialised(
+            model_of_weights,
+            predict=specialised(network_outputs, architecture=sizes),
+            architecture=sizes,
+            hyper_priors=hyper_priors,
+            fits_theory=True,
+            sites=tuple(sites),
+        )
+    elif space in collapsed:
+        draw, matrices = collapsed[space]
+        arguments = {"draw": draw, "order_parameters": matrices, "sites": tuple(sites)}
+        model = specialised(collapsed_model, **arguments)
+        if space == "order_parameters":
+            prior = WishartChain.of(architecture)
+    else:
+        raise InputError("space", space, f"use weights, {', '.join(collapsed)}")
+    return specialised(model_with_attention, model=model, of_weights=space == "weights"), {
+        "labels": site_of_labels(examples.labels),
         "examples": examples,
         "prior": prior,
         **({"inputs_test": inputs_test} if sites else {}),

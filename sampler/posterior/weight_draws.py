@@ -8,6 +8,7 @@ of the draw they come from.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,8 @@ from jaxtyping import Array, Float
 
 from sampler.errors import InputError
 from sampler.posterior.density import (
+    Coordinates,
+    Position,
     energy_at,
     network_scale,
     side_by_side,
@@ -24,7 +27,7 @@ from sampler.posterior.density import (
 from sampler.posterior.order_parameters import OrderParameterPosterior, bartlett_matrices_at
 from sampler.posterior.weights import draw_input_weights, orthonormal_rows, standard_normals
 from theory.architecture import Architecture
-from theory.bartlett import chain_factors, link_scales
+from theory.bartlett import WishartChain, chain_factors, link_scales
 from theory.energy import LabelEnergy, LearningProblem
 from theory.programs import program
 
@@ -62,19 +65,58 @@ def weight_draws(
     Raises InputError when there are fewer draws than asked for, or when the arrays would exceed
     `memory_limit` bytes.
     """
-    posterior, architecture = OrderParameterPosterior.of(problem), problem.architecture
-    dtype = posterior.features.dtype
-    positions = posterior.coordinates.of_draws(positions)
+    posterior = OrderParameterPosterior.of(problem)
+    known = KnownFeatures(posterior.energy, posterior.features)
+    laws = posterior.chain, problem.architecture, posterior.coordinates
+    return weights_of_draws(known, *laws, positions, count, seed, memory_limit)
+
+
+@runtime_checkable
+class GivenPosition(Protocol):
+    """A tree of arrays that give the training examples of a position."""
+
+    def given(self, position: Position) -> tuple[LabelEnergy, Float[Array, "example path channel"]]:
+        """Energy of the labels and features φ^π(x_μ) at a position."""
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["energy", "features"], meta_fields=[])
+@dataclass(frozen=True)
+class KnownFeatures:
+    """Training examples whose features depend on no position."""
+
+    energy: LabelEnergy
+    features: Float[Array, "example path channel"]
+
+    def given(self, position: Position) -> tuple[LabelEnergy, Float[Array, "example path channel"]]:
+        """Energy of the labels and features φ^π(x_μ)."""
+        return self.energy, self.features
+
+
+def weights_of_draws(
+    examples: GivenPosition,
+    chain: WishartChain,
+    architecture: Architecture,
+    coordinates: Coordinates,
+    positions: Mapping[str, np.ndarray],
+    count: int,
+    seed: int,
+    memory_limit: int = MEMORY_LIMIT,
+) -> WeightDraws:
+    """Draw weights as `weight_draws` does, for examples that may depend on the position."""
+    dtype = chain.variances.dtype
+    positions = coordinates.of_draws(positions)
     chains, draws = positions["chi_1"].shape[:2]
     refuse_unusable_count(count, chains, draws, architecture, dtype.itemsize, memory_limit)
     kept = np.arange(1, count + 1) * draws // count - 1
     flat = {
-        name: jnp.asarray(values[:, kept].reshape(chains * count, -1).astype(dtype))
+        name: jnp.asarray(values[:, kept].reshape(-1, *values.shape[2:]).astype(dtype))
         for name, values in positions.items()
     }
     index = jnp.asarray((np.arange(chains)[:, None] * draws + kept).reshape(-1))
-    batch = batch_size(posterior, architecture, chains * count)
-    weights = _draw_all(seed, index, flat, posterior, architecture, batch)
+    example = {name: values[0] for name, values in flat.items()}
+    sizes = jax.eval_shape(lambda position: examples.given(position)[1], example)
+    batch = batch_size(sizes.shape[0], chain, architecture, chains * count)
+    weights = _draw_all(seed, index, flat, examples, chain, architecture, batch)
     return WeightDraws(
         {
             name: np.asarray(values).reshape(chains, count, *values.shape[1:])
@@ -110,27 +152,27 @@ def refuse_unusable_count(
 
 
 def batch_size(
-    posterior: OrderParameterPosterior, architecture: Architecture, total: int
+    count: int, chain: WishartChain, architecture: Architecture, total: int
 ) -> int | None:
     """Draws made side by side, where any are: as many as fit into BATCH_BYTES."""
-    item = posterior.features.dtype.itemsize
-    examples, rank = posterior.energy.labels.size, len(posterior.chain.degrees[0])
+    item = chain.variances.dtype.itemsize
+    examples, rank = count * architecture.outputs, len(chain.degrees[0])
     renormalised = examples * rank * architecture.channels
     numbers = 4 * architecture.weight_count + 4 * examples**2 + renormalised
     return side_by_side(int(max(1, min(total, BATCH_BYTES // (item * numbers)))))
 
 
 @program.of(static_argnames=("architecture", "batch"))
-def _draw_all(seed, index, positions, posterior: OrderParameterPosterior, architecture, batch):
+def _draw_all(seed, index, positions, examples, chain, architecture, batch):
     """`draw_weights` of every row of `positions`: the one place where draws are batched."""
     base = jax.random.fold_in(jax.random.key(seed), WEIGHT_STREAM)
     keys = jax.vmap(partial(jax.random.fold_in, base))(index)
-    features = posterior.features
 
     def one(row):
         key, position = row
-        matrices = bartlett_matrices_at(position, posterior.chain)
-        here, scale = energy_at(posterior.energy, position), network_scale(position)
+        matrices = bartlett_matrices_at(position, chain)
+        energy, features = examples.given(position)
+        here, scale = energy_at(energy, position), network_scale(position)
         weights = draw_weights(key, matrices, here, features, architecture, scale)
         return weights_at({**position, **weights}, architecture)
 

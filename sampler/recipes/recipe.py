@@ -37,12 +37,18 @@ from sampler.recipes.settings import (
     toml_text,
 )
 from sampler.recipes.task_section import (
+    LEARNED,
     AttentionSection,
     TaskSection,
     read_task_section,
     section_of,
 )
-from sampler.recipes.validation import check_network, check_sampler_fits, recipe_error
+from sampler.recipes.validation import (
+    check_learned,
+    check_network,
+    check_sampler_fits,
+    recipe_error,
+)
 from sampler.registry import load_plugins
 
 # What a sweep cannot change: its points share a name and a start, and have no sweep of their own.
@@ -108,7 +114,8 @@ class Recipe(NamedRecipe):
         section = section_of(settings.get("task")) if isinstance(settings, dict) else None
         if section is None:
             return settings
-        if not section.head_kinds and settings.get("attention") is not None:
+        chooses = section.head_kinds or section.brings_heads
+        if not chooses and settings.get("attention") is not None:
             raise InputError(
                 "attention",
                 settings["attention"],
@@ -121,6 +128,21 @@ class Recipe(NamedRecipe):
             for name, defaults in filled.items()
             if defaults and isinstance(given.get(name), dict)
         }
+
+    @property
+    def learns_attention(self) -> bool:
+        """Whether the network keeps learned heads, so that attention is sampled, too."""
+        kept = self.network.heads
+        return self.attention is not None and any(
+            kind == LEARNED and (kept is None or head in (*kept[layer : layer + 1], ())[0])
+            for layer, kinds in enumerate(self.attention.heads)
+            for head, kind in enumerate(kinds)
+        )
+
+    @property
+    def has_theory(self) -> bool:
+        """Whether the theory describes the network: linear values, attention that is fixed."""
+        return self.network.fits_theory and not self.learns_attention
 
     @property
     def seeds(self) -> dict:
@@ -244,6 +266,8 @@ def make_recipe(settings: dict[str, Any]) -> Recipe:
     except ValidationError as problem:
         raise recipe_error(problem, settings, sections_of(settings)) from None
     check_attention(recipe)
+    if recipe.learns_attention:
+        check_learned(recipe.network, recipe.sampler)
     check_sampler_fits(recipe.network, recipe.sampler)
     return recipe
 
@@ -251,7 +275,7 @@ def make_recipe(settings: dict[str, Any]) -> Recipe:
 def check_attention(recipe: Recipe) -> None:
     """Raise InputError unless the heads are of kinds that the task has."""
     attention, kinds = recipe.attention, recipe.task.head_kinds
-    if attention is None:
+    if attention is None or recipe.task.brings_heads:
         return
     known = ", ".join(f"'{kind}'" for kind in kinds)
     for layer, of_layer in enumerate(attention.heads):

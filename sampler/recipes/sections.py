@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from sys import float_info
+from sys import maxsize
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
@@ -21,8 +21,17 @@ from pydantic import (
     model_validator,
 )
 
-from sampler.errors import InputError, shortened
+from sampler.errors import InputError
 from sampler.mcmc.algorithm import ALGORITHMS
+from sampler.recipes.limits import (
+    DEFAULT_WARMUP,
+    INFINITE,
+    counts_or_infinite,
+    different_heads,
+    draws_or_table,
+    none_or_several,
+    positive_or_positives,
+)
 from theory.architecture import Architecture
 
 
@@ -78,31 +87,10 @@ FilePath = Annotated[Text, RelativePath()]
 # How names of files of images end: NumPy's, and those of MNIST, IDX.
 IMAGE_FILES = (".npz", "-ubyte", "-ubyte.gz")
 ImagesOrName = Annotated[Text, RelativePath(IMAGE_FILES)]
-DEFAULT_WARMUP = {"order_parameters": 150, "upper_weights": 400, "weights": 500}
 DEFAULT_DRAWS = 1000
-Space = Literal["order_parameters", "upper_weights", "weights"]
+Space = Literal["order_parameters", "upper_weights", "weights", "attention"]
 # Left to the sizes of the problem: `sampler.jobs.choice`.
 AUTO = "auto"
-
-
-def none_or_several(examples: int) -> int:
-    """Accept any number of examples but one."""
-    if examples == 1:
-        raise ValueError("use at least 2 examples, or 0 for no validation split")
-    return examples
-
-
-def different_heads(kept: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    """Accept the heads to keep if each layer keeps some, none of them twice."""
-    if not kept:
-        raise ValueError("list the heads kept in each layer, as in [[0, 1], [0]]")
-    for layer, heads in enumerate(kept, start=1):
-        if not heads or len(set(heads)) != len(heads):
-            raise ValueError(
-                f"keep at least one head in layer {layer}, and none twice "
-                f"(received {shortened(list(heads))})"
-            )
-    return kept
 
 
 ValidationCount = Annotated[CountFromZero, AfterValidator(none_or_several)]
@@ -126,38 +114,6 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-def count_or_counts(value: object) -> object:
-    """Accept a whole number from 1 to 10⁹, or a list of them."""
-    values = value if isinstance(value, list | tuple) else [value]
-    if not values or any(type(item) is not int or not 1 <= item <= 10**9 for item in values):
-        raise ValueError("use a whole number from 1 to 10^9, or a list [N_1, …, N_L, N_a] of them")
-    return tuple(value) if isinstance(value, list) else value
-
-
-def positive_or_positives(value: object) -> object:
-    """Accept a positive finite number, or a list of them."""
-    values = value if isinstance(value, list | tuple) else [value]
-    if not values or any(
-        type(item) not in (int, float) or not 0 < item <= float_info.max for item in values
-    ):
-        raise ValueError("use a positive number, or a list [σ0², σ1², …, σL², σa²] of them")
-    return tuple(map(float, value)) if isinstance(value, list | tuple) else float(value)
-
-
-def draws_or_table(value: object) -> object:
-    """Accept a whole number of at least 4, or a table of them by space, or nothing."""
-    if value is None:
-        return None
-    values = list(value.values()) if isinstance(value, dict) else [value]
-    spaces = set(value) if isinstance(value, dict) else set()
-    if spaces - set(DEFAULT_WARMUP) or any(type(item) is not int or item < 4 for item in values):
-        raise ValueError(
-            "use a whole number of at least 4, or a table of them by space, "
-            "as in { order_parameters = 4000, weights = 500 }"
-        )
-    return value
-
-
 def known_algorithm(value: object) -> object:
     """Accept the name of a registered algorithm, or "auto"."""
     if value != AUTO and value not in ALGORITHMS:
@@ -172,8 +128,11 @@ class NetworkSection(Section):
     Lists by layer meet the layers of attention of the task.
     """
 
-    widths: Annotated[int | tuple[int, ...], BeforeValidator(count_or_counts)]
-    """N of all layers, or [N_1, …, N_L, N_a]."""
+    widths: Annotated[
+        int | tuple[int, ...] | Literal["infinite"], BeforeValidator(counts_or_infinite)
+    ]
+    """N of all layers, or [N_1, …, N_L, N_a]; with learned heads also "infinite", a network of
+    which only attention is left to be sampled."""
     variances: Annotated[float | tuple[float, ...], BeforeValidator(positive_or_positives)] = 1.0
     """Prior variance of all weights, or [σ0², σ1², …, σL², σa²]."""
     readout: Annotated[Literal["last", "first", "mean"], Mark.OPEN_DEFAULT] = "last"
@@ -211,12 +170,24 @@ class NetworkSection(Section):
         return attention_layers + sum(self.hypernetworks(attention_layers))
 
     @property
+    def is_infinite(self) -> bool:
+        """Whether all layers are infinitely wide."""
+        return self.widths == INFINITE
+
+    @property
     def widest(self) -> int:
         """The largest width of any layer."""
+        if self.is_infinite:
+            return maxsize
         return self.widths if isinstance(self.widths, int) else max(self.widths)
 
     def layer_widths(self, layers: int) -> tuple[int, ...]:
-        """Hidden widths (N_1, …, N_L, N_a); InputError if the list does not fit the layers."""
+        """Hidden widths (N_1, …, N_L, N_a); InputError if the list does not fit the layers.
+
+        Where they are infinite it is 1 for each, and nothing depends on them.
+        """
+        if self.is_infinite:
+            return (1,) * (layers + 1)
         return expanded("network.widths", self.widths, layers + 1, "[N_1, …, N_L, N_a]", layers)
 
     def layer_variances(self, layers: int) -> tuple[float, ...]:
@@ -284,7 +255,8 @@ class SamplerSection(Section):
 
     space: Literal[AUTO, Space] = AUTO
     """The coordinates: order parameters, whose number depends on no width, the weights of the upper
-    layers, or all weights; "auto": the fastest."""
+    layers, or all weights; "attention", logit weights alone, at infinite width; "auto": the
+    fastest."""
     algorithm: Annotated[str, BeforeValidator(known_algorithm)] = AUTO
     """The algorithm: "split_hmc", "nuts", "hmc", "importance", "tempered", or one of another
     package; "auto": the fastest."""
@@ -446,6 +418,7 @@ class SamplerSection(Section):
             space
             for space in self.spaces
             if (network.fits_theory or space == "weights")
+            and (space == "attention") == network.is_infinite
             and network.widest <= self.largest_width.get(space, network.widest)
         )
 
@@ -453,6 +426,18 @@ class SamplerSection(Section):
         """Whether a network of these widths is sampled."""
         listed = self.at_widths is None or network.widest in self.at_widths
         return listed and bool(self.spaces_for(network))
+
+    @property
+    def of_chains(self) -> tuple[str, ...]:
+        """The settings of Markov chains that are not as they are by default."""
+        names = ("chains", "warmup", "draws", "thinning", "start_from")
+        fields = type(self).model_fields
+        return tuple(name for name in names if getattr(self, name) != fields[name].default)
+
+    @property
+    def asks_for_chains(self) -> bool:
+        """Whether a setting has no meaning but for Markov chains."""
+        return bool(self.of_chains) or self.precision != "float64"
 
     @model_validator(mode="after")
     def repetitions_are_no_chains(self) -> "SamplerSection":
@@ -464,12 +449,11 @@ class SamplerSection(Section):
             raise ValueError(
                 f'{word} needs precision = "float64"; gradient_precision = "float32" is allowed'
             )
-        for name in ("chains", "warmup", "draws", "thinning", "start_from"):
-            if getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(
-                    f"{word} has no Markov chains: remove {name}; particles and repetitions say "
-                    "how many draws it makes"
-                )
+        for name in self.of_chains:
+            raise ValueError(
+                f"{word} has no Markov chains: remove {name}; particles and repetitions say how "
+                "many draws it makes"
+            )
         if self.max_repetitions < self.repetitions:
             raise ValueError(
                 f"max_repetitions = {self.max_repetitions} is below repetitions = "

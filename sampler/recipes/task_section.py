@@ -14,6 +14,7 @@ from sampler.recipes.sections import (
     InPython,
     Mark,
     NotNegative,
+    Positive,
     Section,
     Seed,
     Several,
@@ -24,6 +25,33 @@ from sampler.registry import Registry
 
 # A variant for all heads, or a list with one, or a list of them, for each layer.
 Form = AttentionVariant | Mapping[str, Any] | Sequence[Any] | None
+
+
+# The kind of heads whose attention is sampled.
+LEARNED, UNIFORM = "learned", "uniform"
+
+
+class LearnedSection(Section):
+    """The prior of the logit weights of learned heads.
+
+    Without a form it is the law that a random head of the task is drawn from; "full" for data that
+    come with heads of their own.
+    """
+
+    form: Literal["full", "low_rank", "positions"] | None = None
+    """Logits x_sᵀ W x_t of key s and query t with W "full", W = W_Kᵀ W_Q/√G of "low_rank", or
+    logits that depend on the "positions" of keys alone; by default as in random heads."""
+    rank: Count | None = None
+    """G, the rows of W_Q and W_K; by default the number of channels D."""
+    variance: Positive = 1.0
+    """Prior variance: times 1/D that of the entries of W_Q and W_K, its square times 1/D² that of
+    the entries of a full W, and itself that of the logit of a position."""
+
+    @model_validator(mode="after")
+    def fits_the_form(self) -> "LearnedSection":
+        if self.rank is not None and self.form != "low_rank":
+            raise ValueError('rank needs form = "low_rank"')
+        return self
 
 
 class AttentionSection(Section):
@@ -41,6 +69,14 @@ class AttentionSection(Section):
     """The attention variant, which makes the matrix of a head from its queries and keys; softmax
     over keys by default. A table for all heads, or a list with a table, or a list of tables, one
     per head, for each layer. Where logits are x_sᵀ W x_t, keys are x_s and queries √D W x_t."""
+    learned: Annotated[LearnedSection | None, InPython(type=Mapping[str, Any])] = None
+    """The prior of learned heads, whose logit weights are sampled: a table with `form`, `rank` and
+    `variance`; by default the law that random heads are drawn from."""
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether some heads are learned."""
+        return any(kind == LEARNED for kinds in self.heads for kind in kinds)
 
     @model_validator(mode="after")
     def variants_fit_the_heads(self) -> "AttentionSection":
@@ -62,6 +98,7 @@ class TaskSection(DataSection):
     head_kinds          the heads to choose from, where the task leaves the choice to the recipe
     attention_defaults  what such a task sets in [attention], `heads` among it
     network_defaults    what the task sets in [network]
+    brings_heads        whether the data come with heads, for which [attention] may choose others
     """
 
     labels: Literal["task", "teacher"] = "task"
@@ -70,6 +107,7 @@ class TaskSection(DataSection):
     teacher_seed: Seed = 0
     """Seed of the teacher and of the noise of its labels."""
 
+    brings_heads: ClassVar[bool] = False
     head_kinds: ClassVar[tuple[str, ...]] = ()
     attention_defaults: ClassVar[Mapping[str, Any]] = {}
     network_defaults: ClassVar[Mapping[str, Any]] = {}

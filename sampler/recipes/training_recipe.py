@@ -16,6 +16,7 @@ from pydantic import (
 from sampler.attention.heads import read_variants, variants_by_head
 from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.errors import ABSENT, InputError
+from sampler.recipes.limits import count_or_counts
 from sampler.recipes.recipe import (
     NamedRecipe,
     Recipe,
@@ -36,7 +37,6 @@ from sampler.recipes.sections import (
     Seed,
     Switch,
     Text,
-    count_or_counts,
     expanded,
 )
 from sampler.recipes.settings import folder_of, parse_override, place, read_toml

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sampler.errors import ABSENT, InputError
-from sampler.recipes.sections import NetworkSection, SamplerSection
+from sampler.recipes.sections import AUTO, NetworkSection, SamplerSection
 from theory.architecture import HESSIAN_COORDINATES
 
 # Remedies by pydantic's name for the problem; {…} are taken from pydantic's own context.
@@ -119,7 +119,12 @@ def check_network(network: NetworkSection, attention_layers: int) -> None:
 
 
 def check_sampler_fits(network: NetworkSection, sampler: SamplerSection) -> None:
-    """Raise InputError for a sampler that needs the theory of a network that has none."""
+    """Raise InputError for a space that the network does not have, or a theory that it has not."""
+    if sampler.space != AUTO and (sampler.space == "attention") != network.is_infinite:
+        allowed = "attention" if network.is_infinite else "order_parameters"
+        words = "infinite" if network.is_infinite else "finite"
+        text = f'has another posterior than a network of {words} widths; use "{allowed}" or "auto"'
+        raise InputError("sampler.space", sampler.space, text)
     if network.fits_theory:
         return
     if "weights" not in sampler.spaces:
@@ -136,8 +141,36 @@ def check_sampler_fits(network: NetworkSection, sampler: SamplerSection) -> None
         )
 
 
-def refuse_without_theory(network: NetworkSection, remedy: str) -> None:
+def check_learned(network: NetworkSection, sampler: SamplerSection) -> None:
+    """Raise InputError for settings that heads whose attention is sampled do not go with."""
+    if not network.fits_theory:
+        key, value = ("layer_norm", True) if network.layer_norm else ("values", network.values)
+        remedy = "learned heads need a network that is linear in its values; use the default"
+        raise InputError(f"network.{key}", value, remedy)
+    refused = (
+        ("weight_draws", sampler.weight_draws, network.is_infinite and sampler.weight_draws > 0,
+         "there are no weights at infinite width; use 0"),
+        ("keep_weights", True, network.is_infinite and sampler.keep_weights,
+         "there are no weights at infinite width; use false"),
+        ("algorithm", sampler.algorithm, sampler.algorithm == "importance", "needs a single mode, "
+         'which attention that is sampled does not have; use "tempered"'),
+        ("evidence", True, sampler.evidence and not sampler.repeated, "needs a single mode, which "
+         'attention that is sampled does not have; algorithm = "tempered" knows it by itself'),
+        ("points", "selected", sampler.points == "selected", "needs the theory of fixed attention "
+         'to choose by; use "all"'),
+    )  # fmt: skip
+    for key, value, is_asked, remedy in refused:
+        if is_asked:
+            raise InputError(f"sampler.{key}", value, remedy)
+
+
+def refuse_without_theory(
+    network: NetworkSection, remedy: str, learns_attention: bool = False
+) -> None:
     """Raise InputError, naming the setting, if this network has no theory."""
+    if learns_attention:
+        text = f"the theory needs attention that is fixed: {remedy}, or other kinds of heads"
+        raise InputError("attention.heads", "learned", text)
     if network.fits_theory:
         return
     if network.layer_norm:

@@ -10,10 +10,10 @@ import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
@@ -21,9 +21,10 @@ from numpy.lib import format as npy
 
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.recipes.sections import FilePath
-from sampler.recipes.task_section import TaskSection
+from sampler.recipes.task_section import AttentionSection, TaskSection
 from sampler.storage.run_directory import open_npz, read_array
 from sampler.tasks import splits
+from sampler.tasks.chosen_heads import with_chosen_heads
 from sampler.tasks.hdf5 import HDF5_SUFFIXES, datasets_of, names_in, opened_hdf5
 from sampler.tasks.meaning import refuse_zero
 from sampler.tasks.splits import (
@@ -76,15 +77,18 @@ Arrays = Mapping[str, Any]
 class ArraysSection(TaskSection):
     """Arrays brought by the user in a file."""
 
+    brings_heads: ClassVar = True
+
     path: FilePath
     """An .npz or HDF5 file."""
 
-    def make(self, attention: None) -> Task:
-        """Read the file."""
-        return read_arrays(self.path)
+    def make(self, attention: AttentionSection | None) -> Task:
+        """Read the file; the heads are those of the recipe, if it has any."""
+        layers = 0 if attention is None else len(attention.heads)
+        return with_chosen_heads(read_arrays(self.path, layers), attention)
 
 
-def read_arrays(path: str | Path) -> Task:
+def read_arrays(path: str | Path, layers: int = 0) -> Task:
     """Read a task from an .npz file of float32 or float64 arrays, or from HDF5 datasets like them.
 
     inputs_train       [example, token, channel]
@@ -101,33 +105,44 @@ def read_arrays(path: str | Path) -> Task:
     and `attended_` and `labels_` with _test and _validation as above. In both
     head_names_l       [head], text, for every layer, where heads have names beside their numbers.
 
+    Where heads are chosen for these `layers`, tokens need no attention matrices.
     Raises InputError, naming the array, for a file or an array that cannot be used.
     """
     path = Path(path)
-    with opened(path) as arrays:
-        return task_of_arrays(arrays, ArrayFile(path))
+    with opened(path, layers > 0) as arrays:
+        return task_of_arrays(arrays, ArrayFile(path), layers)
 
 
-def task_of_arrays(arrays: Arrays, file: "ArrayFile | None" = None) -> Task:
+def task_of_arrays(arrays: Arrays, file: "ArrayFile | None" = None, layers: int = 0) -> Task:
     """Make a task from arrays under the names that they have in a file, which may be large.
 
-    Raises InputError, naming the array, for one that cannot be used.
+    Without attention matrices there is one uniform head in each of so many `layers`. Raises
+    InputError, naming the array, for one that cannot be used.
     """
-    check_keys(list(arrays))
+    check_keys(list(arrays), layers > 0)
     for key, array in arrays.items():
         check_header(key, array)
+    layers = 0 if any(map(ATTENTION_KEY.fullmatch, arrays)) else layers
 
     def made(name: str) -> Split | AttendedSplit | StreamedSplit | None:
         keys = [key for key in arrays if key.split("_")[1:2] == [name]]
         size = 8 * sum(math.prod(arrays[key].shape) for key in keys)
         if file is not None and size > splits.HELD_BYTES:
             return streamed(file, arrays, name, keys)
-        return read_split(arrays, name) if keys else None
+        return with_layers(read_split(arrays, name), layers) if keys else None
 
     train, test, validation = map(made, SPLITS)
     check_split(train, "train")  # before heads are named: their number may be absurd
     names = stored_head_names(arrays, train.heads)
     return Task(train, test, names, name_paths(names), validation)
+
+
+def with_layers(split: Split | AttendedSplit, layers: int) -> Split | AttendedSplit:
+    """The split with a uniform head in each of so many layers, where it has tokens."""
+    if not layers or isinstance(split, AttendedSplit):
+        return split
+    shape = split.examples, 1, split.tokens, split.tokens
+    return replace(split, attention=(np.full(shape, 1.0 / split.tokens),) * layers)
 
 
 def read_split(arrays: Arrays, name: str, examples: slice = slice(None)) -> Split | AttendedSplit:
@@ -200,7 +215,7 @@ def is_of_attended(key: str) -> bool:
     return key == "heads" or key.startswith("attended_")
 
 
-def check_keys(keys: list[str]) -> None:
+def check_keys(keys: list[str], heads_are_chosen: bool = False) -> None:
     """Raise InputError for an unknown key, a missing one, a gap in the layers, or two layouts."""
     attended = [key for key in keys if is_of_attended(key)]
     tokens = [key for key in keys if key.startswith(("inputs_", "attention_", "lengths_"))]
@@ -220,7 +235,7 @@ def check_keys(keys: list[str]) -> None:
     if "validation" in names:
         required += (f"{'attended' if attended else 'inputs'}_validation", "labels_validation")
     if not attended:
-        every = range(1, max(layers, default=1) + 1)
+        every = range(1, max(layers, default=0 if heads_are_chosen else 1) + 1)
         required += tuple(f"attention_{name}_{layer}" for layer in every for name in names)
     require(required, keys)
 
@@ -310,18 +325,19 @@ def unreadable(key: str, problem: Exception) -> InputError:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Arrays]:
+def opened(path: Path, heads_are_chosen: bool = False) -> Iterator[Arrays]:
     """Open a file that the recipe names: its arrays, in memory where they are small.
 
-    Raises InputError if it is no such file, or not whole.
+    Where heads are chosen it need have no attention matrices. Raises InputError if it is no such
+    file, or not whole.
     """
     if path.suffix in HDF5_SUFFIXES:
         with opened_hdf5(path) as file:
-            check_keys(names_in(file))
+            check_keys(names_in(file), heads_are_chosen)
             yield datasets_of(file)
         return
     with open_npz(path, "task.path", NPZ_REMEDY) as stored:
-        check_keys(stored.files)
+        check_keys(stored.files, heads_are_chosen)
         unpacked = sum(member.file_size for member in stored.zip.infolist())
         if unpacked <= splits.HELD_BYTES // 2:  # in double precision, at most all of it
             yield {

@@ -11,15 +11,16 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from sampler.attention.heads import layer_matrices
+from sampler.attention.learned import LearnedHeads
 from sampler.attention.variants import Finite
 from sampler.numerics import stream
 from sampler.recipes.sections import Several
-from sampler.recipes.task_section import AttentionSection, DrawnSection
+from sampler.recipes.task_section import LEARNED, AttentionSection, DrawnSection
+from sampler.tasks.head_choice import chosen_variants, learned_heads
 from sampler.tasks.task import (
     Task,
     Unattended,
     attended_split,
-    chosen_variants,
     draw_layers,
     draw_splits,
     name_heads,
@@ -38,7 +39,7 @@ class CopySection(DrawnSection):
     `attention.inverse_temperature` is the standard deviation of the logits of random heads.
     """
 
-    head_kinds: ClassVar = ("copy", "uniform", "random")
+    head_kinds: ClassVar = ("copy", "uniform", "random", "learned")
     attention_defaults: ClassVar = {"heads": (("copy",),), "inverse_temperature": 0.3}
 
     tokens: Several = 24
@@ -77,8 +78,9 @@ class CopySection(DrawnSection):
             None if one is None else attended_split(one, attend, variants, matrices)
             for one in draw_splits(self, draw)
         )
-        names = name_heads(attention)
-        return Task(train, test, names, name_paths(names), validation)
+        names, scale = name_heads(attention), np.array([attention.inverse_temperature])
+        learned = learned_heads(attention, self.symbols, LearnedHeads("positions", scale, (), ()))
+        return Task(train, test, names, name_paths(names), validation, learned=learned)
 
     def head_logits(
         self, kind: str, scale: float, generator: np.random.Generator
@@ -88,13 +90,14 @@ class CopySection(DrawnSection):
         copy     `copied_logit` for the token before the last, 0 for others
         uniform  0 for all
         random   independent normal numbers of this standard deviation
+        learned  as random: one draw of the prior
 
         Only a random head draws from the generator. Raises ValueError for any other kind.
         """
         if kind not in self.head_kinds:
             known = ", ".join(self.head_kinds)
             raise ValueError(f"head kind {kind!r}: use one of {known}")
-        if kind == "random":
+        if kind in ("random", LEARNED):
             return scale * generator.standard_normal(self.tokens)
         logits = np.zeros(self.tokens)
         if kind == "copy":

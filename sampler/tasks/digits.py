@@ -37,7 +37,7 @@ class DigitsSection(DrawnSection):
     disjoint and random, classes as often as they come among the 1,797 drawings.
     """
 
-    head_kinds: ClassVar = ("similar", "near", "uniform", "random")
+    head_kinds: ClassVar = ("similar", "near", "uniform", "random", "learned")
     attention_defaults: ClassVar = {"heads": (("similar", "near"),)}
     # No patch of an image is the last one.
     network_defaults: ClassVar = {"readout": "mean"}

@@ -3,11 +3,12 @@
 from dataclasses import replace
 from itertools import product
 
-from sampler.errors import InputError
+from sampler.errors import InputError, Verbatim
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import NetworkSection, paired
 from sampler.recipes.validation import check_network
-from sampler.tasks.splits import KeptHeads, kept_paths
+from sampler.tasks.chosen_heads import with_prior_draw
+from sampler.tasks.splits import AnySplit, KeptHeads, Split, kept_paths
 from sampler.tasks.task import Task
 
 
@@ -27,6 +28,11 @@ def fit_task(task: Task, recipe: Recipe) -> Task:
         task = keep_heads(task, recipe.network.heads)
     check_network_fits(recipe.network, task)
     task = with_hypernetworks(task, recipe.network.hypernetworks(len(task.train.heads)))
+    if task.learned is not None:
+        for name, split in task.named_splits.items():
+            refuse_unattended(split, name)
+        seed = getattr(recipe.task, "head_seed", recipe.task.teacher_seed)
+        task = with_prior_draw(task, recipe.attention, recipe.task.brings_heads, seed)
     for kept in recipe.theory.subnetworks:
         check_heads("theory.subnetworks", kept, task)
     return task
@@ -35,9 +41,26 @@ def fit_task(task: Task, recipe: Recipe) -> Task:
 def check_network_fits(network: NetworkSection, task: Task) -> None:
     """Raise InputError unless a network fits tokens and layers of attention of a task."""
     attention_layers = len(task.train.heads)
+    if network.is_infinite and task.learned is None:
+        remedy = "nothing is left to be sampled where attention is fixed: theories have infinite "
+        remedy += 'width as a column of their own; use a number, or heads of the kind "learned"'
+        raise InputError("network.widths", network.widths, remedy)
     if task.train.tokens is None:
         refuse_without_tokens(network, attention_layers)
     check_network(network, attention_layers)
+
+
+def refuse_unattended(split: AnySplit, name: str) -> None:
+    """Raise InputError unless heads can attend to a split again and again."""
+    if not isinstance(split, Split):
+        size = Verbatim(f"{split.examples:,} examples")
+        remedy = "learned heads attend to all of them in every gradient, which needs tokens that "
+        remedy += "are held; use fewer examples, or attended inputs of fixed heads"
+        raise InputError(f"attention.heads ({name} split)", size, remedy)
+    if split.lengths is not None:
+        size = Verbatim(f"({split.lengths.min()} to {split.lengths.max()} tokens)")
+        remedy = "learned heads attend to all tokens, so sequences must be of one length; cut them"
+        raise InputError(f"lengths_{name}", size, remedy)
 
 
 def refuse_without_tokens(network: NetworkSection, layers: int) -> None:
@@ -85,6 +108,7 @@ def keep_heads(task: Task, kept: KeptHeads) -> Task:
         path_names=tuple(task.path_names[path] for path in kept_paths(task.heads, kept)),
         validation=None if task.validation is None else task.validation.keeping(kept),
         trained=None if task.trained is None else task.trained.keeping(kept),
+        learned=None if task.learned is None else task.learned.keeping(kept),
     )
 
 

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from sampler.attention.heads import bilinear_attention
+from sampler.attention.learned import LearnedHeads
 from sampler.attention.variants import AttentionVariant
 from sampler.numerics import stream
 from sampler.recipes.sections import (
@@ -21,11 +22,11 @@ from sampler.recipes.sections import (
     NotNegative,
     Probability,
 )
-from sampler.recipes.task_section import AttentionSection, DrawnSection
+from sampler.recipes.task_section import LEARNED, AttentionSection, DrawnSection
+from sampler.tasks.head_choice import chosen_variants, learned_heads
 from sampler.tasks.splits import AnySplit, Split, add_arrays, block_size, held_or_streamed
 from sampler.tasks.task import (
     Task,
-    chosen_variants,
     draw_layers,
     draw_splits,
     name_heads,
@@ -48,7 +49,7 @@ NAMED_PATHS = MappingProxyType(
 class MarkovChainSection(DrawnSection):
     """Hidden Markov chain classification: two classes that differ in how often the state stays."""
 
-    head_kinds: ClassVar = ("good", "uniform", "random")
+    head_kinds: ClassVar = ("good", "uniform", "random", "learned")
     attention_defaults: ClassVar = {"heads": (("good", "random"), ("uniform", "random"))}
 
     tokens: Count = 30
@@ -84,7 +85,11 @@ class MarkovChainSection(DrawnSection):
 
         names = name_heads(attention)
         train, test, validation = draw_splits(self, draw)
-        return Task(train, test, names, name_paths(names, NAMED_PATHS), validation)
+        scale = np.sqrt(attention.inverse_temperature) * random_scale(self.features, positions)
+        random = LearnedHeads("full", scale, (), ())
+        learned = learned_heads(attention, scale.size, random)
+        paths = name_paths(names, NAMED_PATHS)
+        return Task(train, test, names, paths, validation, learned=learned)
 
 
 @dataclass(frozen=True)
@@ -182,6 +187,7 @@ def head_weights(
     good      attends to the previous token if its state is the same, to BOS otherwise
     uniform   all logits are equal
     random    Gaussian: features of variance 1/features², positions 1, cross blocks 1/features
+    learned   as random: one draw of the prior
 
     Only a random head draws from the generator. Raises ValueError for any other kind.
     """
@@ -189,7 +195,7 @@ def head_weights(
         weights = good_weights(features, positions)
     elif kind == "uniform":
         weights = np.zeros((features + positions, features + positions))
-    elif kind == "random":
+    elif kind in ("random", LEARNED):
         weights = random_weights(features, positions, generator)
     else:
         known = ", ".join(MarkovChainSection.head_kinds)
@@ -213,11 +219,17 @@ def good_weights(features: int, positions: int) -> np.ndarray:
     return weights
 
 
+def random_scale(features: int, positions: int) -> np.ndarray:
+    """Scale of every channel: an entry of W/β has the standard deviation of its row times column.
+
+    That is 1/features within the features, 1 within the positions, 1/√features across.
+    """
+    return np.concatenate([np.full(features, 1.0 / np.sqrt(features)), np.ones(positions)])
+
+
 def random_weights(features: int, positions: int, generator: np.random.Generator) -> np.ndarray:
     """W/β of a random head: Gaussian entries, each block with its own scale."""
-    scale = np.concatenate([np.full(features, 1.0 / np.sqrt(features)), np.ones(positions)])
-    # A standard Gaussian entry times the scales of its row and its column: 1/features within
-    # the features, 1 within the positions, 1/√features across.
+    scale = random_scale(features, positions)
     return generator.standard_normal((scale.size, scale.size)) * np.outer(scale, scale)
 
 

@@ -20,12 +20,13 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from sampler.attention.heads import factored_attention, variants_by_head
-from sampler.attention.variants import AttentionVariant, Softmax
+from sampler.attention.heads import factored_attention
+from sampler.attention.learned import LearnedHeads
 from sampler.errors import InputError
 from sampler.numerics import stream
 from sampler.recipes.sections import paired
-from sampler.recipes.task_section import AttentionSection
+from sampler.recipes.task_section import LEARNED, AttentionSection
+from sampler.tasks.head_choice import HeadVariants, chosen_variants, learned_heads
 from sampler.tasks.meaning import concerns_of
 from sampler.tasks.splits import (
     AnySplit,
@@ -91,7 +92,9 @@ class Task:
     Settings are chosen on `validation`, which has labels. `trained` is the network that the
     attention comes from, and `nearest_neighbour` [test episode] the ±1 of the nearest support, 0
     for a tie. `pictures` are those of the training examples, where the inputs were made of such.
-    Labels are those of a `teacher`, if there is one.
+    Labels are those of a `teacher`, if there is one. Heads that are `learned` are sampled; their
+    matrices in the splits are those of one draw of their prior, which is the teacher's: otherwise
+    only sizes and costs are read off them.
     Raises InputError, naming the array, if anything does not fit.
     """
 
@@ -105,6 +108,7 @@ class Task:
     hypernetworks: tuple[bool, ...] | None = None
     pictures: Pictures | None = None
     teacher: Teacher | None = None
+    learned: LearnedHeads | None = None
 
     def __post_init__(self) -> None:
         check_split(self.train, "train")
@@ -244,15 +248,6 @@ def spread(values: list[float]) -> tuple[float, float]:
     return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
-# The variant of every head, layer by layer.
-HeadVariants = tuple[tuple[AttentionVariant, ...], ...]
-
-
-def chosen_variants(attention: AttentionSection) -> HeadVariants:
-    """Look up the variant of every head, layer by layer; softmax where the recipe names none."""
-    return variants_by_head(attention.form or Softmax(), tuple(map(len, attention.heads)))
-
-
 # First entries of the spawn keys: the random streams of a task never share numbers.
 TRAIN_STREAM, TEST_STREAM, HEAD_STREAM, VALIDATION_STREAM = 0, 1, 2, 3
 Drawn = TypeVar("Drawn")
@@ -304,11 +299,12 @@ def query_and_key_weights(
 
     uniform  all logits are equal
     random   Gaussian entries of variance 1/D, W_Q multiplied by the inverse temperature β
+    learned  as random: one draw of the prior
     others   logits are β x_sᵀ W x_t, with W [channel, channel] made by `logit_weights`
 
     Only a random head draws from the generator. Raises ValueError for a kind that is unknown.
     """
-    if kind == "random":
+    if kind in ("random", LEARNED):
         query, key = generator.standard_normal((2, channels, channels)) / np.sqrt(channels)
         return inverse_temperature * query, key
     if kind == "uniform":
@@ -316,7 +312,7 @@ def query_and_key_weights(
     elif kind in logit_weights:
         weights = logit_weights[kind]()
     else:
-        known = ", ".join((*logit_weights, "uniform", "random"))
+        known = ", ".join((*logit_weights, "uniform", "random", LEARNED))
         raise ValueError(f"head kind {kind!r}: use one of {known}")
     # Keys are the inputs themselves, as in `bilinear_attention`.
     return inverse_temperature * np.sqrt(channels) * weights, np.eye(channels)
@@ -365,8 +361,11 @@ def attended_task(
     train, test, validation = (
         None if one is None else attended_split(one, attend, variants, origin) for one in splits
     )
-    names = name_heads(attention)
-    return Task(train, test, names, name_paths(names), validation, pictures=pictures)
+    names, root = name_heads(attention), 1.0 / np.sqrt(channels)
+    scale = np.array([attention.inverse_temperature * root, root])
+    learned = learned_heads(attention, channels, LearnedHeads("low_rank", scale, (), (), channels))
+    paths = name_paths(names)
+    return Task(train, test, names, paths, validation, pictures=pictures, learned=learned)
 
 
 def attended_split(

@@ -43,7 +43,7 @@ from sampler.tasks.task import (
 )
 from sampler.transformer.classified import Classified, targets_of
 
-HEAD_KINDS = ("lag", "uniform", "random")
+HEAD_KINDS = ("lag", "uniform", "random", "learned")
 # How far lag heads look back by default: the lag of the series that are drawn.
 DEFAULT_LAG = 5
 DEFAULT_HEADS = {"heads": (("lag", "random"), ("uniform", "random")), "lag": DEFAULT_LAG}

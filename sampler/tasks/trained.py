@@ -43,7 +43,7 @@ from sampler.recipes.sections import (
     Text,
     ValidationCount,
 )
-from sampler.recipes.task_section import TaskSection
+from sampler.recipes.task_section import AttentionSection, TaskSection
 from sampler.recipes.training_recipe import (
     TOKENS,
     ImageSection,
@@ -52,6 +52,7 @@ from sampler.recipes.training_recipe import (
     TrainingRecipe,
     refuse_unfit_variants,
 )
+from sampler.tasks.chosen_heads import with_chosen_heads
 from sampler.tasks.series_files import read_archive
 from sampler.tasks.splits import AnySplit
 from sampler.tasks.task import (
@@ -116,6 +117,7 @@ class OneShotSection(TaskSection):
 
     # A trained network averages its tokens.
     network_defaults: ClassVar = {"readout": "mean"}
+    brings_heads: ClassVar = True
 
     model: FilePath
     """Directory of the training."""
@@ -147,7 +149,7 @@ class OneShotSection(TaskSection):
             )
         return test
 
-    def make(self, attention: None) -> Task:
+    def make(self, attention: AttentionSection | None) -> Task:
         """Draw episodes of the characters that a model was trained, chosen and to be tested on.
 
         The inputs are the trained network's, the attention matrices those of its W_Q and W_K.
@@ -168,7 +170,7 @@ class OneShotSection(TaskSection):
         train = draw_episodes(splits.train, self.examples_train, stream(self.seed, TRAIN_STREAM))
         test = draw_test_set(self, images, splits)
         names = number_heads(model.recipe.training.heads, self.random_heads)
-        return Task(
+        task = Task(
             split_of_episodes(model, splits.train, train),
             split_of_episodes(model, *test),
             names,
@@ -179,6 +181,7 @@ class OneShotSection(TaskSection):
             nearest_neighbour(*test),
             pictures=Pictures(splits.train.images, train.drawings, train.labels, IMAGES),
         )
+        return with_chosen_heads(task, attention)
 
 
 def with_random_heads(model: TrainedModel, count: int, seed: int) -> TrainedModel:
@@ -289,6 +292,7 @@ class TrainedSeriesSection(TaskSection):
 
     # A trained network averages its tokens.
     network_defaults: ClassVar = {"readout": "mean"}
+    brings_heads: ClassVar = True
 
     model: FilePath
     """Directory of the training."""
@@ -303,7 +307,7 @@ class TrainedSeriesSection(TaskSection):
     seed: Seed = 0
     """Seed of the choice of series."""
 
-    def make(self, attention: None) -> Task:
+    def make(self, attention: AttentionSection | None) -> Task:
         """Read the series, with the attention that the model has on them.
 
         Raises InputError where model or series cannot be used, or are not of one another.
@@ -321,7 +325,8 @@ class TrainedSeriesSection(TaskSection):
         )
         names = number_heads(model.recipe.training.heads)
         trained = trained_network(model)
-        return Task(train, test, names, name_paths(names), validation, trained)
+        task = Task(train, test, names, name_paths(names), validation, trained)
+        return with_chosen_heads(task, attention)
 
     def chosen(self, model: TrainedModel, split: Classified, name: str) -> AnySplit:
         """Choose by chance as many series of a split as are asked for, and attend to them."""

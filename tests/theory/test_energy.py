@@ -23,6 +23,7 @@ from theory.energy import (
     energy_and_gradients,
     energy_curvature,
     energy_hessian,
+    energy_of_columns,
     feature_columns,
     whitened_products,
 )
@@ -319,3 +320,26 @@ def test_a_head_that_does_not_exist_is_named(rng):
         sub_network(problem, [[0, 1], [3]], data.attended)
     with pytest.raises(IndexError, match=r"needs 2 heads"):
         sub_network(problem, [[0, 1]], data.attended)
+
+
+@pytest.mark.parametrize(("rows", "features"), [(5, 9), (9, 4)])
+def test_the_energy_of_columns_has_the_derivatives_of_its_formula(rng, rows, features):
+    """With fewer features than rows, and with more: by automatic differentiation of the formula."""
+    columns = jnp.asarray(rng.standard_normal((rows, features)))
+    labels = jnp.asarray(rng.standard_normal((rows, 3)))
+
+    def plain(columns, labels, temperature):
+        noisy = columns @ columns.T + temperature * jnp.eye(rows)
+        inverse = jnp.linalg.inv(noisy)
+        return 3 * jnp.linalg.slogdet(noisy)[1] + jnp.trace(labels.T @ inverse @ labels)
+
+    arguments = columns, labels, jnp.asarray(0.3)
+    expected = jax.value_and_grad(plain, argnums=(0, 1, 2))(*arguments)
+    received = jax.value_and_grad(energy_of_columns, argnums=(0, 1, 2))(*arguments)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-11), received, expected)
+    direction = jnp.asarray(rng.standard_normal(columns.shape))
+    expected, received = (
+        jax.jvp(jax.grad(f), (columns, *arguments[1:]), (direction, 0 * labels, jnp.zeros(())))[1]
+        for f in (plain, energy_of_columns)
+    )
+    np.testing.assert_allclose(received, expected, rtol=1e-9, atol=1e-11)

@@ -106,13 +106,17 @@ class DrawnLayers:
     attention: Sequence[np.ndarray | None]
 
     @classmethod
-    def of(cls, table: xr.Dataset) -> "DrawnLayers":
-        """Take names and attention from the content of `task.nc`."""
+    def of(cls, run: RunResults) -> "DrawnLayers":
+        """Take names and attention from the content of `task.nc`, or attention from the draws."""
+        table = run.task
         layers = range(1, 1 + sum(str(name).startswith("head_names_") for name in table))
         known = [table.get(f"attention_{layer}") for layer in layers]
         return cls(
             [list(map(str, table[f"head_names_{layer}"].values)) for layer in layers],
-            [None if one is None else np.abs(one.values) for one in known],
+            [
+                run.sampled_attention(layer) if one is None else np.abs(one.values)
+                for layer, one in zip(layers, known, strict=True)
+            ],
         )
 
     @property
@@ -144,7 +148,7 @@ def draw_network(run: RunResults) -> Figure | None:
     """
     if run.task is None:
         return None
-    layers = DrawnLayers.of(run.task)
+    layers = DrawnLayers.of(run)
     paths = strongest_paths(run, [len(names) for names in layers.names])
     rows, columns = layers.rows, layers.columns
     unit = min((style.WIDTH - 0.2) / (columns + 0.5), HIGHEST / (rows + 0.9), LARGEST)
@@ -284,8 +288,9 @@ TASK = style.FigureEntry(
 NETWORK = style.FigureEntry(
     draw_network,
     "The network from the inputs up: what its heads attend to in one training example, up to 64 "
-    "tokens, and its paths, lines as wide as the diagonal of U₁. Of more than six paths those with "
-    "the largest have a colour; up to four layers and six heads of each have a place.",
+    "tokens (of learned heads the mean over the draws of one chain), and its paths, lines as wide "
+    "as the diagonal of U₁. Of more than six paths those with the largest have a colour; up to "
+    "four layers and six heads of each have a place.",
     "Layers of maps of attention, one for each head, joined by lines for attention paths, which "
     "are as wide as the diagonal of U₁.",
 )

@@ -1,0 +1,158 @@
+"""Heads whose logit weights are sampled, and the prior of these; free of JAX."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from sampler.attention.heads import layer_matrices
+from sampler.attention.variants import Array, AttentionVariant
+
+LogitForm = Literal["full", "low_rank", "positions"]
+# Sites of logit weights, one for each layer of attention with learned heads.
+LOGITS = "logits_"
+
+
+# Arrays of the attention of a block of examples, for each chain. Where not all examples are one
+# block, gradients compute them again instead of keeping them.
+BLOCK_BYTES = 2**26
+# Arrays as large as the logits that a variant and its gradient make, about.
+COPIES = 6
+
+
+def attention_numbers(heads: int, tokens: int, channels: int, widest: int) -> int:
+    """Numbers of the attention of one example, those for its gradient counted.
+
+    heads   of all layers
+    widest  key channels
+    """
+    return tokens * channels + heads * tokens * (COPIES * tokens + 2 * widest)
+
+
+def queries_and_keys(
+    form: LogitForm, scale: Array, normal: Array, inputs: Array, read: slice
+) -> tuple[Array, Array]:
+    """Queries of the tokens that are read and keys of all, whose products over √G are logits.
+
+    [example, head, token, size] each, of NumPy or JAX as their arguments. Logits of positions alone
+    are the same for all examples, and made for one.
+
+    form, scale  as in `LearnedHeads`
+    normal       Z [head, …]
+    inputs       [example, token, channel]
+    """
+    xp = inputs.__array_namespace__()
+    heads, channels = normal.shape[0], inputs.shape[-1]
+    if form == "positions":
+        keys = scale[0] * normal[None, :, :, None]
+        return xp.ones_like(keys[:, :, read]), keys
+    if form == "low_rank":
+        queries = scale[0] * xp.einsum("hgi,eti->ehtg", normal[:, 0], inputs[:, read])
+        return queries, scale[1] * xp.einsum("hgi,eti->ehtg", normal[:, 1], inputs)
+    weights = channels**0.5 * scale[:, None] * scale * normal
+    queries = xp.einsum("hij,etj->ehti", weights, inputs[:, read])
+    return queries, xp.broadcast_to(inputs[:, None], (len(inputs), heads, *inputs.shape[1:]))
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedHeads:
+    """Heads of every layer of attention, which of them are learned, and how their logits are made.
+
+    Logits of key s and query t, with standard normal Z of each head:
+
+        full       x_sᵀ W x_t,  W_ij = c_i c_j Z_ij                       Z [channel, channel]
+        low_rank   (W_K x_s)·(W_Q x_t)/√G,  W_Q = c_0 Z_0, W_K = c_1 Z_1   Z [2, G, channel]
+        positions  c_0 Z_s of the key alone                               Z [token]
+
+    scale     c, [channel] or of one or two numbers
+    learned   which heads of each layer are learned
+    variants  the attention variant of each head
+    rank      G; 0 for another form
+    """
+
+    form: LogitForm
+    scale: Float[np.ndarray, " number"]
+    learned: tuple[tuple[bool, ...], ...]
+    variants: tuple[tuple[AttentionVariant, ...], ...]
+    rank: int = 0
+
+    def keeping(self, kept: tuple[tuple[int, ...], ...]) -> "LearnedHeads | None":
+        """Those of a sub-network with these heads; None where it has no learned ones."""
+        layers = tuple(zip(self.learned, self.variants, kept, strict=True))
+        learned = tuple(tuple(one[head] for head in heads) for one, _, heads in layers)
+        variants = tuple(tuple(one[head] for head in heads) for _, one, heads in layers)
+        if not any(map(any, learned)):
+            return None
+        return replace(self, learned=learned, variants=variants)
+
+    def shapes(self, tokens: int, channels: int) -> dict[str, tuple[int, ...]]:
+        """Sites of the logit weights, [learned head, …] for each layer that has such."""
+        of_head = {
+            "full": (channels, channels),
+            "low_rank": (2, self.rank, channels),
+            "positions": (tokens,),
+        }[self.form]
+        counts = {f"{LOGITS}{n}": sum(one) for n, one in enumerate(self.learned, start=1)}
+        return {name: (count, *of_head) for name, count in counts.items() if count}
+
+    def drawn_matrices(
+        self,
+        inputs: Float[np.ndarray, "example token channel"],
+        layer: int,
+        generators: Sequence[np.random.Generator],
+    ) -> Float[np.ndarray, "example learned_head key query"]:
+        """Draw the matrices of the learned heads of a layer, counted from 0, from their prior.
+
+        By NumPy; there is a generator for each head.
+        """
+        (_, *shape), *_ = self.shapes(*inputs.shape[1:]).values()
+        normal = np.stack([one.standard_normal(shape) for one in generators])
+        variants = zip(self.variants[layer], self.learned[layer], strict=True)
+        chosen = tuple(variant for variant, is_learned in variants if is_learned)
+        every = slice(None)
+        made = queries_and_keys(self.form, self.scale, normal, inputs, every)
+        found = layer_matrices(chosen, *made)
+        return np.broadcast_to(found, (len(inputs), *found.shape[1:]))
+
+    def count(self, tokens: int, channels: int) -> int:
+        """Number of logit weights of all heads."""
+        return sum(map(math.prod, self.shapes(tokens, channels).values()))
+
+    def numbers(self, tokens: int, channels: int) -> int:
+        """Numbers of the attention of one example, those for its gradient counted."""
+        widest = {"full": channels, "low_rank": self.rank, "positions": 1}[self.form]
+        return attention_numbers(sum(map(len, self.learned)), tokens, channels, widest)
+
+    def products(self, tokens: int, channels: int, readout: str) -> int:
+        """Products of the attention of one example in all layers, paths included, leading order.
+
+        Queries and keys of every head, logits of all pairs of tokens, and the paths above carried
+        down; in the last layer only for the token that is read.
+        """
+        total, above = 0, 1
+        for layer in range(len(self.learned) - 1, -1, -1):
+            last = layer == len(self.learned) - 1
+            queries = 1 if last and readout != "mean" else tokens
+            made = {
+                "full": queries * channels**2 + tokens * queries * channels,
+                "low_rank": (queries + tokens) * self.rank * channels
+                + tokens * queries * self.rank,
+                "positions": tokens * queries,
+            }[self.form]
+            heads = len(self.learned[layer])
+            total += sum(self.learned[layer]) * made
+            above, carried = above * heads, 0 if last else above * heads * tokens**2
+            total += carried
+        return total + above * tokens * channels
+
+    @property
+    def exchangeable(self) -> bool:
+        """Whether two heads of a layer have the same prior, so that chains may exchange them."""
+        for learned, variants in zip(self.learned, self.variants, strict=True):
+            chosen = [v for is_learned, v in zip(learned, variants, strict=True) if is_learned]
+            if len(set(chosen)) < len(chosen):
+                return True
+        return False

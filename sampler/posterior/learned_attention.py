@@ -1,0 +1,319 @@
+"""The posterior of attention and weights together: p(W, x | y) ∝ p(W) p(x) N(y; 0, K(x; W) + 𝒯 1).
+
+Logit weights W of learned heads are further sites beside those of any space. Given W a network is
+one with fixed attention, whose attended inputs are made from W inside the density: the models and
+observables are those of `spaces`, with data that follow from the position.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+from jaxtyping import Array, Float
+
+from sampler.attention.sampled import SampledAttention, Tokens
+from sampler.posterior.density import (
+    Density,
+    Position,
+    hyper_prior_sites,
+    network_scale,
+    observed_hyper_parameters,
+    sample_sites,
+    specialised,
+    temperature_ratio,
+)
+from sampler.posterior.labels import IndependentLabels, site_of_labels
+from sampler.posterior.order_parameters import kernel_factor, order_parameter_model, site_priors
+from sampler.posterior.pointwise import LabelledExamples
+from sampler.posterior.spaces import (
+    EFFECTIVE,
+    FACTOR,
+    at_temperature_of,
+    observe_order_parameters,
+    observe_upper_weights,
+    observe_weights,
+    predict_of_order_parameters,
+    predict_of_upper_weights,
+    predict_of_weights,
+)
+from sampler.posterior.weights import upper_weight_model, weight_model, weight_priors
+from theory.architecture import KNOWN, Architecture, HyperPriors
+from theory.bartlett import WishartChain
+from theory.energy import LabelEnergy
+from theory.path_kernels import (
+    FeatureForm,
+    SampledFeatures,
+    path_features,
+    summed_over_paths,
+)
+from theory.predictor import Predictor
+
+# Eigenvalues of U_1, U_2 … U_a, which an exchange of heads leaves as they are.
+SPECTRUM = "overlap_eigenvalues_"
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["attention", "tokens", "labels", "temperature", "variances"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class AttendingExamples:
+    """Training examples whose attended inputs follow from the logit weights of a position.
+
+    attention    the heads
+    tokens       inputs [example, token, channel] and attention of the heads that are not learned
+    labels       y [example, output]
+    temperature  𝒯_0
+    variances    σ_0² … σ_a²
+    """
+
+    attention: SampledAttention
+    tokens: Tokens
+    labels: Float[Array, "example output"]
+    temperature: Float[Array, ""]
+    variances: Float[Array, " layer"]
+
+    def attended(
+        self, position: Position, tokens: Tokens | None = None
+    ) -> Float[Array, "example path channel"]:
+        """ξ^π at a position, of the training examples or of others."""
+        return self.attention.attended(position, self.tokens if tokens is None else tokens)
+
+    def features(self, attended: Float[Array, "any path channel"]):
+        """Features φ^π of attended inputs."""
+        return path_features(attended, self.variances[0])
+
+    def energy(self, attended: Float[Array, "example path channel"]) -> LabelEnergy:
+        """E(U_1) of the labels, which is differentiated in the attended inputs, too."""
+        kernels = SampledFeatures(self.features(attended), None)
+        return LabelEnergy(kernels, self.labels, self.temperature)
+
+    def given(self, position: Position) -> tuple[LabelEnergy, Float[Array, "example path channel"]]:
+        """Energy of the labels and features φ^π at a position."""
+        attended = self.attended(position)
+        return self.energy(attended), self.features(attended)
+
+    def astype(self, dtype) -> "AttendingExamples":
+        """Convert to another floating-point precision."""
+        return jax.tree.map(partial(jnp.asarray, dtype=dtype), self)
+
+
+# --- models
+
+
+def attending_model(
+    examples: AttendingExamples, prior: Any, *, model: Callable[..., Any], collapsed: bool
+) -> None:
+    """Standard normal logit weights, then the model of fixed attention that they make.
+
+    collapsed  whether that takes the energy of the labels, or attended inputs and labels
+    """
+    attended = examples.attended(sample_sites(examples.attention.priors))
+    if collapsed:
+        model(examples.energy(attended), prior)
+    else:
+        model(attended, examples.labels, examples.temperature, prior)
+
+
+def infinite_width_model(
+    energy: LabelEnergy, variances: Float[Array, " layer"], hyper_priors: HyperPriors = KNOWN
+) -> None:
+    """Labels at infinite width: all weights integrated out, and nothing left of them."""
+    position = sample_sites(hyper_prior_sites(hyper_priors, variances))
+    features = energy.kernels.left.reshape(len(energy.labels), -1)
+    columns = limit_scale(variances) * network_scale(position) * features
+    temperature = energy.temperature * temperature_ratio(position)
+    labels = IndependentLabels(columns, temperature, energy.labels.shape[1])
+    numpyro.sample("y", labels, obs=site_of_labels(energy.labels))
+
+
+def limit_scale(variances: Float[Array, " layer"]) -> Float[Array, ""]:
+    """Scale √g of U_1 = g 1 at infinite width, g = σ_1² … σ_a²."""
+    return jnp.sqrt(jnp.prod(variances[1:]))
+
+
+# --- what is read off a draw
+
+
+def observe_attending(
+    key: Array,
+    position: Position,
+    examples: AttendingExamples,
+    prior: Any,
+    *,
+    observe: Callable[..., dict[str, Array]],
+    with_energy: bool,
+) -> dict[str, Array]:
+    """Observables of the space at the attention of this position, and the logit weights."""
+    given = examples.given(position) if with_energy else ()
+    known = () if with_energy else (examples.temperature,)
+    found = observe(key, position, *given, prior, *known)
+    found |= spectra(found)
+    return found | {name: position[name] for name, _ in examples.attention.sites}
+
+
+def spectra(found: Mapping[str, Array]) -> dict[str, Array]:
+    """Eigenvalues of U_1, U_2 … U_a, smallest first."""
+    overlaps = [values for name, values in found.items() if "order_parameter" in name]
+    return {f"{SPECTRUM}{n}": jnp.linalg.eigvalsh(u) for n, u in enumerate(overlaps, start=1)}
+
+
+def predict_attending(
+    key: Array,
+    seen: Mapping[str, Array],
+    examples: AttendingExamples,
+    test: Tokens,
+    validation: Tokens | None,
+    *,
+    predict: Callable[..., dict[str, Array]],
+) -> dict[str, Array]:
+    """Predictors of the space at the attention of this draw, and what it says of the labels."""
+    attended = examples.attended(seen)
+    training = LabelledExamples(attended, examples.labels)
+    found = predict(key, seen, examples, attended, examples.attended(seen, test), training)
+    if validation is not None:
+        others = examples.attended(seen, validation)
+        of_validation = predict(key, seen, examples, attended, others, None)
+        found["predictor_validation"] = of_validation["predictor"]
+    return found
+
+
+def observe_infinite_width(
+    key: Array,
+    position: Position,
+    variances: Float[Array, " layer"],
+    temperature: Float[Array, ""],
+    *,
+    rows: int,
+) -> dict[str, Array]:
+    """The factor of U_1, which is known: √g 1, of so many rows."""
+    factor = limit_scale(variances) * jnp.eye(rows, dtype=variances.dtype)
+    found = {FACTOR: kernel_factor(factor, position)}
+    return found | observed_hyper_parameters(position, temperature, variances)
+
+
+def predictor_at(
+    seen: Mapping[str, Array], examples: AttendingExamples, attended: Array, others: Array
+) -> Predictor:
+    """The predictor of other examples at the attention of a draw."""
+    features = examples.features(attended)
+    energy = LabelEnergy(FeatureForm(features, None), examples.labels, examples.temperature)
+    cross = FeatureForm(examples.features(others), features)
+    return at_temperature_of(Predictor(energy, cross, None), seen)
+
+
+def predict_by_order_parameters(key, seen, examples, attended, others, training):
+    """As `predict_of_order_parameters`."""
+    predictor = predictor_at(seen, examples, attended, others)
+    features = predictor.cross.right, predictor.cross.left
+    return predict_of_order_parameters(
+        key, seen, predictor, *features, examples.variances[0], training
+    )
+
+
+def predict_by_upper_weights(key, seen, examples, attended, others, training, *, architecture):
+    """As `predict_of_upper_weights`."""
+    predictor = predictor_at(seen, examples, attended, others)
+    return predict_of_upper_weights(
+        key, seen, predictor, predictor.cross.right, others, examples.variances[0], training,
+        architecture=architecture,
+    )  # fmt: skip
+
+
+def predict_by_weights(key, seen, examples, attended, others, training, *, architecture):
+    """As `predict_of_weights`."""
+    return predict_of_weights(
+        key, seen, others, examples.temperature, training, architecture=architecture
+    )
+
+
+def drawn_outputs(
+    key: Array, seen: Mapping[str, Array], examples: AttendingExamples
+) -> Float[Array, "example output"]:
+    """Draw f(x) of the training examples without data, from what was read off a position."""
+    attended = examples.attended(seen)
+    _, paths, channels = attended.shape
+    if EFFECTIVE in seen:
+        return summed_over_paths(attended, seen[EFFECTIVE].reshape(paths, -1, channels))
+    factor = seen[FACTOR]
+    normal = jax.random.normal(key, (factor.shape[1], channels), factor.dtype)
+    weights = (factor @ normal).reshape(paths, -1, channels)
+    return summed_over_paths(examples.features(attended), weights)
+
+
+# --- the spaces
+
+
+def attending_density(
+    name: str,
+    examples: AttendingExamples,
+    test: Tokens,
+    validation: Tokens | None,
+    architecture: Architecture,
+    hyper_priors: HyperPriors,
+    keep_weights: bool,
+) -> Density:
+    """The posterior of attention and weights in the space `name`, as `spaces.make_density`.
+
+    In the space "attention" the network is one of infinite width, whatever its widths. Chains
+    begin from the prior: the mode is not known. Raises ValueError for another name.
+
+    test, validation  further examples, whose predictor is read off every draw
+    """
+    sizes, variances = architecture.sizes, examples.variances
+    if name == "order_parameters":
+        prior: Any = WishartChain.of(architecture, variances.dtype)
+        priors = site_priors(prior, hyper_priors)
+        model = specialised(order_parameter_model, hyper_priors=hyper_priors)
+        observe, predict = observe_order_parameters, predict_by_order_parameters
+        passing: tuple[str, ...] = (FACTOR,)
+    elif name == "upper_weights":
+        prior = variances
+        priors = weight_priors(sizes, variances, hyper_priors, upper=True)
+        model = specialised(upper_weight_model, architecture=sizes, hyper_priors=hyper_priors)
+        observe = specialised(observe_upper_weights, architecture=sizes, keep_weights=keep_weights)
+        predict = specialised(predict_by_upper_weights, architecture=sizes)
+        passing = FACTOR, EFFECTIVE
+    elif name == "weights":
+        prior = variances
+        priors = weight_priors(sizes, variances, hyper_priors)
+        model = specialised(weight_model, architecture=sizes, hyper_priors=hyper_priors)
+        observe = specialised(observe_by_weights, architecture=sizes, keep_weights=keep_weights)
+        predict = specialised(predict_by_weights, architecture=sizes)
+        passing = (EFFECTIVE,)
+    elif name == "attention":
+        prior = variances
+        priors = hyper_prior_sites(hyper_priors, variances)
+        model = specialised(infinite_width_model, hyper_priors=hyper_priors)
+        rows = architecture.path_count * architecture.outputs
+        observe = specialised(observe_infinite_width, rows=rows)
+        predict, passing = predict_by_order_parameters, (FACTOR,)
+    else:
+        known = "order_parameters, upper_weights, weights, or attention at infinite width"
+        raise ValueError(f"space {name!r}: use {known}")
+    return Density(
+        name=name,
+        model=specialised(attending_model, model=model, collapsed=name != "weights"),
+        arguments=(examples, prior),
+        priors=examples.attention.priors | priors,
+        observe=specialised(
+            observe_attending, observe=observe, with_energy=name == "upper_weights"
+        ),
+        observed=(examples, prior),
+        complete=specialised(predict_attending, predict=predict),
+        completing=(examples, test, validation),
+        passing=passing,
+        together=None,
+    )
+
+
+def observe_by_weights(key, position, variances, temperature, *, architecture, keep_weights):
+    """As `observe_weights`."""
+    return observe_weights(
+        key, position, temperature, variances, architecture=architecture, keep_weights=keep_weights
+    )

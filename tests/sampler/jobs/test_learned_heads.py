@@ -1,0 +1,309 @@
+"""Runs of networks with learned heads: what is refused, what is left, and going on."""
+
+import json
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+
+import sampler
+from sampler.cli import main
+from sampler.errors import ExitCode, InputError, RequeueError
+from sampler.jobs import run as jobs
+from sampler.jobs.stages import draw_posterior
+from sampler.numerics import stream
+from sampler.recipes.recipe import load_recipe
+from sampler.tasks.attended import attended_by_numpy
+from sampler.tasks.make import build_task
+from sampler.tasks.task import HEAD_STREAM
+from sampler.teacher import with_teacher
+from tests.assertions import assert_within_mcse
+from tests.commands import (
+    SMALLEST,
+    AfterChunks,
+    assert_same_bits,
+    made_once,
+    settings,
+)
+from tests.commands import in_process as command
+from tests.learned import MARKOV, learned_problem, learned_recipe
+
+LEARNED = f"""{SMALLEST}
+[sampler]
+checkpoint_seconds = 0
+chains = 2
+warmup = 4
+draws = 6
+algorithm = "hmc"
+leapfrog_steps = 3
+weight_draws = 2
+""".replace('[["good", "uniform"], ["uniform"]]', '[["learned", "learned"], ["uniform"]]')
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "learned.toml"
+    path.write_text(LEARNED)
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(recipe, tmp_path_factory):
+    """A run of a few steps; its directory."""
+
+    def make(folder: Path) -> int:
+        validated = settings("task.examples_validation=4")
+        return command("run", recipe, "--out", folder / "run", *validated)
+
+    folder, code = made_once(tmp_path_factory, "run_with_learned_heads", make)
+    assert code == ExitCode.DIAGNOSTICS_FAILED  # six draws prove nothing
+    return folder / "run"
+
+
+REFUSED = [
+    (["solve"], "attention.heads = 'learned': ", "attention that is fixed"),
+    (["run", "network.values=relu"], "network.values = 'relu': ", "linear in its values"),
+    (["run", "sampler.algorithm=importance"], "sampler.algorithm = 'importance': ", "single mode"),
+    (["run", "sampler.evidence=true"], "sampler.evidence = True: ", "tempered"),
+    (["run", "sampler.points=selected"], "sampler.points = 'selected': ", 'use "all"'),
+    (
+        ["run", "attention.form={kind='hard_maximum'}"],
+        "attention.form (layer 1, head 0) = 'hard_maximum': ",
+        "no derivative",
+    ),
+    (
+        [
+            "run",
+            "attention.form={kind='head_normalised'}",
+            "attention.heads=[['learned', 'good'], ['uniform']]",
+        ],
+        "attention.form (layer 1, head 0) = 'head_normalised': ",
+        "joins all heads of a layer",
+    ),
+    (["run", "attention.learned.rank=2"], "attention.learned = {'rank': 2}: ", "low_rank"),
+    (["run", "attention.learned.variance=2.0"], "attention.learned.variance = 2.0: ", "a form"),
+    (
+        ["run", "sampler.space=attention", "sampler.weight_draws=0"],
+        "sampler.space = 'attention': ",
+        "finite widths",
+    ),
+    (
+        ["sample", "network.widths=infinite", "sampler.weight_draws=0",
+         "sampler.space=order_parameters"],
+        "sampler.space = 'order_parameters': ",
+        "infinite widths",
+    ),
+    (["run", "network.widths=infinite"], "sampler.weight_draws = 2: ", "no weights"),
+    (
+        ["run", "network.widths=infinite", "sampler.weight_draws=0",
+         "attention.heads=[['good'], ['uniform']]"],
+        "network.widths = 'infinite': ",
+        "nothing is left",
+    ),
+    (
+        ["run", "task.examples_train=900000"],
+        "attention.heads (train split) = 900,000 examples: ",
+        "use fewer examples",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "start", "remedy"), REFUSED)
+def test_what_learned_heads_do_not_go_with_is_refused_in_one_line(
+    words, start, remedy, recipe, tmp_path, capsys
+):
+    name, *overrides = words
+    code = main([name, str(recipe), "--out", str(tmp_path / "new"), *settings(*overrides)])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code == ExitCode.BAD_INPUT
+    assert line.startswith(f"attention-posterior: {start}"), line
+    assert remedy in line
+    assert not (tmp_path / "new").exists()
+
+
+def test_check_says_how_many_logit_weights_there_are(recipe, capsys):
+    assert command("check", recipe) == ExitCode.OK
+    text = capsys.readouterr().out
+    assert "logit weights of learned heads  242 (full)" in text  # 2 heads, 6 + 5 channels
+    assert "attention is sampled, too" in text
+    infinite = settings("network.widths=infinite", "sampler.weight_draws=0")
+    assert command("check", recipe, *infinite) == ExitCode.OK
+    assert "infinite" in capsys.readouterr().out
+
+
+@pytest.mark.heavy
+def test_a_run_samples_attention_and_leaves_what_there_is(finished):
+    stored = {path.name for path in finished.iterdir()}
+    assert "theory.nc" not in stored
+    assert {"draws.nc", "comparison.json", "report.html", "task.nc"} <= stored
+    with xr.open_datatree(finished / "draws.nc", engine="h5netcdf") as tree:
+        posterior = tree["posterior"]
+        assert posterior["logits_1"].shape == (2, 6, 2, 11, 11)
+        assert posterior.attrs["exchangeable_heads"] == 1
+        eigenvalues = np.linalg.eigvalsh(posterior["order_parameter"].values)
+        np.testing.assert_allclose(posterior["overlap_eigenvalues_1"].values, eigenvalues)
+        assert tree["predictions"]["predictor_mean"].shape == (2, 6, 10)
+        assert tree["log_likelihood"]["y"].shape == (2, 6, 6)
+        assert tree["prior"]["logits_1"].shape == (1, 1000, 2, 11, 11)
+        assert tree["prior_predictive"]["y"].shape == (1, 1000, 6)
+        assert tree["validation"]["predictor_mean"].shape == (2, 6, 4, 1)
+        weights = tree["posterior_weights"]
+        chosen = posterior["order_parameter"].sel(draw=weights["draw"]).values
+        values, readout = weights["V_1"].values, weights["a"].values
+        upper = (
+            np.einsum(
+                "nmi,nmhij->nmhj",
+                np.einsum("nmci,nmhij->nmj", readout, weights["V_2"].values) / 3**0.5,
+                values,
+            )
+            / 3**0.5
+        )
+        np.testing.assert_allclose(np.einsum("nmhj,nmkj->nmhk", upper, upper) / 3, chosen)
+        attention = tree["attention"]
+        sums = attention["attention_1"].sum("key").values
+        np.testing.assert_allclose(sums, 1.0, rtol=1e-6)
+        assert attention["attention_2"].shape == (2, 6, 1, 5, 1)
+    comparison = json.loads((finished / "comparison.json").read_text(encoding="utf-8"))
+    judged = json.dumps(comparison["diagnostics"])  # numbers, or why there are none
+    assert "overlap_eigenvalues_1" in judged
+    assert "order_parameter" not in judged
+    assert comparison["accuracy"]["theory"] is None
+
+
+@pytest.mark.heavy
+def test_other_commands_take_its_directory(finished, capsys):
+    for name in ("compare", "diagnose"):
+        assert command(name, finished) == ExitCode.DIAGNOSTICS_FAILED
+    assert command("figures", finished) == ExitCode.OK
+    assert command("prune", finished) == ExitCode.BAD_INPUT
+    assert "attention.heads = 'learned'" in capsys.readouterr().err
+
+
+@pytest.mark.heavy
+def test_interrupted_chains_go_on_bit_for_bit(recipe, tmp_path):
+    chosen = load_recipe(recipe)
+    directories = [tmp_path / "whole", tmp_path / "interrupted"]
+    for directory, interruption in zip(
+        directories, (AfterChunks(1000), AfterChunks(2)), strict=True
+    ):
+        try:
+            jobs.start_run("sample", jobs.Point(chosen, directory), interruption)
+        except RequeueError:
+            assert not (directory / "draws.nc").exists()
+            command("resume", directory)
+    assert_same_bits(*directories)
+    command("resume", directories[0], "--more", 3)
+    with xr.open_datatree(directories[0] / "draws.nc", engine="h5netcdf") as tree:
+        assert tree["posterior"]["logits_1"].shape[:2] == (2, 9)
+
+
+@pytest.mark.heavy
+def test_draws_of_large_logits_are_thinned_and_weights_drawn_back_from_these(monkeypatch):
+    monkeypatch.setattr("sampler.mcmc.draws.LOGIT_BYTES", 2 * 4 * 2 * 11 * 11 * 8)
+    text = {"chains": 2, "warmup": 2, "draws": 11, "algorithm": "hmc", "leapfrog_steps": 2}
+    heads = (("learned", "learned"), ("learned",))
+    problem = learned_problem(heads=heads)
+    chosen = learned_recipe(
+        heads=heads, sampler=text | {"weight_draws": 2, "space": "order_parameters"}
+    )
+    tree = draw_posterior(problem, chosen.sampler, show=False)
+    # A layer of two heads may have 4 draws of each chain, one of one head 8: every fourth, second.
+    assert tree["posterior_logits_1"]["draw"].values.tolist() == [0, 4, 8]
+    assert tree["posterior_logits_2"]["draw"].values.tolist() == [0, 2, 4, 6, 8, 10]
+    assert "logits_1" not in tree["posterior"]
+    assert tree["posterior_weights"]["draw"].values.tolist() == [0, 8]
+    assert tree["posterior"]["order_parameter"].sizes["draw"] == 11
+
+
+INPUTS = np.random.default_rng(5).standard_normal((2, 9, 4, 3))
+LABELS = np.sign(INPUTS[:, :, 1, 0])
+ARRAYS = {
+    "inputs_train": INPUTS[0],
+    "labels_train": LABELS[0],
+    "inputs_test": INPUTS[1],
+    "labels_test": LABELS[1],
+}
+
+
+def test_arrays_without_attention_have_learned_heads():
+    chosen = {"heads": [["learned", "uniform"], ["learned"]],
+              "learned": {"form": "low_rank", "rank": 2, "variance": 3.0}}  # fmt: skip
+    task = sampler.arrays_task(**ARRAYS, attention=chosen).data
+    assert task.heads == (2, 1)
+    assert task.learned.shapes(4, 3) == {"logits_1": (1, 2, 2, 3), "logits_2": (1, 2, 2, 3)}
+    np.testing.assert_allclose(task.learned.scale**2, 3.0 / 3)  # variance/D
+    np.testing.assert_allclose(task.train.attention[0][:, 1], 0.25)
+
+
+def test_arrays_keep_the_heads_that_are_named():
+    attention = np.random.default_rng(6).dirichlet(np.ones(4), (2, 9, 2, 4)).swapaxes(-1, -2)
+    given = {"attention_train": [attention[0]], "attention_test": [attention[1]]}
+    chosen = {"heads": [["learned", "mine"]]}
+    names = {"head_names": [["other", "mine"]]}
+    task = sampler.arrays_task(**ARRAYS, **given, **names, attention=chosen).data
+    np.testing.assert_array_equal(task.train.attention[0][:, 1], attention[0][:, 1])
+    assert task.head_names == (("learned", "mine"),)
+    assert task.learned.form == "full"
+    with pytest.raises(InputError, match="layer 1 of these data has 'learned', 'uniform', 'other'"):
+        sampler.arrays_task(**ARRAYS, **given, **names, attention={"heads": [["theirs"]]})
+
+
+def test_heads_are_chosen_for_tokens_alone():
+    attended = {"attended_train": INPUTS[0], "labels_train": LABELS[0], "attended_test": INPUTS[1]}
+    with pytest.raises(InputError, match="attended inputs"):
+        sampler.arrays_task(**attended, heads=[4], attention={"heads": [["learned"]]})
+
+
+def test_a_sub_network_without_learned_heads_has_the_theory_back():
+    recipe = learned_recipe(heads=(("learned", "good"),), network={"heads": [[1]]})
+    assert build_task(recipe).learned is None
+    assert recipe.has_theory
+
+
+@pytest.mark.parametrize("form", ["full", "low_rank", "positions"])
+def test_a_form_of_its_own_has_a_draw_of_its_prior_in_the_data(form):
+    """The attention that a teacher has: that of sampled heads at the same normal numbers."""
+    rank = {"rank": 3} if form == "low_rank" else {}
+    learned = {"form": form, "variance": 2.0, **rank}
+    recipe = learned_recipe(
+        heads=(("learned", "good"), ("learned",)), attention={"learned": learned}
+    )
+    task = build_task(recipe)
+    shapes = task.learned.shapes(task.train.tokens, task.channels)
+    logits = {
+        name: stream(0, HEAD_STREAM, layer, 0).standard_normal(shape)
+        for layer, (name, shape) in enumerate(shapes.items())
+    }
+    assert set(logits) == {"logits_1", "logits_2"}
+    examples = learned_problem(
+        heads=(("learned", "good"), ("learned",)), attention={"learned": learned}
+    ).examples
+    position = {name: jnp.asarray(values) for name, values in logits.items()}
+    first, second = examples.attention.matrices(position, examples.tokens)
+    np.testing.assert_allclose(task.train.attention[0], first, rtol=1e-12)
+    np.testing.assert_allclose(task.train.attention[1][..., -1:], second, rtol=1e-12)
+
+
+def test_a_teacher_of_infinite_width_has_the_covariance_of_its_kernel():
+    """Given attention its outputs are Gaussian, with the kernel of infinite width."""
+    found = []
+    for seed in range(3000):
+        recipe = learned_recipe(
+            task={**MARKOV, "labels": "teacher", "teacher_seed": seed, "examples_train": 2,
+                  "examples_validation": 0, "examples_test": 2},
+            heads=(("learned", "uniform"),),
+            widths="infinite",
+            network={"variances": [0.9, 1.5, 0.6]},
+        )  # fmt: skip
+        if not found:
+            inputs = build_task(recipe)
+        task = with_teacher(inputs, recipe)
+        found.append(task.teacher.outputs["train"][:, 0])
+    attended = attended_by_numpy(inputs.train, "last", inputs.pairs)
+    features = attended.reshape(2, -1)
+    expected = 0.9 * 1.5 * 0.6 * features @ features.T / features.shape[1]
+    products = np.array(found)[:, :, None] * np.array(found)[:, None]
+    error = products.std(axis=0) / np.sqrt(len(found))
+    assert_within_mcse(products.mean(axis=0), expected, error)

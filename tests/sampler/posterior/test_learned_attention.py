@@ -1,0 +1,143 @@
+"""Attention that is sampled: at known logits the network of fixed attention, to rounding."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sampler.posterior.density import Density
+from sampler.tasks.make import build_task
+from tests.learned import (
+    DIGITS,
+    MARKOV,
+    SERIES,
+    learned_problem,
+    learned_recipe,
+    logits_of_random_heads,
+    problem_with_random_heads,
+)
+from tests.problems import all_but
+
+SPACES = ("order_parameters", "upper_weights", "weights")
+CASES = {
+    "one head": {"heads": (("learned",),)},
+    "two layers": {},
+    "mean of all tokens": {"network": {"readout": "mean"}},
+    "first token, three layers": {
+        "heads": (("learned",), ("random", "learned"), ("learned", "learned")),
+        "network": {"readout": "first"},
+    },
+    "narrow, a layer without": {"heads": (("learned", "learned"), ("uniform",)), "widths": 1},
+    "series": {
+        "task": SERIES,
+        "heads": (("lag", "learned"), ("learned",)),
+        "attention": {"lag": 2},
+    },
+    "three outputs": {"task": DIGITS, "heads": (("learned", "similar"),)},
+    "hypernetwork": {"heads": (("learned", "good"),), "network": {"hypernetwork": True}},
+    "temperature and variances sampled": {
+        "posterior": {"temperature_spread": 0.4, "variance_spread": 0.3}
+    },
+    "masked": {"attention": {"form": {"kind": "softmax", "mask": "causal"}}},
+    "window": {
+        "attention": {"form": {"kind": "softmax", "mask": "window", "window": 1}},
+        "network": {"readout": "mean"},
+    },
+    "batch normalised": {"attention": {"form": {"kind": "batch_normalised", "beta": 0.7}}},
+    "linear": {"attention": {"form": {"kind": "linear"}}},
+    "pooled": {"attention": {"form": {"kind": "scaled_heads", "scale": 2}}},
+    "pooled and normalised": {
+        "attention": {"form": {"kind": "scaled_heads", "scale": 2, "beta": 1.0}}
+    },
+    "robust": {"attention": {"form": {"kind": "robust", "limit": 1.5, "iterations": 2}}},
+    "scaled": {"attention": {"form": {"kind": "scaled", "share": 0.4}}},
+    "head normalised": {
+        "heads": (("learned", "learned"), ("learned", "learned")),
+        "attention": {"form": {"kind": "head_normalised"}},
+    },
+    "a variant a head": {
+        "attention": {
+            "form": [
+                [{"kind": "linear"}, {"kind": "softmax"}],
+                [{"kind": "softmax"}, {"kind": "batch_normalised"}],
+            ]
+        }
+    },
+}
+FEW = ("two layers", "three outputs", "pooled")
+EVERY_CASE = all_but(CASES, FEW)
+
+
+def pair_of_densities(changes: dict, space: str) -> tuple[Density, Density, dict]:
+    """The posterior with learned heads, that of the random heads, and the logits of these."""
+    recipe = learned_recipe(**changes)
+    logits = logits_of_random_heads(recipe, build_task(recipe))
+    with_random = problem_with_random_heads(**changes)
+    fixed = with_random.density(space, "float64", space != "order_parameters")
+    learned = learned_problem(**changes).density(space, "float64", space != "order_parameters")
+    return learned, fixed, {name: jnp.asarray(values) for name, values in logits.items()}
+
+
+@pytest.mark.parametrize("space", all_but(SPACES, ("order_parameters",)))
+@pytest.mark.parametrize("case", EVERY_CASE)
+def test_at_the_logits_of_random_heads_it_is_the_network_of_fixed_attention(case, space):
+    learned, fixed, logits = pair_of_densities(CASES[case], space)
+    position = fixed.draw_prior(jax.random.key(1))
+    there = {**position, **logits}
+    expected = fixed.log_density(position)
+    received = learned.log_density(there) - sum(
+        learned.priors[name].log_prob(values) for name, values in logits.items()
+    )
+    np.testing.assert_allclose(received, expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        learned.log_likelihood(there), fixed.log_likelihood(position), rtol=1e-12
+    )
+    assert set(learned.priors) == {*fixed.priors, *logits}
+    key = jax.random.key(2)
+    wanted, found = fixed.observables(key, position), learned.observables(key, there)
+    wanted.pop("log_prior")
+    for name, values in wanted.items():
+        scale = np.abs(values).max()
+        single = values.dtype == jnp.float32
+        tolerance = 3e-7 if single else 1e-11
+        np.testing.assert_allclose(
+            found[name], values, rtol=0, atol=tolerance * scale, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("case", EVERY_CASE)
+def test_gradients_are_those_of_finite_differences(case):
+    space = "order_parameters"
+    density = learned_problem(**CASES[case]).density(space, "float64", False)
+    coordinates = density.coordinates
+    point = coordinates.flatten(density.draw_prior(jax.random.key(3)))
+    directions = jax.random.normal(jax.random.key(4), (3, point.size))
+
+    @jax.jit
+    def value(x):
+        return density.log_density(coordinates.unflatten(x))
+
+    gradient, step = jax.grad(value)(point), 1e-3
+    for direction in directions / jnp.linalg.norm(directions, axis=1, keepdims=True):
+        # Of sixth order: at this step its error is that of rounding.
+        weights = {1: 45.0, 2: -9.0, 3: 1.0}
+        expected = sum(
+            w * (value(point + n * step * direction) - value(point - n * step * direction))
+            for n, w in weights.items()
+        ) / (60.0 * step)
+        np.testing.assert_allclose(gradient @ direction, expected, rtol=1e-7, atol=1e-8)
+
+
+def test_blocks_of_examples_change_nothing(monkeypatch):
+    changes = {"task": {**MARKOV, "examples_train": 11}}
+    density = learned_problem(**changes).density("order_parameters", "float64", False)
+    position = density.draw_prior(jax.random.key(5))
+    expected = density.value_and_gradient(position)
+    monkeypatch.setattr("sampler.attention.sampled.BLOCK_BYTES", 2**15)
+    examples = density.arguments[0]
+    size = examples.attention.numbers(examples.tokens) * 8
+    assert 2 < 11 * size / 2**15 < 11  # several blocks of several examples
+    received = density.value_and_gradient(position)
+    np.testing.assert_allclose(received[0], expected[0], rtol=1e-13)
+    for name, values in expected[1].items():
+        np.testing.assert_allclose(received[1][name], values, rtol=1e-10, atol=1e-12)

@@ -1,0 +1,251 @@
+"""Laws of networks with learned heads, against integrals and simulations that know no density."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+from numpyro.infer.util import log_density
+
+from sampler.attention.heads import bilinear_attention
+from sampler.attention.learned import LearnedHeads
+from sampler.attention.sampled import SampledAttention
+from sampler.attention.variants import Softmax
+from sampler.learned_problem import LearnedProblem
+from sampler.posterior.learned_attention import AttendingExamples
+from tests.assertions import assert_within_mcse
+from tests.learned import DIGITS, MARKOV, learned_problem
+from theory.architecture import Architecture
+
+DRAWS = 20_000
+
+
+def of_positions(rng, widths=(3, 2), deviation=1.2) -> LearnedProblem:
+    """One layer, one head, two tokens, logits of positions alone: a line of attention."""
+    architecture = Architecture((1,), widths, (0.8, 1.3, 0.9), channels=3)
+    heads = LearnedHeads("positions", np.array([deviation]), ((True,),), ((Softmax(),),))
+    attention = SampledAttention.of(heads, 2, 3, (False,), "last")
+    inputs = rng.standard_normal((6, 2, 3))
+    labels = (inputs[:, :1] @ np.array([1.0, -0.5, 0.8]))[:, :, None][:, :, 0]
+    empty = (np.empty((6, 1, 2, 2)),)
+    tokens = attention.tokens(inputs[:4], (empty[0][:4],))
+    examples = AttendingExamples(
+        attention,
+        tokens,
+        jnp.asarray(labels[:4]),
+        jnp.asarray(0.2),
+        jnp.asarray(architecture.variances),
+    )
+    test = attention.tokens(inputs[4:], (empty[0][4:],))
+    return LearnedProblem(
+        architecture, examples, test, None, ("0",), (("0",),), 0.2, exchangeable=False
+    )
+
+
+def quadrature(problem: LearnedProblem) -> dict[str, np.ndarray]:
+    """Posterior moments by quadrature over the difference of logits, u_a and U_1."""
+    examples, arch = problem.examples, problem.architecture
+    deviation = float(examples.attention.scale[0])
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    differences, of_difference = np.sqrt(2.0) * deviation * nodes, weights
+    laws = []
+    for width in arch.widths:  # χ²_N/N: Gauss–Laguerre
+        chi, weight = scipy.special.roots_genlaguerre(60, width / 2.0 - 1.0)
+        laws.append((2.0 * chi / width, weight))
+    (first, of_first), (top, of_top) = laws
+    overlaps = arch.variances[1] * arch.variances[2] * np.outer(first, top).ravel()
+    of_overlap = np.outer(of_first, of_top).ravel()
+    train, test = np.asarray(examples.tokens.inputs), np.asarray(problem.test.inputs)
+    labels, temperature = np.asarray(examples.labels)[:, 0], float(examples.temperature)
+    total, sums = 0.0, {}
+    for difference, weight in zip(differences, of_difference, strict=True):
+        first_token = 1.0 / (1.0 + np.exp(-difference))
+        read = np.array([first_token, 1.0 - first_token])
+        scale = np.sqrt(arch.variances[0] / arch.channels)
+        mine, theirs = scale * read @ train, scale * read @ test
+        values, vectors = np.linalg.eigh(mine @ mine.T)
+        rotated = vectors.T @ labels
+        noisy = overlaps[:, None] * values + temperature
+        likelihood = np.exp(-0.5 * (np.log(2 * np.pi * noisy) + rotated**2 / noisy).sum(axis=1))
+        mass = weight * of_overlap * likelihood
+        cross = theirs @ mine.T @ vectors
+        mean = overlaps[:, None] * ((rotated / noisy) @ cross.T)
+        prior = (theirs**2).sum(axis=1)
+        variance = overlaps[:, None] * prior - overlaps[:, None] ** 2 * ((1 / noisy) @ cross.T**2)
+        moments = {
+            "attention": np.full(len(overlaps), first_token),
+            "attention squared": np.full(len(overlaps), first_token**2),
+            "order_parameter": overlaps,
+            "predictor_mean": mean,
+            "predictor_variance": variance,
+        }
+        total += mass.sum()
+        for name, values_of in moments.items():
+            sums[name] = sums.get(name, 0.0) + mass @ values_of
+    normal = np.sqrt(2 * np.pi) * np.prod([scipy.special.gamma(n / 2.0) for n in arch.widths])
+    found = {name: one / total for name, one in sums.items()}
+    return found | {"evidence": total / normal}
+
+
+def test_moments_and_evidence_of_one_head_are_those_of_quadrature(rng):
+    """Prior draws of the density, weighted by its likelihood, are draws of the posterior."""
+    problem = of_positions(rng)
+    exact = quadrature(problem)
+    density = problem.density("order_parameters", "float64", False)
+    keys = jax.random.split(jax.random.key(7), DRAWS)
+
+    @jax.jit
+    def one(key):
+        position = density.draw_prior(key)
+        found = density.observables(key, position)
+        omega = density.arguments[0].attention.matrices(position, density.arguments[0].tokens)[0]
+        kept = ("order_parameter", "predictor_mean", "predictor_variance")
+        read = omega[0, 0, 0, 0]
+        observed = {"attention": read, "attention squared": read**2}
+        return density.log_likelihood(position), observed | {name: found[name] for name in kept}
+
+    log_likelihood, draws = jax.lax.map(one, keys)
+    weights = np.exp(np.asarray(log_likelihood))
+    error = weights.std() / np.sqrt(DRAWS)
+    assert abs(weights.mean() - exact["evidence"]) < 4 * error < 0.1 * exact["evidence"]
+    weights /= weights.sum()
+    assert 1.0 / np.sum(weights**2) > 1000
+    for name, values in draws.items():
+        values = np.asarray(values).reshape(DRAWS, -1)
+        mean = weights @ values
+        mcse = np.sqrt(weights**2 @ (values - mean) ** 2)
+        assert_within_mcse(mean, np.ravel(exact[name]), mcse, what=name)
+
+
+def simulated(rng, problem: LearnedProblem, draws: int) -> np.ndarray:
+    """Labels [draw, example] of networks whose weights are drawn, token by token, by NumPy."""
+    arch, examples = problem.architecture, problem.examples
+    inputs = np.asarray(examples.tokens.inputs)
+    scale = np.asarray(examples.attention.scale)
+    found = []
+    for _ in range(draws):
+        layer = np.swapaxes(inputs, 1, 2)  # [example, channel, token]
+        drawn = {
+            name: np.sqrt(arch.weight_variances[name]) * rng.standard_normal(shape)
+            for name, shape in arch.weight_shapes.items()
+        }
+        hidden = drawn["V_0"] @ layer / np.sqrt(arch.channels)
+        for depth, heads in enumerate(arch.heads, start=1):
+            logits = rng.standard_normal((heads, len(scale), len(scale))) * np.outer(scale, scale)
+            omega = bilinear_attention(inputs, logits)
+            values = drawn[f"V_{depth}"]
+            moved = np.einsum("hij,ejs,ehst->eit", values, hidden, omega, optimize=True)
+            hidden = moved / np.sqrt(heads * arch.widths[depth - 1])
+        outputs = np.einsum("ci,ei->ec", drawn["a"], hidden[:, :, -1]) / np.sqrt(arch.widths[-1])
+        noise = np.sqrt(float(examples.temperature)) * rng.standard_normal(outputs.shape)
+        found.append((outputs + noise)[:, 0])
+    return np.array(found)
+
+
+def test_draws_without_data_have_the_law_of_simulated_networks(rng):
+    """Two layers with learned heads, N = 2 and 3: second and fourth moments of the labels."""
+    problem = learned_problem(
+        task={**MARKOV, "examples_train": 3, "features": 4},
+        heads=(("learned", "learned"), ("learned",)),
+        widths=[2, 3, 2],
+    )
+    samples = {
+        "simulated": simulated(rng, problem, 8000),
+        "order_parameters": problem.prior_draws(False, 16_000, 3)["posterior_predictive"][..., 0],
+        "weights": problem.prior_draws(True, 16_000, 4)["posterior_predictive"][..., 0],
+    }
+    rows, columns = np.triu_indices(3)
+    # Bounded functions of labels too: their fourth moments have heavy tails.
+    statistics = {
+        "products": lambda y: y[:, rows] * y[:, columns],
+        "cosines": lambda y: np.cos(y[:, rows] + 0.7 * y[:, columns]),
+        "bounded squares": lambda y: np.tanh(y**2),
+    }
+    for name, statistic in statistics.items():
+        values = {of: statistic(np.asarray(y, float)) for of, y in samples.items()}
+        expected = values.pop("simulated")
+        for of, received in values.items():
+            error = np.sqrt(
+                expected.var(axis=0) / len(expected) + received.var(axis=0) / len(received)
+            )
+            assert_within_mcse(
+                received.mean(axis=0), expected.mean(axis=0), error, what=f"{name} {of}"
+            )
+
+
+def test_the_input_projection_integrates_to_the_space_of_upper_weights():
+    """Given attention and upper weights the density of V_0 is Gaussian: its integral is exact."""
+    problem = learned_problem(task={**MARKOV, "features": 2, "tokens": 2}, widths=2)
+    spaces = {
+        name: problem.density(name, "float64", False) for name in ("weights", "upper_weights")
+    }
+    position = spaces["weights"].draw_prior(jax.random.key(1))
+    shape = position["V_0"].shape
+
+    def of_inputs(flat):
+        return spaces["weights"].log_density({**position, "V_0": flat.reshape(shape)})
+
+    zero = jnp.zeros(position["V_0"].size)
+    slope, curvature = jax.grad(of_inputs)(zero), -jax.hessian(of_inputs)(zero)
+    determinant = np.linalg.slogdet(np.asarray(curvature) / (2 * np.pi))[1]
+    gained = 0.5 * slope @ np.linalg.solve(curvature, slope)
+    expected = of_inputs(zero) + gained - 0.5 * determinant
+    upper = {name: value for name, value in position.items() if name != "V_0"}
+    np.testing.assert_allclose(spaces["upper_weights"].log_density(upper), expected, rtol=1e-10)
+
+
+def test_upper_weights_integrate_to_order_parameters_at_any_attention():
+    """The likelihood of given attention, averaged over what else is sampled, in two spaces."""
+    problem = learned_problem(task={**MARKOV, "examples_train": 4}, widths=[3, 2, 4])
+    logits, found = None, {}
+    for number, name in enumerate(("order_parameters", "upper_weights")):
+        density = problem.density(name, "float64", False)
+        if logits is None:
+            drawn = density.draw_prior(jax.random.key(5))
+            logits = {site: v for site, v in drawn.items() if site.startswith("logits")}
+        keys = jax.random.split(jax.random.key(number), DRAWS)
+
+        @jax.jit
+        def one(key, density=density, logits=logits):
+            return density.log_likelihood(density.draw_prior(key) | logits)
+
+        likelihoods = np.exp(np.asarray(jax.lax.map(one, keys)))
+        found[name] = likelihoods.mean(), likelihoods.std() / np.sqrt(DRAWS)
+    (one, error), (other, its) = found.values()
+    assert max(error, its) < 0.05 * one
+    assert abs(one - other) < 4 * np.hypot(error, its)
+
+
+@pytest.mark.parametrize("space", ["order_parameters", "upper_weights", "weights", "attention"])
+def test_the_numpyro_model_has_the_density_of_the_space(space):
+    widths = "infinite" if space == "attention" else 3
+    problem = learned_problem(task=DIGITS, heads=(("learned", "similar"),), widths=widths)
+    sites = ("predictor",) if space == "weights" else ("predictor_mean", "predictor_variance")
+    model, arguments = problem.numpyro_model(space, sites)
+    density = problem.density(space, "float64", False)
+    position = density.draw_prior(jax.random.key(2))
+    received, trace = log_density(model, (), arguments, position)
+    np.testing.assert_allclose(received, density.log_density(position), rtol=1e-12)
+    observed = density.observables(jax.random.key(3), position)
+    for name in sites:
+        scale = np.abs(observed[name]).max()
+        np.testing.assert_allclose(
+            trace[name]["value"], observed[name], rtol=0, atol=1e-9 * scale, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("changes", [{}, {"task": DIGITS, "heads": (("learned", "near"),)}])
+def test_infinite_width_is_the_limit_of_wide_networks(changes):
+    spreads = {"posterior": {"temperature_spread": 0.4, "variance_spread": 0.3}}
+    limit = learned_problem(widths="infinite", **changes, **spreads)
+    limit = limit.density("attention", "float64", False)
+    position = limit.draw_prior(jax.random.key(6))
+    expected = float(limit.log_likelihood(position))
+    differences = []
+    for width in (10**4, 10**6):
+        wide = learned_problem(widths=width, **changes, **spreads)
+        wide = wide.density("order_parameters", "float64", False)
+        centre = {n: jnp.zeros(p.event_shape) for n, p in wide.priors.items()}
+        differences.append(float(wide.log_likelihood({**centre, **position})) - expected)
+    assert abs(differences[1]) < 1e-4 * abs(expected)
+    np.testing.assert_allclose(differences[0] / differences[1], 100.0, rtol=0.05)
