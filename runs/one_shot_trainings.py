@@ -22,15 +22,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from renew import estimate, of_run, record
 
 jax.config.update("jax_enable_x64", True)
 
+import sampler  # noqa: E402
 from sampler.cli import main  # noqa: E402
 from sampler.presentation import style  # noqa: E402
-from sampler.problem import Problem, build_problem  # noqa: E402
+from sampler.problem import Problem, build_problem, square_roots  # noqa: E402
 from sampler.recipes.recipe import load_recipe  # noqa: E402
 from sampler.tasks.make import build_task  # noqa: E402
 from sampler.transformer.model import MODEL_FILE  # noqa: E402
@@ -150,15 +152,18 @@ def chosen(scores: dict[float, tuple[float, float]]) -> dict[str, float]:
     return {"accuracy": scores[best][1], "temperature": best}
 
 
-def widths_of(name: str, problem: Problem) -> dict[str, dict]:
-    """Accuracy of theory and infinite width, at their best temperature and at the equal one."""
+def widths_of(name: str, problem: Problem, known: np.ndarray) -> dict[str, dict]:
+    """Accuracy of theory and infinite width, at their best temperature and at the equal one.
+
+    known  F of U₁ at N = 10 and the equal temperature, the only one with many paths
+    """
     limit = OrderParameters.gp_limit(problem.architecture).factors[0]
     infinite = {at: right(problem, limit, at) for at in INFINITE}
     found = {"infinite": chosen(infinite) | {"equal": infinite[EQUAL][1]}}
-    few = name in FEW_PATHS  # otherwise each takes minutes
+    few = name in FEW_PATHS
     for width in WIDTHS if few else WIDTHS[:1]:
         there = at_width(problem, width)
-        factors = by_temperature(there, TEMPERATURES if few else (0.25, EQUAL))
+        factors = by_temperature(there, TEMPERATURES) if few else {EQUAL: known}
         scores = {at: right(there, factor, at) for at, factor in factors.items()}
         found[str(width)] = chosen(scores)
         if EQUAL in scores:
@@ -203,8 +208,11 @@ def untrained_heads(name: str) -> dict[str, float]:
     return found | {"least of the others": float(np.min(scores[:, :-1]))}
 
 
-def pruned(name: str) -> dict[str, dict]:
-    """Rank correlations of scores with what removal costs the trained network, and the costs."""
+def pruned(name: str) -> tuple[dict[str, dict], np.ndarray]:
+    """Rank correlations of scores with what removal costs the trained network, and the costs.
+
+    And U₁ of the theory.
+    """
     many, full = heads_of(name)[0] == (8, 8), name in SAMPLED
     place = folder / name
     recipe = str(RUNS / "one_shot.toml")
@@ -227,32 +235,31 @@ def pruned(name: str) -> dict[str, dict]:
         for key in SCORES if key in removed["predicted"]
     }  # fmt: skip
     least, most = int(np.argmin(cost["values"])), int(np.argmax(cost["values"]))
+    overlap = np.asarray(sampler.open_results(place).theory["order_parameter"])
     return {
         "posterior": of_run(place) if full else {},
         "spearman": correlations,
         "cheapest": estimate(cost["values"][least], cost["errors"][least], "over test examples"),
         "dearest": estimate(cost["values"][most], cost["errors"][most], "over test examples"),
-    }
+    }, overlap
 
 
 def answers(name: str) -> dict:
     """All that is asked of a training."""
-    problem = problem_of(name)
+    removed, overlap = pruned(name)
+    problem, factor = problem_of(name), jnp.asarray(square_roots(overlap))
     summary = json.loads((trained(name) / "training_summary.json").read_text(encoding="utf-8"))
-    found = {
+    found = removed | {
         "trained": {
             split: {who: of[key]["accuracy"] for who, key in JUDGED.items()}
             for split, of in summary["splits"].items() if "network" in of
         },
-        "widths": widths_of(name, problem),
+        "widths": widths_of(name, problem, factor),
     }  # fmt: skip
-    found |= pruned(name)
     same = problem.trained.predictor(problem.attended_test), problem.labels_test
     found["same episodes"] = accuracy(*same)
     pixels = np.asarray(problem.nearest_neighbour)[:, None]
     found["pixels on them"] = accuracy(pixels, problem.labels_test)
-    factor = by_temperature(problem, (EQUAL,))[EQUAL]
-    overlap = np.asarray(factor @ factor.T)
     found["cosine with the trained"] = cosine(overlap, problem.trained.overlap())
     if name in FEW_PATHS:
         found["other sets"] = other_sets(name, factor)
