@@ -236,7 +236,7 @@ def digits_task(
 
 def copy_task(
     *,
-    heads: Sequence[Sequence[str]] = (('copy',),),
+    heads: Sequence[Sequence[str]] = (('learned',),),
     inverse_temperature: float = 0.3,
     form: AttentionVariant | Mapping[str, Any] | Sequence[Any] | None = None,
     learned: Mapping[str, Any] = None,

@@ -13,17 +13,18 @@ whatever makes features of W. Both theories have posteriors p(W) p(y | W) of the
 import math
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.linalg import cho_factor, cho_solve
 
 from theory.architecture import Architecture
 from theory.compression import compress
-from theory.energy import LearningProblem
+from theory.energy import LearningProblem, energy_of_columns
 from theory.evidence import action_without_data
 from theory.order_parameters import OrderParameters
-from theory.path_kernels import renormalised_features, with_noise
+from theory.path_kernels import renormalised_features
+from theory.programs import program
 from theory.saddle_point import SaddlePoint, solve_saddle_point
 
 Features = Float[Array | np.ndarray, "example path channel"]
@@ -52,13 +53,13 @@ def evidence_at_infinite_width(
     """Log evidence ln p(y | W) of a network of infinite width, and its exact gradient.
 
     The kernel is σ_1² ··· σ_a² Σ_π φ^π(x)·φ^π(x') for every output by itself; widths are not used.
-    Features φ^π = σ_0 ξ^π/√(D Π).
+    Features φ^π = σ_0 ξ^π/√(D Π). Needs float64.
     """
     scale = math.prod(architecture.order_parameter_variances) ** 0.5
-    columns = scale * np.asarray(features, float).reshape(len(features), -1)
-    energy, slope = energy_and_slope(columns, np.asarray(labels, float), temperature)
-    gradient = -0.5 * scale * slope.reshape(features.shape)
-    return FeatureEvidence(log_of_density(energy, labels.size), gradient)
+    columns = scale * jnp.asarray(features).reshape(len(features), -1)
+    energy, slope = energy_and_slope(columns, jnp.asarray(labels), temperature)
+    gradient = -0.5 * scale * np.asarray(slope).reshape(features.shape)
+    return FeatureEvidence(log_of_density(float(energy), labels.size), gradient)
 
 
 def evidence_at_leading_order(
@@ -87,10 +88,10 @@ def evidence_at_leading_order(
     problem = LearningProblem(arch, jnp.asarray(features) / size, jnp.asarray(labels), temperature)
     saddle = solve_saddle_point(compress(problem), tolerance=tolerance, initial=initial)
     columns = renormalised_features(jnp.asarray(features), saddle.order_parameters.factors[0])
-    columns, factor = np.asarray(columns), np.asarray(saddle.order_parameters.factors[0])
-    _, slope = energy_and_slope(columns, np.asarray(labels, float).reshape(-1, 1), temperature)
+    factor = np.asarray(saddle.order_parameters.factors[0])
+    _, slope = energy_and_slope(columns, jnp.asarray(labels).reshape(-1, 1), temperature)
     # Back through G_{(x,c),(r,i)} = Σ_π F_{(π,c),r} φ^π_i(x)
-    slope = slope.reshape(len(features), arch.outputs, factor.shape[1], arch.channels)
+    slope = np.asarray(slope).reshape(len(features), arch.outputs, factor.shape[1], arch.channels)
     by_path = factor.reshape(arch.path_count, arch.outputs, factor.shape[1])
     gradient = -0.5 * np.einsum("xcri,pcr->xpi", slope, by_path, optimize=True)
     excess = max(arch.widths) * saddle.action - action_without_data(arch)
@@ -102,26 +103,5 @@ def log_of_density(energy: float, count: int) -> float:
     return -0.5 * (energy + count * math.log(2.0 * math.pi))
 
 
-def energy_and_slope(
-    columns: Float[np.ndarray, "row feature"],
-    labels: Float[np.ndarray, "row set"],
-    temperature: float,
-) -> tuple[float, Float[np.ndarray, "row feature"]]:
-    """Energy Σ_s [ ln det(G Gᵀ + 𝒯) + y_sᵀ (G Gᵀ + 𝒯)⁻¹ y_s ] and its derivative in G.
-
-    That is 2 [n_s (G Gᵀ + 𝒯)⁻¹ G − α αᵀ G] with α = (G Gᵀ + 𝒯)⁻¹ y. The smaller of G Gᵀ + 𝒯 and
-    M = Gᵀ G + 𝒯 is factorised: (G Gᵀ + 𝒯)⁻¹ G = G M⁻¹.
-    """
-    rows, features = columns.shape
-    few = features < rows
-    gram = columns.T @ columns if few else columns @ columns.T
-    factor = cho_factor(with_noise(gram, temperature), lower=True)
-    log_determinant = 2.0 * float(np.sum(np.log(np.diagonal(factor[0]))))
-    if few:
-        log_determinant += (rows - features) * math.log(temperature)
-        carried = cho_solve(factor, columns.T).T
-        alpha = (labels - carried @ (columns.T @ labels)) / temperature
-    else:
-        carried, alpha = cho_solve(factor, columns), cho_solve(factor, labels)
-    value = labels.shape[1] * log_determinant + float(np.vdot(labels, alpha))
-    return value, 2.0 * (labels.shape[1] * carried - alpha @ (alpha.T @ columns))
+# E and its derivative in the columns G, of which K = G Gᵀ.
+energy_and_slope = program(jax.value_and_grad(energy_of_columns))

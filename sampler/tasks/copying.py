@@ -36,11 +36,12 @@ COPIED = -2
 class CopySection(DrawnSection):
     """Sequences of symbols, labelled by the one before the last; one output per symbol.
 
-    `attention.inverse_temperature` is the standard deviation of the logits of random heads.
+    `attention.inverse_temperature` is the standard deviation of the logits of random heads, and of
+    learned ones a priori.
     """
 
-    head_kinds: ClassVar = ("copy", "uniform", "random", "learned")
-    attention_defaults: ClassVar = {"heads": (("copy",),), "inverse_temperature": 0.3}
+    head_kinds: ClassVar = ("copy", "uniform", "random", LEARNED)
+    attention_defaults: ClassVar = {"heads": ((LEARNED,),), "inverse_temperature": 0.3}
 
     tokens: Several = 24
     """Tokens of a sequence."""

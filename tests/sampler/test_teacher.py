@@ -1,11 +1,9 @@
 """Labels of a teacher: its law, what is kept of it, and Nishimori's identity."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
-import scipy.linalg
 import xarray as xr
 
 import sampler
@@ -19,6 +17,7 @@ from sampler.tasks.make import build_task
 from sampler.tasks.splits import StreamedSplit
 from sampler.teacher import make_labelled_task, prior_factors, with_teacher
 from tests.commands import TINY, in_process, without_drawing
+from tests.nishimori import IndependentDraws, PriorDraws, overlap_scores
 from tests.problems import ARCHITECTURES, random_weights
 from theory import path_features
 
@@ -225,53 +224,24 @@ def test_arrays_in_memory_may_be_taught():
 # --- Nishimori's identity
 
 
-@dataclass(frozen=True)
-class Prior:
+def prior_of(recipe, task, draws, rng):
     """Order parameters of real weights from the prior, with their kernels on all examples."""
-
-    overlaps: np.ndarray  # [draw, path, path]
-    kernels: np.ndarray  # [draw, example, example], training examples first
-
-    @classmethod
-    def of(cls, recipe, task, draws, rng):
-        arch = recipe.network.architecture(task.heads, task.channels, task.outputs)
-        above = rng.standard_normal((draws, 1, arch.widths[-1]))
-        for heads, width in zip(arch.heads[::-1], arch.widths[-2::-1], strict=True):
-            values = rng.standard_normal((draws, heads, above.shape[2], width))
-            above = np.einsum("spm,shmn->shpn", above, values) / math.sqrt(above.shape[2])
-            above = above.reshape(draws, -1, width)
-        overlaps = above @ above.swapaxes(1, 2) / above.shape[2]
-        parts = (task.train, task.test)
-        features = np.concatenate([features_of(task, recipe, part) for part in parts])
-        pairs = np.einsum("xpi,yqi->pqxy", features, features)
-        return cls(overlaps, np.einsum("spq,pqxy->sxy", overlaps, pairs, optimize=True))
+    arch = recipe.network.architecture(task.heads, task.channels, task.outputs)
+    overlaps = overlaps_of_weights(arch, draws, rng)
+    features = np.concatenate([features_of(task, recipe, one) for one in (task.train, task.test)])
+    pairs = np.einsum("xpi,yqi->pqxy", features, features)
+    kernels = np.einsum("spq,pqxy->sxy", overlaps, pairs, optimize=True)
+    return PriorDraws((overlaps,), kernels)
 
 
-class Posterior:
-    """Independent draws by importance: prior draws, weighed by the likelihood of the labels."""
-
-    def __init__(self, prior: Prior, temperature: float, examples: int) -> None:
-        self.prior, self.temperature, self.examples = prior, temperature, examples
-        inner = prior.kernels[:, :examples, :examples]
-        self.lower = np.linalg.cholesky(inner + temperature * np.eye(examples))
-        self.whitener = np.linalg.inv(self.lower)
-        self.logs = np.log(np.diagonal(self.lower, axis1=1, axis2=2)).sum(axis=1)
-
-    def draw(self, labels, count, rng):
-        """U_1 and f(x) of independent draws, and the number of draws that they stand for."""
-        whitened = self.whitener @ labels[:, 0]
-        logs = -self.logs - 0.5 * np.sum(whitened**2, axis=1)
-        weights = np.exp(logs - logs.max())
-        weights /= weights.sum()
-        found = []
-        for s in rng.choice(len(weights), count, p=weights):
-            kernel = self.prior.kernels[s]
-            cross = self.whitener[s] @ kernel[: self.examples]
-            mean = cross.T @ whitened[s]
-            covariance = kernel - cross.T @ cross
-            root = scipy.linalg.sqrtm(covariance + 1e-12 * np.eye(len(mean))).real
-            found.append((self.prior.overlaps[s], mean + root @ rng.standard_normal(len(mean))))
-        return found, 1.0 / np.sum(weights**2)
+def overlaps_of_weights(arch, draws, rng):
+    """U_1 [draw, row, row] of weights of variance 1."""
+    above = rng.standard_normal((draws, arch.outputs, arch.widths[-1]))
+    for heads, width in zip(arch.heads[::-1], arch.widths[-2::-1], strict=True):
+        values = rng.standard_normal((draws, heads, above.shape[2], width))
+        above = np.einsum("spm,shmn->shpn", above, values) / math.sqrt(above.shape[2])
+        above = above.reshape(draws, -1, width)
+    return above @ above.swapaxes(1, 2) / above.shape[2]
 
 
 def overlaps_of(one, other):
@@ -285,38 +255,79 @@ def overlaps_of(one, other):
     return math.log(np.sum(first * second)), cosine, math.log(apart @ apart)
 
 
-BELIEFS = {
-    "the truth": {},
-    "ten times the temperature": {"temperature": 0.01},
-    "wider networks": {"widths": (30, 40, 20)},
-}
-
-
-@pytest.mark.parametrize("belief", BELIEFS)
+@pytest.mark.parametrize(
+    "belief",
+    [{}, {"temperature": 0.01}, {"widths": (30, 40, 20)}],
+    ids=["the truth", "ten times the temperature", "wider networks"],
+)
 def test_the_teacher_overlaps_with_a_draw_as_two_draws_do(belief):
-    """Over 400 data sets: means, squares and shares above the median, in their standard errors."""
-    rng, recipe = np.random.default_rng(11), recipe_of()
-    inputs, believed = build_task(recipe), recipe_of(**BELIEFS[belief])
-    prior = Prior.of(believed, inputs, 20_000, rng)
-    posterior = Posterior(prior, believed.posterior.temperature, 8)
-    differences, effective = [], []
-    for seed in range(400):
+    rng, believed = np.random.default_rng(11), recipe_of(**belief)
+    inputs = build_task(believed)
+    prior = prior_of(believed, inputs, 20_000, rng)
+    posterior = IndependentDraws(prior, believed.posterior.temperature, 8)
+
+    def taught(seed):
         task = with_teacher(inputs, recipe_of(seed=seed))
         f = np.concatenate([task.teacher.outputs[name][:, 0] for name in ("train", "test")])
-        truth = task.teacher.order_parameters[0], f
-        (one, two, three), size = posterior.draw(task.train.labels, 3, rng)
-        effective.append(size)
-        differences.append((overlaps_of(truth, one), overlaps_of(two, three)))
-    differences = np.array(differences)  # [data set, teacher or draw, quantity]
-    assert np.quantile(effective, 0.1) > 50
-    above = differences > np.median(differences, axis=(0, 1))
-    scores = []
-    for values in (differences, differences**2, above.astype(float)):
-        apart = values[:, 0] - values[:, 1]
-        scores.append(apart.mean(axis=0) / (apart.std(axis=0, ddof=1) / math.sqrt(len(apart))))
-    scores = np.abs(scores)
-    print(belief, np.round(scores, 1))
-    if belief == "the truth":
-        assert np.all(scores < 4.0), scores
-    else:
-        assert np.max(scores) > 6.0, scores
+        return (task.teacher.order_parameters[0], f), task.train.labels[:, 0]
+
+    scores = overlap_scores(taught, posterior, overlaps_of, 400, rng)
+    assert np.max(scores) > 6.0 if belief else np.all(scores < 4.0), scores
+
+
+def copy_recipe(scale=1.0, seed=0, widths=3, **attention):
+    """One learned head over five positions, two outputs."""
+    sizes = {"tokens": 5, "symbols": 2, "examples_train": 6, "examples_test": 4}
+    return make_recipe(
+        {
+            "name": "copy",
+            "task": {
+                "kind": "copy",
+                **sizes,
+                "labels": "teacher",
+                "head_seed": seed,
+                "teacher_seed": seed,
+            },
+            "attention": {"inverse_temperature": scale, **attention},
+            "network": {"widths": widths},
+            "posterior": {"temperature": 0.3},
+        }
+    )
+
+
+def attending_prior(recipe, task, draws, rng):
+    """Weights of positions, order parameters, and kernels over (example, output)."""
+    arch = recipe.network.architecture(task.heads, task.channels, task.outputs)
+    logits = recipe.attention.inverse_temperature * rng.standard_normal((draws, 5))
+    weights = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    overlaps = overlaps_of_weights(arch, draws, rng)
+    inputs = np.concatenate([task.train.inputs, task.test.inputs])
+    features = np.einsum("st,xti->sxi", weights, inputs) / math.sqrt(task.channels)
+    kernels = np.einsum("scd,sxi,syi->sxcyd", overlaps, features, features, optimize=True)
+    rows = len(inputs) * task.outputs
+    return PriorDraws((weights, overlaps), kernels.reshape(draws, rows, rows))
+
+
+def overlaps_with_attention(one, other):
+    """Distance of weights of positions, logarithm of the overlap of U_1, cosine of predictors."""
+    (v, first, one), (w, second, other) = one, other
+    f, g = one[12:], other[12:]
+    cosine = f @ g / math.sqrt((f @ f) * (g @ g))
+    return np.linalg.norm(v - w), math.log(np.sum(first * second)), cosine
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0], ids=["the truth", "a wider prior of logits"])
+def test_so_does_a_teacher_whose_attention_is_learned(scale):
+    rng, believed = np.random.default_rng(5), copy_recipe(scale)
+    prior = attending_prior(believed, build_task(believed), 20_000, rng)
+    posterior = IndependentDraws(prior, 0.3, 12)
+
+    def taught(seed):
+        task = make_labelled_task(copy_recipe(seed=seed))
+        weights = task.train.attention[0][0, 0, :, -1]
+        outputs = [task.teacher.outputs[name].ravel() for name in ("train", "test")]
+        teacher = weights, task.teacher.order_parameters[0], np.concatenate(outputs)
+        return teacher, task.train.labels.ravel()
+
+    scores = overlap_scores(taught, posterior, overlaps_with_attention, 400, rng)
+    assert np.max(scores) > 6.0 if scale != 1.0 else np.all(scores < 4.0), scores
