@@ -58,7 +58,7 @@ from sampler.analysis.verdict import (
     saddle_point_converged,
     theory_verdict,
 )
-from sampler.mcmc.diagnostics import Diagnostics
+from sampler.mcmc.diagnostics import R_HAT_LIMIT, Diagnostics
 from sampler.mcmc.kept import BatchMoments
 from sampler.posterior.density import OBSERVED
 from sampler.registry import Registry
@@ -523,4 +523,5 @@ def read_diagnostics(content: Mapping[str, Any]) -> Diagnostics:
     """Read back the verdict on the draws, with the numbers of whichever algorithm."""
     of_all = Diagnostics.__dataclass_fields__
     numbers = {key: value for key, value in content.items() if key not in of_all}
-    return from_json(Diagnostics, {**content, "numbers": numbers})
+    limit = {"r_hat_limit": R_HAT_LIMIT}  # of what was stored before it was
+    return from_json(Diagnostics, {**limit, **content, "numbers": numbers})

@@ -23,7 +23,8 @@ from sampler.analysis.verdict import (
 )
 from sampler.presentation.report.write import SOFTWARE
 from sampler.presentation.status import sweep_state
-from sampler.presentation.tables import points_table, state_in_short
+from sampler.presentation.summary import diagnostics_text
+from sampler.presentation.tables import points_table, sampler_table, state_in_short
 from sampler.storage.manifest import Manifest
 from sampler.storage.status import RunState
 from tests import ROOT
@@ -140,6 +141,57 @@ def test_the_reasons_for_trust_are_its_numbers_beside_their_limits():
         assert number in received.reasons[0]
     failed = read_diagnostics(diagnostics | {"verdict": "fail", "reasons": ["why"]})
     assert trust_verdict(failed).reasons[1] == "why"
+
+
+TEMPERED_DIAGNOSTICS = {
+    "verdict": "pass",
+    "quantities": {"a": {"r_hat": 1.0221, "ess_bulk": 812.7, "ess_tail": 900.0, "at": []}},
+    "r_hat_limit": 1.05,
+    "warning": "Two starts disagree: one evidence and the other.",
+    "chains": 4,
+    "draws": 512,
+    "acceptance": 0.81,
+    "lowest_acceptance": 0.62,
+    "temperatures": [7, 8, 7, 7],
+    "ancestors": [60, 71, 66, 58],
+    "log_evidence_of_repetitions": [-10.1, -10.2, -10.3, -10.15],
+    "log_evidence_prior": -14.0,
+    "log_evidence_prior_error": 0.2,
+    "starts_apart": -17.2,
+    "weights_of_modes": [0.25, 0.75],
+}
+
+
+def test_two_starts_that_disagree_are_the_headline():
+    passed = trust_verdict(read_diagnostics(TEMPERED_DIAGNOSTICS))
+    assert passed.tone == "caution"
+    assert passed.headline == TEMPERED_DIAGNOSTICS["warning"]
+    assert passed.reasons[0] == "The samples pass their diagnostics."
+    assert "4 repetitions of 512 particles" in passed.reasons[1]
+    assert "1.0221 (limit 1.05)" in passed.reasons[1]
+    failed = read_diagnostics(TEMPERED_DIAGNOSTICS | {"verdict": "fail", "reasons": ["why"]})
+    found = trust_verdict(failed)
+    assert found.tone == "bad"
+    assert found.headline.startswith(TEMPERED_DIAGNOSTICS["warning"])
+    assert "diagnostics failed" in found.headline
+    first, *_ = diagnostics_text(failed).splitlines()
+    assert first.startswith("Two starts disagree")
+    agreeing = read_diagnostics(TEMPERED_DIAGNOSTICS | {"warning": ""})
+    assert trust_verdict(agreeing).headline == "The samples can be trusted."
+
+
+def test_the_table_of_the_sampler_has_what_is_known_of_particles():
+    table = sampler_table(read_diagnostics(TEMPERED_DIAGNOSTICS), {"gradients": 1000.0}).text()
+    for words in (
+        "repetitions", "particles of each", "temperatures, at most", "62.0 %", "-14.00 ± 0.20",
+        "posterior near mode 1", "75.0 %", "at most 4 either way",
+    ):  # fmt: skip
+        assert words in table, words
+    alone = {"log_evidence_prior": None, "log_evidence_prior_error": None, "starts_apart": None}
+    assert (
+        "from the prior"
+        not in sampler_table(read_diagnostics(TEMPERED_DIAGNOSTICS | alone), {}).text()
+    )
 
 
 def test_what_to_cite_is_what_the_citation_file_says():
