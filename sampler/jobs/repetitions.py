@@ -27,7 +27,7 @@ from sampler.mcmc.draws import DrawCollector, rounded
 from sampler.mcmc.importance import OBSERVED_TOGETHER
 from sampler.mcmc.stopping import CHECKED_ESS
 from sampler.mcmc.tempered import LARGEST_ERROR, Evidences, Tempered, evidences
-from sampler.mcmc.tempering import Particles, begin, next_temperature
+from sampler.mcmc.tempering import Course, Particles, Stage, begin, next_temperature
 from sampler.posterior.density import Density, observables_at, side_by_side
 from sampler.posterior.modes import StartLaw, descents, mixture_at_modes
 from sampler.recipes.sections import SamplerSection
@@ -43,6 +43,7 @@ from sampler.storage.run_directory import unwritable
 # The laws in which particles begin: the mixture at all modes, and the prior alone.
 MODES, PRIOR = "modes", "prior"
 NUMBER_OF = {MODES: 0, PRIOR: 1}
+PILOT = 2**20  # no repetition has this number
 # Further repetitions before the draws are judged again, as a share of all.
 GROWTH = 0.3
 START_FILE = "start.bin"
@@ -102,10 +103,13 @@ def stored_form(particles: Particles) -> tuple[dict, dict[str, np.ndarray]]:
     header = {
         one.name: getattr(particles, one.name)
         for one in fields(particles)
-        if one.name not in (*ARRAYS, "path")
+        if one.name not in (*ARRAYS, "path", "course")
     }
     arrays = {name: getattr(particles, name) for name in ARRAYS}
     arrays |= {f"path/{name}": np.array(values) for name, values in particles.path.items()}
+    for number, stage in enumerate(particles.course):
+        for one in fields(stage):
+            arrays[f"course/{number}/{one.name}"] = np.asarray(getattr(stage, one.name))
     return header, arrays
 
 
@@ -117,7 +121,13 @@ def particles_of(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) ->
         if name.startswith("path/")
     }
     numbers = {name: header[name] for name in ("power", "log_evidence", "step_size")}
-    return Particles(*(arrays[name] for name in ARRAYS), **numbers, path=path)
+    stages = []
+    while f"course/{len(stages)}/power" in arrays:
+        found = {one.name: arrays[f"course/{len(stages)}/{one.name}"] for one in fields(Stage)}
+        for name, kind in (("power", float), ("step_size", float), ("moves", int)):
+            found[name] = kind(found[name])
+        stages.append(Stage(**found))
+    return Particles(*(arrays[name] for name in ARRAYS), **numbers, path=path, course=tuple(stages))
 
 
 @dataclass(frozen=True)
@@ -135,6 +145,7 @@ class Repetitions:
     constant        what ln p(x, y) of the density lacks: the labels that no row carries
     judged_name     tells by their name whether draws are judged
     laws            where particles begin, by name
+    pilots          by law, whose course all repetitions follow
     made            repetitions by law
     observed        what was read off the particles of each repetition from the modes
     seconds_before  computing time of all that was found on disk
@@ -148,6 +159,7 @@ class Repetitions:
     show: Callable[[str, int, int, str], None]
     judged_name: Callable[[str], bool] = is_judged
     laws: dict[str, StartLaw] = field(default_factory=dict)
+    pilots: dict[str, Repetition] = field(default_factory=dict)
     made: dict[str, list[Repetition]] = field(default_factory=lambda: {MODES: [], PRIOR: []})
     observed: list[dict[str, np.ndarray]] = field(default_factory=list)
     cost_of_modes: Mapping[str, float] = field(default_factory=dict)
@@ -174,13 +186,28 @@ class Repetitions:
 
     def make(self, law: str, count: int) -> None:
         """Make repetitions until there are so many."""
+        if law not in self.pilots:
+            name = REPETITION.format(law=f"{law}-pilot", number=0)
+            seed = self.settings.seed, NUMBER_OF[law], PILOT
+            self.pilots[law] = self.run(law, name, seed, f"pilot from the {law}", (0, 1), None)
+        course = self.pilots[law].particles.course
         while len(self.made[law]) < count:
-            self.made[law].append(self.repetition(law, len(self.made[law]), count))
+            number = len(self.made[law])
+            name = REPETITION.format(law=law, number=number)
+            seed = self.settings.seed, NUMBER_OF[law], number
+            phase = f"particles from the {law}"
+            self.made[law].append(self.run(law, name, seed, phase, (number, count), course))
 
-    def repetition(self, law: str, number: int, count: int) -> Repetition:
-        """The repetition of this number, from where its file says."""
-        name = REPETITION.format(law=law, number=number)
-        seed = self.settings.seed, NUMBER_OF[law], number
+    def run(
+        self,
+        law: str,
+        name: str,
+        seed: tuple[int, ...],
+        phase: str,
+        place: tuple[int, int],
+        course: Course | None,
+    ) -> Repetition:
+        """A repetition or pilot, from where its file says; `place`: its number, of how many."""
         found = self.store.read(name)
         if found is None:
             particles, seconds = None, 0.0
@@ -188,8 +215,7 @@ class Repetitions:
             header, arrays = found
             particles, seconds = particles_of(header, arrays), header["seconds"]
             self.seconds_before += seconds
-        unsaved = 0.0
-        phase = "particles from the modes" if law == MODES else "particles from the prior"
+        unsaved, (number, count) = 0.0, place
 
         def save() -> None:
             header, arrays = stored_form(particles)
@@ -201,9 +227,8 @@ class Repetitions:
                 arguments = self.density, self.laws[law], self.algorithm.particles
                 particles = begin(*arguments, seed)
             else:
-                particles = next_temperature(
-                    particles, self.density, self.laws[law], self.algorithm.target_acceptance, seed
-                )
+                arguments = self.density, self.laws[law], self.algorithm.target_acceptance
+                particles = next_temperature(particles, *arguments, seed, course)
             taken = time.perf_counter() - started
             seconds, unsaved = seconds + taken, unsaved + taken
             done = number + particles.finished
@@ -212,7 +237,7 @@ class Repetitions:
             if particles.finished or unsaved > self.store.every:
                 save()
                 unsaved = 0.0
-            where = f"repetition {number + 1} at λ = {particles.power:.3g}"
+            where = f"{phase}, {number + 1} of {count}, at λ = {particles.power:.3g}"
             self.store.interruption.leave_if_asked(where, save)
         return Repetition(particles, seconds)
 
@@ -285,17 +310,20 @@ class Repetitions:
         }
 
     @property
+    def every(self) -> list[Repetition]:
+        """All repetitions, and the pilots."""
+        return [*self.pilots.values(), *self.made[MODES], *self.made[PRIOR]]
+
+    @property
     def gradients(self) -> int:
         """Gradients of all repetitions, those from the prior too, and of the modes."""
-        every = [one for of_law in self.made.values() for one in of_law]
-        found = sum(sum(one.particles.path["n_steps"]) for one in every)
+        found = sum(sum(one.particles.path["n_steps"]) for one in self.every)
         return int(found + self.cost_of_modes["gradients"])
 
     @property
     def seconds(self) -> float:
         """Computing time of all repetitions, and of the modes."""
-        every = [one for of_law in self.made.values() for one in of_law]
-        return self.cost_of_modes["seconds"] + sum(one.seconds for one in every)
+        return self.cost_of_modes["seconds"] + sum(one.seconds for one in self.every)
 
     def fill(self, collected: DrawCollector) -> None:
         """Hand the path through the temperatures on as warm-up, and particles as draws."""

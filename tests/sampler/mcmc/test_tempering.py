@@ -12,8 +12,20 @@ import pytest
 import scipy.stats
 
 from sampler.mcmc import tempering
+from sampler.mcmc.algorithm import ChainSettings
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.hamiltonian import NUTS
 from sampler.mcmc.tempered import TEMPERED, evidences, log_mean, repetition_weights
-from sampler.mcmc.tempering import Particles, TemperedDensity, begin, next_power, next_temperature
+from sampler.mcmc.tempering import (
+    Course,
+    Particles,
+    TemperedDensity,
+    begin,
+    next_power,
+    next_temperature,
+)
+from sampler.posterior.bridge import bridge_evidence
 from sampler.posterior.density import Density
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.modes import StartLaw, descents, mixture_at_modes
@@ -26,7 +38,7 @@ from tests.problems import (
     random_problem,
     scalar_problem,
 )
-from theory import CopyHead
+from theory import Architecture, CopyHead
 from theory.architecture import HyperPriors
 
 NOISE, SEED = 0.4, 0
@@ -71,17 +83,20 @@ def linear() -> tuple[Density, float, np.ndarray, np.ndarray]:
     )
 
 
-def repetition(density, start: StartLaw, count: int, seed: tuple[int, ...]) -> Particles:
-    """Particles at the end of one repetition."""
+def repetition(
+    density, start: StartLaw, count: int, seed: tuple[int, ...], course: Course | None = None
+) -> Particles:
+    """Particles at the end of one repetition, or of a pilot."""
     particles = begin(density, start, count, seed)
     while not particles.finished:
-        particles = next_temperature(particles, density, start, 0.8, seed)
+        particles = next_temperature(particles, density, start, 0.8, seed, course)
     return particles
 
 
 def repetitions(density, start: StartLaw, *, count: int = 128, times: int = 16, seed: int = 3):
-    """Several repetitions, independent of each other."""
-    return [repetition(density, start, count, (seed, n)) for n in range(times)]
+    """Several repetitions, independent of each other, along the course of one pilot."""
+    course = repetition(density, start, count, (seed, 1000)).course
+    return [repetition(density, start, count, (seed, n), course) for n in range(times)]
 
 
 def evidence_of(made) -> tuple[float, float]:
@@ -418,3 +433,26 @@ def test_agrees_with_importance_weights_where_temperature_and_variances_are_samp
         assert_within_mcse(
             value, weighted.log_evidence, np.hypot(error, weighted.log_evidence_error)
         )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [2, 10])
+def test_agrees_with_bridge_sampling(width, rng):
+    """Two paths, as in the first recipe: a layer of two units is as wide as its order parameter."""
+    architecture = Architecture((2, 1), (width,) * 3, (1.0,) * 4, channels=6)
+    problem = random_problem(architecture, rng, examples=20, temperature=0.1)
+    density = order_parameters_of(problem)
+    collected = DrawCollector()
+    sample_in_chunks(density, NUTS, ChainSettings(warmup=300, draws=1000, seed=3), collected)
+    prefix = "bartlett_"
+    drawn = {
+        name.removeprefix(prefix): values
+        for name, values in collected.draws.items()
+        if name.startswith(prefix)
+    }
+    bridged = bridge_evidence(density, drawn, seed=3)
+    assert bridged.trusted, bridged.explain()
+    for name, start in starts(density).items():
+        value, error = evidence_of(repetitions(density, start, count=256))
+        errors = np.hypot(error, bridged.error)
+        assert_within_mcse(value, bridged.log_evidence, errors, what=name)
