@@ -136,7 +136,7 @@ def test_a_recipe_that_cannot_be_read(capsys, tmp_path, content, start):
     assert start in line
 
 
-def test_attention_settings_do_not_go_with_arrays(capsys, tmp_path):
+def test_attention_of_arrays_names_its_heads(capsys, tmp_path):
     path = tmp_path / "recipe.toml"
     path.write_text(
         'name = "a"\ntask = {kind = "arrays", path = "a.npz"}\nnetwork.widths = 3\n'
@@ -144,8 +144,7 @@ def test_attention_settings_do_not_go_with_arrays(capsys, tmp_path):
     )
     code, _, line = command(capsys, "check", path)
     assert code == ExitCode.BAD_INPUT
-    assert "attention = " in line
-    assert "remove this section" in line
+    assert line.startswith("attention-posterior: attention.heads = (absent): ")
 
 
 def test_bad_data_is_named(capsys, tmp_path):
@@ -341,7 +340,8 @@ def test_the_shell_completes_commands_and_recipes(tmp_path):
     assert completed("attention-posterior", "run", "mi") == ["mine.toml"]
     assert completed("attention-posterior", "new", "qui") == ["quickstart"]
     keys = completed("attention-posterior", "run", "mine.toml", "--set", "sampler.max_")
-    assert keys == ["sampler.max_draws=", "sampler.max_minutes=", "sampler.max_tree_depth="]
+    names = ("draws", "minutes", "repetitions", "tree_depth")
+    assert keys == [f"sampler.max_{name}=" for name in names]
 
 
 def test_an_output_directory_that_cannot_be_written_is_reported_within_three_seconds(recipe):
