@@ -1,16 +1,16 @@
 # %% [markdown]
 # # One-shot images: the same questions to several trainings
 #
-# Trainings A to E have two layers of four heads, F to H three layers of three, I to K two layers of
-# eight. Of each: accuracy of the trained network, of the theory and of infinite width, each at its
-# own best temperature by validation and both at 𝒯 = 0.5; how well the theory's scores order the
-# heads by what their removal costs the trained network; and how like U₁ is to the one that gradient
-# descent found. Of A to E also wider networks, other test sets, and heads that were never trained;
-# of A and B the exact posterior at N = 10.
+# Trainings A to E have two layers of four heads, F to H three layers of three. Of each: accuracy of
+# the trained network, of the theory and of infinite width, each at its own best temperature by
+# validation and both at 𝒯 = 0.5; how well the theory's scores order the heads by what their removal
+# costs the trained network; and how like U₁ is to the one that gradient descent found. Of A to E
+# also wider networks, other test sets, and heads that were never trained; of A and B the exact
+# posterior at N = 10.
 #
 #     python runs/one_shot_trainings.py [FOLDER] [NAME …]
 #
-# by default into runs/results/one_shot_trainings, all of them: two hours. The weights are those in
+# by default into runs/results/one_shot_trainings, all of them: an hour. The weights are those in
 # runs/trained, where NAME has some, otherwise it is trained (5 to 15 minutes). Omniglot's files are
 # looked for in runs/omniglot, clothes of Fashion-MNIST where Debian puts them.
 
@@ -47,9 +47,9 @@ from theory.observables import accuracy, head_scores  # noqa: E402
 
 RUNS = Path(__file__).parent
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/one_shot_trainings")
-HEADS = {"A": (4, 4), "F": (3, 3, 3), "I": (8, 8)}  # and of those that follow in the alphabet
-STEPS = {(4, 4): 15_000, (3, 3, 3): 6_000, (8, 8): 3_000}
-NAMES, FEW_PATHS, SAMPLED = "ABCDEFGHIJK", "ABCDE", "AB"
+HEADS = {"A": (4, 4), "F": (3, 3, 3)}  # and of those that follow in the alphabet
+STEPS = {(4, 4): 15_000, (3, 3, 3): 6_000}
+NAMES, FEW_PATHS, SAMPLED = "ABCDEFGH", "ABCDE", "AB"
 TEMPERATURES = (0.05, 0.1, 0.25, 0.5, 1.0)
 INFINITE = (0.001, 0.0025, 0.005, 0.01, 0.025, *TEMPERATURES)  # those of infinite width
 EQUAL = 0.5  # the temperature at which all are compared as well
@@ -70,7 +70,6 @@ FIGURES = {
         "head_scores": "one_shot_head_scores",
         "pruning": "one_shot_pruning",
     },
-    "I": {"pruning": "one_shot_pruning_64_paths"},
 }
 # Who is judged in the summary of a training.
 JUDGED = {"network": "network", "pixels": "nearest_neighbour"}
@@ -213,14 +212,14 @@ def pruned(name: str) -> tuple[dict[str, dict], np.ndarray]:
 
     And U₁ of the theory.
     """
-    many, full = heads_of(name)[0] == (8, 8), name in SAMPLED
+    full = name in SAMPLED
     place = folder / name
     recipe = str(RUNS / "one_shot.toml")
     words = [word for one in settings_of(name) for word in ("--set", one)]
     code = main(["run" if full else "solve", recipe, "--out", str(place), *words])
     if code not in (0, 3):  # 3: draws that fail their diagnostics, and are marked
         sys.exit(code)
-    main(["prune", str(place), *(["--keep-order-parameter"] if many else [])])
+    main(["prune", str(place)])
     for drawn, shown in FIGURES.get(name, {}).items():
         shutil.copy(place / "figures" / f"{drawn}.png", folder / f"{shown}.png")
     removed = json.loads((place / "pruning.json").read_text(encoding="utf-8"))
