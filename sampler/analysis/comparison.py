@@ -38,14 +38,12 @@ from sampler.analysis.draws_table import (
 )
 from sampler.analysis.estimate import (
     Estimate,
+    PredictorEstimates,
     RepetitionWeights,
     batch_means,
     bootstrap,
     mean_of,
-    mean_of_batches,
-    squared_deviations,
-    variance_of,
-    variance_of_batches,
+    predictor_estimates,
 )
 from sampler.analysis.labels import NEXT_ORDER, is_own
 from sampler.analysis.leave_one_out import LeaveOneOut, compare_leave_one_out
@@ -101,7 +99,7 @@ class TheoryAndDraws:
         return stored_labels(self.tree)
 
     @cached_property
-    def predictor(self) -> "PredictorEstimates":
+    def predictor(self) -> PredictorEstimates:
         """Posterior mean and variance of f on the test set."""
         return predictor_estimates(self.draws, self.moments, self.weights)
 
@@ -150,54 +148,6 @@ def compare_predictors(given: TheoryAndDraws) -> dict[str, Compared]:
         )
         for name, estimates in sampled.items()
     }
-
-
-@dataclass(frozen=True)
-class PredictorEstimates:
-    """Posterior mean and variance of f on the test set, and batch means of the mean.
-
-    parts  where each draw knows its own mean m and variance v: E[v] (within), Var[m] (between)
-    """
-
-    mean: Estimate
-    variance: Estimate
-    batches: np.ndarray
-    parts: Mapping[str, Estimate]
-
-
-def predictor_estimates(
-    draws: Mapping[str, np.ndarray],
-    moments: Mapping[str, BatchMoments],
-    weights: RepetitionWeights = None,
-) -> PredictorEstimates:
-    """E[f] and Var[f]; Rao–Blackwellised, E[m] and E[v] + Var[m], where m and v are known."""
-    if "predictor_mean" in draws:
-        mean, variance = draws["predictor_mean"], draws["predictor_variance"]
-        deviations = squared_deviations(mean, weights)
-        parts = {"within": mean_of(variance, weights), "between": mean_of(deviations, weights)}
-        total = mean_of(variance + deviations, weights)
-        batches = batch_means(mean, weights=weights)
-        return PredictorEstimates(mean_of(mean, weights), total, batches, parts)
-    if "predictor" in draws:
-        values = draws["predictor"]
-        estimates = mean_of(values, weights), variance_of(values, weights)
-        return PredictorEstimates(*estimates, batch_means(values, weights=weights), {})
-    kept = moments["predictor_mean" if "predictor_mean" in moments else "predictor"]
-    flat = kept.mean.reshape(-1, *kept.mean.shape[2:])
-    if weights is not None:
-        flat = kept.mean.mean(axis=1)
-    mean, between = mean_of_batches(kept, weights), variance_of_batches(kept, weights)
-    if "predictor_variance" not in moments:
-        return PredictorEstimates(mean, between, flat, {})
-    within = mean_of_batches(moments["predictor_variance"], weights)
-    total = Estimate(
-        within.value + between.value,
-        np.sqrt(within.mcse**2 + between.mcse**2),
-        within.deviations + between.deviations,
-        within.degrees,
-    )
-    parts = {"within": within, "between": between}
-    return PredictorEstimates(mean, total, flat, parts)
 
 
 def compare_accuracies(given: TheoryAndDraws) -> Accuracy:

@@ -1,5 +1,6 @@
 """Estimates with their Monte Carlo errors, rank correlations and power laws."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -163,6 +164,54 @@ def bootstrap(
 
 REPLICATES = 2000
 LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class PredictorEstimates:
+    """Posterior mean and variance of f on the test set, and batch means of the mean.
+
+    parts  where each draw knows its own mean m and variance v: E[v] (within), Var[m] (between)
+    """
+
+    mean: Estimate
+    variance: Estimate
+    batches: np.ndarray
+    parts: Mapping[str, Estimate]
+
+
+def predictor_estimates(
+    draws: Mapping[str, np.ndarray],
+    moments: Mapping[str, BatchMoments],
+    weights: RepetitionWeights = None,
+) -> PredictorEstimates:
+    """E[f] and Var[f]; Rao–Blackwellised, E[m] and E[v] + Var[m], where m and v are known."""
+    if "predictor_mean" in draws:
+        mean, variance = draws["predictor_mean"], draws["predictor_variance"]
+        deviations = squared_deviations(mean, weights)
+        parts = {"within": mean_of(variance, weights), "between": mean_of(deviations, weights)}
+        total = mean_of(variance + deviations, weights)
+        batches = batch_means(mean, weights=weights)
+        return PredictorEstimates(mean_of(mean, weights), total, batches, parts)
+    if "predictor" in draws:
+        values = draws["predictor"]
+        estimates = mean_of(values, weights), variance_of(values, weights)
+        return PredictorEstimates(*estimates, batch_means(values, weights=weights), {})
+    kept = moments["predictor_mean" if "predictor_mean" in moments else "predictor"]
+    flat = kept.mean.reshape(-1, *kept.mean.shape[2:])
+    if weights is not None:
+        flat = kept.mean.mean(axis=1)
+    mean, between = mean_of_batches(kept, weights), variance_of_batches(kept, weights)
+    if "predictor_variance" not in moments:
+        return PredictorEstimates(mean, between, flat, {})
+    within = mean_of_batches(moments["predictor_variance"], weights)
+    total = Estimate(
+        within.value + between.value,
+        np.sqrt(within.mcse**2 + between.mcse**2),
+        within.deviations + between.deviations,
+        within.degrees,
+    )
+    parts = {"within": within, "between": between}
+    return PredictorEstimates(mean, total, flat, parts)
 
 
 @dataclass(frozen=True)

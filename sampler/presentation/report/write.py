@@ -20,7 +20,7 @@ from sampler.analysis.text import together
 from sampler.analysis.verdict import trust_verdict
 from sampler.errors import ExitCode, InputError
 from sampler.mcmc.diagnostics import Diagnostics
-from sampler.presentation import tables
+from sampler.presentation import draws_tables, tables
 from sampler.presentation.figures.beside import SecondProcess
 from sampler.presentation.figures.draw import FIGURES, draw_figures
 from sampler.presentation.models import leave_one_out_table_of
@@ -257,10 +257,10 @@ def _run_page(run: RunResults) -> dict[str, Any]:
         "remarks": _remarks(diagnostics),
         "diagnostics_tables": []
         if diagnostics is None
-        else [tables.diagnostics_table(diagnostics)],
+        else [draws_tables.diagnostics_table(diagnostics)],
         "cost_tables": []
         if comparison is None
-        else [tables.sampler_table(diagnostics, comparison.cost)],
+        else [draws_tables.sampler_table(diagnostics, comparison.cost)],
     }
 
 

@@ -13,11 +13,10 @@ from sampler.analysis.comparison import (
     TheoryAndDraws,
     compare_quantities,
     off_diagonal_cosine,
-    predictor_estimates,
 )
 from sampler.analysis.difference import difference_of
 from sampler.analysis.draws_table import draws_tree
-from sampler.analysis.estimate import Estimate, mean_of, variance_of
+from sampler.analysis.estimate import Estimate, mean_of, predictor_estimates, variance_of
 from sampler.mcmc.kept import BatchMoments
 from sampler.storage.results import to_json
 from sampler.storage.run_directory import read_json, write_json

@@ -21,10 +21,11 @@ from sampler.analysis.verdict import (
     theory_verdict,
     trust_verdict,
 )
+from sampler.presentation.draws_tables import sampler_table
 from sampler.presentation.report.write import SOFTWARE
 from sampler.presentation.status import sweep_state
 from sampler.presentation.summary import diagnostics_text
-from sampler.presentation.tables import points_table, sampler_table, state_in_short
+from sampler.presentation.tables import points_table, state_in_short
 from sampler.storage.manifest import Manifest
 from sampler.storage.status import RunState
 from tests import ROOT
