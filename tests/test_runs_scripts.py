@@ -31,15 +31,20 @@ SCRIPTS = sorted({path.name for path in (ROOT / "runs").glob("*.py")} - {"renew.
 NEEDS_TORCH = pytest.mark.skipif(
     find_spec("torch") is None, reason="PyTorch is an extra: pip install -e '.[torch]'"
 )
+NEEDS_IMAGES = pytest.mark.skipif(
+    not (ROOT / "runs" / "omniglot").is_dir(), reason="Omniglot's files are not in runs/omniglot"
+)
 # Tutorials and the studies of several outputs and of robust attention sample, one tutorial and the
 # study of values train; the studies over seeds solve many saddle points. Several outputs take many
 # minutes even when made smaller.
 MARKS = {
+    "copy_head.py": [pytest.mark.slow, pytest.mark.long],
     "heads_study.py": [pytest.mark.slow, NEEDS_TORCH],
     "four_paths_seeds.py": [pytest.mark.slow],
     "gains.py": [pytest.mark.slow],
     "learning_curve.py": [pytest.mark.slow, pytest.mark.long],
     "next_order.py": [pytest.mark.slow],
+    "one_shot_trainings.py": [pytest.mark.slow, pytest.mark.long, NEEDS_IMAGES],
     "several_outputs.py": [pytest.mark.slow, pytest.mark.long],
     "rank_collapse.py": [pytest.mark.heavy],
     "robust_attention.py": [pytest.mark.slow],
@@ -52,7 +57,9 @@ MARKS = {
 # Smaller than as shown, where that takes minutes: draws of a chain, seeds, examples, draws, steps,
 # models.
 SIZES = {
+    "copy_head.py": ["2"],
     "heads_study.py": ["look_up_2x4_0"],
+    "one_shot_trainings.py": ["F"],
     "several_outputs.py": ["200"],
     "four_paths_seeds.py": ["3"],
     "gains.py": ["2"],
