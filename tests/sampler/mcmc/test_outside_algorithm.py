@@ -136,9 +136,9 @@ def test_without_it_the_recipe_is_refused_with_the_algorithms_that_there_are(
     for words, remedy in (
         (
             ["diagnose", finished],
-            "there are nuts, hmc, split_hmc, importance; import the package that adds it",
+            "there are nuts, hmc, split_hmc, importance, tempered; import the package that adds it",
         ),
-        (recipe, "use 'auto', 'nuts', 'hmc', 'split_hmc' or 'importance'"),
+        (recipe, "use 'auto', 'nuts', 'hmc', 'split_hmc', 'importance' or 'tempered'"),
     ):
         capsys.readouterr()
         assert command(*words) == ExitCode.BAD_INPUT

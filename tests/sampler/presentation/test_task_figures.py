@@ -42,9 +42,8 @@ def run_of(table: xr.Dataset | None, diagonal=None, sampled=None, outputs: int =
     """A run with U_1 of this diagonal; sampled: that of the draws, each ± 0.01."""
     theory, compared = None, {}
     if diagonal is not None:
-        heads = [
-            table.sizes[f"head_{layer + 1}"] for layer in range(len(DrawnLayers.of(table).names))
-        ]
+        layers = DrawnLayers.of(held(None).having(task=table))
+        heads = [table.sizes[f"head_{layer + 1}"] for layer in range(len(layers.names))]
         names = ["·".join(map(str, path)) for path in AttentionPaths(tuple(heads)).indices]
         if outputs > 1:
             names = [f"{name}, output {c}" for name in names for c in range(outputs)]

@@ -90,7 +90,7 @@ def test_run_goes_through_and_other_weights_are_noticed(folder, capsys):
     words = ["solve", str(folder / "analysis.toml"), "--out", str(out)]
     assert main(words) in (ExitCode.OK, ExitCode.NOT_CONVERGED)
     manifest = json.loads((out / "manifest.json").read_text())
-    assert manifest["seeds"]["task"] == {"seed": 0}
+    assert manifest["seeds"]["task"] == {"teacher_seed": 0, "seed": 0}
     assert main(["check", str(folder / "analysis.toml")]) == ExitCode.OK
     assert "heads per layer               0, 1; 0, 1" in capsys.readouterr().out
 
@@ -123,7 +123,7 @@ def test_some_characters_of_the_other_images(folder, rng):
         ("task.test=all_runs", r"^task\.folder = \(absent\)"),
         ("task.examples_validation=1", r"^task\.examples_validation = 1: use at least 2"),
         ("network.widths=[3, 4]", r"^network\.widths = \[3, 4\]: .*3 numbers"),
-        ("attention.inverse_temperature=2.0", r"^attention = .*remove this section"),
+        ("attention.inverse_temperature=2.0", r"^attention\.heads = \(absent\): "),
     ],
 )
 def test_what_cannot_be_used_is_named(folder, setting, message):

@@ -13,6 +13,7 @@ from sampler.attention.heads import layer_matrices, read_variants, variants_by_h
 from sampler.attention.variants import (
     VARIANTS,
     BatchNormalised,
+    FirstOrder,
     HardMaximum,
     HeadNormalised,
     Linear,
@@ -61,6 +62,7 @@ CHOSEN = {
     "softmax": Softmax(),
     "causal": Softmax(mask="causal"),
     "linear": Linear(),
+    "first order": FirstOrder(),
     "batch normalised": BatchNormalised(beta=0.7),
     "scaled heads": ScaledHeads(scale=2),
     "scaled heads, stride": ScaledHeads(scale=3, pooling="stride"),
