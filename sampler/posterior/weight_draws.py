@@ -113,7 +113,9 @@ def weights_of_draws(
         for name, values in positions.items()
     }
     index = jnp.asarray((np.arange(chains)[:, None] * draws + kept).reshape(-1))
-    example = {name: values[0] for name, values in flat.items()}
+    example = {
+        name: jax.ShapeDtypeStruct(values.shape[1:], values.dtype) for name, values in flat.items()
+    }
     sizes = jax.eval_shape(lambda position: examples.given(position)[1], example)
     batch = batch_size(sizes.shape[0], chain, architecture, chains * count)
     weights = _draw_all(seed, index, flat, examples, chain, architecture, batch)
