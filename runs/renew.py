@@ -64,6 +64,8 @@ CALLS = {
 }
 # Of each of more points than this, what is kept.
 MOST_POINTS, BRIEFLY = 10, ("accuracy", "order_parameter", "log_evidence", "diagnostics")
+# What a training says of its network.
+TRAINED = "training_summary.json"
 # Means over the seeds of a sweep, instead of all its points.
 AVERAGES = "seed_averages.csv"
 # Sweeps of which the theory is shown, and nothing sampled.
@@ -93,7 +95,9 @@ FIGURES = {
 
 
 def of_run(directory: Path) -> dict:
-    """Numbers of a run, or of every point of a sweep by the values of its settings."""
+    """Numbers of a run or training, or of every point of a sweep by the values of its settings."""
+    if (directory / TRAINED).is_file():
+        return shortened(json.loads((directory / TRAINED).read_text(encoding="utf-8")))
     table = directory / "sweep.csv"
     if not table.is_file():
         return of_point(directory)
@@ -271,11 +275,18 @@ def record_run(directory: Path, name: str) -> None:
     manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
     record(
         KEPT, name, of_run(directory),
-        made_by=f"attention-posterior {'solve' if name in SOLVED else 'run'} runs/{name}.toml",
+        made_by=f"attention-posterior {command_of(name)} runs/{name}.toml",
         recipe_hash=hash_of(RUNS / f"{name}.toml"), seeds=manifest["seeds"],
     )  # fmt: skip
     for shown, drawn in FIGURES.get(name, {}).items():
         shutil.copy(directory / "figures" / f"{drawn}.png", RUNS / "figures" / f"{shown}.png")
+
+
+def command_of(name: str) -> str:
+    """The command that carries out a recipe of the gallery."""
+    if "training" in tomllib.loads((RUNS / f"{name}.toml").read_text(encoding="utf-8")):
+        return "train"
+    return "solve" if name in SOLVED else "run"
 
 
 def renew(name: str) -> None:
@@ -291,7 +302,7 @@ def renew(name: str) -> None:
                     shutil.copy(drawn, RUNS / "figures")
         else:
             made = Path(folder) / "run"
-            command = "solve" if name in SOLVED else "run"
+            command = command_of(name)
             program = [sys.executable, "-m", "sampler", command, RUNS / f"{name}.toml"]
             code = subprocess.run([*program, "--out", made], cwd=ROOT, check=False).returncode
             if code not in (0, 3):  # 3: draws that fail their diagnostics, and are marked
