@@ -88,7 +88,7 @@ def squared_deviations(draws: np.ndarray, weights: RepetitionWeights = None) -> 
 def centre_of(draws: np.ndarray, weights: RepetitionWeights = None) -> np.ndarray:
     """The mean alone, over chains and draws [chain, draw, …]."""
     if weights is None:
-        return draws.mean(axis=(0, 1))
+        return np.asarray(draws.mean(axis=(0, 1)))
     return np.tensordot(weights, draws.mean(axis=1), axes=1)
 
 
