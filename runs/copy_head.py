@@ -20,9 +20,10 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from renew import estimate, record
+from scipy.special import softmax
 
 import sampler
-from sampler.mcmc.tempered import log_mean, repetition_weights
+from sampler.mcmc.tempered import MOST_APART, log_mean, repetition_weights
 from sampler.presentation import style
 from theory import CopyHead
 
@@ -74,8 +75,7 @@ def sampled(name: str, examples: int, seed: int) -> dict:
     logits = scale * np.asarray(draws["posterior"]["logits_1"])[:, :, 0, :]
     above = logits[..., -2] - np.delete(logits, tokens - 2, axis=-1).mean(axis=-1)
     if form == "softmax":
-        shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        copied = (shares / shares.sum(axis=-1, keepdims=True))[..., -2]
+        copied = softmax(logits, axis=-1)[..., -2]
     else:
         copied = (1.0 + logits[..., -2]) / tokens
     place = barrier(theory_of(name), examples)
@@ -124,13 +124,16 @@ for name, by_size in found.items():
     for examples, rows in by_size.items():
         minima = head.minima(examples)
         lowest = min(minima, key=lambda one: one.free_energy)
-        missed = [row for row in rows if row["evidence"]["prior"] < row["evidence"]["modes"]
-                  - 4 * np.hypot(row["error"]["prior"], row["error"]["modes"])]  # fmt: skip
+        missed = 0
+        for row in rows:
+            spread = np.hypot(row["error"]["prior"], row["error"]["modes"])
+            apart = row["evidence"]["modes"] - row["evidence"]["prior"]
+            missed += apart > MOST_APART * spread
         numbers[name][str(examples)] = {
             "copied": over_data([row["copied"] for row in rows]),
             "theory": lowest.copied,
             "minima": [one.copied for one in minima],
-            "missed by the prior start": len(missed),
+            "missed by the prior start": int(missed),
             "prior minus modes": over_data(
                 [row["evidence"]["prior"] - row["evidence"]["modes"] for row in rows]
             ),

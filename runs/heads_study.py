@@ -313,7 +313,6 @@ def draw_heads_study(found: dict[str, RemovedHeads]) -> Figure:
     figure = style.new_figure(style.WIDTH, 0.34 * (len(found) + 1) + 2.2)
     figure.suptitle("Which number orders heads by what their removal costs?")
     axes = figure.subplots()
-    generator = np.random.default_rng(0)
     for shift, (key, (colour, mark)) in zip(np.linspace(-0.3, 0.3, 5), SHOWN.items(), strict=True):
         known = {name: one for name, one in found.items() if key in one.predicted}
         places = shift + 1 + np.array([list(found).index(name) for name in known])
@@ -322,10 +321,9 @@ def draw_heads_study(found: dict[str, RemovedHeads]) -> Figure:
                   for one in known.values()]  # fmt: skip
         if known:
             axes.hlines(places, *zip(*bounds, strict=True), color=colour, linewidth=1.0)
-            again = np.median(generator.choice(values, (2000, len(values))), axis=1)
-            low, high = np.quantile(again, [0.025, 0.975])
-            axes.hlines(shift, low, high, color=colour, linewidth=2.5)
-            axes.plot(np.median(values), shift, mark, color=colour, markersize=7, mec="black")
+            median = medians(found, key, "zero_loss")
+            axes.hlines(shift, median["low"], median["high"], color=colour, linewidth=2.5)
+            axes.plot(median["rho"], shift, mark, color=colour, markersize=7, mec="black")
         axes.plot(values, places, mark, color=colour, markersize=5, label=PREDICTIONS[key])
     axes.set_yticks(range(len(found) + 1), ["median", *map(in_words, found)])
     axes.axhspan(-0.5, 0.5, color=style.GRID, zorder=0)

@@ -21,7 +21,6 @@ from jaxtyping import Float
 
 from sampler.numerics import float64, stream
 from sampler.recipes.recipe import Recipe
-from sampler.tasks.attended import attended_by_numpy
 from sampler.tasks.make import build_task, fit_task
 from sampler.tasks.splits import (
     AnySplit,
@@ -30,6 +29,7 @@ from sampler.tasks.splits import (
     Split,
     StreamedSplit,
     add_arrays,
+    attended_by_numpy,
 )
 from sampler.tasks.task import Task, Teacher
 from theory.architecture import Architecture

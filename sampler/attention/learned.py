@@ -23,12 +23,13 @@ BLOCK_BYTES = 2**26
 COPIES = 6
 
 
-def attention_numbers(heads: int, tokens: int, channels: int, widest: int) -> int:
+def attention_numbers(form: LogitForm, heads: int, tokens: int, channels: int, rank: int) -> int:
     """Numbers of the attention of one example, those for its gradient counted.
 
-    heads   of all layers
-    widest  key channels
+    heads  of all layers
+    rank   G of logits of low rank
     """
+    widest = {"full": channels, "low_rank": rank, "positions": 1}[form]
     return tokens * channels + heads * tokens * (COPIES * tokens + 2 * widest)
 
 
@@ -123,8 +124,8 @@ class LearnedHeads:
 
     def numbers(self, tokens: int, channels: int) -> int:
         """Numbers of the attention of one example, those for its gradient counted."""
-        widest = {"full": channels, "low_rank": self.rank, "positions": 1}[self.form]
-        return attention_numbers(sum(map(len, self.learned)), tokens, channels, widest)
+        heads = sum(map(len, self.learned))
+        return attention_numbers(self.form, heads, tokens, channels, self.rank)
 
     def products(self, tokens: int, channels: int, readout: str) -> int:
         """Products of the attention of one example in all layers, paths included, leading order.

@@ -137,9 +137,9 @@ class SampledAttention:
     def numbers(self, tokens: Tokens) -> int:
         """Numbers of the attention of one example, those for its gradient counted."""
         _, length, channels = tokens.inputs.shape
-        shape = self.sites[0][1]
-        widest = {"full": channels, "low_rank": shape[-2], "positions": 1}[self.form]
-        return attention_numbers(sum(map(len, self.learned)), length, channels, widest)
+        rank = self.sites[0][1][-2]  # [head, 2, G, channel] where logits have a low rank
+        heads = sum(map(len, self.learned))
+        return attention_numbers(self.form, heads, length, channels, rank)
 
     def attended_at_once(
         self, position: Mapping[str, Array], tokens: Tokens

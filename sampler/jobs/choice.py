@@ -14,8 +14,7 @@ from jaxtyping import Float
 from sampler.mcmc.kept import evenly_spaced
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO, DEFAULT_WARMUP
-from sampler.tasks.attended import attended_by_numpy
-from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit
+from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit, attended_by_numpy
 from sampler.tasks.task import Task
 from theory.architecture import HESSIAN_COORDINATES, Architecture, bartlett_coordinate_count
 

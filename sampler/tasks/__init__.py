@@ -3,7 +3,6 @@
 task            what every task ends in, validated once; heads that a recipe chooses
 meaning         numbers that mean nothing here, or may mean something else
 splits          examples: held as arrays, or made block by block
-attended        attended inputs by NumPy
 head_choice     the variant of every head, and which are learned, as a recipe chooses them
 chosen_heads    heads that a recipe chooses for data that come with heads of their own
 make            from a recipe to its task: heads that it keeps, hypernetworks

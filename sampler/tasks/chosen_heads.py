@@ -29,12 +29,8 @@ def with_chosen_heads(task: Task, attention: AttentionSection | None) -> Task:
     refuse_unfit_length(attention, task.train.tokens)
     names = name_heads(attention)
     chosen = {
-        name: None if split is None else with_heads(split, attention, task.head_names)
-        for name, split in (
-            ("train", task.train),
-            ("test", task.test),
-            ("validation", task.validation),
-        )
+        name: with_heads(split, attention, task.head_names)
+        for name, split in task.named_splits.items()
     }
     return replace(
         task,
@@ -57,9 +53,7 @@ def with_prior_draw(task: Task, attention: AttentionSection, brought: bool, seed
     if task.learned is None or not (brought or named):
         return task
 
-    def with_draw(split: Split | None) -> Split | None:
-        if split is None:
-            return None
+    def with_draw(split: Split) -> Split:
         layers = []
         for layer, (matrices, learned) in enumerate(
             zip(split.attention, task.learned.learned, strict=True)
@@ -73,8 +67,7 @@ def with_prior_draw(task: Task, attention: AttentionSection, brought: bool, seed
             layers.append(matrices)
         return replace(split, attention=tuple(layers))
 
-    train, test, validation = map(with_draw, (task.train, task.test, task.validation))
-    return replace(task, train=train, test=test, validation=validation)
+    return replace(task, **{name: with_draw(one) for name, one in task.named_splits.items()})
 
 
 def refuse_unfit_kinds(task: Task, attention: AttentionSection) -> None:

@@ -12,9 +12,8 @@ from sampler.errors import InputError
 from sampler.jobs.plan import shares_data
 from sampler.recipes.recipe import make_recipe
 from sampler.tasks import splits
-from sampler.tasks.attended import attended_by_numpy
 from sampler.tasks.make import build_task
-from sampler.tasks.splits import StreamedSplit
+from sampler.tasks.splits import StreamedSplit, attended_by_numpy
 from sampler.teacher import make_labelled_task, prior_factors, with_teacher
 from tests.commands import TINY, in_process, without_drawing
 from tests.nishimori import IndependentDraws, PriorDraws, overlap_scores

@@ -22,8 +22,7 @@ from sampler.jobs.reproduce import REPRODUCTION_FOLDER
 from sampler.problem import build_problem
 from sampler.recipes.sections import DEFAULT_WARMUP
 from sampler.storage.manifest import read_manifest, record
-from sampler.tasks.attended import attended_by_numpy
-from sampler.tasks.splits import Split
+from sampler.tasks.splits import Split, attended_by_numpy
 from tests.assertions import assert_equal_to_rounding
 from tests.benchmarks.choices import TABLE, compared, fitted_speeds, read_costs
 from tests.commands import TINY, in_process, loader

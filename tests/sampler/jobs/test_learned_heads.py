@@ -15,8 +15,8 @@ from sampler.jobs import run as jobs
 from sampler.jobs.stages import draw_posterior
 from sampler.numerics import stream
 from sampler.recipes.recipe import load_recipe
-from sampler.tasks.attended import attended_by_numpy
 from sampler.tasks.make import build_task
+from sampler.tasks.splits import attended_by_numpy
 from sampler.tasks.task import HEAD_STREAM
 from sampler.teacher import with_teacher
 from tests.assertions import assert_within_mcse
