@@ -39,6 +39,7 @@ FILES = {
     "theory.nc": "the theory: order parameters, predictor, infinite width",
     "draws.nc": "the draws, in the layout of ArviZ",
     "task.nc": "two examples of the task, and the attention to one",
+    "teacher.nc": "the network that made the labels",
     "own_theories.nc": "what theories of your own predict",
     "comparison.json": "theory against samples, diagnostics, cost",
     "sweep.csv": "the sweep, a row per point",
