@@ -40,6 +40,8 @@ CONTENTS = {
     "api.results": "make_network ChosenNetwork solve sample compare head_importance make_problem "
     "teacher_of",
     "api.posterior": "numpyro_model log_density",
+    "api.attention": "attention_found",
+    "analysis.attention_found": "AttentionFound",
     "posterior.flat_density": "FlatDensity",
     "api.heads": "ablate_heads",
     "api.runs": "run sweep check open_results compare_models Run Sweep",

@@ -17,6 +17,8 @@ from sampler.api.results import make_problem as make_problem
 from sampler.api.results import teacher_of as teacher_of
 from sampler.api.posterior import numpyro_model as numpyro_model
 from sampler.api.posterior import log_density as log_density
+from sampler.api.attention import attention_found as attention_found
+from sampler.analysis.attention_found import AttentionFound as AttentionFound
 from sampler.posterior.flat_density import FlatDensity as FlatDensity
 from sampler.api.heads import ablate_heads as ablate_heads
 from sampler.api.runs import run as run

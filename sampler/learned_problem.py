@@ -7,7 +7,7 @@ from functools import cached_property
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from sampler.attention.sampled import SampledAttention, Tokens
 from sampler.posterior.density import Density, temperature_ratio
@@ -21,6 +21,7 @@ from sampler.posterior.numpyro_model import Model, make_model_with_attention
 from sampler.posterior.pointwise import LabelledExamples, new_labels
 from sampler.posterior.prior import prior_keys
 from sampler.posterior.weight_draws import WeightDraws, weights_of_draws
+from sampler.tasks.known_heads import KnownHeads, known_heads, measured_examples
 from sampler.tasks.splits import Split
 from sampler.tasks.task import Task
 from theory.architecture import KNOWN, Architecture, HyperPriors
@@ -33,7 +34,8 @@ class LearnedProblem:
     """A network with learned heads and its data, and the names that its tables have.
 
     It has no attended inputs before attention is sampled: the theory of fixed attention has nothing
-    to work on. The validation set is None where the task has none.
+    to work on. The validation set is None where the task has none. `known` has, for each layer of
+    attention, heads of the task that learned ones are held against.
     """
 
     architecture: Architecture
@@ -47,6 +49,7 @@ class LearnedProblem:
     validation: Tokens | None = None
     labels_validation: Float[np.ndarray, "validation output"] | None = None
     hyper_priors: HyperPriors = KNOWN
+    known: tuple[KnownHeads, ...] = ()
 
     @property
     def labels(self) -> Float[Array, "example output"]:
@@ -56,6 +59,20 @@ class LearnedProblem:
     def sites(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Names and shapes of the logit weights."""
         return self.examples.attention.sites
+
+    @property
+    def measured(self) -> Int[np.ndarray, " measured"]:
+        """Numbers of the training examples that attention is measured on."""
+        return measured_examples(len(self.labels))
+
+    @property
+    def names_of_attention(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the heads of each layer of attention, of which some serve two of weights."""
+        found, start = [], 0
+        for is_pair in self.examples.attention.pairs:
+            found.append(self.head_names[start])
+            start += 1 + is_pair
+        return tuple(found)
 
     @property
     def attended_validation(self) -> None:
@@ -155,4 +172,5 @@ def make_learned_problem(recipe, task: Task, architecture: Architecture, hyper_p
         None if validation is None else tokens_of(validation),
         None if validation is None else validation.labels,
         hyper_priors,
+        known_heads(recipe, task),
     )

@@ -21,6 +21,7 @@ from jaxtyping import Float
 
 from sampler.numerics import float64, stream
 from sampler.recipes.recipe import Recipe
+from sampler.tasks.known_heads import measured_examples
 from sampler.tasks.make import build_task, fit_task
 from sampler.tasks.splits import (
     AnySplit,
@@ -81,7 +82,11 @@ def with_teacher(task: Task, recipe: Recipe) -> Task:
             noise = stream(seed, NOISE_STREAM, place).standard_normal(outputs[name].shape)
             labels = outputs[name] + math.sqrt(temperature) * noise
             labelled[name] = with_labels(task.named_splits[name], labels)
-    teacher = Teacher(overlaps, outputs, temperature, architecture.variances)
+    attention = ()
+    if task.learned is not None:
+        measured = measured_examples(task.train.examples)
+        attention = tuple(matrices[measured] for matrices in task.train.attention)
+    teacher = Teacher(overlaps, outputs, temperature, architecture.variances, attention)
     return replace(task, **labelled, teacher=teacher, trained=None, nearest_neighbour=None)
 
 

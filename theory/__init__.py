@@ -19,6 +19,7 @@ Notation (equations on paper | words in code | axes):
     E            energy            ln det(K + 𝒯 1) + yᵀ (K + 𝒯 1)⁻¹ y
     A            action            E and the entropy of U_1 … U_a; minimal at the saddle point
     m, v         mean, variance    of the predictor f(x)
+    d, q         distance, overlap  of Ω, Ω': mean of ½ Σ_s |Ω_st − Ω'_st|, Σ Ω_st Ω'_st / Σ Ω'_st²
 
 Modules in reading order, with their public names: `CONTENTS`. A name is imported at its first use,
 so that the sizes of a network (`architecture`) are known without JAX.

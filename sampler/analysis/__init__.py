@@ -8,7 +8,8 @@ verdict             whether the draws can be trusted, and what they say of the t
 theory_table        what the theory predicts (`theory.nc`)
 teacher_table       the network that labels were drawn from (`teacher.nc`)
 example_tables      training examples for figures: attention to them, kernels between them
-attention_table     attention that was sampled: means over draws, and single draws
+attention_table     attention that was sampled, heads in matched order: matrices, and numbers
+attention_found     numbers of learned heads with their errors
 draws_table         draws in the layout of ArviZ (`draws.nc`)
 validation          scores on the validation split, for theory and draws
 own_temperature     infinite width at the temperature that is best for it

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from sampler.analysis.attention_found import GROUP as ATTENTION_GROUP
+from sampler.analysis.attention_found import AttentionFound
 from sampler.analysis.compared import SampledAccuracy
 from sampler.analysis.comparison import ComparedRun
 from sampler.analysis.difference import Difference
@@ -120,6 +122,12 @@ class RunResults:
     def draws(self) -> xr.DataTree | None:
         """The content of `draws.nc`."""
         return read_draws(self.directory) if self._stored(DRAWS_FILE) else None
+
+    @cached_property
+    def attention(self) -> AttentionFound | None:
+        """Attention of learned heads, with errors; None where no attention was sampled."""
+        there = self.drawn_attribute("learned_layers", ATTENTION_GROUP) is not None
+        return AttentionFound(self.draws) if there else None
 
     @cached_property
     def comparison(self) -> ComparedRun | None:
@@ -294,16 +302,14 @@ class RunResults:
         return self.recipe.posterior.temperature
 
     def sampled_attention(self, layer: int) -> np.ndarray | None:
-        """Mean attention [head, key, query] of the first chain to the first example.
+        """Mean attention [head, key, query] to the first example, heads in matched order.
 
         None where it was not sampled, or where not all queries are known.
         """
-        if self.draws is None or "attention" not in self.draws.children:
+        if self.attention is None or layer not in self.attention.layers:
             return None
-        found = self.draws["attention"].to_dataset().get(f"attention_{layer}")
-        if found is None or found.shape[-1] != found.shape[-2]:
-            return None
-        return np.abs(found.values[0, 0])
+        found = self.attention.matrices(layer).values[0]
+        return np.abs(found) if found.shape[-1] == found.shape[-2] else None
 
     @property
     def space(self) -> str | None:

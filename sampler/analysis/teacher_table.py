@@ -1,5 +1,6 @@
 """Table of the teacher that labels were drawn from (`teacher.nc`)."""
 
+import numpy as np
 import xarray as xr
 
 from sampler.analysis.labels import (
@@ -17,7 +18,8 @@ def teacher_table(teacher: Teacher, problem: AnyProblem) -> xr.Dataset:
     """Order parameters, of a network of the theory, and f(x) of all splits without noise.
 
     `predictor_test` has the axes of predictors elsewhere; attributes have the temperature, and the
-    prior variances.
+    prior variances. Where heads are learned, `attention_l` [measured_example, head_l, key, query]
+    is the attention of all heads of layer l to some training examples.
     """
     arch = problem.architecture
     columns: dict = {}
@@ -29,5 +31,14 @@ def teacher_table(teacher: Teacher, problem: AnyProblem) -> xr.Dataset:
     axes_of["validation"] = ("validation_example", *axes_of["test"][1:])
     for name, values in teacher.outputs.items():
         columns[f"predictor_{name}"] = (axes_of[name], squeeze_output(values))
+    coordinates: dict = {}
+    for layer, matrices in enumerate(teacher.attention, start=1):
+        columns[f"attention_{layer}"] = (
+            ("measured_example", f"head_{layer}", "key", "query"),
+            matrices.astype(np.float32),
+        )
+        coordinates[f"head_{layer}"] = list(problem.names_of_attention[layer - 1])
+        coordinates["measured_example"] = problem.measured
     attributes = {"temperature": teacher.temperature, "variances": list(teacher.variances)}
-    return label(xr.Dataset(columns), problem).assign_attrs(attributes)
+    table = label(xr.Dataset(columns), problem).assign_coords(coordinates)
+    return table.assign_attrs(attributes)

@@ -4,6 +4,7 @@ keywords    signatures written out, and errors in terms of Python
 tasks       data: one function for each kind of task
 results     a network; solve, sample, compare; the problem for a theory of one's own
 runs        recipes: run, sweep, check, and their stored results
+attention   what sampled attention attends to
 posterior   the posterior itself, as a NumPyro model or as a function of one vector
 heads       which heads of a trained model matter
 estimators  classifier and regressor in the manner of scikit-learn

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
+    from sampler.analysis.attention_found import AttentionFound
     from sampler.analysis.results import RunResults
     from sampler.analysis.sweeps import SweepResults
     from sampler.analysis.verdict import Verdict
@@ -88,6 +89,11 @@ class Run(Stored):
     def draws(self) -> "xr.DataTree | None":
         """The draws, as `sample` returns them; None where nothing was sampled."""
         return self._shown.draws
+
+    @property
+    def attention(self) -> "AttentionFound | None":
+        """Attention of learned heads, with errors; None where no attention was sampled."""
+        return self._shown.attention
 
     @property
     def comparison(self) -> "Comparison | None":

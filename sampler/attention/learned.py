@@ -152,8 +152,19 @@ class LearnedHeads:
     @property
     def exchangeable(self) -> bool:
         """Whether two heads of a layer have the same prior, so that chains may exchange them."""
-        for learned, variants in zip(self.learned, self.variants, strict=True):
-            chosen = [v for is_learned, v in zip(learned, variants, strict=True) if is_learned]
-            if len(set(chosen)) < len(chosen):
-                return True
-        return False
+        groups = exchange_groups(self.learned, self.variants)
+        return any(len(group) > 1 for of_layer in groups for group in of_layer)
+
+
+def exchange_groups(
+    learned: tuple[tuple[bool, ...], ...], variants: tuple[tuple[AttentionVariant, ...], ...]
+) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """Learned heads of each layer, those together that have the same prior: of the same variant."""
+    layers = []
+    for is_learned, those in zip(learned, variants, strict=True):
+        groups: dict[AttentionVariant, list[int]] = {}
+        for head, variant in enumerate(those):
+            if is_learned[head]:
+                groups.setdefault(variant, []).append(head)
+        layers.append(tuple(map(tuple, groups.values())))
+    return tuple(layers)

@@ -5,6 +5,7 @@ meaning         numbers that mean nothing here, or may mean something else
 splits          examples: held as arrays, or made block by block
 head_choice     the variant of every head, and which are learned, as a recipe chooses them
 chosen_heads    heads that a recipe chooses for data that come with heads of their own
+known_heads     heads that sampled attention is held against
 make            from a recipe to its task: heads that it keeps, hypernetworks
 markov_chain    hidden Markov chain classification
 time_series     time series: drawn, of a hidden oscillation, or read from the UEA archive

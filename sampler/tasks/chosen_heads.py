@@ -8,6 +8,7 @@ from sampler.errors import InputError, Verbatim
 from sampler.numerics import stream
 from sampler.recipes.task_section import LEARNED, UNIFORM, AttentionSection
 from sampler.tasks.head_choice import learned_heads
+from sampler.tasks.known_heads import measured_examples
 from sampler.tasks.splits import Split
 from sampler.tasks.task import HEAD_STREAM, Task, name_heads, name_paths, refuse_unfit_length
 
@@ -32,6 +33,11 @@ def with_chosen_heads(task: Task, attention: AttentionSection | None) -> Task:
         name: with_heads(split, attention, task.head_names)
         for name, split in task.named_splits.items()
     }
+    measured = measured_examples(task.train.examples)
+    brought = tuple(
+        {name: matrices[measured, head] for head, name in enumerate(of_layer)}
+        for of_layer, matrices in zip(task.head_names, task.train.attention, strict=True)
+    )
     return replace(
         task,
         **chosen,
@@ -39,6 +45,7 @@ def with_chosen_heads(task: Task, attention: AttentionSection | None) -> Task:
         path_names=name_paths(names),
         trained=None,
         learned=learned_heads(attention, task.channels),
+        brought=brought,
     )
 
 

@@ -83,6 +83,12 @@ class CopySection(DrawnSection):
         learned = learned_heads(attention, self.symbols, LearnedHeads("positions", scale, (), ()))
         return Task(train, test, names, name_paths(names), validation, learned=learned)
 
+    def generating_heads(self, examples: int, tokens: int) -> dict[str, np.ndarray]:
+        """All attention of all queries on the token that is copied."""
+        matrices = np.zeros((examples, tokens, tokens))
+        matrices[:, COPIED] = 1.0
+        return {"copied token": matrices}
+
     def head_logits(
         self, kind: str, scale: float, generator: np.random.Generator
     ) -> Float[np.ndarray, " key"]:

@@ -73,12 +73,15 @@ class Teacher:
     outputs           f(x) of every split [example, output]
     temperature       variance of the noise
     variances         prior variances of its weights, σ_0² … σ_a²
+    attention         where heads are learned, Ω of each layer of the training examples that
+                      attention is measured on
     """
 
     order_parameters: tuple[Float[np.ndarray, "_row _row"], ...]
     outputs: Mapping[str, Float[np.ndarray, "_example output"]]
     temperature: float
     variances: tuple[float, ...]
+    attention: tuple[Float[np.ndarray, "example _head key query"], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,9 @@ class Task:
     for a tie. `pictures` are those of the training examples, where the inputs were made of such.
     Labels are those of a `teacher`, if there is one. Heads that are `learned` are sampled; their
     matrices in the splits are those of one draw of their prior, which is the teacher's: otherwise
-    only sizes and costs are read off them.
+    only sizes and costs are read off them. `brought` has, layer by layer, heads of the data that
+    these took the place of, by name: their attention [example, key, query] to the training examples
+    that attention is measured on.
     Raises InputError, naming the array, if anything does not fit.
     """
 
@@ -109,6 +114,7 @@ class Task:
     pictures: Pictures | None = None
     teacher: Teacher | None = None
     learned: LearnedHeads | None = None
+    brought: tuple[Mapping[str, Float[np.ndarray, "_example _key _query"]], ...] = ()
 
     def __post_init__(self) -> None:
         check_split(self.train, "train")

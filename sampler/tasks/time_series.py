@@ -56,6 +56,7 @@ class TimeSeriesSection(DrawnSection):
     """
 
     head_kinds: ClassVar = HEAD_KINDS
+    generating_kinds: ClassVar = ("lag",)
     attention_defaults: ClassVar = DEFAULT_HEADS
 
     tokens: Several = 40
@@ -97,6 +98,7 @@ class SeriesArchiveSection(SeriesFilesSection, TaskSection):
     """Labelled series of the UEA multivariate archive, or of one's own in one of its formats."""
 
     head_kinds: ClassVar = HEAD_KINDS
+    generating_kinds: ClassVar = ("lag",)
     attention_defaults: ClassVar = DEFAULT_HEADS
 
     classes: tuple[Text, Text] | None = None

@@ -288,7 +288,7 @@ TASK = style.FigureEntry(
 NETWORK = style.FigureEntry(
     draw_network,
     "The network from the inputs up: what its heads attend to in one training example, up to 64 "
-    "tokens (of learned heads the mean over the draws of one chain), and its paths, lines as wide "
+    "tokens (of learned heads the mean over draws), and its paths, lines as wide "
     "as the diagonal of U₁. Of more than six paths those with the largest have a colour; up to "
     "four layers and six heads of each have a place.",
     "Layers of maps of attention, one for each head, joined by lines for attention paths, which "

@@ -164,7 +164,9 @@ def test_a_run_samples_attention_and_leaves_what_there_is(finished):
         attention = tree["attention"]
         sums = attention["attention_1"].sum("key").values
         np.testing.assert_allclose(sums, 1.0, rtol=1e-6)
-        assert attention["attention_2"].shape == (2, 6, 1, 5, 1)
+        assert attention["attention_1"].shape == (2, 6, 2, 5, 5)
+        assert attention["distance_1"].sizes["measured_draw"] == 6
+        assert "attention_2" not in attention  # which has no learned heads
     comparison = json.loads((finished / "comparison.json").read_text(encoding="utf-8"))
     judged = json.dumps(comparison["diagnostics"])  # numbers, or why there are none
     assert "overlap_eigenvalues_1" in judged

@@ -1,0 +1,110 @@
+"""Distance, overlap and entropy of attention matrices, and heads in an order that can be compared.
+
+Of matrices Ω [example, head, key, query], with means over examples and queries t:
+
+    distance  d(Ω, Ω') = mean of ½ Σ_s |Ω_st − Ω'_st|, the total variation where columns are laws
+    overlap   q(Ω, Ω') = Σ Ω_st Ω'_st / Σ Ω'_st², sums over examples, too: what of Ω' is in Ω
+    entropy   S(Ω) = mean of −Σ_s p_st ln p_st in nats, p_st = |Ω_st| / Σ_s' |Ω_s't|
+
+The overlap is linear in Ω, 1 for Ω = Ω', and the weight Ω_ct of a token c where Ω' attends to it
+alone. Heads of a layer with the same prior can be exchanged: no two draws have the same order, and
+means over draws need one.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from sampler.attention.variants import Array
+
+# Learned heads of a layer, those together that can be exchanged with each other.
+Groups = tuple[tuple[int, ...], ...]
+
+
+def attention_distances(
+    matrices: Float[Array, "example head key query"],
+    references: Float[Array, "example reference key query"],
+) -> Float[Array, "head reference"]:
+    """Distance of every head from every reference."""
+    xp = matrices.__array_namespace__()
+    found = [
+        xp.mean(0.5 * xp.sum(xp.abs(matrices - references[:, n : n + 1]), axis=2), axis=(0, 2))
+        for n in range(references.shape[1])
+    ]
+    return xp.stack(found, axis=1)
+
+
+def attention_overlaps(
+    matrices: Float[Array, "example head key query"],
+    references: Float[Array, "example reference key query"],
+) -> Float[Array, "head reference"]:
+    """Overlap of every head with every reference."""
+    xp = matrices.__array_namespace__()
+    products = xp.einsum("ehkq,erkq->hr", matrices, references)
+    return products / xp.einsum("erkq,erkq->r", references, references)
+
+
+def attention_entropies(matrices: Float[Array, "example head key query"]) -> Float[Array, " head"]:
+    """Entropy of every head, from 0 to the logarithm of the number of tokens."""
+    xp = matrices.__array_namespace__()
+    size = xp.abs(matrices)
+    share = size / xp.sum(size, axis=2, keepdims=True)
+    logs = xp.log(xp.where(share > 0, share, 1.0))
+    return -xp.mean(xp.sum(share * logs, axis=2), axis=(0, 2))
+
+
+def matched(
+    costs: Float[np.ndarray, "*draw head place"], groups: Groups
+) -> Int[np.ndarray, "*draw place"]:
+    """The head of each draw that stands at each place: the order of the smallest sum of costs.
+
+    groups  of heads, and of places alike, within which heads may be exchanged
+    """
+    from scipy.optimize import linear_sum_assignment  # only here: importing it takes long
+
+    flat = costs.reshape(-1, *costs.shape[-2:])
+    found = np.tile(np.arange(costs.shape[-1]), (len(flat), 1))
+    for group in map(list, groups):
+        if len(group) == 1:
+            continue
+        for row, cost in zip(found, flat, strict=True):
+            heads, places = linear_sum_assignment(cost[np.ix_(group, group)])
+            row[np.take(group, places)] = np.take(group, heads)
+    return found.reshape(costs.shape[:-1])
+
+
+def medoid(
+    costs: Sequence[Float[np.ndarray, "draw draw _head _head"]], groups: Sequence[Groups]
+) -> int:
+    """The draw with the smallest sum of distances to all others, heads in the best order of each.
+
+    costs, groups  of every layer
+    """
+    total = np.zeros(len(costs[0]))
+    for of_layer, those in zip(costs, groups, strict=True):
+        order = matched(of_layer, those)
+        paired = np.take_along_axis(of_layer, order[..., None, :], axis=-2)
+        total += paired.sum(axis=(1, 2, 3))
+    return int(np.argmin(total))
+
+
+def aimed_at(
+    costs: Float[np.ndarray, "head target"], groups: Groups
+) -> tuple[Int[np.ndarray, " place"], Int[np.ndarray, " place"]]:
+    """Heads of one draw and targets for them: the head at each place, and its target or −1.
+
+    Targets go to the nearest heads, one each. Within a group heads with a target come first, in the
+    order of the targets.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    learned = [head for group in groups for head in group]
+    target = np.full(len(costs), -1)
+    heads, targets = linear_sum_assignment(costs[learned])
+    target[np.take(learned, heads)] = targets
+    order = np.arange(len(costs))
+    for group in map(list, groups):
+        key = [(target[head] < 0, target[head], head) for head in group]
+        order[group] = [head for *_, head in sorted(key)]
+    return order, target[order]

@@ -1,0 +1,257 @@
+"""Sampled attention in matched order: planted heads, numbers by loops, and what they are of."""
+
+from functools import cache
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sampler
+from sampler.analysis.attention_found import AttentionFound
+from sampler.analysis.attention_table import attention_table
+from sampler.analysis.draws_table import draws_tree
+from sampler.attention.measures import (
+    aimed_at,
+    attention_distances,
+    attention_entropies,
+    attention_overlaps,
+    matched,
+    medoid,
+)
+from sampler.mcmc.chunks import Chunk
+from sampler.mcmc.draws import DrawCollector
+from sampler.problem import build_problem
+from sampler.recipes.recipe import recipe_of
+from sampler.tasks.copying import COPIED
+from sampler.teacher import make_labelled_task
+from tests.learned import MARKOV, learned_recipe, logits_of_random_heads
+
+CHAINS, DRAWS = 2, 6
+HEADS = (("learned", "good", "learned"), ("learned", "learned"))
+ATTRIBUTES = {"algorithm": "hmc", "space": "order_parameters"}
+
+
+@cache
+def taught():
+    """A problem whose labels are those of a teacher, with the teacher's logit weights."""
+    recipe = learned_recipe(task=MARKOV | {"labels": "teacher"}, heads=HEADS)
+    task = make_labelled_task(recipe)
+    return build_problem(recipe, task), logits_of_random_heads(recipe, task), task
+
+
+def collected(draws, statistics=None) -> DrawCollector:
+    """A collector of draws that are given, name → [chain, draw, …]."""
+    found = DrawCollector()
+    given = {"lp": np.zeros((CHAINS, DRAWS))} | (statistics or {})
+    found(Chunk("draws", DRAWS, DRAWS, draws, given, 0.0))
+    return found
+
+
+def around(logits, seed=0, spread=0.1):
+    """Draws [chain, draw, …] not far from some logit weights."""
+    noise = np.random.default_rng(seed)
+    return {
+        name: values + spread * noise.standard_normal((CHAINS, DRAWS, *values.shape))
+        for name, values in logits.items()
+    }
+
+
+def exchanged(draws, seed=1):
+    """The same draws, learned heads of every layer exchanged at random, and which stand where."""
+    random = np.random.default_rng(seed)
+    found, orders = {}, {}
+    for name, values in draws.items():
+        order = random.permuted(np.tile(np.arange(values.shape[2]), (CHAINS, DRAWS, 1)), axis=-1)
+        index = order.reshape(*order.shape, *[1] * (values.ndim - 3))
+        found[name], orders[name] = np.take_along_axis(values, index, axis=2), order
+    assert any(np.ptp(order, axis=1).any() for order in orders.values())
+    return found, orders
+
+
+@pytest.mark.heavy
+def test_exchanging_heads_at_random_leaves_means_of_matrices_and_numbers_as_they_are():
+    problem, logits, _ = taught()
+    draws = around(logits)
+    plain = attention_table(problem, collected(draws))
+    mixed = attention_table(problem, collected(exchanged(draws)[0]))
+    different = [
+        name
+        for name, values in plain.items()
+        if not np.allclose(values, mixed[name], rtol=1e-5, atol=1e-7)
+    ]
+    assert different == ["head_of_place_1", "head_of_place_2"]
+    for name in different:  # heads of the teacher stand at their own places
+        assert (plain[name].values == np.arange(plain[name].shape[-1])).all()
+
+
+@pytest.mark.heavy
+def test_a_mean_over_draws_that_are_not_exchanged_is_their_plain_mean():
+    problem, logits, _ = taught()
+    draws = around(logits)
+    table = attention_table(problem, collected(exchanged(draws)[0]))
+    attention, tokens = problem.examples.attention, problem.examples.tokens
+    expected = np.zeros(table["attention_1"].shape)
+    for chain in range(CHAINS):
+        for draw in range(DRAWS):
+            position = {n: jnp.asarray(values[chain, draw]) for n, values in draws.items()}
+            matrices = np.asarray(attention.matrices(position, tokens)[0])
+            expected[chain] += matrices[table["shown_example"].values] / DRAWS
+    np.testing.assert_allclose(table["attention_1"].values, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.heavy
+def test_the_overlap_of_the_teacher_with_itself_is_one_and_its_attention_is_stored():
+    problem, logits, task = taught()
+    table = attention_table(problem, collected(around(logits, spread=0.0)))
+    for layer, learned in ((1, [0, 2]), (2, [0, 1])):
+        for head in learned:
+            chosen = {f"head_{layer}": head, f"reference_{layer}": f"teacher {head}"}
+            place = table[f"overlap_{layer}"].isel({f"head_{layer}": head})
+            own = place.sel({f"reference_{layer}": chosen[f"reference_{layer}"]})
+            np.testing.assert_allclose(own, 1.0, rtol=1e-9)
+            away = table[f"distance_{layer}"].isel({f"head_{layer}": head})
+            np.testing.assert_allclose(
+                away.sel({f"reference_{layer}": f"teacher {head}"}), 0.0, atol=1e-9
+            )
+        generating = table[f"generating_{layer}"].values.astype(bool)
+        names = table[f"known_{layer}"].values[generating].tolist()
+        assert names == [f"teacher {head}" for head in learned]
+    measured = problem.measured
+    np.testing.assert_array_equal(task.teacher.attention[0], task.train.attention[0][measured])
+
+
+def brute_force(one, other):
+    """Distance and overlap of two heads [example, key, query], by loops; entropy of the first."""
+    distance, entropy, count = 0.0, 0.0, one.shape[0] * one.shape[2]
+    for example in range(one.shape[0]):
+        for query in range(one.shape[2]):
+            a, b = one[example, :, query], other[example, :, query]
+            distance += sum(abs(x - y) for x, y in zip(a, b, strict=True)) / 2 / count
+            entropy -= sum(x * np.log(x) for x in a) / count
+    return distance, np.sum(one * other) / np.sum(other * other), entropy
+
+
+def random_matrices(heads, seed):
+    columns = np.random.default_rng(seed).dirichlet(np.ones(5), (3, heads, 4))
+    return columns.swapaxes(-1, -2)
+
+
+def test_distance_overlap_and_entropy_are_those_of_loops():
+    one, other = random_matrices(2, 0), random_matrices(3, 1)
+    found = (
+        attention_distances(one, other),
+        attention_overlaps(one, other),
+        attention_entropies(one),
+    )
+    for head in range(2):
+        for reference in range(3):
+            expected = brute_force(one[:, head], other[:, reference])
+            received = found[0][head, reference], found[1][head, reference], found[2][head]
+            np.testing.assert_allclose(received, expected, rtol=1e-12)
+
+
+def test_entropy_of_attention_to_one_token_is_zero_and_to_all_its_largest():
+    alone, all_alike = np.zeros((1, 1, 4, 2)), np.full((1, 1, 4, 2), 0.25)
+    alone[:, :, 1] = 1.0
+    assert attention_entropies(alone)[0] == 0.0
+    np.testing.assert_allclose(attention_entropies(all_alike), np.log(4))
+
+
+def test_heads_of_other_groups_are_never_exchanged():
+    """The cheapest order of all four heads would exchange 0 and 1, which are of two kinds."""
+    costs = 1.0 - np.eye(4)[[1, 0, 3, 2]]
+    assert matched(costs, ((0, 1), (2, 3))).tolist() == [1, 0, 3, 2]
+    assert matched(costs, ((0,), (1,), (2, 3))).tolist() == [0, 1, 3, 2]
+    assert matched(costs, ((2, 3),)).tolist() == [0, 1, 3, 2]
+
+
+def test_the_medoid_is_that_of_all_orders():
+    draws = np.stack([random_matrices(2, seed) for seed in range(5)])
+    costs = np.stack([np.stack([attention_distances(a, b) for b in draws]) for a in draws])
+    best = np.minimum(costs[..., 0, 0] + costs[..., 1, 1], costs[..., 0, 1] + costs[..., 1, 0]).sum(
+        axis=1
+    )
+    assert medoid([costs], [((0, 1),)]) == np.argmin(best)
+
+
+def test_heads_with_a_target_come_first_in_the_order_of_the_targets():
+    costs = np.array([[5.0, 0.0], [5.0, 5.0], [1.0, 5.0]])
+    order, target = aimed_at(costs, ((0, 1, 2),))
+    assert order.tolist() == [2, 0, 1]
+    assert target.tolist() == [0, 1, -1]
+    order, target = aimed_at(costs, ((0,), (1, 2)))
+    assert (order.tolist(), target.tolist()) == ([0, 2, 1], [1, 0, -1])
+
+
+COPY = {"kind": "copy", "tokens": 6, "symbols": 3, "examples_train": 9, "examples_test": 4}
+
+
+@pytest.mark.heavy
+def test_the_overlap_of_a_copy_head_is_the_weight_of_the_copied_token():
+    recipe = learned_recipe(task=COPY, heads=(("learned", "learned"),))
+    problem = build_problem(recipe, make_labelled_task(recipe))
+    normal = 4.0 * np.random.default_rng(3).standard_normal((CHAINS, DRAWS, 2, 6))
+    table = attention_table(problem, collected({"logits_1": normal}))
+    weights = np.exp(recipe.attention.inverse_temperature * normal)
+    weights = weights[..., COPIED] / weights.sum(axis=-1)
+    found = table["overlap_1"].sel(reference_1="copied token").values
+    order = table["head_of_place_1"].values
+    np.testing.assert_allclose(found, np.take_along_axis(weights, order, axis=2), rtol=1e-6)
+    assert table["reference_1"].values.tolist() == [
+        "prior mean", "copy", "uniform", "copied token"
+    ]  # fmt: skip
+    copy = np.exp([0, 0, 0, 0, 4.0, 0])
+    np.testing.assert_allclose(
+        table["attention_1_known"].sel(known_1="copy")[0, :, 0], copy / copy.sum(), rtol=1e-6
+    )
+
+
+@pytest.mark.heavy
+def test_without_known_heads_the_order_is_that_of_a_draw():
+    inputs = np.random.default_rng(5).standard_normal((2, 9, 4, 3))
+    attention = {"heads": [["learned", "learned"]], "learned": {"variance": 9.0}}
+    task = sampler.arrays_task(
+        inputs_train=inputs[0], labels_train=np.sign(inputs[0, :, 1, 0]),
+        inputs_test=inputs[1], labels_test=np.sign(inputs[1, :, 1, 0]), attention=attention,
+    )  # fmt: skip
+    settings = {"name": "arrays", **task.settings, "network": {"widths": 3}}
+    recipe = recipe_of(settings, Path.cwd())
+    problem = build_problem(recipe, task.data)
+    draws = around({"logits_1": np.random.default_rng(6).standard_normal((2, 3, 3))})
+    plain = attention_table(problem, collected(draws))
+    mixed = attention_table(problem, collected(exchanged(draws)[0]))
+    assert plain["known_1"].values.tolist() == ["uniform"]
+    expected = plain["attention_1"].values
+    turned = [expected, expected[:, :, ::-1]]  # the reference may stand either way round
+    apart = [np.abs(mixed["attention_1"].values - one).max() for one in turned]
+    assert min(apart) < 1e-6
+    assert max(apart) > 1e-2
+
+
+@pytest.mark.heavy
+def test_order_parameters_go_with_their_paths():
+    """U₁ of exchanged heads in matched order is that of the heads before; so is its mean."""
+    problem, logits, _ = taught()
+    draws, random = around(logits), np.random.default_rng(8)
+    vectors = random.standard_normal((CHAINS, DRAWS, 3, 2, 4))  # w [head of 1, head of 2, unit]
+    mixed, orders = exchanged(draws)
+    moved = np.empty_like(vectors)
+    for chain in range(CHAINS):
+        for draw in range(DRAWS):
+            first = np.array([0, 1, 2])
+            first[[0, 2]] = first[[0, 2]][orders["logits_1"][chain, draw]]
+            rows = np.ix_(first, orders["logits_2"][chain, draw])
+            moved[chain, draw] = vectors[chain, draw][rows]
+    found = []
+    for logit_draws, w in ((draws, vectors), (mixed, moved)):
+        flat = w.reshape(CHAINS, DRAWS, 6, 4)
+        overlap = np.einsum("cdpn,cdqn->cdpq", flat, flat) / 4
+        tree = draws_tree(
+            problem, collected(logit_draws | {"order_parameter": overlap}), ATTRIBUTES
+        )
+        found.append((AttentionFound.of(tree), overlap))
+    expected = found[0][1].mean(axis=(0, 1))
+    for one, _ in found:
+        np.testing.assert_allclose(one.order_parameter.value, expected, rtol=1e-12)
+    assert np.abs(found[1][1].mean(axis=(0, 1)) - expected).max() > 0.1
