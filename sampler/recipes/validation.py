@@ -123,7 +123,7 @@ def check_sampler_fits(network: NetworkSection, sampler: SamplerSection) -> None
     if sampler.space != AUTO and (sampler.space == "attention") != network.is_infinite:
         allowed = "attention" if network.is_infinite else "order_parameters"
         words = "infinite" if network.is_infinite else "finite"
-        text = f'has another posterior than a network of {words} widths; use "{allowed}" or "auto"'
+        text = f'has another posterior than a network of {words} widths; use "{allowed}"'
         raise InputError("sampler.space", sampler.space, text)
     if network.fits_theory:
         return
