@@ -9,6 +9,7 @@ theory_table        what the theory predicts (`theory.nc`)
 teacher_table       the network that labels were drawn from (`teacher.nc`)
 example_tables      training examples for figures: attention to them, kernels between them
 attention_table     attention that was sampled, heads in matched order: matrices, and numbers
+learned_kernels     kernel and alignment of draws whose attention is sampled, too
 attention_found     numbers of learned heads with their errors
 draws_table         draws in the layout of ArviZ (`draws.nc`)
 validation          scores on the validation split, for theory and draws

@@ -18,6 +18,7 @@ from sampler.analysis.labels import (
     squeeze_output,
     with_long_names,
 )
+from sampler.analysis.learned_kernels import learned_kernels
 from sampler.analysis.leave_one_out import GROUP
 from sampler.analysis.validation import validation_draws, validation_predictors
 from sampler.attention.learned import LOGITS
@@ -135,6 +136,7 @@ def draws_tree(
     groups["selected"] = selected_table(collected.selected)
     groups["kernel"] = sampled_kernels(problem, drawn, weights_of_chains)
     if isinstance(problem, LearnedProblem):
+        groups["kernel"] = learned_kernels(problem, collected, weights_of_chains)
         groups["attention"] = attention_table(problem, collected)
     # A posterior whose draws were not kept still says how many they are.
     return xr.DataTree.from_dict(

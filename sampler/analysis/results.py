@@ -180,7 +180,8 @@ class RunResults:
     def drawn_attribute(self, name: str, group: str) -> Any:
         """An attribute of a group of `draws.nc`; None where there is none."""
         if "draws" in vars(self):
-            return None if self.draws is None else self.draws[group].attrs.get(name)
+            there = self.draws is not None and group in self.draws
+            return self.draws[group].attrs.get(name) if there else None
         return read_attribute(self.directory, name, group) if self._stored(DRAWS_FILE) else None
 
     @property

@@ -7,6 +7,8 @@ report   one page about a run or a sweep
 tables   the tables of runs and sweeps, each built once
 draws_tables
          tables of how draws were made, and of whether they can be trusted
+attention_tables
+         tables of attention that was sampled
 models   models of several runs, as a table and a figure
 table    the one table of this program, and its forms: terminal, page, pandas
 telling  texts of a command, and what may fail beside results without costing them

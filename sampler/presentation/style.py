@@ -35,7 +35,7 @@ class FigureEntry:
     caption      below it in the report: what is compared, and how to read it
     alternative  text in place of the picture, for screen readers
     of           kinds of results that it is drawn from: "run", "sweep"
-    section      its part of the report of a run: "comparison" or "diagnostics"
+    section      its part of the report of a run: "comparison", "attention" or "diagnostics"
     """
 
     draw: Callable[[Any], Figure | None]

@@ -12,6 +12,7 @@ from sampler.analysis.results import RunResults, open_run
 from sampler.analysis.sweeps import SweepResults
 from sampler.errors import InputError, one_line
 from sampler.presentation.figures import (
+    attention,
     chains,
     kernels,
     network,
@@ -51,6 +52,7 @@ FIGURES: Registry[FigureEntry] = Registry(
         "pruning": "sampler.heads.shown:PRUNING",
         "task": network.TASK,
         "network": network.NETWORK,
+        "attention": attention.ATTENTION,
         "traces": chains.TRACES,
         "pairs": chains.PAIRS,
         "function_space_ranks": chains.FUNCTION_SPACE_RANKS,

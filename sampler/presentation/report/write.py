@@ -21,6 +21,7 @@ from sampler.analysis.verdict import trust_verdict
 from sampler.errors import ExitCode, InputError
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.presentation import draws_tables, tables
+from sampler.presentation.attention_tables import attention_tables
 from sampler.presentation.figures.beside import SecondProcess
 from sampler.presentation.figures.draw import FIGURES, draw_figures
 from sampler.presentation.models import leave_one_out_table_of
@@ -237,6 +238,7 @@ def _run_page(run: RunResults) -> dict[str, Any]:
     """What the template of a run needs beside the figures."""
     diagnostics, comparison = run.diagnostics, run.comparison
     titles = {"verdict": "Verdict", "comparison": "Theory against exact posterior"}
+    titles["attention"] = "" if run.attention is None else "Attention found"
     sampled = diagnostics is not None or run.order_parameter_draws is not None
     return {
         "subtitle": _subtitle(run.recipe),
@@ -248,13 +250,14 @@ def _run_page(run: RunResults) -> dict[str, Any]:
         "explanation": _explanation(run),
         "comparison_tables": [
             tables.differences_table(run.differences),
-            tables.order_parameter_table(run),
+            *([tables.order_parameter_table(run)] if run.attention is None else []),
             tables.numbers_table(run),
             tables.head_score_table(run),
             tables.sampled_settings_table(run),
             leave_one_out_table_of(run.compared("leave_one_out")),
         ],
         "reliability_tables": tables.reliability_tables(run.compared("predictive_quality")),
+        "attention_tables": attention_tables(run.attention),
         "remarks": _remarks(diagnostics),
         "diagnostics_tables": []
         if diagnostics is None
@@ -303,7 +306,7 @@ def _pictures(drawn: list[Path]) -> dict[str, Any]:
     The first one of the comparison is "main", on the first screen.
     """
     found = {path.stem: path for path in drawn if path.suffix == ".png"}
-    shown: dict[str, list[Picture]] = {"comparison": [], "diagnostics": []}
+    shown: dict[str, list[Picture]] = {"comparison": [], "attention": [], "diagnostics": []}
     for name, entry in FIGURES.items():
         if name in found:
             shown[entry.section].append(Picture(found[name], entry))

@@ -6,11 +6,14 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 
 import sampler
 from sampler.analysis.attention_found import AttentionFound
 from sampler.analysis.attention_table import attention_table
 from sampler.analysis.draws_table import draws_tree
+from sampler.analysis.learned_kernels import learned_kernels
+from sampler.analysis.results import RunResults
 from sampler.attention.measures import (
     aimed_at,
     attention_distances,
@@ -19,13 +22,17 @@ from sampler.attention.measures import (
     matched,
     medoid,
 )
+from sampler.errors import InputError
 from sampler.mcmc.chunks import Chunk
 from sampler.mcmc.draws import DrawCollector
+from sampler.presentation.attention_tables import attention_tables
+from sampler.presentation.figures.attention import draw_attention
 from sampler.problem import build_problem
 from sampler.recipes.recipe import recipe_of
 from sampler.tasks.copying import COPIED
 from sampler.teacher import make_labelled_task
 from tests.learned import MARKOV, learned_recipe, logits_of_random_heads
+from theory import kernel_alignment
 
 CHAINS, DRAWS = 2, 6
 HEADS = (("learned", "good", "learned"), ("learned", "learned"))
@@ -255,3 +262,106 @@ def test_order_parameters_go_with_their_paths():
     for one, _ in found:
         np.testing.assert_allclose(one.order_parameter.value, expected, rtol=1e-12)
     assert np.abs(found[1][1].mean(axis=(0, 1)) - expected).max() > 0.1
+
+
+@pytest.mark.heavy
+def test_the_mean_kernel_is_that_of_a_loop_and_no_exchange_changes_it():
+    """K = Σ U^{(π,c),(π',d)} φ^π(x)·φ^π'(y), draw by draw; alignment as the theory defines it."""
+    problem, logits, _ = taught()
+    draws = around(logits)
+    random = np.random.default_rng(9)
+    factors = random.standard_normal((CHAINS, DRAWS, 6, 6))
+    overlaps = factors @ factors.swapaxes(-1, -2)
+    given = collected(draws | {"order_parameter": overlaps})
+    table = learned_kernels(problem, given, None)
+    shown = table["shown_example"].values
+    expected = np.zeros((7, 7))
+    for chain in range(CHAINS):
+        for draw in range(DRAWS):
+            position = {n: jnp.asarray(values[chain, draw]) for n, values in draws.items()}
+            features = np.asarray(problem.examples.features(problem.examples.attended(position)))
+            for x in range(7):
+                for y in range(7):
+                    cross = features[shown[x]] @ features[shown[y]].T
+                    expected[x, y] += np.sum(overlaps[chain, draw] * cross) / (CHAINS * DRAWS)
+    np.testing.assert_allclose(table["kernel"], expected, rtol=1e-5)
+    labels = np.asarray(problem.labels)[shown, 0]
+    assert (np.diff(labels) >= 0).all()
+    alignment = np.asarray(kernel_alignment(jnp.asarray(expected), jnp.asarray(labels)))
+    np.testing.assert_allclose(table["kernel_alignment"], alignment, rtol=1e-4)
+
+
+@pytest.mark.heavy
+def test_at_infinite_width_the_kernel_is_that_of_the_limit():
+    recipe = learned_recipe(heads=(("learned", "learned"),), widths="infinite")
+    problem = build_problem(recipe, make_labelled_task(recipe))
+    weights = {"logits_1": np.random.default_rng(2).standard_normal((CHAINS, DRAWS, 2, 11, 11))}
+    table = learned_kernels(problem, collected(weights), None)
+    expected = np.zeros((7, 7))
+    for chain in range(CHAINS):
+        for draw in range(DRAWS):
+            position = {"logits_1": jnp.asarray(weights["logits_1"][chain, draw])}
+            attended = np.asarray(problem.examples.attended(position))
+            flat = attended[table["shown_example"].values].reshape(7, -1)
+            expected += flat @ flat.T / flat.shape[1] / (CHAINS * DRAWS)
+    np.testing.assert_allclose(table["kernel"], expected, rtol=1e-5)
+
+
+@pytest.mark.heavy
+def test_a_report_has_every_number_and_a_panel_for_every_matrix():
+    problem, logits, _ = taught()
+    draws = around(logits)
+    overlap = np.tile(np.eye(6), (CHAINS, DRAWS, 1, 1))
+    tree = draws_tree(problem, collected(draws | {"order_parameter": overlap}), ATTRIBUTES)
+    run = RunResults.held(None, draws=tree)
+    heads, paths = attention_tables(run.attention)
+    assert [row[0] for row in heads.rows][:3] == [
+        "layer 1, head 0 (learned 0): entropy",
+        "layer 1, head 0 (learned 0): distance from prior mean",
+        "layer 1, head 0 (learned 0): distance from teacher 0",
+    ]
+    assert "MCSE" in heads.caption
+    frame = run.attention.to_dataframe().set_index(["layer", "head", "quantity"])
+    drawn = tree["attention"]["overlap_2"].sel(reference_2="teacher 1").values[:, :, 1]
+    one = frame.loc[(2, 1, "overlap with teacher 1")]
+    np.testing.assert_allclose(one["value"], drawn.mean())
+    prior = tree["attention"]["overlap_2_prior"].sel(reference_2="teacher 1").values[:, 1]
+    np.testing.assert_allclose(
+        [one["prior"], one["prior_deviation"]], [prior.mean(), prior.std(ddof=1)]
+    )
+    assert len(paths.rows) == 6  # the diagonal of 21 elements
+    figure = draw_attention(run)
+    titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
+    each = ["posterior mean", "chain 0", "chain 1"]
+    known = [f"teacher {head}" for head in (0, 2, 0, 1)]
+    assert titles == [title for name in known for title in ("prior mean", name, *each)]
+
+
+@pytest.mark.heavy
+def test_errors_of_repetitions_are_those_of_their_weighted_means():
+    """Weights in proportion to evidence; the error is that of a ratio of means."""
+    problem, logits, _ = taught()
+    count = np.ones((CHAINS, DRAWS))
+    statistics = {
+        "ancestor": np.tile(np.arange(DRAWS), (CHAINS, 1)),
+        "log_evidence": np.array([[0.0], [np.log(3.0)]]) * count,
+    }
+    given = collected(around(logits), statistics)
+    tree = draws_tree(problem, given, ATTRIBUTES | {"algorithm": "tempered"})
+    found = AttentionFound.of(tree)
+    assert found.kind_of_errors == "spread of repetitions"
+    means = tree["attention"]["entropy_1"].values[:, :, 0].mean(axis=1)
+    number = found.numbers[0]
+    np.testing.assert_allclose(number.value, 0.25 * means[0] + 0.75 * means[1])
+    parts = np.array([0.25, 0.75]) * (means - number.value)
+    np.testing.assert_allclose(number.error, np.sqrt(2.0 * np.sum(parts**2)))
+    matrices = tree["attention"]["attention_1"].values
+    expected = 0.25 * matrices[0] + 0.75 * matrices[1]
+    np.testing.assert_allclose(found.matrices(1).values, expected, rtol=1e-5)
+
+
+def test_a_network_of_fixed_attention_found_none():
+    task = sampler.markov_chain_task(examples_train=4, examples_test=2, tokens=3, features=2)
+    assert RunResults.held(None, draws=xr.DataTree()).attention is None
+    with pytest.raises(InputError, match=r"sample\(task, network\)"):
+        sampler.attention_found(task)

@@ -167,6 +167,9 @@ def test_a_run_samples_attention_and_leaves_what_there_is(finished):
         assert attention["attention_1"].shape == (2, 6, 2, 5, 5)
         assert attention["distance_1"].sizes["measured_draw"] == 6
         assert "attention_2" not in attention  # which has no learned heads
+    report = (finished / "report.html").read_text(encoding="utf-8")
+    assert "Attention found" in report
+    assert "distance from prior mean" in report
     comparison = json.loads((finished / "comparison.json").read_text(encoding="utf-8"))
     judged = json.dumps(comparison["diagnostics"])  # numbers, or why there are none
     assert "overlap_eigenvalues_1" in judged
