@@ -441,6 +441,7 @@ def sample(
     max_tree_depth: int = 10,
     target_acceptance: float | None = None,
     gradient_precision: Literal['auto', 'float64', 'float32'] = 'auto',
+    attention_theories: int = 128,
     start_from: str | Path | None = None,
     progress: bool = True,
 ) -> xr.DataTree:
@@ -486,6 +487,8 @@ def sample(
                         default.
     gradient_precision  Precision of gradients in algorithms that accept or refuse whole
                         trajectories; "auto": single where that costs no acceptance.
+    attention_theories  Draws of learned attention at which the theories of fixed attention are
+                        solved, to be held against the exact posterior; 0: none.
     start_from          Directory of a finished run: chains begin where its chains ended, with their
                         step size and masses, and adapt on from there.
     """

@@ -60,7 +60,7 @@ def learned_recipe(
         "posterior": {"temperature": 0.3} | (posterior or {}),
     }
     if sampler is not None:
-        settings["sampler"] = sampler
+        settings["sampler"] = {"attention_theories": 0} | sampler
     return recipe_of(settings, Path.cwd())
 
 

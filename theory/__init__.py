@@ -49,7 +49,8 @@ CONTENTS = {
     "predictor": "Predictor predict path_contributions mean_without",
     "infinite_width": "InfiniteWidth BestTemperature best_temperature",
     "copy_head": "CopyHead HeadMinimum Coexistence copied_weights",
-    "learned_attention": "evidence_at_infinite_width evidence_at_leading_order FeatureEvidence",
+    "learned_attention": "evidence_at_infinite_width evidence_at_leading_order FeatureEvidence "
+    "theories_at_attention TheoriesAtAttention PredictionsAtAttention",
     "leave_one_out": "LeftOut LeftOutAtSaddle left_out_log_density",
     "observables": "head_scores kernel_alignment path_alignment participation_ratio "
     "centred_kernel off_diagonal_share diagonal_only equal_diagonal",

@@ -45,6 +45,9 @@ from theory.copy_head import copied_weights as copied_weights
 from theory.learned_attention import evidence_at_infinite_width as evidence_at_infinite_width
 from theory.learned_attention import evidence_at_leading_order as evidence_at_leading_order
 from theory.learned_attention import FeatureEvidence as FeatureEvidence
+from theory.learned_attention import theories_at_attention as theories_at_attention
+from theory.learned_attention import TheoriesAtAttention as TheoriesAtAttention
+from theory.learned_attention import PredictionsAtAttention as PredictionsAtAttention
 from theory.leave_one_out import LeftOut as LeftOut
 from theory.leave_one_out import LeftOutAtSaddle as LeftOutAtSaddle
 from theory.leave_one_out import left_out_log_density as left_out_log_density

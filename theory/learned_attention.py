@@ -7,7 +7,9 @@ the partial one at fixed U* (envelope). So with E the energy of the labels
 
     ∂ ln p(y | W)/∂φ = −½ ∂E/∂φ |_{U*}
 
-whatever makes features of W. Both theories have posteriors p(W) p(y | W) of their own.
+whatever makes features of W. Both theories have posteriors p(W) p(y | W) of their own. So have
+those that know the fluctuations of the order parameters, ½ ln det H, and the next order in 1/N;
+their gradients need more than the envelope gives, and draws of W are weighted by them instead.
 """
 
 import math
@@ -18,12 +20,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from theory.architecture import Architecture
+from theory.architecture import Architecture, is_regular
 from theory.compression import compress
 from theory.energy import LearningProblem, energy_of_columns
-from theory.evidence import action_without_data
+from theory.evidence import action_without_data, log_evidence_at_saddle
+from theory.infinite_width import InfiniteWidth
+from theory.next_order import NextOrder, solve_next_order
 from theory.order_parameters import OrderParameters
 from theory.path_kernels import renormalised_features
+from theory.predictor import Predictor, predict
 from theory.programs import program
 from theory.saddle_point import SaddlePoint, solve_saddle_point
 
@@ -96,6 +101,90 @@ def evidence_at_leading_order(
     gradient = -0.5 * np.einsum("xcri,pcr->xpi", slope, by_path, optimize=True)
     excess = max(arch.widths) * saddle.action - action_without_data(arch)
     return FeatureEvidence(log_of_density(excess, labels.size), gradient, saddle)
+
+
+@dataclass(frozen=True)
+class PredictionsAtAttention:
+    """Predictions of one theory at known attention W.
+
+    order_parameter  E[U_1] given W
+    mean, variance   of f on test examples, given W
+    """
+
+    order_parameter: Float[np.ndarray, "row row"]
+    mean: Float[np.ndarray, "test output"]
+    variance: Float[np.ndarray, "test output"]
+
+
+@dataclass(frozen=True)
+class TheoriesAtAttention:
+    """All theories at one W: three sets of predictions, four values of ln p(y | W).
+
+    saddle           that of the leading order, whose numbers mean nothing unless it is converged
+    expansion        around it; says whether the next order is defined, and fine
+    infinite_width   N → ∞
+    leading_order    U* and the predictor there
+    next_order       to next order in 1/N; None where that is not defined
+    log_evidence     ln p(y | W) by "infinite_width", "leading_order", "fluctuations" (that of
+                     Laplace) and "next_order"; NaN where one is not defined
+    """
+
+    saddle: SaddlePoint
+    expansion: NextOrder
+    infinite_width: PredictionsAtAttention
+    leading_order: PredictionsAtAttention
+    next_order: PredictionsAtAttention | None
+    log_evidence: dict[str, float]
+
+
+def theories_at_attention(
+    problem: LearningProblem,
+    attended: Float[Array, "test path channel"],
+    initial: OrderParameters | None = None,
+    evidence: bool = True,
+) -> TheoriesAtAttention:
+    """Everything that the theories of fixed attention say at one W, in float64.
+
+    problem   whose attended inputs were made with W
+    attended  those of the test examples, made with W
+    initial   where the search for U* begins: U* of similar attention. Where it fails from there, it
+              begins once more at infinite width
+    evidence  whether that to next order is wanted, which takes most of the time
+
+    Never raises for a search that fails.
+    """
+    problem = compress(problem)
+    arch, temperature = problem.architecture, problem.temperature
+    limit = InfiniteWidth.of(problem)
+    scale = math.prod(arch.order_parameter_variances)
+    of_limit = limit.predictor(attended).moments(temperature)
+    saddle = solve_saddle_point(problem, initial=initial)
+    if initial is not None and not saddle.converged:
+        saddle = solve_saddle_point(problem)
+    factor = saddle.order_parameters.factors[0]
+    moments = predict(Predictor.for_examples(problem, jnp.asarray(attended)), factor)
+    logs = dict.fromkeys(("leading_order", "fluctuations", "next_order"), math.nan)
+    logs["infinite_width"] = limit.log_evidence(temperature)
+    expansion = solve_next_order(problem, saddle, evidence=evidence)
+    if saddle.converged:
+        excess = max(arch.widths) * saddle.action - action_without_data(arch)
+        logs["leading_order"] = log_of_density(excess, problem.examples * arch.outputs)
+        if is_regular(arch):
+            logs["fluctuations"] = log_evidence_at_saddle(problem, saddle)
+    corrected = None
+    if expansion.defined:
+        logs["next_order"] = expansion.log_evidence
+        corrected = PredictionsAtAttention(
+            expansion.order_parameters[0], *expansion.predict(attended)
+        )
+    return TheoriesAtAttention(
+        saddle,
+        expansion,
+        PredictionsAtAttention(scale * np.eye(len(factor)), *of_limit),
+        PredictionsAtAttention(np.asarray(factor @ factor.T), *map(np.asarray, moments)),
+        corrected,
+        logs,
+    )
 
 
 def log_of_density(energy: float, count: int) -> float:

@@ -11,6 +11,8 @@ example_tables      training examples for figures: attention to them, kernels be
 attention_table     attention that was sampled, heads in matched order: matrices, and numbers
 learned_kernels     kernel and alignment of draws whose attention is sampled, too
 attention_found     numbers of learned heads with their errors
+attention_theories  theories at draws of attention, and averages over these
+attention_columns   the same as columns beside the exact posterior
 draws_table         draws in the layout of ArviZ (`draws.nc`)
 validation          scores on the validation split, for theory and draws
 own_temperature     infinite width at the temperature that is best for it

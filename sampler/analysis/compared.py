@@ -142,8 +142,11 @@ class Compared:
 
     def rows(self, key: str, path_names: Sequence[str]) -> list[Row]:
         """Elements of U_1, or a number by itself; of other arrays nothing but their difference."""
-        if self.theory is None or key.startswith(UNLISTED):
+        if (self.theory is None and not self.own) or key.startswith(UNLISTED):
             return []
+        if self.theory is None:
+            nothing = np.full(np.shape(self.sampled.value), NAN)
+            return replace(self, theory=nothing).rows(key, path_names)
         if key == "order_parameter":
             return self.element_rows(key, path_names)
         if np.ndim(self.sampled.value):

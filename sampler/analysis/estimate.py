@@ -130,7 +130,8 @@ def batch_means(
 
 def mean_over_batches(batches: np.ndarray, weights: RepetitionWeights = None) -> np.ndarray:
     """Mean over batches [batch, …], or that of repetitions by their weights."""
-    return batches.mean(axis=0) if weights is None else np.tensordot(weights, batches, axes=1)
+    mean = batches.mean(axis=0) if weights is None else np.tensordot(weights, batches, axes=1)
+    return np.asarray(mean)
 
 
 def bootstrap(

@@ -24,6 +24,9 @@ SAMPLED_SETTINGS = (
     "Temperature or prior variances were sampled; the theory is solved at their prior medians, and "
     "part of its difference comes from there."
 )
+THEORIES_AT_DRAWS = (
+    "Attention was sampled: theories are solved at draws of it, each with a verdict of its own."
+)
 ORDER = (
     "The theory is that of wide layers. At finite width its error is of order 1/N, with a factor "
     "that it does not know: what is seen here is that error, not a fault of the samples."

@@ -130,11 +130,12 @@ def sample(
 
 @in_python
 def compare(
-    theory: "xr.Dataset", draws: "xr.DataTree", own: Mapping[str, Source] | None = None
+    theory: "xr.Dataset | None", draws: "xr.DataTree", own: Mapping[str, Source] | None = None
 ) -> "Comparison":
     """Hold the theory against the draws: every sampled number with its error, and the verdicts.
 
-    theory  what `solve` returns
+    theory  what `solve` returns; None where attention was sampled: theories at draws of attention
+            are with the draws
     draws   what `sample` returns
     own     theories of your own, name → predictions: a dict of arrays, or an .npz or NetCDF file of
             them, under the names and of the shapes that they have in `theory`: any of
@@ -149,7 +150,7 @@ def compare(
     from sampler.presentation.summary import Comparison, refuse_unrelated
 
     refuse_unrelated(theory, draws)
-    axes = axes_of_table(theory)
+    axes = {} if theory is None else axes_of_table(theory)
     arrays = {name: read_own(name, source, axes) for name, source in (own or {}).items()}
     found = compare_tables(theory, draws, arrays)
     return Comparison.held(None, theory=theory, draws=draws, comparison=found)

@@ -97,11 +97,12 @@ class Run(Stored):
 
     @property
     def comparison(self) -> "Comparison | None":
-        """The comparison, as `compare` returns it; None unless it was both solved and sampled."""
+        """The comparison, as `compare` returns it; None without draws, or without a theory."""
         from sampler.presentation.summary import Comparison
 
         run = self._shown
-        if run.theory is None or run.comparison is None:
+        compared = run.comparison
+        if compared is None or (run.theory is None and not compared.own):
             return None
         return Comparison(run.directory).having(**vars(run))
 

@@ -31,6 +31,7 @@ from sampler.jobs.interruption import Interruption
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import LOG, ProgressDisplay, SamplingProgress
 from sampler.jobs.repetitions import run_repetitions
+from sampler.jobs.theories_at_draws import theories_at_draws
 from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings, algorithm_named
 from sampler.mcmc.chunks import Chunk, SnapshotMismatch, sample_in_chunks
@@ -214,7 +215,8 @@ def draw_posterior(
     }
     left_out = leave_one_out_table(problem, collected, settings.space)
     prior = draws_without_data(problem, settings)
-    tree = draws_tree(problem, collected, attributes, weights, prior, left_out)
+    theories = theories_at_draws(problem, collected, settings, evidence, show)
+    tree = draws_tree(problem, collected, attributes, weights, prior, left_out, theories)
     return_free_memory()
     return tree
 

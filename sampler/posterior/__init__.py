@@ -9,6 +9,8 @@ spaces            the three spaces, and what is read off each of their draws
 learned_attention the same with attention that is sampled, too
 prior             draws without data
 modes             every mode that descents find, and a law to begin in at all of them
+evidence_at_attention
+                  exact log evidence at known attention
 importance        independent draws of order parameters, and the log evidence
 bridge            the log evidence from chains
 weight_draws      exact draws of all weights from draws of order parameters

@@ -235,7 +235,7 @@ class ImportanceDraws:
 def importance_draws(
     density: Density,
     draws: int,
-    seed: int,
+    seed: int | tuple[int, ...],
     *,
     rounds: int = 3,
     pilot_draws: int = 8192,
@@ -303,11 +303,16 @@ def pareto_k(log_weights: Float[np.ndarray, " draw"]) -> float:
 
     Infinite where the tail cannot be fitted, so that such weights are never trusted.
     """
+    finite = log_weights[np.isfinite(log_weights)]
+    return tail_shape(finite) if len(finite) >= FEWEST_DRAWS else float("inf")
+
+
+def tail_shape(log_weights: Float[np.ndarray, " draw"]) -> float:
+    """Shape k of the tail of finite weights, of any number that the caller holds to be enough."""
     from arviz_stats.base import array_stats  # only here: it takes a second and a half
 
-    finite = log_weights[np.isfinite(log_weights)]
     # The library takes pointwise log likelihoods, whose weights are their inverse.
-    shape = float(array_stats.psislw(-finite)[1]) if len(finite) >= FEWEST_DRAWS else np.inf
+    shape = float(array_stats.psislw(-log_weights)[1])
     return shape if np.isfinite(shape) else float("inf")
 
 

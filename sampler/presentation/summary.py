@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.comparison import ComparedRun, TheoryAndDraws, compare_head_scores
-from sampler.analysis.draws_table import PREDICTIONS
+from sampler.analysis.draws_table import ATTENTION_THEORIES, PREDICTIONS
 from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import wrapped
@@ -61,7 +61,7 @@ def diagnostics_text(diagnostics: Diagnostics) -> str:
 def comparison_text(run: RunResults) -> str:
     """Return the tables of a comparison, and the verdicts on the theories."""
     comparison, parts = run.comparison, []
-    if run.theory is None:
+    if run.theory is None and not comparison.own:
         parts.append("comparison: no theory stored in this directory")
     for table in (
         summary_table(run),
@@ -112,6 +112,8 @@ class Comparison(RunResults):
     def to_dataset(self) -> xr.Dataset:
         """Theory, sampled, MCSE and differences of every compared quantity, with its axes."""
         columns, used = {}, set()
+        if self.theory is None:
+            return xr.Dataset()
         for name, one in self.result.compared:
             if name not in self.theory:
                 continue
@@ -177,6 +179,8 @@ def head_table(theory: xr.Dataset, draws: xr.DataTree | None = None) -> "pandas.
 
 def refuse_unrelated(theory: xr.Dataset, draws: xr.DataTree) -> None:
     """Raise InputError unless theory and draws belong to the same paths, test set, temperature."""
+    if theory is None and ATTENTION_THEORIES in draws.children:
+        return
     if not isinstance(theory, xr.Dataset) or "order_parameter" not in theory:
         raise InputError("theory", type(theory).__name__, "give what solve(task, network) returns")
     if not isinstance(draws, xr.DataTree) or "posterior" not in draws.children:

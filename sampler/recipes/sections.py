@@ -319,6 +319,9 @@ class SamplerSection(Section):
     selected_by: Annotated[Literal["accuracy", "log_evidence"], Mark.NOT_IN_PYTHON] = "accuracy"
     """What the theory selects by: its accuracy on the validation split, or its evidence on training
     data."""
+    attention_theories: Annotated[CountFromZero, Mark.CHANGES_NO_DRAW] = 128
+    """Draws of learned attention at which the theories of fixed attention are solved, to be held
+    against the exact posterior; 0: none."""
     start_from: FilePath | None = None
     """Directory of a finished run: chains begin where its chains ended, with their step size and
     masses, and adapt on from there."""

@@ -46,7 +46,7 @@ def draw_order_parameter(run: RunResults) -> Figure | None:
     MCSE to the right of their theory, undefined where the MCSE is zero. Without samples the
     theories alone are drawn.
     """
-    if run.theory_values("order_parameter") is None:
+    if not run.order_parameters_of_theories:
         return None
     names, theories, sampled = run.path_names, theory_panels(run), sampled_panel(run)
     title = style.title_of(TITLE, run.setting)
@@ -181,7 +181,7 @@ def _tick_paths(ax: Axes, path_names: Sequence[str], *, rows: bool, columns: boo
 def sampled_panel(run: RunResults) -> MatrixPanel | None:
     """Return the posterior mean of U_1 with its errors; None without samples or a theory."""
     compared = run.compared("order_parameter")
-    if compared is None or compared.theory is None:
+    if compared is None or (compared.theory is None and not compared.own):
         return None
     return MatrixPanel(run.sampled_label, compared.sampled.value, compared.sampled.mcse)
 

@@ -29,6 +29,7 @@ RESTRICTED = {
 }
 PREDICTOR_TITLE = "Predictor on the test set"
 MOMENTS = {"predictor_mean": "mean $m(x)$", "predictor_variance": "variance $v(x)$"}
+MOST_IN_THREE_COLUMNS = 5  # entries of a legend
 LARGEST_VECTOR_DRAWING = 5000  # points; beyond this the SVG holds them as one picture
 POINTS = {"fmt": "o", "markersize": 2.5, "capsize": 0.0, "markeredgewidth": 0.0}
 
@@ -234,7 +235,9 @@ def _draw_sampled(ax: Axes, position: np.ndarray, sweep: SweepResults) -> None:
 def draw_predictor(run: RunResults) -> Figure | None:
     """Draw sampled mean and variance of f against those of every theory, a panel for each."""
     found = {symbol: run.compared(key) for key, symbol in MOMENTS.items()}
-    found = {symbol: one for symbol, one in found.items() if one and one.theory is not None}
+    found = {
+        symbol: one for symbol, one in found.items() if one and (one.own or one.theory is not None)
+    }
     if not found:
         return None
     width = style.WIDTH if len(found) > 1 else 3.6
@@ -255,7 +258,8 @@ def draw_predictor(run: RunResults) -> Figure | None:
     ]
     values = next(iter(found.values())).sampled.value.size
     title = {"title": f"{values} values, bars ±1 MCSE", "title_fontsize": 9.0}
-    style.legend_below(figure, (marks, labels), 3, **title)
+    columns = 3 if len(labels) <= MOST_IN_THREE_COLUMNS else 2
+    style.legend_below(figure, (marks, labels), columns, **title)
     return figure
 
 

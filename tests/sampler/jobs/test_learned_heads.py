@@ -39,6 +39,7 @@ draws = 6
 algorithm = "hmc"
 leapfrog_steps = 3
 weight_draws = 2
+attention_theories = 4
 """.replace('[["good", "uniform"], ["uniform"]]', '[["learned", "learned"], ["uniform"]]')
 
 
@@ -175,6 +176,12 @@ def test_a_run_samples_attention_and_leaves_what_there_is(finished):
     assert "overlap_eigenvalues_1" in judged
     assert "order_parameter" not in judged
     assert comparison["accuracy"]["theory"] is None
+    refused = comparison["own_verdicts"]["leading order, reweighted"]["headline"]
+    assert "nothing can be said of it" in refused
+    assert "of 4 (limit 20)" in refused
+    averaged = comparison["predictor_mean"]["own"]["leading order, averaged"]
+    assert np.shape(averaged) == (10,)
+    assert "leading order, averaged" in (finished / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.heavy
