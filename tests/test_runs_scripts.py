@@ -48,6 +48,7 @@ MARKS = {
     "several_outputs.py": [pytest.mark.slow, pytest.mark.long],
     "rank_collapse.py": [pytest.mark.heavy],
     "robust_attention.py": [pytest.mark.slow],
+    "tempered_evidence.py": [pytest.mark.slow],
     "trained_variants.py": [pytest.mark.slow],
     "tutorial.py": [pytest.mark.slow],
     "value_components.py": [pytest.mark.slow],
@@ -66,6 +67,7 @@ SIZES = {
     "learning_curve.py": ["100"],
     "next_order.py": ["4000"],
     "robust_attention.py": ["2"],
+    "tempered_evidence.py": ["smoke"],
     "value_components.py": ["2", "20"],
 }
 
