@@ -18,10 +18,12 @@ import xarray as xr
 from jaxtyping import Float
 
 from sampler.analysis.compared import NAN, Row
+from sampler.analysis.estimate import RepetitionWeights
 from sampler.analysis.validation import kept_draws
 from sampler.convergence import bulk_ess
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.kept import EFFECTIVE, LOG_LIKELIHOOD, MOST_POINTWISE, evenly_spaced
+from sampler.mcmc.tempered import repetition_weights
 from sampler.network import outputs_of
 from sampler.posterior.density import energy_at, hyper_positions, input_scale, specialised
 from sampler.posterior.pointwise import log_likelihood_given
@@ -57,8 +59,12 @@ GIVEN_OVERLAP = (
 
 def pointwise_elpd(
     log_likelihood: Float[np.ndarray, "chain draw example"],
+    repetitions: RepetitionWeights = None,
 ) -> dict[str, Float[np.ndarray, " example"]]:
     """Each example's ln p(y_i | y_{−i}) by PSIS, its Monte Carlo error, and Pareto's k.
+
+    Of repetitions the draws have the weights of theirs, and errors are those of the spread between
+    repetitions.
 
     Too few draws, or draws that do not move, have no tail: their weights stay as they are, and k is
     NaN.
@@ -67,10 +73,13 @@ def pointwise_elpd(
     values = values.reshape(len(values), -1)
     efficiency = relative_efficiency(log_likelihood)
     log_weights, pareto_k = -values, np.full(len(values), np.nan)
+    if repetitions is not None:
+        with np.errstate(divide="ignore"):  # an evidence may be too small to have a weight
+            log_weights = log_weights + np.log(np.repeat(repetitions, log_likelihood.shape[1]))
     if values.shape[1] >= FEWEST_DRAWS:
         from arviz_stats.base import array_stats  # only here: importing it takes long
 
-        for example, row in enumerate(values):
+        for example, row in enumerate(-log_weights):
             # A tail of equal values.
             with suppress(ValueError), np.errstate(divide="ignore", invalid="ignore"):
                 smooth, shape = array_stats.psislw(row, r_eff=efficiency)
@@ -81,8 +90,14 @@ def pointwise_elpd(
     largest = values.max(axis=1, keepdims=True)
     density = np.exp(values - largest)
     mean = np.sum(weights * density, axis=1, keepdims=True)
-    # As of any mean with weights that sum to one; draws of chains are worth fewer.
-    error = np.sqrt(np.sum(weights**2 * (density / mean - 1.0) ** 2, axis=1) / efficiency)
+    shares = weights * (density / mean - 1.0)
+    if repetitions is None:
+        # As of any mean with weights that sum to one; draws of chains are worth fewer.
+        error = np.sqrt(np.sum(shares**2, axis=1) / efficiency)
+    else:
+        count = len(repetitions)
+        of_repetitions = shares.reshape(len(shares), count, -1).sum(axis=2)
+        error = np.sqrt(np.sum(of_repetitions**2, axis=1) * count / max(count - 1, 1))
     return {ELPD: (np.log(mean) + largest)[:, 0], MCSE: error, PARETO_K: np.asarray(pareto_k)}
 
 
@@ -111,18 +126,20 @@ def leave_one_out_table(
     that, of an even selection of them. None where nothing is known of single examples.
     """
     columns, labels, checksum = None, None, hashlib.sha256()
+    weights = repetition_weights(collected.statistics)
     kept = collected.draws.get(LOG_LIKELIHOOD)
     if kept is None and LOG_LIKELIHOOD in collected.thinned:
         kept = collected.thinned[LOG_LIKELIHOOD].values
     if kept is not None:
-        columns, draws = pointwise_elpd(kept), kept.shape[0] * kept.shape[1]
+        columns, draws = pointwise_elpd(kept, weights), kept.shape[0] * kept.shape[1]
         labels = np.asarray(problem.training_examples.labels)
         add_labels(checksum, labels)
     elif isinstance(problem, Problem):
         of_block, draws = block_log_likelihood(problem, collected)
         parts, found = [], []
         for attended, known in examples_left_out(problem, checksum) if of_block else ():
-            parts.append(pointwise_elpd(of_block(jnp.asarray(attended), jnp.asarray(known))))
+            of_draws = of_block(jnp.asarray(attended), jnp.asarray(known))
+            parts.append(pointwise_elpd(of_draws, weights))
             found.append(np.asarray(known))
         if parts:
             columns = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}

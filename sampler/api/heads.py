@@ -249,6 +249,7 @@ def ablated(
     seed: int,
 ) -> "RemovedHeads":
     """All predictions on validation examples, and heads removed on test examples."""
+    from sampler.analysis.draws_table import stored_weights
     from sampler.heads.gates import all_heads, closed_gates
     from sampler.heads.measures import (
         TheoryWithoutHeads,
@@ -268,7 +269,9 @@ def ablated(
     if draws is not None:
         overlaps = draws["posterior"]["order_parameter"].values
         some = overlaps[:, :: max(1, overlaps.shape[1] // DRAWS)]
-        predicted |= predictions_of_posterior(solved, heads, validation, some)
+        predicted |= predictions_of_posterior(
+            solved, heads, validation, some, stored_weights(draws)
+        )
 
     def sent(removed, replacement):
         return gated["test"].outputs(closed_gates(counts, removed), replacement)

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import expit, logsumexp, softmax
 
-from sampler.analysis.estimate import Estimate, bootstrap, mean_of
+from sampler.analysis.estimate import Estimate, RepetitionWeights, bootstrap, mean_of
 from sampler.analysis.labels import EXACT, LEADING, NEXT
 from sampler.heads.gates import GatedModel, Head, Replacement
 from sampler.problem import square_roots
@@ -253,14 +253,17 @@ def predictions_of_posterior(
     heads: Sequence[Head],
     labels: Outputs,
     overlaps: Float[np.ndarray, "chain draw row row"],
+    weights: RepetitionWeights = None,
 ) -> dict[str, Estimate]:
     """Predictions of the exact posterior, from draws of U_1, with Monte Carlo standard errors.
+
+    weights  of the chains where they are repetitions
 
     The posterior mean of each path's output is the mean over draws of m_π at the draw's U_1: given
     U_1 it is exact. The loss is that of these means; its error is by bootstrap.
     """
     chains = [[replace(theory, overlap=draw) for draw in chain] for chain in overlaps]
-    size = max(1, len(chains[0]) // BATCHES)
+    size = max(1, len(chains[0]) // (BATCHES if weights is None else 1))
     batches = np.stack(
         [
             np.mean([draw.contributions for draw in chain[start : start + size]], axis=0)
@@ -276,6 +279,6 @@ def predictions_of_posterior(
 
     scores = np.array([[draw.scores(heads) for draw in chain] for chain in chains])
     return {
-        REMOVED_EXACT: bootstrap(gained, batches, replicates=100),
-        "score_exact": mean_of(scores),
+        REMOVED_EXACT: bootstrap(gained, batches, replicates=100, weights=weights),
+        "score_exact": mean_of(scores, weights),
     }

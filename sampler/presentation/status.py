@@ -62,6 +62,9 @@ def status_text(directory: Path) -> str:
         recipe = state.recipe
         what = f"chains: {recipe.sampler.chain_count}" if isinstance(recipe, Recipe) else "network"
         lines.append(f"{what}, saved at {reached_text(state.checkpoint)}")
+    if state.repetitions:
+        counted = ", ".join(f"{count} from the {law}" for law, count in state.repetitions.items())
+        lines.append(f"repetitions finished: {counted}")
     return "\n".join([f"{directory}: {state_text(state)}", *(f"  {line}" for line in lines)])
 
 

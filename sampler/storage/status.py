@@ -1,6 +1,8 @@
 """Which runs there are and where each stands, from their files alone."""
 
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -8,7 +10,7 @@ from pathlib import Path
 from sampler.errors import InputError
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
-from sampler.storage.checkpoint import DamagedFile, peek_header
+from sampler.storage.checkpoint import REPETITION, DamagedFile, peek_header
 from sampler.storage.lock import living_holder
 from sampler.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
 from sampler.storage.run_directory import (
@@ -19,6 +21,8 @@ from sampler.storage.run_directory import (
     point_directory,
 )
 
+# Not those of the pilots.
+REPETITION_NAME = re.compile(REPETITION.format(law="([a-z]+)", number=0).replace("000.", r"\d+\."))
 NOT_BEGUN, RUNNING, INTERRUPTED, FINISHED = "not begun", "running", "interrupted", "finished"
 
 
@@ -26,9 +30,10 @@ NOT_BEGUN, RUNNING, INTERRUPTED, FINISHED = "not begun", "running", "interrupted
 class RunState:
     """State of the run in a directory.
 
-    word        "not begun", "running", "interrupted" or "finished"
-    holder      who is at work there; None if nobody is
-    checkpoint  header of the newest checkpoint; None where there is none
+    word         "not begun", "running", "interrupted" or "finished"
+    holder       who is at work there; None if nobody is
+    checkpoint   header of the newest checkpoint; None where there is none
+    repetitions  law in which particles begin → repetitions that are finished
     """
 
     directory: Path
@@ -36,6 +41,7 @@ class RunState:
     manifest: Manifest
     holder: object | None
     checkpoint: Mapping | None
+    repetitions: Mapping[str, int]
 
     @property
     def command(self) -> str | None:
@@ -71,7 +77,8 @@ def state_of(directory: Path) -> RunState:
         word = RUNNING
     else:
         word = FINISHED if manifest.command in manifest.finished else INTERRUPTED
-    return RunState(directory, word, manifest, holder, newest_checkpoint(directory))
+    stored = newest_checkpoint(directory), finished_repetitions(directory)
+    return RunState(directory, word, manifest, holder, *stored)
 
 
 def newest_checkpoint(directory: Path) -> dict | None:
@@ -83,6 +90,17 @@ def newest_checkpoint(directory: Path) -> dict | None:
         except DamagedFile:
             continue
     return max(headers, key=lambda header: header["sequence"], default=None)
+
+
+def finished_repetitions(directory: Path) -> dict[str, int]:
+    """Count the repetitions whose particles are draws of the posterior, by where they begin."""
+    counts: dict[str, int] = {}
+    for path in sorted((directory / CHECKPOINT_FOLDER).glob("repetition-*.bin")):
+        match = REPETITION_NAME.fullmatch(path.name)
+        with suppress(DamagedFile):  # it is made again
+            if match and peek_header(path).get("power") == 1.0:
+                counts[match[1]] = counts.get(match[1], 0) + 1
+    return counts
 
 
 def newest_run() -> Path:

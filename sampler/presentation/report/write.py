@@ -250,7 +250,7 @@ def _run_page(run: RunResults) -> dict[str, Any]:
         "explanation": _explanation(run),
         "comparison_tables": [
             tables.differences_table(run.differences),
-            *([tables.order_parameter_table(run)] if run.attention is None else []),
+            tables.order_parameter_table(run),
             tables.numbers_table(run),
             tables.head_score_table(run),
             tables.sampled_settings_table(run),

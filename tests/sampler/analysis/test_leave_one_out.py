@@ -195,6 +195,19 @@ def test_few_draws_give_numbers_for_every_example():
     assert np.isfinite(found["mcse"]).all()
 
 
+def test_repetitions_count_by_their_weights():
+    """1/p(y_i | y_{−i}) is the weighted mean of 1/p(y_i | draw); so few draws have no tail."""
+    values = np.random.default_rng(3).standard_normal((3, 6, 4))
+    weights = np.array([0.2, 0.5, 0.3])
+    found = pointwise_elpd(values, weights)
+    inverse = np.exp(-values).mean(axis=1)
+    np.testing.assert_allclose(found["elpd"], -np.log(weights @ inverse), rtol=1e-12)
+    apart = weights[:, None] * (1.0 - inverse / (weights @ inverse))
+    np.testing.assert_allclose(found["mcse"], np.sqrt(1.5 * np.sum(apart**2, axis=0)), rtol=1e-12)
+    alone = pointwise_elpd(values, np.array([0.0, 1.0, 0.0]))
+    np.testing.assert_allclose(alone["elpd"], -np.log(inverse[1]), rtol=1e-12)
+
+
 @pytest.mark.parametrize("examples", [FEW, MANY])
 def test_infinite_width_is_left_out_exactly_and_labels_are_identified(examples):
     problem = problem_for(examples)

@@ -139,7 +139,7 @@ def test_heads_are_removed_at_draws_from_all_of_the_chains(given, monkeypatch):
         table = xr.Dataset({"order_parameter": (("chain", "draw", "path", "path_"), overlaps)})
         return xr.DataTree.from_dict({"posterior": table})
 
-    def predict(theory, heads, labels, some):
+    def predict(theory, heads, labels, some, weights):
         seen.append(some)
         return {}
 

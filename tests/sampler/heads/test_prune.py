@@ -296,6 +296,10 @@ def test_exact_predictions_are_means_over_draws_head_by_head(folder, solved, rng
     largest = np.max(list(shares.values()), axis=0)
     expected = [np.mean(shares[head] / largest) for head in heads]
     np.testing.assert_allclose(received["score_exact"].value, expected, rtol=1e-12)
+    of_chains = [(shares[head] / largest).reshape(2, 20).mean(axis=1) for head in heads]
+    arguments = solved, heads, task.test.labels, overlaps
+    weighed = predictions_of_posterior(*arguments, np.array([0.75, 0.25]))["score_exact"]
+    np.testing.assert_allclose(weighed.value, of_chains @ np.array([0.75, 0.25]), rtol=1e-12)
 
     of_draws = [replace(solved, overlap=draw) for draw in overlaps.reshape(40, rows, rows)]
     whole, labels = np.mean([draw.removed([]) for draw in of_draws], axis=0), task.test.labels

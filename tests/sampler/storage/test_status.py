@@ -1,13 +1,16 @@
 """Where a sweep stands while its points are done one by one, as by a job array."""
 
+import numpy as np
 import pytest
 
 from sampler.errors import ExitCode
 from sampler.presentation.status import status_text
 from sampler.recipes.recipe import load_recipe, settings_that_fix_draws
+from sampler.storage.checkpoint import write_sealed
 from sampler.storage.lock import locked
 from sampler.storage.manifest import claim_directory, determining, finish_command
-from sampler.storage.run_directory import point_directory
+from sampler.storage.run_directory import CHECKPOINT_FOLDER, point_directory
+from sampler.storage.status import state_of
 from sampler.tasks.make import build_task
 from tests.commands import TINY
 
@@ -49,3 +52,18 @@ def test_points_of_an_array_are_counted_until_they_are_gathered(sweep):
     assert first_line(directory) == f"2 points, 2 finished; {gather}"
     finish_command(directory, "run", ExitCode.OK)
     assert first_line(directory) == "`run` finished with exit code 0"
+
+
+def test_finished_repetitions_are_counted_without_pilots_and_unfinished_ones(tmp_path):
+    path, directory = tmp_path / "tiny.toml", tmp_path / "run"
+    path.write_text(TINY)
+    claim(directory, load_recipe(path))
+    folder = directory / CHECKPOINT_FOLDER
+    folder.mkdir(exist_ok=True)
+    powers = {"modes-000": 1.0, "modes-001": 1.0, "modes-002": 0.3, "modes-pilot-000": 1.0,
+              "prior-000": 1.0}  # fmt: skip
+    for name, power in powers.items():
+        write_sealed(folder / f"repetition-{name}.bin", {"power": power}, {"a": np.zeros(2)})
+    (folder / "repetition-prior-001.bin").write_bytes(b"cut off")
+    assert state_of(directory).repetitions == {"modes": 2, "prior": 1}
+    assert "repetitions finished: 2 from the modes, 1 from the prior" in status_text(directory)
