@@ -36,7 +36,7 @@ from sampler.analysis.validation import kept_draws
 from sampler.attention.sampled import Tokens
 from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.kept import evenly_spaced
-from sampler.posterior.evidence_at_attention import few_coordinates, log_evidence_at
+from sampler.posterior.evidence_at_attention import affordable_points, log_evidence_at
 from sampler.posterior.importance import LARGEST_PARETO_K, effective_draws, tail_shape
 from theory.architecture import KNOWN, is_dense
 from theory.energy import LearningProblem
@@ -123,10 +123,12 @@ def attention_theories(
     """
     started = time.perf_counter()
     first = next(iter(logits.values()))
-    chosen = kept_draws(*first.shape[:2], draws)
+    points = affordable_points(problem.architecture, len(problem.labels))
+    exact = points >= FEWEST_EFFECTIVE
+    chosen = kept_draws(*first.shape[:2], min(draws, points) if exact else draws)
     with jax.enable_x64(True):
         kept = {name: np.asarray(one[:, chosen], np.float64) for name, one in logits.items()}
-        found = at_draws(problem, kept, seed, done)
+        found = at_draws(problem, kept, exact, seed, done)
     table = columns_table(problem, found, weights, log_evidence)
     given = {
         f"log_evidence_given_attention_{name}": (("chain", "attention_draw"), values)
@@ -142,12 +144,15 @@ def attention_theories(
 def at_draws(
     problem: LearnedProblem,
     logits: Mapping[str, np.ndarray],
+    exact: bool,
     seed: int,
     done: Callable[[int, int], None],
 ) -> AtDraws:
-    """Solve all theories at every draw of attention, one after the other."""
+    """Solve all theories at every draw of attention, one after the other.
+
+    exact  whether the exact ln p(y | W) is computed, too
+    """
     chains, count = next(iter(logits.values())).shape[:2]
-    exact = few_coordinates(problem.architecture)
     evidence = problem.architecture.order_parameter_sizes[0] <= MOST_ROWS
     rows, start = [], None
     for number, (chain, draw) in enumerate(np.ndindex(chains, count)):

@@ -15,6 +15,8 @@ from theory.energy import LearningProblem
 DRAWS, PILOT_DRAWS, ROUNDS = 512, 1024, 2
 # In more dimensions so few draws say nothing.
 MOST_COORDINATES = 60
+# A quarter of an hour of one core.
+MOST_OPERATIONS = 1e13
 
 
 @dataclass(frozen=True)
@@ -26,10 +28,17 @@ class LogEvidence:
     trusted: bool
 
 
-def few_coordinates(architecture: Architecture) -> bool:
-    """Whether importance draws at one W serve for a network of these sizes."""
+def affordable_points(architecture: Architecture, examples: int) -> int:
+    """Number of W at which importance draws serve and take no more than MOST_OPERATIONS together.
+
+    Each of them factorises a matrix of all labels, or of the rows that stand for them. 0 where
+    there are too many coordinates.
+    """
     sizes = architecture.heads, architecture.widths, architecture.outputs
-    return bartlett_coordinate_count(*sizes) <= MOST_COORDINATES
+    if bartlett_coordinate_count(*sizes) > MOST_COORDINATES:
+        return 0
+    labels = architecture.rows_of(examples) * architecture.outputs
+    return int(MOST_OPERATIONS / (DRAWS * labels**3 / 3.0))
 
 
 def log_evidence_at(problem: LearningProblem, seed: int | tuple[int, ...]) -> LogEvidence:

@@ -30,7 +30,7 @@ from sampler.analysis.draws_table import ATTENTION_THEORIES
 from sampler.analysis.estimate import mean_of
 from sampler.analysis.labels import AVERAGED, LEADING, LIMIT, REWEIGHTED
 from sampler.jobs import stages
-from sampler.posterior.evidence_at_attention import log_evidence_at
+from sampler.posterior.evidence_at_attention import affordable_points, log_evidence_at
 from tests.learned import learned_problem
 from theory import (
     LearningProblem,
@@ -287,3 +287,17 @@ def test_a_run_ends_with_theories_and_verdicts(tmp_path, monkeypatch):
     }
     again = sampler.compare(None, run.draws)
     assert again.result.own == found.own
+
+
+def test_points_are_fewer_where_each_takes_long():
+    architecture = problem_of(10).architecture
+    few, some, many = (
+        affordable_points(replace(architecture, channels=5000), examples)
+        for examples in (100, 1000, 2000)
+    )
+    assert few > 10_000
+    assert FEWEST_EFFECTIVE < some < 128
+    assert many < FEWEST_EFFECTIVE
+    # Rows stand for examples beyond the features.
+    assert affordable_points(architecture, 10**6) > 10_000
+    assert affordable_points(replace(architecture, heads=(12,)), 100) == 0
