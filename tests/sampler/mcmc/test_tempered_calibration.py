@@ -1,7 +1,10 @@
-"""Simulation-based calibration of tempered particles, and an error that it must find."""
+"""Simulation-based calibration of tempered particles, and errors that it must find.
+
+All goes as in a run, from the prior: a pilot, and repetitions that follow its course. The draws of
+a data set are one particle of each repetition, so that they share no ancestor.
+"""
 
 from dataclasses import replace
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -9,43 +12,82 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.mcmc.tempering import TemperedDensity, begin, next_temperature
+from sampler.mcmc.tempering import Particles, TemperedDensity, begin, next_temperature
 from sampler.posterior.density import Density
 from sampler.posterior.modes import StartLaw
 from tests.calibration import CalibrationProblem, OrderParameterCalibration, simulate
+from tests.learned_calibration import LearnedCalibration
+from tests.problems import all_but
 from theory.architecture import HyperPriors
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_annotation_checks")]
-DATA_SETS, PARTICLES, KEPT, BINS = 128, 96, 7, 8
-SPREADS = HyperPriors(temperature_spread=0.5, variance_spread=0.4)
+# Ranks among so many draws have one more value.
+DATA_SETS, PARTICLES, REPETITIONS = 64, 32, 7
+# Most errors below are seen with fewer, one with more.
+FEWER, MORE = 32, 96
 SMALLEST_P = 1e-3
+SPREAD = HyperPriors(temperature_spread=0.5)
+TOO_FAR = 10.0
 
 
-def ranks_of_truth(problem: CalibrationProblem, seed: int) -> np.ndarray:
-    """Rank of the truth among a few particles of one repetition, [data set, quantity].
+class FixedCalibration(OrderParameterCalibration):
+    """Order parameters of a network whose attention is fixed."""
 
-    Few of many: two of them seldom descend from one ancestor.
-    """
-    space = OrderParameterCalibration(problem)
-    simulated = jax.jit(jax.vmap(partial(simulate, problem=problem)))
-    keys = jax.random.split(jax.random.key(seed), DATA_SETS)
-    positions, labels = simulated(keys)
+    def simulate(self, key):
+        return simulate(key, self.problem)
+
+
+def fixed(wrong: bool) -> FixedCalibration:
+    """Two layers; wrongly, the readout believed to be of ten times its variance."""
+    problem = CalibrationProblem.small()
+    arch = problem.architecture
+    variances = (*arch.variances[:-1], TOO_FAR * arch.variances[-1])
+    believed = replace(arch, variances=variances) if wrong else arch
+    return FixedCalibration(replace(problem, believed_architecture=believed))
+
+
+def temperature_sampled(wrong: bool) -> FixedCalibration:
+    """The temperature has a prior; wrongly, one about ten times what it is."""
+    problem = CalibrationProblem.small().with_hyper_priors(SPREAD)
+    return FixedCalibration(problem.misjudging_temperature(TOO_FAR if wrong else 1.0))
+
+
+def learned(wrong: bool) -> LearnedCalibration:
+    """Two learned heads; wrongly, with logits believed to vary ten times less."""
+    return LearnedCalibration(1.0 / TOO_FAR if wrong else 1.0)
+
+
+SPACES = {"fixed": fixed, "temperature": temperature_sampled, "learned": learned}
+
+
+def repetition(density: Density, law: StartLaw, seed: tuple[int, ...], course=None) -> Particles:
+    """Particles at the end of one repetition, or of a pilot."""
+    particles = begin(density, law, PARTICLES, seed)
+    while not particles.finished:
+        particles = next_temperature(particles, density, law, 0.8, seed, course)
+    return particles
+
+
+def ranks_of_truth(space, seed: int, data_sets: int = DATA_SETS) -> np.ndarray:
+    """Rank of the truth among one particle of each repetition, [data set, quantity]."""
+    keys = jax.random.split(jax.random.key(seed), data_sets)
+    positions, labels = jax.jit(jax.vmap(space.simulate))(keys)
     # One density for all: what is compiled for it serves every data set.
     density: Density = space.density(labels[0])
-    energy, chain = density.arguments
-    law = StartLaw.prior(density)
-    truth = jax.jit(space.truth)
-    drawn = jax.jit(jax.vmap(space.drawn, in_axes=(0, 0, None)))
+    examples, prior = density.arguments
+    truth, drawn = jax.jit(space.truth), jax.jit(jax.vmap(space.drawn, in_axes=(0, 0, None)))
     ranks = []
     for number, key in enumerate(keys):
-        here = replace(density, arguments=(replace(energy, labels=labels[number]), chain))
-        particles = begin(here, law, PARTICLES, (seed, number))
-        while not particles.finished:
-            particles = next_temperature(particles, here, law, 0.8, (seed, number))
-        chosen = np.random.default_rng((seed, number)).choice(PARTICLES, KEPT, replace=False)
-        points = jnp.asarray(particles.points[chosen])
-        at = jax.vmap(density.coordinates.unflatten)(points)
-        one, *others = jax.random.split(jax.random.fold_in(key, 1), KEPT + 1)
+        here = replace(density, arguments=(replace(examples, labels=labels[number]), prior))
+        law = StartLaw.prior(here)
+        course = repetition(here, law, (seed, number, REPETITIONS)).course
+        points = []
+        for n in range(REPETITIONS):
+            made = repetition(here, law, (seed, number, n), course)
+            # Of equal weight, in an order by chance: any one of them.
+            points.append(made.points[0])
+        at = jax.vmap(density.coordinates.unflatten)(jnp.asarray(np.stack(points)))
+        one, *others = jax.random.split(jax.random.fold_in(key, 1), REPETITIONS + 1)
         known = truth(one, jax.tree.map(lambda v, n=number: v[n], positions), labels[number])
         found = drawn(jnp.stack(others), at, labels[number])
         ranks.append(np.asarray(jnp.sum(found < known, axis=0)))
@@ -54,28 +96,40 @@ def ranks_of_truth(problem: CalibrationProblem, seed: int) -> np.ndarray:
 
 def p_values(ranks: np.ndarray) -> np.ndarray:
     """χ² p-value of uniform ranks for every quantity."""
-    counts = np.stack([np.bincount(column, minlength=BINS) for column in ranks.T])
+    counts = np.stack([np.bincount(column, minlength=REPETITIONS + 1) for column in ranks.T])
     return scipy.stats.chisquare(counts, axis=1).pvalue
 
 
-@pytest.mark.parametrize("sampled", [False, True], ids=["known", "temperature and variances"])
-def test_ranks_of_the_truth_are_uniform(sampled):
-    problem = CalibrationProblem.small()
-    if sampled:
-        problem = problem.with_hyper_priors(SPREADS)
-    received = p_values(ranks_of_truth(problem, seed=1))
+def judge(ranks: np.ndarray, wrong: bool) -> None:
+    """Uniform at the level of `SMALLEST_P` for each quantity, or clearly not, where it is wrong."""
+    received = p_values(ranks)
     print(received)
-    assert received.min() > SMALLEST_P, f"expected p > {SMALLEST_P}, received {received}"
+    if wrong:
+        assert received.min() < SMALLEST_P, f"expected p < {SMALLEST_P}, received {received}"
+    else:
+        assert received.min() > SMALLEST_P, f"expected p > {SMALLEST_P}, received {received}"
 
 
+@pytest.mark.parametrize("name", all_but(SPACES, ["fixed"], pytest.mark.long))
+def test_ranks_of_the_truth_are_uniform(name):
+    judge(ranks_of_truth(SPACES[name](wrong=False), seed=1), wrong=False)
+
+
+@pytest.mark.parametrize("name", all_but(SPACES, ["fixed"], pytest.mark.long))
+def test_calibration_finds_what_is_believed_wrongly(name):
+    judge(ranks_of_truth(SPACES[name](wrong=True), 3, FEWER), wrong=True)
+
+
+@pytest.mark.long
 def test_calibration_finds_trajectories_that_see_too_little_of_the_labels(monkeypatch):
-    """Particles are moved as if the power of the likelihood were 0.4 of what it is."""
+    """Particles are moved as if the power of the likelihood were a tenth of what it is.
+
+    Of what has a prior ranks stay uniform even without labels: only the log likelihood tells.
+    """
     right = TemperedDensity.log_density
 
     def wrong(self, position):
-        return right(replace(self, power=0.4 * self.power), position)
+        return right(replace(self, power=0.1 * self.power), position)
 
     monkeypatch.setattr(TemperedDensity, "log_density", wrong)
-    received = p_values(ranks_of_truth(CalibrationProblem.small(), seed=2))
-    print(received)
-    assert received.min() < SMALLEST_P, f"expected p < {SMALLEST_P}, received {received}"
+    judge(ranks_of_truth(fixed(wrong=False), 4, MORE), wrong=True)
