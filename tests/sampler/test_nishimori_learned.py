@@ -1,0 +1,120 @@
+"""Nishimori's identity of tempered particles, where attention is learned.
+
+Data, teacher and its attention are others in every data set; draws are one particle of each of
+three repetitions that follow the course of a pilot.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sampler.learned_problem import LearnedProblem
+from sampler.mcmc.tempering import begin, next_temperature
+from sampler.posterior.modes import StartLaw
+from sampler.posterior.order_parameters import factors_at
+from sampler.problem import build_problem
+from sampler.teacher import make_labelled_task
+from tests.learned import learned_recipe
+from tests.nishimori import overlap_scores
+from theory.bartlett import WishartChain
+from theory.path_kernels import FeatureForm
+from theory.predictor import Predictor
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.long,
+    pytest.mark.usefixtures("without_annotation_checks"),
+]
+DATA_SETS, PARTICLES, WIDTH, TEMPERATURE = 120, 32, 5, 0.02
+TASK = {
+    "kind": "markov_chain",
+    "tokens": 4,
+    "features": 4,
+    "examples_train": 10,
+    "examples_test": 6,
+    "labels": "teacher",
+}
+PILOT = 3
+
+
+def taught(number: int, believed: float):
+    """The teacher of a data set, and the problem that a network of this temperature has."""
+    recipe = learned_recipe(
+        task={**TASK, "seed": number, "head_seed": number, "teacher_seed": number},
+        heads=(("learned", "learned"),),
+        widths=WIDTH,
+        attention={"learned": {"form": "low_rank", "rank": 1}},
+        posterior={"temperature": TEMPERATURE},
+    )
+    task = make_labelled_task(recipe)
+    problem = build_problem(recipe, task)
+    examples = replace(problem.examples, temperature=jnp.asarray(believed))
+    outputs = np.concatenate([task.teacher.outputs[name][:, 0] for name in ("train", "test")])
+    attention = task.test.attention[0][..., -1]  # [example, head, key], of the token read out
+    teacher = attention, task.teacher.order_parameters[0], outputs
+    return teacher, replace(problem, examples=examples)
+
+
+@jax.jit
+def drawn(key, position, examples, test, chain):
+    """Attention to the test set, U_1, and f on both sets, of weights given a particle."""
+    factor = factors_at(position, chain)[0]
+    attended = examples.attended(position)
+    train = examples.features(attended)
+    every = jnp.concatenate([train, examples.features(examples.attended(position, test))])
+    predictor = Predictor(examples.energy(attended), FeatureForm(every, train), None)
+    outputs = predictor.with_sample(key, factor, train, every)[2][:, 0]
+    return examples.attention.matrices(position, test)[0][..., 0], factor @ factor.T, outputs
+
+
+class TemperedDraws:
+    """Draws of repetitions of tempered particles, one of each."""
+
+    def __init__(self, problem: LearnedProblem) -> None:
+        self.density = problem.density("order_parameters", "float64", False)
+        self.chain = WishartChain.of(problem.architecture)
+        self.law = StartLaw.prior(self.density)
+
+    def draw(self, problem: LearnedProblem, count: int, rng: np.random.Generator):
+        """As `IndependentDraws.draw`, and of how many particles they are."""
+        examples = problem.examples
+        density = replace(self.density, arguments=(examples, self.density.arguments[1]))
+        seed, course, found = int(rng.integers(2**31)), None, []
+        for number in (PILOT, *range(count)):
+            particles = begin(density, self.law, PARTICLES, (seed, number))
+            while not particles.finished:
+                arguments = density, self.law, 0.8, (seed, number), course
+                particles = next_temperature(particles, *arguments)
+            if number == PILOT:
+                course = particles.course
+                continue
+            position = density.coordinates.unflatten(jnp.asarray(particles.points[0]))
+            key = jax.random.fold_in(jax.random.key(seed), number)
+            one = drawn(key, position, examples, problem.test, self.chain)
+            found.append(tuple(map(np.asarray, one)))
+        return found, float(PARTICLES * count)
+
+
+def overlaps(one, other):
+    """Distance of attention, overlap of U_1, distance (training set) and cosine of predictors."""
+    (v, first, f), (w, second, g) = one, other
+    apart = (f - g)[: TASK["examples_train"]]
+    return (
+        np.linalg.norm(v - w),
+        np.log(np.sum(first * second)),
+        np.log(apart @ apart),
+        f @ g / np.sqrt((f @ f) * (g @ g)),
+    )
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.1], ids=["the truth", "a tenth of the temperature"])
+def test_the_teacher_overlaps_with_a_particle_as_two_particles_do(factor):
+    of = partial(taught, believed=factor * TEMPERATURE)
+    posterior = TemperedDraws(of(0)[1])
+    scores = overlap_scores(of, posterior, overlaps, DATA_SETS, np.random.default_rng(7))
+    print(scores)
+    assert np.max(scores) > 6.0 if factor != 1.0 else np.all(scores < 4.0), scores
