@@ -42,6 +42,7 @@ MARKS = {
     "heads_study.py": [pytest.mark.slow, NEEDS_TORCH],
     "four_paths_seeds.py": [pytest.mark.slow],
     "gains.py": [pytest.mark.slow],
+    "learned_digits.py": [pytest.mark.slow, pytest.mark.long, NEEDS_TORCH],
     "learning_curve.py": [pytest.mark.slow, pytest.mark.long],
     "next_order.py": [pytest.mark.slow],
     "one_shot_trainings.py": [pytest.mark.slow, pytest.mark.long, NEEDS_IMAGES],
@@ -50,6 +51,7 @@ MARKS = {
     "robust_attention.py": [pytest.mark.slow],
     "tempered_evidence.py": [pytest.mark.slow],
     "trained_variants.py": [pytest.mark.slow],
+    "teacher_student.py": [pytest.mark.slow, pytest.mark.long],
     "tutorial.py": [pytest.mark.slow],
     "value_components.py": [pytest.mark.slow],
     "bring_your_own.py": [pytest.mark.slow, NEEDS_TORCH],
@@ -64,10 +66,12 @@ SIZES = {
     "several_outputs.py": ["200"],
     "four_paths_seeds.py": ["3"],
     "gains.py": ["2"],
+    "learned_digits.py": ["2"],
     "learning_curve.py": ["100"],
     "next_order.py": ["4000"],
     "robust_attention.py": ["2"],
     "tempered_evidence.py": ["smoke"],
+    "teacher_student.py": ["all", "50", "2"],
     "value_components.py": ["2", "20"],
 }
 

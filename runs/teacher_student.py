@@ -1,0 +1,340 @@
+# %% [markdown]
+# # How many examples does it take to find the attention that made the labels?
+#
+# Two learned heads on short hidden Markov chains. First a teacher: labels drawn from a network of
+# the prior, its attention included, so that what is learned of attention is the most that anyone
+# can learn (Nishimori's identity). Then the task's own labels: does the posterior find the head
+# that a person would choose, and what does it gain over attention that is fixed?
+#
+#     python runs/teacher_student.py [FOLDER] [teacher | own | all] [EXAMPLES] [DATA_SETS]
+#
+# by default all, into runs/results/teacher_student, as many examples and data sets as named below;
+# an hour of two cores. What is in the folder is not sampled again.
+
+# %%
+import sys
+from itertools import repeat
+from pathlib import Path
+
+import numpy as np
+from renew import estimate, record
+from scipy.special import softmax
+
+import sampler
+from sampler.api.results import recipe_and_data
+from sampler.attention.learned import queries_and_keys
+from sampler.attention.measures import attention_distances, attention_overlaps, matched
+from sampler.mcmc.tempered import log_mean, repetition_weights
+from sampler.numerics import float64
+from sampler.presentation import style
+from theory.architecture import Architecture
+from theory.learned_attention import evidence_at_leading_order
+
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/teacher_student")
+part = sys.argv[2] if len(sys.argv) > 2 else "all"
+most_examples = int(sys.argv[3]) if len(sys.argv) > 3 else 1000
+most_sets = int(sys.argv[4]) if len(sys.argv) > 4 else 5
+INFINITE = "infinite"
+# Eight tokens and their beginning; six features and nine positions.
+INPUTS = {"tokens": 8, "features": 6, "parallel_noise": 0.5, "perpendicular_noise": 0.5,
+          "stay_positive": 0.8, "stay_negative": 0.2, "inverse_temperature": 3.0}  # fmt: skip
+TEMPERATURE = {"teacher": 0.03, "own": 0.3}
+HEADS = {"teacher": [["learned", "learned"]], "own": [["learned", "learned"], ["uniform"]]}
+# Width and examples: data sets.
+TEACHER = {
+    10: {50: 5, 150: 5, 500: 3},
+    INFINITE: {50: 5, 150: 5, 500: 3, 1000: 2},
+}
+OWN = {10: {50: 3, 150: 3, 500: 2}}
+FIXED = {
+    "good": [["good", "good"], ["uniform"]],
+    "random": [["random", "random"], ["uniform"]],
+    "uniform": [["uniform", "uniform"], ["uniform"]],
+}
+
+
+def points_of(kind: str) -> dict:
+    """Data sets by width and number of examples, of those that are asked for."""
+    return {
+        width: {p: min(n, most_sets) for p, n in sets.items() if p <= most_examples}
+        for width, sets in {"teacher": TEACHER, "own": OWN}[kind].items()
+    }
+
+
+# %%
+def attention_of(data, logits: np.ndarray) -> np.ndarray:
+    """Attention [draw, example, head, key, query] of the first layer to all test examples."""
+    learned, inputs = data.learned, data.test.inputs[:100]
+    found = []
+    for one in logits:
+        queries, keys = queries_and_keys(learned.form, learned.scale, one, inputs, slice(None))
+        found.append(softmax(np.einsum("ehsi,ehti->ehst", keys, queries), axis=-2))
+    return np.array(found)
+
+
+def particles(examples: int) -> int:
+    """Fewer where a gradient takes milliseconds."""
+    return 128 if examples <= 150 else 64
+
+
+def made_task(kind: str, examples: int, seed: int, heads: list | None = None):
+    """The data of one data set; every number of it, and the teacher, follow from the seed."""
+    labels = {"labels": "teacher", "teacher_seed": seed} if kind == "teacher" else {}
+    return sampler.markov_chain_task(
+        heads=heads or HEADS[kind], examples_train=examples, examples_test=1000,
+        examples_validation=0, seed=seed, head_seed=seed, **INPUTS, **labels,
+    )  # fmt: skip
+
+
+def sampled(kind: str, width: int | str, examples: int, seed: int) -> dict:
+    """Attention, predictor and evidence of one data set, and the theory at some of its draws."""
+    task = made_task(kind, examples, seed)
+    network = sampler.make_network(widths=width, temperature=TEMPERATURE[kind])
+    draws = sampler.sample(
+        task, network, algorithm="tempered", particles=particles(examples), repetitions=4,
+        until="draws", seed=seed,
+    )  # fmt: skip
+    _, data = recipe_and_data(task, network)
+    statistics = {key: np.asarray(one) for key, one in draws["sample_stats"].items()}
+    logits = np.asarray(draws["posterior"]["logits_1"])
+    found = {
+        "weights": repetition_weights(statistics),
+        "evidence": np.array(log_mean(statistics["log_evidence"][:, 0])),
+        "evidence_prior": np.array(log_mean(statistics["log_evidence_prior"][:, 0])),
+        "gradients": np.asarray(draws["warmup_sample_stats"]["n_steps"]).sum(),
+        "accuracy": accuracy(draws, data),
+        "error": test_error(draws, data),
+    }
+    # A quarter of the particles; those of one repetition share ancestors.
+    kept = logits[:, :: particles(examples) // 16]
+    matrices = attention_of(data, kept.reshape(-1, *kept.shape[2:]))
+    if kind == "teacher":
+        matrices = matrices[..., -1:]
+        found["teacher"] = data.test.attention[0][:100, :, :, -1:]
+    else:
+        good = made_task(kind, examples, seed, [["good", "good"], ["uniform"]])
+        found["good"] = good.data.test.attention[0][:100]
+    found["attention"] = matrices.reshape(*kept.shape[:2], *matrices.shape[1:]).astype("f4")
+    if width != INFINITE:
+        overlaps = np.asarray(draws["posterior"]["order_parameter"])
+        found["overlap_trace"] = np.trace(overlaps, axis1=-2, axis2=-1)
+        found["overlap_trace_theory"] = traces_of_theory(data, width, kind, kept)
+    return found
+
+
+def test_predictor(draws, data) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean predictor of the test examples with repetitions weighed, their labels and f."""
+    statistics = {key: np.asarray(one) for key, one in draws["sample_stats"].items()}
+    predictor = np.asarray(draws["predictions"]["predictor"]).mean(axis=1)
+    mean = repetition_weights(statistics) @ predictor
+    teacher = data.teacher
+    clean = None if teacher is None else np.ravel(teacher.outputs["test"])
+    return mean, np.ravel(data.test.labels), clean
+
+
+def accuracy(draws, data) -> float:
+    """Share of test examples whose sign the mean predictor has."""
+    mean, labels, _ = test_predictor(draws, data)
+    return float(np.mean(np.sign(mean) == np.sign(labels)))
+
+
+def test_error(draws, data) -> float:
+    """Mean squared error of f of the teacher, over its mean square; of labels without one."""
+    mean, labels, clean = test_predictor(draws, data)
+    target = labels if clean is None else clean
+    return float(np.mean((mean - target) ** 2) / np.mean(target**2))
+
+
+def traces_of_theory(data, width: int, kind: str, kept: np.ndarray) -> np.ndarray:
+    """Trace of U_1 at leading order, on the attention of two particles of each repetition."""
+    few = kept[:, ::8]
+    learned, inputs = data.learned, data.train.inputs
+    layers, found = len(HEADS[kind]), []
+    heads = tuple(map(len, HEADS[kind]))
+    arch = Architecture(heads, (width,) * (layers + 1), (1.0,) * (layers + 2), inputs.shape[-1])
+    size = (arch.variances[0] / (arch.channels * arch.path_count)) ** 0.5
+    for one in few.reshape(-1, *few.shape[2:]):
+        queries, keys = queries_and_keys(learned.form, learned.scale, one, inputs, slice(None))
+        omega = softmax(np.einsum("ehsi,ehti->ehst", keys, queries), axis=-2)
+        top = omega[..., -1] if layers == 1 else omega.mean(axis=-1)
+        features = size * np.einsum("ehs,esi->ehi", top, inputs)
+        with float64():
+            given = evidence_at_leading_order(features, data.train.labels, arch, TEMPERATURE[kind])
+            found.append(np.trace(np.asarray(given.saddle.order_parameters.matrices[0])))
+    return np.array(found).reshape(few.shape[:2])
+
+
+def of_fixed(heads: str, width: int, examples: int, seed: int) -> dict:
+    """Accuracy, error and evidence of a network with fixed heads: exact posterior draws."""
+    task = made_task("own", examples, seed, FIXED[heads])
+    network = sampler.make_network(widths=width, temperature=TEMPERATURE["own"])
+    draws = sampler.sample(task, network, algorithm="importance", draws=1000, seed=seed)
+    mean = np.asarray(draws["predictions"]["predictor"]).mean(axis=(0, 1))
+    labels, known = np.ravel(task.data.test.labels), draws["posterior"].attrs
+    return {
+        "accuracy": np.mean(np.sign(mean) == np.sign(labels)),
+        "error": np.mean((mean - labels) ** 2),
+        "evidence": np.array([known["log_evidence"], known["log_evidence_error"]]),
+    }
+
+
+def kept_file(name: str, make, *arguments) -> dict:
+    """What was computed, from the folder where it is there."""
+    file = folder / f"{name}.npz"
+    if not file.is_file():
+        np.savez_compressed(file, **make(*arguments))
+        print(name, flush=True)
+    with np.load(file) as arrays:
+        return dict(arrays)
+
+
+# %%
+folder.mkdir(parents=True, exist_ok=True)
+found: dict = {}
+for kind in ("teacher", "own"):
+    if part not in (kind, "all"):
+        continue
+    for examples in (50, 150, 500, 1000):
+        for width, sets in points_of(kind).items():
+            for seed in range(sets.get(examples, 0)):
+                key = kind, width, examples, seed
+                found[key] = kept_file("_".join(map(str, key)), sampled, *key)
+                for heads in FIXED if kind == "own" else ():
+                    key = heads, width, examples, seed
+                    found[key] = kept_file("_".join(map(str, key)), of_fixed, *key)
+if part != "all":
+    raise SystemExit
+
+
+# %%
+def compared(measure, matrices: np.ndarray, references: np.ndarray) -> np.ndarray:
+    """A measure of both heads of every draw against those of a reference, [draw, head, head].
+
+    references  of each draw, or of all
+    """
+    same = references.ndim == matrices.ndim - 1
+    each = repeat(references) if same else references
+    pairs = zip(matrices, each, strict=not same)
+    return np.array([measure(*pair) for pair in pairs])
+
+
+def matched_overlap(matrices: np.ndarray, references: np.ndarray) -> np.ndarray:
+    """Mean overlap of both heads with those of the reference, in the order of least distance."""
+    order = matched(compared(attention_distances, matrices, references), ((0, 1),))
+    overlaps = compared(attention_overlaps, matrices, references)
+    return np.take_along_axis(overlaps, order[:, None, :], axis=1)[:, 0].mean(axis=-1)
+
+
+def over_data(values: list[float]) -> dict:
+    """Mean over data sets and its standard error."""
+    error = np.std(values, ddof=1) / np.sqrt(len(values))
+    return estimate(np.mean(values), error, f"over {len(values)} data sets")
+
+
+def prior_attention(kind: str, seed: int) -> np.ndarray:
+    """Attention of draws of the prior to the test examples of a data set."""
+    task = made_task(kind, 50, seed)
+    size = task.data.channels
+    normal = np.random.default_rng(seed).standard_normal((64, 2, size, size))
+    found = attention_of(task.data, normal)
+    return found[..., -1:] if kind == "teacher" else found
+
+
+def of_teacher(one: dict, prior: np.ndarray) -> dict:
+    """What one data set says of the attention that made its labels."""
+    attention, weights = one["attention"].astype(float), one["weights"]
+    teacher = one["teacher"]
+    by_repetition = [matched_overlap(draws, teacher).mean() for draws in attention]
+    # Two draws that share no ancestors: of neighbouring repetitions.
+    others = np.roll(attention, 1, axis=0)
+    between = [matched_overlap(*pair).mean() for pair in zip(attention, others, strict=True)]
+    joint = weights * np.roll(weights, 1)
+    found = {
+        "overlap with the teacher": weights @ by_repetition,
+        "overlap of two draws": joint @ between / joint.sum(),
+        "overlap without data": matched_overlap(prior, teacher).mean(),
+        "error of f": float(one["error"]),
+    }
+    return found | of_both(one)
+
+
+def of_both(one: dict) -> dict:
+    """Evidence of the second start beside the first, U_1 and its theory."""
+    found = {"prior minus modes": one["evidence_prior"][0] - one["evidence"][0]}
+    if "overlap_trace" in one:
+        weights = one["weights"]
+        found["trace of U_1"] = weights @ one["overlap_trace"].mean(axis=1)
+        found["trace of U_1, theory"] = weights @ one["overlap_trace_theory"].mean(axis=1)
+    return found
+
+
+def of_own(one: dict, prior: np.ndarray) -> dict:
+    """What one data set says of the good head, of which the nearer head is taken, and the gain."""
+
+    def nearest(draws: np.ndarray) -> float:
+        return compared(attention_distances, draws, one["good"][:, :1]).min(axis=(1, 2)).mean()
+
+    attention, weights = one["attention"].astype(float), one["weights"]
+    return {
+        "distance from good": weights @ [nearest(draws) for draws in attention],
+        "distance from good, prior": nearest(prior),
+        "accuracy": float(one["accuracy"]),
+        "evidence": float(one["evidence"][0]),
+        "its error": float(one["evidence"][1]),
+    } | of_both(one)
+
+
+numbers: dict = {"teacher": {}, "own": {}}
+for kind, reader in (("teacher", of_teacher), ("own", of_own)):
+    for width, sets in points_of(kind).items():
+        by_size = numbers[kind][f"N = {width}"] = {}
+        for examples, count in sets.items():
+            rows = [
+                reader(found[kind, width, examples, seed], prior_attention(kind, seed))
+                for seed in range(count)
+            ]
+            by_size[str(examples)] = {key: over_data([row[key] for row in rows]) for key in rows[0]}
+            for heads in FIXED if kind == "own" else ():
+                fixed = [found[heads, width, examples, seed] for seed in range(count)]
+                by_size[str(examples)][heads] = {
+                    "accuracy": over_data([float(one["accuracy"]) for one in fixed]),
+                    "evidence below learned": over_data(
+                        [
+                            row["evidence"] - float(one["evidence"][0])
+                            for row, one in zip(rows, fixed, strict=True)
+                        ]
+                    ),
+                }
+record(folder, "teacher_student", numbers, made_by="python runs/teacher_student.py")
+
+# %%
+with style.figure_style():
+    figure = style.new_figure(style.WIDTH, 3.4, "Attention that is learned from its own labels")
+    axes, fit = figure.subplots(1, 2)
+    for colour, (name, by_size) in zip(
+        (style.VERMILLION, style.BLUE), numbers["teacher"].items(), strict=True
+    ):
+        sizes = np.array(list(map(int, by_size)))
+        for shown, key, marker in (
+            (axes, "overlap with the teacher", "o"),
+            (axes, "overlap of two draws", "x"),
+            (fit, "error of f", "o"),
+        ):
+            values, errors = np.array(
+                [[one[key]["value"], one[key]["error"]] for one in by_size.values()]
+            ).T
+            label = f"{name}, two draws" if marker == "x" else name
+            shown.errorbar(sizes, values, errors, fmt=f"{marker}-", color=colour, label=label,
+                           linewidth=0.8, markersize=4.0)  # fmt: skip
+    without = np.mean(
+        [one["overlap without data"]["value"] for one in numbers["teacher"]["N = 10"].values()]
+    )
+    axes.axhline(without, color=style.GREY, linewidth=0.8, label="without data")
+    axes.set_ylabel("overlap of attention")
+    fit.set_ylabel("error of f / mean square of f")
+    for shown in (axes, fit):
+        shown.set_xscale("log")
+        shown.set_xlabel("examples $P$")
+    axes.legend(fontsize="small")
+    written = style.save_figure(figure, folder, "teacher_student")
+print("figure:", *written)
