@@ -32,7 +32,7 @@ from theory.learned_attention import evidence_at_leading_order
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/teacher_student")
 part = sys.argv[2] if len(sys.argv) > 2 else "all"
-most_examples = int(sys.argv[3]) if len(sys.argv) > 3 else 1000
+most_examples = int(sys.argv[3]) if len(sys.argv) > 3 else 500
 most_sets = int(sys.argv[4]) if len(sys.argv) > 4 else 5
 INFINITE = "infinite"
 # Eight tokens and their beginning; six features and nine positions.
@@ -42,10 +42,10 @@ TEMPERATURE = {"teacher": 0.03, "own": 0.3}
 HEADS = {"teacher": [["learned", "learned"]], "own": [["learned", "learned"], ["uniform"]]}
 # Width and examples: data sets.
 TEACHER = {
-    10: {50: 5, 150: 5, 500: 3},
-    INFINITE: {50: 5, 150: 5, 500: 3, 1000: 2},
+    10: {50: 5, 150: 5, 500: 2},
+    INFINITE: {50: 5, 150: 5, 500: 2},
 }
-OWN = {10: {50: 3, 150: 3, 500: 2}}
+OWN = {10: {20: 5, 50: 5, 150: 3}}
 FIXED = {
     "good": [["good", "good"], ["uniform"]],
     "random": [["random", "random"], ["uniform"]],
@@ -194,7 +194,7 @@ found: dict = {}
 for kind in ("teacher", "own"):
     if part not in (kind, "all"):
         continue
-    for examples in (50, 150, 500, 1000):
+    for examples in (20, 50, 150, 500):
         for width, sets in points_of(kind).items():
             for seed in range(sets.get(examples, 0)):
                 key = kind, width, examples, seed
