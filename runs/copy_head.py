@@ -37,6 +37,8 @@ SERIES = {
     "T = 48": ("softmax", 48, 0.15, INFINITE, (20, 24, 27, 30, 35)),
     "T = 96": ("softmax", 96, 0.15, INFINITE, (30, 36, 42, 50, 65)),
     "T = 48, N = 10": ("softmax", 48, 0.15, 10, (20, 27, 35)),
+    "T = 48, N = 30": ("softmax", 48, 0.15, 30, (20, 27, 35)),
+    "T = 48, N = 100": ("softmax", 48, 0.15, 100, (20, 27, 35)),
     "T = 48, linear": ("linear", 48, 0.15, INFINITE, (20, 35, 100)),
 }
 
@@ -68,7 +70,8 @@ def sampled(name: str, examples: int, seed: int) -> dict:
     )  # fmt: skip
     network = sampler.make_network(widths=width, temperature=TEMPERATURE)
     draws = sampler.sample(
-        task, network, algorithm="tempered", particles=256, repetitions=4, until="draws", seed=seed,
+        task, network, algorithm="tempered", particles=256, repetitions=4, until="draws",
+        attention_theories=0, seed=seed,
     )  # fmt: skip
     statistics = {key: np.asarray(one) for key, one in draws["sample_stats"].items()}
     weights = repetition_weights(statistics)
@@ -178,8 +181,8 @@ with style.figure_style():
     figure = style.new_figure(style.WIDTH, 6.4, title)
     upper, lower = figure.subplots(2, 1)
     draw(upper, ("T = 24", "T = 48", "T = 96", "T = 48, linear"), np.geomspace(3, 110, 240))
-    draw(lower, ("T = 48", "T = 48, N = 10"),
-         np.linspace(15, 45, 160))  # fmt: skip
+    widths = ("T = 48", "T = 48, N = 100", "T = 48, N = 30", "T = 48, N = 10")
+    draw(lower, widths, np.linspace(15, 45, 160))
     upper.set_xscale("log")
     for axes in (upper, lower):
         axes.set_ylabel("weight on the copied token")

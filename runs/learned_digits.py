@@ -105,7 +105,7 @@ def of_seed(seed: int) -> dict:
         if name == "learned":
             draws = sampler.sample(
                 task, network, algorithm="tempered", particles=128, repetitions=4, until="draws",
-                seed=seed,
+                attention_theories=0, seed=seed,
             )  # fmt: skip
             statistics = draws["sample_stats"]
             evidence = log_mean(np.asarray(statistics["log_evidence"])[:, 0])

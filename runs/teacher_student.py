@@ -92,7 +92,7 @@ def sampled(kind: str, width: int | str, examples: int, seed: int) -> dict:
     network = sampler.make_network(widths=width, temperature=TEMPERATURE[kind])
     draws = sampler.sample(
         task, network, algorithm="tempered", particles=particles(examples), repetitions=4,
-        until="draws", seed=seed,
+        until="draws", attention_theories=0, seed=seed,
     )  # fmt: skip
     _, data = recipe_and_data(task, network)
     statistics = {key: np.asarray(one) for key, one in draws["sample_stats"].items()}
