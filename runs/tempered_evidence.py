@@ -7,7 +7,7 @@
 #
 #     python runs/tempered_evidence.py [FOLDER] [PROBLEM …]
 #
-# by default into runs/results/tempered_evidence, all problems; 10 minutes beside other work. What
+# by default into runs/results/tempered_evidence, all problems; 20 minutes of one core. What
 # is in the folder is not sampled again.
 
 # %%
@@ -38,12 +38,23 @@ PROBLEMS = {
     "four paths, N = 10": ("markov_four_paths", (*FEW, "network.widths=10")),
     "four paths, 16 repetitions": ("markov_four_paths", (*FEW, "network.widths=10")),
     "temperature and variances sampled": ("temperature_sampled", FEW),
+    "time series, N = 10": ("time_series", (*FEW, "network.widths=10")),
+    "published sequences, N = 10": ("markov_published", ("network.widths=10",)),
+    "digits, 210 coordinates": ("digits", FEW),
 }
-COSTS = ("two paths, N = 10", "four paths, N = 10")
+# Heads that are learned: no other way to the evidence, and chains begin from the prior.
+LEARNED = {
+    "learned heads, P = 60": ("teacher_student", FEW),
+    "copy head, P = 24": ("copy_head", (*FEW, "task.examples_train=24")),
+    "copy head, P = 35": ("copy_head", FEW),
+}
+CHAINS = ("split_hmc", "nuts")
+COSTS = ("two paths, N = 10", "four paths, N = 10", *LEARNED)
 SAMPLERS = {
     "tempered": {"particles": 256, "repetitions": 4, "until": "draws"},
     "importance": {"draws": 500},
     "split_hmc": {"draws": 1000, "evidence": True},
+    "nuts": {"draws": 1000},
 }
 METHODS = ("modes", "prior", "importance", "bridge")
 
@@ -53,9 +64,11 @@ def kept(name: str, algorithm: str) -> dict:
     file = folder / f"{name.replace(' ', '').replace(',', '_')}-{algorithm}.json"
     if not file.is_file():
         settings = SAMPLERS[algorithm]
+        if name in LEARNED:
+            settings = {**settings, "attention_theories": 0, "evidence": False}
         if name.endswith("16 repetitions") and algorithm == "tempered":
             settings = {**settings, "repetitions": 16}
-        recipe, changes = PROBLEMS[name]
+        recipe, changes = (PROBLEMS | LEARNED)[name]
         found = sampled(recipe, changes, {"algorithm": algorithm, **settings})
         file.write_text(json.dumps(found), encoding="utf-8")
     return json.loads(file.read_text(encoding="utf-8"))
@@ -77,8 +90,15 @@ def sampled(recipe: str, changes: tuple[str, ...], settings: dict) -> dict:
         evidence[known["log_evidence_method"]] = known["log_evidence"], known["log_evidence_error"]
     judged = diagnose_stage(draws)
     quantities = judged.quantities.values()
-    traces = np.trace(np.asarray(draws["posterior"]["order_parameter"]), axis1=-2, axis2=-1)
-    mean = mean_of(traces, repetition_weights(statistics))
+    if "order_parameter" in draws["posterior"]:
+        traces = np.trace(np.asarray(draws["posterior"]["order_parameter"]), axis1=-2, axis2=-1)
+        mean = mean_of(traces, repetition_weights(statistics))
+        shown = float(mean.value), float(mean.mcse)
+    else:
+        (copied,) = [
+            one for one in sampler.attention_found(draws).numbers if "overlap with" in one.quantity
+        ]
+        shown = copied.value, copied.error
     return {
         "evidence": evidence,
         "gradients": int(known["gradients"]),
@@ -87,7 +107,7 @@ def sampled(recipe: str, changes: tuple[str, ...], settings: dict) -> dict:
         "r_hat": float(max((one.r_hat or 1.0) for one in quantities)),
         "trusted": int(judged.passed),
         "warned": int(bool(judged.warning)),
-        "mean": [float(mean.value), float(mean.mcse)],
+        "mean": shown,
     }
 
 
@@ -102,7 +122,7 @@ numbers: dict = {"evidence": {}, "cost": {}}
 for name in PROBLEMS:
     if only and name not in only:
         continue
-    made = [kept(name, algorithm) for algorithm in SAMPLERS]
+    made = [kept(name, algorithm) for algorithm in SAMPLERS if algorithm != "nuts"]
     found = {method: pair for one in made for method, pair in one["evidence"].items()}
     entry = {method: estimate(*pair, "MCSE") for method, pair in found.items()}
     differences = {f"{a} - {b}": apart(found[a], found[b]) for a, b in combinations(found, 2)}
@@ -119,7 +139,7 @@ for name in COSTS:
     if only and name not in only:
         continue
     numbers["cost"][name], means = {}, {}
-    for algorithm in ("tempered", "split_hmc"):
+    for algorithm in ("tempered", *CHAINS):
         found = kept(name, algorithm)
         means[algorithm] = found.pop("mean")
         found.pop("evidence")

@@ -1,4 +1,4 @@
-"""Modes of a density by descents from far outside its prior, and mixtures of Gaussians there.
+"""Modes of a density by descents from far outside its prior, and mixtures of laws there.
 
 A law from which particles begin must reach every part of the posterior that has weight. Draws from
 the prior do not where a phase transition of first order lies between prior and posterior: none of
@@ -34,9 +34,12 @@ MOST_MODES = 8
 LEAST_LOG_WEIGHT = 50.0
 # In more coordinates the diagonal of the Hessian is estimated, from so many random directions.
 DENSE_COORDINATES, PROBES = 256, 32
-# Curvature in units of the prior: a Gaussian is at most twice as wide as it.
+# Curvature in units of the prior: the law at a mode is at most twice as wide as it.
 LEAST_CURVATURE = 0.25
 PRIOR_SHARE = 0.5
+# Degrees of freedom of Student's law at a mode. A Gaussian there is narrower than a posterior that
+# is skew, and a rare particle beyond it then carries what all others lack in evidence.
+TAIL = 4.0
 DRAWN_TOGETHER = 64
 
 
@@ -47,7 +50,9 @@ DRAWN_TOGETHER = 64
 )
 @dataclass(frozen=True)
 class StartLaw:
-    """Law q_0 in which particles begin: the prior, mixed with Gaussians N(m_k, (W_kᵀ W_k)⁻¹).
+    """Law q_0 in which particles begin: the prior, mixed with Student's law at every mode.
+
+        t_k(x) ∝ (1 + |W_k (x − m_k)|²/ν)^{−(ν + d)/2},   d coordinates, ν = `TAIL`
 
     priors       of every site
     log_shares   [1 + mode], the prior's first
@@ -92,10 +97,9 @@ class StartLaw:
         of_prior = sum(jnp.sum(prior.log_prob(position[n])) for n, prior in self.priors.items())
         if not self.modes:
             return of_prior
-        distances = self.squared_distances(point)
-        constant = 0.5 * len(point) * math.log(2.0 * math.pi)
-        gaussians = self.log_volumes - constant - 0.5 * distances
-        terms = jnp.concatenate([of_prior[None], gaussians])
+        tail = 0.5 * (TAIL + len(point)) * jnp.log1p(self.squared_distances(point) / TAIL)
+        humps = self.log_volumes + log_constant(len(point)) - tail
+        terms = jnp.concatenate([of_prior[None], humps])
         return jax.nn.logsumexp(self.log_shares + terms)
 
     def squared_distances(self, point: Float[Array, " coordinate"]) -> Float[Array, " mode"]:
@@ -108,7 +112,7 @@ class StartLaw:
     def nearest_mode(
         self, points: Float[np.ndarray, "draw coordinate"]
     ) -> Int[np.ndarray, " draw"]:
-        """Number of the mode whose Gaussian each point is nearest to; −1 where there is none."""
+        """Number of the mode that each point is nearest to in its units; −1 where there is none."""
         if not self.modes:
             return np.full(len(points), -1)
         found = []
@@ -131,6 +135,7 @@ class StartLaw:
         key = jax.random.key(int(rng.integers(2**31)))
         points[own] = prior_points(key, int(own.sum()), self.priors)
         normal = rng.standard_normal(points.shape)
+        normal /= np.sqrt(rng.chisquare(TAIL, (count, 1)) / TAIL)
         for k in range(self.modes):
             own, whitening = component == k + 1, np.asarray(self.whitenings[k])
             if whitening.ndim == 1:
@@ -145,6 +150,12 @@ class StartLaw:
         """All numbers but those of the priors, by name."""
         names = ("log_shares", "centres", "whitenings", "log_volumes")
         return {name: np.asarray(getattr(self, name)) for name in names}
+
+
+def log_constant(size: int) -> float:
+    """Logarithm of the density at the centre of Student's law in so many unit coordinates."""
+    gammas = math.lgamma(0.5 * (TAIL + size)) - math.lgamma(0.5 * TAIL)
+    return gammas - 0.5 * size * math.log(TAIL * math.pi)
 
 
 def prior_points(
@@ -178,7 +189,7 @@ def prior_centre_and_scale(
 
 
 def mixture_at_modes(density: Density, descended: "Descents", seed: int) -> StartLaw:
-    """The prior mixed with a Gaussian at every mode that descents found, covariance H⁻¹.
+    """The prior mixed with Student's law at every mode that descents found, of the scale H⁻¹.
 
     Half the prior, the other half the modes in equal parts: how much weight each has is what the
     particles are to find out. Where descents end nowhere, the prior alone.
