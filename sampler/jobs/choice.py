@@ -106,9 +106,13 @@ class Sizes:
         Weights are contracted along the paths first, 2 (Σ_l p_l N_l N_{l+1} + p_1 N_1 D), then with
         the attended inputs, 2 P p_1 D. Integrated spaces assemble K, factorise it and invert the
         factor instead, 2 O² P² per pair of paths and 2 (P O)³. A gradient costs three times that.
+        Where attention is sampled, the smaller of K and its dual [p_1 D] is factorised.
         """
         one = self.architecture
         integrated = self.kernel_operations + (self.examples * one.outputs) ** 3
+        if self.logits:
+            small, large = sorted((self.examples * one.outputs, self.path_operations))
+            integrated = small**2 * large + small**3
         products = {
             "weights": self.contraction_operations
             + self.path_operations * (one.widths[0] + self.examples),
@@ -116,7 +120,7 @@ class Sizes:
             "order_parameters": integrated,
             "attention": integrated,
         }
-        return 3 * 2 * (products[space] + self.examples * self.attending)
+        return 3 * 2 * (products[space] + ATTENDING * self.examples * self.attending)
 
     def moved_numbers(self, space: str) -> int:
         """Numbers that a step of a trajectory moves; order parameters are too few to count."""
@@ -202,6 +206,8 @@ class Speed:
         return chains * warmup * self.warmup + EFFECTIVE_DRAWS * self.draws
 
 
+# A product of sampled attention, small matrices and exponentials, in products of large matrices.
+ATTENDING = 8
 # Chains of the measured runs.
 MEASURED_CHAINS = 4
 # Seconds of a gradient in which nothing is computed; operations of observations, and coordinates

@@ -227,9 +227,14 @@ FEWEST_TRUSTED = 520  # draws of a chain at the second check
 EARLIER_COMPILED = 0.15  # of a compilation is left where an earlier point had equal shapes
 DATA_RATE = 2e8  # bytes of inputs and attention matrices made or read per second
 LONGEST_TRAJECTORY = 1023.0  # leapfrog steps
-# Repetitions from the prior alone that tempered particles are held against, and draws of NUTS that
-# cost about as much as a particle on its way.
-FROM_PRIOR, DRAWS_OF_PARTICLE = 4, 3.0
+# Repetitions from the prior alone that tempered particles are held against, pilots of both starts,
+# and draws of NUTS that cost about as much as a particle on its way.
+FROM_PRIOR, PILOTS, DRAWS_OF_PARTICLE = 4, 2, 3.0
+# Gradients of a particle on its way, by the form of learned heads: so many, times P 𝒯^{−1/4}. They
+# vary by a factor of two from one data set to the next.
+OF_LEARNED = {"full": 1.5, "low_rank": 1.5, "positions": 0.2}
+DESCENDING = 12000  # gradients of the search for modes
+AT_ONE_ATTENTION = 0.4  # seconds of all theories at one draw of attention
 OUTSIDE_START = 12.0  # seconds of compilation of a network outside the theory
 REFERENCE_SECONDS = 0.0064  # of the operations of `machine_seconds`
 
@@ -337,8 +342,14 @@ def sampling_seconds(recipe: Recipe, task: Task, sizes: Sizes, first: bool) -> f
         draws = max(EFFECTIVE_DRAWS * speed.draws, settings.chain_count * FEWEST_TRUSTED)
     warmup = speed.warmup * settings.chain_count * settings.warmup_steps
     if settings.repeated:
-        particles = (settings.repetitions + FROM_PRIOR) * settings.particles
+        particles = (settings.repetitions + FROM_PRIOR + PILOTS) * settings.particles
         draws, warmup = DRAWS_OF_PARTICLE * particles, 0.0
+        if task.learned is not None:
+            each = OF_LEARNED[task.learned.form] * task.train.examples
+            gradients = DESCENDING + each * recipe.posterior.temperature**-0.25 * particles
+            second = speed.gradient_seconds(settings.space, sizes, operations)
+            theories = 0 if recipe.network.is_infinite else settings.attention_theories
+            return speed.start + gradients * second / TWO_CORES + theories * AT_ONE_ATTENTION
     start = speed.start if recipe.network.fits_theory else OUTSIDE_START
     start *= 1.0 if first else EARLIER_COMPILED
     return start + (warmup + draws) * per_draw / TWO_CORES
