@@ -335,6 +335,7 @@ with style.figure_style():
     for shown in (axes, fit):
         shown.set_xscale("log")
         shown.set_xlabel("examples $P$")
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(0.0, 1.0))
+    axes.set_ylim(0.0, 1.5)
     written = style.save_figure(figure, folder, "teacher_student")
 print("figure:", *written)

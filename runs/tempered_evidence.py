@@ -30,6 +30,7 @@ from sampler.recipes.recipe import load_recipe
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/tempered_evidence")
 only = sys.argv[2:]
 FEW = ("task.examples_test=20", "task.examples_validation=0")
+NINE = 'attention.heads=[["good", "uniform", "random"], ["uniform", "good", "random"]]'
 # Recipe of the gallery, and what is changed in it: the evidence does not depend on the test set.
 PROBLEMS = {
     "smoke": ("smoke", ()),
@@ -40,7 +41,7 @@ PROBLEMS = {
     "temperature and variances sampled": ("temperature_sampled", FEW),
     "time series, N = 10": ("time_series", (*FEW, "network.widths=10")),
     "published sequences, N = 10": ("markov_published", ("network.widths=10",)),
-    "digits, 210 coordinates": ("digits", FEW),
+    "nine paths, N = 10": ("markov_four_paths", (*FEW, "network.widths=10", NINE)),
 }
 # Heads that are learned: no other way to the evidence, and chains begin from the prior.
 LEARNED = {
@@ -48,8 +49,14 @@ LEARNED = {
     "copy head, P = 24": ("copy_head", (*FEW, "task.examples_train=24")),
     "copy head, P = 35": ("copy_head", FEW),
 }
-CHAINS = ("split_hmc", "nuts")
-COSTS = ("two paths, N = 10", "four paths, N = 10", *LEARNED)
+# Problem and chains.
+COSTS = {
+    "two paths, N = 10": ("split_hmc", "nuts"),
+    "four paths, N = 10": ("split_hmc", "nuts"),
+    "copy head, P = 24": ("nuts", "split_hmc"),
+    "copy head, P = 35": ("nuts", "split_hmc"),
+    "learned heads, P = 60": ("nuts", "split_hmc"),
+}
 SAMPLERS = {
     "tempered": {"particles": 256, "repetitions": 4, "until": "draws"},
     "importance": {"draws": 500},
@@ -66,6 +73,8 @@ def kept(name: str, algorithm: str) -> dict:
         settings = SAMPLERS[algorithm]
         if name in LEARNED:
             settings = {**settings, "attention_theories": 0, "evidence": False}
+            if algorithm != "tempered":
+                settings["draws"] = 300
         if name.endswith("16 repetitions") and algorithm == "tempered":
             settings = {**settings, "repetitions": 16}
         recipe, changes = (PROBLEMS | LEARNED)[name]
@@ -135,11 +144,11 @@ for name in PROBLEMS:
     print(f"{name}: {text}; at most {entry['most apart']:.1f} errors", flush=True)
 
 # %%
-for name in COSTS:
+for name, chains in COSTS.items():
     if only and name not in only:
         continue
     numbers["cost"][name], means = {}, {}
-    for algorithm in ("tempered", *CHAINS):
+    for algorithm in ("tempered", *chains):
         found = kept(name, algorithm)
         means[algorithm] = found.pop("mean")
         found.pop("evidence")

@@ -35,25 +35,25 @@ NEEDS_IMAGES = pytest.mark.skipif(
     not (ROOT / "runs" / "omniglot").is_dir(), reason="Omniglot's files are not in runs/omniglot"
 )
 # Tutorials and the studies of several outputs and of robust attention sample, one tutorial and the
-# study of values train; the studies over seeds solve many saddle points. Several outputs take many
-# minutes even when made smaller.
+# study of values train; the studies over seeds solve many saddle points. Studies of many minutes run
+# apart, with all tests.
 MARKS = {
     "copy_head.py": [pytest.mark.slow, pytest.mark.long],
-    "heads_study.py": [pytest.mark.slow, NEEDS_TORCH],
-    "four_paths_seeds.py": [pytest.mark.slow],
-    "gains.py": [pytest.mark.slow],
+    "heads_study.py": [pytest.mark.slow, pytest.mark.long, NEEDS_TORCH],
+    "four_paths_seeds.py": [pytest.mark.slow, pytest.mark.long],
+    "gains.py": [pytest.mark.slow, pytest.mark.long],
     "learned_digits.py": [pytest.mark.slow, pytest.mark.long, NEEDS_TORCH],
     "learning_curve.py": [pytest.mark.slow, pytest.mark.long],
-    "next_order.py": [pytest.mark.slow],
+    "next_order.py": [pytest.mark.slow, pytest.mark.long],
     "one_shot_trainings.py": [pytest.mark.slow, pytest.mark.long, NEEDS_IMAGES],
     "several_outputs.py": [pytest.mark.slow, pytest.mark.long],
     "rank_collapse.py": [pytest.mark.heavy],
     "robust_attention.py": [pytest.mark.slow],
     "tempered_evidence.py": [pytest.mark.slow],
-    "trained_variants.py": [pytest.mark.slow],
+    "trained_variants.py": [pytest.mark.slow, pytest.mark.long],
     "teacher_student.py": [pytest.mark.slow, pytest.mark.long],
     "tutorial.py": [pytest.mark.slow],
-    "value_components.py": [pytest.mark.slow],
+    "value_components.py": [pytest.mark.slow, pytest.mark.long],
     "bring_your_own.py": [pytest.mark.slow, NEEDS_TORCH],
 }
 
