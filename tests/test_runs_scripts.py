@@ -35,8 +35,8 @@ NEEDS_IMAGES = pytest.mark.skipif(
     not (ROOT / "runs" / "omniglot").is_dir(), reason="Omniglot's files are not in runs/omniglot"
 )
 # Tutorials and the studies of several outputs and of robust attention sample, one tutorial and the
-# study of values train; the studies over seeds solve many saddle points. Studies of many minutes run
-# apart, with all tests.
+# study of values train; the studies over seeds solve many saddle points. Studies of many minutes
+# run apart, with all tests.
 MARKS = {
     "copy_head.py": [pytest.mark.slow, pytest.mark.long],
     "heads_study.py": [pytest.mark.slow, pytest.mark.long, NEEDS_TORCH],
