@@ -104,9 +104,8 @@ def sampled(recipe: str, changes: tuple[str, ...], settings: dict) -> dict:
         mean = mean_of(traces, repetition_weights(statistics))
         shown = float(mean.value), float(mean.mcse)
     else:
-        (copied,) = [
-            one for one in sampler.attention_found(draws).numbers if "overlap with" in one.quantity
-        ]
+        numbers_of_heads = {one.quantity: one for one in sampler.attention_found(draws).numbers}
+        copied = numbers_of_heads["overlap with copied token"]
         shown = copied.value, copied.error
     return {
         "evidence": evidence,
