@@ -86,15 +86,26 @@ def panels_of(
 
 
 def nearest_known(found: AttentionFound, layer: int, head: int) -> tuple[int, str] | None:
-    """The known head at the smallest mean distance, of those that made the labels, if any did."""
+    """The known head at the smallest mean distance, of those that made the labels, if any did.
+
+    One that made the labels goes to one head, as in matched order; the nearest where none is left.
+    """
+    from scipy.optimize import linear_sum_assignment  # only here: importing it takes long
+
     table = found.table
     if f"known_{layer}" not in table.coords:
         return None
     names = [str(name) for name in table[f"known_{layer}"].values]
-    places = np.flatnonzero(table[f"generating_{layer}"].values)
-    places = places if places.size else np.arange(len(names))
-    distances = table[f"distance_{layer}"].values[:, :, head, 1:].mean(axis=(0, 1))
-    nearest = int(places[np.argmin(distances[places])])
+    generating = np.flatnonzero(table[f"generating_{layer}"].values)
+    distances = table[f"distance_{layer}"].values[..., 1:].mean(axis=(0, 1))
+    if generating.size:
+        learned = np.flatnonzero(table[f"learned_{layer}"].values)
+        heads, targets = linear_sum_assignment(distances[np.ix_(learned, generating)])
+        paired = dict(zip(learned[heads], generating[targets], strict=True))
+        if head in paired:
+            return int(paired[head]), names[paired[head]]
+    places = generating if generating.size else np.arange(len(names))
+    nearest = int(places[np.argmin(distances[head, places])])
     return nearest, names[nearest]
 
 
