@@ -227,7 +227,7 @@ def split_names(authors: str) -> list[tuple[str, str]]:
 
 def state(word, code=None, checkpoint=None) -> RunState:
     manifest = Manifest(command="run", finished={} if code is None else {"run": code})
-    return RunState(Path("somewhere"), word, manifest, None, checkpoint)
+    return RunState(Path("somewhere"), word, manifest, None, checkpoint, {})
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ def test_settings_that_fix_draws_are_all_but_those_declared_otherwise():
         "sampler.repetitions",
         "sampler.max_repetitions",
         "sampler.checkpoint_seconds",
+        "sampler.attention_theories",
     }
     grid = make_recipe({**recipe.model_dump(), "sweep": {"network.widths": [3, 4]}})
     by_space = grid.model_copy(
