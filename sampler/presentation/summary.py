@@ -177,9 +177,10 @@ def head_table(theory: xr.Dataset, draws: xr.DataTree | None = None) -> "pandas.
     return table.dropna(how="all")  # a layer with fewer heads than another
 
 
-def refuse_unrelated(theory: xr.Dataset, draws: xr.DataTree) -> None:
+def refuse_unrelated(theory: xr.Dataset | None, draws: xr.DataTree) -> None:
     """Raise InputError unless theory and draws belong to the same paths, test set, temperature."""
-    if theory is None and ATTENTION_THEORIES in draws.children:
+    of_attention = isinstance(draws, xr.DataTree) and ATTENTION_THEORIES in draws.children
+    if theory is None and of_attention:
         return
     if not isinstance(theory, xr.Dataset) or "order_parameter" not in theory:
         raise InputError("theory", type(theory).__name__, "give what solve(task, network) returns")
