@@ -15,11 +15,12 @@
 # %%
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from renew import estimate, record
+from renew import mean_over, record
 from scipy.special import softmax
 
 import sampler
@@ -112,10 +113,7 @@ for name, (*_, sizes) in SERIES.items():
 
 
 # %%
-def over_data(values: list[float]) -> dict:
-    """Mean over data sets and its standard error."""
-    error = np.std(values, ddof=1) / np.sqrt(len(values))
-    return estimate(np.mean(values), error, f"over {len(values)} data sets")
+over_data = partial(mean_over, what="data sets")
 
 
 numbers: dict = {}

@@ -14,10 +14,11 @@
 # %%
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from renew import estimate, record
+from renew import mean_over, record
 from sklearn.datasets import load_digits
 
 import sampler
@@ -147,10 +148,7 @@ for seed in seeds:
 
 
 # %%
-def over_seeds(values: list[float]) -> dict:
-    """Mean over trainings and its standard error."""
-    error = np.std(values, ddof=1) / np.sqrt(len(values))
-    return estimate(np.mean(values), error, f"over {len(values)} trainings")
+over_seeds = partial(mean_over, what="trainings")
 
 
 def number(row: dict, quantity: str, key: str) -> float:

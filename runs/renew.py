@@ -20,10 +20,12 @@ import json
 import math
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Sequence
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -233,6 +235,16 @@ def number(text: str) -> float | None:
 def estimate(value: float, error: float, kind: str) -> dict:
     """A number with its error and the kind of the error, as `record` keeps it."""
     return {"value": float(value), "error": float(error), "kind": kind}
+
+
+def mean_over(values: Sequence[float], what: str) -> dict:
+    """Mean of some values with its standard error over so many data sets, trainings, ….
+
+    what  the values are of, in the plural
+    """
+    numbers = list(map(float, values))
+    error = statistics.stdev(numbers) / math.sqrt(len(numbers))
+    return estimate(statistics.fmean(numbers), error, f"over {len(numbers)} {what}")
 
 
 def record(folder: Path | str, name: str, numbers: dict, *, made_by: str, **known: object) -> None:

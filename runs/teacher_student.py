@@ -13,11 +13,12 @@
 
 # %%
 import sys
+from functools import partial
 from itertools import repeat
 from pathlib import Path
 
 import numpy as np
-from renew import estimate, record
+from renew import mean_over, record
 from scipy.special import softmax
 
 import sampler
@@ -225,10 +226,7 @@ def matched_overlap(matrices: np.ndarray, references: np.ndarray) -> np.ndarray:
     return np.take_along_axis(overlaps, order[:, None, :], axis=1)[:, 0].mean(axis=-1)
 
 
-def over_data(values: list[float]) -> dict:
-    """Mean over data sets and its standard error."""
-    error = np.std(values, ddof=1) / np.sqrt(len(values))
-    return estimate(np.mean(values), error, f"over {len(values)} data sets")
+over_data = partial(mean_over, what="data sets")
 
 
 def prior_attention(kind: str, seed: int) -> np.ndarray:

@@ -205,12 +205,20 @@ def sampled_kernels(
         kernels = np.stack(
             [shown_kernel(features, mean_over_outputs(problem, batch)) for batch in batches]
         )
-        kinds = {"kernel": np.asarray, "centred_kernel": relative_to_size}
-        for name, statistic in kinds.items():
-            found = bootstrap(statistic, kernels, weights=weights)
-            columns |= {name: (SHOWN, found.value), f"{name}_mcse": (SHOWN, found.mcse)}
+        columns |= shown_kernel_columns(kernels, weights)
         coordinates |= dict.fromkeys(SHOWN, problem.shown.numbers)
     return xr.Dataset(columns, coords=coordinates)
+
+
+def shown_kernel_columns(
+    kernels: Float[np.ndarray, "batch example example"], weights: RepetitionWeights
+) -> dict:
+    """Kernel between examples that are shown, and centred and scaled, with their errors."""
+    columns = {}
+    for name, statistic in {"kernel": np.asarray, "centred_kernel": relative_to_size}.items():
+        found = bootstrap(statistic, kernels, weights=weights)
+        columns |= {name: (SHOWN, found.value), f"{name}_mcse": (SHOWN, found.mcse)}
+    return columns
 
 
 def overlaps_of(

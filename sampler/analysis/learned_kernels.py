@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from sampler.analysis.attention_table import MOST_DRAWS, kept_logits
 from sampler.analysis.estimate import RepetitionWeights, batch_means, bootstrap
-from sampler.analysis.example_tables import COMPONENTS, REPLICATES, SHOWN, relative_to_size
+from sampler.analysis.example_tables import COMPONENTS, REPLICATES, SHOWN, shown_kernel_columns
 from sampler.analysis.validation import kept_draws
 from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.draws import DrawCollector
@@ -51,10 +51,7 @@ def learned_kernels(
     size, outputs = labels.shape
     by_output = batches.reshape(len(batches), size, outputs, size, outputs)
     of_examples = np.einsum("bxcyc->bxy", by_output) / outputs
-    kinds = {"kernel": np.asarray, "centred_kernel": relative_to_size}
-    for name, statistic in kinds.items():
-        found = bootstrap(statistic, of_examples, weights=weights)
-        columns |= {name: (SHOWN, found.value), f"{name}_mcse": (SHOWN, found.mcse)}
+    columns |= shown_kernel_columns(of_examples, weights)
     along = labels.reshape(-1) / np.linalg.norm(labels)
 
     def alignments(means: np.ndarray) -> np.ndarray:

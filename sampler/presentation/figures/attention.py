@@ -8,6 +8,7 @@ from matplotlib.image import AxesImage
 
 from sampler.analysis.attention_found import AttentionFound
 from sampler.analysis.results import RunResults
+from sampler.attention.measures import aimed_at
 from sampler.presentation import style
 from sampler.presentation.figures.network import abbreviated
 
@@ -90,8 +91,6 @@ def nearest_known(found: AttentionFound, layer: int, head: int) -> tuple[int, st
 
     One that made the labels goes to one head, as in matched order; the nearest where none is left.
     """
-    from scipy.optimize import linear_sum_assignment  # only here: importing it takes long
-
     table = found.table
     if f"known_{layer}" not in table.coords:
         return None
@@ -100,10 +99,11 @@ def nearest_known(found: AttentionFound, layer: int, head: int) -> tuple[int, st
     distances = table[f"distance_{layer}"].values[..., 1:].mean(axis=(0, 1))
     if generating.size:
         learned = np.flatnonzero(table[f"learned_{layer}"].values)
-        heads, targets = linear_sum_assignment(distances[np.ix_(learned, generating)])
-        paired = dict(zip(learned[heads], generating[targets], strict=True))
-        if head in paired:
-            return int(paired[head]), names[paired[head]]
+        alone = tuple((int(one),) for one in learned)
+        _, targets = aimed_at(distances[:, generating], alone)
+        if targets[head] >= 0:
+            place = int(generating[targets[head]])
+            return place, names[place]
     places = generating if generating.size else np.arange(len(names))
     nearest = int(places[np.argmin(distances[head, places])])
     return nearest, names[nearest]
