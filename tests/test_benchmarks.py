@@ -41,6 +41,7 @@ def test_theory_table():
     assert received.count("| Adam, ") == 2
 
 
+@pytest.mark.long
 def test_outsiders_table():
     """A row for each, whatever a competitor reaches in so short a time."""
     received = printed("tests.benchmarks", "outsiders", "--widths", "2", "--minutes", "0.05")

@@ -143,6 +143,7 @@ def test_crank_nicolson_finds_the_acceptance_that_is_wanted():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_reparametrised_weights_have_the_same_order_parameter(rng):
     arch = Architecture((2,), (4, 3), (1.4, 0.8, 1.2), 3)
     problem = random_problem(arch, rng, examples=6)

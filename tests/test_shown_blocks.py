@@ -67,8 +67,8 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-# That page runs sweeps of its own, minutes of sampling.
-LONG = {"docs/howto/sweeps.md"}
+# Those pages take minutes of sampling: sweeps, and samplers of other libraries.
+LONG = {"docs/howto/sweeps.md", "docs/howto/own_sampler.md"}
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ def estimates(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SPECTRA)
+@pytest.mark.long
 def test_statements_are_right_as_often_as_they_claim(name, rng):
     """True differences of 0 to 3 times what is resolved in 80 % of all cases."""
     elements = len(SPECTRA[name])

@@ -407,6 +407,7 @@ def test_check_prints_the_size_of_the_split(tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_only_the_chosen_temperature_of_each_width_is_sampled(arrays, tmp_path, capsys):
     np.savez(tmp_path / "arrays.npz", **arrays)
     text = SWEEP.format(task='kind = "arrays"\npath = "arrays.npz"')

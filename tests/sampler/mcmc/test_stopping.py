@@ -193,6 +193,7 @@ def test_the_rule_goes_on_from_what_was_stored(rng):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_mean_of_chains_that_the_rule_ended_is_covered_by_its_error():
     """Of 400 short runs, mean ± 1.96 MCSE covers the truth in 92 to 97 %."""
     rng = np.random.default_rng(17)

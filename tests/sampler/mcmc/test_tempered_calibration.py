@@ -111,6 +111,7 @@ def judge(ranks: np.ndarray, wrong: bool) -> None:
 
 
 @pytest.mark.parametrize("name", all_but(SPACES, ["fixed"], pytest.mark.long))
+@pytest.mark.long
 def test_ranks_of_the_truth_are_uniform(name):
     judge(ranks_of_truth(SPACES[name](wrong=False), seed=1), wrong=False)
 

@@ -437,6 +437,7 @@ def test_agrees_with_importance_weights_where_temperature_and_variances_are_samp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [2, 10])
+@pytest.mark.long
 def test_agrees_with_bridge_sampling(width, rng):
     """Two paths, as in the first recipe: a layer of two units is as wide as its order parameter."""
     architecture = Architecture((2, 1), (width,) * 3, (1.0,) * 4, channels=6)

@@ -29,6 +29,7 @@ NAMES = ("order_parameter", "order_parameter_layer_2", "readout_order_parameter"
 
 
 @pytest.mark.parametrize("name", all_but(["narrow", "reference"], ["narrow"], pytest.mark.long))
+@pytest.mark.long
 def test_blackjax_finds_the_same_order_parameters(name, rng, reference):
     problem = (
         reference_problem(reference, 10)

@@ -42,6 +42,7 @@ def test_ranks_of_the_truth_are_uniform(space):
 
 
 @pytest.mark.parametrize("space", WITH_NUTS)
+@pytest.mark.long
 def test_ranks_are_uniform_where_temperature_and_variances_are_sampled(space):
     problem = CalibrationProblem.small().with_hyper_priors(SPREADS)
     ranks = calibration_ranks(SPACES[space](problem), problem, DATA_SETS, seed=3)
@@ -61,6 +62,7 @@ def test_calibration_finds_wrong_spreads():
     assert min(received.values()) < SMALLEST_P, f"expected p < {SMALLEST_P}, received {received}"
 
 
+@pytest.mark.long
 def test_calibration_finds_a_wrong_temperature():
     # The residual of a weight draw shows the temperature; p(y | U_1) hardly does, since the noise
     # of the labels is common to the truth and to all draws.
@@ -73,6 +75,7 @@ def test_calibration_finds_a_wrong_temperature():
     assert received["log likelihood"] < SMALLEST_P, f"expected p < {SMALLEST_P}, {received}"
 
 
+@pytest.mark.long
 def test_calibration_finds_wrong_degrees_of_freedom():
     problem = CalibrationProblem.small().misjudging_degrees(2)
     ranks = calibration_ranks(
@@ -84,6 +87,7 @@ def test_calibration_finds_wrong_degrees_of_freedom():
 
 
 @pytest.mark.parametrize("space", SPACES)
+@pytest.mark.long
 def test_ranks_are_uniform_for_split_trajectories_in_single_precision(space):
     problem = CalibrationProblem.small()
     ranks = calibration_ranks(SPACES[space](problem), problem, DATA_SETS, seed=6, chain=SPLIT)

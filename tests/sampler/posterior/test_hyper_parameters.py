@@ -306,6 +306,7 @@ def test_weights_drawn_back_have_the_overlaps_and_the_predictors_of_their_draw(r
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_annotation_checks")
+@pytest.mark.long
 def test_three_spaces_agree(rng):
     problem = problem_of("two layers", rng, temperature=1.0)
     found = {space: chains_of(problem, space) for space in

@@ -390,6 +390,7 @@ def test_saddle_point_evidence_approaches_importance_sampling(reference):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
+@pytest.mark.long
 def test_agrees_with_chains(name, rng):
     problem = random_problem(ARCHITECTURES[name], rng)
     draws = importance_draws(order_parameters_of(problem), 20_000, seed=7)

@@ -34,6 +34,7 @@ def skip_without(library: str) -> None:
 @pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", all_but(SAMPLERS, set(SAMPLERS) - {"flowMC"}, pytest.mark.slow))
+@pytest.mark.long
 def test_a_sampler_finds_what_quadrature_knows(name, without_annotation_checks):
     library, warmup, draws = LIBRARIES[name]
     skip_without(library)

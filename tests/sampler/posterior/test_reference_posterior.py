@@ -61,6 +61,7 @@ def mean_and_error(draws):
     ("name", "expected"),
     [("published chains in weight space", PUBLISHED_OVERLAP), ("collapsed trial", TRIAL_OVERLAP)],
 )
+@pytest.mark.long
 def test_overlaps_of_the_published_problem(name, expected):
     collected = collapsed_chains(10)
     mean, mcse, ess = mean_and_error(collected.draws["order_parameter"])

@@ -86,6 +86,7 @@ def check(what, estimate: Estimate, expected, draws) -> None:
     assert_within_mcse(estimate.value, expected, estimate.mcse, ess=ess, minimum_ess=400, what=what)
 
 
+@pytest.mark.long
 def test_hot_posterior_is_the_prior(rng):
     """At temperature 10¹² labels say nothing: E[U_l] = σ_l² ⋯ σ_a² · 1, E[f] = 0, Var f = K_GP."""
     arch = ARCHITECTURES["two layers"]

@@ -193,6 +193,7 @@ draws = 4
     all_but([((2, 1, 2),), ((8, 2),)], [((2, 1, 2),)], pytest.mark.long),
     ids=["three layers", "eight heads"],
 )
+@pytest.mark.long
 def test_every_stage_takes_them(heads, tmp_path):
     text = TINY.replace("130", "30").replace("heads = [2, 2]", f"heads = {list(heads)}")
     text = text.replace("widths = [6, 5, 4]", "widths = 6")
