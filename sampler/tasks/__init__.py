@@ -14,6 +14,7 @@ digits          ten classes of handwritten digits, one output each
 copying         copying a token that heads find by its position
 arrays          arrays brought by the user, in files that may be larger than memory
 hdf5            HDF5 files of arrays
+reduction       fewer channels for attended inputs
 export          the attention of a PyTorch model, written to a file that the arrays task reads
 trained         one-shot images and time series with the attention of a trained transformer
 """
