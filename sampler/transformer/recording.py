@@ -16,6 +16,7 @@ from sampler.attention.padding import (
 from sampler.errors import InputError, Verbatim
 from sampler.transformer.forward_pass import (
     Forward,
+    SeenAttention,
     eager,
     evaluating,
     run_batch,
@@ -179,27 +180,16 @@ def record_attention(
     Raises InputError for a model without such layers, tokens that attend to padding, attention that
     is not finite, and layers or heads that change from batch to batch.
     """
-    torch = torch_module()
-    check_batch_size(batch_size)
     tensors = as_tensors(inputs)
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
     order: list[int] = []
     kept: list[list[np.ndarray]] = []
     counts: list[np.ndarray] = []
-    # Not inference mode: what the model caches meanwhile must stay usable in training.
-    with evaluating(model), eager(model), torch.no_grad():
-        for examples in batches(tensors, batch_size):
-            batch = taken(tensors, examples, device)
-            seen = run_batch(model, batch, forward)
-            inputs = seen.inputs
-            attention = [weights.swapaxes(-1, -2) for weights in seen.weights]
-            refuse_other_examples([inputs, *attention], len(examples))
-            tokens = agreeing_tokens(stated_tokens(batch), seen.tokens)
-            found, lengths = without_padding(inputs, attention, tokens)
-            refuse_change(found, kept[0] if kept else found)
-            order += examples
-            kept.append(found)
-            counts.append(lengths)
+    for examples, seen, tokens in recorded_batches(model, tensors, forward, batch_size):
+        found, lengths = without_padding(seen.inputs, keys_first(seen), tokens)
+        refuse_change(found, kept[0] if kept else found)
+        order += examples
+        kept.append(found)
+        counts.append(lengths)
     back = np.argsort(order)
     in_place = np.array_equal(back, order)
     arrays = map(padded_together, zip(*kept, strict=True))
@@ -207,6 +197,47 @@ def record_attention(
     lengths = np.concatenate(counts)[back]
     equal = (lengths == inputs.shape[1]).all()
     return RecordedAttention(inputs, tuple(attention), None if equal else lengths)
+
+
+def recorded_batches(
+    model: Any, tensors: Any, forward: Forward | None, batch_size: int
+) -> Iterator[tuple[list[int], SeenAttention, np.ndarray | None]]:
+    """Run a model batch by batch: the numbers of the examples, what was seen, and which tokens are
+    no padding [example, token], where they lie; None where nothing hides any."""
+    torch = torch_module()
+    check_batch_size(batch_size)
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    # Not inference mode: what the model caches meanwhile must stay usable in training.
+    with evaluating(model), eager(model), torch.no_grad():
+        for examples in batches(tensors, batch_size):
+            batch = taken(tensors, examples, device)
+            seen = run_batch(model, batch, forward)
+            refuse_other_examples([seen.inputs, *seen.weights], len(examples))
+            yield examples, seen, agreeing_tokens(stated_tokens(batch), seen.tokens)
+
+
+def keys_first(seen: SeenAttention) -> list[np.ndarray]:
+    """Ω [example, head, key, query] of every layer."""
+    return [weights.swapaxes(-1, -2) for weights in seen.weights]
+
+
+def real_tokens(
+    model: Any, inputs: Any, *, forward: Forward | None = None, batch_size: int = 64
+) -> np.ndarray | None:
+    """The tokens [example, token] that are no padding, where they lie; None where all are tokens.
+
+    Settings are those of `record_attention`, and so is what is refused. Of examples given in a list
+    tokens end where their example ends.
+    """
+    tensors = as_tensors(inputs)
+    order: list[int] = []
+    kept: list[np.ndarray] = []
+    for examples, seen, tokens in recorded_batches(model, tensors, forward, batch_size):
+        without_padding(seen.inputs, keys_first(seen), tokens)  # refuses what is attended to
+        order += examples
+        kept.append(np.ones(seen.inputs.shape[:2], bool) if tokens is None else tokens)
+    found = padded_together(kept)[np.argsort(order)]
+    return None if found.all() else found
 
 
 def refuse_other_examples(found: list[np.ndarray], examples: int) -> None:

@@ -10,7 +10,7 @@ from sampler.tasks.arrays import read_arrays
 from sampler.tasks.export import export_attention
 from sampler.tasks.make import build_task
 from sampler.tasks.splits import Split
-from sampler.transformer.recording import record_attention
+from sampler.transformer.recording import real_tokens, record_attention
 from tests.assertions import assert_equal_in_float32
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install -e '.[torch]'")
@@ -135,6 +135,16 @@ def test_sequences_of_unequal_length_need_no_padding():
         (received.inputs, *received.attention), (expected.inputs, *expected.attention), strict=True
     ):
         assert_equal_in_float32(one, other)
+
+
+@pytest.mark.parametrize("side", ["right", "left", "among"])
+def test_tokens_are_told_from_padding_where_they_lie(side):
+    model, given = Encoder(), padded(sequences(), side)
+    received = real_tokens(model, given, batch_size=2)
+    assert np.array_equal(received, given["attention_mask"] == 1)
+    assert real_tokens(model, given["tokens"]) is None
+    in_a_list = real_tokens(model, sequences())
+    assert np.array_equal(in_a_list, np.arange(TOKENS) < np.array(LENGTHS)[:, None])
 
 
 def labels(count):
