@@ -35,6 +35,20 @@ def as_numpy(tensor: Any) -> np.ndarray:
     return tensor.detach().to("cpu", torch_module().float32, copy=True).numpy()
 
 
+@dataclass(frozen=True)
+class SeenLayer:
+    """A layer of attention where it was computed.
+
+    number   among all layers that the model has computed, from 1
+    module   its name in the model, as in "h.0.attn"
+    entering [example, token, channel], the tensor that its values are made of
+    """
+
+    number: int
+    module: str
+    entering: Any
+
+
 @dataclass
 class SeenAttention:
     """Attention that a forward pass computed, layer by layer in the order of computation.
@@ -42,25 +56,27 @@ class SeenAttention:
     inputs   x_0 [example, token, channel], the tokens of the first layer
     weights  [example, head, query, key] of every layer
     tokens   of every layer [example, token], false for padding that it hides; or None
+    layers   where each was computed; None where that cannot be seen
     """
 
     inputs: np.ndarray | None = None
     weights: list[np.ndarray] = field(default_factory=list)
     tokens: list[np.ndarray | None] = field(default_factory=list)
+    layers: list[SeenLayer] | None = field(default_factory=list)
 
 
 def run_batch(model: Any, batch: Any, forward: Forward | None) -> SeenAttention:
     """Run a model on a batch and see its attention, by whichever of the three ways it shows it."""
     modules = attention_layers(model)
     if modules:
-        with hooked(modules) as seen:
+        with hooked(model, modules) as seen:
             (forward or call)(model, batch)
         if seen.inputs is None:
             remedy = "its attention layers are not used in this forward pass; check `forward`"
             raise InputError("model", Verbatim(type(model).__name__), remedy)
         return seen
     asked = dict.fromkeys(FLAGS, True) if takes_flags(model) else {}
-    with watched(model) as seen:
+    with watched(model) as (seen, softmaxes):
         returned = (forward or partial(call, **asked))(model, batch)
     if seen.weights and not returned_attention(returned):
         return seen
@@ -71,7 +87,7 @@ def run_batch(model: Any, batch: Any, forward: Forward | None) -> SeenAttention:
             "output_hidden_states; give it one of the three"
         )
         raise InputError("model", Verbatim(type(model).__name__), remedy)
-    return read_returned(returned)
+    return read_returned(returned, softmaxes)
 
 
 def call(model: Any, batch: Any, **flags: bool) -> Any:
@@ -133,7 +149,7 @@ def takes_flags(model: Any) -> bool:
     )
 
 
-def read_returned(returned: Any) -> SeenAttention:
+def read_returned(returned: Any, softmaxes: "list[SeenSoftmax]") -> SeenAttention:
     """Read what a model returns on request.
 
     x_0 is the first of the hidden states, before any LayerNorm of the first layer.
@@ -151,13 +167,40 @@ def read_returned(returned: Any) -> SeenAttention:
     if not hidden:
         remedy = "return them too: the first of them are the tokens of the first layer"
         raise InputError("hidden_states", Verbatim("(absent)"), remedy)
-    return SeenAttention(as_numpy(hidden[0]), list(map(as_numpy, found)), [None])
+    layers = computed_by(found, softmaxes)
+    return SeenAttention(as_numpy(hidden[0]), list(map(as_numpy, found)), [None], layers)
 
 
 def returned_attention(returned: Any) -> tuple[Any, ...]:
     """Return the `attentions` of a model; nothing where they lack a layer."""
     found = getattr(returned, "attentions", None) or ()
     return () if any(matrices is None for matrices in found) else tuple(found)
+
+
+@dataclass(frozen=True)
+class SeenSoftmax:
+    """A softmax of keys: its result [… query, key], and where it was computed."""
+
+    weights: Any
+    module: str
+    entering: Any
+
+
+def computed_by(found: tuple[Any, ...], softmaxes: list[SeenSoftmax]) -> list[SeenLayer] | None:
+    """Find where the matrices that a model returned were computed; None where that was not seen.
+
+    Layers that ran and were not returned are counted.
+    """
+    torch, layers, number = torch_module(), [], 0
+    for matrices in found:
+        while number < len(softmaxes):
+            one = softmaxes[number]
+            number += 1
+            same = one.weights.numel() == matrices.numel()
+            if same and torch.equal(one.weights.reshape(matrices.shape).to(matrices), matrices):
+                layers.append(SeenLayer(number, one.module, one.entering))
+                break
+    return layers if len(layers) == len(found) else None
 
 
 def attention_layers(model: Any) -> list[Any]:
@@ -167,14 +210,14 @@ def attention_layers(model: Any) -> list[Any]:
 
 
 @contextmanager
-def hooked(modules: list[Any]) -> Iterator[SeenAttention]:
+def hooked(model: Any, modules: list[Any]) -> Iterator[SeenAttention]:
     """Watch these `torch.nn.MultiheadAttention` modules in a forward pass.
 
     The tokens of the first layer are the values of the first call. The modules are made to compute
     the weights of each head; their caller receives what it asked for. On leaving, the hooks are
     gone.
     """
-    seen = SeenAttention()
+    seen, names = SeenAttention(), {one: name for name, one in model.named_modules()}
     asked: list[tuple[bool, bool]] = []
 
     def before(module: Any, positional: tuple, named: dict) -> tuple[tuple, dict]:
@@ -186,9 +229,11 @@ def hooked(modules: list[Any]) -> Iterator[SeenAttention]:
         if hidden is not None:  # one that is added to logits hides with −∞
             hidden = (hidden if hidden.dtype == torch_module().bool else hidden.isneginf()).cpu()
         seen.tokens.append(None if hidden is None else ~hidden.numpy())
+        values = settings["value"]
+        values = values if module.batch_first else values.transpose(0, 1)
+        seen.layers.append(SeenLayer(len(seen.layers) + 1, names[module], values))
         if seen.inputs is None:
-            values = settings["value"]
-            seen.inputs = as_numpy(values if module.batch_first else values.transpose(0, 1))
+            seen.inputs = as_numpy(values)
         asked.append((settings["need_weights"], settings["average_attn_weights"]))
         settings.update(need_weights=True, average_attn_weights=False)
         return bound.args, bound.kwargs
@@ -226,23 +271,29 @@ def refuse_unusual(settings: dict[str, Any]) -> None:
 
 
 @contextmanager
-def watched(model: Any) -> Iterator[SeenAttention]:
-    """Watch `torch.nn.functional.scaled_dot_product_attention` in a forward pass.
+def watched(model: Any) -> Iterator[tuple[SeenAttention, list[SeenSoftmax]]]:
+    """Watch `torch.nn.functional.scaled_dot_product_attention`, and softmax, in a forward pass.
 
-    The tokens of the first layer are those given to the innermost module that makes the first call.
-    Each call returns what it would return anyhow. On leaving, the hooks are gone.
+    The tokens of a layer are those given to the innermost module that makes the call. Each call
+    returns what it would return anyhow. On leaving, the hooks are gone.
     """
     torch = torch_module()
-    seen, running = SeenAttention(), []
+    seen, softmaxes, running = SeenAttention(), [], []
+    softmax = {torch.softmax, torch.nn.functional.softmax, torch.Tensor.softmax}
+    names = {one: name for name, one in model.named_modules()}
 
     class Watching(import_module("torch.overrides").TorchFunctionMode):
         def __torch_function__(self, function, types, args=(), kwargs=None):
             if function is torch.nn.functional.scaled_dot_product_attention:
                 add_call(seen, running, *args, **(kwargs or {}))
-            return function(*args, **(kwargs or {}))
+            returned = function(*args, **(kwargs or {}))
+            if function in softmax and is_square(returned):
+                module, tokens = tokens_around(running, returned.shape[-1])
+                softmaxes.append(SeenSoftmax(returned, module, tokens))
+            return returned
 
     def enter(module: Any, positional: tuple, named: dict) -> None:
-        running.append([*positional, *named.values()])
+        running.append((names[module], [*positional, *named.values()]))
 
     def leave(module: Any, positional: tuple, returned: Any) -> None:
         running.pop()
@@ -253,7 +304,7 @@ def watched(model: Any) -> Iterator[SeenAttention]:
             handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
             handles.append(module.register_forward_hook(leave))
         with Watching():
-            yield seen
+            yield seen, softmaxes
     finally:
         for handle in handles:
             handle.remove()
@@ -261,7 +312,7 @@ def watched(model: Any) -> Iterator[SeenAttention]:
 
 def add_call(
     seen: SeenAttention,
-    running: list[list[Any]],
+    running: list[tuple[str, list[Any]]],
     query: Any,
     key: Any,
     value: Any,
@@ -300,18 +351,40 @@ def add_call(
     tokens = allowed.any(dim=2).any(dim=1).cpu().numpy()
     seen.tokens.append(None if tokens.all() else tokens)
     seen.weights.append(as_numpy(weights))
+    module, tokens = tokens_around(running, weights.shape[-1], weights.shape[0])
+    if tokens is None:
+        remedy = (
+            f"the module that calls it must be given the tokens [{weights.shape[0]}, "
+            f"{weights.shape[-1]}, channel], examples first, which are x_0 of its layer"
+        )
+        raise InputError("scaled_dot_product_attention", "(no tokens)", remedy)
+    seen.layers.append(SeenLayer(len(seen.layers) + 1, module, tokens))
     if seen.inputs is None:
-        seen.inputs = as_numpy(tokens_around(running, weights.shape[0], weights.shape[-1]))
+        seen.inputs = as_numpy(tokens)
 
 
-def tokens_around(running: list[list[Any]], examples: int, tokens: int) -> Any:
-    """The input [example, token, channel] of the innermost of the modules being run."""
-    for given in reversed(running):
-        for one in given:
-            if getattr(one, "ndim", 0) == 3 and tuple(one.shape[:2]) == (examples, tokens):
-                return one
-    remedy = (
-        f"the module that calls it must be given the tokens [{examples}, {tokens}, channel], "
-        "examples first, which are x_0 of its layer"
-    )
-    raise InputError("scaled_dot_product_attention", "(no tokens)", remedy)
+def is_square(weights: Any) -> bool:
+    """Whether these may be weights of every query and key, of some heads."""
+    return weights.ndim in (3, 4) and weights.shape[-1] == weights.shape[-2]
+
+
+def tokens_around(
+    running: list[tuple[str, list[Any]]], tokens: int, examples: int | None = None
+) -> tuple[str, Any]:
+    """Find the innermost module given [example, token, channel]: its name, and that tensor or None.
+
+    Only tensors of so many tokens count, and of so many examples where that is known.
+    """
+
+    def is_wanted(one: Any) -> bool:
+        return (
+            getattr(one, "ndim", 0) == 3
+            and one.shape[1] == tokens
+            and examples in (None, one.shape[0])
+            and one.is_floating_point()
+        )
+
+    for name, given in reversed(running):
+        for one in filter(is_wanted, given):
+            return name, one
+    return "", None
