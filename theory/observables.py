@@ -115,13 +115,28 @@ def path_alignment(
     ones = np.ones(len(features)) if ones is None else ones
     examples = len(features) if examples is None else examples
     centred = centred_rows(features, ones, examples)
-    flat = centred.reshape(len(centred), -1)
-    count, channels = centred.shape[1:]
-    products = (flat.T @ flat).reshape(count, channels, count, channels)
-    squares = (products**2).sum(axis=(1, 3))
+    squares = squared_products(centred.swapaxes(0, 1))
     own = np.sqrt(np.diagonal(squares))
     with np.errstate(divide="ignore", invalid="ignore"):
         return squares / np.outer(own, own)
+
+
+def squared_products(
+    matrices: Float[np.ndarray, "path row channel"],
+) -> Float[np.ndarray, "path path"]:
+    """‖A_πᵀ A_π'‖_F² = tr(A_π A_πᵀ A_π' A_π'ᵀ) of all pairs, by the cheaper of the two.
+
+    Products of features are made for one path at a time, kernels [row, row] once for each.
+    """
+    paths, rows, channels = matrices.shape
+    if rows * (paths + channels) <= paths * channels**2:
+        kernels = (matrices @ matrices.swapaxes(1, 2)).reshape(paths, -1)
+        return kernels @ kernels.T
+    beside = matrices.swapaxes(0, 1).reshape(rows, -1)
+    products = (one.T @ beside for one in matrices)
+    return np.stack(
+        [(one.reshape(channels, paths, channels) ** 2).sum(axis=(0, 2)) for one in products]
+    )
 
 
 def centred_kernel(

@@ -3,6 +3,7 @@
 Both compute in float64, which has to be on: nothing is switched here, as the model is used later.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,8 +13,7 @@ from sampler.api.results import ChosenNetwork, problem_of, recipe_and_data
 from sampler.api.runs import AnyRecipe, Changes, Run, recipe_from
 from sampler.api.tasks import ChosenTask
 from sampler.errors import ABSENT, InputError
-from sampler.jobs.choice import Sizes
-from sampler.jobs.forecast import FLOAT, Part, memory_parts, refuse_what_does_not_fit
+from sampler.jobs.forecast import FLOAT, Part, refuse_too_large
 from sampler.numerics import use_one_blas_thread
 from sampler.recipes.recipe import Recipe
 from sampler.storage.run_directory import RECIPE_FILE, find_directory
@@ -56,7 +56,7 @@ def numpyro_model(
 
     require_float64()
     chosen, recipe, data = posed(task, network, space, settings)
-    refuse_too_large(recipe, data, whole=True)
+    refuse_with_all_examples(recipe, data)
     use_one_blas_thread()
     from sampler.problem import whole_training_set
 
@@ -134,16 +134,14 @@ def task_and_network(recipe: Recipe) -> tuple[ChosenTask, ChosenNetwork]:
     return ChosenTask(of_task, data), ChosenNetwork(of_network)
 
 
-def refuse_too_large(recipe: Recipe, data: Task, whole: bool = False) -> None:
-    """Raise InputError where the arrays of a density do not fit the memory.
+def refuse_with_all_examples(recipe: Recipe, data: Task) -> None:
+    """Raise InputError where all training examples are held, and do not fit the memory.
 
-    whole  all training examples are held, also where rows could stand for them
+    Also where rows could stand for them.
     """
-    sizes = Sizes.of(recipe, data)
-    parts = memory_parts(recipe, data, sizes, sampled=False)
-    if whole and recipe.has_theory:
-        arch, examples = sizes.architecture, data.train.examples
-        size = FLOAT * examples * arch.path_count * arch.channels
+    more = []
+    if recipe.has_theory:
+        size = FLOAT * data.train.examples * math.prod(data.heads) * data.channels
         remedy = "use fewer examples, or `log_density`, which sees rows in their place"
-        parts.append(Part("attended inputs of all examples", size, remedy, 3))
-    refuse_what_does_not_fit(parts)
+        more.append(Part("attended inputs of all examples", size, remedy, 3))
+    refuse_too_large(recipe, data, more=more)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sampler.api.keywords import in_python, keywords_of, plain_setting, takes
 from sampler.api.tasks import ChosenTask, Settings, validated
 from sampler.errors import InputError
+from sampler.jobs.forecast import memory_parts, refuse_too_large, refuse_what_does_not_fit
 from sampler.jobs.plan import Point, plan_run
 from sampler.numerics import float64, use_one_blas_thread
 from sampler.recipes.recipe import Recipe, check_layers, make_paths_absolute, sections_of
@@ -98,6 +99,7 @@ def solve(task: ChosenTask, network: ChosenNetwork, **settings: Any) -> "xr.Data
     """
     recipe, data = recipe_and_data(task, network, theory=settings)
     refuse_without_theory(recipe.network, "use `sample`", recipe.learns_attention)
+    refuse_too_large(recipe, data)
     use_one_blas_thread()
     with float64():
         from sampler.jobs.stages import solve_problem
@@ -117,7 +119,9 @@ def sample(
     keyword that cannot be used, and where task and network do not fit.
     """
     recipe, data = recipe_and_data(task, network, sampler=settings)
+    refuse_too_large(recipe, data)
     run = plan_run("sample", Point(recipe, None), data)
+    refuse_what_does_not_fit(memory_parts(run.recipe, data, run.sizes))
     use_one_blas_thread()
     with float64():
         from sampler.jobs.stages import draw_posterior

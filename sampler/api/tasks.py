@@ -1,5 +1,6 @@
 """Tasks from Python: a function for each kind of data, all of which make a `ChosenTask`."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,8 +71,19 @@ class ChosenTask:
             f"<task {self.settings['task']['kind']}: {', '.join(sizes)} examples, "
             f"{data.channels} channels, outputs: {data.outputs}, heads: "
             f"{' | '.join(', '.join(names) for names in data.head_names)}, "
-            f"paths: {', '.join(data.path_names)}>"
+            f"{named_paths(data)}>"
         )
+
+
+# Paths that are named in one line.
+MOST_NAMED = 16
+
+
+def named_paths(data: Task) -> str:
+    """The paths by name, or how many they are."""
+    if 0 < len(data.path_names) <= MOST_NAMED:
+        return f"paths: {', '.join(data.path_names)}"
+    return f"paths: {math.prod(data.heads):,}"
 
 
 @takes(*keywords_of_task(MarkovChainSection))

@@ -28,6 +28,8 @@ from sampler.transformer.model import TransformerShape
 # Swept keys that give a point data of its own.
 OF_THE_DATA = ("task.", "attention.")
 Rows = list[tuple[str, str]]
+# Paths that are named in one line.
+MOST_NAMED = 16
 
 
 def check_recipe(recipe: Recipe | TrainingRecipe) -> str:
@@ -90,7 +92,8 @@ def sizes_in_words(task: Task, run: RunPlan) -> Rows:
         tokens = " and ".join(map(str, sorted({split.tokens for split in task.splits})))
     paths = "none: outside the theory, sampled token by token"
     if run.point.solved or task.learned is not None:
-        paths = f"{len(task.path_names)}: {', '.join(task.path_names[:16])}"
+        more = ", …" if len(task.path_names) > MOST_NAMED else ""
+        paths = f"{len(task.path_names):,}: {', '.join(task.path_names[:MOST_NAMED])}{more}"
     return [
         ("training examples P", examples),
         ("test examples", f"{task.test.examples}{labels}"),

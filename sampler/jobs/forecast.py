@@ -186,6 +186,17 @@ def refuse_what_does_not_fit(parts: Sequence[Part]) -> None:
         )
 
 
+def refuse_too_large(
+    recipe: Recipe, task: Task, *, sampled: bool = False, more: Sequence[Part] = ()
+) -> None:
+    """Raise InputError where theory, or also draws, of a task exceed the memory.
+
+    more  further arrays that are held
+    """
+    parts = memory_parts(recipe, task, Sizes.of(recipe, task), sampled)
+    refuse_what_does_not_fit([*parts, *more])
+
+
 def byte_text(size: float) -> str:
     """A number of bytes in a unit that suits it."""
     units = ["bytes", "KiB", "MiB", "GiB", "TiB"]

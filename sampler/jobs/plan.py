@@ -16,7 +16,7 @@ from typing import Any
 
 from sampler.errors import InputError
 from sampler.jobs.choice import SamplingMethod, Sizes, choose_method, leading_eigenvalue
-from sampler.jobs.forecast import Forecast, TimedRun, forecast
+from sampler.jobs.forecast import Forecast, TimedRun, forecast, refuse_too_large
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.recipes.recipe import Recipe, settings_that_fix_draws
 from sampler.recipes.training_recipe import TrainingRecipe
@@ -165,6 +165,7 @@ def make_plan(command: str, asked: Point) -> Plan:
         key = network.heads, network.hypernetwork, network.readout
         if key not in fitted:
             task = fit_labelled_task(data, one)
+            refuse_too_large(one, task)
             fitted[key] = task, leading_eigenvalue(task, network.readout)
         return fitted[key]
 

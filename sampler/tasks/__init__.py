@@ -1,6 +1,7 @@
 """Tasks: inputs and labels of a training and a test split, with their attention matrices.
 
 task            what every task ends in, validated once; heads that a recipe chooses
+paths           names of attention paths, and how many of them a theory can have
 meaning         numbers that mean nothing here, or may mean something else
 splits          examples: held as arrays, or made block by block
 head_choice     the variant of every head, and which are learned, as a recipe chooses them

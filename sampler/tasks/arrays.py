@@ -27,6 +27,7 @@ from sampler.tasks import splits
 from sampler.tasks.chosen_heads import with_chosen_heads
 from sampler.tasks.hdf5 import HDF5_SUFFIXES, datasets_of, names_in, opened_hdf5
 from sampler.tasks.meaning import refuse_zero
+from sampler.tasks.paths import name_paths
 from sampler.tasks.splits import (
     AttendedSplit,
     Split,
@@ -35,7 +36,7 @@ from sampler.tasks.splits import (
     block_size,
     check_split,
 )
-from sampler.tasks.task import Task, name_paths, number_heads
+from sampler.tasks.task import Task, number_heads
 
 ATTENTION_KEY = re.compile(r"attention_(train|test|validation)_([1-9][0-9]*)")
 HEAD_NAMES_KEY = re.compile(r"head_names_([1-9][0-9]*)")

@@ -9,8 +9,9 @@ from sampler.numerics import stream
 from sampler.recipes.task_section import LEARNED, UNIFORM, AttentionSection
 from sampler.tasks.head_choice import learned_heads
 from sampler.tasks.known_heads import measured_examples
+from sampler.tasks.paths import name_paths
 from sampler.tasks.splits import Split
-from sampler.tasks.task import HEAD_STREAM, Task, name_heads, name_paths, refuse_unfit_length
+from sampler.tasks.task import HEAD_STREAM, Task, name_heads, refuse_unfit_length
 
 
 def with_chosen_heads(task: Task, attention: AttentionSection | None) -> Task:

@@ -17,6 +17,7 @@ from sampler.numerics import stream
 from sampler.recipes.sections import Several
 from sampler.recipes.task_section import LEARNED, AttentionSection, DrawnSection
 from sampler.tasks.head_choice import chosen_variants, learned_heads
+from sampler.tasks.paths import name_paths
 from sampler.tasks.task import (
     Task,
     Unattended,
@@ -24,7 +25,6 @@ from sampler.tasks.task import (
     draw_layers,
     draw_splits,
     name_heads,
-    name_paths,
     refuse_unfit_length,
 )
 from sampler.transformer.classified import centred_one_hot

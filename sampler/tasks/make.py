@@ -1,5 +1,6 @@
 """The task of a recipe, with the heads that its network keeps."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -8,6 +9,7 @@ from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import NetworkSection, paired
 from sampler.recipes.validation import check_network
 from sampler.tasks.chosen_heads import with_prior_draw
+from sampler.tasks.paths import name_paths, refuse_too_many_paths
 from sampler.tasks.splits import AnySplit, KeptHeads, Split, kept_paths
 from sampler.tasks.task import Task
 
@@ -28,6 +30,8 @@ def fit_task(task: Task, recipe: Recipe) -> Task:
         task = keep_heads(task, recipe.network.heads)
     check_network_fits(recipe.network, task)
     task = with_hypernetworks(task, recipe.network.hypernetworks(len(task.train.heads)))
+    if recipe.network.fits_theory:
+        refuse_too_many_paths(task.heads)
     if task.learned is not None:
         for name, split in task.named_splits.items():
             refuse_unattended(split, name)
@@ -105,11 +109,18 @@ def keep_heads(task: Task, kept: KeptHeads) -> Task:
         train=task.train.keeping(kept),
         test=task.test.keeping(kept),
         head_names=names,
-        path_names=tuple(task.path_names[path] for path in kept_paths(task.heads, kept)),
+        path_names=kept_names(task, kept, names),
         validation=None if task.validation is None else task.validation.keeping(kept),
         trained=None if task.trained is None else task.trained.keeping(kept),
         learned=None if task.learned is None else task.learned.keeping(kept),
     )
+
+
+def kept_names(task: Task, kept: KeptHeads, names: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Names of the paths through the kept heads, which have these names themselves."""
+    if not task.path_names:
+        return name_paths(names)
+    return tuple(task.path_names[path] for path in kept_paths(task.heads, kept))
 
 
 def with_hypernetworks(task: Task, hypernetworks: tuple[bool, ...]) -> Task:
@@ -136,8 +147,9 @@ def name_pairs(
     head_names: tuple[tuple[str, ...], ...], hypernetworks: tuple[bool, ...]
 ) -> tuple[str, ...]:
     """Names of all paths in flat order, `value∘output` for the heads of a hypernetwork."""
-    of_layers = [
-        [f"{value}∘{output}" for value, output in product(names, names)] if is_pair else names
-        for names, is_pair in zip(head_names, hypernetworks, strict=True)
-    ]
-    return tuple("·".join(path) for path in product(*of_layers))
+    return name_paths(
+        [
+            [f"{value}∘{output}" for value, output in product(names, names)] if is_pair else names
+            for names, is_pair in zip(head_names, hypernetworks, strict=True)
+        ]
+    )

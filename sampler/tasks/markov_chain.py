@@ -24,13 +24,13 @@ from sampler.recipes.sections import (
 )
 from sampler.recipes.task_section import LEARNED, AttentionSection, DrawnSection
 from sampler.tasks.head_choice import chosen_variants, learned_heads
+from sampler.tasks.paths import name_paths
 from sampler.tasks.splits import AnySplit, Split, add_arrays, block_size, held_or_streamed
 from sampler.tasks.task import (
     Task,
     draw_layers,
     draw_splits,
     name_heads,
-    name_paths,
     refuse_unfit_length,
     with_positions,
 )

@@ -13,8 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, product
-from types import MappingProxyType
+from itertools import combinations
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,6 +27,7 @@ from sampler.recipes.sections import paired
 from sampler.recipes.task_section import LEARNED, AttentionSection
 from sampler.tasks.head_choice import HeadVariants, chosen_variants, learned_heads
 from sampler.tasks.meaning import concerns_of
+from sampler.tasks.paths import name_paths, too_many_paths
 from sampler.tasks.splits import (
     AnySplit,
     Split,
@@ -88,18 +88,18 @@ class Teacher:
 class Task:
     """Training and test data with the attention matrices that the inputs fix.
 
-    All splits have inputs and attention matrices, or all have attended inputs.
-    head_names has one tuple of names per layer; path_names follows the flat path order, the head
-    of layer 1 varying slowest. Layers are those of value weights: an attention whose entry of
-    `hypernetworks` is true serves two of them, with the same heads; None stands for none of them.
-    Settings are chosen on `validation`, which has labels. `trained` is the network that the
-    attention comes from, and `nearest_neighbour` [test episode] the ±1 of the nearest support, 0
-    for a tie. `pictures` are those of the training examples, where the inputs were made of such.
-    Labels are those of a `teacher`, if there is one. Heads that are `learned` are sampled; their
-    matrices in the splits are those of one draw of their prior, which is the teacher's: otherwise
-    only sizes and costs are read off them. `brought` has, layer by layer, heads of the data that
-    these took the place of, by name: their attention [example, key, query] to the training examples
-    that attention is measured on.
+    All splits have inputs and attention matrices, or all have attended inputs. head_names has one
+    tuple of names per layer; path_names follows the flat path order, the head of layer 1 varying
+    slowest, and is empty where they are too many to be named. Layers are those of value weights: an
+    attention whose entry of `hypernetworks` is true serves two of them, with the same heads; None
+    stands for none of them. Settings are chosen on `validation`, which has labels. `trained` is the
+    network that the attention comes from, and `nearest_neighbour` [test episode] the ±1 of the
+    nearest support, 0 for a tie. `pictures` are those of the training examples, where the inputs
+    were made of such. Labels are those of a `teacher`, if there is one. Heads that are `learned`
+    are sampled; their matrices in the splits are those of one draw of their prior, which is the
+    teacher's: otherwise only sizes and costs are read off them. `brought` has, layer by layer,
+    heads of the data that these took the place of, by name: their attention [example, key, query]
+    to the training examples that attention is measured on.
     Raises InputError, naming the array, if anything does not fit.
     """
 
@@ -132,6 +132,8 @@ class Task:
             remedy = f"name the heads of each layer, {self.heads} in all"
             raise InputError("head_names", self.head_names, remedy)
         paths = math.prod(self.heads)
+        if too_many_paths(self.heads):
+            return
         if len(self.path_names) != paths or len(set(self.path_names)) != paths:
             raise InputError("path_names", self.path_names, f"give {paths} different names")
 
@@ -200,14 +202,6 @@ class Task:
     def identity(self) -> dict[str, Any]:
         """Checksum and sums, which tell data apart; other processors round other last digits."""
         return {"sha256": self.checksum, "sums": [split.sums for split in self.splits]}
-
-
-def name_paths(
-    head_names: tuple[tuple[str, ...], ...],
-    known: Mapping[tuple[str, ...], str] = MappingProxyType({}),
-) -> tuple[str, ...]:
-    """Name all paths in flat order: by a known name, or by the heads on the path."""
-    return tuple(known.get(path, "·".join(path)) for path in product(*head_names))
 
 
 # Examples at a time: outputs of all heads are as large as the inputs, times the heads.

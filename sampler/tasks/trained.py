@@ -53,6 +53,7 @@ from sampler.recipes.training_recipe import (
     refuse_unfit_variants,
 )
 from sampler.tasks.chosen_heads import with_chosen_heads
+from sampler.tasks.paths import name_paths
 from sampler.tasks.series_files import read_archive
 from sampler.tasks.splits import AnySplit
 from sampler.tasks.task import (
@@ -60,7 +61,6 @@ from sampler.tasks.task import (
     Task,
     Unattended,
     attended_split,
-    name_paths,
     number_heads,
     with_positions,
 )

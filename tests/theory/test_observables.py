@@ -25,6 +25,7 @@ from theory.observables import (
     off_diagonal_share,
     participation_ratio,
     path_alignment,
+    squared_products,
 )
 
 SIGNS = np.array([[1.0], [-1.0], [-1.0], [1.0]])
@@ -163,6 +164,16 @@ def test_path_alignment_is_centred_kernel_alignment(rng):
             assert_equal_to_rounding(received[p, q], expected, operations=1000)
     others = [received[p, q] for p in range(3) for q in range(3) if p != q]
     assert_equal_to_rounding(mean_alignment_of_others(received), np.mean(others), operations=10)
+
+
+@pytest.mark.parametrize("shape", [(7, 3, 4), (40, 3, 4), (3, 5, 12), (5, 30, 2)])
+def test_squared_products_are_those_of_kernels_whichever_is_cheaper(rng, shape):
+    matrices = rng.standard_normal(shape).swapaxes(0, 1)
+    for p, one in enumerate(matrices):
+        for q, other in enumerate(matrices):
+            expected = np.linalg.norm(one.T @ other) ** 2
+            received = squared_products(matrices)[p, q]
+            assert_equal_to_rounding(received, expected, operations=1e3)
 
 
 def test_rotated_copies_are_aligned_and_constant_paths_undefined(rng):

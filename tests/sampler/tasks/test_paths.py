@@ -1,0 +1,78 @@
+"""Heads that make more paths than anything can hold: named, kept, refused before they are made."""
+
+import math
+
+import numpy as np
+import pytest
+
+import sampler
+from sampler.cli import main
+from sampler.errors import ExitCode, InputError
+from sampler.tasks.paths import MOST_PATHS, name_paths, refuse_too_many_paths
+from tests.tasks import write_arrays
+
+EXAMPLES, TOKENS, CHANNELS = 6, 3, 4
+
+
+def with_tokens(heads: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """Random tokens and attention of layers with so many heads."""
+    rng = np.random.default_rng(2)
+    arrays = {"labels_train": rng.choice([-1.0, 1.0], EXAMPLES)}
+    for name in ("train", "test"):
+        arrays[f"inputs_{name}"] = rng.standard_normal((EXAMPLES, TOKENS, CHANNELS))
+        for layer, count in enumerate(heads, start=1):
+            shape = (EXAMPLES, count, TOKENS, TOKENS)
+            arrays[f"attention_{name}_{layer}"] = rng.dirichlet(np.ones(TOKENS), shape[:3])
+            arrays[f"attention_{name}_{layer}"] = arrays[f"attention_{name}_{layer}"].swapaxes(2, 3)
+    return arrays
+
+
+@pytest.mark.parametrize("heads", [(8,) * 6, (12,) * 12, (16,) * 24])
+def test_heads_of_a_deep_transformer_are_refused_or_kept(heads):
+    task = sampler.make_task("arrays", **with_tokens(heads))
+    assert f"paths: {math.prod(heads):,}>" in repr(task)
+    network = sampler.make_network(widths=20, temperature=0.2)
+    said = f"{len(heads)} layers of {heads[0]} heads, {math.prod(heads):,} paths: "
+    for command in (sampler.solve, sampler.sample):
+        with pytest.raises(InputError, match=r'keep fewer heads.*paths = "single"') as refused:
+            command(task, network)
+        assert said in str(refused.value)
+
+
+def test_kept_heads_of_a_deep_transformer_have_the_theory_of_those_alone():
+    deep, kept = with_tokens((8,) * 6), ((5, 1), *((2,),) * 5)
+    few = {
+        key: array[:, list(kept[int(key[-1]) - 1])] if key.startswith("attention_") else array
+        for key, array in deep.items()
+    }
+    expected, received = (
+        sampler.solve(
+            sampler.make_task("arrays", **arrays),
+            sampler.make_network(widths=20, temperature=0.2, heads=heads),
+            starts=1,
+        )
+        for arrays, heads in ((few, None), (deep, kept))
+    )
+    assert received["path"].values.tolist() == ["5·2·2·2·2·2", "1·2·2·2·2·2"]
+    for name in ("order_parameter", "head_score", "predictor_mean"):
+        np.testing.assert_array_equal(received[name], expected[name])
+
+
+@pytest.mark.parametrize("command", ["check", "run", "solve", "sample"])
+def test_commands_refuse_them_in_one_line(command, tmp_path, capsys):
+    recipe = write_arrays(tmp_path, with_tokens((8,) * 6), "network = {widths = 10}\n")
+    out = [] if command == "check" else ["--out", str(tmp_path / "run")]
+    assert main([command, str(recipe), *out]) == ExitCode.BAD_INPUT
+    [line] = capsys.readouterr().err.strip().splitlines()
+    assert "network.heads = 6 layers of 8 heads, 262,144 paths: " in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_limit_is_a_number_of_paths():
+    names = [["a", "b"]] * int(math.log2(MOST_PATHS))
+    assert len(name_paths(names)) == MOST_PATHS
+    assert name_paths([*names, ["c"]])[-1].endswith("b·c")
+    assert name_paths([*names, ["c", "d"]]) == ()
+    refuse_too_many_paths([2] * len(names))
+    with pytest.raises(InputError, match=r"3 layers of 2 × 3 × 4000 heads, 24,000 paths"):
+        refuse_too_many_paths([2, 3, 4000])
