@@ -4,17 +4,15 @@ Queries that are tokens give padding no weight, and no readout reads padding. So
 no entry on it, and ξ^π is that of the sequence by itself, whatever padding attends to.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
-from sampler.errors import InputError, Verbatim
+from sampler.errors import InputError
 
 # Softmax gives a masked key 0, or less than one rounding of a weight in single precision.
 PADDING_WEIGHT = float(np.finfo(np.float32).eps)
-MASK = "attention_mask"
 # True where there is a token, false where there is padding.
 Real = Bool[np.ndarray, "example token"]
 # What was recorded or brought, of whatever shape: x_0 [example, token, channel] and of every layer
@@ -41,6 +39,18 @@ def tokens_in_order(
     return np.take_along_axis(inputs, order[..., None], axis=1), moved
 
 
+def refuse_infinite(field: str, array: np.ndarray) -> None:
+    """Raise InputError, with the first place, if an entry is infinite or not a number."""
+    finite = np.isfinite(array)
+    if not finite.all():
+        place = tuple(int(index) for index in np.argwhere(~finite)[0])
+        remedy = (
+            "every entry must be finite; a query from which −∞ hides every key has no attention, "
+            "and spoils all tokens of the next layer: hide with −10⁴, or pad behind the tokens"
+        )
+        raise InputError(f"{field}{list(place)}", float(array[place]), remedy)
+
+
 def refuse_attended_padding(
     field: str,
     matrices: Float[np.ndarray, "example _head token token"],
@@ -61,54 +71,15 @@ def refuse_attended_padding(
             raise InputError(f"{field}[{first + example}]", float(seen.max()), remedy)
 
 
-def stated_tokens(batch: Any) -> Bool[np.ndarray, "_example _token"] | None:
-    """Read the `attention_mask` among named inputs: false for padding; None without a mask."""
-    if not isinstance(batch, Mapping) or MASK not in batch:
-        return None
-    mask = batch[MASK].detach().cpu().numpy()
-    if mask.ndim != 2 or not np.isin(mask, (0, 1)).all():
-        remedy = "must be [example, token], 1 for a token and 0 for padding"
-        raise InputError(MASK, Verbatim(f"(shape {mask.shape})"), remedy)
-    return mask.astype(bool)
-
-
-def agreeing_tokens(
-    stated: np.ndarray | None, used: Sequence[np.ndarray | None]
-) -> np.ndarray | None:
-    """Return [example, token], false for padding: as attention layers were told, or else as stated.
-
-    used  what each layer was told in this forward pass, None where nothing
-    """
-    if all(one is None for one in used):
-        return stated
-    told = [one for one in used if one is not None]
-    if len(told) < len(used) or any(not np.array_equal(one, told[0]) for one in told):
-        remedy = "every layer of attention must hide the same padding"
-        raise InputError("padding", Verbatim("(differs from layer to layer)"), remedy)
-    return told[0]
-
-
 def without_padding(
-    inputs: Recorded, attention: Sequence[Recorded], real: Bool[np.ndarray, "..."] | None
+    inputs: Recorded, attention: Sequence[Recorded], real: Real
 ) -> tuple[list[Recorded], Int[np.ndarray, " example"]]:
     """Move the tokens of each example, in their order, before its padding, which becomes 0.
 
     Returns inputs and matrices in one list, and the number of tokens of each sequence. Raises
-    InputError if a token attends to padding, or nothing attends to what is called a token.
+    InputError if a token attends to padding.
     """
-    examples, tokens = inputs.shape[:2]
-    shapes = {matrices.shape[2:] for matrices in attention}
-    if real is None:
-        refuse_unseen(attention)
-        return [inputs, *attention], np.full(examples, tokens)
-    if real.shape != (examples, tokens) or shapes != {(tokens, tokens)}:
-        remedy = f"must be {(examples, tokens)}, [example, token], as the first layer sees them"
-        raise InputError(f"{MASK}, padding", real.shape, remedy)
     lengths = real.sum(axis=1)
-    if not lengths.all():
-        place = int(np.argmin(lengths))
-        remedy = "every sequence needs one token at least; leave this example out"
-        raise InputError(f"{MASK}, tokens of example {place}", 0, remedy)
     for layer, matrices in enumerate(attention, start=1):
         refuse_attended_padding(f"attention of layer {layer}", matrices, real)
     order = np.argsort(~real, axis=1, kind="stable")[:, : lengths.max()]
@@ -117,21 +88,6 @@ def without_padding(
     both = inside[:, None, :, None] & inside[:, None, None, :]
     inputs = np.where(inside[..., None], inputs, np.float32(0))
     return [inputs, *(np.where(both, one, np.float32(0)) for one in attention)], lengths
-
-
-def refuse_unseen(attention: Sequence[Recorded]) -> None:
-    """Raise InputError for a token that no query of any layer sees: likely padding, unsaid."""
-    seen = [np.abs(one).sum(axis=(1, 3)) for one in attention if one.ndim == 4]
-    if not seen or len({one.shape for one in seen}) > 1:
-        return  # refused, with its shape, when all is recorded
-    unseen = np.argwhere(sum(seen) == 0)
-    if len(unseen):
-        example, token = map(int, unseen[0])
-        remedy = (
-            f"no token gives it any weight; give named inputs with `{MASK}` [example, token], 0 "
-            "for padding, or 1 everywhere if it is a token"
-        )
-        raise InputError(f"attention to token {token} of example {example}", 0.0, remedy)
 
 
 def padded_together(parts: Sequence[Recorded]) -> Recorded:

@@ -6,5 +6,6 @@ training    steps, choice by validation, and their checkpoints
 evaluation  examples to learn, as arrays, and accuracies with their errors
 classified  inputs of several classes, for training, validation and test
 forward_pass  attention seen in a forward pass of a PyTorch model, however it shows it
+refusals    models whose attention is no matrix of all tokens of an example
 recording   the same of all examples, batch by batch, without padding
 """

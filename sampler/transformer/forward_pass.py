@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from sampler.attention.masks import HIDING, HiddenKeys
 from sampler.errors import ABSENT, InputError, Verbatim
+from sampler.transformer.refusals import refuse_bands, refuse_decoder, refuse_logits
 
 # Runs a model on a batch: forward(model, batch)
 Forward = Callable[[Any, Any], Any]
@@ -31,8 +33,10 @@ def torch_module() -> Any:
 
 
 def as_numpy(tensor: Any) -> np.ndarray:
-    """A tensor of any device and precision as a float32 array of its own."""
-    return tensor.detach().to("cpu", torch_module().float32, copy=True).numpy()
+    """A tensor of any device as an array of its own: float64 in double precision, else float32."""
+    torch = torch_module()
+    precision = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+    return tensor.detach().to("cpu", precision, copy=True).numpy()
 
 
 @dataclass(frozen=True)
@@ -55,31 +59,39 @@ class SeenAttention:
 
     inputs   x_0 [example, token, channel], the tokens of the first layer
     weights  [example, head, query, key] of every layer
-    tokens   of every layer [example, token], false for padding that it hides; or None
+    hidden   keys that masks hide, layer by layer; nothing where no mask can be seen
     layers   where each was computed; None where that cannot be seen
     """
 
     inputs: np.ndarray | None = None
     weights: list[np.ndarray] = field(default_factory=list)
-    tokens: list[np.ndarray | None] = field(default_factory=list)
+    hidden: list[HiddenKeys] = field(default_factory=list)
     layers: list[SeenLayer] | None = field(default_factory=list)
 
 
 def run_batch(model: Any, batch: Any, forward: Forward | None) -> SeenAttention:
     """Run a model on a batch and see its attention, by whichever of the three ways it shows it."""
+    if forward is None:
+        refuse_decoder(model)
+    refuse_bands(model)
     modules = attention_layers(model)
-    if modules:
-        with hooked(model, modules) as seen:
-            (forward or call)(model, batch)
-        if seen.inputs is None:
-            remedy = "its attention layers are not used in this forward pass; check `forward`"
-            raise InputError("model", Verbatim(type(model).__name__), remedy)
-        return seen
-    asked = dict.fromkeys(FLAGS, True) if takes_flags(model) else {}
+    if modules and implementation_of(model) is None:
+        return run_hooked(model, modules, batch, forward)
+    fixed = implementation_of(model) not in (None, "eager")
+    # A model that keeps to fused attention may have another one, unmasked, for those who ask.
+    asked = dict.fromkeys(FLAGS[1:] if fixed else FLAGS, True) if takes_flags(model) else {}
     with watched(model) as (seen, softmaxes):
         returned = (forward or partial(call, **asked))(model, batch)
-    if seen.weights and not returned_attention(returned):
+    if seen.weights and (fixed or not returned_attention(returned)):
+        hidden = getattr(returned, "hidden_states", None) if fixed else None
+        if hidden:
+            seen.inputs = as_numpy(hidden[0])
         return seen
+    if fixed:
+        remedy = 'cannot be switched; load the model with attn_implementation="eager"'
+        raise InputError("attention of the model", implementation_of(model), remedy)
+    if modules and not returned_attention(returned):
+        return run_hooked(model, modules, batch, forward)
     if forward is None and not asked:
         remedy = (
             "has no torch.nn.MultiheadAttention layer, does not call "
@@ -88,6 +100,16 @@ def run_batch(model: Any, batch: Any, forward: Forward | None) -> SeenAttention:
         )
         raise InputError("model", Verbatim(type(model).__name__), remedy)
     return read_returned(returned, softmaxes)
+
+
+def run_hooked(model: Any, modules: list[Any], batch: Any, forward: Forward | None):
+    """Run a model on a batch, and see its `torch.nn.MultiheadAttention` modules."""
+    with hooked(model, modules) as seen:
+        (forward or call)(model, batch)
+    if seen.inputs is None:
+        remedy = "its attention layers are not used in this forward pass; check `forward`"
+        raise InputError("model", Verbatim(type(model).__name__), remedy)
+    return seen
 
 
 def call(model: Any, batch: Any, **flags: bool) -> Any:
@@ -114,11 +136,16 @@ def evaluating(model: Any) -> Iterator[None]:
 IMPLEMENTATION = "_attn_implementation"
 
 
+def implementation_of(model: Any) -> str | None:
+    """Name the way in which a Hugging Face model computes attention now; None for any other."""
+    return getattr(getattr(model, "config", None), IMPLEMENTATION, None)
+
+
 @contextmanager
 def eager(model: Any) -> Iterator[None]:
     """Make a Hugging Face model compute its attention matrices; on leaving, it does as before."""
     config = getattr(model, "config", None)
-    before = getattr(config, IMPLEMENTATION, None)
+    before = implementation_of(model)
     switch = getattr(model, "set_attn_implementation", None)
     if switch is None or before is None:
         yield
@@ -157,7 +184,8 @@ def read_returned(returned: Any, softmaxes: "list[SeenSoftmax]") -> SeenAttentio
     found = returned_attention(returned)
     if not found:
         remedy = (
-            "no attention came back, and no fused attention was called; a Hugging Face model must "
+            "no attention came back, and no fused attention was called: the model has none (as "
+            "state-space models such as Mamba, and FNet), or keeps it; a Hugging Face model must "
             'be loaded with attn_implementation="eager", and of an encoder with decoder take the '
             "encoder"
         )
@@ -168,7 +196,10 @@ def read_returned(returned: Any, softmaxes: "list[SeenSoftmax]") -> SeenAttentio
         remedy = "return them too: the first of them are the tokens of the first layer"
         raise InputError("hidden_states", Verbatim("(absent)"), remedy)
     layers = computed_by(found, softmaxes)
-    return SeenAttention(as_numpy(hidden[0]), list(map(as_numpy, found)), [None], layers)
+    if layers is None:
+        refuse_logits(found, {one.weights.numel() for one in softmaxes})
+    weights = list(map(as_numpy, found))
+    return SeenAttention(as_numpy(hidden[0]), weights, hidden_by(found, softmaxes, layers), layers)
 
 
 def returned_attention(returned: Any) -> tuple[Any, ...]:
@@ -179,11 +210,15 @@ def returned_attention(returned: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class SeenSoftmax:
-    """A softmax of keys: its result [… query, key], and where it was computed."""
+    """A softmax of keys: its result [… query, key], and where it was computed.
+
+    hidden  true for logits that a mask has lowered; None where there are none
+    """
 
     weights: Any
     module: str
     entering: Any
+    hidden: Any = None
 
 
 def computed_by(found: tuple[Any, ...], softmaxes: list[SeenSoftmax]) -> list[SeenLayer] | None:
@@ -201,6 +236,26 @@ def computed_by(found: tuple[Any, ...], softmaxes: list[SeenSoftmax]) -> list[Se
                 layers.append(SeenLayer(number, one.module, one.entering))
                 break
     return layers if len(layers) == len(found) else None
+
+
+def hidden_by(
+    found: tuple[Any, ...], softmaxes: list[SeenSoftmax], layers: list[SeenLayer] | None
+) -> list[HiddenKeys]:
+    """Read the masks in those softmaxes whose weights came back, or might have."""
+    if layers is not None:
+        softmaxes = [softmaxes[layer.number - 1] for layer in layers]
+    shapes = {matrices.shape for matrices in found}
+    if len(shapes) > 1 or found[0].ndim != 4:
+        return []
+    (shape,) = shapes
+    nothing = np.zeros((shape[0], *shape[2:]), bool)
+    return [
+        HiddenKeys.of(
+            nothing if one.hidden is None else one.hidden.reshape(shape).all(dim=1).cpu().numpy()
+        )
+        for one in softmaxes
+        if one.weights.numel() == found[0].numel()
+    ]
 
 
 def attention_layers(model: Any) -> list[Any]:
@@ -225,12 +280,9 @@ def hooked(model: Any, modules: list[Any]) -> Iterator[SeenAttention]:
         bound.apply_defaults()
         settings = bound.arguments
         refuse_unusual(settings)
-        hidden = settings["key_padding_mask"]
-        if hidden is not None:  # one that is added to logits hides with −∞
-            hidden = (hidden if hidden.dtype == torch_module().bool else hidden.isneginf()).cpu()
-        seen.tokens.append(None if hidden is None else ~hidden.numpy())
         values = settings["value"]
         values = values if module.batch_first else values.transpose(0, 1)
+        seen.hidden.append(hidden_in_module(settings, *values.shape[:2]))
         seen.layers.append(SeenLayer(len(seen.layers) + 1, names[module], values))
         if seen.inputs is None:
             seen.inputs = as_numpy(values)
@@ -257,6 +309,24 @@ def hooked(model: Any, modules: list[Any]) -> Iterator[SeenAttention]:
             handle.remove()
 
 
+def hidden_in_module(settings: dict[str, Any], examples: int, tokens: int) -> HiddenKeys:
+    """Read the masks given to a `torch.nn.MultiheadAttention`, True or numbers where they hide."""
+    hidden, shared = torch_module().zeros(examples, tokens, tokens, dtype=bool), None
+    of_keys, of_pairs = settings["key_padding_mask"], settings["attn_mask"]
+    if of_keys is not None:
+        hidden = hidden | hiding(of_keys)[:, None]
+    if of_pairs is not None and of_pairs.ndim == 2:
+        shared = hiding(of_pairs).numpy()
+    elif of_pairs is not None:
+        hidden = hidden | hiding(of_pairs).unflatten(0, (examples, -1)).all(dim=1)
+    return HiddenKeys.of(hidden.numpy(), shared)
+
+
+def hiding(mask: Any) -> Any:
+    """True where a mask hides: where it is True, or a number that lowers logits out of sight."""
+    return (mask if mask.dtype == torch_module().bool else mask <= HIDING).cpu()
+
+
 def refuse_unusual(settings: dict[str, Any]) -> None:
     """Raise InputError for what is not attention within batches of sequences."""
     query, key = settings["query"], settings["key"]
@@ -265,7 +335,8 @@ def refuse_unusual(settings: dict[str, Any]) -> None:
         raise InputError("query of MultiheadAttention", tuple(query.shape), remedy)
     if key is not query and not (key.shape == query.shape and bool((key == query).all())):
         remedy = (
-            "queries and keys must be those of the same tokens; the theory has self-attention only"
+            "queries and keys must be those of the same tokens; the theory has self-attention "
+            "only, so of an encoder with a decoder take the encoder"
         )
         raise InputError("key of MultiheadAttention", tuple(key.shape), remedy)
 
@@ -289,7 +360,11 @@ def watched(model: Any) -> Iterator[tuple[SeenAttention, list[SeenSoftmax]]]:
             returned = function(*args, **(kwargs or {}))
             if function in softmax and is_square(returned):
                 module, tokens = tokens_around(running, returned.shape[-1])
-                softmaxes.append(SeenSoftmax(returned, module, tokens))
+                logits = [*args, *(kwargs or {}).values()][0]
+                hidden = logits <= HIDING
+                softmaxes.append(
+                    SeenSoftmax(returned, module, tokens, hidden if hidden.any() else None)
+                )
             return returned
 
     def enter(module: Any, positional: tuple, named: dict) -> None:
@@ -334,22 +409,30 @@ def add_call(
     if enable_gqa:  # several heads share their keys
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    if query.dtype in (torch.float16, torch.bfloat16):  # kernels add up in single precision
+        query, key = query.float(), key.float()
     logits = scale * query @ key.transpose(-2, -1)
-    allowed = torch.ones_like(logits, dtype=torch.bool)
+    own, shared = (
+        torch.zeros_like(logits, dtype=torch.bool),
+        torch.zeros_like(logits[0], dtype=bool),
+    )
     if is_causal:
-        allowed = allowed.tril()
+        shared = ~torch.ones_like(shared).tril()
     if attn_mask is not None:
         is_boolean = attn_mask.dtype == torch.bool
+        hidden = ~attn_mask if is_boolean else attn_mask <= HIDING
         if not is_boolean:
             logits = logits + attn_mask
-        # Half of the most negative number is what several masks add up to at the least.
-        below = 0 if is_boolean else torch.finfo(attn_mask.dtype).min / 2
-        allowed = allowed & (attn_mask if is_boolean else attn_mask > below)
-    weights = torch.softmax(logits.masked_fill(~allowed, -math.inf), dim=-1)
+        if hidden.ndim == 2 or (hidden.ndim == query.ndim and len(hidden) < len(query)):
+            shared = shared | hidden.reshape(hidden.shape[-query.ndim + 1 :])
+        else:
+            own = own | hidden
+    hidden = own | shared
+    weights = torch.softmax(logits.masked_fill(hidden, -math.inf), dim=-1)
+    weights = weights.masked_fill(hidden.all(dim=-1, keepdim=True), 0.0)  # as the kernels do
     if query.ndim == 3:  # one head, which has no axis
-        weights, allowed = weights.unsqueeze(1), allowed.unsqueeze(1)
-    tokens = allowed.any(dim=2).any(dim=1).cpu().numpy()
-    seen.tokens.append(None if tokens.all() else tokens)
+        weights, own, shared = weights.unsqueeze(1), own.unsqueeze(1), shared.unsqueeze(0)
+    seen.hidden.append(HiddenKeys.of(own.all(dim=1).cpu().numpy(), shared.all(dim=0).cpu().numpy()))
     seen.weights.append(as_numpy(weights))
     module, tokens = tokens_around(running, weights.shape[-1], weights.shape[0])
     if tokens is None:

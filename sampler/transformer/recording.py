@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from sampler.attention.masks import tokens_of
 from sampler.attention.padding import (
-    agreeing_tokens,
     padded_together,
-    stated_tokens,
+    refuse_infinite,
     within,
     without_padding,
 )
@@ -17,10 +17,16 @@ from sampler.errors import InputError, Verbatim
 from sampler.transformer.forward_pass import (
     Forward,
     SeenAttention,
+    as_numpy,
     eager,
     evaluating,
     run_batch,
     torch_module,
+)
+from sampler.transformer.refusals import (
+    refuse_other_examples,
+    refuse_other_shape,
+    refuse_partial,
 )
 
 
@@ -101,7 +107,7 @@ def taken(tensors: Any, batch: Any, device: Any) -> Any:
 
 @dataclass(frozen=True)
 class RecordedAttention:
-    """The attention of a model on some examples, as float32.
+    """The attention of a model on some examples: float64 of one in double precision, else float32.
 
     inputs     x_0 [example, token, channel], the tokens that the first attention layer sees
     attention  Ω^l [example, head, key, query] for every layer l, in the order of computation
@@ -123,13 +129,7 @@ class RecordedAttention:
         examples, tokens, _ = self.inputs.shape
         for layer, matrices in enumerate(self.attention, start=1):
             field = f"attention of layer {layer}"
-            expected = (examples, tokens, tokens)
-            if matrices.ndim != 4 or (len(matrices), *matrices.shape[2:]) != expected:
-                remedy = (
-                    f"the shape must be ({examples}, heads, {tokens}, {tokens}), [example, head, "
-                    "key, query]: every token attends to every token of the same sequence"
-                )
-                raise InputError(field, matrices.shape, remedy)
+            refuse_other_shape(field, matrices.shape, examples, tokens)
             refuse_infinite(field, matrices)
 
     @property
@@ -140,21 +140,12 @@ class RecordedAttention:
     def with_identity_heads(self) -> "RecordedAttention":
         """Add one more head to each layer, number H_l, whose Ω is the identity."""
         examples, tokens, _ = self.inputs.shape
-        real = np.ones((examples, tokens), np.float32)
+        real = np.ones((examples, tokens), bool)
         if self.lengths is not None:
-            real = within(self.lengths, tokens).astype(np.float32)
-        identity = (np.eye(tokens, dtype=np.float32) * real[:, None, :])[:, None]
+            real = within(self.lengths, tokens)
+        identity = (np.eye(tokens, dtype=self.inputs.dtype) * real[:, None, :])[:, None]
         attention = tuple(np.concatenate([m, identity], axis=1) for m in self.attention)
         return RecordedAttention(self.inputs, attention, self.lengths)
-
-
-def refuse_infinite(field: str, array: np.ndarray) -> None:
-    """Raise InputError, with the first place, if an entry is infinite or not a number."""
-    finite = np.isfinite(array)
-    if not finite.all():
-        place = tuple(int(index) for index in np.argwhere(~finite)[0])
-        remedy = "every entry must be finite; a query whose keys are all masked has no attention"
-        raise InputError(f"{field}{list(place)}", float(array[place]), remedy)
 
 
 def record_attention(
@@ -201,9 +192,9 @@ def record_attention(
 
 def recorded_batches(
     model: Any, tensors: Any, forward: Forward | None, batch_size: int
-) -> Iterator[tuple[list[int], SeenAttention, np.ndarray | None]]:
+) -> Iterator[tuple[list[int], SeenAttention, np.ndarray]]:
     """Run a model batch by batch: the numbers of the examples, what was seen, and which tokens are
-    no padding [example, token], where they lie; None where nothing hides any."""
+    no padding [example, token], where they lie."""
     torch = torch_module()
     check_batch_size(batch_size)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
@@ -213,7 +204,15 @@ def recorded_batches(
             batch = taken(tensors, examples, device)
             seen = run_batch(model, batch, forward)
             refuse_other_examples([seen.inputs, *seen.weights], len(examples))
-            yield examples, seen, agreeing_tokens(stated_tokens(batch), seen.tokens)
+            refuse_partial(seen.inputs, seen.weights)
+            named = batch if isinstance(batch, dict) else {}
+            read = {name: named_numbers(tensor) for name, tensor in named.items()}
+            yield examples, seen, tokens_of(seen.weights, seen.hidden, read)
+
+
+def named_numbers(tensor: Any) -> np.ndarray:
+    """A named input as an array; half precision, which NumPy has not, as float32."""
+    return as_numpy(tensor) if tensor.is_floating_point() else tensor.cpu().numpy()
 
 
 def keys_first(seen: SeenAttention) -> list[np.ndarray]:
@@ -235,20 +234,9 @@ def real_tokens(
     for examples, seen, tokens in recorded_batches(model, tensors, forward, batch_size):
         without_padding(seen.inputs, keys_first(seen), tokens)  # refuses what is attended to
         order += examples
-        kept.append(np.ones(seen.inputs.shape[:2], bool) if tokens is None else tokens)
+        kept.append(tokens)
     found = padded_together(kept)[np.argsort(order)]
     return None if found.all() else found
-
-
-def refuse_other_examples(found: list[np.ndarray], examples: int) -> None:
-    """Raise InputError unless tokens and attention are of as many examples as went in."""
-    for array in found:
-        if len(array) != examples:
-            remedy = (
-                f"{examples} went in; if the model wants tokens on the first axis, give "
-                "forward=lambda model, batch: model(batch.transpose(0, 1))"
-            )
-            raise InputError("examples seen by the attention", len(array), remedy)
 
 
 def refuse_change(found: list[np.ndarray], kept: list[np.ndarray]) -> None:

@@ -368,7 +368,7 @@ INPUTS = torch.linspace(-1.0, 1.0, 3 * TOKENS * CHANNELS).reshape(3, TOKENS, CHA
             Returning,
             {"input_ids": TOKEN_IDS, "attention_mask": [[1, 1, 1, 0]] * 2},
             {},
-            r"attention of layer 1\[0\] = .* gives to padding, above 1e-07; hide padding",
+            r"attention_mask\[0\] = .* gives to what `attention_mask` hides, above 1e-07; hand it",
         ),
         (attention_of_none, TOKEN_IDS, {}, r"attentions = \(None\): .*eager"),
         (

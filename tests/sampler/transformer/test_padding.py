@@ -303,15 +303,15 @@ def hiding(rows):
         (Encoder, hiding([[1, 1, 2]]), {}, r"attention_mask = \(shape \(1, 3\)\): .*0 for padding"),
         (
             Encoder,
-            hiding([[1, 1]]),
+            hiding([[1, 0]]),
             {"forward": lambda model, batch: model(batch["tokens"])},
-            r"attention_mask, padding = \(1, 2\): must be \(1, 3\)",
+            r"attention_mask = \(1, 2\): hides something, but not of the 3 tokens",
         ),
         (
             Fused,
             {"tokens": torch.randn(1, 3, CHANNELS), "attention_mask": torch.tensor([[1, 1, 0]])},
             {"forward": lambda model, batch: model(batch["tokens"])},
-            r"attention of layer 1\[0\] = .* gives to padding, above 1e-07",
+            r"attention_mask\[0\] = 0.*gives to what `attention_mask` hides, above 1e-07",
         ),
         (
             HalfTold,

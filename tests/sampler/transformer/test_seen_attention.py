@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sampler.attention.padding import agreeing_tokens, refuse_unseen, without_padding
+from sampler.attention.masks import HiddenKeys, tokens_of
+from sampler.attention.padding import without_padding
 from sampler.errors import InputError
 from sampler.transformer.forward_pass import eager, takes_flags
 from sampler.transformer.recording import RecordedAttention, record_attention
@@ -106,13 +107,15 @@ def test_sequences_come_back_in_the_order_in_which_they_were_given():
         assert_equal_in_float32(part, alone.attention[0][0])
 
 
-def test_layers_are_told_the_same_padding_or_none_of_them_is():
-    told = np.array([[True, True, False]])
-    assert agreeing_tokens(told, [None, None]) is told
-    assert agreeing_tokens(None, [told, told.copy()]) is told
-    for used in ([told, None], [None, told], [told, ~told]):
+def test_layers_hide_the_same_padding_or_none_of_them_does():
+    weights = np.full((1, 1, 3, 3), 0.5)
+    weights[..., 2] = 0.0
+    nothing = HiddenKeys.of(np.zeros((1, 3, 3), bool))
+    last = HiddenKeys.of(np.tile([False, False, True], (1, 3, 1)))
+    assert tokens_of([weights] * 2, [last, last], {}).tolist() == [[True, True, False]]
+    for hidden in ([last, nothing], [nothing, last]):
         with pytest.raises(InputError, match="must hide the same padding"):
-            agreeing_tokens(told, used)
+            tokens_of([weights] * 2, hidden, {})
 
 
 def test_tokens_keep_their_order_before_long_padding(rng):
@@ -135,13 +138,15 @@ def test_tokens_keep_their_order_before_long_padding(rng):
 
 
 def test_a_key_that_no_query_sees_is_named():
-    attention = np.full((2, 1, 3, 3), 1 / 3)
-    refuse_unseen([attention])
-    attention[1, 0, :, 2] = 0.0  # a query that sees nothing is not a key that nothing sees
-    refuse_unseen([attention])
-    attention[1, 0, 2] = 0.0
-    with pytest.raises(InputError, match="attention to token 2 of example 1"):
-        refuse_unseen([attention])
+    weights = np.full((2, 1, 3, 3), 1 / 3)
+    assert tokens_of([weights], [], {}).all()
+    weights[1, :, 2] = 0.0  # a query that sees nothing is not a key that nothing sees
+    assert tokens_of([weights], [], {}).all()
+    weights[1, ..., 2] = np.exp(-100.0)
+    with pytest.raises(InputError, match=r"attention to token 2 of example 1 = 3\.7"):
+        tokens_of([weights], [], {})
+    named = {"valid": np.ones((2, 3), np.int64)}
+    assert tokens_of([weights], [], named).all(), "a mask says that it is a token"
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32])

@@ -1,0 +1,83 @@
+"""Models whose attention is no matrix of all tokens of an example, refused by the cause."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from sampler.errors import InputError, Verbatim
+
+
+def refuse_decoder(model: Any) -> None:
+    """Raise InputError for an encoder with a decoder, whose queries see keys of another text."""
+    inner = getattr(model, "base_model", model)
+    joined = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+    if joined and hasattr(inner, "encoder") and hasattr(inner, "decoder"):
+        remedy = (
+            "is an encoder with a decoder, whose layers attend to other tokens than their own; "
+            "the theory has self-attention only: take the encoder, model.get_encoder()"
+        )
+        raise InputError("model", Verbatim(type(model).__name__), remedy)
+
+
+def refuse_bands(model: Any) -> None:
+    """Raise InputError for a model that returns bands, which may look like matrices of all keys."""
+    band = getattr(getattr(model, "config", None), "attention_window", None)
+    if band is not None:
+        remedy = (
+            "is attention in a band around each token (as in Longformer): there is no matrix of "
+            "all queries and keys; take a model of the kind whose layers attend to all tokens"
+        )
+        raise InputError("attention_window of the model", band, remedy)
+
+
+def refuse_logits(found: tuple[Any, ...], sizes: Collection[int]) -> None:
+    """Raise InputError for what is no weights, where as many are computed by softmax."""
+    for matrices in found:
+        beyond = matrices[(matrices < -1e-3) | (matrices > 1 + 1e-3)]
+        if matrices.numel() in sizes and beyond.numel():
+            remedy = (
+                "is no weight from 0 to 1: the model returns what enters its softmax; return what "
+                "leaves it, by forward=lambda model, batch: …"
+            )
+            raise InputError("attentions", float(beyond[0]), remedy)
+
+
+def refuse_other_examples(found: list[np.ndarray], examples: int) -> None:
+    """Raise InputError unless tokens and attention are of as many examples as went in."""
+    for array in found:
+        if len(found[0]) == examples and len(array) != examples and len(array) % examples == 0:
+            remedy = (
+                f"{examples} went in: attention is within {len(array) // examples} windows of an "
+                "example (as in Swin), and no head joins all of its tokens; choose a window as "
+                "large as the example, or a model without windows"
+            )
+            raise InputError("windows seen by the attention", len(array), remedy)
+        if len(array) != examples:
+            remedy = (
+                f"{examples} went in; if the model wants tokens on the first axis, give "
+                "forward=lambda model, batch: model(batch.transpose(0, 1))"
+            )
+            raise InputError("examples seen by the attention", len(array), remedy)
+
+
+def refuse_partial(inputs: np.ndarray, weights: Sequence[np.ndarray]) -> None:
+    """Raise InputError unless every layer has weights of each token with each of its example."""
+    if inputs.ndim != 3:
+        remedy = "the first layer must see [example, token, channel], none of length 0"
+        raise InputError("inputs", inputs.shape, remedy)
+    for layer, matrices in enumerate(weights, start=1):
+        refuse_other_shape(f"attention of layer {layer}", matrices.shape, *inputs.shape[:2])
+
+
+def refuse_other_shape(field: str, shape: tuple[int, ...], examples: int, tokens: int) -> None:
+    """Raise InputError unless this is the shape of a matrix of all tokens for every head."""
+    if len(shape) == 4 and (shape[0], *shape[2:]) == (examples, tokens, tokens):
+        return
+    remedy = (
+        f"the shape must be ({examples}, heads, {tokens}, {tokens}), [example, head, key, query]: "
+        "every token attends to every token of the same sequence. Attention in bands (Longformer) "
+        "or among fewer tokens (Funnel, Canine) gives no such matrix; take a model of the kind "
+        "whose layers attend to all tokens"
+    )
+    raise InputError(field, shape, remedy)
