@@ -165,6 +165,9 @@ def bootstrap(
 
 REPLICATES = 2000
 LEVEL = 0.95
+# Of fewer heads the interval says too much: of normal pairs with a correlation of 0.9 it has the
+# true ρ in 58, 75 and 86 % of cases with 4, 5 and 6 heads, and in 95 % or more from 8 on.
+FEWEST_HEADS = 8
 
 
 @dataclass(frozen=True)
@@ -219,7 +222,8 @@ def predictor_estimates(
 class RankCorrelation:
     """Spearman's ρ and two 95 % percentile intervals.
 
-    interval_over_heads     other heads could have been trained: pairs (score, drop) drawn again
+    interval_over_heads     other heads could have been trained: pairs (score, drop) drawn again;
+                            NaN of fewer than FEWEST_HEADS
     interval_over_examples  other examples could have been tested on: the drops measured again
     """
 
@@ -262,13 +266,16 @@ def rank_correlation(
         return float(np.quantile(found, tail)), float(np.quantile(found, 1.0 - tail))
 
     drops = lost.mean(axis=1)
+    if heads < 2:
+        return RankCorrelation(np.nan, (np.nan, np.nan), (np.nan, np.nan))
     chosen = generator.integers(heads, size=(REPLICATES, heads))
     over_heads = spearman(scores[chosen], drops[chosen])
     counts = generator.multinomial(examples, np.full(examples, 1 / examples), REPLICATES)
     measured_again = np.stack([lost @ (count / examples) for count in counts])
     over_examples = spearman(np.broadcast_to(scores, measured_again.shape), measured_again)
     value = float(spearman(scores, drops))
-    return RankCorrelation(value, interval(over_heads), interval(over_examples))
+    of_heads = interval(over_heads) if heads >= FEWEST_HEADS else (np.nan, np.nan)
+    return RankCorrelation(value, of_heads, interval(over_examples))
 
 
 # One element differs by more than Monte Carlo noise where it differs by so many errors.

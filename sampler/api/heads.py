@@ -1,5 +1,7 @@
 """Which heads of a trained model matter: what removing each costs, and what predicts it."""
 
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,21 +12,18 @@ from sampler.api.keywords import in_python
 from sampler.api.results import ChosenNetwork, problem_of, recipe_and_data, sample, solve
 from sampler.api.tasks import ChosenTask, arrays_task
 from sampler.errors import ABSENT, InputError
-from sampler.numerics import float64
+from sampler.numerics import float64, use_one_blas_thread
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas
-    import xarray as xr
     from matplotlib.figure import Figure
 
     from sampler.heads.gates import GatedModel
     from sampler.heads.removal import RemovedHeads
-    from sampler.problem import Problem
 
 LabelledExamples = tuple[Any, Any]
 NO_CLASSES = "must be ±1, or one column of 0 and 1 for each class, where the loss is a likelihood"
-# Draws of each chain at which heads are removed from the exact posterior.
-DRAWS = 100
 
 
 @dataclass(frozen=True)
@@ -104,17 +103,21 @@ def ablate_heads(
     loss: Literal["auto", "squared", "likelihood"] = "auto",
     residual: bool = True,
     forward: Any = None,
+    projection: str | None = None,
+    batch_size: int = 64,
     starts: int = 2,
     solve_again: bool = True,
     exact: bool = False,
     orders: int = 0,
     seed: int = 0,
+    progress: bool = True,
 ) -> AblatedHeads:
     """Remove every head of a trained model on unseen examples, and say what predicts the cost.
 
     model    a PyTorch module that `export_attention` takes; or what `one_shot_task` or
              `trained_series_task` returns, with the network that `train` made
-    network  of the theory: widths, temperature, and the token that is read out
+    network  of the theory: widths, temperature, and the token that is read out. Without a
+             temperature it is the one that infinite width chooses by the validation examples
     train, validation, test
              of a PyTorch module: pairs of inputs and labels, as for `export_attention`. The theory
              learns from the first, predictions are made on the second, removal is measured on the
@@ -124,6 +127,11 @@ def ablate_heads(
     residual a head in each layer stands for the residual connection of a PyTorch module
     forward  runs a PyTorch module on a batch, `forward(model, batch)`, and returns its outputs
              [example] or [example, output]
+    projection
+             end of the names of the modules that are given all heads of a layer side by side, as in
+             "attention.dense"; by default they are found
+    batch_size
+             examples in a PyTorch module at a time
     starts   starting points of the theory, as for `solve`
     solve_again
              solve the theory once more without each head, too: with many paths the longest part
@@ -131,62 +139,107 @@ def ablate_heads(
     orders   random orders in which heads are removed one after the other, as by `prune`, beside
              those of ascending score, Taylor importance and magnitude; 0: each head alone
     seed     of the random orders of heads, and of the draws
+    progress on stderr, or in one line of a notebook: how long it takes, and how far it is
 
-    A head is replaced by 0, and by its mean over examples. Beside the theory's predictions stand
-    magnitude, Taylor importance (the mean of |∂loss/∂gate|), attribution patching, and random
-    numbers. Raises InputError for what cannot be used.
+    A head is replaced by its mean over examples, padding left out, and by 0. Beside the theory's
+    predictions stand magnitude, Taylor importance (the mean of |∂loss/∂gate|), attribution
+    patching, and random numbers. A layer that runs several times counts as several. Ctrl-C, once
+    heads are being removed, ends with what is done. Raises InputError for what cannot be used.
     """
+    from sampler.analysis.own_temperature import OwnLimit
+    from sampler.jobs.ablation import Asked, ablated, forecast_seconds, tell_forecast
+    from sampler.jobs.progress import busy
+
+    splits = {"train": train, "validation": validation, "test": test}
     is_task = isinstance(model, ChosenTask)
     if is_task:
-        task, gated = model, gates_of_task(model)
+        gated, labels = gates_of_task(model)
     else:
-        task, gated = gates_of_module(model, train, validation, test, residual, forward)
-    chosen = chosen_loss(task, gated["validation"], loss, orders, likely=not is_task)
-    recipe, fitted = recipe_and_data(task, network)
+        gated, labels = gates_of_module(model, splits, forward, projection, batch_size)
     counts = gated["test"].heads
-    # Behind the heads of the model stands that of a residual connection.
-    layers = zip(fitted.head_names, task.data.head_names, counts, strict=True)
-    if any(kept[:count] != names[:count] for kept, names, count in layers):
-        remedy = "every head of the model is removed in turn: leave this out"
-        raise InputError("network.heads", recipe.network.heads, remedy)
+    chosen = chosen_loss(labels, gated["validation"], loss, orders, likely=not is_task)
+    asked = Asked(chosen, solve_again, orders, seed)
+    task = model
+    if not is_task:
+        with busy("recording attention") if progress else nullcontext():
+            task = exported(model, splits, residual, forward, batch_size)
+    recipe, fitted = recipe_and_data(task, network)
+    refuse_other_heads(recipe.network.heads, fitted.head_names, task.data.head_names, counts)
+    use_one_blas_thread()
+    notes = ()
+    if "temperature" not in network.settings["posterior"]:
+        with float64():
+            limit = OwnLimit.of(problem_of(task, recipe, fitted))
+        network, notes = at_temperature(network, limit.temperature), (limit.explanation,)
+        recipe, fitted = recipe_and_data(task, network)
+    if progress:
+        passes = {key: one.pass_seconds() for key, one in gated.items()}
+        tell_forecast(forecast_seconds(recipe, fitted, counts, asked, passes))
     theory = solve(task, network, starts=starts)
     if not theory.attrs["converged"]:
         remedy = "the saddle point did not converge; choose a larger width or temperature"
         raise InputError("network", network, remedy)
-    draws = sample(task, network, seed=seed, progress=False) if exact else None
+    draw = partial(sample, task, network, seed=seed, progress=progress) if exact else None
     with float64():
         problem = problem_of(task, recipe, fitted)
-        result = ablated(problem, gated, chosen, theory, draws, solve_again, orders, seed)
-    return AblatedHeads(result)
+        return AblatedHeads(ablated(problem, gated, asked, theory, draw, progress, notes))
 
 
 def gates_of_module(
     model: Any,
-    train: LabelledExamples | None,
-    validation: LabelledExamples | None,
-    test: LabelledExamples | None,
-    residual: bool,
+    splits: dict[str, LabelledExamples | None],
     forward: Any,
-) -> tuple[ChosenTask, dict[str, "GatedModel"]]:
-    """The attention of a PyTorch module as a task, and its heads with gates, by split."""
-    splits = {"train": train, "validation": validation, "test": test}
+    projection: str | None,
+    batch_size: int,
+) -> tuple[dict[str, "GatedModel"], dict[str, "np.ndarray"]]:
+    """The heads with gates of a PyTorch module, and labels, by split; all labels are read."""
+    from sampler.heads.modules import GatedModule
+    from sampler.tasks.export import read_labels
+    from sampler.transformer.recording import as_tensors, check_batch_size, count_of
+
+    check_batch_size(batch_size)
+    labels = {}
     for name, split in splits.items():
         if not isinstance(split, tuple) or len(split) != 2:
             value = ABSENT if split is None else split
             raise InputError(name, value, "give a pair of inputs and labels of this split")
-    from sampler.heads.gates import GatedModule
+        labels[name] = read_labels(f"labels_{name}", split[1], count_of(as_tensors(split[0])))
+    refuse_no_labels(labels)
+    gated = {
+        name: GatedModule(model, splits[name][0], forward, projection, batch_size)
+        for name in ("validation", "test")
+    }
+    counts = {name: one.heads for name, one in gated.items()}
+    if counts["validation"] != counts["test"]:
+        remedy = f"are those of validation examples, of test examples they are {counts['test']}"
+        raise InputError("heads of each layer", counts["validation"], remedy)
+    return gated, labels
+
+
+def exported(
+    model: Any,
+    splits: dict[str, LabelledExamples],
+    residual: bool,
+    forward: Any,
+    batch_size: int,
+) -> ChosenTask:
+    """The attention of a PyTorch module as a task."""
     from sampler.tasks.export import export_attention
 
-    gated = {name: GatedModule(model, splits[name][0], forward) for name in ("validation", "test")}
     with TemporaryDirectory() as folder:
         file = export_attention(
-            Path(folder) / "attention.npz", model, residual=residual, forward=forward, **splits
+            Path(folder) / "attention.npz",
+            model,
+            residual=residual,
+            forward=forward,
+            batch_size=batch_size,
+            **splits,
         )
-        return arrays_task(file), gated
+        return arrays_task(file)
 
 
-def gates_of_task(task: ChosenTask) -> dict[str, "GatedModel"]:
-    """The heads, by split, of the network that a task has its attention from."""
+def gates_of_task(task: ChosenTask) -> tuple[dict[str, "GatedModel"], dict[str, "np.ndarray"]]:
+    """The heads with gates of the network that a task has its attention from, and its labels."""
     from sampler.heads.gates import GatedNetwork
 
     data = task.data
@@ -199,99 +252,82 @@ def gates_of_task(task: ChosenTask) -> dict[str, "GatedModel"]:
     if data.validation is None:
         remedy = "predictions are made on validation examples; ask for some"
         raise InputError("examples_validation", 0, remedy)
+    splits = {"validation": data.validation, "test": data.test}
+    labels = {name: split.labels for name, split in splits.items()}
+    refuse_no_labels(labels)
     return {
-        name: GatedNetwork.of_blocks(data.trained, split.blocks())
-        for name, split in (("validation", data.validation), ("test", data.test))
-    }
+        name: GatedNetwork.of_blocks(data.trained, split.blocks()) for name, split in splits.items()
+    }, labels
+
+
+def refuse_no_labels(labels: "dict[str, np.ndarray | None]") -> None:
+    """Raise InputError unless all splits have labels, of as many outputs."""
+    if labels["test"] is None:
+        raise InputError("labels_test", None, "what a removal costs is measured with labels")
+    outputs = {name: one.shape[1] for name, one in labels.items()}
+    if len(set(outputs.values())) > 1:
+        raise InputError("columns of labels", outputs, "all splits must have as many")
+
+
+def refuse_other_heads(
+    asked: Any,
+    kept: Sequence[Sequence[str]],
+    names: Sequence[Sequence[str]],
+    counts: tuple[int, ...],
+) -> None:
+    """Raise InputError unless the theory has all heads of the model, each layer by layer.
+
+    kept, names  of each layer of the theory, and of its attention
+    """
+    if len(names) != len(counts) or any(
+        len(of_layer) < count for of_layer, count in zip(names, counts, strict=True)
+    ):
+        remedy = f"attention was recorded of {tuple(map(len, names))} heads in its layers"
+        raise InputError("heads of the model", counts, remedy)
+    # Behind the heads of the model stands that of a residual connection.
+    layers = zip(kept, names, counts, strict=True)
+    if any(tuple(left[:count]) != tuple(of[:count]) for left, of, count in layers):
+        remedy = "every head of the model is removed in turn: leave this out"
+        raise InputError("network.heads", asked, remedy)
+
+
+def at_temperature(network: ChosenNetwork, temperature: float) -> ChosenNetwork:
+    """A network at another temperature."""
+    posterior = {**network.settings["posterior"], "temperature": temperature}
+    return ChosenNetwork({**network.settings, "posterior": posterior})
 
 
 def chosen_loss(
-    task: ChosenTask, model: "GatedModel", loss: str, orders: int, *, likely: bool
+    labels: "dict[str, np.ndarray]",
+    model: "GatedModel",
+    loss: str,
+    orders: int,
+    *,
+    likely: bool,
 ) -> Literal["squared", "likelihood"]:
     """The loss of a model, a likelihood where that is likely and labels are classes.
 
+    model  with its validation examples
+
     Raises InputError unless all that was asked for can be computed of labels and outputs.
     """
-    import numpy as np
-
     from theory.observables import labels_are_classes
 
-    data = task.data
-    if data.test.labels is None:
-        raise InputError("labels_test", None, "what a removal costs is measured with labels")
-    classes = all(labels_are_classes(split.labels) for split in (data.validation, data.test))
+    classes = all(labels_are_classes(labels[name]) for name in ("validation", "test"))
     chosen = loss if loss != "auto" else ("likelihood" if likely and classes else "squared")
     if chosen not in ("squared", "likelihood"):
         raise InputError("loss", loss, 'must be "auto", "squared" or "likelihood"')
     if chosen == "likelihood" and not classes:
         raise InputError("loss", loss, f"labels {NO_CLASSES}")
+    if type(orders) is not int or orders < 0:
+        raise InputError("orders", orders, "must be a whole number from 0")
     if orders and not classes:
         raise InputError("orders", orders, "accuracies are counted: give labels that are classes")
-    expected = data.validation.labels.shape
-    found = model.outputs(np.ones(sum(model.heads)), "zero")
-    if found.shape != expected:
+    expected, found = labels["validation"].shape[1], model.output_count()
+    if found != expected:
         remedy = (
-            f"labels are {expected}: give one output for labels ±1, or a column of 0 and 1 "
-            "for each class"
+            f"labels have {expected} columns: give one output for labels ±1, or a column of 0 and "
+            "1 for each class"
         )
-        raise InputError("outputs of the model", found.shape, remedy)
+        raise InputError("outputs of the model", found, remedy)
     return chosen
-
-
-def ablated(
-    problem: "Problem",
-    gated: dict[str, "GatedModel"],
-    loss: Literal["squared", "likelihood"],
-    theory: "xr.Dataset",
-    draws: "xr.DataTree | None",
-    solve_again: bool,
-    orders: int,
-    seed: int,
-) -> "RemovedHeads":
-    """All predictions on validation examples, and heads removed on test examples."""
-    from sampler.analysis.draws_table import stored_weights
-    from sampler.heads.gates import all_heads, closed_gates
-    from sampler.heads.measures import (
-        TheoryWithoutHeads,
-        predictions_of_model,
-        predictions_of_posterior,
-        predictions_of_theory,
-    )
-    from sampler.heads.removal import MODEL, ZEROED, removed_heads, removed_in_orders
-
-    counts, validation, test = gated["test"].heads, problem.labels_validation, problem.labels_test
-    heads, overlap = all_heads(counts), theory["order_parameter"].values
-    solved = TheoryWithoutHeads(problem.learning, problem.attended_validation, overlap)
-    beyond = theory.get("order_parameter_next_order")
-    beyond = None if beyond is None else beyond.values
-    predicted = predictions_of_theory(solved, heads, validation, beyond, solve_again)
-    predicted |= predictions_of_model(gated["validation"], validation, loss, seed)
-    if draws is not None:
-        overlaps = draws["posterior"]["order_parameter"].values
-        some = overlaps[:, :: max(1, overlaps.shape[1] // DRAWS)]
-        predicted |= predictions_of_posterior(
-            solved, heads, validation, some, stored_weights(draws)
-        )
-
-    def sent(removed, replacement):
-        return gated["test"].outputs(closed_gates(counts, removed), replacement)
-
-    ways = {kind: partial(sent, replacement=kind) for kind in ("zero", "mean")}
-    in_orders = {}
-    if orders:
-        by = {key: predicted[key].value for key in ("score", "taylor", "magnitude")}
-        of_test = TheoryWithoutHeads(problem.learning, problem.attended_test, overlap)
-        who = {MODEL: ways["zero"], ZEROED: of_test.zeroed}
-        in_orders = removed_in_orders(who, by, orders, seed, counts, test)
-    return removed_heads(
-        counts,
-        ways,
-        test,
-        loss,
-        predicted,
-        widths=problem.architecture.widths,
-        temperature=problem.learning.temperature,
-        seed=seed,
-        orders=in_orders,
-        examples_validation=len(validation),
-    )

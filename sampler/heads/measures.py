@@ -16,6 +16,7 @@ from scipy.special import expit, logsumexp, softmax
 from sampler.analysis.estimate import Estimate, RepetitionWeights, bootstrap, mean_of
 from sampler.analysis.labels import EXACT, LEADING, NEXT
 from sampler.heads.gates import GatedModel, Head, Replacement
+from sampler.heads.steps import WorkSteps
 from sampler.problem import square_roots
 from theory import (
     AttentionPaths,
@@ -87,17 +88,29 @@ class Lost:
 
     @classmethod
     def without(
-        cls, without: Without, heads: Sequence[Head], labels: Outputs, loss: Loss
+        cls,
+        without: Without,
+        heads: Sequence[Head],
+        labels: Outputs,
+        loss: Loss,
+        steps: WorkSteps | None = None,
+        phase: str = "",
     ) -> "Lost":
-        """Each head removed alone; no accuracy where labels are no classes."""
-        whole = without([])
-        before, right = losses(loss, whole, labels), correct(whole, labels).astype(float)
+        """Each head removed alone; no accuracy where labels are no classes.
+
+        Heads whose turn did not come before the work was ended are not found.
+        """
+        steps = steps or WorkSteps()
         gained, wrong = np.full((2, len(heads), len(labels)), np.nan)
-        for place, head in enumerate(heads):
-            outputs = without([head])
-            if outputs is not None:
-                gained[place] = losses(loss, outputs, labels) - before
-                wrong[place] = right - correct(outputs, labels)
+        with steps.kept():
+            whole = without([])
+            before, right = losses(loss, whole, labels), correct(whole, labels).astype(float)
+        for place, head in steps.over(phase, heads):
+            with steps.kept():
+                outputs = without([head])
+                if outputs is not None:
+                    gained[place] = losses(loss, outputs, labels) - before
+                    wrong[place] = right - correct(outputs, labels)
         return cls(gained, wrong if labels_are_classes(labels) else None)
 
 
@@ -123,17 +136,20 @@ def predictions_of_model(
     patching       −mean ∂L/∂g_h, the change of the loss to first order if the head sends nothing:
                    attribution patching, which is Taylor importance with its sign
     patching_mean  the same if it sends its mean over examples
+
+    What the model does not let be known, as gradients of outputs without any, is left out.
     """
     heads = sum(model.heads)
     along = loss_slopes(loss, model.outputs(np.ones(heads), "zero"), labels)
     to_zero, to_mean = (model.slopes(along, kind).T for kind in ("zero", "mean"))
-    return {
+    found = {
         "taylor": over_examples(np.abs(to_zero)),
         "patching": over_examples(-to_zero),
         "patching_mean": over_examples(-to_mean),
         "magnitude": without_error(model.magnitudes()),
         "random": without_error(np.random.default_rng(seed).random(heads)),
     }
+    return {key: one for key, one in found.items() if np.isfinite(one.value).any()}
 
 
 # --- predictions of the theory
@@ -224,28 +240,48 @@ def predictions_of_theory(
     heads: Sequence[Head],
     labels: Outputs,
     next_order: Float[np.ndarray, "row row"] | None = None,
-    solve_again: bool = True,
 ) -> dict[str, Estimate]:
-    """Every prediction of the theory at its U_1, and at that of next order where there is one."""
+    """The theory's predictions at its U_1, and at that of next order where there is one."""
     found = {"score": without_error(theory.scores(heads))}
     ways: dict[str, Without] = {
         REMOVED: theory.removed,
         REMOVED_MEAN: partial(theory.removed, replacement="mean"),
         "zeroed": theory.zeroed,
     }
-    if solve_again:
-        ways["solved_again"] = theory.solved_again
     if next_order is not None and np.isfinite(next_order).all():
         beyond = replace(theory, overlap=next_order)
         found["score_next_order"] = without_error(beyond.scores(heads))
         if np.linalg.eigvalsh(next_order)[0] > 0:
             ways[REMOVED_NEXT] = beyond.removed
     for key, without in ways.items():
-        lost = Lost.without(without, heads, labels, "squared")
-        found[key] = over_examples(lost.loss)
-        if lost.accuracy is not None:
-            found[f"{key}_accuracy"] = over_examples(lost.accuracy)
-    return {key: found[key] for key in PREDICTIONS if key in found}
+        found |= lost_in_theory(key, without, heads, labels)
+    return found
+
+
+def predictions_solved_again(
+    theory: TheoryWithoutHeads,
+    heads: Sequence[Head],
+    labels: Outputs,
+    steps: WorkSteps | None = None,
+) -> dict[str, Estimate]:
+    """The losses of the theory solved once more without each head."""
+    return lost_in_theory("solved_again", theory.solved_again, heads, labels, steps)
+
+
+def lost_in_theory(
+    key: str,
+    without: Without,
+    heads: Sequence[Head],
+    labels: Outputs,
+    steps: WorkSteps | None = None,
+) -> dict[str, Estimate]:
+    """Squared loss gained, and accuracy lost where labels are classes, by keys of PREDICTIONS."""
+    phase = "theory solved without a head"
+    lost = Lost.without(without, heads, labels, "squared", steps, phase)
+    found = {key: over_examples(lost.loss)}
+    if lost.accuracy is not None:
+        found[f"{key}_accuracy"] = over_examples(lost.accuracy)
+    return found
 
 
 def predictions_of_posterior(

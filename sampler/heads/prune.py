@@ -11,13 +11,18 @@ from sampler.analysis.results import PRUNING_FILE, RunResults
 from sampler.analysis.text import unbroken, wrapped
 from sampler.errors import ExitCode, InputError
 from sampler.heads.gates import all_heads
-from sampler.heads.measures import TheoryWithoutHeads, predictions_of_theory, without_error
+from sampler.heads.measures import (
+    TheoryWithoutHeads,
+    predictions_of_theory,
+    predictions_solved_again,
+    without_error,
+)
 from sampler.heads.removal import (
     MODEL,
     SOLVED_AGAIN,
     ZEROED,
+    MeasuredHeads,
     RemovedHeads,
-    removed_heads,
     removed_in_orders,
 )
 from sampler.heads.shown import DRAWN, removal_text
@@ -76,7 +81,9 @@ def pruned_heads(
     tell("one head at a time")
     beyond = theory.get(f"order_parameter{NEXT_ORDER}")
     beyond = None if beyond is None else beyond.values
-    predicted = predictions_of_theory(solved, heads, labels, beyond, solve_again)
+    predicted = predictions_of_theory(solved, heads, labels, beyond)
+    if solve_again:
+        predicted |= predictions_solved_again(solved, heads, labels)
     if sampled is not None:
         value, mcse = np.asarray(sampled.value), np.asarray(sampled.mcse)
         there = np.isfinite(value)  # not where a layer has fewer heads than another
@@ -87,11 +94,7 @@ def pruned_heads(
     if solve_again:
         who[SOLVED_AGAIN] = solved.solved_again
     tell("one after the other")
-    return removed_heads(
-        counts,
-        ways,
-        labels,
-        "squared",
+    return MeasuredHeads.of(counts, ways, labels, "squared").judging(
         predicted,
         widths=problem.architecture.widths,
         temperature=problem.learning.temperature,

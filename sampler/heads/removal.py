@@ -22,6 +22,7 @@ from sampler.heads.measures import (
     losses,
     over_examples,
 )
+from sampler.heads.steps import WorkSteps
 from theory.observables import binomial_error, correct, labels_are_classes
 
 # Who loses heads: the trained model; the theory, with zeros in its U₁; the theory solved again.
@@ -72,6 +73,7 @@ class RemovedHeads:
     predicted  key of `PREDICTIONS` → predictions; errors over examples, of the exact posterior MCSE
     orders     key of `PREDICTIONS` → heads removed in its ascending order; "random" in several
     examples_validation  on which predictions were made; None: on the test examples
+    notes      what is to be known when the numbers are read, a sentence each
     widths, temperature  of the theory
     """
 
@@ -86,59 +88,80 @@ class RemovedHeads:
     seed: int
     orders: Mapping[str, tuple[Removals, ...]] = field(default_factory=dict)
     examples_validation: int | None = None
+    notes: tuple[str, ...] = ()
 
 
-def removed_heads(
-    counts: Sequence[int],
-    ways: Mapping[str, Without],
-    labels: Outputs,
-    loss: Loss,
-    predicted: Mapping[str, Estimate],
-    **settings: Any,
-) -> RemovedHeads:
-    """Remove each head alone, and hold predictions against what that costs.
+@dataclass(frozen=True)
+class MeasuredHeads:
+    """Losses of a model without each of its heads, on test examples [head, example].
 
-    counts    heads of each layer
-    ways      "zero", "mean" or "theory" → f of the test examples without some heads
-    settings  further fields of the result
+    unpruned  its loss and accuracy with all of them [1, example]
+    lost      "mean_loss" … → what is lost; NaN for heads whose turn did not come
     """
-    heads = all_heads(counts)
-    measured = {}
-    for way, without in ways.items():
-        lost = Lost.without(without, heads, labels, loss)
-        measured[f"{way}_loss"] = lost.loss
-        if lost.accuracy is not None:
-            measured[f"{way}_accuracy"] = lost.accuracy
-    whole = ways["zero"]([])
-    unpruned = {"loss": losses(loss, whole, labels)}
-    if labels_are_classes(labels):
-        unpruned["accuracy"] = correct(whole, labels).astype(float)
-    means = {key: over_examples(values[None]) for key, values in unpruned.items()}
-    return RemovedHeads(
-        heads=tuple((layer + 1, head) for layer, head in heads),
-        loss=loss,
-        examples_test=len(labels),
-        unpruned={key: (float(one.value[0]), float(one.mcse[0])) for key, one in means.items()},
-        measured={key: Numbers.of(over_examples(lost)) for key, lost in measured.items()},
-        predicted={
-            key: judged_numbers(predicted[key], measured) for key in PREDICTIONS if key in predicted
-        },
-        **settings,
-    )
+
+    counts: tuple[int, ...]
+    loss: Loss
+    unpruned: Mapping[str, Float[np.ndarray, "1 example"]]
+    lost: Mapping[str, Float[np.ndarray, "head example"]]
+
+    @classmethod
+    def of(
+        cls,
+        counts: Sequence[int],
+        ways: Mapping[str, Without],
+        labels: Outputs,
+        loss: Loss,
+        steps: WorkSteps | None = None,
+    ) -> "MeasuredHeads":
+        """Remove each head alone.
+
+        counts  heads of each layer
+        ways    "mean", "zero" or "theory" → f of the test examples without some heads
+        """
+        steps = steps or WorkSteps()
+        whole = ways["zero"]([])
+        unpruned = {"loss": losses(loss, whole, labels)[None]}
+        if labels_are_classes(labels):
+            unpruned["accuracy"] = correct(whole, labels).astype(float)[None]
+        measured = {}
+        for way, without in ways.items():
+            phase = f"heads removed, {way}"
+            found = Lost.without(without, all_heads(counts), labels, loss, steps, phase)
+            measured[f"{way}_loss"] = found.loss
+            if found.accuracy is not None:
+                measured[f"{way}_accuracy"] = found.accuracy
+        measured = {key: lost for key, lost in measured.items() if np.isfinite(lost).any()}
+        return cls(tuple(counts), loss, unpruned, measured)
+
+    def judging(self, predicted: Mapping[str, Estimate], **settings: Any) -> RemovedHeads:
+        """Hold predictions against this; `settings` are the further fields of the result."""
+        means = {key: over_examples(values) for key, values in self.unpruned.items()}
+        return RemovedHeads(
+            heads=tuple((layer + 1, head) for layer, head in all_heads(self.counts)),
+            loss=self.loss,
+            examples_test=self.unpruned["loss"].shape[1],
+            unpruned={key: (float(one.value[0]), float(one.mcse[0])) for key, one in means.items()},
+            measured={key: Numbers.of(over_examples(lost)) for key, lost in self.lost.items()},
+            predicted={
+                key: judged_numbers(predicted[key], self.lost)
+                for key in PREDICTIONS
+                if key in predicted
+            },
+            **settings,
+        )
 
 
 def judged_numbers(
     found: Estimate, measured: Mapping[str, Float[np.ndarray, "head example"]]
 ) -> JudgedNumbers:
-    """Predictions with their rank correlations, heads without a prediction left out of these."""
+    """Predictions with their rank correlations, of heads with a prediction that were removed."""
     numbers = Numbers.of(found)
     values = np.asarray(numbers.values)
-    known = np.isfinite(values)
-    return JudgedNumbers(
-        numbers.values,
-        numbers.errors,
-        {key: rank_correlation(values[known], lost[known]) for key, lost in measured.items()},
-    )
+    spearman = {}
+    for key, lost in measured.items():
+        known = np.isfinite(values) & np.isfinite(lost[:, 0])
+        spearman[key] = rank_correlation(values[known], lost[known])
+    return JudgedNumbers(numbers.values, numbers.errors, spearman)
 
 
 # --- in an order
@@ -162,28 +185,30 @@ def removed_in_orders(
     seed: int,
     counts: Sequence[int],
     labels: Outputs,
+    steps: WorkSteps | None = None,
 ) -> dict[str, tuple[Removals, ...]]:
     """Heads removed in ascending order of each of these numbers, and in random orders.
 
-    No layer loses all of its heads. Who is solved again loses them in ascending score only.
+    No layer loses all of its heads. Who is solved again loses them in ascending score only. An
+    order in which the work was ended is left out, with those behind it.
     """
+    steps = steps or WorkSteps()
     heads = all_heads(counts)
     generator = np.random.default_rng(seed)
-    orders = {key: [np.argsort(values, kind="stable")] for key, values in by.items()}
-    orders["random"] = [generator.permutation(len(heads)) for _ in range(random)]
-
-    def removals(key: str, places: np.ndarray) -> Removals:
-        order = removable([heads[place] for place in places], counts)
-        return Removals(
-            tuple((layer + 1, head) for layer, head in order),
-            {
+    orders = [(key, np.argsort(values, kind="stable")) for key, values in by.items()]
+    orders += [("random", generator.permutation(len(heads))) for _ in range(random)]
+    found: dict[str, list[Removals]] = {key: [] for key in (*by, "random")}
+    for _, (key, places) in steps.over("orders of removal", orders):
+        with steps.kept():
+            order = removable([heads[place] for place in places], counts)
+            accuracy = {
                 name: accuracies(without, order, labels)
                 for name, without in who.items()
                 if name != SOLVED_AGAIN or key == "score"
-            },
-        )
-
-    return {key: tuple(removals(key, one) for one in some) for key, some in orders.items()}
+            }
+            removed = tuple((layer + 1, head) for layer, head in order)
+            found[key].append(Removals(removed, accuracy))
+    return {key: tuple(some) for key, some in found.items()}
 
 
 def accuracies(without: Without, order: Sequence[Head], labels: Outputs) -> Numbers:

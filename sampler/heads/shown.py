@@ -7,44 +7,50 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from sampler.analysis.estimate import RankCorrelation
-from sampler.analysis.labels import EXACT, LEADING, NEXT, head_label
+from sampler.analysis.estimate import FEWEST_HEADS, RankCorrelation
+from sampler.analysis.labels import EXACT, NEXT, head_label
 from sampler.analysis.results import RunResults, temperature_text
-from sampler.analysis.text import MISSING, wrapped
-from sampler.heads.measures import PREDICTIONS, REMOVED, REMOVED_EXACT, REMOVED_NEXT
+from sampler.analysis.text import MISSING, Number, wrapped
+from sampler.heads.measures import PREDICTIONS, REMOVED, REMOVED_EXACT, REMOVED_NEXT, Loss
+from sampler.heads.notes import UNITS
 from sampler.heads.removal import MODEL, SOLVED_AGAIN, ZEROED, Numbers, RemovedHeads
 from sampler.presentation import style
 from sampler.presentation.table import Column, Table
 from sampler.storage.results import from_json
 
-# What is measured: the model loses a head that sends nothing, or its mean; the theory loses it.
+# What is measured: the model loses a head that sends its mean, or nothing; the theory loses it.
 MEASURED = {
-    "zero_loss": "loss, zero",
-    "zero_accuracy": "accuracy, zero",
     "mean_loss": "loss, mean",
     "mean_accuracy": "accuracy, mean",
+    "zero_loss": "loss, zero",
+    "zero_accuracy": "accuracy, zero",
     "theory_loss": "loss of the theory, U₁ zeroed",
     "theory_accuracy": "accuracy of the theory, U₁ zeroed",
 }
 # Columns of the table of heads on a terminal, in the order in which they are kept there.
 SHOWN = {
-    "zero_loss": MEASURED["zero_loss"],
-    "mean_loss": MEASURED["mean_loss"],
-    "zero_accuracy": MEASURED["zero_accuracy"],
-    REMOVED: LEADING,
+    "mean_loss": "mean",
+    "zero_loss": "zero",
+    "score": "head score",
+    REMOVED: "theory",
+    "mean_accuracy": "accuracy, mean",
     REMOVED_NEXT: NEXT,
     REMOVED_EXACT: EXACT,
-    "score": "head score",
     "taylor": "Taylor",
     "patching": "attribution patching",
 }
 SHOWN_WITH_ORDERS = {
     "score": "head score",
+    "mean_accuracy": "accuracy lost, mean",
     "zero_accuracy": "accuracy lost",
     "theory_accuracy": "lost in theory, U₁ zeroed",
     "solved_again_accuracy": "lost in theory, solved again",
     "zero_loss": "loss gained",
 }
+# Columns in the unit of the model's loss; what the theory loses is a squared loss.
+OF_THE_MODEL = ("mean_loss", "zero_loss", "taylor", "patching", "patching_mean")
+SHARES = ("score", "score_next_order", "score_exact")
+PLAIN = ("magnitude", "random")
 WHO = {MODEL: "model", ZEROED: "U₁ zeroed", SOLVED_AGAIN: "theory solved again"}
 ORDERS = {
     "score": "by score",
@@ -63,7 +69,25 @@ def order_shown(found: RemovedHeads) -> list[int]:
     """Return places of the heads in the order of tables: ascending score, or costliest first."""
     if found.orders:
         return np.argsort(found.predicted["score"].values, kind="stable").tolist()
-    return np.argsort(found.measured["zero_loss"].values)[::-1].tolist()
+    cost = found.measured.get("mean_loss", found.measured.get("zero_loss"))
+    # Heads that were not removed come last.
+    return np.argsort(-np.asarray(cost.values), kind="stable").tolist()
+
+
+def unit_of(key: str, loss: Loss) -> str:
+    """Return the unit of a column of the table of heads."""
+    if key.endswith("accuracy"):
+        return "points"
+    if key in SHARES:
+        return "of the largest"
+    if key in PLAIN:
+        return ""
+    return UNITS[loss] if key in OF_THE_MODEL else UNITS["squared"]
+
+
+def with_unit(text: str, unit: str) -> str:
+    """Return a header with the unit of its column, where there is one."""
+    return f"{text} ({unit})" if unit else text
 
 
 def removal_table(
@@ -77,11 +101,12 @@ def removal_table(
     keys = [key for key in headers if key in numbers]
     columns = [
         Column(
-            header=headers[key] + (" (points)" if key.endswith("accuracy") else ""),
+            header=with_unit(headers[key], unit_of(key, found.loss)),
             key=key,
             error=f"{key}_error",
             meaning=PREDICTIONS.get(key, ""),
             scale=100.0 if key.endswith("accuracy") else 1.0,
+            digits=2,
             dropped=place,
         )
         for place, key in enumerate(keys)
@@ -91,7 +116,9 @@ def removal_table(
         + [(numbers[key].values[at], numbers[key].errors[at] or None) for key in keys]
         for at in order_shown(found)
     ]
-    title = f"without one head: {found.loss} loss gained or accuracy lost, ±1σ, and scores"
+    title = (
+        "loss gained without one head, its mean or 0 sent instead, ±1σ, and what is said beforehand"
+    )
     return Table(title, ("", *columns), rows)
 
 
@@ -103,7 +130,9 @@ def correlation_table(found: RemovedHeads) -> Table:
         [PREDICTIONS[name], *(correlation(one.spearman[key]) for key in measured)]
         for name, one in found.predicted.items()
     ]
-    return Table("Spearman ρ with what removal costs, 95 % over heads", ("", *columns), rows)
+    few = f" (none of fewer than {FEWEST_HEADS} heads)" if len(found.heads) < FEWEST_HEADS else ""
+    title = f"Spearman ρ with what removal costs, 95 % over heads{few}"
+    return Table(title, ("", *columns), rows)
 
 
 def order_table(found: RemovedHeads) -> Table:
@@ -123,7 +152,7 @@ def order_table(found: RemovedHeads) -> Table:
     rows = [[f"{count} removed", *row] for count, row in enumerate(zip(*curves, strict=True))]
     title = (
         "accuracy (%) while heads are removed one after the other, the lowest first; at random: "
-        f"mean ± spread of {len(found.orders['random'])} orders"
+        f"mean ± spread of {len(found.orders.get('random', ()))} orders"
     )
     return Table(title, ("", *columns), rows)
 
@@ -140,7 +169,11 @@ def tables_of(found: RemovedHeads) -> dict[str, Table]:
 
 def removal_text(found: RemovedHeads) -> str:
     """Return accuracies of the whole model, and all tables, as text for a terminal."""
-    whole = [f"{key} {value:.3f} ± {error:.3f}" for key, (value, error) in found.unpruned.items()]
+    units = {"loss": UNITS[found.loss].removesuffix(" loss"), "accuracy": ""}
+    whole = [
+        with_unit(f"{key} {Number(value, error)}", units[key])
+        for key, (value, error) in found.unpruned.items()
+    ]
     stored = found.examples_validation is None
     examples = "these" if stored else f"{found.examples_validation} validation"
     first = wrapped(
@@ -151,7 +184,7 @@ def removal_text(found: RemovedHeads) -> str:
         table.text(elsewhere="pruning.json" if stored else where)
         for where, table in tables_of(found).items()
     ]
-    return "\n\n".join([first, *tables])
+    return "\n\n".join([first, *tables[:1], *map(wrapped, found.notes), *tables[1:]])
 
 
 def two_digits(value: float) -> str:
@@ -160,7 +193,9 @@ def two_digits(value: float) -> str:
 
 
 def interval(bounds: tuple[float, float]) -> str:
-    """Return both ends of an interval of correlations."""
+    """Return both ends of an interval of correlations; a dash where there is none."""
+    if not np.isfinite(bounds).all():
+        return MISSING
     return f"{two_digits(bounds[0])} to {two_digits(bounds[1])}"
 
 
@@ -168,6 +203,8 @@ def correlation(rho: RankCorrelation) -> str:
     """Return ρ with its interval over heads, short enough for a column of text."""
     if not np.isfinite(rho.value):
         return MISSING
+    if not np.isfinite(rho.interval_over_heads).all():
+        return two_digits(rho.value)
     low, high = map(two_digits, rho.interval_over_heads)
     return f"{two_digits(rho.value)} [{low}, {high}]"
 
@@ -201,10 +238,11 @@ def setting(found: RemovedHeads) -> str:
 def draw_costs(found: RemovedHeads) -> Figure:
     """Draw what removal costs against each prediction; a head is a mark, by its layer."""
     shown = [key for key in PANELS if key in found.predicted]
-    title = f"Loss gained without a head ({found.loss}), {found.examples_test} test examples"
+    title = f"Loss gained without a head, {found.examples_test} test examples"
     figure = style.new_figure(style.WIDTH, 2.5 * -(-len(shown) // 2) + 0.8, title)
     grid = style.panel_grid(figure, len(shown), 2, sharey=True)
-    cost = found.measured["zero_loss"]
+    way = "mean_loss" if "mean_loss" in found.measured else "zero_loss"
+    cost = found.measured[way]
     layers = np.array([layer for layer, _ in found.heads])
     for ax, key in zip(grid.flat, shown, strict=False):
         one = found.predicted[key]
@@ -214,12 +252,12 @@ def draw_costs(found: RemovedHeads) -> Figure:
             mark = list(MARKS.values())[(layer - 1) % len(MARKS)]
             values, costs = (np.array(of)[layers == layer] for of in (one.values, cost.values))
             ax.plot(values, costs, mark, color=PANELS[key], markeredgecolor="white", markersize=7)
-        rho = one.spearman["zero_loss"]
+        rho = one.spearman[way]
         found_rho = f"ρ = {two_digits(rho.value)} ({interval(rho.interval_over_heads)})"
         ax.set_title(found_rho, fontsize=9)
         ax.set_xlabel(PREDICTIONS[key])
         ax.axhline(0.0, color=style.GREY, linewidth=0.8)
-    figure.supylabel("loss gained (model, ±1σ)", fontsize=10)
+    figure.supylabel(f"{MEASURED[way]} ({UNITS[found.loss]}, ±1σ)", fontsize=10)
     named = zip(MARKS, np.unique(layers), strict=False)
     below = ", ".join(f"{mark} layer {layer}" for mark, layer in named)
     below += "; ρ: Spearman, 95 % over heads"
@@ -300,14 +338,15 @@ def draw_orders(found: RemovedHeads) -> Figure:
     panels = ((MODEL, "trained model"), (ZEROED, style.LEADING))
     faint = {"color": style.GREY, "alpha": 0.35, "linewidth": 0.8}
     for ax, (who, name) in zip(axes, panels, strict=True):
-        for place, order in enumerate(found.orders["random"]):
+        for place, order in enumerate(found.orders.get("random", ())):
             label = "random orders" if place == 0 else None
             draw_curve(ax, order.accuracy[who], label=label, **faint)
         for key, (label, colour, mark) in CURVES.items():
             words = {"label": label, "color": colour, "marker": mark}
             for order in found.orders.get(key, ()):
                 draw_curve(ax, order.accuracy[who], errors=key == "score", **words)
-        again = found.orders["score"][0].accuracy.get(SOLVED_AGAIN)
+        by_score = found.orders.get("score") or (None,)
+        again = by_score[0] and by_score[0].accuracy.get(SOLVED_AGAIN)
         if who == ZEROED and again is not None:
             words = {"color": style.GREEN, "marker": "^", "label": "ascending score, solved again"}
             draw_curve(ax, again, **words)

@@ -15,6 +15,7 @@ from sampler.heads.measures import (
     losses,
     predictions_of_model,
     predictions_of_theory,
+    predictions_solved_again,
 )
 from tests.assertions import assert_equal_to_rounding
 from tests.small import small_problem
@@ -38,6 +39,12 @@ class Sum:
 
     def slopes(self, along, replacement):
         return ((self.sent - self.replaced(replacement)) * along[:, None]).sum(axis=-1)
+
+    def output_count(self):
+        return 1
+
+    def pass_seconds(self):
+        return 0.0
 
     def magnitudes(self):
         return np.arange(3.0)
@@ -104,7 +111,9 @@ def test_a_theory_that_does_not_converge_without_a_head_predicts_nothing_of_it(t
     monkeypatch.setattr(measures, "solve_saddle_point", stops)
     assert theory.solved_again([(0, 1)]) is None
     labels = np.sign(theory.removed([]))
-    found = predictions_of_theory(theory, all_heads((2, 2)), labels)
+    heads = all_heads((2, 2))
+    found = predictions_of_theory(theory, heads, labels)
+    found |= predictions_solved_again(theory, heads, labels)
     assert np.isnan(found["solved_again"].value).all()
     assert np.isfinite(found["zeroed"].value).all()
 
@@ -115,7 +124,7 @@ def test_next_order_predicts_losses_where_it_is_positive_definite(shift, usable,
     lowest = np.linalg.eigvalsh(theory.overlap)[0]
     next_order = 1.1 * theory.overlap + shift * (1.1 * lowest + 0.5) * np.eye(4)
     labels, heads = np.sign(theory.removed([])), all_heads((2, 2))
-    found = predictions_of_theory(theory, heads, labels, next_order, solve_again=False)
+    found = predictions_of_theory(theory, heads, labels, next_order)
     assert ("removed_next_order" in found) == usable
     beyond = replace(theory, overlap=next_order)
     assert found["score_next_order"].value.tolist() == beyond.scores(heads).tolist()

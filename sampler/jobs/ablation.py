@@ -1,0 +1,212 @@
+"""Heads of a trained model removed one by one: the forecast, and the work in its order.
+
+The theory is solved first. What is cheap is predicted before heads are removed; what takes long
+comes behind, so that Ctrl-C keeps what counts most.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import xarray as xr
+
+from sampler.analysis.draws_table import stored_weights
+from sampler.analysis.estimate import Estimate
+from sampler.heads.gates import GatedModel, Head, all_heads, closed_gates
+from sampler.heads.measures import (
+    TheoryWithoutHeads,
+    predictions_of_model,
+    predictions_of_posterior,
+    predictions_of_theory,
+    predictions_solved_again,
+)
+from sampler.heads.notes import notes_of_measures, notes_of_orders
+from sampler.heads.removal import (
+    MODEL,
+    ZEROED,
+    MeasuredHeads,
+    RemovedHeads,
+    removed_in_orders,
+)
+from sampler.heads.steps import WorkSteps
+from sampler.jobs.choice import Sizes, duration
+from sampler.jobs.forecast import (
+    COMPILE_THEORY,
+    DENSE_RATE,
+    NEWTON_STEPS,
+    REFERENCE_SECONDS,
+    hessian_operations,
+    machine_seconds,
+    theory_seconds,
+)
+from sampler.jobs.progress import ProgressDisplay
+from sampler.presentation.telling import tell_aside
+from sampler.problem import Problem
+from sampler.recipes.recipe import Recipe
+from sampler.tasks.task import Task
+
+# Draws of each chain at which heads are removed from the exact posterior.
+DRAWS = 100
+ORDERED_BY = ("score", "taylor", "magnitude")
+# Forward passes that take as long as a backward pass, and as one that records attention.
+BACKWARD, RECORDED = 2.0, 2.0
+BRIEF = 5.0  # seconds of work of which nothing is said beforehand
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Settings of the work with every head.
+
+    solve_again  solve the theory once more without each
+    orders       random orders of removal, beside those of ascending numbers; 0: none
+    seed         of these orders, and of the random prediction
+    """
+
+    loss: Literal["squared", "likelihood"]
+    solve_again: bool = True
+    orders: int = 0
+    seed: int = 0
+
+
+# --- how long
+
+
+def forward_passes(counts: tuple[int, ...], orders: int) -> dict[str, float]:
+    """Forward passes through all test and all validation examples, slopes counted as such.
+
+    A mean needs one that records, to know padding, and one more.
+    """
+    heads, means = sum(counts), RECORDED + 1
+    in_orders = (orders + len(ORDERED_BY)) * (heads - len(counts) + 1) if orders else 0
+    return {
+        "test": 1 + 2 * (heads + 1) + means + in_orders,
+        "validation": 1 + means + 2 * (1 + BACKWARD),
+    }
+
+
+def forecast_seconds(
+    recipe: Recipe,
+    task: Task,
+    counts: tuple[int, ...],
+    asked: Asked,
+    passes: Mapping[str, float],
+) -> dict[str, float]:
+    """Seconds of the theory, of the model, and of the theory solved without each head.
+
+    passes  seconds of a forward pass through all "test" and "validation" examples
+    """
+    sizes, slower = Sizes.of(recipe, task), machine_seconds() / REFERENCE_SECONDS
+    asked_passes = forward_passes(counts, asked.orders)
+    found = {
+        "theory": slower * theory_seconds(recipe, sizes, first=True),
+        "the model without its heads": sum(asked_passes[key] * passes[key] for key in passes),
+    }
+    if asked.solve_again:
+        # A layer with a head less makes a network of its own, compiled once.
+        each = NEWTON_STEPS * hessian_operations(sizes) / DENSE_RATE
+        again = len(counts) * COMPILE_THEORY + sum(counts) * each
+        found["theory without each head"] = slower * again
+    return found
+
+
+def tell_forecast(seconds: Mapping[str, float]) -> None:
+    """Say how long all of it takes, unless that is short."""
+    whole = sum(seconds.values())
+    if whole >= BRIEF:
+        parts = ", ".join(f"{name} {duration(one)}" for name, one in seconds.items())
+        tell_aside(f"about {duration(whole)}: {parts}")
+
+
+class AblationProgress(ProgressDisplay):
+    """Shows the heads that were removed, and the time left of each phase."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._began: dict[str, float] = {}
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        began = self._began.setdefault(phase, time.monotonic())
+        left = (time.monotonic() - began) / done * (total - done) if done else None
+        self.show(phase, done, total, "" if left is None else f"{left:.0f} s left")
+
+
+@contextmanager
+def shown_steps(progress: bool) -> Iterator[WorkSteps]:
+    """WorkSteps of the work inside, shown if asked for."""
+    if not progress:
+        yield WorkSteps()
+        return
+    with AblationProgress() as display:
+        yield WorkSteps(display)
+
+
+# --- the work
+
+
+def ablated(
+    problem: Problem,
+    gated: Mapping[str, GatedModel],
+    asked: Asked,
+    theory: xr.Dataset,
+    sampled: Callable[[], xr.DataTree] | None = None,
+    progress: bool = False,
+    notes: tuple[str, ...] = (),
+) -> RemovedHeads:
+    """All predictions on validation examples, and heads removed on test examples.
+
+    sampled  draws from the exact posterior
+    notes    that come before all others
+
+    Of work that was ended by Ctrl-C while heads were removed, or later, the rest is missing.
+    """
+    counts, labels, test = gated["test"].heads, problem.labels_validation, problem.labels_test
+    heads, overlap = all_heads(counts), theory["order_parameter"].values
+    solved = TheoryWithoutHeads(problem.learning, problem.attended_validation, overlap)
+    beyond = theory.get("order_parameter_next_order")
+    beyond = None if beyond is None else beyond.values
+    predicted = predictions_of_theory(solved, heads, labels, beyond)
+    predicted |= predictions_of_model(gated["validation"], labels, asked.loss, asked.seed)
+
+    def sent(removed: list[Head], replacement: Literal["zero", "mean"]) -> np.ndarray:
+        return gated["test"].outputs(closed_gates(counts, removed), replacement)
+
+    ways = {kind: partial(sent, replacement=kind) for kind in ("mean", "zero")}
+    in_orders = {}
+    with shown_steps(progress) as steps:
+        measured = MeasuredHeads.of(counts, ways, test, asked.loss, steps)
+        if asked.orders:
+            by = {key: predicted[key].value for key in ORDERED_BY if key in predicted}
+            of_test = replace(solved, attended=problem.attended_test)
+            who = {MODEL: ways["zero"], ZEROED: of_test.zeroed}
+            in_orders = removed_in_orders(who, by, asked.orders, asked.seed, counts, test, steps)
+            if not any(in_orders.values()):
+                in_orders = {}
+        if asked.solve_again and not steps.ended:
+            predicted |= predictions_solved_again(solved, heads, labels, steps)
+    if sampled is not None and not steps.ended:
+        with steps.kept():
+            predicted |= predictions_at_draws(solved, heads, labels, sampled())
+    found = measured.judging(
+        predicted,
+        widths=problem.architecture.widths,
+        temperature=problem.learning.temperature,
+        seed=asked.seed,
+        orders=in_orders,
+        examples_validation=len(labels),
+    )
+    ended = ["ended by Ctrl-C: numbers and columns that were not reached are missing"]
+    said = (*notes, *(ended if steps.ended else ()), *notes_of_measures(measured, predicted))
+    return replace(found, notes=(*said, *notes_of_orders(found)))
+
+
+def predictions_at_draws(
+    solved: TheoryWithoutHeads, heads: list[Head], labels: np.ndarray, draws: xr.DataTree
+) -> dict[str, Estimate]:
+    """Predictions of the exact posterior at draws from all of its chains."""
+    overlaps = draws["posterior"]["order_parameter"].values
+    some = overlaps[:, :: max(1, overlaps.shape[1] // DRAWS)]
+    return predictions_of_posterior(solved, heads, labels, some, stored_weights(draws))

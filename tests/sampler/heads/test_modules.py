@@ -1,0 +1,334 @@
+"""Gates on heads of models of many families, held against the same models with other weights."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sampler.errors import InputError
+from sampler.heads.gates import closed_gates
+from sampler.heads.modules import GatedModule
+from tests.assertions import assert_equal_in_float32
+from tests.sampler.heads.families import (
+    EXAMPLES,
+    FAMILIES,
+    HEADS,
+    OWN,
+    WIDTH,
+    Blocks,
+    CausalAttention,
+    Made,
+    family,
+    padded_words,
+    torch,
+)
+
+SIZE = WIDTH // HEADS
+
+
+def one_closed(closed: int) -> np.ndarray:
+    """Gates of two layers of which one is closed."""
+    return closed_gates((HEADS, HEADS), [divmod(closed, HEADS)])
+
+
+def outputs(model, inputs) -> np.ndarray:
+    """The model as its owner calls it."""
+    with torch.no_grad():
+        found = model.eval()(**inputs) if isinstance(inputs, dict) else model.eval()(inputs)
+    return getattr(found, "logits", found).numpy()
+
+
+def part_of(head: int) -> slice:
+    """Channels of a head among all heads of its layer."""
+    return slice(head * SIZE, (head + 1) * SIZE)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_closed_gate_is_the_model_without_rows_of_its_projection(name):
+    made = family(name)
+    gated = GatedModule(made.model, made.inputs, batch_size=4)
+    assert gated.heads == (HEADS, HEADS)
+    expected = outputs(made.model, made.inputs)
+    assert_equal_in_float32(gated.outputs(np.ones(2 * HEADS), "mean"), expected)
+    if made.shared:
+        return
+    for head in range(2 * HEADS):
+        layer, place = divmod(head, HEADS)
+        other = copy.deepcopy(made.model)
+        with torch.no_grad():
+            made.weights(other)[layer][part_of(place)] = 0.0
+        received = gated.outputs(one_closed(head), "zero")
+        assert_equal_in_float32(received, outputs(other, made.inputs))
+        assert np.abs(received - expected).max() > 0.01
+    norms = [
+        np.linalg.norm(weight.detach()[part_of(head)])
+        for weight in made.weights(made.model)
+        for head in range(HEADS)
+    ]
+    assert_equal_in_float32(gated.magnitudes(), np.array(norms))
+    assert not any(module._forward_pre_hooks for module in made.model.modules())
+
+
+def sent_by_hand(made: Made, joining) -> list[np.ndarray]:
+    """What modules that join heads are given when the model runs: [example, token, channel]."""
+    given = []
+    handles = [
+        module.register_forward_pre_hook(lambda _, positional: given.append(positional[0]))
+        for module in joining
+    ]
+    outputs(made.model, made.inputs)
+    for handle in handles:
+        handle.remove()
+    return [one.numpy() for one in given]
+
+
+def test_every_run_of_a_shared_layer_has_gates_of_its_own():
+    """By hand: a hook that changes the input of the projection the second time it is called."""
+    made = family("albert")
+    (joining,) = [
+        module for name, module in made.model.named_modules() if name.endswith("attention.dense")
+    ]
+    gated = GatedModule(made.model, made.inputs, batch_size=4)
+    assert gated.heads == (HEADS, HEADS)
+    sent = sent_by_hand(made, [joining])
+    assert len(sent) == 2
+    for head in range(2 * HEADS):
+        layer, place = divmod(head, HEADS)
+        for kind, means in (("zero", None), ("mean", sent[layer].mean(axis=0))):
+            calls = []
+
+            def change(_, positional, calls=calls, layer=layer, place=place, means=means):
+                calls.append(None)
+                if len(calls) - 1 != layer:
+                    return None
+                changed = positional[0].clone()
+                part = part_of(place)
+                changed[..., part] = 0.0 if means is None else torch.from_numpy(means[:, part])
+                return (changed, *positional[1:])
+
+            handle = joining.register_forward_pre_hook(change)
+            expected = outputs(made.model, made.inputs)
+            handle.remove()
+            assert_equal_in_float32(gated.outputs(one_closed(head), kind), expected)
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_means_leave_padding_out(left):
+    """By hand: the mean of every place over the examples that have a word there."""
+    made = replace(family("bert"), inputs=padded_words(left))
+    joining = [layer.attention.output.dense for layer in made.model.bert.encoder.layer]
+    real = made.inputs["attention_mask"].numpy()[..., None]
+    sent = sent_by_hand(made, joining)
+    gated = GatedModule(made.model, made.inputs, batch_size=4)
+    for head in range(2 * HEADS):
+        layer, place = divmod(head, HEADS)
+        means = (sent[layer] * real).sum(axis=0) / real.sum(axis=0)
+        part = part_of(place)
+
+        def change(_, positional, means=means, part=part):
+            changed = positional[0].clone()
+            changed[..., part] = torch.from_numpy(means[:, part])
+            return (changed, *positional[1:])
+
+        handle = joining[layer].register_forward_pre_hook(change)
+        expected = outputs(made.model, made.inputs)
+        handle.remove()
+        assert_equal_in_float32(gated.outputs(one_closed(head), "mean"), expected)
+
+
+def test_examples_of_other_lengths_in_a_list_are_those_that_are_padded():
+    """Of a causal model that reads its last token, each length by itself."""
+    made = family("nano_gpt")
+    examples = [made.inputs[place, : 3 + place % 3] for place in range(EXAMPLES)]
+    gated = GatedModule(made.model, examples, batch_size=4)
+    for kind in ("zero", "mean"):
+        received = gated.outputs(one_closed(1), kind)
+        for place, one in enumerate(examples):
+            means = None
+            if kind == "mean":
+                joining = [made.model.blocks[0].c_proj]
+                sent = [
+                    sent_by_hand(Made(made.model, other[None], None), joining)[0][0, : len(one)]
+                    for other in examples
+                ]
+                means = [
+                    np.mean([some[token] for some in sent if len(some) > token], axis=0)
+                    for token in range(len(one))
+                ]
+
+            def change(_, positional, means=means):
+                changed = positional[0].clone()
+                filled = 0.0 if means is None else torch.from_numpy(np.array(means))
+                changed[..., part_of(1)] = filled if means is None else filled[:, part_of(1)]
+                return (changed, *positional[1:])
+
+            handle = made.model.blocks[0].c_proj.register_forward_pre_hook(change)
+            expected = outputs(made.model, one[None])
+            handle.remove()
+            assert_equal_in_float32(received[place], expected[0])
+
+
+@pytest.mark.parametrize("name", [*OWN, "bert", "gpt2"])
+def test_slopes_are_finite_differences(name):
+    made = family(name)
+    made.model.double()
+    double = made.inputs if isinstance(made.inputs, dict) else made.inputs.double()
+    gated = GatedModule(made.model, double, batch_size=4)
+    along = np.random.default_rng(0).standard_normal((EXAMPLES, 2))
+    for kind in ("zero", "mean"):
+        slopes = gated.slopes(along, kind)
+        for head in range(2 * HEADS):
+            step = 1e-3 * (1.0 - one_closed(head))
+            up, down = (exact_outputs(gated, 1.0 + sign * step, kind) for sign in (1, -1))
+            expected = (along * (up - down) / 2e-3).sum(axis=1)
+            np.testing.assert_allclose(slopes[:, head], expected, rtol=1e-4, atol=1e-5)
+
+
+def exact_outputs(gated: GatedModule, gates: np.ndarray, kind: str) -> np.ndarray:
+    """Outputs in double precision."""
+    means = gated._means(kind)
+    with torch.no_grad():
+        return gated._part(list(range(EXAMPLES)), torch.as_tensor(gates)[None], means).numpy()
+
+
+def test_only_layers_that_run_have_gates():
+    made = family("nano_gpt")
+
+    def last(model, batch):
+        (_, block), (_, norm) = model.blocks, model.norms
+        return model.head((batch + block(norm(batch)))[:, -1])
+
+    gated = GatedModule(made.model, made.inputs, last)
+    assert gated.heads == (HEADS,)
+    expected = copy.deepcopy(made.model)
+    with torch.no_grad():
+        made.weights(expected)[1][part_of(1)] = 0.0
+        found = last(expected, made.inputs).numpy()
+    assert_equal_in_float32(gated.outputs(closed_gates((HEADS,), [(0, 1)]), "zero"), found)
+
+
+def test_only_attention_that_is_returned_has_gates():
+    """Of two layers the upper one, as its owner cuts `attentions`."""
+    made = family("bert")
+
+    def upper(model, batch):
+        found = model(**batch, output_attentions=True, output_hidden_states=True)
+        found.attentions = found.attentions[1:]
+        return found
+
+    gated = GatedModule(made.model, made.inputs, upper)
+    assert gated.heads == (HEADS,)
+    expected = copy.deepcopy(made.model)
+    with torch.no_grad():
+        made.weights(expected)[1][part_of(0)] = 0.0
+    received = gated.outputs(closed_gates((HEADS,), [(0, 0)]), "zero")
+    assert_equal_in_float32(received, outputs(expected, made.inputs))
+
+
+class Scaled(CausalAttention):
+    """Heads are scaled before they are joined, so that no module is given them as they are."""
+
+    def forward(self, tokens):
+        return self.c_proj(2.0 * self.joined(tokens))
+
+
+def test_heads_that_no_module_is_given_are_named_or_refused():
+    torch.manual_seed(0)
+    model, inputs = Blocks(Scaled), torch.randn(EXAMPLES, 5, WIDTH)
+    with pytest.raises(InputError, match=r"heads of layer 1.*projection="):
+        _ = GatedModule(model, inputs).heads
+    gated = GatedModule(model, inputs, projection="c_proj")
+    assert gated.heads == (HEADS, HEADS)
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other.blocks[0].c_proj.weight[:, part_of(1)] = 0.0
+    assert_equal_in_float32(gated.outputs(one_closed(1), "zero"), outputs(other, inputs))
+    with pytest.raises(InputError, match=r"projection = 'head'.*ran 1 times.*2 layers"):
+        _ = GatedModule(model, inputs, projection="head").heads
+
+
+class Normalised(CausalAttention):
+    """Heads are normalised together before they are joined."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(WIDTH)
+
+    def forward(self, tokens):
+        return self.c_proj(self.norm(self.joined(tokens)))
+
+
+def test_heads_before_a_normalisation_are_replaced_there():
+    torch.manual_seed(0)
+    model, inputs = Blocks(Normalised), torch.randn(EXAMPLES, 5, WIDTH)
+    gated = GatedModule(model, inputs)
+
+    def change(_, positional):
+        changed = positional[0].clone()
+        changed[..., part_of(1)] = 0.0
+        return (changed,)
+
+    handle = model.blocks[1].norm.register_forward_pre_hook(change)
+    expected = outputs(model, inputs)
+    handle.remove()
+    assert_equal_in_float32(gated.outputs(one_closed(3), "zero"), expected)
+    assert np.isnan(gated.magnitudes()).all()  # no matrix is multiplied with heads as they are
+
+
+class Adapted(torch.nn.Linear):
+    """A projection with a matrix of low rank beside it, which is given the heads, too."""
+
+    def __init__(self) -> None:
+        super().__init__(WIDTH, WIDTH)
+        self.below, self.above = (
+            torch.nn.Linear(*of, bias=False) for of in ((WIDTH, 2), (2, WIDTH))
+        )
+
+    def forward(self, tokens):
+        return super().forward(tokens) + self.above(self.below(tokens))
+
+
+def test_a_projection_with_parts_is_gated_as_a_whole():
+    made = family("nano_gpt")
+    made.model.blocks[0].c_proj = Adapted()
+    gated = GatedModule(made.model, made.inputs)
+    other = copy.deepcopy(made.model)
+    with torch.no_grad():
+        for matrix in (other.blocks[0].c_proj.weight, other.blocks[0].c_proj.below.weight):
+            matrix[:, part_of(1)] = 0.0
+    assert_equal_in_float32(gated.outputs(one_closed(1), "zero"), outputs(other, made.inputs))
+
+
+def test_models_without_attention_and_outputs_of_another_kind_are_refused():
+    with pytest.raises(InputError, match="MultiheadAttention"):
+        _ = GatedModule(torch.nn.Linear(8, 8), torch.randn(3, 8)).heads
+    made = family("nano_gpt")
+    gated = GatedModule(made.model, made.inputs, lambda model, batch: model(batch)[:, None])
+    with pytest.raises(InputError, match=r"outputs of the model = \(1, 1, 2\)"):
+        gated.output_count()
+
+
+def test_a_layer_that_some_examples_skip_is_named():
+    made = family("nano_gpt")
+    made.inputs[-1] = 0.0
+
+    def forward(model, batch):
+        if not batch[-1].any():
+            return model.head((batch + model.blocks[0](batch))[:, -1])
+        return model(batch)
+
+    gated = GatedModule(made.model, made.inputs, forward)
+    with pytest.raises(InputError, match=r"layers = \[2\].*did not with these"):
+        gated.outputs(np.ones(2 * HEADS), "zero")
+
+
+def test_outputs_without_gradients_have_no_slopes():
+    made = family("nano_gpt")
+
+    def forward(model, batch):
+        with torch.no_grad():
+            return model(batch)
+
+    gated = GatedModule(made.model, made.inputs, forward)
+    assert np.isnan(gated.slopes(np.ones((EXAMPLES, 2)), "zero")).all()

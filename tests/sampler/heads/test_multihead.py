@@ -1,0 +1,172 @@
+"""Gates on heads of `torch.nn.MultiheadAttention`, and what its callers receive."""
+
+import copy
+
+import numpy as np
+import pytest
+
+from sampler.errors import InputError
+from sampler.heads.gates import closed_gates
+from sampler.heads.modules import GatedModule
+from tests.assertions import assert_equal_in_float32
+
+torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install -e '.[torch]'")
+
+
+def one_closed(heads: int, closed: int) -> np.ndarray:
+    """Gates of one layer of which one is closed."""
+    return closed_gates((heads,), [(0, closed)])
+
+
+def encoder(batch_first: bool):
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=batch_first)
+    return torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_gates_of_a_pytorch_encoder(batch_first):
+    """Open gates leave it as it is; a closed one is the ablation by columns of `out_proj`."""
+    model, inputs = encoder(batch_first), torch.randn(6, 5, 8)
+
+    def forward(one, batch):
+        tokens = batch if batch_first else batch.transpose(0, 1)
+        hidden = one(tokens)
+        return (hidden if batch_first else hidden.transpose(0, 1))[:, -1, :2]
+
+    gated = GatedModule(model, inputs, forward, batch_size=4)
+    assert model.training
+    other = copy.deepcopy(model).eval()
+    with torch.no_grad():
+        np.testing.assert_allclose(
+            gated.outputs(np.ones(4), "mean"), forward(other, inputs).numpy(), atol=2e-6
+        )
+        other.layers[1].self_attn.out_proj.weight[:, :4] = 0.0
+        np.testing.assert_allclose(
+            gated.outputs(one_closed(4, 2), "zero"), forward(other, inputs).numpy(), atol=2e-6
+        )
+    assert not any(module._forward_hooks for module in model.modules())
+    along = np.ones((6, 2), np.float32)
+    model.double()
+    double = GatedModule(model, inputs.double(), forward, batch_size=4)
+    slopes = double.slopes(along.astype(float), "mean")
+    step = 1e-3 * (1.0 - one_closed(4, 1))
+    up, down = (double.outputs(1.0 + sign * step, "mean") for sign in (1, -1))
+    np.testing.assert_allclose(slopes[:, 1], ((up - down) / 2e-3).sum(axis=1), rtol=2e-3, atol=2e-3)
+
+
+def own_layers():
+    """Two layers of attention with biases, and what a caller of each received."""
+
+    class Layers(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.ModuleList(
+                torch.nn.MultiheadAttention(8, 2, batch_first=True) for _ in range(2)
+            )
+            for layer in self.layers:
+                torch.nn.init.normal_(layer.in_proj_bias)
+                torch.nn.init.normal_(layer.out_proj.bias)
+            self.received = []
+
+        def forward(self, tokens):
+            for layer in self.layers:
+                attended, weights = layer(tokens, tokens, tokens)
+                self.received.append(weights)
+                tokens = tokens + attended
+            return tokens[:, -1, :2]
+
+    return Layers()
+
+
+def by_head(model, inputs, gates, means=None):
+    """Outputs of these layers, and what each head sent, from the weights of their modules."""
+    tokens, all_sent, size = inputs, [], 8
+    for place, layer in enumerate(model.layers):
+        weights, bias = (
+            part.detach().double().numpy().reshape(3, size, -1)
+            for part in (layer.in_proj_weight, layer.in_proj_bias)
+        )
+        query, key, value = (tokens @ w.T + b[:, 0] for w, b in zip(weights, bias, strict=True))
+        joined = np.zeros_like(tokens)
+        for head in range(2):
+            part = slice(head * size // 2, (head + 1) * size // 2)
+            logits = query[..., part] @ key[..., part].swapaxes(1, 2) / (size / 2) ** 0.5
+            raised = np.exp(logits)
+            sent = raised / raised.sum(axis=-1, keepdims=True) @ value[..., part]
+            gate, mean = gates[2 * place + head], 0.0 if means is None else means[len(all_sent)]
+            all_sent.append(sent)
+            joined[..., part] = gate * sent + (1.0 - gate) * mean
+        out = layer.out_proj
+        matrix, added = (one.detach().double().numpy() for one in (out.weight, out.bias))
+        tokens = tokens + joined @ matrix.T + added
+    return tokens[:, -1, :2], all_sent
+
+
+def test_a_module_with_gates_is_its_layers_computed_by_head():
+    """In batches of unequal size, one head closed below and one above."""
+    model, inputs = own_layers(), torch.randn(6, 5, 8)
+    gated, gates = GatedModule(model, inputs, batch_size=4), closed_gates((2, 2), [(0, 1), (1, 0)])
+    tokens = inputs.double().numpy()
+    _, sent = by_head(model, tokens, np.ones(4))
+    for kind, means in (("zero", None), ("mean", [one.mean(axis=0) for one in sent])):
+        expected, _ = by_head(model, tokens, gates, means)
+        assert_equal_in_float32(gated.outputs(gates, kind), expected)
+    norms = [
+        np.linalg.norm(layer.out_proj.weight.detach().numpy()[:, part])
+        for layer in model.layers
+        for part in (slice(0, 4), slice(4, 8))
+    ]
+    assert_equal_in_float32(gated.magnitudes(), np.array(norms))
+
+
+def test_means_are_those_of_the_weights_that_the_model_has_now():
+    model, inputs = own_layers(), torch.randn(6, 5, 8)
+    gated, gates = GatedModule(model, inputs), one_closed(4, 1)
+    before = gated.outputs(gates, "mean")
+    with torch.no_grad():
+        model.layers[0].in_proj_bias += 1.0
+    after = gated.outputs(gates, "mean")
+    assert np.array_equal(after, GatedModule(model, inputs).outputs(gates, "mean"))
+    assert np.abs(after - before).max() > 0.1
+    model.layers[0].in_proj_bias.data -= 1.0  # which PyTorch does not count as a change
+    assert_equal_in_float32(gated.outputs(gates, "mean"), before)
+
+
+def test_a_caller_receives_the_weights_that_it_would_have():
+    model, inputs = own_layers(), torch.randn(3, 5, 8)
+    with torch.no_grad():
+        model.eval()(inputs)
+    gated, expected = GatedModule(model, inputs), list(model.received)
+    assert gated.heads == (2, 2)
+    model.received = []
+    gated.outputs(one_closed(4, 3), "zero")
+    for one, other in zip(model.received, expected, strict=True):
+        assert_equal_in_float32(one.numpy(), other.numpy())
+
+
+def test_further_keys_are_refused():
+    model = own_layers()
+    model.layers[1] = torch.nn.MultiheadAttention(8, 2, batch_first=True, add_bias_kv=True)
+    with pytest.raises(InputError, match="add_bias_kv"):
+        GatedModule(model, torch.randn(2, 3, 8)).outputs(np.ones(4), "zero")
+
+
+def test_a_layer_that_runs_twice_has_two_gates_and_one_that_does_not_run_has_none():
+    """By hand: the layer applied twice, its second occurrence with the columns of W_O zeroed."""
+    model, inputs = own_layers().eval(), torch.randn(6, 5, 8)
+    first, _ = model.layers
+
+    def forward(model, batch):
+        tokens = batch
+        for _ in range(2):
+            tokens = tokens + first(tokens, tokens, tokens)[0]
+        return tokens[:, -1, :2]
+
+    gated = GatedModule(model, inputs, forward)
+    assert gated.heads == (2, 2)
+    closed = copy.deepcopy(first)
+    with torch.no_grad():
+        closed.out_proj.weight[:, 4:] = 0.0
+        once = inputs + first(inputs, inputs, inputs)[0]
+        expected = (once + closed(once, once, once)[0])[:, -1, :2].numpy()
+    assert_equal_in_float32(gated.outputs(one_closed(4, 3), "zero"), expected)
