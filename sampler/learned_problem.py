@@ -50,6 +50,7 @@ class LearnedProblem:
     labels_validation: Float[np.ndarray, "validation output"] | None = None
     hyper_priors: HyperPriors = KNOWN
     known: tuple[KnownHeads, ...] = ()
+    layer_numbers: tuple[int, ...] = ()
 
     @property
     def labels(self) -> Float[Array, "example output"]:
@@ -173,4 +174,5 @@ def make_learned_problem(recipe, task: Task, architecture: Architecture, hyper_p
         None if validation is None else validation.labels,
         hyper_priors,
         known_heads(recipe, task),
+        task.numbers,
     )

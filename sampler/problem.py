@@ -67,6 +67,7 @@ class TokenProblem:
     validation: TokenSplit | None = None
     labels_validation: Float[np.ndarray, "validation output"] | None = None
     hyper_priors: HyperPriors = KNOWN
+    layer_numbers: tuple[int, ...] = ()
 
     @property
     def architecture(self) -> Architecture:
@@ -203,6 +204,7 @@ def make_token_problem(recipe: Recipe, task: Task, architecture: Architecture) -
         None if validation is None else TokenSplit.of(validation, settings.readout),
         None if validation is None else validation.labels,
         hyper_priors_of(recipe),
+        task.numbers,
     )
 
 
@@ -269,6 +271,7 @@ class Problem:
     train: Split | None = None
     shown: ShownExamples | None = None
     whole: TrainingData | None = None
+    layer_numbers: tuple[int, ...] = ()
 
     @cached_property
     def training_examples(self) -> LabelledExamples | None:
@@ -410,6 +413,7 @@ def build_problem(
         task.train if isinstance(task.train, Split) else None,
         show_examples(task, readout),
         TrainingData(task.train, readout, task.pairs) if is_folded(recipe, task) else None,
+        task.numbers,
     )
 
 

@@ -67,7 +67,8 @@ def label(table: xr.Dataset, problem: AnyProblem) -> xr.Dataset:
     A trailing underscore marks the second axis of a square matrix, which has the same names.
     """
     layers = problem.architecture.layers
-    named = {"path": indexed(problem.path_names, problem), "layer": range(1, layers + 1)}
+    numbers = problem.layer_numbers or range(1, layers + 1)
+    named = {"path": indexed(problem.path_names, problem), "layer": numbers}
     named["weights"] = list(problem.architecture.weight_shapes)
     for layer in range(2, layers + 1):
         names = ["·".join(p) for p in itertools.product(*problem.head_names[layer - 1 :])]

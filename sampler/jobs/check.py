@@ -102,6 +102,7 @@ def sizes_in_words(task: Task, run: RunPlan) -> Rows:
         ("channels D", f"{one.channels}"),
         ("outputs O", f"{one.outputs}"),
         ("attention layers L", f"{one.layers}"),
+        *(("from a model", line) for line in task.origin),
         ("heads per layer", "; ".join(", ".join(names) for names in task.head_names)),
         ("attention paths Π", paths),
         ("widths N_1 … N_L, N_a", widths_in_words(run)),

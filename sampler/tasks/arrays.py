@@ -45,11 +45,11 @@ SPLITS = ("train", "test", "validation")
 WITH_TOKENS = (
     ("inputs_train", "labels_train", "inputs_test"),
     ("labels_test", "inputs_validation", "labels_validation",
-     "lengths_train", "lengths_test", "lengths_validation"),
+     "lengths_train", "lengths_test", "lengths_validation", "origin", "layer_numbers"),
 )  # fmt: skip
 ATTENDED = (
     ("attended_train", "labels_train", "heads", "attended_test"),
-    ("labels_test", "attended_validation", "labels_validation"),
+    ("labels_test", "attended_validation", "labels_validation", "origin", "layer_numbers"),
 )
 # Axes of every kind of array: a kind is what stands before the first "_" of a name.
 AXES = {
@@ -60,11 +60,15 @@ AXES = {
     "heads": "[layer]",
     "lengths": "[example]",
     "head": "[head]",
+    "origin": "[line]",
+    "layer": "[layer]",
 }
 REMEDIES = {
     "heads": "store integers, the number of heads of each layer, as in [2, 2]",
     "lengths": "store integers, the number of tokens of each sequence",
     "head": "store text, as in np.array(['induction', 'residual'])",
+    "origin": "store text, a line each",
+    "layer": "store integers, the number of each layer in its model, from 1",
 }
 NUMBERS_REMEDY = "store a plain float32 or float64 array"
 NPZ_REMEDY = (
@@ -104,7 +108,9 @@ def read_arrays(path: str | Path, layers: int = 0) -> Task:
     labels_train       [example] or [example, output]
     heads              [layer], integers: heads of each layer, whose product is the number of paths
     and `attended_` and `labels_` with _test and _validation as above. In both
-    head_names_l       [head], text, for every layer, where heads have names beside their numbers.
+    head_names_l       [head], text, for every layer, where heads have names beside their numbers
+    layer_numbers      [layer], integers, where layers are not numbered 1..L
+    origin             [line], text: where the arrays come from, for `check`.
 
     Where heads are chosen for these `layers`, tokens need no attention matrices.
     Raises InputError, naming the array, for a file or an array that cannot be used.
@@ -135,7 +141,19 @@ def task_of_arrays(arrays: Arrays, file: "ArrayFile | None" = None, layers: int 
     train, test, validation = map(made, SPLITS)
     check_split(train, "train")  # before heads are named: their number may be absurd
     names = stored_head_names(arrays, train.heads)
-    return Task(train, test, names, name_paths(names), validation)
+    numbers = None
+    if "layer_numbers" in arrays:
+        numbers = tuple(map(int, np.ravel(read_part(arrays, "layer_numbers"))))
+    origin = np.ravel(read_part(arrays, "origin")).tolist() if "origin" in arrays else []
+    return Task(
+        train,
+        test,
+        names,
+        name_paths(names),
+        validation,
+        layer_numbers=numbers,
+        origin=tuple(text_of("origin", line) for line in origin),
+    )
 
 
 def with_layers(split: Split | AttendedSplit, layers: int) -> Split | AttendedSplit:
@@ -207,8 +225,8 @@ def text_of(key: str, name: object) -> str:
 
 def is_array_name(key: str) -> bool:
     """Tell whether an array, and no setting, has a name like this."""
-    of_tokens = ("inputs_", "labels_", "attention_", "lengths_", "head_names_")
-    return key.startswith(of_tokens) or is_of_attended(key)
+    of_tokens = ("inputs_", "labels_", "attention_", "lengths_", "head_names_", "layer_numbers")
+    return key.startswith(of_tokens) or is_of_attended(key) or key == "origin"
 
 
 def is_of_attended(key: str) -> bool:
@@ -251,10 +269,13 @@ def require(required: Sequence[str], keys: list[str]) -> None:
 def check_header(key: str, array: Any) -> None:
     """Raise InputError unless this is an array of the type and the axes of its name."""
     kind = key.split("_")[0]
-    if kind in ("heads", "lengths"):
+    if kind in ("heads", "lengths", "layer"):
         if array.dtype.kind not in "iu":
             raise InputError(key, str(array.dtype), REMEDIES[kind])
-    elif kind != "head" and array.dtype.newbyteorder("=") not in (np.float32, np.float64):
+    elif kind not in ("head", "origin") and array.dtype.newbyteorder("=") not in (
+        np.float32,
+        np.float64,
+    ):
         raise InputError(key, str(array.dtype), "store this array as float32 or float64")
     axes = [form.count(",") + 1 for form in AXES[kind].split(" or ")]
     if kind == "heads":  # an empty list of them is refused with the paths

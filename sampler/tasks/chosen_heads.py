@@ -47,6 +47,7 @@ def with_chosen_heads(task: Task, attention: AttentionSection | None) -> Task:
         trained=None,
         learned=learned_heads(attention, task.channels),
         brought=brought,
+        layer_numbers=task.layer_numbers if len(names) == task.layers else None,
     )
 
 

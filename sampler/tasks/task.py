@@ -99,7 +99,8 @@ class Task:
     are sampled; their matrices in the splits are those of one draw of their prior, which is the
     teacher's: otherwise only sizes and costs are read off them. `brought` has, layer by layer,
     heads of the data that these took the place of, by name: their attention [example, key, query]
-    to the training examples that attention is measured on.
+    to the training examples that attention is measured on. `layer_numbers` are those of the layers
+    in the model that they are a part of, and `origin` says, line by line, where data come from.
     Raises InputError, naming the array, if anything does not fit.
     """
 
@@ -115,6 +116,8 @@ class Task:
     teacher: Teacher | None = None
     learned: LearnedHeads | None = None
     brought: tuple[Mapping[str, Float[np.ndarray, "_example _key _query"]], ...] = ()
+    layer_numbers: tuple[int, ...] | None = None
+    origin: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_split(self.train, "train")
@@ -131,6 +134,9 @@ class Task:
         if tuple(map(len, self.head_names)) != self.heads:
             remedy = f"name the heads of each layer, {self.heads} in all"
             raise InputError("head_names", self.head_names, remedy)
+        if self.layer_numbers is not None and len(self.layer_numbers) != len(self.train.heads):
+            remedy = f"number each of the {len(self.train.heads)} layers"
+            raise InputError("layer_numbers", list(self.layer_numbers), remedy)
         paths = math.prod(self.heads)
         if too_many_paths(self.heads):
             return
@@ -146,6 +152,13 @@ class Task:
     def layers(self) -> int:
         """The number of layers of value weights."""
         return len(self.heads)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Numbers of the layers of value weights, as tables have them: 1 … L unless they say so."""
+        if self.layer_numbers is None or any(self.pairs):
+            return tuple(range(1, self.layers + 1))
+        return self.layer_numbers
 
     @property
     def heads(self) -> tuple[int, ...]:

@@ -7,5 +7,10 @@ evaluation  examples to learn, as arrays, and accuracies with their errors
 classified  inputs of several classes, for training, validation and test
 forward_pass  attention seen in a forward pass of a PyTorch model, however it shows it
 refusals    models whose attention is no matrix of all tokens of an example
-recording   the same of all examples, batch by batch, without padding
+value_products  what the values of a layer are made of
+chosen_layers  which layers and heads of a model are recorded
+recording   attention of all examples, batch by batch, without padding
+read_tokens  the token of a sequence that a label is read off
+stream      the residual stream: who writes into it, and which normalisations it passes
+single_paths  every head of every layer as one attention path
 """

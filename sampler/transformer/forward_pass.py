@@ -8,7 +8,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 from sampler.attention.masks import HIDING, HiddenKeys
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.transformer.refusals import refuse_bands, refuse_decoder, refuse_logits
+from sampler.transformer.value_products import Products, shares
 
 # Runs a model on a batch: forward(model, batch)
 Forward = Callable[[Any, Any], Any]
@@ -69,29 +70,32 @@ class SeenAttention:
     layers: list[SeenLayer] | None = field(default_factory=list)
 
 
-def run_batch(model: Any, batch: Any, forward: Forward | None) -> SeenAttention:
-    """Run a model on a batch and see its attention, by whichever of the three ways it shows it."""
+def run_batch(
+    model: Any, batch: Any, forward: Forward | None, returns: Callable[[Any], None] = id
+) -> SeenAttention:
+    """Run a model on a batch and see its attention, by whichever of the three ways it shows it.
+
+    `returns` is given what the model returns.
+    """
     if forward is None:
         refuse_decoder(model)
     refuse_bands(model)
     modules = attention_layers(model)
     if modules and implementation_of(model) is None:
-        return run_hooked(model, modules, batch, forward)
+        return run_hooked(model, modules, batch, forward, returns)
     fixed = implementation_of(model) not in (None, "eager")
     # A model that keeps to fused attention may have another one, unmasked, for those who ask.
     asked = dict.fromkeys(FLAGS[1:] if fixed else FLAGS, True) if takes_flags(model) else {}
     with watched(model) as (seen, softmaxes):
         returned = (forward or partial(call, **asked))(model, batch)
+    returns(returned)
     if seen.weights and (fixed or not returned_attention(returned)):
-        hidden = getattr(returned, "hidden_states", None) if fixed else None
-        if hidden:
-            seen.inputs = as_numpy(hidden[0])
         return seen
     if fixed:
         remedy = 'cannot be switched; load the model with attn_implementation="eager"'
         raise InputError("attention of the model", implementation_of(model), remedy)
     if modules and not returned_attention(returned):
-        return run_hooked(model, modules, batch, forward)
+        return run_hooked(model, modules, batch, forward, returns)
     if forward is None and not asked:
         remedy = (
             "has no torch.nn.MultiheadAttention layer, does not call "
@@ -102,10 +106,16 @@ def run_batch(model: Any, batch: Any, forward: Forward | None) -> SeenAttention:
     return read_returned(returned, softmaxes)
 
 
-def run_hooked(model: Any, modules: list[Any], batch: Any, forward: Forward | None):
+def run_hooked(
+    model: Any,
+    modules: list[Any],
+    batch: Any,
+    forward: Forward | None,
+    returns: Callable[[Any], None],
+) -> SeenAttention:
     """Run a model on a batch, and see its `torch.nn.MultiheadAttention` modules."""
     with hooked(model, modules) as seen:
-        (forward or call)(model, batch)
+        returns((forward or call)(model, batch))
     if seen.inputs is None:
         remedy = "its attention layers are not used in this forward pass; check `forward`"
         raise InputError("model", Verbatim(type(model).__name__), remedy)
@@ -179,7 +189,8 @@ def takes_flags(model: Any) -> bool:
 def read_returned(returned: Any, softmaxes: "list[SeenSoftmax]") -> SeenAttention:
     """Read what a model returns on request.
 
-    x_0 is the first of the hidden states, before any LayerNorm of the first layer.
+    x_0 is what the values of the first layer multiply, or the first of the hidden states where that
+    cannot be seen.
     """
     found = returned_attention(returned)
     if not found:
@@ -199,7 +210,9 @@ def read_returned(returned: Any, softmaxes: "list[SeenSoftmax]") -> SeenAttentio
     if layers is None:
         refuse_logits(found, {one.weights.numel() for one in softmaxes})
     weights = list(map(as_numpy, found))
-    return SeenAttention(as_numpy(hidden[0]), weights, hidden_by(found, softmaxes, layers), layers)
+    entering = layers[0].entering if layers else None
+    inputs = as_numpy(hidden[0] if entering is None else entering)
+    return SeenAttention(inputs, weights, hidden_by(found, softmaxes, layers), layers)
 
 
 def returned_attention(returned: Any) -> tuple[Any, ...]:
@@ -219,6 +232,12 @@ class SeenSoftmax:
     module: str
     entering: Any
     hidden: Any = None
+
+    def with_values(self, value: Any, products: Products) -> "SeenSoftmax":
+        """With the tokens that the values were made of which these weights multiply."""
+        tokens = self.weights.shape[-1]
+        examples = value.shape[0] if value.ndim == 4 else 0
+        return replace(self, entering=products.entering(value, examples, tokens, self.entering))
 
 
 def computed_by(found: tuple[Any, ...], softmaxes: list[SeenSoftmax]) -> list[SeenLayer] | None:
@@ -349,14 +368,15 @@ def watched(model: Any) -> Iterator[tuple[SeenAttention, list[SeenSoftmax]]]:
     returns what it would return anyhow. On leaving, the hooks are gone.
     """
     torch = torch_module()
-    seen, softmaxes, running = SeenAttention(), [], []
+    seen, softmaxes, running, products = SeenAttention(), [], [], Products()
     softmax = {torch.softmax, torch.nn.functional.softmax, torch.Tensor.softmax}
+    matmul = {torch.matmul, torch.bmm, torch.Tensor.matmul, torch.Tensor.__matmul__}
     names = {one: name for name, one in model.named_modules()}
 
     class Watching(import_module("torch.overrides").TorchFunctionMode):
         def __torch_function__(self, function, types, args=(), kwargs=None):
             if function is torch.nn.functional.scaled_dot_product_attention:
-                add_call(seen, running, *args, **(kwargs or {}))
+                add_call(seen, running, products, *args, **(kwargs or {}))
             returned = function(*args, **(kwargs or {}))
             if function in softmax and is_square(returned):
                 module, tokens = tokens_around(running, returned.shape[-1])
@@ -365,6 +385,9 @@ def watched(model: Any) -> Iterator[tuple[SeenAttention, list[SeenSoftmax]]]:
                 softmaxes.append(
                     SeenSoftmax(returned, module, tokens, hidden if hidden.any() else None)
                 )
+            if softmaxes and function in matmul and shares(args[0], softmaxes[-1].weights):
+                softmaxes[-1] = softmaxes[-1].with_values(args[1], products)
+            products.note(function, args, returned)
             return returned
 
     def enter(module: Any, positional: tuple, named: dict) -> None:
@@ -388,6 +411,7 @@ def watched(model: Any) -> Iterator[tuple[SeenAttention, list[SeenSoftmax]]]:
 def add_call(
     seen: SeenAttention,
     running: list[tuple[str, list[Any]]],
+    products: Products,
     query: Any,
     key: Any,
     value: Any,
@@ -435,6 +459,7 @@ def add_call(
     seen.hidden.append(HiddenKeys.of(own.all(dim=1).cpu().numpy(), shared.all(dim=0).cpu().numpy()))
     seen.weights.append(as_numpy(weights))
     module, tokens = tokens_around(running, weights.shape[-1], weights.shape[0])
+    tokens = products.entering(value, weights.shape[0], weights.shape[-1], tokens)
     if tokens is None:
         remedy = (
             f"the module that calls it must be given the tokens [{weights.shape[0]}, "

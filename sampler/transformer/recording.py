@@ -1,7 +1,7 @@
 """Attention matrices and inputs recorded from a PyTorch module, batch by batch."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from sampler.attention.padding import (
     without_padding,
 )
 from sampler.errors import InputError, Verbatim
+from sampler.transformer.chosen_layers import EVERY_LAYER, ChosenLayers
 from sampler.transformer.forward_pass import (
     Forward,
     SeenAttention,
@@ -113,6 +114,9 @@ class RecordedAttention:
     attention  Ω^l [example, head, key, query] for every layer l, in the order of computation
     lengths    tokens of each sequence, [example], where they are not all as long: tokens and
                matrices behind them, of padding, are 0
+    numbers    of the layers in the model, from 1
+    modules    of the layers by their names in the model, where these are known
+    real       [example, token] as the model had them, false for padding; None where there is none
 
     Raises InputError, naming layer and entry, unless everything is finite and fits together.
     """
@@ -120,6 +124,9 @@ class RecordedAttention:
     inputs: np.ndarray
     attention: tuple[np.ndarray, ...]
     lengths: np.ndarray | None = None
+    numbers: tuple[int, ...] = ()
+    modules: tuple[str, ...] = ()
+    real: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.inputs.ndim != 3 or self.inputs.size == 0:
@@ -145,11 +152,16 @@ class RecordedAttention:
             real = within(self.lengths, tokens)
         identity = (np.eye(tokens, dtype=self.inputs.dtype) * real[:, None, :])[:, None]
         attention = tuple(np.concatenate([m, identity], axis=1) for m in self.attention)
-        return RecordedAttention(self.inputs, attention, self.lengths)
+        return replace(self, attention=attention)
 
 
 def record_attention(
-    model: Any, inputs: Any, *, forward: Forward | None = None, batch_size: int = 64
+    model: Any,
+    inputs: Any,
+    *,
+    chosen: ChosenLayers = EVERY_LAYER,
+    forward: Forward | None = None,
+    batch_size: int = 64,
 ) -> RecordedAttention:
     """Ω of every layer and head, and x_0, of a PyTorch model in evaluation mode.
 
@@ -160,6 +172,7 @@ def record_attention(
 
     inputs      a tensor [example, …]; tensors by the name of their argument; or a list of examples,
                 which may differ in the number of tokens and then go through the model by length
+    chosen      layers and heads to record; x_0 are the tokens that the first of them sees
     forward     runs the model on a batch, `forward(model, batch)`; by default `model(batch)`
     batch_size  examples in the model at a time
 
@@ -175,19 +188,48 @@ def record_attention(
     order: list[int] = []
     kept: list[list[np.ndarray]] = []
     counts: list[np.ndarray] = []
+    real: list[np.ndarray] = []
     for examples, seen, tokens in recorded_batches(model, tensors, forward, batch_size):
-        found, lengths = without_padding(seen.inputs, keys_first(seen), tokens)
+        layers = chosen_of(seen, chosen)
+        found, lengths = without_padding(layers.inputs, keys_first(layers), tokens)
         refuse_change(found, kept[0] if kept else found)
         order += examples
         kept.append(found)
         counts.append(lengths)
+        real.append(tokens)
     back = np.argsort(order)
     in_place = np.array_equal(back, order)
     arrays = map(padded_together, zip(*kept, strict=True))
     inputs, *attention = (one if in_place else one[back] for one in arrays)
     lengths = np.concatenate(counts)[back]
     equal = (lengths == inputs.shape[1]).all()
-    return RecordedAttention(inputs, tuple(attention), None if equal else lengths)
+    places = layers.layers or ()
+    return RecordedAttention(
+        inputs,
+        tuple(attention),
+        None if equal else lengths,
+        tuple(one.number for one in places) or tuple(range(1, len(attention) + 1)),
+        tuple(one.module for one in places),
+        None if all(one.all() for one in real) else padded_together(real)[back],
+    )
+
+
+def chosen_of(seen: SeenAttention, chosen: ChosenLayers) -> SeenAttention:
+    """Some layers and heads of what was seen, with what enters the first of them.
+
+    Raises InputError where the layers of the model are not those that were chosen.
+    """
+    if chosen.are_all:
+        return seen
+    if seen.layers is None or any(one.entering is None for one in seen.layers):
+        remedy = "what enters a layer cannot be seen in this model: export all of its layers"
+        raise InputError("layers", chosen.window or dict(chosen.heads), remedy)
+    numbers = [one.number for one in seen.layers]
+    places = chosen.places(numbers)
+    kept = [chosen.kept(numbers[place], seen.weights[place].shape[1]) for place in places]
+    weights = [seen.weights[at][:, heads] for at, heads in zip(places, kept, strict=True)]
+    layers = [seen.layers[place] for place in places]
+    return SeenAttention(as_numpy(layers[0].entering), weights, seen.hidden, layers)
 
 
 def recorded_batches(

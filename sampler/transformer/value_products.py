@@ -1,0 +1,51 @@
+"""Tokens that the values of a layer of attention are made of: those that a product multiplied.
+
+A model may normalise tokens within the module that attends to them. So values are followed back, by
+the memory that they share, to the product of matrices that made them.
+"""
+
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+
+@dataclass
+class Products:
+    """Products of activations and weights since the last layer of attention.
+
+    made  result and activations of each, in their order
+    """
+
+    made: list[tuple[Any, Any]] = field(default_factory=list)
+
+    def note(self, function: Any, args: tuple, returned: Any) -> None:
+        """Keep a product; anything else is passed over."""
+        torch = import_module("torch")
+        linear = {torch.nn.functional.linear, torch.matmul, torch.Tensor.matmul,
+                  torch.Tensor.__matmul__}  # fmt: skip
+        if function is torch.addmm:
+            self.made.append((returned, args[1]))
+        elif function in linear:
+            self.made.append((returned, args[0]))
+
+    def entering(self, value: Any, examples: int, tokens: int, around: Any) -> Any:
+        """The tokens [example, token, channel] that these values were made of.
+
+        around  what the module was given, for values that were copied since; it is preferred where
+                it is the same
+        """
+        found = next((given for made, given in reversed(self.made) if shares(made, value)), None)
+        self.made.clear()
+        if found is None:
+            return around
+        if found.shape[0] == examples * tokens and found.ndim == 2:
+            found = found.reshape(examples, tokens, -1)
+        if found.ndim != 3 or tuple(found.shape[:2]) != (examples, tokens):
+            return around
+        is_same = around is not None and around.shape == found.shape
+        return around if is_same and bool((around == found).all()) else found
+
+
+def shares(one: Any, other: Any) -> bool:
+    """Whether two tensors are in the same memory."""
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
