@@ -79,9 +79,9 @@ class SeenProduct:
         if self.first is not None:
             if self.first.numel() != weights.numel() or self.first.shape[-2:] != weights.shape[-2:]:
                 return False
-            first = self.first.detach().to("cpu", torch.float32).reshape(weights.shape)
+            first = self.first.detach().to(weights).reshape(weights.shape)
             return torch.allclose(first, weights, **near)
-        values, sent = (one.detach().to("cpu", torch.float32) for one in (self.values, self.sent))
+        values, sent = (one.detach().to(weights) for one in (self.values, self.sent))
         if values.ndim == 3:  # one head, which has no axis
             values, sent = values.unsqueeze(1), sent.unsqueeze(1)
         if sent.shape[:3] != weights.shape[:3]:

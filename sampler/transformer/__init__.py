@@ -6,6 +6,7 @@ training    steps, choice by validation, and their checkpoints
 evaluation  examples to learn, as arrays, and accuracies with their errors
 classified  inputs of several classes, for training, validation and test
 forward_pass  attention seen in a forward pass of a PyTorch model, however it shows it
+softmaxes   attention that a model computes step by step, and where
 refusals    models whose attention is no matrix of all tokens of an example
 value_products  what the values of a layer are made of
 chosen_layers  which layers and heads of a model are recorded

@@ -1,14 +1,14 @@
-"""Attention seen in a forward pass of a PyTorch model, in whichever of three ways it shows it.
+"""Attention seen in a forward pass of a PyTorch model, in whichever way it shows it.
 
-Layers of `torch.nn.MultiheadAttention`, calls of `scaled_dot_product_attention`, or attention that
-the model returns on request, as Hugging Face models do.
+Layers of `torch.nn.MultiheadAttention`, calls of `scaled_dot_product_attention`, attention that the
+model returns on request, as Hugging Face models do, or softmax of logits, step by step.
 """
 
 import inspect
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -17,7 +17,16 @@ import numpy as np
 
 from sampler.attention.masks import HIDING, HiddenKeys
 from sampler.errors import ABSENT, InputError, Verbatim
-from sampler.transformer.refusals import refuse_bands, refuse_decoder, refuse_logits
+from sampler.transformer.refusals import refuse_bands, refuse_decoder
+from sampler.transformer.softmaxes import (
+    SeenLayer,
+    SeenSoftmax,
+    are_layers,
+    are_logits,
+    computed_by,
+    hidden_by,
+    is_square,
+)
 from sampler.transformer.value_products import Products, shares
 
 # Runs a model on a batch: forward(model, batch)
@@ -40,20 +49,6 @@ def as_numpy(tensor: Any) -> np.ndarray:
     return tensor.detach().to("cpu", precision, copy=True).numpy()
 
 
-@dataclass(frozen=True)
-class SeenLayer:
-    """A layer of attention where it was computed.
-
-    number   among all layers that the model has computed, from 1
-    module   its name in the model, as in "h.0.attn"
-    entering [example, token, channel], the tensor that its values are made of
-    """
-
-    number: int
-    module: str
-    entering: Any
-
-
 @dataclass
 class SeenAttention:
     """Attention that a forward pass computed, layer by layer in the order of computation.
@@ -73,7 +68,7 @@ class SeenAttention:
 def run_batch(
     model: Any, batch: Any, forward: Forward | None, returns: Callable[[Any], None] = id
 ) -> SeenAttention:
-    """Run a model on a batch and see its attention, by whichever of the three ways it shows it.
+    """Run a model on a batch and see its attention, by whichever of the ways it shows it.
 
     `returns` is given what the model returns.
     """
@@ -91,6 +86,8 @@ def run_batch(
     returns(returned)
     if seen.weights and (fixed or not returned_attention(returned)):
         return seen
+    if not fixed and not returned_attention(returned) and are_layers(softmaxes):
+        return read_softmaxes(softmaxes)
     if fixed:
         remedy = 'cannot be switched; load the model with attn_implementation="eager"'
         raise InputError("attention of the model", implementation_of(model), remedy)
@@ -98,9 +95,9 @@ def run_batch(
         return run_hooked(model, modules, batch, forward, returns)
     if forward is None and not asked:
         remedy = (
-            "has no torch.nn.MultiheadAttention layer, does not call "
-            "scaled_dot_product_attention, and does not take output_attentions and "
-            "output_hidden_states; give it one of the three"
+            "has no torch.nn.MultiheadAttention layer, calls neither "
+            "scaled_dot_product_attention nor softmax of [example, head, query, key], and does not "
+            "take output_attentions and output_hidden_states; give it one of them"
         )
         raise InputError("model", Verbatim(type(model).__name__), remedy)
     return read_returned(returned, softmaxes)
@@ -186,7 +183,7 @@ def takes_flags(model: Any) -> bool:
     )
 
 
-def read_returned(returned: Any, softmaxes: "list[SeenSoftmax]") -> SeenAttention:
+def read_returned(returned: Any, softmaxes: list[SeenSoftmax]) -> SeenAttention:
     """Read what a model returns on request.
 
     x_0 is what the values of the first layer multiply, or the first of the hidden states where that
@@ -207,74 +204,29 @@ def read_returned(returned: Any, softmaxes: "list[SeenSoftmax]") -> SeenAttentio
         remedy = "return them too: the first of them are the tokens of the first layer"
         raise InputError("hidden_states", Verbatim("(absent)"), remedy)
     layers = computed_by(found, softmaxes)
-    if layers is None:
-        refuse_logits(found, {one.weights.numel() for one in softmaxes})
+    if layers is None and are_logits(found, softmaxes):
+        found = tuple(one.weights for one in softmaxes)
+        layers = computed_by(found, softmaxes)
     weights = list(map(as_numpy, found))
     entering = layers[0].entering if layers else None
     inputs = as_numpy(hidden[0] if entering is None else entering)
     return SeenAttention(inputs, weights, hidden_by(found, softmaxes, layers), layers)
 
 
+def read_softmaxes(softmaxes: list[SeenSoftmax]) -> SeenAttention:
+    """Read attention that a model computes step by step, as it leaves each softmax."""
+    layers = [
+        SeenLayer(number, one.module, one.entering) for number, one in enumerate(softmaxes, start=1)
+    ]
+    found = tuple(one.weights for one in softmaxes)
+    hidden = hidden_by(found, softmaxes, layers)
+    return SeenAttention(as_numpy(layers[0].entering), list(map(as_numpy, found)), hidden, layers)
+
+
 def returned_attention(returned: Any) -> tuple[Any, ...]:
     """Return the `attentions` of a model; nothing where they lack a layer."""
     found = getattr(returned, "attentions", None) or ()
     return () if any(matrices is None for matrices in found) else tuple(found)
-
-
-@dataclass(frozen=True)
-class SeenSoftmax:
-    """A softmax of keys: its result [… query, key], and where it was computed.
-
-    hidden  true for logits that a mask has lowered; None where there are none
-    """
-
-    weights: Any
-    module: str
-    entering: Any
-    hidden: Any = None
-
-    def with_values(self, value: Any, products: Products) -> "SeenSoftmax":
-        """With the tokens that the values were made of which these weights multiply."""
-        tokens = self.weights.shape[-1]
-        examples = value.shape[0] if value.ndim == 4 else 0
-        return replace(self, entering=products.entering(value, examples, tokens, self.entering))
-
-
-def computed_by(found: tuple[Any, ...], softmaxes: list[SeenSoftmax]) -> list[SeenLayer] | None:
-    """Find where the matrices that a model returned were computed; None where that was not seen.
-
-    Layers that ran and were not returned are counted.
-    """
-    torch, layers, number = torch_module(), [], 0
-    for matrices in found:
-        while number < len(softmaxes):
-            one = softmaxes[number]
-            number += 1
-            same = one.weights.numel() == matrices.numel()
-            if same and torch.equal(one.weights.reshape(matrices.shape).to(matrices), matrices):
-                layers.append(SeenLayer(number, one.module, one.entering))
-                break
-    return layers if len(layers) == len(found) else None
-
-
-def hidden_by(
-    found: tuple[Any, ...], softmaxes: list[SeenSoftmax], layers: list[SeenLayer] | None
-) -> list[HiddenKeys]:
-    """Read the masks in those softmaxes whose weights came back, or might have."""
-    if layers is not None:
-        softmaxes = [softmaxes[layer.number - 1] for layer in layers]
-    shapes = {matrices.shape for matrices in found}
-    if len(shapes) > 1 or found[0].ndim != 4:
-        return []
-    (shape,) = shapes
-    nothing = np.zeros((shape[0], *shape[2:]), bool)
-    return [
-        HiddenKeys.of(
-            nothing if one.hidden is None else one.hidden.reshape(shape).all(dim=1).cpu().numpy()
-        )
-        for one in softmaxes
-        if one.weights.numel() == found[0].numel()
-    ]
 
 
 def attention_layers(model: Any) -> list[Any]:
@@ -447,7 +399,7 @@ def add_call(
         hidden = ~attn_mask if is_boolean else attn_mask <= HIDING
         if not is_boolean:
             logits = logits + attn_mask
-        if hidden.ndim == 2 or (hidden.ndim == query.ndim and len(hidden) < len(query)):
+        if hidden.ndim < query.ndim or len(hidden) < len(query):
             shared = shared | hidden.reshape(hidden.shape[-query.ndim + 1 :])
         else:
             own = own | hidden
@@ -469,11 +421,6 @@ def add_call(
     seen.layers.append(SeenLayer(len(seen.layers) + 1, module, tokens))
     if seen.inputs is None:
         seen.inputs = as_numpy(tokens)
-
-
-def is_square(weights: Any) -> bool:
-    """Whether these may be weights of every query and key, of some heads."""
-    return weights.ndim in (3, 4) and weights.shape[-1] == weights.shape[-2]
 
 
 def tokens_around(

@@ -1,6 +1,6 @@
 """Models whose attention is no matrix of all tokens of an example, refused by the cause."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,18 +29,6 @@ def refuse_bands(model: Any) -> None:
             "all queries and keys; take a model of the kind whose layers attend to all tokens"
         )
         raise InputError("attention_window of the model", band, remedy)
-
-
-def refuse_logits(found: tuple[Any, ...], sizes: Collection[int]) -> None:
-    """Raise InputError for what is no weights, where as many are computed by softmax."""
-    for matrices in found:
-        beyond = matrices[(matrices < -1e-3) | (matrices > 1 + 1e-3)]
-        if matrices.numel() in sizes and beyond.numel():
-            remedy = (
-                "is no weight from 0 to 1: the model returns what enters its softmax; return what "
-                "leaves it, by forward=lambda model, batch: …"
-            )
-            raise InputError("attentions", float(beyond[0]), remedy)
 
 
 def refuse_other_examples(found: list[np.ndarray], examples: int) -> None:
