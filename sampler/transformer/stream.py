@@ -231,6 +231,7 @@ def traced(model: Any) -> Iterator[Traced]:
                 trace.normalised.append(Normalised(calls.innermost, None, args[0], returned))
             if function is attends or (function in softmax and is_square(returned)):
                 trace.layers += 1
+                trace.ends.clear()
             if function not in products:
                 return returned
             if trace.layers:
