@@ -40,8 +40,8 @@ ELSEWHERE = {
     "eval": "is for the shell that reads it",
     f"{PROGRAM} train runs/attention_variants_one_shot_train": "a training of minutes",
 }
-# Libraries that only the extra `samplers` has.
-EXTRA = ("nutpie", "flowMC")
+# Libraries that only extras have.
+EXTRA = ("nutpie", "flowMC", "torch")
 PAGES = [
     name
     for name in TEXTS

@@ -116,7 +116,7 @@ def find_stream(model: Any, example: Any, forward: Forward | None) -> tuple[Stre
     """
     torch = torch_module()
     with evaluating(model), eager(model), torch.enable_grad(), traced(model) as trace:
-        seen = run_batch(model, example, forward, trace.ends.append)
+        seen = run_batch(model, followed(example), forward, trace.ends.append)
     if seen.layers is None or any(one.entering is None for one in seen.layers):
         remedy = (
             "the forward pass that computed the attention cannot be followed; let the model, or "
@@ -161,6 +161,15 @@ def find_stream(model: Any, example: Any, forward: Forward | None) -> tuple[Stre
         tuple(trace.written[of_layer[1]].module for of_layer in writers) if both else None,
     )
     return found, seen
+
+
+def followed(batch: Any) -> Any:
+    """Inputs of which real numbers can be followed: they may be the embedding themselves."""
+    if isinstance(batch, dict):
+        return {name: followed(tensor) for name, tensor in batch.items()}
+    if not batch.is_floating_point():
+        return batch
+    return batch.detach().requires_grad_(True).clone()
 
 
 def writers_of(written: list[Written], reaches: np.ndarray, number: int) -> list[int]:

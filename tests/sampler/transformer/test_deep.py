@@ -175,6 +175,32 @@ def test_the_stream_at_its_end_is_the_sum_of_what_was_written():
     assert stream.embedding.all()
 
 
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_what_a_model_is_given_may_be_the_embedding(norm_first, tmp_path):
+    """An encoder without anything before it; PyTorch's layers are told by their weights."""
+    layer = torch.nn.TransformerEncoderLayer(
+        CHANNELS, HEADS, 6, batch_first=True, norm_first=norm_first
+    )
+    model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    x = torch.randn(3, TOKENS, CHANNELS)
+    path = export_attention(
+        tmp_path / "a.npz", model, train=(x, signs(3)), test=(x, None), paths="single", share=1.0
+    )
+    task = read_arrays(path)
+    model.eval()
+    with torch.no_grad():
+        hidden, factor = x, torch.ones(3, TOKENS)
+        for layer in model.layers:
+            if not norm_first:
+                hidden = hidden + layer._sa_block(hidden, None, None)
+                factor, hidden = factor * spreads(hidden), layer.norm1(hidden)
+                hidden = hidden + layer._ff_block(hidden)
+                factor, hidden = factor * spreads(hidden), layer.norm2(hidden)
+    expected = factor[:, -1:] * x[:, -1]
+    place = task.path_names.index("embedding")
+    assert_equal_in_float32(task.train.attended[:, place], expected.numpy(), operations=1000)
+
+
 @pytest.mark.parametrize("readout", ["first", "last", "mean"])
 def test_padding_changes_no_single_path(readout, tmp_path):
     model, lengths = Model(), torch.tensor([5, 3, 4])
