@@ -70,13 +70,20 @@ class ChosenTask:
         return (
             f"<task {self.settings['task']['kind']}: {', '.join(sizes)} examples, "
             f"{data.channels} channels, outputs: {data.outputs}, heads: "
-            f"{' | '.join(', '.join(names) for names in data.head_names)}, "
+            f"{' | '.join(map(first_names, data.head_names))}, "
             f"{named_paths(data)}>"
         )
 
 
 # Paths that are named in one line.
 MOST_NAMED = 16
+
+
+def first_names(names: Sequence[str]) -> str:
+    """The names, or the first of them and how many there are."""
+    if len(names) <= MOST_NAMED:
+        return ", ".join(names)
+    return f"{', '.join(names[:MOST_NAMED])}, … ({len(names)} in all)"
 
 
 def named_paths(data: Task) -> str:

@@ -8,7 +8,9 @@ import pytest
 from sampler.errors import ExitCode
 from sampler.tasks.arrays import read_arrays
 from sampler.tasks.export import export_attention
+from sampler.transformer.chosen_layers import EVERY_LAYER
 from sampler.transformer.recording import record_attention
+from sampler.transformer.single_paths import find_paths, recorded_paths
 from tests.assertions import assert_equal_in_float32
 from tests.commands import FEW_DRAWS, in_process, settings, stored_arrays, without_drawing
 
@@ -123,3 +125,54 @@ def test_a_model_of_transformer_lens():
     for matrices in recorded.attention:
         assert (matrices[..., future] == 0).all()
         assert_equal_in_float32(matrices.sum(axis=2), np.ones((3, HEADS, TOKENS)))
+
+
+# Normalisations behind what heads of layers 1 and 2 write: of BERT those of every later layer, of
+# models that normalise before each layer the last one.
+STREAMS = {"bert": [4, 2], "gpt_2": [1, 1], "vit": [1, 1]}
+
+
+def value_and_output(model, number):
+    """W_V and W_O of a layer, [to, from]."""
+    if hasattr(model, "h"):  # GPT-2 keeps its matrices with the input first
+        attention = model.h[number].attn
+        return attention.c_attn.weight.T[-8:], attention.c_proj.weight.T
+    if hasattr(model, "layers"):  # ViT
+        attention = model.layers[number].attention
+        return attention.v_proj.weight, attention.o_proj.weight
+    attention = model.encoder.layer[number].attention
+    return attention.self.value.weight, attention.output.dense.weight
+
+
+@pytest.mark.parametrize(
+    ("make", "inputs_of"),
+    [(bert, texts), (gpt_2, texts), (vit, pictures)],
+    ids=lambda f: f.__name__,
+)
+def test_single_heads_embedding_and_mlps_add_up_to_the_stream(make, inputs_of):
+    """Each divided by the σ behind it, and heads through the model's own values, without biases."""
+    model, inputs = make(), inputs_of()
+    first = {k: v[:1] for k, v in inputs.items()} if isinstance(inputs, dict) else inputs[:1]
+    for module in model.modules():
+        if getattr(module, "bias", None) is not None:
+            torch.nn.init.zeros_(module.bias)
+        if isinstance(module, torch.nn.LayerNorm):
+            torch.nn.init.ones_(module.weight)
+    paths = find_paths(model, first, EVERY_LAYER, True, None)
+    assert paths.stream.heads.sum(axis=1).tolist() == STREAMS[make.__name__]
+    found = recorded_paths(
+        model, first, paths, lambda real, _: np.eye(real.shape[1])[None, :1], None, 4
+    )[0, 0]
+    model.eval()
+    with torch.no_grad():
+        returned = model(**first) if isinstance(first, dict) else model(first)
+        end = returned.last_hidden_state[0, 0].double().numpy()
+        matrices = [value_and_output(model, number) for number in range(LAYERS)]
+    heads = found[: LAYERS * HEADS].reshape(LAYERS, HEADS, -1)
+    total = found[LAYERS * HEADS :].sum(axis=0)
+    for layer, (value, output) in enumerate(matrices):
+        for head, part in enumerate((slice(0, 4), slice(4, 8))):
+            product = output.detach()[:, part] @ value.detach()[part]
+            total = total + product.numpy() @ heads[layer, head]
+    # The mean that normalisations subtract is the same for all that was written.
+    assert_equal_in_float32(total - total.mean(), end, operations=10000)
