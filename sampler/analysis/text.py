@@ -10,6 +10,8 @@ from dataclasses import dataclass
 MISSING = "–"
 NO_BREAK = "\N{NO-BREAK SPACE}"
 DIGITS = 4
+# Behind the decimal point, of a value with its error.
+MOST_PLACES = 8
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,9 @@ class Number:
         # 0.0996 is 0.10 to two digits, not 0.100.
         if places and float(f"{error:.{places}f}") >= 10.0 ** (2 - places):
             places -= 1
+        if places > MOST_PLACES:
+            value, error = significant(value, self.digits), significant(error, 2)
+            return _minus(f"{value} ± {error}") + self.unit
         return _minus(f"{value:z.{places}f} ± {error:.{places}f}") + self.unit
 
     def __str__(self) -> str:

@@ -1,9 +1,10 @@
 """Which heads of a trained model matter: what removing each costs, and what predicts it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
-    from sampler.heads.gates import GatedModel
+    from sampler.heads.gates import GatedModel, Numbering
     from sampler.heads.removal import RemovedHeads
 
-LabelledExamples = tuple[Any, Any]
+LabelledExamples = tuple[Any, Any] | tuple[Any, Any, Any]
 NO_CLASSES = "must be ±1, or one column of 0 and 1 for each class, where the loss is a likelihood"
 
 
@@ -87,9 +88,11 @@ class AblatedHeads:
         return removal_text(self.result)
 
     def _repr_html_(self) -> str:
-        from sampler.heads.shown import tables_of
+        from sampler.heads.shown import tables_of, whole_text
 
-        return "".join(table._repr_html_() for table in tables_of(self.result).values())
+        first, *others = (table._repr_html_() for table in tables_of(self.result).values())
+        said = [f"<p>{escape(note)}</p>" for note in self.result.notes]
+        return "".join([f"<p>{escape(whole_text(self.result))}</p>", first, *said, *others])
 
 
 @in_python
@@ -101,7 +104,11 @@ def ablate_heads(
     validation: LabelledExamples | None = None,
     test: LabelledExamples | None = None,
     loss: Literal["auto", "squared", "likelihood"] = "auto",
-    residual: bool = True,
+    layers: tuple[int, int] | None = None,
+    heads: Mapping[int, Sequence[int]] | None = None,
+    paths: Literal["products", "single"] = "products",
+    mlps: bool = False,
+    residual: bool | None = None,
     forward: Any = None,
     projection: str | None = None,
     batch_size: int = 64,
@@ -119,12 +126,17 @@ def ablate_heads(
     network  of the theory: widths, temperature, and the token that is read out. Without a
              temperature it is the one that infinite width chooses by the validation examples
     train, validation, test
-             of a PyTorch module: pairs of inputs and labels, as for `export_attention`. The theory
+             of a PyTorch module: pairs of inputs and labels, as for `export_attention`; third may
+             stand the number of the token that is read for each example. The theory
              learns from the first, predictions are made on the second, removal is measured on the
              third
     loss     of the model: "squared", or "likelihood" of its outputs as logits; "auto": the latter
              for a PyTorch module whose labels are classes
-    residual a head in each layer stands for the residual connection of a PyTorch module
+    layers, heads, paths, mlps
+             of a PyTorch module: what the theory sees of it, as for `export_attention`; heads that
+             it does not see are not removed
+    residual a head in each layer stands for the residual connection of a PyTorch module; by default
+             so, but for single paths
     forward  runs a PyTorch module on a batch, `forward(model, batch)`, and returns its outputs
              [example] or [example, output]
     projection
@@ -143,28 +155,47 @@ def ablate_heads(
 
     A head is replaced by its mean over examples, padding left out, and by 0. Beside the theory's
     predictions stand magnitude, Taylor importance (the mean of |∂loss/∂gate|), attribution
-    patching, and random numbers. A layer that runs several times counts as several. Ctrl-C, once
+    patching, and random numbers. Layers are numbered over the whole model, from 1, one that runs
+    several times as several, and heads from 0. Ctrl-C, once
     heads are being removed, ends with what is done. Raises InputError for what cannot be used.
     """
     from sampler.analysis.own_temperature import OwnLimit
+    from sampler.heads.gates import Numbering
     from sampler.jobs.ablation import Asked, ablated, forecast_seconds, tell_forecast
     from sampler.jobs.progress import busy
+    from sampler.transformer.chosen_layers import ChosenLayers
 
     splits = {"train": train, "validation": validation, "test": test}
-    is_task = isinstance(model, ChosenTask)
+    is_task, chosen_layers = isinstance(model, ChosenTask), ChosenLayers(layers, heads or {})
     if is_task:
+        if not chosen_layers.are_all or paths != "products" or mlps:
+            remedy = "of a task, keep heads by `network`: leave out layers, heads, paths and mlps"
+            raise InputError("model", model, remedy)
         gated, labels = gates_of_task(model)
     else:
         gated, labels = gates_of_module(model, splits, forward, projection, batch_size)
-    counts = gated["test"].heads
+    counts, single = gated["test"].heads, paths == "single"
+    numbering = Numbering.of(counts, gated["test"].numbers, chosen_layers, single=single)
+    if not numbering.gates:
+        raise InputError("heads", heads, "no head is left to be removed: keep some")
     chosen = chosen_loss(labels, gated["validation"], loss, orders, likely=not is_task)
     asked = Asked(chosen, solve_again, orders, seed)
     task = model
     if not is_task:
         with busy("recording attention") if progress else nullcontext():
-            task = exported(model, splits, residual, forward, batch_size)
+            task = exported(
+                model,
+                splits,
+                layers=layers,
+                heads=heads,
+                paths=paths,
+                mlps=mlps,
+                residual=not single if residual is None else residual,
+                forward=forward,
+                batch_size=batch_size,
+            )
     recipe, fitted = recipe_and_data(task, network)
-    refuse_other_heads(recipe.network.heads, fitted.head_names, task.data.head_names, counts)
+    refuse_other_heads(recipe.network.heads, fitted.head_names, task.data.head_names, numbering)
     use_one_blas_thread()
     notes = ()
     if "temperature" not in network.settings["posterior"]:
@@ -174,7 +205,7 @@ def ablate_heads(
         recipe, fitted = recipe_and_data(task, network)
     if progress:
         passes = {key: one.pass_seconds() for key, one in gated.items()}
-        tell_forecast(forecast_seconds(recipe, fitted, counts, asked, passes))
+        tell_forecast(forecast_seconds(recipe, fitted, numbering, counts, asked, passes))
     theory = solve(task, network, starts=starts)
     if not theory.attrs["converged"]:
         remedy = "the saddle point did not converge; choose a larger width or temperature"
@@ -182,7 +213,9 @@ def ablate_heads(
     draw = partial(sample, task, network, seed=seed, progress=progress) if exact else None
     with float64():
         problem = problem_of(task, recipe, fitted)
-        return AblatedHeads(ablated(problem, gated, asked, theory, draw, progress, notes))
+        return AblatedHeads(
+            ablated(problem, gated, numbering, asked, theory, draw, progress, notes)
+        )
 
 
 def gates_of_module(
@@ -193,6 +226,8 @@ def gates_of_module(
     batch_size: int,
 ) -> tuple[dict[str, "GatedModel"], dict[str, "np.ndarray"]]:
     """The heads with gates of a PyTorch module, and labels, by split; all labels are read."""
+    import numpy as np
+
     from sampler.heads.modules import GatedModule
     from sampler.tasks.export import read_labels
     from sampler.transformer.recording import as_tensors, check_batch_size, count_of
@@ -200,9 +235,12 @@ def gates_of_module(
     check_batch_size(batch_size)
     labels = {}
     for name, split in splits.items():
-        if not isinstance(split, tuple) or len(split) != 2:
+        if not isinstance(split, tuple) or len(split) not in (2, 3):
             value = ABSENT if split is None else split
             raise InputError(name, value, "give a pair of inputs and labels of this split")
+        if len(split) == 3 and np.ndim(split[2]) != 1:
+            remedy = "removal is measured on outputs of examples: name one token read of each"
+            raise InputError(f"tokens read of {name}", np.shape(split[2]), remedy)
         labels[name] = read_labels(f"labels_{name}", split[1], count_of(as_tensors(split[0])))
     refuse_no_labels(labels)
     gated = {
@@ -216,25 +254,12 @@ def gates_of_module(
     return gated, labels
 
 
-def exported(
-    model: Any,
-    splits: dict[str, LabelledExamples],
-    residual: bool,
-    forward: Any,
-    batch_size: int,
-) -> ChosenTask:
-    """The attention of a PyTorch module as a task."""
+def exported(model: Any, splits: dict[str, LabelledExamples], **settings: Any) -> ChosenTask:
+    """The attention of a PyTorch module as a task; `settings` are those of `export_attention`."""
     from sampler.tasks.export import export_attention
 
     with TemporaryDirectory() as folder:
-        file = export_attention(
-            Path(folder) / "attention.npz",
-            model,
-            residual=residual,
-            forward=forward,
-            batch_size=batch_size,
-            **splits,
-        )
+        file = export_attention(Path(folder) / "attention.npz", model, **splits, **settings)
         return arrays_task(file)
 
 
@@ -273,18 +298,19 @@ def refuse_other_heads(
     asked: Any,
     kept: Sequence[Sequence[str]],
     names: Sequence[Sequence[str]],
-    counts: tuple[int, ...],
+    numbering: "Numbering",
 ) -> None:
-    """Raise InputError unless the theory has all heads of the model, each layer by layer.
+    """Raise InputError unless the theory has all heads that are removed, each layer by layer.
 
     kept, names  of each layer of the theory, and of its attention
     """
+    counts = numbering.layers
     if len(names) != len(counts) or any(
         len(of_layer) < count for of_layer, count in zip(names, counts, strict=True)
     ):
         remedy = f"attention was recorded of {tuple(map(len, names))} heads in its layers"
-        raise InputError("heads of the model", counts, remedy)
-    # Behind the heads of the model stands that of a residual connection.
+        raise InputError("heads of the model, layer by layer", counts, remedy)
+    # Behind the heads of the model stands that of a residual connection, or other paths.
     layers = zip(kept, names, counts, strict=True)
     if any(tuple(left[:count]) != tuple(of[:count]) for left, of, count in layers):
         remedy = "every head of the model is removed in turn: leave this out"

@@ -20,6 +20,7 @@ from sampler.transformer.forward_pass import (
     attention_layers,
     eager,
     evaluating,
+    implementation_of,
     run_batch,
     torch_module,
 )
@@ -49,8 +50,12 @@ class Joint:
 
 @dataclass(frozen=True, eq=False)
 class GatedLayer:
-    """The heads of an attention layer, as often as it runs, with the modules that join them."""
+    """The heads of an attention layer, as often as it runs, with the modules that join them.
 
+    number  among all layers that the model has computed, from 1
+    """
+
+    number: int
     heads: int
     joints: tuple[Joint, ...]
 
@@ -106,10 +111,13 @@ def gated_layers(
     """
     with evaluating(model), eager(model), torch_module().no_grad(), following(model) as trail:
         seen = run_batch(model, batch, forward)
-    if trail.attention:  # modules of PyTorch, which show their heads by hooks
-        return tuple(GatedLayer(one.module.num_heads, (one,)) for one in trail.attention)
+    places = seen.layers or ()
+    numbers = [one.number for one in places] or range(1, len(seen.weights) + 1)
+    if trail.attention and implementation_of(model) is None:  # they show their heads by hooks
+        shown = zip(numbers, trail.attention, strict=True)
+        return tuple(GatedLayer(number, one.module.num_heads, (one,)) for number, one in shown)
     if projection is not None:
-        return named_layers(model, seen, trail, projection)
+        return named_layers(model, seen, numbers, trail, projection)
     found = []
     for layer, product in enumerate(products_of(seen, trail.products), start=1):
         heads = seen.weights[layer - 1].shape[1]
@@ -119,12 +127,12 @@ def gated_layers(
                 'are by the end of their names, as in projection="attention.dense"'
             )
             raise InputError(f"heads of layer {layer}", Verbatim(f"({heads})"), remedy)
-        found.append(GatedLayer(heads, tuple(product.joints)))
+        found.append(GatedLayer(numbers[layer - 1], heads, tuple(product.joints)))
     return tuple(found)
 
 
 def named_layers(
-    model: Any, seen: SeenAttention, trail: "Trail", projection: str
+    model: Any, seen: SeenAttention, numbers: Sequence[int], trail: "Trail", projection: str
 ) -> tuple[GatedLayer, ...]:
     """Layers of the modules with this end of a name, as often as they ran."""
     names = {id(module): name for name, module in model.named_modules()}
@@ -138,7 +146,8 @@ def named_layers(
             f"layer (ends of names here: {', '.join(linear[:12])})"
         )
         raise InputError("projection", projection, remedy)
-    return tuple(GatedLayer(count, (one,)) for count, one in zip(heads, ran, strict=True))
+    layers = zip(numbers, heads, ran, strict=True)
+    return tuple(GatedLayer(number, count, (one,)) for number, count, one in layers)
 
 
 def products_of(

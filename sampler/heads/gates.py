@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 
 from sampler.errors import InputError
 from sampler.tasks.splits import Split
+from sampler.transformer.chosen_layers import EVERY_LAYER, ChosenLayers
 from sampler.transformer.model import FrozenNetwork
 from theory.programs import program
 
@@ -34,7 +35,12 @@ class GatedModel(Protocol):
 
     @property
     def heads(self) -> tuple[int, ...]:
-        """H_1 … H_L."""
+        """H_1 … H_L of the layers that run."""
+        ...
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Numbers of these layers in the whole model, from 1."""
         ...
 
     def outputs(
@@ -60,6 +66,56 @@ class GatedModel(Protocol):
     def pass_seconds(self) -> float:
         """Seconds of a forward pass through all examples, as far as a short trial tells."""
         ...
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """Heads that are removed, each as gates, theory and tables number it.
+
+    gates   (layer, head) from 0, of the layers that run
+    theory  (layer, head) from 0, in the network of the theory
+    shown   layer of the whole model from 1, head from 0
+    """
+
+    gates: tuple[Head, ...]
+    theory: tuple[Head, ...]
+    shown: tuple[Head, ...]
+
+    @classmethod
+    def of(
+        cls,
+        counts: Sequence[int],
+        numbers: Sequence[int] = (),
+        chosen: ChosenLayers = EVERY_LAYER,
+        *,
+        single: bool = False,
+    ) -> "Numbering":
+        """Heads that a theory sees of layers with so many heads and these numbers, 1 … L.
+
+        chosen  layers and heads of the theory
+        single  whether all of them are heads of its one layer
+        """
+        numbers = numbers or range(1, len(counts) + 1)
+        gates: list[Head] = []
+        theory: list[Head] = []
+        for layer, place in enumerate(chosen.places(numbers)):
+            kept = chosen.kept(numbers[place], counts[place], all_may_go=single)
+            for number, head in enumerate(kept):
+                theory.append((0, len(gates)) if single else (layer, number))
+                gates.append((place, head))
+        return cls(
+            tuple(gates), tuple(theory), tuple((numbers[place], head) for place, head in gates)
+        )
+
+    def in_theory(self, removed: Collection[Head]) -> list[Head]:
+        """Heads of the theory for those of gates."""
+        return [self.theory[self.gates.index(head)] for head in removed]
+
+    @property
+    def layers(self) -> list[int]:
+        """How many of these heads each layer of the theory has; they come before others of it."""
+        last = max(layer for layer, _ in self.theory)
+        return [sum(layer == at for layer, _ in self.theory) for at in range(last + 1)]
 
 
 def all_heads(counts: Sequence[int]) -> list[Head]:
@@ -101,6 +157,10 @@ class GatedNetwork:
     @property
     def heads(self) -> tuple[int, ...]:
         return self.network.architecture.heads
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(range(1, len(self.heads) + 1))
 
     def outputs(self, gates, replacement):
         everyone = np.broadcast_to(gates, (len(self.inputs), sum(self.heads)))

@@ -82,6 +82,10 @@ class GatedModule:
         return tuple(layer.heads for layer in self.layers)
 
     @property
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(layer.number for layer in self.layers)
+
+    @property
     def examples(self) -> int:
         return count_of(self.inputs)
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from sampler.analysis.estimate import Estimate, RankCorrelation
 from sampler.analysis.labels import head_label
-from sampler.heads.gates import all_heads
 from sampler.heads.measures import Loss, over_examples
 from sampler.heads.removal import MeasuredHeads, RemovedHeads
 
@@ -40,7 +39,7 @@ def constants(measured: MeasuredHeads) -> Iterator[str]:
             & (np.abs(apart.value) > OF_LARGEST * np.nanmax(larger))
         )
     places = np.flatnonzero(disagree)
-    heads, unit = all_heads(measured.counts), UNITS[measured.loss]
+    heads, unit = measured.heads.shown, UNITS[measured.loss]
     for more, meaning in (
         (
             places[apart.value[places] > 0],
@@ -55,7 +54,7 @@ def constants(measured: MeasuredHeads) -> Iterator[str]:
     ):
         if len(more):
             named = [
-                f"{head_label(heads[at][0] + 1, heads[at][1])}: {costs[0, at]:.2g} with 0, "
+                f"{head_label(*heads[at])}: {costs[0, at]:.2g} with 0, "
                 f"{costs[1, at]:.2g} with the mean"
                 for at in sorted(more, key=lambda at: -larger[at])[:NAMED]
             ]

@@ -10,7 +10,7 @@ from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.results import PRUNING_FILE, RunResults
 from sampler.analysis.text import unbroken, wrapped
 from sampler.errors import ExitCode, InputError
-from sampler.heads.gates import all_heads
+from sampler.heads.gates import Numbering, all_heads
 from sampler.heads.measures import (
     TheoryWithoutHeads,
     predictions_of_theory,
@@ -94,12 +94,12 @@ def pruned_heads(
     if solve_again:
         who[SOLVED_AGAIN] = solved.solved_again
     tell("one after the other")
-    return MeasuredHeads.of(counts, ways, labels, "squared").judging(
+    return MeasuredHeads.of(Numbering.of(counts), ways, labels, "squared").judging(
         predicted,
         widths=problem.architecture.widths,
         temperature=problem.learning.temperature,
         seed=seed,
-        orders=removed_in_orders(who, by, orders, seed, counts, labels),
+        orders=removed_in_orders(who, by, orders, seed, Numbering.of(counts), counts, labels),
     )
 
 

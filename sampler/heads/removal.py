@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from sampler.analysis.estimate import Estimate, RankCorrelation, rank_correlation
-from sampler.heads.gates import Head, all_heads
+from sampler.heads.gates import Head, Numbering
 from sampler.heads.measures import (
     PREDICTIONS,
     Loss,
@@ -95,11 +95,12 @@ class RemovedHeads:
 class MeasuredHeads:
     """Losses of a model without each of its heads, on test examples [head, example].
 
+    heads     that are removed
     unpruned  its loss and accuracy with all of them [1, example]
     lost      "mean_loss" … → what is lost; NaN for heads whose turn did not come
     """
 
-    counts: tuple[int, ...]
+    heads: Numbering
     loss: Loss
     unpruned: Mapping[str, Float[np.ndarray, "1 example"]]
     lost: Mapping[str, Float[np.ndarray, "head example"]]
@@ -107,7 +108,7 @@ class MeasuredHeads:
     @classmethod
     def of(
         cls,
-        counts: Sequence[int],
+        heads: Numbering,
         ways: Mapping[str, Without],
         labels: Outputs,
         loss: Loss,
@@ -115,7 +116,6 @@ class MeasuredHeads:
     ) -> "MeasuredHeads":
         """Remove each head alone.
 
-        counts  heads of each layer
         ways    "mean", "zero" or "theory" → f of the test examples without some heads
         """
         steps = steps or WorkSteps()
@@ -126,18 +126,18 @@ class MeasuredHeads:
         measured = {}
         for way, without in ways.items():
             phase = f"heads removed, {way}"
-            found = Lost.without(without, all_heads(counts), labels, loss, steps, phase)
+            found = Lost.without(without, heads.gates, labels, loss, steps, phase)
             measured[f"{way}_loss"] = found.loss
             if found.accuracy is not None:
                 measured[f"{way}_accuracy"] = found.accuracy
         measured = {key: lost for key, lost in measured.items() if np.isfinite(lost).any()}
-        return cls(tuple(counts), loss, unpruned, measured)
+        return cls(heads, loss, unpruned, measured)
 
     def judging(self, predicted: Mapping[str, Estimate], **settings: Any) -> RemovedHeads:
         """Hold predictions against this; `settings` are the further fields of the result."""
         means = {key: over_examples(values) for key, values in self.unpruned.items()}
         return RemovedHeads(
-            heads=tuple((layer + 1, head) for layer, head in all_heads(self.counts)),
+            heads=self.heads.shown,
             loss=self.loss,
             examples_test=self.unpruned["loss"].shape[1],
             unpruned={key: (float(one.value[0]), float(one.mcse[0])) for key, one in means.items()},
@@ -183,31 +183,33 @@ def removed_in_orders(
     by: Mapping[str, Float[np.ndarray, " head"]],
     random: int,
     seed: int,
+    heads: Numbering,
     counts: Sequence[int],
     labels: Outputs,
     steps: WorkSteps | None = None,
 ) -> dict[str, tuple[Removals, ...]]:
     """Heads removed in ascending order of each of these numbers, and in random orders.
 
+    counts  all heads of each layer of the model
+
     No layer loses all of its heads. Who is solved again loses them in ascending score only. An
     order in which the work was ended is left out, with those behind it.
     """
     steps = steps or WorkSteps()
-    heads = all_heads(counts)
+    shown = dict(zip(heads.gates, heads.shown, strict=True))
     generator = np.random.default_rng(seed)
     orders = [(key, np.argsort(values, kind="stable")) for key, values in by.items()]
-    orders += [("random", generator.permutation(len(heads))) for _ in range(random)]
+    orders += [("random", generator.permutation(len(heads.gates))) for _ in range(random)]
     found: dict[str, list[Removals]] = {key: [] for key in (*by, "random")}
     for _, (key, places) in steps.over("orders of removal", orders):
         with steps.kept():
-            order = removable([heads[place] for place in places], counts)
+            order = removable([heads.gates[place] for place in places], counts)
             accuracy = {
                 name: accuracies(without, order, labels)
                 for name, without in who.items()
                 if name != SOLVED_AGAIN or key == "score"
             }
-            removed = tuple((layer + 1, head) for layer, head in order)
-            found[key].append(Removals(removed, accuracy))
+            found[key].append(Removals(tuple(shown[head] for head in order), accuracy))
     return {key: tuple(some) for key, some in found.items()}
 
 

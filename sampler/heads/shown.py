@@ -167,24 +167,30 @@ def tables_of(found: RemovedHeads) -> dict[str, Table]:
     return tables | {"result.orders": order_table(found)} if found.orders else tables
 
 
-def removal_text(found: RemovedHeads) -> str:
-    """Return accuracies of the whole model, and all tables, as text for a terminal."""
+def whole_text(found: RemovedHeads) -> str:
+    """Return loss and accuracy of the whole model, and on which examples."""
     units = {"loss": UNITS[found.loss].removesuffix(" loss"), "accuracy": ""}
     whole = [
         with_unit(f"{key} {Number(value, error)}", units[key])
         for key, (value, error) in found.unpruned.items()
     ]
-    stored = found.examples_validation is None
-    examples = "these" if stored else f"{found.examples_validation} validation"
-    first = wrapped(
+    validation = found.examples_validation
+    examples = "these" if validation is None else f"{validation} validation"
+    return (
         f"the model on {found.examples_test} test examples: {', '.join(whole)}; "
         f"predictions from {examples} examples"
     )
+
+
+def removal_text(found: RemovedHeads) -> str:
+    """Return accuracies of the whole model, and all tables, as text for a terminal."""
+    stored = found.examples_validation is None
     tables = [
         table.text(elsewhere="pruning.json" if stored else where)
         for where, table in tables_of(found).items()
     ]
-    return "\n\n".join([first, *tables[:1], *map(wrapped, found.notes), *tables[1:]])
+    whole, *notes = map(wrapped, [whole_text(found), *found.notes])
+    return "\n\n".join([whole, *tables[:1], *notes, *tables[1:]])
 
 
 def two_digits(value: float) -> str:

@@ -5,7 +5,7 @@ comes behind, so that Ctrl-C keeps what counts most.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +16,7 @@ import xarray as xr
 
 from sampler.analysis.draws_table import stored_weights
 from sampler.analysis.estimate import Estimate
-from sampler.heads.gates import GatedModel, Head, all_heads, closed_gates
+from sampler.heads.gates import GatedModel, Head, Numbering, all_heads, closed_gates
 from sampler.heads.measures import (
     TheoryWithoutHeads,
     predictions_of_model,
@@ -30,6 +30,7 @@ from sampler.heads.removal import (
     ZEROED,
     MeasuredHeads,
     RemovedHeads,
+    removable,
     removed_in_orders,
 )
 from sampler.heads.steps import WorkSteps
@@ -75,15 +76,19 @@ class Asked:
 # --- how long
 
 
-def forward_passes(counts: tuple[int, ...], orders: int) -> dict[str, float]:
+def forward_passes(heads: Numbering, counts: Sequence[int], orders: int) -> dict[str, float]:
     """Forward passes through all test and all validation examples, slopes counted as such.
+
+    counts  all heads of each layer of the model
 
     A mean needs one that records, to know padding, and one more.
     """
-    heads, means = sum(counts), RECORDED + 1
-    in_orders = (orders + len(ORDERED_BY)) * (heads - len(counts) + 1) if orders else 0
+    means, removed = RECORDED + 1, len(heads.gates)
+    in_orders = 0
+    if orders:
+        in_orders = (orders + len(ORDERED_BY)) * (1 + len(removable(heads.gates, counts)))
     return {
-        "test": 1 + 2 * (heads + 1) + means + in_orders,
+        "test": 1 + 2 * (1 + removed) + means + in_orders,
         "validation": 1 + means + 2 * (1 + BACKWARD),
     }
 
@@ -91,7 +96,8 @@ def forward_passes(counts: tuple[int, ...], orders: int) -> dict[str, float]:
 def forecast_seconds(
     recipe: Recipe,
     task: Task,
-    counts: tuple[int, ...],
+    heads: Numbering,
+    counts: Sequence[int],
     asked: Asked,
     passes: Mapping[str, float],
 ) -> dict[str, float]:
@@ -100,7 +106,7 @@ def forecast_seconds(
     passes  seconds of a forward pass through all "test" and "validation" examples
     """
     sizes, slower = Sizes.of(recipe, task), machine_seconds() / REFERENCE_SECONDS
-    asked_passes = forward_passes(counts, asked.orders)
+    asked_passes = forward_passes(heads, counts, asked.orders)
     found = {
         "theory": slower * theory_seconds(recipe, sizes, first=True),
         "the model without its heads": sum(asked_passes[key] * passes[key] for key in passes),
@@ -108,7 +114,7 @@ def forecast_seconds(
     if asked.solve_again:
         # A layer with a head less makes a network of its own, compiled once.
         each = NEWTON_STEPS * hessian_operations(sizes) / DENSE_RATE
-        again = len(counts) * COMPILE_THEORY + sum(counts) * each
+        again = len(heads.layers) * COMPILE_THEORY + len(heads.gates) * each
         found["theory without each head"] = slower * again
     return found
 
@@ -150,6 +156,7 @@ def shown_steps(progress: bool) -> Iterator[WorkSteps]:
 def ablated(
     problem: Problem,
     gated: Mapping[str, GatedModel],
+    heads: Numbering,
     asked: Asked,
     theory: xr.Dataset,
     sampled: Callable[[], xr.DataTree] | None = None,
@@ -158,38 +165,48 @@ def ablated(
 ) -> RemovedHeads:
     """All predictions on validation examples, and heads removed on test examples.
 
+    heads    that are removed
     sampled  draws from the exact posterior
     notes    that come before all others
 
     Of work that was ended by Ctrl-C while heads were removed, or later, the rest is missing.
     """
     counts, labels, test = gated["test"].heads, problem.labels_validation, problem.labels_test
-    heads, overlap = all_heads(counts), theory["order_parameter"].values
+    overlap = theory["order_parameter"].values
     solved = TheoryWithoutHeads(problem.learning, problem.attended_validation, overlap)
     beyond = theory.get("order_parameter_next_order")
     beyond = None if beyond is None else beyond.values
-    predicted = predictions_of_theory(solved, heads, labels, beyond)
-    predicted |= predictions_of_model(gated["validation"], labels, asked.loss, asked.seed)
+    predicted = predictions_of_theory(solved, heads.theory, labels, beyond)
+    of_model = predictions_of_model(gated["validation"], labels, asked.loss, asked.seed)
+    places = [all_heads(counts).index(head) for head in heads.gates]
+    predicted |= {
+        key: Estimate(one.value[places], one.mcse[places]) for key, one in of_model.items()
+    }
 
-    def sent(removed: list[Head], replacement: Literal["zero", "mean"]) -> np.ndarray:
+    def sent(removed: Sequence[Head], replacement: Literal["zero", "mean"]) -> np.ndarray:
         return gated["test"].outputs(closed_gates(counts, removed), replacement)
 
     ways = {kind: partial(sent, replacement=kind) for kind in ("mean", "zero")}
     in_orders = {}
     with shown_steps(progress) as steps:
-        measured = MeasuredHeads.of(counts, ways, test, asked.loss, steps)
+        measured = MeasuredHeads.of(heads, ways, test, asked.loss, steps)
         if asked.orders:
             by = {key: predicted[key].value for key in ORDERED_BY if key in predicted}
             of_test = replace(solved, attended=problem.attended_test)
-            who = {MODEL: ways["zero"], ZEROED: of_test.zeroed}
-            in_orders = removed_in_orders(who, by, asked.orders, asked.seed, counts, test, steps)
+            who = {
+                MODEL: ways["zero"],
+                ZEROED: lambda removed: of_test.zeroed(heads.in_theory(removed)),
+            }
+            in_orders = removed_in_orders(
+                who, by, asked.orders, asked.seed, heads, counts, test, steps
+            )
             if not any(in_orders.values()):
                 in_orders = {}
         if asked.solve_again and not steps.ended:
-            predicted |= predictions_solved_again(solved, heads, labels, steps)
+            predicted |= predictions_solved_again(solved, heads.theory, labels, steps)
     if sampled is not None and not steps.ended:
         with steps.kept():
-            predicted |= predictions_at_draws(solved, heads, labels, sampled())
+            predicted |= predictions_at_draws(solved, heads.theory, labels, sampled())
     found = measured.judging(
         predicted,
         widths=problem.architecture.widths,
@@ -204,7 +221,7 @@ def ablated(
 
 
 def predictions_at_draws(
-    solved: TheoryWithoutHeads, heads: list[Head], labels: np.ndarray, draws: xr.DataTree
+    solved: TheoryWithoutHeads, heads: Sequence[Head], labels: np.ndarray, draws: xr.DataTree
 ) -> dict[str, Estimate]:
     """Predictions of the exact posterior at draws from all of its chains."""
     overlaps = draws["posterior"]["order_parameter"].values

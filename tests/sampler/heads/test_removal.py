@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sampler.analysis.estimate import Estimate
+from sampler.heads.gates import Numbering
 from sampler.heads.measures import without_error
 from sampler.heads.removal import MeasuredHeads, RemovedHeads, removable, removed_in_orders
 from sampler.heads.shown import (
@@ -44,12 +45,12 @@ def removed(solve_again: bool = True) -> RemovedHeads:
     who = {name: one for name, one in WHO.items() if solve_again or name != "solved_again"}
     by = {"score": SCORES, "magnitude": MAGNITUDES}
     ways = {"zero": WHO["model"], "theory": WHO["zeroed"]}
-    return MeasuredHeads.of(HEADS, ways, LABELS, "squared").judging(
+    return MeasuredHeads.of(Numbering.of(HEADS), ways, LABELS, "squared").judging(
         {key: without_error(values) for key, values in by.items()},
         widths=(8, 8, 8),
         temperature=0.5,
         seed=3,
-        orders=removed_in_orders(who, by, 2, 3, HEADS, LABELS),
+        orders=removed_in_orders(who, by, 2, 3, Numbering.of(HEADS), HEADS, LABELS),
     )
 
 
@@ -102,7 +103,7 @@ def test_what_is_lost_is_so_from_the_same_network_with_all_its_heads(found):
 def test_heads_without_a_prediction_are_left_out_of_its_correlation(found):
     values = np.array([np.nan, 2.0, 4.0, 8.0, 16.0])
     predictions = {"solved_again": Estimate(values, np.zeros(5))}
-    measured = MeasuredHeads.of(HEADS, {"zero": WHO["model"]}, LABELS, "squared")
+    measured = MeasuredHeads.of(Numbering.of(HEADS), {"zero": WHO["model"]}, LABELS, "squared")
     one = measured.judging(predictions, widths=(8, 8, 8), temperature=0.5, seed=0)
     assert one.predicted["solved_again"].spearman["zero_loss"].value == pytest.approx(1.0)
     assert "–" in removal_text(one) or one.orders == {}

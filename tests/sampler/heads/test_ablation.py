@@ -1,0 +1,214 @@
+"""`ablate_heads` of modules: checked first, forecast, interrupted, at a chosen temperature."""
+
+import numpy as np
+import pytest
+
+import sampler
+from sampler.analysis.own_temperature import OwnLimit
+from sampler.api.results import problem_of, recipe_and_data
+from sampler.errors import InputError
+from sampler.heads.gates import Numbering, closed_gates
+from sampler.heads.measures import losses
+from sampler.heads.modules import GatedModule
+from sampler.jobs.ablation import RECORDED, forward_passes
+from sampler.numerics import float64
+from tests.sampler.heads.families import WIDTH, Blocks, CausalAttention, family, torch
+
+EXAMPLES, TOKENS = 20, 3
+NETWORK = sampler.make_network(widths=6, temperature=0.2)
+HEADS = [(1, 0), (1, 1), (2, 0), (2, 1)]
+
+
+def drawn(seed: int):
+    random = torch.Generator().manual_seed(seed)
+    tokens = torch.randn(EXAMPLES, TOKENS, WIDTH, generator=random)
+    classes = (tokens[:, :, 0].sum(dim=1) > 0).long()
+    return tokens, torch.nn.functional.one_hot(classes, 2).float()
+
+
+SPLITS = {name: drawn(seed) for seed, name in enumerate(("train", "validation", "test"))}
+SHORT = {"solve_again": False, "progress": False}
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return Blocks(CausalAttention)
+
+
+@pytest.fixture
+def solved_once(monkeypatch):
+    """The theory of the same training examples, solved by the first test that asks for it."""
+
+    def solve(task, network, **settings):
+        key = repr(network)
+        if key not in SOLVED:
+            SOLVED[key] = sampler.solve(task, network, starts=1)
+        return SOLVED[key]
+
+    monkeypatch.setattr("sampler.api.heads.solve", solve)
+
+
+SOLVED = {}
+
+
+def ablate(model, network=NETWORK, **others):
+    return sampler.ablate_heads(model, network, **(SPLITS | SHORT | others))
+
+
+class Interrupted:
+    """A `forward` that is interrupted in one of its calls with some inputs."""
+
+    def __init__(self, inputs, call: int) -> None:
+        self.inputs, self.left = inputs, call
+
+    def __call__(self, model, batch):
+        if len(batch) == EXAMPLES and torch.equal(batch, self.inputs):
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+        return model(batch)
+
+
+def test_ctrl_c_keeps_what_is_done_and_says_so(model, solved_once):
+    whole = ablate(model).result
+    # The whole model, the means, the whole model again, and two heads.
+    forward = Interrupted(SPLITS["test"][0], 1 + 1 + 1 + 3)
+    found = ablate(model, forward=forward).result
+    values = np.array(found.measured["mean_loss"].values)
+    known = np.isfinite(values)
+    assert known.tolist() == [True, True, False, False]
+    assert np.array_equal(values[known], np.array(whole.measured["mean_loss"].values)[known])
+    assert "zero_loss" not in found.measured
+    assert found.notes[0].startswith("ended by Ctrl-C")
+    assert "ended by Ctrl-C" in repr(sampler.api.heads.AblatedHeads(found))
+    assert found.predicted["score"].values == whole.predicted["score"].values
+
+
+def test_an_interrupt_before_any_head_is_removed_is_raised(model, solved_once):
+    with pytest.raises(KeyboardInterrupt):
+        ablate(model, forward=Interrupted(SPLITS["test"][0], 1))
+
+
+@pytest.mark.parametrize("orders", [0, 2])
+def test_the_forecast_counts_the_passes(model, solved_once, orders):
+    """Of all calls with all test examples; those that record take the first example alone."""
+    counted = []
+
+    def forward(model, batch):
+        counted.append(tuple(batch.shape))
+        if batch.shape[0] == EXAMPLES and torch.equal(batch, SPLITS["test"][0]):
+            counted[-1] = "test"
+        return model(batch)
+
+    ablate(model, forward=forward, orders=orders)
+    expected = forward_passes(Numbering.of((2, 2)), (2, 2), orders)["test"] - RECORDED
+    assert counted.count("test") == expected
+
+
+def test_a_temperature_that_is_not_given_is_chosen_by_validation(model, solved_once, tmp_path):
+    found = ablate(model, sampler.make_network(widths=6)).result
+    file = sampler.export_attention(tmp_path / "it.npz", model, residual=True, **SPLITS)
+    task = sampler.arrays_task(file)
+    with float64():
+        problem = problem_of(task, *recipe_and_data(task, sampler.make_network(widths=6)))
+        expected = OwnLimit.of(problem)
+    assert found.temperature == expected.temperature
+    assert found.notes[0] == expected.explanation
+    assert expected.chosen_by == "log_predictive_density"
+    assert ablate(model).result.temperature == 0.2
+
+
+def test_what_cannot_be_used_is_refused_before_anything_is_recorded(model, monkeypatch):
+    def late(*_, **__):
+        raise AssertionError("recorded before all was checked")
+
+    monkeypatch.setattr("sampler.tasks.export.export_attention", late)
+    tokens, labels = SPLITS["test"]
+    for others, message in (
+        ({"test": (tokens, labels[:-1])}, r"labels_test = \(19, 2\).*label per example"),
+        ({"test": (tokens, labels.argmax(dim=1))}, "labels_test.*class numbers"),
+        ({"test": (tokens, None)}, "labels_test.*with labels"),
+        ({"test": (tokens, labels[:, :1])}, "columns of labels.*all splits"),
+        ({"orders": -1}, "orders = -1.*from 0"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"forward": lambda model, batch: model(batch)[:, :1]}, "outputs of the model = 1.*2 col"),
+        ({"heads": {1: [2]}}, r"heads\[1\] = \[2\].*0 to 1"),
+        ({"layers": (2, 3)}, r"layers = .*layers of the model are 1, 2"),
+        ({"projection": "none"}, "projection = 'none'.*ran 0 times"),
+    ):
+        with pytest.raises(InputError, match=message):
+            ablate(model, **others)
+
+
+def test_a_window_of_layers_has_heads_numbered_over_the_whole_model(model, request):
+    found = ablate(model, layers=(2, 2), heads={2: [1]}, starts=1).result
+    request.getfixturevalue("solved_once")
+    whole = ablate(model).result
+    assert found.heads == ((2, 1),)
+    for key in ("mean_loss", "zero_loss"):
+        assert found.measured[key].values[0] == whole.measured[key].values[3]
+    for key in ("taylor", "magnitude"):
+        assert found.predicted[key].values[0] == whole.predicted[key].values[3]
+
+
+def test_single_paths_are_removed_one_by_one(tmp_path):
+    made = family("gpt2")
+    classes = torch.nn.functional.one_hot(torch.arange(len(made.inputs["input_ids"])) % 2, 2)
+    classes = classes.float()
+    splits = dict.fromkeys(SPLITS, (made.inputs, classes))
+    heads = {1: [1], 2: [1, 0]}
+    found = ablate(made.model, **splits, paths="single", heads=heads, starts=1).result
+    assert found.heads == ((1, 1), (2, 0), (2, 1))
+    gated = GatedModule(made.model, made.inputs)
+    whole = losses("likelihood", gated.outputs(np.ones(4), "mean"), classes.numpy())
+    for place, head in enumerate([(0, 1), (1, 0), (1, 1)]):
+        outputs = gated.outputs(closed_gates((2, 2), [head]), "mean")
+        lost = losses("likelihood", outputs, classes.numpy()) - whole
+        assert found.measured["mean_loss"].values[place] == pytest.approx(lost.mean())
+    file = sampler.export_attention(
+        tmp_path / "it.npz", made.model, paths="single", heads=heads, **splits
+    )
+    task = sampler.arrays_task(file)
+    theory = sampler.solve(task, NETWORK, starts=1)
+    names = task.data.head_names[0]
+    expected = [float(theory["head_score"][0, names.index(one)]) for one in ("1.1", "2.0", "2.1")]
+    np.testing.assert_allclose(found.predicted["score"].values, expected, rtol=1e-6)
+
+
+def test_a_task_keeps_heads_by_its_network(tmp_path, model):
+    file = sampler.export_attention(tmp_path / "it.npz", model, **SPLITS)
+    task = sampler.arrays_task(file)
+    with pytest.raises(InputError, match="no trained network"):
+        sampler.ablate_heads(task, NETWORK)
+    with pytest.raises(InputError, match="leave out layers"):
+        sampler.ablate_heads(task, NETWORK, layers=(1, 1))
+
+
+class Constant(torch.nn.Module):
+    """Two heads of which the second sends the same to all; the answer needs both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.c_proj = torch.nn.Linear(2, 2, bias=False)
+        with torch.no_grad():
+            self.c_proj.weight.copy_(torch.tensor([[1.0, 1.0], [-1.0, -1.0]]))
+
+    def forward(self, tokens):
+        heads = torch.stack([tokens[..., :1], torch.full_like(tokens[..., :1], 3.0)], dim=1)
+        sent = torch.nn.functional.scaled_dot_product_attention(0.0 * heads, 0.0 * heads, heads)
+        return 3.0 * self.c_proj(sent.transpose(1, 2).reshape(*tokens.shape[:2], 2))[:, -1]
+
+
+def test_a_head_that_sends_a_constant_costs_nothing_by_its_mean():
+    def made(seed):
+        tokens, _ = drawn(seed)
+        classes = (tokens[..., 0].mean(dim=1) > -3.0).long()
+        return tokens, torch.nn.functional.one_hot(1 - classes, 2).float()
+
+    splits = {name: made(seed) for seed, name in enumerate(SPLITS)}
+    found = sampler.ablate_heads(Constant(), NETWORK, **splits, **SHORT).result
+    mean, zero = (found.measured[f"{kind}_loss"].values[1] for kind in ("mean", "zero"))
+    assert mean == pytest.approx(0.0, abs=1e-6)
+    assert zero > 0.1
+    assert any("layer 1, head 1" in note and "constant" in note for note in found.notes)
