@@ -17,7 +17,7 @@ import numpy as np
 
 from sampler.attention.masks import HIDING, HiddenKeys
 from sampler.errors import ABSENT, InputError, Verbatim
-from sampler.transformer.refusals import refuse_bands, refuse_decoder
+from sampler.transformer.refusals import refuse_bands, refuse_decoder, refuse_windows
 from sampler.transformer.softmaxes import (
     SeenLayer,
     SeenSoftmax,
@@ -150,7 +150,11 @@ def implementation_of(model: Any) -> str | None:
 
 @contextmanager
 def eager(model: Any) -> Iterator[None]:
-    """Make a Hugging Face model compute its attention matrices; on leaving, it does as before."""
+    """Make a Hugging Face model compute its attention matrices; on leaving, it does as before.
+
+    In double precision fused attention is left as it is and watched: the softmax of eager attention
+    is often in single precision, where masks of double precision are infinite.
+    """
     config = getattr(model, "config", None)
     before = implementation_of(model)
     switch = getattr(model, "set_attn_implementation", None)
@@ -162,7 +166,9 @@ def eager(model: Any) -> Iterator[None]:
         for name in getattr(config, "sub_configs", ())
         if getattr(config, name, None) is not None
     }
-    if {before, *parts.values()} <= {"eager", None}:
+    precision = next((one.dtype for one in model.parameters()), None)
+    fused_in_double = before == "sdpa" and precision == torch_module().float64
+    if fused_in_double or {before, *parts.values()} <= {"eager", None}:
         yield
         return
     try:
@@ -203,6 +209,7 @@ def read_returned(returned: Any, softmaxes: list[SeenSoftmax]) -> SeenAttention:
     if not hidden:
         remedy = "return them too: the first of them are the tokens of the first layer"
         raise InputError("hidden_states", Verbatim("(absent)"), remedy)
+    refuse_windows(len(hidden[0]), found)
     layers = computed_by(found, softmaxes)
     if layers is None and are_logits(found, softmaxes):
         found = tuple(one.weights for one in softmaxes)

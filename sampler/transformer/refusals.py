@@ -31,16 +31,22 @@ def refuse_bands(model: Any) -> None:
         raise InputError("attention_window of the model", band, remedy)
 
 
+def refuse_windows(examples: int, found: Sequence[Any]) -> None:
+    """Raise InputError for weights of several windows in the place of each example."""
+    for matrices in found:
+        windows = len(matrices) // examples
+        if windows > 1 and len(matrices) == windows * examples:
+            remedy = (
+                f"{examples} went in: attention is within {windows} windows of an example (as in "
+                "Swin), and no head joins all of its tokens; choose a window as large as the "
+                "example, or a model without windows"
+            )
+            raise InputError("windows seen by the attention", len(matrices), remedy)
+
+
 def refuse_other_examples(found: list[np.ndarray], examples: int) -> None:
     """Raise InputError unless tokens and attention are of as many examples as went in."""
     for array in found:
-        if len(found[0]) == examples and len(array) != examples and len(array) % examples == 0:
-            remedy = (
-                f"{examples} went in: attention is within {len(array) // examples} windows of an "
-                "example (as in Swin), and no head joins all of its tokens; choose a window as "
-                "large as the example, or a model without windows"
-            )
-            raise InputError("windows seen by the attention", len(array), remedy)
         if len(array) != examples:
             remedy = (
                 f"{examples} went in; if the model wants tokens on the first axis, give "
@@ -62,6 +68,13 @@ def refuse_other_shape(field: str, shape: tuple[int, ...], examples: int, tokens
     """Raise InputError unless this is the shape of a matrix of all tokens for every head."""
     if len(shape) == 4 and (shape[0], *shape[2:]) == (examples, tokens, tokens):
         return
+    if len(shape) != 4:
+        remedy = (
+            "what came back are no weights of queries and keys, [example, head, query, key]: the "
+            "model has none (as RWKV), or keeps them; give forward=lambda model, batch: … with "
+            "`attentions` and `hidden_states`"
+        )
+        raise InputError(field, shape, remedy)
     remedy = (
         f"the shape must be ({examples}, heads, {tokens}, {tokens}), [example, head, key, query]: "
         "every token attends to every token of the same sequence. Attention in bands (Longformer) "

@@ -58,11 +58,18 @@ def computed_by(found: tuple[Any, ...], softmaxes: list[SeenSoftmax]) -> list[Se
         while number < len(softmaxes):
             one = softmaxes[number]
             number += 1
-            same = one.weights.numel() == matrices.numel()
-            if same and matrices.equal(one.weights.reshape(matrices.shape).to(matrices)):
+            if are_same(one.weights, matrices):
                 layers.append(SeenLayer(number, one.module, one.entering))
                 break
     return layers if len(layers) == len(found) else None
+
+
+def are_same(weights: Any, matrices: Any) -> bool:
+    """Whether weights of any shape are these matrices, NaN where those are."""
+    if weights.numel() != matrices.numel():
+        return False
+    weights = weights.reshape(matrices.shape).to(matrices)
+    return bool(((weights == matrices) | (weights.isnan() & matrices.isnan())).all())
 
 
 def hidden_by(

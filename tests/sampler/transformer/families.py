@@ -1,9 +1,9 @@
-"""Tiny models of many families, with random weights: those of `transformers` by their names.
+"""Tiny models of many families of `transformers`, with random weights.
 
-A family of texts is what makes its model and how it is told of positions; pictures and sounds have
-inputs of their own.
+`docs/howto/models_that_serve.md` has them in two tables: those that serve and those that do not.
 """
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,25 +43,54 @@ class Family:
     settings  of its configuration, beside or in the place of the common ones
     kind      what goes in: "text", "picture" or "sound"
     causal    no token sees those behind it
-    shift     positions of a sequence must be told when padding lies before it
+    fused     keeps to fused attention if it is loaded so
+    mixes     convolutions read padding, so that a padded sequence is not what it is alone
+    double    runs in double precision
+    spoils    makes NaN of padded texts in double precision: its masks are infinite in its softmax
+    model     the class, where it is not `name` and "Model"
+    variant   settings that make it another model
+    refusal   a part of the message with which it is refused
     """
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     kind: str = "text"
     causal: bool = False
-    shift: bool = False
+    fused: bool = False
+    mixes: bool = False
+    double: bool = True
+    spoils: bool = False
     model: str | None = None
+    variant: str = ""
+    refusal: str | None = None
+
+    @property
+    def class_name(self) -> str:
+        return self.model or f"{self.name}Model"
+
+    @property
+    def title(self) -> str:
+        return f"`{self.class_name}`" + f", {self.variant}" * bool(self.variant)
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """Where padding is put."""
+        if self.kind != "text":
+            return ("none",)
+        return ("none", "right", "left") if self.causal else ("none", "right")
 
     def make(self) -> Any:
         """A model in evaluation mode, as it is loaded by default."""
-        made = pytest.importorskip("transformers")
-        torch = pytest.importorskip("torch")
-        torch.manual_seed(0)
-        config = getattr(made, f"{self.name}Config")(
-            **{key: one for key, one in {**COMMON, **self.settings}.items() if one is not None}
+        made = pytest.importorskip(
+            "transformers", reason="an extra: pip install -e '.[transformers]'"
         )
-        model = getattr(made, self.model or f"{self.name}Model")(config).eval()
+        torch = pytest.importorskip("torch", reason="an extra: pip install -e '.[torch]'")
+        torch.manual_seed(0)
+        settings = {**COMMON, **self.settings}
+        config = getattr(made, f"{self.name}Config")(
+            **{key: one for key, one in settings.items() if one is not None}
+        )
+        model = getattr(made, self.class_name)(config).eval()
         for parameter in model.parameters():  # weights of 0.02 would make all attention alike
             parameter.data.add_(0.2 * torch.randn_like(parameter))
         for module in model.modules():
@@ -69,10 +98,59 @@ class Family:
                 module.weight.data[module.padding_idx] = 0.0  # as training leaves it
         return model
 
+    def inputs(self, model: Any, side: str) -> dict[str, Any]:
+        """Named inputs, with padding on a side: "right", "left" or "none"."""
+        torch = pytest.importorskip("torch")
+        random, count = torch.Generator().manual_seed(1), len(LENGTHS)
+        precision = next(model.parameters()).dtype
+        if self.kind == "picture":
+            return {"pixel_values": torch.randn(count, 1, 8, 8, generator=random).to(precision)}
+        if self.kind == "sound":
+            return {"input_values": torch.randn(count, 40, generator=random).to(precision)}
+        ids = torch.randint(3, WORDS, (count, TOKENS), generator=random)
+        if side == "none":
+            return {"input_ids": ids}
+        mask = (torch.arange(TOKENS) < torch.tensor(LENGTHS)[:, None]).long()
+        mask = mask.flip(1) if side == "left" else mask
+        named = {"input_ids": torch.where(mask == 1, ids, PAD), "attention_mask": mask}
+        if side == "left" and "position_ids" in inspect.signature(model.forward).parameters:
+            named["position_ids"] = (mask.cumsum(dim=1) - 1).clamp(min=0)
+        return named
 
-def causal(name: str, shift: bool = False, **settings: Any) -> Family:
-    return Family(name, settings, causal=True, shift=shift)
+    @property
+    def row(self) -> str:
+        """The row of this family in its table."""
+        if self.refusal is not None:
+            return f"| {self.title} | {self.refusal} |"
+        notes = [
+            "reads padding by convolutions" * self.mixes,
+            "not in double precision" * (not self.double),
+            "in double precision without padding" * self.spoils,
+        ]
+        cells = (
+            self.title,
+            self.kind,
+            "earlier" if self.causal else "all",
+            "fused calls" if self.fused else "returned",
+            "; ".join(filter(None, notes)),
+        )
+        return "| " + " | ".join(cells) + " |"
 
+
+def causal(name: str, **settings: Any) -> Family:
+    return Family(name, settings, causal=True)
+
+
+SWIN = {**PICTURE, "patch_size": 2, "window_size": 2, "depths": [1, 1], "num_heads": [2, 2]}
+SWIN |= {"num_attention_heads": None, "num_hidden_layers": None, "embed_dim": 8}
+FUNNEL = {"block_sizes": [1, 1], "d_model": WIDTH, "n_head": HEADS, "d_head": 8, "d_inner": 24}
+FUNNEL |= {"num_hidden_layers": None}
+BART = {"d_model": WIDTH, "encoder_layers": LAYERS, "decoder_layers": LAYERS}
+BART |= {"encoder_attention_heads": HEADS, "decoder_attention_heads": HEADS}
+REFORMER = {"attn_layers": ["local"] * LAYERS, "axial_pos_embds": False, "is_decoder": False}
+REFORMER |= {"attention_head_size": 8, "feed_forward_size": 24}
+XLNET = {"d_model": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "d_inner": 24}
+XLNET |= {"max_position_embeddings": None}
 
 ENCODERS = (
     Family("Bert"),
@@ -92,35 +170,26 @@ ENCODERS = (
     Family("RemBert", {"input_embedding_size": 8, "output_embedding_size": 8}),
     Family("IBert"),
     Family("SqueezeBert", {"embedding_size": WIDTH}),
-    Family("ConvBert", {"embedding_size": 8, "head_ratio": 1}),
+    Family("ConvBert", {"embedding_size": 8, "head_ratio": 1}, mixes=True),
     Family("LayoutLM"),
-    Family(
-        "XLNet",
-        {
-            "d_model": WIDTH,
-            "n_layer": LAYERS,
-            "n_head": HEADS,
-            "d_inner": 24,
-            "max_position_embeddings": None,
-        },
-    ),
+    Family("XLNet", XLNET),
     Family("XLM", XLM),
     Family("Flaubert", XLM),
     Family("Esm", {"token_dropout": False}),
     Family("BigBird", {"attention_type": "original_full"}),
-    Family("Nystromformer", {"segment_means_seq_len": TOKENS, "num_landmarks": TOKENS}),
+    Family("Nystromformer", {"segment_means_seq_len": TOKENS, "num_landmarks": TOKENS}, mixes=True),
     Family("Data2VecText"),
     Family("ModernBert", {"local_attention": 4, "global_attn_every_n_layers": 2}),
     Family("Splinter"),
     Family("Luke", {"entity_vocab_size": 5, "entity_emb_size": 8}),
+    Family("Reformer", REFORMER),
     Family("T5", T5, model="T5EncoderModel"),
     Family("MT5", T5, model="MT5EncoderModel"),
 )
 CAUSAL = (
-    causal("GPT2", True, **GPT),
+    causal("GPT2", **GPT),
     causal(
         "GPTNeo",
-        True,
         num_layers=LAYERS,
         num_heads=HEADS,
         window_size=4,
@@ -129,19 +198,20 @@ CAUSAL = (
     causal("GPTNeoX"),
     causal("GPTJ", **GPT, rotary_dim=4),
     causal("CodeGen", n_embd=WIDTH, n_layer=LAYERS, n_head=4, num_attention_heads=4, rotary_dim=2),
-    causal("GPTBigCode", True, **GPT),
-    causal("OpenAIGPT", True, **GPT),
-    causal("CTRL", True, **GPT, dff=24),
+    causal("GPTBigCode", **GPT),
+    causal("OpenAIGPT", **GPT),
+    causal("CTRL", **GPT, dff=24),
     causal("OPT", ffn_dim=24, word_embed_proj_dim=WIDTH),
-    causal("Bloom", n_layer=LAYERS, n_head=HEADS),
+    Family("Bloom", {"n_layer": LAYERS, "n_head": HEADS}, causal=True, spoils=True),
     causal("Mpt", d_model=WIDTH, n_heads=HEADS, n_layers=LAYERS, max_seq_len=32),
-    causal("Falcon", num_kv_heads=1, new_decoder_architecture=False, alibi=False),
+    Family("Falcon", {"num_kv_heads": 1, "alibi": False}, causal=True, fused=True),
+    Family("Falcon", {"num_kv_heads": 1, "alibi": True}, causal=True, fused=True, variant="alibi"),
     causal("Llama", **GROUPED),
     causal("Mistral", **GROUPED, sliding_window=3),
     causal("Qwen2", num_key_value_heads=1),
     causal("Qwen3", **GROUPED),
     causal("Gemma", **GROUPED),
-    causal("Gemma2", **GROUPED, sliding_window=3),
+    Family("Gemma2", {**GROUPED, "sliding_window": 3}, causal=True, spoils=True),
     causal("Phi"),
     causal("Phi3", **GROUPED),
     causal("StableLm", num_key_value_heads=1),
@@ -151,15 +221,25 @@ CAUSAL = (
     causal("Cohere", num_key_value_heads=1),
     causal("Granite", num_key_value_heads=1),
     causal("Persimmon"),
-    causal("BioGpt", True),
-    causal("XGLM", True, d_model=WIDTH, num_layers=LAYERS, attention_heads=HEADS, ffn_dim=24),
-    causal("GptOss", **GROUPED, num_local_experts=2, num_experts_per_tok=1),
+    causal("BioGpt"),
+    Family(
+        "XGLM",
+        {"d_model": WIDTH, "num_layers": LAYERS, "attention_heads": HEADS, "ffn_dim": 24},
+        causal=True,
+        double=False,
+    ),
+    Family(
+        "GptOss",
+        {**GROUPED, "num_local_experts": 2, "num_experts_per_tok": 1},
+        causal=True,
+        double=False,
+    ),
 )
 PERCEIVED = (
     Family("ViT", PICTURE, "picture"),
     Family("DeiT", PICTURE, "picture"),
     Family("Beit", PICTURE, "picture"),
-    Family("Data2VecVision", PICTURE, "picture"),
+    Family("Data2VecVision", PICTURE, "picture", fused=True),
     Family("Dinov2", PICTURE, "picture"),
     Family("ViTMSN", PICTURE, "picture"),
     Family("CLIPVision", PICTURE, "picture"),
@@ -167,59 +247,25 @@ PERCEIVED = (
     Family("Wav2Vec2", SOUND, "sound"),
     Family("Hubert", SOUND, "sound"),
 )
+# Refused, and why.
 REFUSED = (
-    Family("Longformer", {"attention_window": [4, 4]}),
     Family(
-        "Swin",
-        {
-            **PICTURE,
-            "patch_size": 2,
-            "window_size": 2,
-            "depths": [1, 1],
-            "num_heads": [2, 2],
-            "num_attention_heads": None,
-            "num_hidden_layers": None,
-            "embed_dim": 8,
-        },
-        "picture",
+        "Longformer", {"attention_window": [4, 4]}, refusal="attention in a band around each token"
     ),
-    Family("Mamba", {"state_size": 4}),
-    Family("Rwkv", {"context_length": 32, "attention_hidden_size": WIDTH}),
-    Family("FNet"),
+    Family("Swin", SWIN, "picture", refusal="attention is within 4 windows of an example"),
+    Family("Mamba", {"state_size": 4}, refusal="the model has none"),
+    Family("FNet", refusal="the model has none"),
     Family(
-        "Funnel",
-        {
-            "block_sizes": [1, 1],
-            "d_model": WIDTH,
-            "n_head": HEADS,
-            "d_head": 8,
-            "d_inner": 24,
-            "num_hidden_layers": None,
-        },
+        "Rwkv",
+        {"context_length": 32, "attention_hidden_size": WIDTH},
+        refusal="no weights of queries and keys",
     ),
+    Family("Yoso", refusal="no weights of queries and keys"),
+    Family("Funnel", FUNNEL, refusal="among fewer tokens"),
     Family(
-        "Reformer",
-        {
-            "attn_layers": ["local"],
-            "axial_pos_embds": False,
-            "is_decoder": False,
-            "attention_head_size": 8,
-            "feed_forward_size": 24,
-        },
+        "Canine", {"num_hash_buckets": 16, "num_hash_functions": 2}, refusal="among fewer tokens"
     ),
-    Family("Yoso"),
-    Family("Canine", {"num_hash_buckets": 16, "num_hash_functions": 2}),
-    Family(
-        "Bart",
-        {
-            "d_model": WIDTH,
-            "encoder_layers": 2,
-            "decoder_layers": 2,
-            "encoder_attention_heads": 2,
-            "decoder_attention_heads": 2,
-        },
-    ),
-    Family("T5", T5),
-    Family("Wav2Vec2Bert", {}),
-    Family("Perceiver", {}),
+    Family("Bart", BART, refusal="an encoder with a decoder"),
+    Family("T5", T5, refusal="an encoder with a decoder"),
 )
+SERVING = (*ENCODERS, *CAUSAL, *PERCEIVED)

@@ -225,11 +225,15 @@ def test_a_model_is_asked_for_attention_only_if_it_can_give_tokens_as_well():
 class InParts:
     """A model whose parts have implementations of their own, as in Hugging Face."""
 
-    def __init__(self, whole, **parts):
+    def __init__(self, whole, precision=torch.float32, **parts):
+        self.precision = precision
         self.config = SimpleNamespace(_attn_implementation=whole, sub_configs=dict.fromkeys(parts))
         for name, one in parts.items():
             setattr(self.config, name, one and SimpleNamespace(_attn_implementation=one))
         self.set = []
+
+    def parameters(self):
+        return iter([torch.zeros(1, dtype=self.precision)])
 
     def set_attn_implementation(self, asked):
         self.set.append(asked)
@@ -260,6 +264,9 @@ def test_every_part_of_a_model_has_its_implementation_back(before):
     with eager(plain):
         assert plain.now == ["eager"] * 2
     assert plain.set == [], "nothing is switched that is as it should be"
+    double = InParts("sdpa", torch.float64)
+    with eager(double):
+        assert double.now == ["sdpa"], "the softmax of eager attention is in single precision"
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -1,0 +1,351 @@
+"""Models of many families: recorded attention is their own, and that of each sequence alone.
+
+Own attention is what a model loaded with eager attention returns, or what its fused kernel makes of
+values that are the identity.
+"""
+
+import copy
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+import pytest
+
+from sampler.errors import InputError
+from sampler.transformer.recording import RecordedAttention, record_attention
+from tests import ROOT
+from tests.sampler.transformer.families import (
+    LENGTHS,
+    PAD,
+    REFUSED,
+    SERVING,
+    TOKENS,
+    WORDS,
+    Family,
+)
+
+torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install -e '.[torch]'")
+functional = torch.nn.functional
+
+HEADS, WIDTH = 2, 8
+PAGE = ROOT / "docs" / "howto" / "models_that_serve.md"
+PRECISIONS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+# Parts of a batch as the recorder makes them: products of other sizes may be rounded otherwise.
+PARTS = (slice(0, 1), slice(1, None))
+FAST = ("Bert", "GPT2", "Llama")
+
+
+def assert_close(received, expected, precision):
+    """To 10⁻¹² in double precision, 10⁻⁶ in single, two units in the last place in half."""
+    received, expected = (np.asarray(one, np.float64) for one in (received, expected))
+    if precision.itemsize == 2:
+        numbers = torch.finfo(precision)
+        size = np.maximum(np.abs(expected), numbers.tiny)
+        allowed = 2 * numbers.eps * 2.0 ** np.floor(np.log2(size))
+    else:
+        allowed = {8: 1e-12, 4: 1e-6}[precision.itemsize]
+    assert received.shape == expected.shape
+    assert (np.abs(received - expected) <= allowed).all(), np.abs(received - expected).max()
+
+
+@contextmanager
+def kernel_weights() -> Iterator[list]:
+    """Weights [example, head, query, key] of every fused call: what it makes of the identity."""
+    kernel, found = functional.scaled_dot_product_attention, []
+
+    class Watching(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            if function is kernel:
+                query, key, _, *rest = args or ()
+                identity = torch.eye(key.shape[-2], dtype=key.dtype).expand(*key.shape[:-1], -1)
+                found.append(kernel(query, key, identity, *rest, **(kwargs or {})))
+            return function(*args, **(kwargs or {}))
+
+    with Watching():
+        yield found
+
+
+def of_kernels(model, named) -> list[np.ndarray]:
+    """Weights [example, head, query, key] that fused calls have in a forward pass, if any."""
+    parts = []
+    for part in PARTS:
+        with torch.no_grad(), kernel_weights() as found:
+            model(**{name: values[part] for name, values in named.items()})
+        parts.append(found)
+    return [torch.cat(one).double().numpy() for one in zip(*parts, strict=True)]
+
+
+def returned(model, named) -> list[np.ndarray]:
+    """Weights [example, head, query, key] that the same model returns, loaded as eager."""
+    config = copy.deepcopy(model.config)
+    twin = type(model)._from_config(config, attn_implementation="eager").eval()
+    twin.to(next(model.parameters()).dtype).load_state_dict(model.state_dict())
+    parts = []
+    for part in PARTS:
+        with torch.no_grad():
+            given = {name: values[part] for name, values in named.items()}
+            parts.append(twin(**given, output_attentions=True).attentions)
+    return [torch.cat(one).double().numpy() for one in zip(*parts, strict=True)]
+
+
+def assert_own(found: RecordedAttention, own: list[np.ndarray], real, precision):
+    """What was recorded is the model's own attention, at all tokens that are no padding."""
+    assert len(found.attention) == len(own)
+    for matrices, weights in zip(found.attention, own, strict=True):
+        for row in range(len(matrices)):
+            places = np.flatnonzero(real[row])
+            count = len(places)
+            expected = weights[row][:, places][..., places].swapaxes(1, 2)
+            assert_close(matrices[row, :, :count, :count], expected, precision)
+
+
+def assert_alone(found: RecordedAttention, alone: list[RecordedAttention], real, precision):
+    """Every sequence is what it is without padding."""
+    for row, by_itself in enumerate(alone):
+        count = int(real[row].sum())
+        assert not found.inputs[row, count:].any()
+        assert_close(found.inputs[row, :count], by_itself.inputs[0], precision)
+        for received, expected in zip(found.attention, by_itself.attention, strict=True):
+            assert not received[row, :, count:].any()
+            assert not received[row, :, :, count:].any()
+            assert_close(received[row, :, :count, :count], expected[0], precision)
+
+
+def of_family(family: Family):
+    name = family.title.replace("`", "")
+    fast = family.name in FAST
+    return pytest.param(family, id=name, marks=() if fast else pytest.mark.long)
+
+
+@pytest.mark.parametrize("family", [of_family(one) for one in SERVING])
+def test_recorded_attention_is_the_models_own(family):
+    """In every precision, without padding and with it behind and before the tokens."""
+    for precision in PRECISIONS if family.double else PRECISIONS[1:]:
+        model = family.make().to(precision)
+        for side in family.sides:
+            named = family.inputs(model, side)
+            real, own = real_in(named, model), own_attention(family, model, named)
+            if any(np.isnan(one[:, 0][real]).any() for one in own):
+                assert (family.spoils, precision, side == "none") == (True, torch.float64, False)
+                with pytest.raises(InputError, match="= nan: every entry must be finite"):
+                    record_attention(model, named)
+                continue
+            found = record_attention(model, named)
+            assert_own(found, own, real, precision)
+            expected = np.float64 if precision == torch.float64 else np.float32
+            assert {one.dtype.type for one in (found.inputs, *found.attention)} == {expected}
+            fused = of_kernels(model, named)
+            if fused and precision.itemsize > 2:
+                assert_own(found, fused, real, torch.float32)
+            if side != "none":
+                assert found.lengths.tolist() == list(LENGTHS)
+            if side != "none" and not family.mixes:
+                alone = [
+                    record_attention(model, ids[None, places])
+                    for ids, places in zip(named["input_ids"], real, strict=True)
+                ]
+                assert_alone(found, alone, real, precision)
+
+
+def own_attention(family: Family, model, named) -> list[np.ndarray]:
+    """Weights [example, head, query, key] by the model itself.
+
+    What a model returns that keeps to fused attention is none of its own: logits in half precision
+    are rounded, and Falcon adds its biases twice or leaves out its mask. In double precision many a
+    softmax is taken in single precision where its weights are returned.
+    """
+    fused = of_kernels(model, named)
+    if fused and (family.fused or next(model.parameters()).dtype == torch.float64):
+        return fused
+    found = returned(model, named)
+    if family.name == "SqueezeBert":  # which returns logits
+        return [torch.as_tensor(one).softmax(dim=-1).numpy() for one in found]
+    return found
+
+
+def real_in(named, model) -> np.ndarray:
+    """Tokens that are no padding [example, token]."""
+    if "attention_mask" in named:
+        return named["attention_mask"].numpy() == 1
+    with torch.no_grad():
+        tokens = model(**named).last_hidden_state.shape[:2]
+    return np.ones(tokens, bool)
+
+
+# --- models that are not of `transformers`
+
+
+class CausalLayer(torch.nn.Module):
+    """Attention as in nanoGPT: three projections in one, and the fused kernel."""
+
+    def __init__(self):
+        super().__init__()
+        self.projections = torch.nn.Linear(WIDTH, 3 * WIDTH)
+        self.joining = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        query, key, value = (
+            one.view(*x.shape[:2], HEADS, -1).transpose(1, 2)
+            for one in self.projections(x).split(WIDTH, dim=2)
+        )
+        sent = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.joining(sent.transpose(1, 2).contiguous().view(x.shape))
+
+
+class NanoGPT(torch.nn.Module):
+    """Pre-norm layers over learned positions, told nothing of padding."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = torch.nn.Embedding(WORDS, WIDTH)
+        self.positions = torch.nn.Embedding(TOKENS, WIDTH)
+        self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(WIDTH) for _ in range(2))
+        self.layers = torch.nn.ModuleList(CausalLayer() for _ in range(2))
+
+    def forward(self, input_ids):
+        x = self.words(input_ids) + self.positions.weight[: input_ids.shape[1]]
+        for norm, layer in zip(self.norms, self.layers, strict=True):
+            x = x + layer(norm(x))
+        return x
+
+
+class PictureLayer(torch.nn.Module):
+    """Attention as in timm: fused, or step by step with a module for dropout."""
+
+    def __init__(self, fused):
+        super().__init__()
+        self.fused = fused
+        self.qkv = torch.nn.Linear(WIDTH, 3 * WIDTH)
+        self.attn_drop = torch.nn.Dropout(0.1)
+
+    def forward(self, x):
+        examples, tokens, _ = x.shape
+        split = self.qkv(x).reshape(examples, tokens, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
+        query, key, value = split.unbind(0)
+        if self.fused:
+            sent = functional.scaled_dot_product_attention(query, key, value)
+        else:
+            weights = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)
+            sent = self.attn_drop(weights.softmax(dim=-1)) @ value
+        return sent.transpose(1, 2).reshape(x.shape)
+
+
+class Pictures(torch.nn.Module):
+    """Pre-norm layers over patches and a class token."""
+
+    def __init__(self, fused=True):
+        super().__init__()
+        self.token = torch.nn.Parameter(torch.randn(1, 1, WIDTH))
+        self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(WIDTH) for _ in range(2))
+        self.layers = torch.nn.ModuleList(PictureLayer(fused) for _ in range(2))
+
+    def forward(self, patches):
+        x = torch.cat([self.token.expand(len(patches), -1, -1), patches], dim=1)
+        for norm, layer in zip(self.norms, self.layers, strict=True):
+            x = x + layer(norm(x))
+        return x
+
+
+@pytest.mark.parametrize("precision", PRECISIONS, ids=str)
+def test_a_model_like_nano_gpt(precision):
+    """Padding behind its tokens, which it is not told of, is what a mask for it says."""
+    torch.manual_seed(0)
+    model, random = NanoGPT().eval().to(precision), torch.Generator().manual_seed(1)
+    ids = torch.randint(3, WORDS, (len(LENGTHS), TOKENS), generator=random)
+    mask = (torch.arange(TOKENS) < torch.tensor(LENGTHS)[:, None]).long()
+    ids = torch.where(mask == 1, ids, PAD)
+    found = record_attention(
+        model,
+        {"input_ids": ids, "attention_mask": mask},
+        forward=lambda model, batch: model(batch["input_ids"]),
+    )
+    real = mask.numpy() == 1
+    assert_own(found, of_kernels(model, {"input_ids": ids}), real, precision)
+    alone = [
+        record_attention(model, one[None, places]) for one, places in zip(ids, real, strict=True)
+    ]
+    assert_alone(found, alone, real, precision)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS, ids=str)
+def test_a_model_like_those_of_timm(precision):
+    torch.manual_seed(0)
+    model, patches = Pictures().eval().to(precision), torch.randn(len(LENGTHS), 4, WIDTH)
+    patches = patches.to(precision)
+    found = record_attention(model, patches)
+    real = np.ones((len(LENGTHS), 5), bool)
+    assert_own(found, of_kernels(model, {"patches": patches}), real, precision)
+    slow = Pictures(fused=False).to(precision)
+    slow.load_state_dict(model.state_dict())
+    step_by_step = record_attention(slow, patches)
+    if precision.itemsize > 2:  # in half precision its logits are rounded
+        for one, other in zip(step_by_step.attention, found.attention, strict=True):
+            assert_close(one, other, precision)
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_an_encoder_of_pytorch(norm_first, side):
+    """Its modules are called anew on what they were given, and return their weights."""
+    torch.manual_seed(0)
+    for precision in PRECISIONS:
+        layer = torch.nn.TransformerEncoderLayer(
+            WIDTH, HEADS, 8, batch_first=True, norm_first=norm_first
+        )
+        model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        model.eval().to(precision)
+        tokens = torch.randn(len(LENGTHS), TOKENS, WIDTH).to(precision)
+        hidden = torch.arange(TOKENS) >= torch.tensor(LENGTHS)[:, None]
+        hidden = hidden.flip(1) if side == "left" else hidden
+        real, given = ~hidden.numpy(), []
+        for one in model.layers:
+            one.self_attn.register_forward_pre_hook(partial(keep_call, given), with_kwargs=True)
+        found = record_attention(model, {"src": tokens, "src_key_padding_mask": hidden})
+        with torch.no_grad():
+            again = [weights_again(*call) for call in list(given)]
+        layers = again[::2], again[1::2]  # two layers by turns, batch by batch
+        own = [torch.cat(one).double().numpy() for one in layers]
+        assert_own(found, own, real, precision)
+        alone = [
+            record_attention(model, one[None, places])
+            for one, places in zip(tokens, real, strict=True)
+        ]
+        assert_alone(found, alone, real, precision)
+
+
+def keep_call(calls, module, positional, named):
+    calls.append((module, positional, named))
+
+
+def weights_again(module, positional, named):
+    """Weights [example, head, query, key] that a module returns when it is asked for them."""
+    asked = {**named, "need_weights": True, "average_attn_weights": False}
+    return module(*positional, **asked)[1]
+
+
+# --- refused, and the tables
+
+
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(one, id=one.class_name, marks=pytest.mark.slow) for one in REFUSED],
+)
+def test_a_model_without_a_matrix_of_all_tokens_is_refused_by_the_cause(family):
+    model = family.make()
+    with pytest.raises(InputError, match=re.escape(family.refusal)):
+        record_attention(model, family.inputs(model, "none"))
+
+
+def test_a_decoder_of_pytorch_is_refused_by_the_cause():
+    model = torch.nn.Transformer(WIDTH, HEADS, 1, 1, 8, batch_first=True)
+    tokens = torch.randn(2, 3, WIDTH)
+    with pytest.raises(InputError, match=r"self-attention only, so .* take the encoder"):
+        record_attention(model, {"src": tokens, "tgt": 2.0 * tokens})
+
+
+def test_the_page_lists_the_families_that_are_tested():
+    page = PAGE.read_text(encoding="utf-8")
+    for families in (SERVING, REFUSED):
+        assert "\n".join(one.row for one in families) in page
