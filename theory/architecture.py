@@ -19,6 +19,8 @@ HESSIAN_COORDINATES = 2500
 # The explicit second derivative of the energy holds (p_1 D)² numbers, with about four copies at its
 # peak (2.2 GB at this limit); above it, products only.
 DENSE_HESSIAN_NUMBERS = 2**26
+# The second derivatives of the next order hold (p_1 D)² and p_1⁴ numbers, with some copies of each.
+LARGEST_BLOCKS = 2**26
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,13 @@ def is_dense(architecture: Architecture) -> bool:
     """Whether the Hessian of the action is small enough to be formed and factorised."""
     numbers = (architecture.order_parameter_sizes[0] * architecture.channels) ** 2
     return architecture.coordinate_count <= DENSE_COORDINATES and numbers <= DENSE_HESSIAN_NUMBERS
+
+
+def has_next_order(architecture: Architecture, coordinates: int) -> bool:
+    """Whether the second derivatives of the next order, in so many coordinates, can be stored."""
+    rows = architecture.order_parameter_sizes[0]
+    numbers = max((rows * architecture.channels) ** 2, rows**4, rows**2 * coordinates)
+    return coordinates <= HESSIAN_COORDINATES and numbers <= LARGEST_BLOCKS
 
 
 def order_parameter_sizes(heads: Sequence[int], outputs: int) -> tuple[int, ...]:

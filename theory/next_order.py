@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Array, Float
 
-from theory.architecture import HESSIAN_COORDINATES, Architecture
+from theory.architecture import Architecture, has_next_order
 from theory.energy import LearningProblem, feature_columns
 from theory.energy_expansion import as_matrix
 from theory.evidence import log_evidence_at_next_order
@@ -26,8 +26,6 @@ from theory.fluctuations import Fluctuations, LogPosterior
 from theory.path_kernels import path_features
 from theory.saddle_point import SaddlePoint, SaddlePointStatus
 
-# The second derivatives in U_1 hold (p_1 D)² and p_1⁴ numbers, with some copies of each.
-LARGEST_BLOCKS = 2**26
 # The evidence needs all third derivatives, p_1⁶ and p_1² d² numbers, with some copies of each.
 LARGEST_THIRD_DERIVATIVES = 2**25
 # From the mode, in standard deviations: rounding, not the tolerance of the descent, decides where
@@ -169,7 +167,7 @@ def solve_next_order(
     if not saddle.converged:
         return NextOrder(NextOrderStatus.NO_SADDLE_POINT)
     posterior = LogPosterior(problem)
-    if not fits(problem.architecture, posterior.coordinates.size):
+    if not has_next_order(problem.architecture, posterior.coordinates.size):
         return NextOrder(NextOrderStatus.TOO_LARGE)
     ended = posterior.mode(saddle)
     if ended.status is SaddlePointStatus.NOT_FINITE:
@@ -195,13 +193,6 @@ def solve_next_order(
     if not (evidence and evidence_fits(problem.architecture, posterior.coordinates.size)):
         return found
     return replace(found, log_evidence=log_evidence_at_next_order(around))
-
-
-def fits(architecture: Architecture, coordinates: int) -> bool:
-    """Whether the second derivatives of the energy and Φ can be stored."""
-    rows = architecture.order_parameter_sizes[0]
-    numbers = max((rows * architecture.channels) ** 2, rows**4, rows**2 * coordinates)
-    return coordinates <= HESSIAN_COORDINATES and numbers <= LARGEST_BLOCKS
 
 
 def evidence_fits(architecture: Architecture, coordinates: int) -> bool:

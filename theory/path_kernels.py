@@ -16,6 +16,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float, Int, Shaped
 
 from theory.architecture import Architecture
+from theory.kernel_sizes import kernel_form_pays, row_blocks
 from theory.programs import program
 
 Readout = Literal["last", "first", "mean"]
@@ -184,10 +185,6 @@ class KernelForm(DifferentiatedByJax):
         return kernel.transpose(2, 0, 3, 1).reshape(self.examples * outputs, self.others * outputs)
 
 
-# Rows of K that are stored together, up to the longest of them; fewer rows, less is stored twice.
-SMALLEST_BLOCK, BLOCKS = 64, 8
-
-
 @partial(
     jax.tree_util.register_dataclass, data_fields=["blocks"], meta_fields=["paths", "examples"]
 )
@@ -246,18 +243,6 @@ class SymmetricKernelForm:
         return (upper + upper.T) @ factor
 
 
-def row_blocks(examples: int) -> list[tuple[int, int]]:
-    """First row and end of every block."""
-    rows = max(SMALLEST_BLOCK, -(-examples // BLOCKS))
-    return [(start, min(start + rows, examples)) for start in range(0, examples, rows)]
-
-
-def stored_numbers(examples: int, paths: int) -> int:
-    """Numbers in all blocks together."""
-    pairs = paths * (paths + 1) // 2
-    return pairs * sum((end - start) * end for start, end in row_blocks(examples))
-
-
 def _block(features: Float[Array, "example path channel"], start: int, end: int):
     rows, columns = np.triu_indices(features.shape[1])
     by_path = features.transpose(1, 0, 2)
@@ -283,12 +268,6 @@ def assembled_kernel(
 ) -> Float[Array, "_left _right"]:
     """K(F Fᵀ), compiled."""
     return kernels.kernel(factor)
-
-
-# Above this many bytes path kernels are never stored: the feature form needs far less. Those of the
-# training examples with themselves are read in every gradient, and may take more.
-KERNEL_FORM_BYTES = 64 * 2**20
-SYMMETRIC_FORM_BYTES = 2**29
 
 
 def renormalised_features(
@@ -359,31 +338,6 @@ def _packed(form: FeatureForm, symmetric: bool) -> Float[Array, "pair entry"]:
         halves = np.where(rows == columns, 0.5, 1.0)[:, None, None]
         kernels = (kernels[rows, columns] + kernels[columns, rows]) * halves
     return kernels.reshape(-1, examples * others)
-
-
-def kernel_form_pays(examples: int, others: int | None, architecture: Architecture) -> bool:
-    """Whether storing the path kernels is small enough and cheaper than the feature form.
-
-    Per assembly the kernel form reads pairs · P · P' numbers once (half of them for a set with
-    itself, `others` = None, and one output); the feature form multiplies
-    p_1 D P P' + (P + P') D p_1² numbers. Reading a number costs about as much as eight products.
-    """
-    paths, rows = architecture.path_count, architecture.order_parameter_sizes[0]
-    one_output = architecture.outputs == 1
-    limit = KERNEL_FORM_BYTES
-    if others is None and one_output:
-        stored, limit = stored_numbers(examples, paths), SYMMETRIC_FORM_BYTES
-    else:
-        pairs = paths * (paths + 1) // 2 if one_output else paths**2
-        stored = pairs * examples * (others or examples)
-    others = others or examples
-    assembled = stored * architecture.outputs**2
-    features = (
-        rows
-        * architecture.channels
-        * (examples * others * architecture.outputs**2 + (examples + others) * rows)
-    )
-    return 8 * stored <= limit and 8 * assembled <= features
 
 
 def with_noise(kernel: Float[Array | np.ndarray, "n n"], temperature):

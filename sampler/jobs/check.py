@@ -169,10 +169,13 @@ def predicted_cost(task: Task, run: RunPlan) -> Rows:
     """Operations of the steps that dominate; the sampler's total is an upper bound."""
     rows, sizes = [], run.sizes
     if run.point.solved or run.sizes.logits:
+        assembly = "kernel K(U_1), 2 O² P² for each pair of paths"
+        if not sizes.stores_kernels:
+            assembly = "kernel K(U_1) of features, 2 p_1 D P (P O² + p_1)"
         cholesky = (sizes.examples * sizes.architecture.outputs) ** 3 / 3
         rows = [
             ("Cholesky factor of K, (P·O)³/3", f"{cholesky:.1e}"),
-            ("kernel K(U_1), 2 O² P² for each pair of paths", f"{2 * sizes.kernel_operations:.1e}"),
+            (assembly, f"{2 * sizes.kernel_operations:.1e}"),
         ]
     if run.method is None:
         return rows

@@ -16,7 +16,13 @@ from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO, DEFAULT_WARMUP
 from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit, attended_by_numpy
 from sampler.tasks.task import Task
-from theory.architecture import HESSIAN_COORDINATES, Architecture, bartlett_coordinate_count
+from theory.architecture import (
+    HESSIAN_COORDINATES,
+    Architecture,
+    bartlett_coordinate_count,
+    has_next_order,
+)
+from theory.kernel_sizes import SYMMETRIC_FORM_BYTES, stored_bytes
 
 # Examples that the stiffness of all of them is estimated from.
 MOST_EXAMPLES = 400
@@ -82,9 +88,29 @@ class Sizes:
         return paths * (paths + 1) // 2 if self.architecture.outputs == 1 else paths**2
 
     @property
+    def bartlett_coordinates(self) -> int:
+        """Coordinates of the exact posterior of all order parameters."""
+        one = self.architecture
+        return bartlett_coordinate_count(one.heads, one.widths, one.outputs)
+
+    @property
+    def has_next_order(self) -> bool:
+        """Whether the next order in 1/N can be computed."""
+        return has_next_order(self.architecture, self.bartlett_coordinates)
+
+    @property
+    def stores_kernels(self) -> bool:
+        """Whether path kernels are few enough to be stored; else K is assembled from features."""
+        return stored_bytes(self.examples, self.architecture) <= SYMMETRIC_FORM_BYTES
+
+    @property
     def kernel_operations(self) -> int:
-        """Products that assemble K(U_1), O² P² for each pair of paths."""
-        return self.architecture.outputs**2 * self.path_pairs * self.examples**2
+        """Products that assemble K(U_1): O² P² for each pair of paths, or p_1 D P (P O² + p_1)."""
+        one = self.architecture
+        if self.stores_kernels:
+            return one.outputs**2 * self.path_pairs * self.examples**2
+        rows = self.examples * one.outputs**2 + one.order_parameter_sizes[0]
+        return self.path_operations * self.examples * rows
 
     @property
     def contraction_operations(self) -> int:

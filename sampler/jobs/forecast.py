@@ -30,6 +30,7 @@ from sampler.recipes.recipe import Recipe
 from sampler.tasks.splits import BLOCK_BYTES, StreamedSplit
 from sampler.tasks.task import Task
 from theory.architecture import Architecture, is_dense
+from theory.kernel_sizes import kernel_form_pays, stored_bytes
 
 FLOAT, SINGLE = 8.0, 4.0  # bytes of a number in float64 and in float32
 STATISTICS = 8  # numbers that an algorithm keeps of a draw, about
@@ -100,11 +101,12 @@ def parts_of_theory(task: Task, sizes: Sizes) -> list[Part]:
     ]
     if task.learned is not None:  # features differ in every draw: nothing can be stored of them
         return found
-    stored = FLOAT * sizes.path_pairs * sizes.examples**2
-    if stored <= LARGEST_STORED:
+    if kernel_form_pays(sizes.examples, None, sizes.architecture):
+        stored = float(stored_bytes(sizes.examples, sizes.architecture))
         found.append(Part("path kernels", stored, fewer))
-    if is_dense(sizes.architecture):
-        found.append(Part("second derivatives", FLOAT * features**2, "use fewer paths", 4))
+    if is_dense(sizes.architecture) or sizes.has_next_order:
+        second = FLOAT * max(features**2, sizes.architecture.order_parameter_sizes[0] ** 4)
+        found.append(Part("second derivatives", second, "use fewer paths", 4))
     return found
 
 
@@ -121,10 +123,6 @@ def parts_of_attention(recipe: Recipe, task: Task, sizes: Sizes) -> list[Part]:
         Part("attention in a gradient", block * chains, "use fewer tokens or heads"),
         Part("logit weights of all chains", logits, 'use attention.learned.form = "low_rank"', 8),
     ]
-
-
-# Path kernels above this size are computed whenever they are needed.
-LARGEST_STORED = 2.0**29
 
 
 def data_bytes(task: Task) -> float:
@@ -229,10 +227,13 @@ class Times:
 # Seconds where the constants of `sampler.jobs.choice` were measured: to compile the theory, for a
 # further point of it, and to compare and show a point that is sampled or only solved.
 COMPILE_THEORY, POINT_OF_THEORY, SAMPLED_POINT, SOLVED_POINT = 5.0, 1.0, 16.0, 2.0
-# Newton steps from a start, and in place of a Hessian, where there is none, so many gradients.
-NEWTON_STEPS, PRODUCTS = 10, 60
-HESSIANS_NEXT_ORDER = 12
-DENSE_RATE, PRODUCT_RATE = 1.5e10, 1.5e11  # operations of a Hessian, and of gradients, per second
+# Newton steps from a start, and Hessians of the next order.
+NEWTON_STEPS, HESSIANS_NEXT_ORDER = 10, 8
+# Where no Hessian is formed: products with it of all steps from one start, and in the search for
+# its smallest eigenvalue. Layers above the first make both several times harder.
+PRODUCTS_OF_START, PRODUCTS_OF_EIGENVALUE = {True: 50, False: 400}, {True: 80, False: 500}
+PRODUCT_OVERHEAD = 0.01  # seconds of a product whatever its size
+DENSE_RATE, PRODUCT_RATE = 1.5e10, 1.6e10  # operations of Hessians, and of products, per second
 TWO_CORES = 1.6  # faster than one, of chains side by side
 FEWEST_TRUSTED = 520  # draws of a chain at the second check
 EARLIER_COMPILED = 0.15  # of a compilation is left where an earlier point had equal shapes
@@ -320,26 +321,49 @@ def pass_seconds(recipe: Recipe, task: Task) -> float:
     return split.examples * FLOAT * numbers / DATA_RATE + folding
 
 
-def hessian_operations(sizes: Sizes) -> float:
-    """Operations of one Hessian of the label energy, n³ + n² r + n r², r = p_1 D features."""
+def hessian_operations(sizes: Sizes, coordinates: int) -> float:
+    """Operations of one Hessian: of the label energy, then in coordinates, and its eigenvalues.
+
+    n³ + n² r + n r² + r² p_1² products with r = p_1 D features give it in the entries of U_1, and
+    c p_1⁴ + c² p_1² in c coordinates; 4 c³ operations its eigenvalues.
+    """
     rows = sizes.examples * sizes.architecture.outputs
     first = sizes.architecture.order_parameter_sizes[0]
-    features = first * sizes.architecture.channels
-    return 2.0 * (rows**3 + rows**2 * features + rows * features**2 + features**2 * first)
+    features = sizes.path_operations
+    energy = rows**3 + rows**2 * features + rows * features**2 + features**2 * first**2
+    in_coordinates = coordinates * first**4 + coordinates**2 * first**2
+    return 2.0 * (energy + in_coordinates + 2.0 * coordinates**3)
+
+
+def product_seconds(sizes: Sizes) -> float:
+    """Seconds of one product with the Hessian of the action.
+
+    From features p_1 D (3 (P O)² + 2 P p_1) products, from stored path kernels one reading, which
+    costs as much as eight products for each number; and four of matrices of the size of K.
+    """
+    one, rows = sizes.architecture, sizes.examples * sizes.architecture.outputs
+    first = one.order_parameter_sizes[0]
+    assembly = sizes.path_operations * (3 * rows**2 + 2 * sizes.examples * first)
+    if kernel_form_pays(sizes.examples, None, one):
+        assembly = stored_bytes(sizes.examples, one) * one.outputs**2
+    return PRODUCT_OVERHEAD + 2.0 * (assembly + 4 * rows**3) / PRODUCT_RATE
 
 
 def theory_seconds(recipe: Recipe, sizes: Sizes, first: bool) -> float:
     """Seconds of the saddle points of the network and its sub-networks, and of the next order."""
-    settings = recipe.theory
-    dense = is_dense(sizes.architecture)
-    step = hessian_operations(sizes) / DENSE_RATE
-    if not dense:
-        step = PRODUCTS * sizes.gradient_operations("order_parameters") / PRODUCT_RATE
-    steps = NEWTON_STEPS * settings.starts
-    if settings.next_order and dense:
-        steps += HESSIANS_NEXT_ORDER
+    settings, one = recipe.theory, sizes.architecture
+    if is_dense(one):
+        hessian = hessian_operations(sizes, one.coordinate_count)
+        seconds = NEWTON_STEPS * settings.starts * hessian / DENSE_RATE
+    else:
+        single = one.layers == 1
+        products = settings.starts * PRODUCTS_OF_START[single] + PRODUCTS_OF_EIGENVALUE[single]
+        seconds = products * product_seconds(sizes)
+    if settings.next_order and sizes.has_next_order:
+        hessian = hessian_operations(sizes, sizes.bartlett_coordinates)
+        seconds += HESSIANS_NEXT_ORDER * hessian / DENSE_RATE
     fixed = COMPILE_THEORY * (1.0 if first else 0.0) + POINT_OF_THEORY
-    return (1 + 0.3 * len(settings.subnetworks)) * fixed + steps * step
+    return (1 + 0.3 * len(settings.subnetworks)) * fixed + seconds
 
 
 def sampling_seconds(recipe: Recipe, task: Task, sizes: Sizes, first: bool) -> float:

@@ -40,7 +40,8 @@ from theory.architecture import HESSIAN_COORDINATES, KNOWN, HyperPriors
 from theory.bartlett import WishartChain, bartlett_matrix, chain_factors
 from theory.energy import LabelEnergy, LearningProblem, hessian_with_energy
 from theory.fluctuations import LogPosterior
-from theory.path_kernels import FeatureForm, store_path_kernels, stored_numbers
+from theory.kernel_sizes import stored_numbers
+from theory.path_kernels import FeatureForm, store_path_kernels
 from theory.programs import program
 from theory.saddle_point import dense_direction, descend, truncated_direction
 

@@ -14,6 +14,7 @@ NAMES = (
     "variants",
     "scale",
     "paths",
+    "heads",
     "importance",
     "outsiders",
     "choices",
@@ -26,7 +27,7 @@ NAMES = (
 # Batches of importance draws and large matrices use all cores, and so may outsiders. Elsewhere one
 # gradient gets one thread: the figure that matters when several chains run, and one that other work
 # on the machine disturbs least. Both are read when JAX and NumPy start.
-ALL_CORES = ("importance", "paths", "scale", "outsiders", "choices", "gallery", "latency",
+ALL_CORES = ("importance", "paths", "heads", "scale", "outsiders", "choices", "gallery", "latency",
              "samplers")  # fmt: skip
 if sys.argv[1:2] not in [[name] for name in ALL_CORES]:
     flags = os.environ.get("XLA_FLAGS", "")
@@ -37,6 +38,7 @@ import jax  # noqa: E402
 import numpyro  # noqa: E402
 
 from tests.benchmarks.choices import fit, measure_choices  # noqa: E402
+from tests.benchmarks.exported_heads import measure_exported_heads  # noqa: E402
 from tests.benchmarks.gallery import measure_gallery  # noqa: E402
 from tests.benchmarks.gradient_cost import (  # noqa: E402
     gradient_table,
@@ -59,7 +61,7 @@ PRECISIONS = ("float64", "float32")
 
 
 def main() -> None:
-    """Run the benchmarks that are asked for, all but the last ten by default."""
+    """Run the benchmarks that are asked for, all but the last eleven by default."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--widths", type=int, nargs="+", metavar="N")
@@ -81,7 +83,7 @@ def main() -> None:
         f"numpyro {numpyro.__version__}",
         flush=True,
     )
-    for name in arguments.names or NAMES[:-10]:
+    for name in arguments.names or NAMES[:-11]:
         print(f"\n{name}\n", flush=True)
         for line in BENCHMARKS[name](arguments):
             print(line, flush=True)
@@ -110,6 +112,7 @@ BENCHMARKS = {
     "variants": lambda arguments: measure_variants(arguments.repetitions),
     "scale": lambda arguments: measure_scale(arguments.repetitions),
     "paths": lambda _: measure_many_paths(),
+    "heads": lambda _: measure_exported_heads(),
     "importance": lambda arguments: [
         measure_importance([10, 100, 1000, 10_000], arguments.repetitions)
     ],

@@ -28,11 +28,11 @@ def recipes() -> list[Path]:
     return [path for path in found if isinstance(load_any_recipe(path, []), Recipe)]
 
 
-def measured(recipe: Path, out: Path) -> tuple[int, float, float]:
-    """Exit code and seconds of `run`, and the most memory in GiB that one of its processes had."""
-    command = [sys.executable, "-m", "sampler", "run", str(recipe), "--out", str(out)]
+def measured(recipe: Path, out: Path, command: str = "run") -> tuple[int, float, float]:
+    """Exit code and seconds of a command, and the most memory in GiB of one of its processes."""
+    words = [sys.executable, "-m", "sampler", command, str(recipe), "--out", str(out)]
     started = time.perf_counter()
-    done = subprocess.run(command, cwd=ROOT, capture_output=True)
+    done = subprocess.run(words, cwd=ROOT, capture_output=True)
     seconds = time.perf_counter() - started
     manifests = [read_manifest(path.parent) for path in out.rglob(MANIFEST_FILE)]
     used = [bytes_ for each in manifests for bytes_ in each.peak_memory_bytes.values()]

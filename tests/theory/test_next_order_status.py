@@ -18,7 +18,8 @@ from theory import (
     solve_saddle_point,
 )
 from theory import next_order as next_order_module
-from theory.next_order import LARGEST_SHIFT, LARGEST_SPREAD, evidence_fits, fits, is_indefinite
+from theory.architecture import has_next_order
+from theory.next_order import LARGEST_SHIFT, LARGEST_SPREAD, evidence_fits, is_indefinite
 
 
 def refuses_to_predict(found):
@@ -125,11 +126,11 @@ def test_problems_too_large_are_not_begun(rng, monkeypatch):
     monkeypatch.setattr(LogPosterior, "mode", None)
     for name, number in (("LARGEST_BLOCKS", 224), ("HESSIAN_COORDINATES", 6)):
         with monkeypatch.context() as patched:
-            patched.setattr(next_order_module, name, number)
+            patched.setattr(f"theory.architecture.{name}", number)
             found = solve_next_order(problem, saddle)
             assert found.status is NextOrderStatus.TOO_LARGE
             refuses_to_predict(found)
-        assert fits(problem.architecture, coordinates)
+        assert has_next_order(problem.architecture, coordinates)
 
 
 def test_what_fits():
@@ -137,7 +138,7 @@ def test_what_fits():
     for heads, both in (((4, 4), (True, True)), ((6, 6), (True, False)), ((10, 10), (False,) * 2)):
         architecture = Architecture.uniform(heads, 1000, channels=64)
         count = BartlettCoordinates(architecture).size
-        assert (fits(architecture, count), evidence_fits(architecture, count)) == both
+        assert (has_next_order(architecture, count), evidence_fits(architecture, count)) == both
 
 
 def test_evidence_only_where_it_is_asked_for(rng):

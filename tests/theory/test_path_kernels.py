@@ -17,12 +17,10 @@ from tests.problems import (
 )
 from theory import Architecture, FeatureForm, KernelForm, NoisyKernel, OrderParameters, path_kernels
 from theory.energy import BLOCK, gram_of_lower, inverse_of_lower
+from theory.kernel_sizes import kernel_form_pays, row_blocks, stored_numbers
 from theory.path_kernels import (
     SymmetricKernelForm,
-    kernel_form_pays,
-    row_blocks,
     store_path_kernels,
-    stored_numbers,
 )
 
 
