@@ -94,8 +94,10 @@ def stated_mask(name: str, values: Shaped[np.ndarray, "..."], tokens: int) -> St
     else:
         return None
     if values.shape[-1] != tokens or (values.ndim > 2 and values.shape[-2] not in (1, tokens)):
-        hides = added or not (values != 0).all()
-        return StatedMask(name, (), True, ()) if by_name and hides else None
+        hidden = ways[1] if has_word(name, PADDING_WORDS) and not added else ways[0]
+        share = hidden.reshape(len(hidden), -1).mean(axis=1)
+        # Samples of sound, say: what hides less than one token need hide none.
+        return StatedMask(name, (), True, ()) if by_name and (share * tokens >= 1).any() else None
     readings = tuple(~hidden_from_all(by_query(hidden)) for hidden in ways)
     certain = by_name and (added or values.ndim > 2)
     keeps = certain or has_word(name, FOLLOWED_WORDS) or name.lower() == "mask"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -235,10 +236,12 @@ class Recorder:
         if self.readout is None:
             return Split(recorded.inputs, labels, recorded.attention, recorded.lengths)
         self.heads = recorded.heads
-        attention = tuple(map(jnp.asarray, recorded.attention))
-        lengths = None if recorded.lengths is None else jnp.asarray(recorded.lengths)
-        at_the_end = attended_inputs(jnp.asarray(recorded.inputs), attention, self.readout, lengths)
-        return AttendedSplit(np.asarray(at_the_end), labels, recorded.heads)
+        with jax.enable_x64(recorded.inputs.dtype == np.float64):
+            attention = tuple(map(jnp.asarray, recorded.attention))
+            lengths = None if recorded.lengths is None else jnp.asarray(recorded.lengths)
+            inputs = jnp.asarray(recorded.inputs)
+            at_the_end = np.asarray(attended_inputs(inputs, attention, self.readout, lengths))
+        return AttendedSplit(at_the_end, labels, recorded.heads)
 
     def names_of_heads(
         self, numbers: Sequence[int], counts: Sequence[int]
@@ -323,7 +326,7 @@ def agreeing(
 
 
 def read_labels(field: str, labels: Any, examples: int) -> np.ndarray | None:
-    """Labels [example, output] as float32; InputError for class numbers and for what is missing."""
+    """Labels [example, output] as floats; InputError for class numbers and for what is missing."""
     if labels is None:
         if field == "labels_test":
             return None

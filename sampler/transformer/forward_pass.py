@@ -84,6 +84,8 @@ def run_batch(
     with watched(model) as (seen, softmaxes):
         returned = (forward or partial(call, **asked))(model, batch)
     returns(returned)
+    if not returned_attention(returned):
+        refuse_decoder(model)
     if seen.weights and (fixed or not returned_attention(returned)):
         return seen
     if not fixed and not returned_attention(returned) and are_layers(softmaxes):

@@ -434,3 +434,31 @@ def test_an_exported_model_runs_from_the_command_line(seeded, tmp_path):
     stored = stored_arrays(out)
     assert stored["theory/head_score"].shape == (2, HEADS + 1)
     assert stored["posterior/order_parameter"].shape[2:] == (len(task.path_names),) * 2
+
+
+@pytest.mark.parametrize("readout", ["last", "first", "mean"])
+def test_a_model_in_double_precision_is_exported_so(seeded, readout, tmp_path):
+    """Attended inputs by hand in double precision, head by head."""
+    model, inputs = Stack().double(), torch.randn(3, TOKENS, CHANNELS, dtype=torch.float64)
+    labels = torch.tensor([1.0, -1.0, 1.0], dtype=torch.float64)
+    path = export_attention(
+        tmp_path / "double.npz",
+        model,
+        train=(inputs, labels),
+        test=(inputs, None),
+        attended=readout,
+    )
+    with np.load(path) as found:
+        received = found["attended_train"]
+    recorded = record_attention(model, inputs)
+    first, second = recorded.attention
+    read = {"last": np.eye(TOKENS)[-1], "first": np.eye(TOKENS)[0]}.get(readout)
+    read = np.full(TOKENS, 1 / TOKENS) if read is None else read
+    for row in range(3):
+        for one in range(HEADS):
+            for two in range(HEADS):
+                weights = first[row, one] @ second[row, two] @ read
+                expected = recorded.inputs[row].T @ weights
+                np.testing.assert_allclose(
+                    received[row, one * HEADS + two], expected, rtol=0, atol=1e-14
+                )

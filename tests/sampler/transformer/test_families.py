@@ -338,6 +338,20 @@ def test_a_model_without_a_matrix_of_all_tokens_is_refused_by_the_cause(family):
         record_attention(model, family.inputs(model, "none"))
 
 
+@pytest.mark.slow
+def test_a_decoder_is_refused_however_it_is_called():
+    """With as many tokens on both sides, whose softmax looks like that of one more layer."""
+    (bart,) = (one for one in REFUSED if one.name == "Bart")
+    model = bart.make()
+    ids = bart.inputs(model, "none")["input_ids"]
+    with pytest.raises(InputError, match="an encoder with a decoder"):
+        record_attention(
+            model, ids, forward=lambda model, batch: model(batch, decoder_input_ids=batch)
+        )
+    encoder = model.get_encoder()
+    assert record_attention(encoder, ids).heads == (2, 2)
+
+
 def test_a_decoder_of_pytorch_is_refused_by_the_cause():
     model = torch.nn.Transformer(WIDTH, HEADS, 1, 1, 8, batch_first=True)
     tokens = torch.randn(2, 3, WIDTH)

@@ -176,6 +176,7 @@ def test_a_model_that_finds_padding_itself_says_so_by_what_it_hides():
         ("m", [[True, True, False, True, True]], r"m\[0\] = 0.*gives to what `m` hides"),
         ("mask", [[0.0, 0.0, -1e4, 0.0, 0.0]], r"mask\[0\] = 0.*gives to what `mask` hides"),
         ("lengths", [3], r"lengths\[0\] = 0.*gives to what `lengths` hides"),
+        ("mask", [[1, 1, 1, 1, 1, 1, 1, 1, 0, 0]], r"= \(1, 10\): hides something"),
         ("attention_mask", [[1, 0]], r"= \(1, 2\): hides something, but not of the 5 tokens"),
         ("attention_mask", [[1, 1, 2, 2, 0]], "must be .*, 1 for a token and 0 for padding"),
     ],
@@ -192,6 +193,7 @@ def test_a_mask_that_attention_does_not_follow_is_refused(name, values, message)
         ("token_type_ids", [[0, 0, 0, 1, 1]]),
         ("attention_mask", [[1, 1, 1, 1, 1]]),
         ("mask", [[1, 1]]),
+        ("mask", [[1, 1, 1, 1, 1, 1, 1, 1, 1, 0]]),  # of ten parts of five tokens
         ("lengths", [5]),
         ("bias", [[0.0, -1.0, 0.5, 0.0, 0.0]]),
     ],
