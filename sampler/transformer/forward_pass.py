@@ -17,7 +17,7 @@ import numpy as np
 
 from sampler.attention.masks import HIDING, HiddenKeys
 from sampler.errors import ABSENT, InputError, Verbatim
-from sampler.transformer.refusals import refuse_bands, refuse_decoder, refuse_windows
+from sampler.transformer.refusals import refuse_bands, refuse_decoder, refuse_others, refuse_windows
 from sampler.transformer.softmaxes import (
     SeenLayer,
     SeenSoftmax,
@@ -391,6 +391,7 @@ def add_call(
         )
         shapes = (tuple(query.shape), tuple(key.shape))
         raise InputError("query and key of scaled_dot_product_attention", shapes, remedy)
+    refuse_others(products.multiplied(query), products.multiplied(key))
     if enable_gqa:  # several heads share their keys
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale

@@ -31,6 +31,19 @@ def refuse_bands(model: Any) -> None:
         raise InputError("attention_window of the model", band, remedy)
 
 
+def refuse_others(queries: Any, keys: Any) -> None:
+    """Raise InputError for queries and keys made of other tokens, where it is known of which."""
+    if queries is None or keys is None or queries is keys:
+        return
+    if queries.shape != keys.shape or not bool((queries == keys).all()):
+        remedy = (
+            "queries and keys must be made of the same tokens; the theory has self-attention only, "
+            "so of an encoder with a decoder take the encoder"
+        )
+        shapes = (tuple(queries.shape), tuple(keys.shape))
+        raise InputError("tokens of scaled_dot_product_attention", shapes, remedy)
+
+
 def refuse_windows(examples: int, found: Sequence[Any]) -> None:
     """Raise InputError for weights of several windows in the place of each example."""
     for matrices in found:

@@ -28,13 +28,17 @@ class Products:
         elif function in linear:
             self.made.append((returned, args[0]))
 
+    def multiplied(self, result: Any) -> Any:
+        """What a product multiplied by weights to this result; None where it was copied since."""
+        return next((given for made, given in reversed(self.made) if shares(made, result)), None)
+
     def entering(self, value: Any, examples: int, tokens: int, around: Any) -> Any:
         """The tokens [example, token, channel] that these values were made of.
 
         around  what the module was given, for values that were copied since; it is preferred where
                 it is the same
         """
-        found = next((given for made, given in reversed(self.made) if shares(made, value)), None)
+        found = self.multiplied(value)
         self.made.clear()
         if found is None:
             return around

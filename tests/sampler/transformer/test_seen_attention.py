@@ -88,6 +88,19 @@ def test_tokens_are_those_of_the_innermost_module_that_has_them(tokens):
     assert np.array_equal(record_attention(Outer(), tokens).inputs, 2.0 * tokens.numpy())
 
 
+def test_queries_of_other_tokens_than_the_keys_are_refused(tokens):
+    """As many as there are keys, so that only their making tells."""
+
+    class Crossing(Called):
+        def forward(self, x):
+            query, key = self.projected(x)
+            query, _ = self.projected(x.flip(1))
+            return torch.nn.functional.scaled_dot_product_attention(query, key, key)
+
+    with pytest.raises(InputError, match="must be made of the same tokens"):
+        record_attention(Crossing(), tokens)
+
+
 def test_sequences_come_back_in_the_order_in_which_they_were_given():
     """Lengths that alternate and repeat go through the model length by length."""
     lengths = [3, 5, 1, 5, 3, 5, 1]
