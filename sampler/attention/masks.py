@@ -18,6 +18,8 @@ from sampler.errors import InputError, Verbatim
 
 # Numbers that masks add to logits are −10³ and less; logits of models are tens.
 HIDING = -900.0
+# Numbers between this and those weaken a key so that nothing may see it, and are no common mask.
+WEAKENING = -20.0
 # Words in the names of arguments that are masks; of those among them that can be nothing else than
 # masks of padding; and of those that are true where there is padding.
 MASK_WORDS = r"mask|pad|padding|padded|valid|keep|hide|hidden|real"
@@ -35,19 +37,28 @@ def has_word(name: str, words: str) -> bool:
 class HiddenKeys:
     """Keys and queries that the masks of a layer hide in all its heads.
 
-    keys   [example, key], hidden from every query that sees a key
-    blind  [example, query], queries from which every key is hidden
+    keys     [example, key], hidden from every query that sees a key
+    blind    [example, query], queries from which every key is hidden
+    doubted  a key that nothing sees may be hidden by what was not read as a mask of padding
     """
 
     keys: Real
     blind: Real
+    doubted: bool = True
 
     @classmethod
-    def of(cls, hidden: Sees, shared: Bool[np.ndarray, "#query key"] | None = None) -> "HiddenKeys":
+    def of(
+        cls,
+        hidden: Sees,
+        shared: Bool[np.ndarray, "#query key"] | None = None,
+        doubted: bool = True,
+    ) -> "HiddenKeys":
         """Read masks of examples, and one that all examples share, which tells no padding."""
-        both = hidden if shared is None else hidden | shared
-        keys = hidden_from_all(both)
-        return cls(keys if shared is None else keys & ~shared.all(axis=0), both.all(axis=2))
+        if shared is None:
+            return cls(hidden_from_all(hidden), hidden.all(axis=2), doubted)
+        both, columns = hidden | shared, shared.all(axis=0)
+        doubted = doubted or bool(columns.any())
+        return cls(hidden_from_all(both) & ~columns, both.all(axis=2), doubted)
 
 
 def hidden_from_all(hidden: Bool[np.ndarray, "example _query key"]) -> Real:
@@ -157,7 +168,7 @@ def tokens_of(
         elif stated.by_name:
             refuse_contradiction(stated, weights)
     refuse_blind(real, hidden)
-    if not spoken:
+    if not spoken and all(one.doubted for one in hidden):
         refuse_unseen(weights, sees, real)
     return real
 

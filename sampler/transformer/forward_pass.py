@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sampler.attention.masks import HIDING, HiddenKeys
+from sampler.attention.masks import HIDING, WEAKENING, HiddenKeys
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.transformer.refusals import refuse_bands, refuse_decoder, refuse_others, refuse_windows
 from sampler.transformer.softmaxes import (
@@ -293,13 +293,21 @@ def hidden_in_module(settings: dict[str, Any], examples: int, tokens: int) -> Hi
     """Read the masks given to a `torch.nn.MultiheadAttention`, True or numbers where they hide."""
     hidden, shared = torch_module().zeros(examples, tokens, tokens, dtype=bool), None
     of_keys, of_pairs = settings["key_padding_mask"], settings["attn_mask"]
+    doubted = weakens(of_keys) or weakens(of_pairs)
     if of_keys is not None:
         hidden = hidden | hiding(of_keys)[:, None]
     if of_pairs is not None and of_pairs.ndim == 2:
         shared = hiding(of_pairs).numpy()
     elif of_pairs is not None:
         hidden = hidden | hiding(of_pairs).unflatten(0, (examples, -1)).all(dim=1)
-    return HiddenKeys.of(hidden.numpy(), shared)
+    return HiddenKeys.of(hidden.numpy(), shared, doubted)
+
+
+def weakens(mask: Any) -> bool:
+    """Whether a mask has numbers that may put keys out of sight, and are no common mask."""
+    if mask is None or not mask.is_floating_point():
+        return False
+    return bool(((mask < WEAKENING) & (mask > HIDING)).any())
 
 
 def hiding(mask: Any) -> Any:
@@ -418,7 +426,8 @@ def add_call(
     weights = weights.masked_fill(hidden.all(dim=-1, keepdim=True), 0.0)  # as the kernels do
     if query.ndim == 3:  # one head, which has no axis
         weights, own, shared = weights.unsqueeze(1), own.unsqueeze(1), shared.unsqueeze(0)
-    seen.hidden.append(HiddenKeys.of(own.all(dim=1).cpu().numpy(), shared.all(dim=0).cpu().numpy()))
+    own, shared = own.all(dim=1).cpu().numpy(), shared.all(dim=0).cpu().numpy()
+    seen.hidden.append(HiddenKeys.of(own, shared, weakens(attn_mask)))
     seen.weights.append(as_numpy(weights))
     module, tokens = tokens_around(running, weights.shape[-1], weights.shape[0])
     tokens = products.entering(value, weights.shape[0], weights.shape[-1], tokens)

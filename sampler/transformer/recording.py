@@ -168,7 +168,8 @@ def record_attention(
     The model has `torch.nn.MultiheadAttention` layers, at any depth, batch-first or not; or it
     takes `output_attentions` and `output_hidden_states` and returns `attentions`, [example, head,
     query, key] of each layer, and `hidden_states`, as Hugging Face models do, which compute their
-    matrices meanwhile, however they were loaded; or it calls `scaled_dot_product_attention`.
+    matrices meanwhile, however they were loaded; or it calls `scaled_dot_product_attention`, or
+    softmax of logits [example, head, query, key].
 
     inputs      a tensor [example, …]; tensors by the name of their argument; or a list of examples,
                 which may differ in the number of tokens and then go through the model by length
@@ -176,9 +177,9 @@ def record_attention(
     forward     runs the model on a batch, `forward(model, batch)`; by default `model(batch)`
     batch_size  examples in the model at a time
 
-    Padding is what the `attention_mask` among named inputs says, [example, token], 0 there, or what
-    the attention layers are told by `key_padding_mask` or a mask of keys. Tokens are moved before
-    it, in their order, and the numbers of them are `lengths`.
+    Padding is what masks hide from every query that sees a key, in all layers, and what masks among
+    the named inputs say where no token sees it, of any name and form. Tokens are moved before it,
+    in their order, and the numbers of them are `lengths`.
 
     Mode, hooks, settings and weights of the model are afterwards as before, after an error too.
     Raises InputError for a model without such layers, tokens that attend to padding, attention that

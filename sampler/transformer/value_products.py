@@ -29,7 +29,7 @@ class Products:
             self.made.append((returned, args[0]))
 
     def multiplied(self, result: Any) -> Any:
-        """What a product multiplied by weights to this result; None where it was copied since."""
+        """Find what was multiplied by weights to this result; None where it was copied since."""
         return next((given for made, given in reversed(self.made) if shares(made, result)), None)
 
     def entering(self, value: Any, examples: int, tokens: int, around: Any) -> Any:

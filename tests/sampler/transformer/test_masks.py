@@ -257,6 +257,27 @@ def test_weakened_keys_are_tokens_and_faint_ones_are_refused():
     assert HIDING < -100.0
 
 
+@pytest.mark.parametrize("place", PLACES)
+def test_a_key_that_nothing_sees_is_a_token_where_no_mask_can_hide_it(place):
+    """Logits of hundreds: known of calls that are given their masks, doubted of softmax alone."""
+    tokens, model = torch.randn(1, TOKENS, CHANNELS), Told(place)
+    with torch.no_grad():
+        for layer in model.layers:
+            inner = layer.inner
+            weight = inner.in_proj_weight if place == "module" else inner.weight
+            weight.zero_()
+            weight[CHANNELS:][:CHANNELS, 0] = 1.0  # keys are the first channel
+            bias = inner.in_proj_bias if place == "module" else inner.bias
+            bias.zero_()
+            bias[:CHANNELS] = 1.0  # queries are alike
+    tokens[0, :, 0] = torch.tensor([300.0, 300.0, 0.0, 300.0, 300.0])
+    if place == "softmax":
+        with pytest.raises(InputError, match="attention to token 2 of example 0"):
+            real_tokens(model, tokens)
+    else:
+        assert real_tokens(model, tokens) is None
+
+
 def test_words_are_found_between_underscores():
     assert has_word("src_key_padding_mask", "pad|padding")
     assert has_word("masks", "mask")
