@@ -259,7 +259,7 @@ def test_labels_are_read_at_masked_residues_of_an_antibody(tmp_path):
             test=(inputs, labels, read),
             layers=(7, 8),
             attended="last",
-        )  # fmt: skip
+        )
     )
     model.set_attn_implementation("eager")
     with torch.no_grad():
