@@ -37,11 +37,9 @@ from sampler.heads.steps import WorkSteps
 from sampler.jobs.choice import Sizes, duration
 from sampler.jobs.forecast import (
     COMPILE_THEORY,
-    DENSE_RATE,
-    NEWTON_STEPS,
     REFERENCE_SECONDS,
-    hessian_operations,
     machine_seconds,
+    saddle_point_seconds,
     theory_seconds,
 )
 from sampler.jobs.progress import ProgressDisplay
@@ -113,7 +111,7 @@ def forecast_seconds(
     }
     if asked.solve_again:
         # A layer with a head less makes a network of its own, compiled once.
-        each = NEWTON_STEPS * hessian_operations(sizes) / DENSE_RATE
+        each = saddle_point_seconds(sizes, 1)
         again = len(heads.layers) * COMPILE_THEORY + len(heads.gates) * each
         found["theory without each head"] = slower * again
     return found

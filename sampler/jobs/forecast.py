@@ -349,16 +349,21 @@ def product_seconds(sizes: Sizes) -> float:
     return PRODUCT_OVERHEAD + 2.0 * (assembly + 4 * rows**3) / PRODUCT_RATE
 
 
-def theory_seconds(recipe: Recipe, sizes: Sizes, first: bool) -> float:
-    """Seconds of the saddle points of the network and its sub-networks, and of the next order."""
-    settings, one = recipe.theory, sizes.architecture
+def saddle_point_seconds(sizes: Sizes, starts: int) -> float:
+    """Seconds of one saddle point from so many starts, what is compiled aside."""
+    one = sizes.architecture
     if is_dense(one):
         hessian = hessian_operations(sizes, one.coordinate_count)
-        seconds = NEWTON_STEPS * settings.starts * hessian / DENSE_RATE
-    else:
-        single = one.layers == 1
-        products = settings.starts * PRODUCTS_OF_START[single] + PRODUCTS_OF_EIGENVALUE[single]
-        seconds = products * product_seconds(sizes)
+        return NEWTON_STEPS * starts * hessian / DENSE_RATE
+    single = one.layers == 1
+    products = starts * PRODUCTS_OF_START[single] + PRODUCTS_OF_EIGENVALUE[single]
+    return products * product_seconds(sizes)
+
+
+def theory_seconds(recipe: Recipe, sizes: Sizes, first: bool) -> float:
+    """Seconds of the saddle points of the network and its sub-networks, and of the next order."""
+    settings = recipe.theory
+    seconds = saddle_point_seconds(sizes, settings.starts)
     if settings.next_order and sizes.has_next_order:
         hessian = hessian_operations(sizes, sizes.bartlett_coordinates)
         seconds += HESSIANS_NEXT_ORDER * hessian / DENSE_RATE
