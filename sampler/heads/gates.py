@@ -113,7 +113,7 @@ class Numbering:
 
     @property
     def layers(self) -> list[int]:
-        """How many of these heads each layer of the theory has; they come before others of it."""
+        """Numbers of these heads in each layer of the theory, where they come before others."""
         last = max(layer for layer, _ in self.theory)
         return [sum(layer == at for layer, _ in self.theory) for at in range(last + 1)]
 
