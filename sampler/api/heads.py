@@ -205,7 +205,8 @@ def ablate_heads(
         recipe, fitted = recipe_and_data(task, network)
     if progress:
         passes = {key: one.pass_seconds() for key, one in gated.items()}
-        tell_forecast(forecast_seconds(recipe, fitted, numbering, counts, asked, passes))
+        solved, _ = recipe_and_data(task, network, theory={"starts": starts})
+        tell_forecast(forecast_seconds(solved, fitted, numbering, counts, asked, passes))
     theory = solve(task, network, starts=starts)
     if not theory.attrs["converged"]:
         remedy = "the saddle point did not converge; choose a larger width or temperature"
