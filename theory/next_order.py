@@ -48,7 +48,10 @@ class NextOrderStatus(Enum):
     NOT_A_MINIMUM = "no maximum of the posterior density was found"
     NOT_FINITE = "the posterior density is not finite"
     NO_SADDLE_POINT = "the saddle point is not converged"
-    TOO_LARGE = "the second derivatives of the energy are too large to be stored"
+    TOO_LARGE = (
+        "the second derivatives of the energy are too large to be stored; keep fewer paths, or "
+        "fewer channels"
+    )
 
 
 @dataclass(frozen=True)

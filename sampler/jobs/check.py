@@ -24,6 +24,7 @@ from sampler.recipes.sections import AUTO
 from sampler.recipes.training_recipe import PATCHES, TOKENS, TrainingRecipe
 from sampler.tasks.task import Task
 from sampler.transformer.model import TransformerShape
+from theory.architecture import HESSIAN_COORDINATES
 
 # Swept keys that give a point data of its own.
 OF_THE_DATA = ("task.", "attention.")
@@ -109,7 +110,20 @@ def sizes_in_words(task: Task, run: RunPlan) -> Rows:
         ("variances σ0² … σL², σa²", ", ".join(map(str, one.variances))),
         *learned_in_words(task),
         *weights_in_words(run),
+        *next_order_in_words(run),
     ]
+
+
+def next_order_in_words(run: RunPlan) -> Rows:
+    """Why there is no theory to next order, where it is asked for and too large."""
+    asked = run.point.solved and run.recipe.theory.next_order
+    if not asked or run.recipe.network.is_infinite or run.sizes.has_next_order:
+        return []
+    count, paths = run.sizes.bartlett_coordinates, run.sizes.architecture.path_count
+    reason = f"{paths:,} paths of {run.sizes.architecture.channels:,} channels"
+    if count > HESSIAN_COORDINATES:
+        reason = f"{count:,} coordinates, {HESSIAN_COORDINATES:,} at most"
+    return [("next order in 1/N", f"none: {reason}; keep fewer heads, or fewer channels")]
 
 
 def widths_in_words(run: RunPlan) -> str:

@@ -8,6 +8,8 @@ import pytest
 import sampler
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
+from sampler.jobs.check import check_recipe
+from sampler.recipes.recipe import load_recipe
 from sampler.tasks.paths import MOST_PATHS, name_paths, refuse_too_many_paths
 from tests.tasks import write_arrays
 
@@ -76,3 +78,23 @@ def test_the_limit_is_a_number_of_paths():
     refuse_too_many_paths([2] * len(names))
     with pytest.raises(InputError, match=r"3 layers of 2 × 3 × 4000 heads, 24,000 paths"):
         refuse_too_many_paths([2, 3, 4000])
+
+
+def test_many_paths_of_one_layer_are_solved_without_the_next_order(tmp_path):
+    """Eighty heads: the leading order has a solution, and `check` says what has none, and why."""
+    heads, rng = 80, np.random.default_rng(3)
+    arrays = {"labels_train": rng.choice([-1.0, 1.0], EXAMPLES), "heads": np.array([heads])}
+    for name in ("train", "test"):
+        arrays[f"attended_{name}"] = rng.standard_normal((EXAMPLES, heads, CHANNELS))
+    recipe = write_arrays(tmp_path, arrays, "network = {widths = 100}\n")
+    said = " ".join(check_recipe(load_recipe(recipe, [])).split())
+    assert "next order in 1/N none: 3,241 coordinates, 2,500 at most; keep fewer" in said
+    network = sampler.make_network(widths=100, temperature=0.3)
+    theory = sampler.solve(sampler.make_task("arrays", **arrays), network, starts=1)
+    assert theory.attrs["converged"] == 1
+    assert theory.attrs["next_order_status"] == "too_large"
+    assert "keep fewer paths" in theory.attrs["next_order_explanation"]
+    # one layer: the score of a head is that of its path, and the largest is 1
+    overlap = np.abs(theory["order_parameter"].values)
+    expected = 2.0 * overlap.sum(axis=1) - np.diagonal(overlap)
+    np.testing.assert_allclose(theory["head_score"].values[0], expected / expected.max(), 1e-12)
