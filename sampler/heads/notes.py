@@ -90,7 +90,7 @@ def notes_of_orders(found: RemovedHeads) -> list[str]:
             wrong.append(f"{name} ρ = {rho.value:.2f}".replace("-", "−"))
     if not wrong:
         return []
-    return [f"the theory's order contradicts removal ({', '.join(wrong)}): {CONTRADICTED}"]
+    return [f"the theory's order is not that of removal ({', '.join(wrong)}): {CONTRADICTED}"]
 
 
 def cost_correlation(found: RemovedHeads, key: str) -> RankCorrelation | None:
