@@ -141,7 +141,8 @@ def ablate_heads(
              [example] or [example, output]
     projection
              end of the names of the modules that are given all heads of a layer side by side, as in
-             "attention.dense"; by default they are found
+             "attention.dense"; by default they are found, and where there are none, the products of
+             attention with values
     batch_size
              examples in a PyTorch module at a time
     starts   starting points of the theory, as for `solve`

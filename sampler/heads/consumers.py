@@ -2,12 +2,13 @@
 
 A forward pass of some examples is followed. Attention is a product whose first factor is what was
 recorded of a layer, or a call of `scaled_dot_product_attention` with the same result; whatever
-module is then given its heads side by side joins them.
+module is then given its heads side by side joins them. Where none is, as where the matrix that
+joins them is a mere parameter, gates are put where the product is computed.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -18,6 +19,7 @@ from sampler.transformer.forward_pass import (
     Forward,
     SeenAttention,
     attention_layers,
+    call,
     eager,
     evaluating,
     implementation_of,
@@ -48,33 +50,54 @@ class Joint:
     tokens_first: bool = False
 
 
+@dataclass(frozen=True)
+class Source:
+    """A product that heads are sent by, where it is computed.
+
+    place  among all products of a forward pass that may be attention, from 0
+    axes   of examples, tokens and heads in what is sent; None: [example and head, token, channel]
+    """
+
+    place: int
+    axes: tuple[int, int, int] | None
+
+    def changed(self, sent: Any, heads: int, change: Callable[[Any], Any]) -> Any:
+        """Change what is sent, read as [example, token, head, channel]."""
+        if self.axes is None:
+            by_head = sent.reshape(-1, heads, *sent.shape[1:]).transpose(1, 2)
+            return change(by_head).transpose(1, 2).reshape(sent.shape)
+        order = (*self.axes, 3)
+        back = sorted(range(4), key=order.__getitem__)
+        return change(sent.permute(order)).permute(back)
+
+
 @dataclass(frozen=True, eq=False)
 class GatedLayer:
     """The heads of an attention layer, as often as it runs, with the modules that join them.
 
     number  among all layers that the model has computed, from 1
+    source  where no module joins them
     """
 
     number: int
     heads: int
     joints: tuple[Joint, ...]
-
-    @property
-    def joining(self) -> Any:
-        """The first of these modules."""
-        return self.joints[0].module
+    source: Source | None = None
 
 
 @dataclass(eq=False)
 class SeenProduct:
     """A product in a forward pass that may be that of attention with values.
 
-    first   [… query, key], or None in a fused call, whose values are then known
+    first     [… query, key], or None in a fused call, whose values are then known
+    equation  that of an einsum
+    joints    modules that were given what was sent
     """
 
     sent: Any
     first: Any = None
     values: Any = None
+    equation: str = ""
     joints: list[Joint] = field(default_factory=list)
 
     def is_of(self, weights: Any) -> bool:
@@ -98,6 +121,22 @@ class SeenProduct:
         near["atol"] = RELATIVE * scale
         return torch.allclose(expected[known], sent[known], **near)
 
+    def axes(self, shape: Sequence[int]) -> tuple[int, int, int] | None:
+        """Axes of examples, tokens and heads, for weights of a shape [example, head, query, key].
+
+        Raises ValueError where they are not seen.
+        """
+        examples, heads, tokens, _ = shape
+        if self.equation:
+            factors, sent = self.equation.replace(" ", "").split("->")
+            example, head, query, _ = factors.split(",")[-2]
+            return sent.index(example), sent.index(query), sent.index(head)
+        if self.sent.shape[:-1] == (examples * heads, tokens):
+            return None
+        if self.sent.shape[:-1] != (examples, heads, tokens):
+            raise ValueError("sizes of another product")
+        return 0, 2, 1
+
 
 def gated_layers(
     model: Any, batch: Any, forward: Forward | None, projection: str | None = None
@@ -118,16 +157,36 @@ def gated_layers(
         return tuple(GatedLayer(number, one.module.num_heads, (one,)) for number, one in shown)
     if projection is not None:
         return named_layers(model, seen, numbers, trail, projection)
+    products = list(products_of(seen, trail.products))
+    if all(product is not None and product.joints for product in products):
+        return tuple(
+            GatedLayer(number, weights.shape[1], tuple(product.joints))
+            for number, weights, product in zip(numbers, seen.weights, products, strict=True)
+        )
+    return layers_at_sources(model, batch, forward, seen, numbers)
+
+
+def layers_at_sources(
+    model: Any, batch: Any, forward: Forward | None, seen: SeenAttention, numbers: Sequence[int]
+) -> tuple[GatedLayer, ...]:
+    """Layers with gates where their products are computed, in a forward pass of nothing else."""
+    with evaluating(model), eager(model), torch_module().no_grad(), following(model) as trail:
+        (forward or call)(model, batch)
     found = []
-    for layer, product in enumerate(products_of(seen, trail.products), start=1):
-        heads = seen.weights[layer - 1].shape[1]
-        if product is None or not product.joints:
+    products = products_of(seen, trail.products)
+    for number, weights, product in zip(numbers, seen.weights, products, strict=True):
+        heads = weights.shape[1]
+        try:
+            axes = product.axes(weights.shape)
+        except (AttributeError, ValueError):
             remedy = (
-                "no module is given the heads of this layer side by side; name the modules that "
-                'are by the end of their names, as in projection="attention.dense"'
+                "it is not seen where this layer multiplies attention with values; name the "
+                "modules that are given all of its heads side by side by the end of their names, "
+                'as in projection="attention.dense"'
             )
-            raise InputError(f"heads of layer {layer}", Verbatim(f"({heads})"), remedy)
-        found.append(GatedLayer(numbers[layer - 1], heads, tuple(product.joints)))
+            raise InputError(f"heads of layer {number}", Verbatim(f"({heads})"), remedy) from None
+        place = trail.products.index(product)
+        found.append(GatedLayer(number, heads, (), Source(place, axes)))
     return tuple(found)
 
 
@@ -183,20 +242,22 @@ def following(model: Any) -> Iterator[Trail]:
 
     class Following(import_module("torch.overrides").TorchFunctionMode):
         def __torch_function__(self, function, types, args=(), kwargs=None):
-            found = function(*args, **(kwargs or {}))
-            add_product(trail.products, function, args, kwargs or {}, found)
-            return found
+            sent = function(*args, **(kwargs or {}))
+            product = product_of(function, args, kwargs or {}, sent)
+            if product is not None:
+                trail.products.append(product)
+            return sent
 
     def enter(module: Any, positional: tuple, named: dict) -> None:
-        call = Joint(module, counts[id(module)])
+        this = Joint(module, counts[id(module)])
         counts[id(module)] += 1
-        trail.calls.append(call)
+        trail.calls.append(this)
         if id(module) in attention:
-            trail.attention.append(call)
+            trail.attention.append(this)
         given = (*enumerate(positional), *named.items())
         for argument, one in given:
             if getattr(one, "ndim", 0) >= 2 and one.is_floating_point():
-                add_joint(trail.products[-KEPT:], running, call, argument, one)
+                add_joint(trail.products[-KEPT:], running, this, argument, one)
         running.append(module)
 
     def leave(module: Any, positional: tuple, returned: Any) -> None:
@@ -216,22 +277,27 @@ def following(model: Any) -> Iterator[Trail]:
         product.joints = joints_with_weights(product.joints)
 
 
-def add_product(
-    products: list[SeenProduct], function: Any, args: Sequence[Any], kwargs: dict, sent: Any
-) -> None:
-    """Keep what may be attention times values."""
+def product_of(
+    function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], sent: Any
+) -> SeenProduct | None:
+    """A product that may be that of attention with values; None for any other call."""
     name = getattr(function, "__name__", "")
     if name == FUSED:
-        given = dict(zip(("query", "key", "value"), args, strict=False)) | kwargs
-        products.append(SeenProduct(sent, values=given["value"]))
-    elif name in PRODUCTS and getattr(sent, "ndim", 0) >= 3:
-        factors = [one for one in (*args, *kwargs.values()) if getattr(one, "ndim", 0) >= 3]
-        if len(factors) > 1:
-            products.append(SeenProduct(sent, first=factors[-2]))
+        given = dict(zip(("query", "key", "value"), args, strict=False)) | dict(kwargs)
+        return SeenProduct(sent, values=given["value"])
+    if name not in PRODUCTS or getattr(sent, "ndim", 0) < 3:
+        return None
+    given = [*args, *kwargs.values()]
+    given = [one for some in given for one in (some if isinstance(some, list | tuple) else [some])]
+    factors = [one for one in given if getattr(one, "ndim", 0) >= 3]
+    if len(factors) < 2:
+        return None
+    equation = str(next((one for one in given if isinstance(one, str)), ""))
+    return SeenProduct(sent, first=factors[-2], equation=equation)
 
 
 def add_joint(
-    products: Sequence[SeenProduct], running: Sequence[Any], call: Joint, argument: Any, given: Any
+    products: Sequence[SeenProduct], running: Sequence[Any], this: Joint, argument: Any, given: Any
 ) -> None:
     """Note with a product that a module is given its heads side by side.
 
@@ -243,7 +309,7 @@ def add_joint(
             continue
         for tokens_first in (False, True):
             if is_side_by_side(given, product.sent, tokens_first):
-                product.joints.append(Joint(call.module, call.call, argument, tokens_first))
+                product.joints.append(Joint(this.module, this.call, argument, tokens_first))
                 break
 
 
@@ -285,7 +351,8 @@ def norms_by_head(layer: GatedLayer) -> Any:
     """‖W_O^h‖ of every head of a layer; NaN where no matrix is known."""
     import numpy as np
 
-    joining = getattr(layer.joining, "out_proj", layer.joining)
+    joining = layer.joints[0].module if layer.joints else None
+    joining = getattr(joining, "out_proj", joining)
     if not has_matrix(joining):
         return np.full(layer.heads, math.nan)
     weight = joining.weight.detach().to("cpu", torch_module().float32).numpy()

@@ -5,21 +5,23 @@ import inspect
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from sampler.errors import InputError, Verbatim
-from sampler.heads.consumers import GatedLayer, Joint, gated_layers, norms_by_head
+from sampler.heads.consumers import GatedLayer, Joint, gated_layers, norms_by_head, product_of
 from sampler.heads.gates import Replacement
 from sampler.transformer.forward_pass import (
     Forward,
     as_numpy,
     attention_layers,
     call,
+    eager,
     evaluating,
     refuse_unusual,
     torch_module,
@@ -202,7 +204,9 @@ class GatedModule:
     def _run(self, batch: list[int], change: Change | None) -> Any:
         """f [example, output] of some examples, the outputs of heads changed."""
         inputs = taken(self.inputs, batch, self._device)
-        with evaluating(self.model), changed(self.layers if change else (), change, len(batch)):
+        layers = self.layers if change else ()
+        at_sources = eager(self.model) if any(one.source for one in layers) else nullcontext()
+        with evaluating(self.model), at_sources, changed(layers, change, len(batch)):
             returned = (self.forward or call)(self.model, inputs)
         outputs = getattr(returned, "logits", returned)
         if getattr(outputs, "ndim", 0) not in (1, 2) or len(outputs) != len(batch):
@@ -262,7 +266,8 @@ def changed(layers: tuple[GatedLayer, ...], change: Change | None, examples: int
                 handles += change_attention(module, calls, change_here)
             else:
                 handles += change_joined(module, calls, change_here, examples)
-        yield
+        with changed_sources(layers, change_here):
+            yield
     finally:
         for handle in handles:
             handle.remove()
@@ -276,6 +281,30 @@ def changed(layers: tuple[GatedLayer, ...], change: Change | None, examples: int
 
 
 Places = dict[int, tuple[int, GatedLayer, Joint]]
+
+
+@contextmanager
+def changed_sources(layers: tuple[GatedLayer, ...], change: Change) -> Iterator[None]:
+    """Layers that no module joins the heads of, changed where their products are computed."""
+    places = {one.source.place: at for at, one in enumerate(layers) if one.source is not None}
+    if not places:
+        yield
+        return
+    counts: Counter[str] = Counter()
+
+    class Changing(import_module("torch.overrides").TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            sent = function(*args, **(kwargs or {}))
+            if product_of(function, args, kwargs or {}, sent) is None:
+                return sent
+            counts["products"] += 1
+            at = places.get(counts["products"] - 1)
+            if at is None:
+                return sent
+            return layers[at].source.changed(sent, layers[at].heads, partial(change, at))
+
+    with Changing():
+        yield
 
 
 def change_joined(module: Any, calls: Places, change: Change, examples: int) -> list[Any]:

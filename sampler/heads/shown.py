@@ -198,11 +198,12 @@ def two_digits(value: float) -> str:
     return f"{value:.2f}".replace("-", "−")
 
 
-def interval(bounds: tuple[float, float]) -> str:
-    """Return both ends of an interval of correlations; a dash where there is none."""
-    if not np.isfinite(bounds).all():
-        return MISSING
-    return f"{two_digits(bounds[0])} to {two_digits(bounds[1])}"
+def rho_text(rho: RankCorrelation) -> str:
+    """Return ρ for the title of a figure, with its interval where there is one."""
+    value = f"Spearman ρ = {two_digits(rho.value)}"
+    low, high = map(two_digits, rho.interval_over_heads)
+    known = np.isfinite(rho.interval_over_heads).all()
+    return f"{value}, 95 % over heads {low} to {high}" if known else value
 
 
 def correlation(rho: RankCorrelation) -> str:
@@ -259,14 +260,12 @@ def draw_costs(found: RemovedHeads) -> Figure:
             values, costs = (np.array(of)[layers == layer] for of in (one.values, cost.values))
             ax.plot(values, costs, mark, color=PANELS[key], markeredgecolor="white", markersize=7)
         rho = one.spearman[way]
-        found_rho = f"ρ = {two_digits(rho.value)} ({interval(rho.interval_over_heads)})"
-        ax.set_title(found_rho, fontsize=9)
+        ax.set_title(rho_text(rho), fontsize=9)
         ax.set_xlabel(PREDICTIONS[key])
         ax.axhline(0.0, color=style.GREY, linewidth=0.8)
     figure.supylabel(f"{MEASURED[way]} ({UNITS[found.loss]}, ±1σ)", fontsize=10)
-    named = zip(MARKS, np.unique(layers), strict=False)
-    below = ", ".join(f"{mark} layer {layer}" for mark, layer in named)
-    below += "; ρ: Spearman, 95 % over heads"
+    named = {layer: list(MARKS)[(layer - 1) % len(MARKS)] for layer in np.unique(layers)}
+    below = ", ".join(f"{mark} layer {layer}" for layer, mark in named.items())
     figure.text(0.5, -0.01, below, ha="center", va="top", fontsize=9)
     return figure
 
@@ -307,7 +306,13 @@ def draw_head_importance(run: RunResults) -> Figure | None:
 
 
 def draw_head_scores(found: RemovedHeads) -> Figure:
-    """Draw the score of every head beside the accuracy lost without it, ascending score."""
+    """Draw the score of every head beside what is lost without it, ascending score.
+
+    That is accuracy, where labels are classes.
+    """
+    costs = ("mean_accuracy", "zero_accuracy", "mean_loss", "zero_loss")
+    way = next(key for key in costs if key in found.measured)
+    share = way.endswith("accuracy")
     score = found.predicted["score"]
     order = np.argsort(score.values, kind="stable")
 
@@ -317,22 +322,21 @@ def draw_head_scores(found: RemovedHeads) -> Figure:
             return None
         return Numbers(*(tuple(np.array(of)[order]) for of in (numbers.values, numbers.errors)))
 
-    rho = score.spearman["zero_accuracy"]
-    title = (
-        f"Head scores and what removal costs, {setting(found)}\n"
-        f"Spearman ρ = {two_digits(rho.value)}, 95 % over heads {interval(rho.interval_over_heads)}"
-    )
+    rho = score.spearman[way]
+    title = f"Head scores and what removal costs, {setting(found)}\n{rho_text(rho)}"
     figure = style.new_figure(style.WIDTH, 0.34 * len(order) + 2.3, title)
     left, right = figure.subplots(1, 2, sharey=True)
     keys = ("score", "score_next_order", "score_exact")
     draw_scores(left, *(ordered(found.predicted.get(key)) for key in keys), style.EXACT)
     style.legend_below(figure, left.get_legend_handles_labels(), 3)
     left.set_yticks(range(len(order)), [head_label(*found.heads[place]) for place in order])
-    lost = ordered(found.measured["zero_accuracy"])
-    values, errors = (100 * np.array(of) for of in (lost.values, lost.errors))
+    lost = ordered(found.measured[way])
+    values, errors = ((100 if share else 1) * np.array(of) for of in (lost.values, lost.errors))
     right.errorbar(values, range(len(order)), xerr=errors, fmt="o", color=style.BLACK)
     right.axvline(0.0, color=style.GREY, linewidth=0.8)
-    right.set_xlabel("accuracy lost without the head\n(trained model, points ± error)")
+    what = "accuracy lost" if share else "loss gained"
+    unit = unit_of(way, found.loss)
+    right.set_xlabel(f"{what} without the head\n(trained model, {unit} ± error)")
     return figure
 
 

@@ -233,11 +233,47 @@ class Scaled(CausalAttention):
         return self.c_proj(2.0 * self.joined(tokens))
 
 
-def test_heads_that_no_module_is_given_are_named_or_refused():
+class ByHead(CausalAttention):
+    """Every matrix has an axis of heads, and no module joins them."""
+
+    def forward(self, tokens):
+        shape = (3, HEADS, SIZE, WIDTH)
+        query, key, value = torch.einsum(
+            "btw,phcw->pbthc", tokens, self.c_attn.weight.reshape(shape)
+        )
+        logits = torch.einsum("bqhc,bkhc->bhqk", query, key)
+        sent = torch.einsum("bhqk,bkhc->bqhc", logits.softmax(dim=-1), value)
+        joining = self.c_proj.weight.reshape(WIDTH, HEADS, SIZE)
+        return torch.einsum("bqhc,whc->bqw", sent, joining) + self.c_proj.bias
+
+
+@pytest.mark.parametrize("kind", [Scaled, ByHead])
+def test_heads_that_no_module_is_given_are_replaced_where_they_are_computed(kind):
+    torch.manual_seed(0)
+    model, inputs = Blocks(kind), torch.randn(EXAMPLES, 5, WIDTH)
+    gated = GatedModule(model, inputs, batch_size=4)
+    assert gated.heads == (HEADS, HEADS)
+    whole = outputs(model, inputs)
+    assert_equal_in_float32(gated.outputs(np.ones(2 * HEADS), "zero"), whole)
+    for head in range(2 * HEADS):
+        layer, place = divmod(head, HEADS)
+        other = copy.deepcopy(model)
+        with torch.no_grad():
+            other.blocks[layer].c_proj.weight[:, part_of(place)] = 0.0
+        expected = outputs(other, inputs)
+        assert_equal_in_float32(gated.outputs(one_closed(head), "zero"), expected)
+        assert np.abs(expected - whole).max() > 1e-3
+    assert np.isnan(gated.magnitudes()).all()
+    ones = np.ones((EXAMPLES, 2))
+    step = 1e-2 * (1.0 - one_closed(3))
+    up, down = (gated.outputs(1.0 + sign * step, "mean").sum(axis=1) for sign in (1, -1))
+    slopes = gated.slopes(ones, "mean")
+    np.testing.assert_allclose(slopes[:, 3], (up - down) / 2e-2, rtol=1e-2, atol=1e-3)
+
+
+def test_modules_that_join_heads_can_be_named():
     torch.manual_seed(0)
     model, inputs = Blocks(Scaled), torch.randn(EXAMPLES, 5, WIDTH)
-    with pytest.raises(InputError, match=r"heads of layer 1.*projection="):
-        _ = GatedModule(model, inputs).heads
     gated = GatedModule(model, inputs, projection="c_proj")
     assert gated.heads == (HEADS, HEADS)
     other = copy.deepcopy(model)
