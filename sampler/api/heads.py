@@ -18,6 +18,7 @@ from sampler.numerics import float64, use_one_blas_thread
 if TYPE_CHECKING:
     import numpy as np
     import pandas
+    import xarray as xr
     from matplotlib.figure import Figure
 
     from sampler.heads.gates import GatedModel, Numbering
@@ -124,7 +125,8 @@ def ablate_heads(
     model    a PyTorch module that `export_attention` takes; or what `one_shot_task` or
              `trained_series_task` returns, with the network that `train` made
     network  of the theory: widths, temperature, and the token that is read out. Without a
-             temperature it is the one that infinite width chooses by the validation examples
+             temperature it is the one of five from 0.01 to 1, times the mean square label, at which
+             the theory has the least squared loss on the validation examples
     train, validation, test
              of a PyTorch module: pairs of inputs and labels, as for `export_attention`; third may
              stand the number of the token that is read for each example. The theory
@@ -160,9 +162,17 @@ def ablate_heads(
     several times as several, and heads from 0. Ctrl-C, once
     heads are being removed, ends with what is done. Raises InputError for what cannot be used.
     """
-    from sampler.analysis.own_temperature import OwnLimit
+    import numpy as np
+
     from sampler.heads.gates import Numbering
-    from sampler.jobs.ablation import Asked, ablated, forecast_seconds, tell_forecast
+    from sampler.jobs.ablation import (
+        TEMPERATURES,
+        Asked,
+        ablated,
+        chosen_temperature,
+        forecast_seconds,
+        tell_forecast,
+    )
     from sampler.jobs.progress import busy
     from sampler.transformer.chosen_layers import ChosenLayers
 
@@ -198,16 +208,23 @@ def ablate_heads(
     recipe, fitted = recipe_and_data(task, network)
     refuse_other_heads(recipe.network.heads, fitted.head_names, task.data.head_names, numbering)
     use_one_blas_thread()
-    notes = ()
-    if "temperature" not in network.settings["posterior"]:
-        with float64():
-            limit = OwnLimit.of(problem_of(task, recipe, fitted))
-        network, notes = at_temperature(network, limit.temperature), (limit.explanation,)
-        recipe, fitted = recipe_and_data(task, network)
+    open_temperature, notes = "temperature" not in network.settings["posterior"], ()
     if progress:
         passes = {key: one.pass_seconds() for key, one in gated.items()}
         solved, _ = recipe_and_data(task, network, theory={"starts": starts})
-        tell_forecast(forecast_seconds(solved, fitted, numbering, counts, asked, passes))
+        tried = len(TEMPERATURES) if open_temperature else 0
+        tell_forecast(
+            forecast_seconds(solved, fitted, numbering, counts, asked, passes, tried=tried)
+        )
+    if open_temperature:
+
+        def solved_at(temperature: float) -> "xr.Dataset":
+            return solve(task, at_temperature(network, temperature), starts=1, next_order=False)
+
+        scale = float(np.mean(np.square(fitted.train.labels)))
+        temperature, said = chosen_temperature(solved_at, scale, progress)
+        network, notes = at_temperature(network, temperature), (said,)
+        recipe, fitted = recipe_and_data(task, network)
     theory = solve(task, network, starts=starts)
     if not theory.attrs["converged"]:
         remedy = "the saddle point did not converge; choose a larger width or temperature"

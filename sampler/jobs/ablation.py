@@ -16,6 +16,8 @@ import xarray as xr
 
 from sampler.analysis.draws_table import stored_weights
 from sampler.analysis.estimate import Estimate
+from sampler.analysis.text import Number
+from sampler.errors import InputError
 from sampler.heads.gates import GatedModel, Head, Numbering, all_heads, closed_gates
 from sampler.heads.measures import (
     TheoryWithoutHeads,
@@ -37,6 +39,7 @@ from sampler.heads.steps import WorkSteps
 from sampler.jobs.choice import Sizes, duration
 from sampler.jobs.forecast import (
     COMPILE_THEORY,
+    POINT_OF_THEORY,
     REFERENCE_SECONDS,
     machine_seconds,
     saddle_point_seconds,
@@ -51,6 +54,9 @@ from sampler.tasks.task import Task
 # Draws of each chain at which heads are removed from the exact posterior.
 DRAWS = 100
 ORDERED_BY = ("score", "taylor", "magnitude")
+# Temperatures that are tried where none is given, times the mean square label.
+TEMPERATURES = (0.01, 0.03, 0.1, 0.3, 1.0)
+ON_VALIDATION = "validation_squared_error_theory"
 # Forward passes that take as long as a backward pass, and as one that records attention.
 BACKWARD, RECORDED = 2.0, 2.0
 BRIEF = 5.0  # seconds of work of which nothing is said beforehand
@@ -98,9 +104,12 @@ def forecast_seconds(
     counts: Sequence[int],
     asked: Asked,
     passes: Mapping[str, float],
+    *,
+    tried: int = 0,
 ) -> dict[str, float]:
     """Seconds of the theory, of the model, and of the theory solved without each head.
 
+    tried   temperatures from which one is chosen
     passes  seconds of a forward pass through all "test" and "validation" examples
     """
     sizes, slower = Sizes.of(recipe, task), machine_seconds() / REFERENCE_SECONDS
@@ -109,6 +118,9 @@ def forecast_seconds(
         "theory": slower * theory_seconds(recipe, sizes, first=True),
         "the model without its heads": sum(asked_passes[key] * passes[key] for key in passes),
     }
+    if tried:
+        each = POINT_OF_THEORY + saddle_point_seconds(sizes, 1)
+        found["temperatures"] = slower * (COMPILE_THEORY + tried * each)
     if asked.solve_again:
         # A layer with a head less makes a network of its own, compiled once.
         each = saddle_point_seconds(sizes, 1)
@@ -149,6 +161,35 @@ def shown_steps(progress: bool) -> Iterator[WorkSteps]:
 
 
 # --- the work
+
+
+def chosen_temperature(
+    solved_at: Callable[[float], xr.Dataset], mean_square_label: float, progress: bool = False
+) -> tuple[float, str]:
+    """Choose the temperature whose theory has the least squared loss on validation examples.
+
+    solved_at  the theory at a temperature
+
+    Returns it with a sentence about it. Densities and evidences would choose by how well errors are
+    known; what is asked of heads is what the predictor loses without them, which is this loss.
+    Raises InputError where no saddle point converges.
+    """
+    tried = [share * mean_square_label for share in TEMPERATURES]
+    losses = np.full(len(tried), np.nan)
+    with shown_steps(progress) as steps:
+        for place, temperature in steps.over("temperatures", tried):
+            table = solved_at(temperature)
+            if table.attrs["converged"]:
+                losses[place] = float(table[ON_VALIDATION])
+    if not np.isfinite(losses).any():
+        remedy = "the saddle point converged at none of them; choose a larger width"
+        raise InputError("temperature", tried, remedy)
+    place = int(np.nanargmin(losses))
+    end = {0: ", the lowest that was tried", len(tried) - 1: ", the highest that was tried"}
+    return tried[place], (
+        f"temperature {Number(tried[place], digits=3)}, of {len(tried)} the one with the theory's "
+        f"least squared loss on the validation examples{end.get(place, '')}"
+    )
 
 
 def ablated(

@@ -2,15 +2,21 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import sampler
-from sampler.analysis.own_temperature import OwnLimit
 from sampler.api.results import problem_of, recipe_and_data
 from sampler.errors import InputError
 from sampler.heads.gates import Numbering, closed_gates
-from sampler.heads.measures import losses
+from sampler.heads.measures import TheoryWithoutHeads, losses
 from sampler.heads.modules import GatedModule
-from sampler.jobs.ablation import RECORDED, forward_passes
+from sampler.jobs.ablation import (
+    ON_VALIDATION,
+    RECORDED,
+    TEMPERATURES,
+    chosen_temperature,
+    forward_passes,
+)
 from sampler.numerics import float64
 from tests.sampler.heads.families import WIDTH, Blocks, CausalAttention, family, torch
 
@@ -106,17 +112,49 @@ def test_the_forecast_counts_the_passes(model, solved_once, orders):
     assert counted.count("test") == expected
 
 
-def test_a_temperature_that_is_not_given_is_chosen_by_validation(model, solved_once, tmp_path):
+def test_a_temperature_that_is_not_given_is_chosen_by_validation(model, tmp_path, solved_once):
+    """By hand: the mean squared distance of the sum of all paths from the labels."""
     found = ablate(model, sampler.make_network(widths=6)).result
     file = sampler.export_attention(tmp_path / "it.npz", model, residual=True, **SPLITS)
     task = sampler.arrays_task(file)
-    with float64():
-        problem = problem_of(task, *recipe_and_data(task, sampler.make_network(widths=6)))
-        expected = OwnLimit.of(problem)
-    assert found.temperature == expected.temperature
-    assert found.notes[0] == expected.explanation
-    assert expected.chosen_by == "log_predictive_density"
-    assert ablate(model).result.temperature == 0.2
+    labels = SPLITS["validation"][1].numpy()
+    losses = {}
+    for share in TEMPERATURES:
+        network = sampler.make_network(widths=6, temperature=0.5 * share)  # labels are 0 and 1
+        overlap = sampler.solve(task, network, starts=1)["order_parameter"].values
+        with float64():
+            problem = problem_of(task, *recipe_and_data(task, network))
+            theory = TheoryWithoutHeads(problem.learning, problem.attended_validation, overlap)
+            losses[0.5 * share] = np.mean((theory.removed([]) - labels) ** 2)
+    assert found.temperature == min(losses, key=losses.get)
+    assert found.notes[0].startswith("temperature")
+    given = ablate(model).result
+    assert given.temperature == 0.2
+    assert not any(note.startswith("temperature") for note in given.notes)
+
+
+@pytest.mark.parametrize(
+    ("losses", "best", "said"),
+    [
+        ((3.0, 2.0, 1.0, 2.0, 3.0), 0.1, "examples"),
+        ((1.0, 2.0, 3.0, 4.0, 5.0), 0.01, "lowest"),
+        ((0.0, 0.0, 3.0, 2.0, 1.0), 1.0, "highest"),
+    ],
+)
+def test_saddle_points_that_do_not_converge_are_not_chosen(losses, best, said):
+    """A loss of 0 stands for one that did not."""
+    by_temperature = dict(zip(TEMPERATURES, losses, strict=True))
+
+    def solved_at(temperature):
+        loss = by_temperature[temperature]
+        return xr.Dataset({ON_VALIDATION: loss}, attrs={"converged": int(loss > 0)})
+
+    chosen, text = chosen_temperature(solved_at, 1.0)
+    assert chosen == best
+    assert text.endswith(said if said == "examples" else f"{said} that was tried")
+    by_temperature.update(dict.fromkeys(TEMPERATURES, 0.0))
+    with pytest.raises(InputError, match="converged at none"):
+        chosen_temperature(solved_at, 1.0)
 
 
 def test_what_cannot_be_used_is_refused_before_anything_is_recorded(model, monkeypatch):
