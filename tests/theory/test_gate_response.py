@@ -1,0 +1,81 @@
+"""Derivatives by gates of heads against problems whose attended inputs are multiplied by gates."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.problems import random_network_data, random_problem
+from theory import (
+    Architecture,
+    AttentionPaths,
+    Predictor,
+    path_contributions,
+    predict,
+    solve_saddle_point,
+)
+from theory.action import action
+from theory.gate_response import (
+    contributions_by_head,
+    gate_response,
+    heads_of,
+    path_gates,
+)
+
+STEP = 1e-4
+
+
+def gated(problem, attended, head, value):
+    """Problem and test inputs with the gate of one head at a value."""
+    heads = problem.architecture.heads
+    gates = np.ones(sum(heads))
+    gates[heads_of(heads).index(head)] = value
+    by_path = path_gates(jnp.asarray(gates), heads, 1)[None, :, None]
+    return replace(problem, attended=problem.attended * by_path), attended * by_path
+
+
+CASES = {"one layer": ((3,), 1), "two layers": ((2, 2), 1), "two outputs": ((2, 2), 2)}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_derivatives_are_those_of_solving_again(case, rng):
+    heads, outputs = CASES[case]
+    widths, variances = (9,) * (len(heads) + 1), (1.2, 0.8, 1.1, 0.9)[: len(heads) + 2]
+    architecture = Architecture(heads, widths, variances, channels=4, outputs=outputs)
+    problem = random_problem(architecture, rng, examples=8)
+    attended = random_network_data(architecture, rng, examples=5).attended
+    solved = solve_saddle_point(problem)
+    assert solved.converged
+    found = gate_response(problem, solved.order_parameters, attended)
+    factor = solved.order_parameters.factors[0]
+    after = contributions_by_head(
+        np.asarray(path_contributions(problem, factor, attended)), AttentionPaths(heads)
+    )
+    for place, head in enumerate(heads_of(heads)):
+        means, actions, fixed, kept = [], [], [], []
+        for value in (1.0 - STEP, 1.0 + STEP):
+            moved, seen = gated(problem, attended, head, value)
+            again = solve_saddle_point(moved, initial=solved.order_parameters)
+            assert again.converged
+            predictor = Predictor.for_examples(moved, seen)
+            means.append(np.asarray(predict(predictor, again.order_parameters.factors[0])[0]))
+            fixed.append(np.asarray(predict(predictor, factor)[0]))
+            actions.append(float(action(again.order_parameters, moved.architecture, moved.energy)))
+            kept.append(np.asarray(path_contributions(problem, factor, seen)).sum(axis=1))
+
+        def slope(pair):
+            return (pair[1] - pair[0]) / (2 * STEP)
+
+        # Central differences leave a third derivative times STEP²/6, and rounding over STEP.
+        size = max(1.0, np.abs(found.with_learning).max())
+        limit = 1e3 * STEP**2 * size
+        assert np.abs(found.with_learning[..., place] - slope(means)).max() < limit
+        assert np.abs(found.at_fixed_overlap[..., place] - slope(fixed)).max() < limit
+        assert np.abs(after[..., place] - slope(kept)).max() < limit
+        assert abs(found.action[place] - slope(actions)) < limit * max(
+            1.0, abs(found.action[place])
+        )
+    # The three are different things.
+    assert np.abs(found.with_learning - found.at_fixed_overlap).max() > 100 * limit
+    assert np.abs(found.at_fixed_overlap - after).max() > 100 * limit
