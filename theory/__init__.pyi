@@ -35,6 +35,9 @@ from theory.predictor import Predictor as Predictor
 from theory.predictor import predict as predict
 from theory.predictor import path_contributions as path_contributions
 from theory.predictor import mean_without as mean_without
+from theory.gate_response import gate_response as gate_response
+from theory.gate_response import GateResponse as GateResponse
+from theory.gate_response import contributions_by_head as contributions_by_head
 from theory.infinite_width import InfiniteWidth as InfiniteWidth
 from theory.infinite_width import BestTemperature as BestTemperature
 from theory.infinite_width import best_temperature as best_temperature

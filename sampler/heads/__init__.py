@@ -3,6 +3,7 @@
 gates      models with some of their heads replaced; those of the command `train`
 consumers  the modules of a PyTorch model that take the heads of a layer
 modules    PyTorch modules with gates on their heads
+derivatives  what the theory says of a head by its gate
 measures   what is lost without a head, and the predictions of it: gradients, magnitudes, the theory
 removal    heads removed alone and in an order: the results as values
 steps      long work in steps that Ctrl-C ends with what is done kept

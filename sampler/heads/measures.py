@@ -15,6 +15,7 @@ from scipy.special import expit, logsumexp, softmax
 
 from sampler.analysis.estimate import Estimate, RepetitionWeights, bootstrap, mean_of
 from sampler.analysis.labels import EXACT, LEADING, NEXT
+from sampler.heads.derivatives import AFTER_EXACT, DERIVATIVES, over_examples, predictions_of_gates
 from sampler.heads.gates import GatedModel, Head, Replacement
 from sampler.heads.steps import WorkSteps
 from sampler.problem import square_roots
@@ -51,6 +52,7 @@ PREDICTIONS = {
     "score": f"head score, {LEADING}",
     "score_next_order": f"head score, {NEXT}",
     "score_exact": f"head score, {EXACT}",
+    **DERIVATIVES,
     "magnitude": "magnitude of the weights",
     "taylor": "Taylor |∂loss/∂gate|",
     "patching": "attribution patching, zero",
@@ -112,11 +114,6 @@ class Lost:
                     gained[place] = losses(loss, outputs, labels) - before
                     wrong[place] = right - correct(outputs, labels)
         return cls(gained, wrong if labels_are_classes(labels) else None)
-
-
-def over_examples(values: Float[np.ndarray, "head example"]) -> Estimate:
-    """Mean over examples with its standard error."""
-    return Estimate(values.mean(axis=1), values.std(axis=1, ddof=1) / np.sqrt(values.shape[1]))
 
 
 def without_error(values: np.ndarray) -> Estimate:
@@ -314,7 +311,12 @@ def predictions_of_posterior(
         return np.stack([one.loss.mean(axis=1) for one in lost])
 
     scores = np.array([[draw.scores(heads) for draw in chain] for chain in chains])
-    return {
+    by_chain = batches.reshape(len(chains), -1, *batches.shape[1:])
+    means = np.average(by_chain.mean(axis=1), axis=0, weights=weights)
+    contributions = {AFTER_EXACT: means}
+    return predictions_of_gates(
+        theory.learning, None, contributions, theory.attended, heads, labels
+    ) | {
         REMOVED_EXACT: bootstrap(gained, batches, replicates=100, weights=weights),
         "score_exact": mean_of(scores, weights),
     }

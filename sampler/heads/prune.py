@@ -11,6 +11,7 @@ from sampler.analysis.results import PRUNING_FILE, RunResults
 from sampler.analysis.text import unbroken, wrapped
 from sampler.errors import ExitCode, InputError
 from sampler.heads.gates import Numbering, all_heads
+from sampler.heads.derivatives import predictions_at_saddle
 from sampler.heads.measures import (
     TheoryWithoutHeads,
     predictions_of_theory,
@@ -82,6 +83,9 @@ def pruned_heads(
     beyond = theory.get(f"order_parameter{NEXT_ORDER}")
     beyond = None if beyond is None else beyond.values
     predicted = predictions_of_theory(solved, heads, labels, beyond)
+    predicted |= predictions_at_saddle(
+        problem.learning, theory, solved.contributions, attended, heads, labels
+    )
     if solve_again:
         predicted |= predictions_solved_again(solved, heads, labels)
     if sampled is not None:

@@ -19,6 +19,7 @@ from sampler.analysis.estimate import Estimate
 from sampler.analysis.text import Number
 from sampler.errors import InputError
 from sampler.heads.gates import GatedModel, Head, Numbering, all_heads, closed_gates
+from sampler.heads.derivatives import predictions_at_saddle
 from sampler.heads.measures import (
     TheoryWithoutHeads,
     predictions_of_model,
@@ -216,6 +217,9 @@ def ablated(
     beyond = theory.get("order_parameter_next_order")
     beyond = None if beyond is None else beyond.values
     predicted = predictions_of_theory(solved, heads.theory, labels, beyond)
+    predicted |= predictions_at_saddle(
+        problem.learning, theory, solved.contributions, solved.attended, heads.theory, labels
+    )
     of_model = predictions_of_model(gated["validation"], labels, asked.loss, asked.seed)
     places = [all_heads(counts).index(head) for head in heads.gates]
     predicted |= {

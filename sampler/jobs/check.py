@@ -115,7 +115,7 @@ def sizes_in_words(task: Task, run: RunPlan) -> Rows:
 
 
 def next_order_in_words(run: RunPlan) -> Rows:
-    """Why there is no theory to next order, where it is asked for and too large."""
+    """Say why there is no theory to next order, where it is asked for and too large."""
     asked = run.point.solved and run.recipe.theory.next_order
     if not asked or run.recipe.network.is_infinite or run.sizes.has_next_order:
         return []

@@ -114,7 +114,8 @@ def test_predictions_are_of_validation_and_measures_of_test_examples(given, foun
         one.accuracy for one in first.orders["random"]
     ]
     # The theory is of the training examples alone.
-    same = {key for key in other.predicted if key.startswith(("score", "magnitude", "random"))}
+    training = ("score", "magnitude", "random", "slope_evidence")
+    same = {key for key in other.predicted if key.startswith(training)}
     changed = {
         key
         for key, values in values_of(other.predicted).items()
