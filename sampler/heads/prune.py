@@ -10,8 +10,8 @@ from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.results import PRUNING_FILE, RunResults
 from sampler.analysis.text import unbroken, wrapped
 from sampler.errors import ExitCode, InputError
-from sampler.heads.gates import Numbering, all_heads
 from sampler.heads.derivatives import predictions_at_saddle
+from sampler.heads.gates import Numbering, all_heads
 from sampler.heads.measures import (
     TheoryWithoutHeads,
     predictions_of_theory,

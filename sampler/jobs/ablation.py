@@ -18,8 +18,8 @@ from sampler.analysis.draws_table import stored_weights
 from sampler.analysis.estimate import Estimate
 from sampler.analysis.text import Number
 from sampler.errors import InputError
-from sampler.heads.gates import GatedModel, Head, Numbering, all_heads, closed_gates
 from sampler.heads.derivatives import predictions_at_saddle
+from sampler.heads.gates import GatedModel, Head, Numbering, all_heads, closed_gates
 from sampler.heads.measures import (
     TheoryWithoutHeads,
     predictions_of_model,
