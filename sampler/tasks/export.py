@@ -13,6 +13,7 @@ from sampler.errors import InputError, Verbatim
 from sampler.storage.run_directory import fill_whole
 from sampler.tasks.export_files import Origin, write_pieces
 from sampler.tasks.hdf5 import HDF5_SUFFIXES
+from sampler.tasks.paths import refuse_too_many_paths
 from sampler.tasks.reduction import SHARE, Directions, principal_directions, second_moment
 from sampler.tasks.splits import AttendedSplit, Split, check_agreement
 from sampler.transformer.chosen_layers import ChosenLayers
@@ -235,6 +236,7 @@ class Recorder:
             recorded = read.moved_last(recorded)
         if self.readout is None:
             return Split(recorded.inputs, labels, recorded.attention, recorded.lengths)
+        refuse_too_many_paths(recorded.heads, "heads")
         self.heads = recorded.heads
         with jax.enable_x64(recorded.inputs.dtype == np.float64):
             attention = tuple(map(jnp.asarray, recorded.attention))

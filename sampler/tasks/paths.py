@@ -33,8 +33,11 @@ def too_many_paths(heads: Sequence[int]) -> bool:
     return math.prod(heads) > MOST_PATHS
 
 
-def refuse_too_many_paths(heads: Sequence[int]) -> None:
-    """Raise InputError where the heads of each layer make more paths than a theory can have."""
+def refuse_too_many_paths(heads: Sequence[int], field: str = "network.heads") -> None:
+    """Raise InputError where the heads of each layer make more paths than a theory can have.
+
+    field  the setting that keeps fewer of them
+    """
     if too_many_paths(heads):
         layers = f"{len(heads)} layers of {' × '.join(map(str, heads))} heads"
         if len(set(heads)) == 1:
@@ -43,4 +46,4 @@ def refuse_too_many_paths(heads: Sequence[int]) -> None:
         remedy = f"order parameters of {MOST_PATHS:,} paths at most can be held; keep fewer heads "
         remedy += 'of each layer, or export the attention with paths = "single", where each head '
         remedy += "is a path of one layer"
-        raise InputError("network.heads", Verbatim(received), remedy)
+        raise InputError(field, Verbatim(received), remedy)

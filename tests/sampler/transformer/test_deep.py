@@ -410,3 +410,18 @@ def test_wrong_tokens_are_said(positions, message, tmp_path):
         export_attention(
             tmp_path / "no.npz", Model(), train=(ids, signs(2), positions), test=(ids, None)
         )
+
+
+def test_more_paths_than_a_theory_can_have_are_not_written(tmp_path):
+    """Six layers of eight heads: refused before ξ of any path is computed; tokens are written."""
+    layer = torch.nn.TransformerEncoderLayer(16, 8, 8, dropout=0.0, batch_first=True)
+    model = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
+    train, test = ((torch.randn(4, TOKENS, 16), signs(4)) for _ in range(2))
+    path = tmp_path / "a.npz"
+    with pytest.raises(InputError, match=r"heads = 6 layers of 8 heads, 262,144 paths: .*single"):
+        export_attention(path, model, train=train, test=test, attended="last")
+    assert not path.exists()
+    assert read_arrays(export_attention(path, model, train=train, test=test)).heads == (8,) * 6
+    few = {number: [0] for number in range(2, 7)}
+    written = export_attention(path, model, train=train, test=test, attended="last", heads=few)
+    assert read_arrays(written).heads == (8, 1, 1, 1, 1, 1)
