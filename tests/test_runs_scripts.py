@@ -40,6 +40,7 @@ NEEDS_IMAGES = pytest.mark.skipif(
 MARKS = {
     "copy_head.py": [pytest.mark.slow, pytest.mark.long],
     "heads_study.py": [pytest.mark.slow, pytest.mark.long, NEEDS_TORCH],
+    "hand_written.py": [pytest.mark.slow, NEEDS_TORCH],
     "four_paths_seeds.py": [pytest.mark.slow, pytest.mark.long],
     "gains.py": [pytest.mark.slow, pytest.mark.long],
     "learned_digits.py": [pytest.mark.slow, pytest.mark.long, NEEDS_TORCH],
@@ -62,6 +63,7 @@ MARKS = {
 SIZES = {
     "copy_head.py": ["2"],
     "heads_study.py": ["look_up_2x4_0"],
+    "hand_written.py": ["2"],
     "one_shot_trainings.py": ["F"],
     "several_outputs.py": ["200"],
     "four_paths_seeds.py": ["3"],

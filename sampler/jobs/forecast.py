@@ -231,7 +231,7 @@ COMPILE_THEORY, POINT_OF_THEORY, SAMPLED_POINT, SOLVED_POINT = 5.0, 1.0, 16.0, 2
 NEWTON_STEPS, HESSIANS_NEXT_ORDER = 10, 8
 # Where no Hessian is formed: products with it of all steps from one start, and in the search for
 # its smallest eigenvalue. Layers above the first make both several times harder.
-PRODUCTS_OF_START, PRODUCTS_OF_EIGENVALUE = {True: 50, False: 400}, {True: 80, False: 500}
+PRODUCTS_OF_START, PRODUCTS_OF_EIGENVALUE = {True: 50, False: 300}, {True: 80, False: 350}
 PRODUCT_OVERHEAD = 0.01  # seconds of a product whatever its size
 DENSE_RATE, PRODUCT_RATE = 1.5e10, 1.6e10  # operations of Hessians, and of products, per second
 TWO_CORES = 1.6  # faster than one, of chains side by side
@@ -345,14 +345,14 @@ def hessian_operations(sizes: Sizes, coordinates: int) -> float:
 def product_seconds(sizes: Sizes) -> float:
     """Seconds of one product with the Hessian of the action.
 
-    From features p_1 D (3 (P O)² + 2 P p_1) products, from stored path kernels one reading, which
-    costs as much as eight products for each number; and four of matrices of the size of K.
+    From features p_1 D (3 (P O)² + 2 P p_1) products, from stored path kernels two readings, which
+    cost as much as four products for each number; and four of matrices of the size of K.
     """
     one, rows = sizes.architecture, sizes.examples * sizes.architecture.outputs
     first = one.order_parameter_sizes[0]
     assembly = sizes.path_operations * (3 * rows**2 + 2 * sizes.examples * first)
     if kernel_form_pays(sizes.examples, None, one):
-        assembly = stored_bytes(sizes.examples, one) * one.outputs**2
+        assembly = stored_bytes(sizes.examples, one) // 2 * one.outputs**2
     return PRODUCT_OVERHEAD + 2.0 * (assembly + 4 * rows**3) / PRODUCT_RATE
 
 
