@@ -13,5 +13,6 @@ chosen_layers  which layers and heads of a model are recorded
 recording   attention of all examples, batch by batch, without padding
 read_tokens  the token of a sequence that a label is read off
 stream      the residual stream: who writes into it, and which normalisations it passes
+stream_steps  refuses what is not linear on the way along it
 single_paths  every head of every layer as one attention path
 """

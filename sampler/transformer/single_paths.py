@@ -26,7 +26,7 @@ from sampler.transformer.recording import (
     refuse_infinite,
     taken,
 )
-from sampler.transformer.stream import Call, Stream, counted, find_stream
+from sampler.transformer.stream import Call, Stream, counted, find_stream, first_given
 
 EMBEDDING = "embedding"
 # τ of every example, and of every label of its sequence.
@@ -75,6 +75,10 @@ class Along:
     start: np.ndarray | None = None
     mlps: dict[Call, np.ndarray] = field(default_factory=dict)
 
+    def clear(self) -> None:
+        """Forget one pass before the next."""
+        self.spreads, self.start, self.mlps = {}, None, {}
+
 
 def find_paths(
     model: Any, inputs: Any, chosen: ChosenLayers, mlps: bool, forward: Forward | None
@@ -116,22 +120,39 @@ def recorded_paths(
     order: list[int] = []
     found: list[np.ndarray] = []
 
-    def note(module: Any, positional: tuple, returned: Any) -> None:
-        call = calls.innermost
+    def note(module: Any, positional: tuple, named: dict, returned: Any) -> None:
+        call, given = calls.innermost, first_given(positional, named)
         if call in stream.norms:
-            along.spreads[call] = as_numpy(stream.norms[call].inverse_spread(positional[0]))
+            along.spreads[call] = as_numpy(stream.norms[call].inverse_spread(given))
         if call == stream.start:
-            along.start = as_numpy(positional[0])
+            along.start = as_numpy(given)
         if call in writers:
             along.mlps[call] = as_numpy(returned)
 
     with counted(model, note) as calls:
         for examples, seen, real in recorded_batches(model, tensors, forward, batch_size):
+            refuse_other_layers(paths, seen, along)
             found.append(attended_paths(paths, seen, along, reading(real, examples), real))
             order += examples
+            calls.counts.clear()
+            along.clear()
     attended = np.concatenate(found)[np.argsort(order)]
     refuse_infinite("attended inputs", attended)
     return attended
+
+
+def refuse_other_layers(paths: SinglePaths, seen: SeenAttention, along: Along) -> None:
+    """Raise InputError where layers, normalisations or MLPs ran that the first example had not."""
+    modules = tuple(layer.module for layer in seen.layers or ())
+    writers = set(paths.stream.writers or ()) if paths.mlps else set()
+    passed = set(along.spreads) == set(paths.stream.norms) and set(along.mlps) == writers
+    if modules == paths.modules and passed:
+        return
+    remedy = (
+        f"were {len(paths.modules)} for the first example: layers must not depend on it; export "
+        "examples of which all layers run"
+    )
+    raise InputError("layers of attention", len(modules), remedy)
 
 
 def attended_paths(

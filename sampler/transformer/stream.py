@@ -6,9 +6,10 @@ stream that it writes into. So neither names of modules nor the order of norms n
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -25,6 +26,7 @@ from sampler.transformer.forward_pass import (
     run_batch,
     torch_module,
 )
+from sampler.transformer.stream_steps import refuse_functions
 
 # Functions of torch whose results are cut off, by the module they are in. A product of two
 # activations, as softmax times values, is one, too: no stream runs through it.
@@ -52,7 +54,9 @@ class Normalisation:
 
     def inverse_spread(self, tokens: Any) -> Any:
         """1/σ of every token of [… token, channel]."""
-        tokens = tokens.detach().float()
+        tokens = tokens.detach()
+        if tokens.dtype.itemsize < 4:
+            tokens = tokens.float()
         if self.centred:
             tokens = tokens - tokens.mean(dim=-1, keepdim=True)
         return (tokens.square().mean(dim=-1) + self.epsilon).rsqrt()
@@ -90,12 +94,21 @@ class Written:
 
 @dataclass
 class Normalised:
-    """A call of a normalisation, with what went in and came out; `kind` None: not in a module."""
+    """A call of what may be a normalisation, with what went in and came out.
+
+    again    the module on other tokens; None where it was a function
+    kind     None until it is recognised, and of a function
+    tokens   what went in, as it was then
+    epsilon  what the module adds to the variance, by its name
+    """
 
     module: Call
-    kind: Normalisation | None
     given: Any
     returned: Any
+    again: Callable[[Any], Any] | None = None
+    kind: Normalisation | None = None
+    tokens: Any = None
+    epsilon: float = 0.0
 
 
 @dataclass
@@ -117,6 +130,8 @@ def find_stream(model: Any, example: Any, forward: Forward | None) -> tuple[Stre
     torch = torch_module()
     with evaluating(model), eager(model), torch.enable_grad(), traced(model) as trace:
         seen = run_batch(model, followed(example), forward, trace.ends.append)
+    with evaluating(model), torch.no_grad():  # modules run once more, and nobody watches
+        normalised = recognised(trace.normalised)
     if seen.layers is None or any(one.entering is None for one in seen.layers):
         remedy = (
             "the forward pass that computed the attention cannot be followed; let the model, or "
@@ -133,8 +148,8 @@ def find_stream(model: Any, example: Any, forward: Forward | None) -> tuple[Stre
         raise InputError("forward pass of the model", Verbatim("(no gradients)"), remedy)
     place = int(np.argmax(counts))
     reaches, end = depends[place], ends[place]
-    passed = depending(end, [one.returned for one in trace.normalised])
-    norms = [one for one, is_on in zip(trace.normalised, passed, strict=True) if is_on]
+    passed = depending(end, [one.returned for one in normalised])
+    norms = [one for one, is_on in zip(normalised, passed, strict=True) if is_on]
     for one in norms:
         if one.kind is None:
             remedy = "normalises by a function; make it a module, as torch.nn.LayerNorm"
@@ -150,7 +165,12 @@ def find_stream(model: Any, example: Any, forward: Forward | None) -> tuple[Stre
                 'paths = "single" needs a residual stream: export a window of layers'
             )
             raise InputError(f"what layer {layer.number} writes", layer.module, remedy)
-    start, entering = beginning(seen.layers[0].entering, end, trace.normalised)
+    start, entering = beginning(seen.layers[0].entering, end, normalised)
+    refuse_functions(
+        end,
+        [(entering, ""), *((one.result, one.module[0]) for one in trace.written)],
+        [(one.given, one.returned) for one in norms],
+    )
     both = all(len(of_layer) == 2 for of_layer in writers)
     found = Stream(
         {one.module: one.kind for one in norms},
@@ -237,7 +257,7 @@ def traced(model: Any) -> Iterator[Traced]:
         def __torch_function__(self, function, types, args=(), kwargs=None):
             returned = function(*args, **(kwargs or {}))
             if function in normalise and not calls.is_leaf:
-                trace.normalised.append(Normalised(calls.innermost, None, args[0], returned))
+                trace.normalised.append(Normalised(calls.innermost, args[0], returned))
             if function is attends or (function in softmax and is_square(returned)):
                 trace.layers += 1
                 trace.ends.clear()
@@ -256,11 +276,20 @@ def traced(model: Any) -> Iterator[Traced]:
         trace.written.append(Written(result, trace.layers, calls.innermost))
         return result.clone()  # what is written may be added to in place
 
-    def after(module: Any, positional: tuple, returned: Any) -> None:
-        given = positional[0] if positional else None
-        kind = kind_of(module, given, returned)
-        if kind is not None:
-            trace.normalised.append(Normalised(calls.innermost, kind, given, returned))
+    def after(module: Any, positional: tuple, named: dict, returned: Any) -> None:
+        given = first_given(positional, named)
+        shape = getattr(given, "shape", None)
+        is_same = shape is not None and getattr(returned, "shape", None) == shape
+        if not is_same or len(shape) != 3 or not calls.is_leaf or not given.is_floating_point():
+            return
+        epsilon = next((getattr(module, name) for name in EPSILONS if hasattr(module, name)), 0.0)
+        again = partial(run_again, module, positional, named)
+        tokens = given.detach().clone()  # which may be added to in place
+        trace.normalised.append(
+            Normalised(
+                calls.innermost, given, returned, again, tokens=tokens, epsilon=float(epsilon or 0)
+            )
+        )
 
     with counted(model, after) as calls, Cutting():
         yield trace
@@ -283,7 +312,7 @@ class Calls:
 
     @property
     def innermost(self) -> Call:
-        return self.running[-1]
+        return self.running[-1] if self.running else ("", 0)  # `forward` itself
 
     @property
     def is_leaf(self) -> bool:
@@ -293,26 +322,27 @@ class Calls:
 
 @contextmanager
 def counted(model: Any, after: Any) -> Iterator[Calls]:
-    """Note which modules run, and call `after(module, arguments, returned)` behind each."""
+    """Note which modules run, and call `after(module, positional, named, returned)` behind each.
+
+    Calls are counted from the last `counts.clear()`.
+    """
     calls = Calls(leaves={name for name, one in model.named_modules() if not [*one.children()]})
     names = {one: name for name, one in model.named_modules()}
 
     def enter(module: Any, positional: tuple) -> None:
-        if not calls.running:  # the model once more
-            calls.counts.clear()
         name = names[module]
         calls.running.append((name, calls.counts[name]))
         calls.counts[name] += 1
 
-    def leave(module: Any, positional: tuple, returned: Any) -> None:
-        after(module, positional, returned)
+    def leave(module: Any, positional: tuple, named: dict, returned: Any) -> None:
+        after(module, positional, named, returned)
         calls.running.pop()
 
     handles = []
     try:
         for module in names:
             handles.append(module.register_forward_pre_hook(enter))
-            handles.append(module.register_forward_hook(leave))
+            handles.append(module.register_forward_hook(leave, with_kwargs=True))
         yield calls
     finally:
         for handle in handles:
@@ -323,31 +353,44 @@ def counted(model: Any, after: Any) -> Iterator[Calls]:
 EPSILONS = ("eps", "variance_epsilon", "epsilon", "layer_norm_epsilon")
 
 
-def kind_of(module: Any, given: Any, returned: Any) -> Normalisation | None:
+def first_given(positional: tuple, named: dict) -> Any:
+    """Find the first argument of a module, by its place or by a name; None where there is none."""
+    return next(iter([*positional, *named.values()]), None)
+
+
+def run_again(module: Any, positional: tuple, named: dict, tokens: Any) -> Any:
+    """Run a module with other tokens in the place of what it was given first."""
+    if positional:
+        return module.forward(tokens, *positional[1:], **named)
+    return module.forward(**{**named, next(iter(named)): tokens})
+
+
+def recognised(calls: list[Normalised]) -> list[Normalised]:
+    """Those calls that are normalisations, with their kinds; functions are."""
+    for one in calls:
+        one.kind = one.again and kind_of(one)
+    return [one for one in calls if one.kind is not None or one.again is None]
+
+
+def kind_of(call: Normalised) -> Normalisation | None:
     """Recognise a normalisation of channels by what it does; None of any other module.
 
-    Tokens of twice the size give the same; and, if a mean is subtracted, shifted ones do.
+    Tokens of other sizes, each its own, give the same; and, if a mean is subtracted, shifted ones.
     """
-    torch = torch_module()
-    shape = getattr(given, "shape", None)
-    same = shape is not None and getattr(returned, "shape", None) == shape
-    if not same or len(shape) != 3 or [*module.children()]:
-        return None
-    if not given.is_floating_point():
-        return None
-    with torch.no_grad():
-        size = given.float().square().mean(dim=-1, keepdim=True).sqrt()
-        # So large that what is added to the variance does not matter.
-        large = (16.0 * given.float() / size.clamp_min(1e-30)).to(given.dtype)
-        plain, doubled, shifted = (
-            module.forward(one).float() for one in (large, 2.0 * large, large + 16.0)
-        )
+    torch, given = import_module("torch"), call.tokens
+    size = given.double().square().mean(dim=-1, keepdim=True).sqrt()
+    # So large that what is added to the variance does not matter.
+    large = 16.0 * given.double() / size.clamp_min(1e-30)
+    factors = 2.0 ** (1 + torch.arange(given.shape[0] * given.shape[1]) % 3)
+    factors = factors.to(large).reshape(*given.shape[:2], 1)
+    plain, other, shifted = (
+        call.again(one.to(given.dtype)).double() for one in (large, factors * large, large + 16.0)
+    )
     scale = float(plain.abs().max())
 
     def is_same(one: Any, tolerance: float) -> bool:
         return float((one - plain).abs().max()) <= tolerance * scale
 
-    if scale == 0.0 or not is_same(doubled, 1e-3):
+    if scale == 0.0 or not is_same(other, 1e-3):
         return None
-    epsilon = next((getattr(module, name) for name in EPSILONS if hasattr(module, name)), 0.0)
-    return Normalisation(is_same(shifted, 3e-2), float(epsilon or 0.0))
+    return Normalisation(is_same(shifted, 3e-2), call.epsilon)

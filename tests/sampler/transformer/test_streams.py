@@ -1,0 +1,213 @@
+"""Residual streams of hand-written models: what is followed, and what is refused."""
+
+import numpy as np
+import pytest
+
+from sampler.errors import InputError
+from sampler.transformer.chosen_layers import EVERY_LAYER
+from sampler.transformer.single_paths import find_paths, recorded_paths
+from tests.assertions import assert_equal_in_float32
+
+torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install -e '.[torch]'")
+
+EXAMPLES, TOKENS, CHANNELS, HEADS, LAYERS, EPSILON = 5, 4, 8, 2, 3, 1e-3
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+class Norm(torch.nn.Module):
+    """A root mean square, which may be called by the name of its argument."""
+
+    def __init__(self):
+        super().__init__()
+        self.eps = EPSILON
+
+    def forward(self, x):
+        return x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt()
+
+
+class Attention(torch.nn.Module):
+    """Attention without modules of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(4, CHANNELS, CHANNELS) / CHANNELS**0.5)
+
+    def weights(self, x):
+        query, key = (
+            (x @ one).unflatten(-1, (HEADS, -1)).transpose(1, 2) for one in self.weight[:2]
+        )
+        return (query @ key.transpose(-1, -2)).softmax(-1)
+
+    def forward(self, x):
+        value = (x @ self.weight[2]).unflatten(-1, (HEADS, -1)).transpose(1, 2)
+        return (self.weights(x) @ value).transpose(1, 2).flatten(2) @ self.weight[3]
+
+
+class Sum(torch.nn.Module):
+    """An addition as a module, given two tensors."""
+
+    def forward(self, one, other):
+        return one + other
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.second, self.attention, self.sum = Norm(), Norm(), Attention(), Sum()
+        self.gate = torch.nn.Linear(CHANNELS, CHANNELS)
+        self.mlp = torch.nn.Sequential(
+            torch.nn.Linear(CHANNELS, 6), torch.nn.GELU(), torch.nn.Linear(6, CHANNELS)
+        )
+
+
+class Plain(Block):
+    """Norms before; `scale` is that of a layer."""
+
+    def __init__(self, scale=None):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(CHANNELS) if scale is None else scale)
+
+    def forward(self, x):
+        x = self.sum(x, self.scale * self.attention(self.norm(x=x)))
+        return self.sum(x, self.scale * self.mlp(self.second(x=x)))
+
+
+class Scaled(Plain):
+    def __init__(self):
+        super().__init__(torch.rand(CHANNELS))
+
+
+class NormalisedByFunctions(Block):
+    def forward(self, x):
+        x = x + self.attention(x)
+        return x / x.square().mean(-1, keepdim=True).sqrt()
+
+
+class GatedByTokens(Block):
+    def forward(self, x):
+        return x + self.gate(x).sigmoid() * self.attention(self.norm(x))
+
+
+class GatedByItself(Block):
+    def forward(self, x):
+        written = self.attention(self.norm(x))
+        return x + self.gate(written).sigmoid() * written
+
+
+class ActivatedBehind(Block):
+    def forward(self, x):
+        x = x + self.attention(self.norm(x))
+        return x + self.mlp(self.second(x)).relu()
+
+
+class Model(torch.nn.Module):
+    def __init__(self, block, blocks=None):
+        super().__init__()
+        self.embedding = torch.nn.Linear(CHANNELS, CHANNELS)
+        self.blocks = torch.nn.ModuleList(blocks or [block() for _ in range(LAYERS)])
+        self.norm = Norm()
+
+    def forward(self, x):
+        x = self.embedding(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.norm(x)
+
+
+def recorded(model, inputs, forward=None):
+    """ξ of every path at the last token."""
+    paths = find_paths(model, inputs[:1], EVERY_LAYER, True, forward)
+    last = np.zeros((1, 1, TOKENS))
+    last[..., -1] = 1.0
+    found = recorded_paths(
+        model, inputs, paths, lambda real, _: last.repeat(len(real), axis=0), forward, 2
+    )
+    return found[:, 0]
+
+
+@torch.no_grad()
+def by_hand(model, inputs):
+    """Of heads, embedding and MLPs, for models that normalise before their layers."""
+    x = start = model.embedding(inputs)
+    heads, mlps = [], []
+    for block in model.blocks:
+        seen = block.norm(x)
+        heads.append(block.attention.weights(seen)[:, :, -1] @ seen)
+        x = x + block.scale * block.attention(seen)
+        written = block.mlp(block.second(x))
+        mlps.append(written[:, -1])
+        x = x + block.scale * written
+    spread = (x[:, -1].square().mean(-1) + EPSILON).rsqrt()
+    found = torch.cat([*heads, start[:, -1:], torch.stack(mlps, dim=1)], dim=1)
+    return (found * spread[:, None, None]).numpy()
+
+
+def block_by_block(model, batch):
+    x = model.embedding(batch)
+    for block in model.blocks:
+        x = block(x)
+    return model.norm(x)
+
+
+@pytest.mark.parametrize("forward", [None, block_by_block])
+@pytest.mark.parametrize("block", [Plain, Scaled])
+@pytest.mark.parametrize("is_tied", [False, True], ids=["", "tied"])
+def test_single_paths_of_models_of_ones_own(block, forward, is_tied):
+    """Attention is a leaf, norms are called by name, sums are modules, blocks may be the same."""
+    model = Model(block, [block()] * LAYERS if is_tied else None)
+    inputs = torch.randn(EXAMPLES, TOKENS, CHANNELS)
+    assert_equal_in_float32(
+        recorded(model, inputs, forward), by_hand(model, inputs), operations=1000
+    )
+
+
+def test_double_precision_is_kept():
+    model, inputs = Model(Plain).double(), torch.randn(EXAMPLES, TOKENS, CHANNELS).double()
+    np.testing.assert_allclose(recorded(model, inputs), by_hand(model, inputs), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("block", "operation"),
+    [
+        (NormalisedByFunctions, "(Div|Sqrt|Pow)"),
+        (GatedByTokens, "(Mul|Sigmoid)"),
+        (GatedByItself, "(Mul|Sigmoid)"),
+        (ActivatedBehind, "Relu"),
+    ],
+)
+def test_what_is_no_sum_is_refused(block, operation):
+    inputs = torch.randn(1, TOKENS, CHANNELS)
+    with pytest.raises(InputError, match=f"operation on the residual stream = {operation}: stands"):
+        find_paths(Model(block), inputs, EVERY_LAYER, False, None)
+
+
+def test_a_token_that_is_taken_out_before_it_is_normalised_is_refused():
+    model = Model(Plain)
+    model.norm, model.last = torch.nn.Identity(), torch.nn.LayerNorm(CHANNELS)
+    inputs = torch.randn(1, TOKENS, CHANNELS)
+    with pytest.raises(InputError, match="LayerNorm: normalises what is no"):
+        find_paths(model, inputs, EVERY_LAYER, False, lambda model, x: model.last(model(x)[:, 0]))
+
+
+def test_forward_may_end_with_a_product():
+    model, inputs = Model(Plain), torch.randn(EXAMPLES, TOKENS, CHANNELS)
+    received = recorded(model, inputs, lambda model, x: model(x)[:, 0] @ torch.ones(CHANNELS, 1))
+    assert_equal_in_float32(received, by_hand(model, inputs), operations=1000)
+
+
+@pytest.mark.parametrize(("first", "others"), [(2, 3), (3, 2)])
+def test_layers_that_depend_on_the_batch_are_refused(first, others):
+    def forward(model, batch):
+        x = model.embedding(batch)
+        for block in model.blocks[: first if len(batch) == 1 else others]:
+            x = block(x)
+        return model.norm(x)
+
+    inputs = torch.randn(EXAMPLES, TOKENS, CHANNELS)
+    message = f"layers of attention = {others}: were {first} for the first example"
+    with pytest.raises(InputError, match=message):
+        recorded(Model(Plain), inputs, forward)
