@@ -63,7 +63,7 @@ MARKS = {
 SIZES = {
     "copy_head.py": ["2"],
     "heads_study.py": ["look_up_2x4_0"],
-    "hand_written.py": ["2"],
+    "hand_written.py": ["1"],
     "one_shot_trainings.py": ["F"],
     "several_outputs.py": ["200"],
     "four_paths_seeds.py": ["3"],
