@@ -13,7 +13,7 @@ UNITS: Mapping[Loss, str] = {"likelihood": "nats", "squared": "squared loss"}
 # Zero and mean disagree on a head where their costs differ by so many errors, and by this share of
 # the larger, and where that is this share of the largest cost of any head.
 ERRORS, SHARE, OF_LARGEST = 3.0, 0.5, 0.1
-# Gradients are taken to vanish where none is this share of the largest cost.
+# Gradients are taken to vanish where none of them, nor the loss, is this share of the largest cost.
 SATURATED = 0.1
 NAMED = 4
 CONTRADICTED = "accuracy of the theory says nothing about which heads this model uses"
@@ -71,13 +71,13 @@ def saturation(measured: MeasuredHeads, predicted: Mapping[str, Estimate]) -> It
     costs = over_examples(measured.lost["zero_loss"])
     resolved = costs.value[costs.value > ERRORS * costs.mcse]
     slope = float(np.nanmax(predicted["taylor"].value))
-    if not resolved.size or slope > SATURATED * resolved.max():
-        return
     loss, unit = float(measured.unpruned["loss"].mean()), UNITS[measured.loss]
+    if not resolved.size or max(slope, loss) > SATURATED * resolved.max():
+        return
     yield (
         f"gradients are saturated: Taylor importance is {slope:.2g} at most where removal costs up "
-        f"to {resolved.max():.2g} {unit}, for the loss is {loss:.2g} with all heads. Neither it "
-        "nor attribution patching says what removal costs"
+        f"to {resolved.max():.2g} {unit}, for the loss is {loss:.2g} with all heads. Its sizes and "
+        "those of attribution patching are not those of costs, and their order need not be"
     )
 
 

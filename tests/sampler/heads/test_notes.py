@@ -43,10 +43,12 @@ def test_costs_that_differ_by_noise_alone_are_not_named():
     assert notes_of_measures(noisy, {}) == []
 
 
-@pytest.mark.parametrize(("slope", "said"), [(1e-4, True), (0.5, False)])
-def test_gradients_are_saturated_where_they_are_small_beside_costs(slope, said):
+@pytest.mark.parametrize(
+    ("slope", "whole", "said"), [(1e-4, 1e-3, True), (0.5, 1e-3, False), (1e-4, 0.5, False)]
+)
+def test_gradients_are_saturated_where_they_and_the_loss_are_small(slope, whole, said):
     taylor = {"taylor": without_error(np.full(4, slope))}
-    notes = notes_of_measures(measured(COSTS, COSTS, whole=1e-3), taylor)
+    notes = notes_of_measures(measured(COSTS, COSTS, whole=whole), taylor)
     assert bool(notes) == said
     if said:
         assert "saturated" in notes[0]
