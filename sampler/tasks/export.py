@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,13 @@ from sampler.storage.run_directory import fill_whole
 from sampler.tasks.export_files import Origin, write_pieces
 from sampler.tasks.hdf5 import HDF5_SUFFIXES
 from sampler.tasks.paths import refuse_too_many_paths
-from sampler.tasks.reduction import SHARE, Directions, principal_directions, second_moment
+from sampler.tasks.reduction import (
+    SHARE,
+    Directions,
+    check_share,
+    principal_directions,
+    second_moment,
+)
 from sampler.tasks.splits import AttendedSplit, Split, check_agreement
 from sampler.transformer.chosen_layers import ChosenLayers
 from sampler.transformer.forward_pass import Forward, as_numpy, torch_module
@@ -138,6 +144,8 @@ def pieces(
         part = slice(start, start + size)
         some = tensors[part] if isinstance(tensors, list) else taken(tensors, part, "cpu")
         of_part = slice(starts[start], starts[min(start + size, count)])
+        if of_part.start == of_part.stop:  # no label of these is asked for
+            continue
         yield (
             some,
             None if labels is None else labels[of_part],
@@ -168,7 +176,7 @@ class Recorder:
     numbers: tuple[int, ...] = field(default=(), init=False)
     modules: tuple[str, ...] = field(default=(), init=False)
     directions: Directions | None = field(default=None, init=False)
-    token: str = field(default="", init=False)
+    token: str | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if self.kind not in (PRODUCTS, SINGLE):
@@ -179,6 +187,8 @@ class Recorder:
         if self.is_single and self.head_names is not None:
             remedy = "single paths are called by layer and head, as in 3.0; leave this out"
             raise InputError("head_names", list(self.head_names), remedy)
+        if self.readout not in (None, *get_args(Readout)):
+            raise InputError("attended", self.readout, 'must be "last", "first" or "mean"')
         if self.mlps and not self.is_single:
             raise InputError("mlps", True, f'belongs to paths = "{SINGLE}"')
         if self.share is not None and not (self.is_single or self.readout):
@@ -187,6 +197,8 @@ class Recorder:
         if self.is_single:
             self.readout = self.readout or "last"
             self.share = SHARE if self.share is None else self.share
+        if self.share is not None:
+            check_share(self.share)
 
     @property
     def is_single(self) -> bool:
@@ -200,7 +212,11 @@ class Recorder:
         if read is not None and self.readout not in (None, "last"):
             remedy = "the token read is given for every example; leave this out"
             raise InputError("attended", self.readout, remedy)
-        self.token = self.readout or "" if read is None else "one for each label"
+        token = self.readout or "" if read is None else "one for each label"
+        if self.token not in (None, token):
+            remedy = "name the token that is read for the examples of all splits, or of none"
+            raise InputError("token read", (self.token, token), remedy)
+        self.token = token
         return (self.single_paths if self.is_single else self.products)(inputs, labels, read)
 
     def single_paths(
@@ -321,10 +337,18 @@ def agreeing(
     """Every piece with the name of its split; InputError where one differs from the first."""
     first = None
     for name, found in splits.items():
+        of_split = None
         for piece in found:
-            first = first or piece
+            first, of_split = first or piece, of_split or piece
             check_agreement(first, piece, name)
+            if (piece.labels is None) != (of_split.labels is None):
+                raise InputError(
+                    f"labels_{name}", None, "give labels with all batches, or with none"
+                )
             yield name, piece
+        if of_split is None:
+            remedy = "no batch came, or no token is read; make a loader that has run out anew"
+            raise InputError(name, Verbatim("(no examples)"), remedy)
 
 
 def read_labels(field: str, labels: Any, examples: int) -> np.ndarray | None:

@@ -10,6 +10,8 @@ the second moment that no kept direction has.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Real
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -43,6 +45,13 @@ class Directions:
         return np.asarray(attended @ scaled, dtype=attended.dtype)
 
 
+def check_share(share: Any) -> None:
+    """Raise InputError unless it is a share above 0."""
+    is_number = isinstance(share, Real) and not isinstance(share, bool)
+    if not is_number or not 0.0 < share <= 1.0:
+        raise InputError("share", share, "must be above 0, and 1 at most")
+
+
 def second_moment(
     blocks: Iterable[Float[np.ndarray, "_example path channel"]],
 ) -> Float[np.ndarray, "channel channel"]:
@@ -67,8 +76,7 @@ def principal_directions(
     A share of 1 keeps every direction that has more than rounding. Raises InputError for a share or
     a number of directions that means nothing, and for inputs that are zero or not finite.
     """
-    if not 0.0 < share <= 1.0:
-        raise InputError("share", share, "must be above 0, and 1 at most")
+    check_share(share)
     if most < 1:
         raise InputError("most", most, "must be 1 or more directions")
     if not np.isfinite(second_moment).all() or not second_moment.any():

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 from sampler.errors import InputError
@@ -25,14 +26,19 @@ class ChosenLayers:
         window = self.window
         if window is not None:
             both = isinstance(window, tuple | list) and len(window) == 2
-            if not both or not all(type(one) is int for one in window):
+            if not both or not all(map(is_whole, window)):
                 raise InputError("layers", window, "give the first and the last layer: (3, 5)")
             if not 1 <= window[0] <= window[1]:
                 raise InputError("layers", window, "must rise, and begin at 1 or later")
-            object.__setattr__(self, "window", tuple(window))
+            object.__setattr__(self, "window", tuple(map(int, window)))
         if not isinstance(self.heads, Mapping):
             remedy = "give heads by the number of their layer, from 1: {1: [0, 2], 3: [1]}"
             raise InputError("heads", self.heads, remedy)
+        for number, heads in self.heads.items():
+            if not is_whole(number):
+                raise InputError("heads", dict(self.heads), "layers have numbers, from 1")
+            if not hasattr(heads, "__len__") or not all(map(is_whole, heads)):
+                raise InputError(f"heads[{number}]", heads, "list numbers of heads, as in [0, 2]")
 
     @property
     def are_all(self) -> bool:
@@ -74,6 +80,11 @@ class ChosenLayers:
     def kept_numbers(self, number: int, count: int) -> list[int]:
         """Numbers of the heads of a layer of which so many are left."""
         return sorted(map(int, self.heads.get(number, range(count))))
+
+
+def is_whole(number: Any) -> bool:
+    """Whether this is a whole number, of Python or NumPy; True and False are none."""
+    return isinstance(number, Integral) and not isinstance(number, bool)
 
 
 EVERY_LAYER = ChosenLayers()

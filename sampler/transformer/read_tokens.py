@@ -21,10 +21,12 @@ class ReadTokens:
 
     positions  [example, label], numbers of the tokens as the model has them, from 0, or −1 where a
                sequence has fewer labels; None where `readout` is the same for all sequences
+    before     examples before these, of which they are a part
     """
 
     positions: Int[np.ndarray, "example label"] | None
     readout: Readout | None = None
+    before: int = 0
 
     @classmethod
     def of(cls, field: str, given: Any, examples: int) -> "ReadTokens":
@@ -35,8 +37,6 @@ class ReadTokens:
         if numbers.ndim != 2 or len(numbers) != examples or numbers.dtype.kind not in "iu":
             remedy = f"give whole numbers [{examples}], or [{examples}, label] with −1 for none"
             raise InputError(field, (numbers.shape, str(numbers.dtype)), remedy)
-        if not (numbers >= 0).any():
-            raise InputError(field, NONE, "at least one token must be read")
         if (numbers < NONE).any():
             remedy = "count tokens from 0, as the model has them; −1 stands for no label"
             raise InputError(field, int(numbers.min()), remedy)
@@ -54,7 +54,8 @@ class ReadTokens:
 
     def part(self, examples: slice) -> "ReadTokens":
         """Tokens read of some examples."""
-        return replace(self, positions=self.positions[examples])
+        before = self.before + examples.start
+        return replace(self, positions=self.positions[examples], before=before)
 
     def flat(self, values: Shaped[np.ndarray, "example label *rest"]) -> np.ndarray:
         """Numbers of every label in one row, example by example."""
@@ -91,7 +92,7 @@ class ReadTokens:
                 read = np.eye(tokens)[place]
             return read[:, None]
         positions = self.positions[examples]
-        refuse_padding(positions, real, examples)
+        refuse_padding(positions, real, [self.before + example for example in examples])
         read = np.arange(tokens) == positions[:, :, None]
         return np.where(positions[:, :, None] == NONE, 0.0, read)
 
@@ -102,7 +103,7 @@ class ReadTokens:
         """
         examples, tokens, _ = recorded.inputs.shape
         real = np.ones((examples, tokens), bool) if recorded.real is None else recorded.real
-        refuse_padding(self.positions, real, list(range(examples)))
+        refuse_padding(self.positions, real, list(range(self.before, self.before + examples)))
         rows, labels = np.nonzero(self.positions != NONE)
         # Padding is behind the tokens by now.
         place = np.cumsum(real, axis=1)[rows, self.positions[rows, labels]] - 1
@@ -120,9 +121,10 @@ def refuse_padding(
     positions: Int[np.ndarray, "example label"], real: Real, examples: list[int]
 ) -> None:
     """Raise InputError for the first token to be read that is padding, or beyond the last."""
-    tokens = real.shape[1]
+    places = real.shape[1]
     for row, number in enumerate(examples):
         for position in positions[row]:
-            if position >= tokens or (position != NONE and not real[row, position]):
-                remedy = f"is no token of that sequence, which has {tokens} places"
+            if position >= places or (position != NONE and not real[row, position]):
+                tokens = int(real[row].sum())
+                remedy = f"is no token of that sequence, which has {tokens} in {places} places"
                 raise InputError(f"token read of example {number}", int(position), remedy)

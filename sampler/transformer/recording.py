@@ -211,7 +211,7 @@ def record_attention(
         None if equal else lengths,
         tuple(one.number for one in places) or tuple(range(1, len(attention) + 1)),
         tuple(one.module for one in places),
-        None if all(one.all() for one in real) else padded_together(real)[back],
+        None if equal and all(one.all() for one in real) else padded_together(real)[back],
     )
 
 

@@ -353,6 +353,13 @@ def test_channels_are_left_out_by_their_share_of_the_training_examples(tmp_path)
         ({"paths": "single", "residual": True}, "residual = .*embedding"),
         ({"paths": "single", "head_names": [["a"]]}, "head_names = .*called by layer and head"),
         ({"mlps": True}, "mlps = .*belongs to"),
+        ({"heads": {1: [True, False]}}, r"heads\[1\] = .*list numbers"),
+        ({"heads": {1: [0.5]}}, r"heads\[1\] = .*list numbers"),
+        ({"heads": {1: 1}}, r"heads\[1\] = 1: list numbers"),
+        ({"heads": {"1": [1]}}, "heads = .*layers have numbers"),
+        ({"paths": "single", "attended": "middle"}, 'attended = .*must be "last"'),
+        ({"paths": "single", "share": "0.9"}, "share = '0.9': must be above 0"),
+        ({"paths": "single", "share": True}, "share = True: must be above 0"),
         ({"share": 0.9}, "share = 0.9: channels are left out of attended inputs"),
     ],
 )
