@@ -245,10 +245,9 @@ def gates_of_module(
     batch_size: int,
 ) -> tuple[dict[str, "GatedModel"], dict[str, "np.ndarray"]]:
     """The heads with gates of a PyTorch module, and labels, by split; all labels are read."""
-    import numpy as np
-
     from sampler.heads.modules import GatedModule
     from sampler.tasks.export import read_labels
+    from sampler.transformer.forward_pass import torch_module
     from sampler.transformer.recording import as_tensors, check_batch_size, count_of
 
     check_batch_size(batch_size)
@@ -257,9 +256,10 @@ def gates_of_module(
         if not isinstance(split, tuple) or len(split) not in (2, 3):
             value = ABSENT if split is None else split
             raise InputError(name, value, "give a pair of inputs and labels of this split")
-        if len(split) == 3 and np.ndim(split[2]) != 1:
+        read = torch_module().as_tensor(split[2] if len(split) == 3 else [0])
+        if read.ndim != 1 or bool((read < 0).any()):
             remedy = "removal is measured on outputs of examples: name one token read of each"
-            raise InputError(f"tokens read of {name}", np.shape(split[2]), remedy)
+            raise InputError(f"tokens read of {name}", read.tolist(), remedy)
         labels[name] = read_labels(f"labels_{name}", split[1], count_of(as_tensors(split[0])))
     refuse_no_labels(labels)
     gated = {

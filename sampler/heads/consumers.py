@@ -153,6 +153,9 @@ def gated_layers(
     places = seen.layers or ()
     numbers = [one.number for one in places] or range(1, len(seen.weights) + 1)
     if trail.attention and implementation_of(model) is None:  # they show their heads by hooks
+        if projection is not None:
+            remedy = "heads of torch.nn.MultiheadAttention are joined within it; leave this out"
+            raise InputError("projection", projection, remedy)
         shown = zip(numbers, trail.attention, strict=True)
         return tuple(GatedLayer(number, one.module.num_heads, (one,)) for number, one in shown)
     if projection is not None:

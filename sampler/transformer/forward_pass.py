@@ -17,7 +17,13 @@ import numpy as np
 
 from sampler.attention.masks import HIDING, WEAKENING, HiddenKeys
 from sampler.errors import ABSENT, InputError, Verbatim
-from sampler.transformer.refusals import refuse_bands, refuse_decoder, refuse_others, refuse_windows
+from sampler.transformer.refusals import (
+    refuse_bands,
+    refuse_compiled,
+    refuse_decoder,
+    refuse_others,
+    refuse_windows,
+)
 from sampler.transformer.softmaxes import (
     SeenLayer,
     SeenSoftmax,
@@ -72,6 +78,7 @@ def run_batch(
 
     `returns` is given what the model returns.
     """
+    refuse_compiled(model)
     if forward is None:
         refuse_decoder(model)
     refuse_bands(model)

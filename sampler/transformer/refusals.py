@@ -20,6 +20,13 @@ def refuse_decoder(model: Any) -> None:
         raise InputError("model", Verbatim(type(model).__name__), remedy)
 
 
+def refuse_compiled(model: Any) -> None:
+    """Raise InputError for a compiled model, in which nobody sees layers."""
+    if hasattr(model, "_orig_mod"):
+        remedy = "is compiled by torch.compile: give the model that was compiled, model._orig_mod"
+        raise InputError("model", Verbatim(type(model).__name__), remedy)
+
+
 def refuse_bands(model: Any) -> None:
     """Raise InputError for a model that returns bands, which may look like matrices of all keys."""
     band = getattr(getattr(model, "config", None), "attention_window", None)

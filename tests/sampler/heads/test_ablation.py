@@ -173,6 +173,7 @@ def test_what_cannot_be_used_is_refused_before_anything_is_recorded(model, monke
         ({"forward": lambda model, batch: model(batch)[:, :1]}, "outputs of the model = 1.*2 col"),
         ({"heads": {1: [2]}}, r"heads\[1\] = \[2\].*0 to 1"),
         ({"layers": (2, 3)}, r"layers = .*layers of the model are 1, 2"),
+        ({"test": (tokens, labels, [-1] + [0] * 19)}, "tokens read of test = .*one token read of"),
         ({"projection": "none"}, "projection = 'none'.*ran 0 times"),
     ):
         with pytest.raises(InputError, match=message):

@@ -144,6 +144,13 @@ def test_a_caller_receives_the_weights_that_it_would_have():
         assert_equal_in_float32(one.numpy(), other.numpy())
 
 
+def test_a_projection_is_refused():
+    with pytest.raises(InputError, match=r"projection = 'out_proj': .* joined within it"):
+        GatedModule(encoder(True), torch.randn(2, 3, 8), projection="out_proj").outputs(
+            np.ones(4), "zero"
+        )
+
+
 def test_further_keys_are_refused():
     model = own_layers()
     model.layers[1] = torch.nn.MultiheadAttention(8, 2, batch_first=True, add_bias_kv=True)

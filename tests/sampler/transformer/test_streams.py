@@ -211,3 +211,10 @@ def test_layers_that_depend_on_the_batch_are_refused(first, others):
     message = f"layers of attention = {others}: were {first} for the first example"
     with pytest.raises(InputError, match=message):
         recorded(Model(Plain), inputs, forward)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, about itself
+def test_a_compiled_model_is_refused():
+    inputs = torch.randn(EXAMPLES, TOKENS, CHANNELS)
+    with pytest.raises(InputError, match=r"model = .*give the model that was compiled"):
+        find_paths(torch.compile(Model(Plain)), inputs, EVERY_LAYER, False, None)
