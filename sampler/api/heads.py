@@ -128,10 +128,9 @@ def ablate_heads(
              temperature it is the one of five from 0.01 to 1, times the mean square label, at which
              the theory has the least squared loss on the validation examples
     train, validation, test
-             of a PyTorch module: pairs of inputs and labels, as for `export_attention`; third may
-             stand the number of the token that is read for each example. The theory
-             learns from the first, predictions are made on the second, removal is measured on the
-             third
+             of a PyTorch module: pairs of inputs and labels, as for `export_attention`, or with the
+             number of the token that is read for each example behind them. The theory learns from
+             the first split, predictions are made on the second, removal is measured on the third
     loss     of the model: "squared", or "likelihood" of its outputs as logits; "auto": the latter
              for a PyTorch module whose labels are classes
     layers, heads, paths, mlps
@@ -159,8 +158,8 @@ def ablate_heads(
     A head is replaced by its mean over examples, padding left out, and by 0. Beside the theory's
     predictions stand magnitude, Taylor importance (the mean of |∂loss/∂gate|), attribution
     patching, and random numbers. Layers are numbered over the whole model, from 1, one that runs
-    several times as several, and heads from 0. Ctrl-C, once
-    heads are being removed, ends with what is done. Raises InputError for what cannot be used.
+    several times as several, and heads from 0. Ctrl-C, once heads are being removed, ends with what
+    is done. Raises InputError for what cannot be used.
     """
     import numpy as np
 

@@ -250,14 +250,18 @@ def ablated(
     if sampled is not None and not steps.ended:
         with steps.kept():
             predicted |= predictions_at_draws(solved, heads.theory, labels, sampled())
-    found = measured.judging(
-        predicted,
+    judged = partial(
+        measured.judging,
         widths=problem.architecture.widths,
         temperature=problem.learning.temperature,
         seed=asked.seed,
         orders=in_orders,
         examples_validation=len(labels),
     )
+    try:
+        found = judged(predicted)
+    except KeyboardInterrupt:  # nothing is missing: only a second one ends without a result
+        found = judged(predicted)
     ended = ["ended by Ctrl-C: numbers and columns that were not reached are missing"]
     said = (*notes, *(ended if steps.ended else ()), *notes_of_measures(measured, predicted))
     return replace(found, notes=(*said, *notes_of_orders(found)))

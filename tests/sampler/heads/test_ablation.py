@@ -5,6 +5,7 @@ import pytest
 import xarray as xr
 
 import sampler
+from sampler.analysis.estimate import rank_correlation
 from sampler.api.results import problem_of, recipe_and_data
 from sampler.errors import InputError
 from sampler.heads.gates import Numbering, closed_gates
@@ -89,6 +90,22 @@ def test_ctrl_c_keeps_what_is_done_and_says_so(model, solved_once):
     assert found.notes[0].startswith("ended by Ctrl-C")
     assert "ended by Ctrl-C" in repr(sampler.api.heads.AblatedHeads(found))
     assert found.predicted["score"].values == whole.predicted["score"].values
+
+
+def test_ctrl_c_after_the_last_step_loses_nothing(model, solved_once, monkeypatch):
+    expected, left = ablate(model).result, [3]
+
+    def interrupted(*arguments):
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        return rank_correlation(*arguments)
+
+    monkeypatch.setattr("sampler.heads.removal.rank_correlation", interrupted)
+    found = ablate(model).result
+    assert left[0] < 0
+    assert found.measured == expected.measured
+    assert found.notes == expected.notes
 
 
 def test_an_interrupt_before_any_head_is_removed_is_raised(model, solved_once):
