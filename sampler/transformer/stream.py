@@ -141,19 +141,23 @@ def find_stream(model: Any, example: Any, forward: Forward | None) -> tuple[Stre
     # The end of the stream depends on more of what was written than anything else.
     results = [one.result for one in trace.written]
     ends = [tensor for one in trace.ends for tensor in tensors_in(one)]
+    ends += [one.returned for one in normalised]  # behind which a model may apply functions
     depends = [depending(end, results) for end in ends]
     counts = [int(one.sum()) for one in depends]
     if not counts or max(counts) == 0:
         remedy = "must not switch gradients off: the residual stream is found by them"
         raise InputError("forward pass of the model", Verbatim("(no gradients)"), remedy)
-    place = int(np.argmax(counts))
-    reaches, end = depends[place], ends[place]
-    passed = depending(end, [one.returned for one in normalised])
-    norms = [one for one, is_on in zip(normalised, passed, strict=True) if is_on]
-    for one in norms:
-        if one.kind is None:
-            remedy = "normalises by a function; make it a module, as torch.nn.LayerNorm"
-            raise InputError("normalisation of the residual stream", one.module[0], remedy)
+    refusal = None
+    for place in np.flatnonzero(np.array(counts) == max(counts)):
+        reaches, end = depends[place], ends[place]
+        try:
+            norms, start, entering = steps_of(end, seen, trace, normalised)
+        except InputError as problem:
+            refusal = refusal or problem
+        else:
+            break
+    else:
+        raise refusal
     passes = np.array([depending(one.given, results) for one in norms], bool)
     passes = passes.reshape(len(norms), len(results)).T
     numbers = [one.number for one in seen.layers]
@@ -165,12 +169,6 @@ def find_stream(model: Any, example: Any, forward: Forward | None) -> tuple[Stre
                 'paths = "single" needs a residual stream: export a window of layers'
             )
             raise InputError(f"what layer {layer.number} writes", layer.module, remedy)
-    start, entering = beginning(seen.layers[0].entering, end, normalised)
-    refuse_functions(
-        end,
-        [(entering, ""), *((one.result, one.module[0]) for one in trace.written)],
-        [(one.given, one.returned) for one in norms],
-    )
     both = all(len(of_layer) == 2 for of_layer in writers)
     found = Stream(
         {one.module: one.kind for one in norms},
@@ -181,6 +179,28 @@ def find_stream(model: Any, example: Any, forward: Forward | None) -> tuple[Stre
         tuple(trace.written[of_layer[1]].module for of_layer in writers) if both else None,
     )
     return found, seen
+
+
+def steps_of(
+    end: Any, seen: SeenAttention, trace: Traced, normalised: list[Normalised]
+) -> tuple[list[Normalised], Call | None, Any]:
+    """Normalisations on the way to this end, and where the first layer begins.
+
+    Raises InputError where the way is no sum.
+    """
+    passed = depending(end, [one.returned for one in normalised])
+    norms = [one for one, is_on in zip(normalised, passed, strict=True) if is_on]
+    for one in norms:
+        if one.kind is None:
+            remedy = "normalises by a function; make it a module, as torch.nn.LayerNorm"
+            raise InputError("normalisation of the residual stream", one.module[0], remedy)
+    start, entering = beginning(seen.layers[0].entering, end, normalised)
+    refuse_functions(
+        end,
+        [(entering, ""), *((one.result, one.module[0]) for one in trace.written)],
+        [(one.given, one.returned) for one in norms],
+    )
+    return norms, start, entering
 
 
 def followed(batch: Any) -> Any:
@@ -206,7 +226,10 @@ def beginning(entering: Any, end: Any, normalised: list[Normalised]) -> tuple[Ca
         is_branch = same and not depending(end, [one.returned])[0]
         if is_branch and depending(end, [one.given])[0]:
             return one.module, one.given
-    remedy = "is neither the residual stream nor a normalisation of it; export a window of layers"
+    remedy = (
+        "is neither the residual stream nor a normalisation of it, or the model takes the tokens "
+        "first; export a window of layers"
+    )
     raise InputError("what enters the first layer", tuple(entering.shape), remedy)
 
 

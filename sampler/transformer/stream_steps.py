@@ -74,6 +74,7 @@ def refuse_function(node: Any, sides: int, module: str) -> None:
     remedy = (
         f"stands between the residual stream and what {module or 'the model'} writes: a gate, a "
         "normalisation that is no module, or a function. Make a normalisation a module, as "
-        "torch.nn.LayerNorm; of anything else export a window of layers"
+        "torch.nn.LayerNorm; leave out by `forward` what stands behind the last layer; of anything "
+        "else export a window of layers"
     )
     raise InputError("operation on the residual stream", Verbatim(name), remedy)

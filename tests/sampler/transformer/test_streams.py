@@ -218,3 +218,10 @@ def test_a_compiled_model_is_refused():
     inputs = torch.randn(EXAMPLES, TOKENS, CHANNELS)
     with pytest.raises(InputError, match=r"model = .*give the model that was compiled"):
         find_paths(torch.compile(Model(Plain)), inputs, EVERY_LAYER, False, None)
+
+
+@pytest.mark.parametrize("function", [torch.tanh, torch.relu, lambda x: x.max(dim=1).values])
+def test_functions_behind_the_last_normalisation_are_none_of_the_streams(function):
+    model, inputs = Model(Plain), torch.randn(EXAMPLES, TOKENS, CHANNELS)
+    received = recorded(model, inputs, lambda model, x: function(model(x)))
+    assert_equal_in_float32(received, by_hand(model, inputs), operations=1000)
