@@ -134,7 +134,7 @@ def test_a_model_of_all_labels_holds_all_examples(monkeypatch):
     task = sampler.markov_chain_task(**{**TASK, "examples_train": 60})
     network = sampler.make_network(**NETWORK)
     wanted = []
-    monkeypatch.setattr("sampler.api.posterior.refuse_what_does_not_fit", wanted.append)
+    monkeypatch.setattr("sampler.jobs.forecast.refuse_what_does_not_fit", wanted.append)
     for function in (sampler.log_density, sampler.numpyro_model):
         function(task, network)
     rows, whole = (sum(part.copies * part.bytes for part in parts) for parts in wanted)

@@ -117,7 +117,7 @@ from sampler.storage.lock import locked
 from sampler.storage.own_theories import read_own
 from sampler.storage.results import read_draws, read_drawn, read_table, write_result
 from sampler.tasks.hdf5 import opened_hdf5
-from sampler.tasks.export import write_hdf5
+from sampler.tasks.export_files import Origin, write_hdf5
 from sampler.tasks.splits import Split
 
 folder = Path(sys.argv[1])
@@ -135,7 +135,7 @@ for code in map(int, sys.argv[2:]):
     axes = {"predictor_mean": {"test_example": 3}}
     own = read_own("mine", str(folder / "task.nc"), axes)
     assert own["predictor_mean"].tolist() == [0, 1, 2]
-    write_hdf5(folder / "a.h5", iter([("train", split)]), lambda split: {})
+    write_hdf5(folder / "a.h5", iter([("train", split)]), lambda: Origin(None, None, None, ()))
     with opened_hdf5(folder / "a.h5") as file:
         assert (file["attention_train_1"][:] == ones).all()
     print(code)
