@@ -24,6 +24,7 @@ def printed(*words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_accelerator_script_on_a_processor():
     sizes = ["--width", "10", "--examples", "100", "--paths", "4", "--spaces", "order_parameters"]
     short = ["--chains", "1", "2", "--batches", "16", "--seconds", "0.5"]

@@ -197,7 +197,7 @@ def lacking(name: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["smoke", "quickstart"])
+@pytest.mark.parametrize("name", ["smoke", pytest.param("quickstart", marks=pytest.mark.long)])
 def test_a_beginner_comes_to_a_report(name, program):
     """Not there, offered, written, run, reported: as the messages say, word by word."""
     (program.desk / f"{name}.toml").unlink(missing_ok=True)

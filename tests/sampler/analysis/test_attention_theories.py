@@ -161,6 +161,7 @@ def test_the_evidence_given_attention_is_that_of_quadrature():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("theory", [LEADING, LIMIT])
+@pytest.mark.long
 def test_posteriors_of_theories_are_those_of_the_grid(theory):
     columns, (_, theories) = columns_of(10), on_grid(10)
     found, (logs, traces, means) = columns.columns[f"{theory}, {REWEIGHTED}"], theories[theory]
@@ -190,6 +191,7 @@ def test_averages_over_the_attention_of_the_exact_posterior():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_wide_networks_leave_nothing_between_columns():
     columns = columns_of(10**6)
     assert set(columns.columns) == set(COLUMNS)

@@ -153,6 +153,7 @@ def test_heads_are_removed_at_draws_from_all_of_the_chains(given, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_removal_from_the_exact_posterior_is_that_from_sampled_weights(given, tmp_path):
     """The twin averages the output of every path over draws of all weights."""
     model, network, splits = given

@@ -117,6 +117,7 @@ def test_ranks_of_the_truth_are_uniform(name):
 
 
 @pytest.mark.parametrize("name", all_but(SPACES, ["fixed"], pytest.mark.long))
+@pytest.mark.long
 def test_calibration_finds_what_is_believed_wrongly(name):
     judge(ranks_of_truth(SPACES[name](wrong=True), 3, FEWER), wrong=True)
 

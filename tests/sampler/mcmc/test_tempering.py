@@ -412,6 +412,7 @@ def test_all_spaces_have_the_evidence_of_quadrature(rng):
 @pytest.mark.slow
 @pytest.mark.parametrize("start", ["prior", "modes"])
 @pytest.mark.parametrize("name", ["two layers", "two layers, three outputs"])
+@pytest.mark.long
 def test_agrees_with_importance_weights(name, start, rng):
     problem = random_problem(ARCHITECTURES[name], rng, temperature=1.0)
     density = order_parameters_of(problem)

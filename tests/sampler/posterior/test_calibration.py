@@ -52,6 +52,7 @@ def test_ranks_are_uniform_where_temperature_and_variances_are_sampled(space):
     assert min(received.values()) > SMALLEST_P, f"expected p > {SMALLEST_P}, received {received}"
 
 
+@pytest.mark.long
 def test_calibration_finds_wrong_spreads():
     problem = CalibrationProblem.small().with_hyper_priors(SPREADS).misjudging_spreads(1.5)
     ranks = calibration_ranks(

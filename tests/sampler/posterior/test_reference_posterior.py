@@ -85,6 +85,7 @@ def test_overlaps_of_the_published_problem(name, expected):
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.long
 def test_split_trajectories_agree_with_chains_of_nuts(width, precision):
     split = collapsed_chains(width, replace(SPLIT_HMC, gradient_precision=precision))
     nuts = collapsed_chains(width)
