@@ -191,6 +191,11 @@ def weight_count(heads: Sequence[int], widths: Sequence[int], channels: int, out
     )
 
 
+def all_heads(counts: Sequence[int]) -> list[tuple[int, int]]:
+    """Layer and number of every head, from 0, of layers with so many; lowest layer first."""
+    return [(layer, head) for layer, count in enumerate(counts) for head in range(count)]
+
+
 @dataclass(frozen=True)
 class AttentionPaths:
     """All attention paths π = (h_1 … h_L); flat order: h_1 slowest, h_L fastest."""

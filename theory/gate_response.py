@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from theory.action import DenseAction, entropy_terms
-from theory.architecture import AttentionPaths, is_dense, order_parameter_sizes
+from theory.architecture import AttentionPaths, all_heads, is_dense, order_parameter_sizes
 from theory.energy import LearningProblem
 from theory.order_parameters import OrderParameters, from_log_cholesky, to_log_cholesky
 from theory.predictor import Predictor
@@ -45,13 +45,8 @@ def contributions_by_head(
     contributions: Float[np.ndarray, "test path output"], paths: AttentionPaths
 ) -> Float[np.ndarray, "test output head"]:
     """∂m/∂g_h = Σ_{π∋h} m_π, weights being as they were learned; heads lowest layer first."""
-    through = np.stack([paths.uses(*head) for head in heads_of(paths.heads)])
+    through = np.stack([paths.uses(*head) for head in all_heads(paths.heads)])
     return np.einsum("xpo,hp->xoh", contributions, through.astype(float))
-
-
-def heads_of(heads: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Layer and number of every head, from 0, lowest layer first."""
-    return [(layer, head) for layer, count in enumerate(heads) for head in range(count)]
 
 
 def gate_response(

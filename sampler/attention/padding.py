@@ -25,6 +25,16 @@ def within(lengths: Int[np.ndarray, " example"], tokens: int) -> Real:
     return np.arange(tokens) < lengths[:, None]
 
 
+def read_weights(real: Real, readout: str) -> Float[np.ndarray, "example token"]:
+    """The vector t* of each example: its first token, its last, or the mean of its tokens."""
+    if readout == "mean":
+        return real / real.sum(axis=1, keepdims=True)
+    tokens = real.shape[1]
+    if readout == "first":
+        return np.eye(tokens)[real.argmax(axis=1)]
+    return np.eye(tokens)[tokens - 1 - real[:, ::-1].argmax(axis=1)]
+
+
 def tokens_in_order(
     inputs: Float[np.ndarray, "example token channel"],
     attention: tuple[Float[np.ndarray, "example _head key query"], ...],

@@ -22,6 +22,7 @@ from sampler.transformer.forward_pass import (
     call,
     eager,
     evaluating,
+    hooks,
     implementation_of,
     run_batch,
     torch_module,
@@ -263,19 +264,11 @@ def following(model: Any) -> Iterator[Trail]:
                 add_joint(trail.products[-KEPT:], running, this, argument, one)
         running.append(module)
 
-    def leave(module: Any, positional: tuple, returned: Any) -> None:
+    def leave(module: Any, positional: tuple, named: dict, returned: Any) -> None:
         running.pop()
 
-    handles = []
-    try:
-        for module in model.modules():
-            handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
-            handles.append(module.register_forward_hook(leave, always_call=True))
-        with Following():
-            yield trail
-    finally:
-        for handle in handles:
-            handle.remove()
+    with hooks(model.modules(), enter, leave, always=True), Following():
+        yield trail
     for product in trail.products:
         product.joints = joints_with_weights(product.joints)
 

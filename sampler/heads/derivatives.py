@@ -16,8 +16,8 @@ from sampler.analysis.estimate import Estimate
 from sampler.analysis.labels import EXACT, LEADING, order_parameter_dimensions
 from sampler.heads.gates import Head
 from theory import AttentionPaths, LearningProblem, OrderParameters, path_contributions
-from theory.architecture import is_dense
-from theory.gate_response import contributions_by_head, gate_response, heads_of
+from theory.architecture import all_heads, is_dense
+from theory.gate_response import contributions_by_head, gate_response
 
 AFTER, LEARNING, INFINITE = "slope", "slope_learning", "slope_infinite"
 AFTER_EXACT, EVIDENCE = "slope_exact", "slope_evidence"
@@ -65,7 +65,7 @@ def predictions_of_gates(
     contributions     m_π(x) by key: at the saddle point, and of whatever else has paths
     """
     paths = AttentionPaths(learning.architecture.heads)
-    places = [heads_of(paths.heads).index(head) for head in heads]
+    places = [all_heads(paths.heads).index(head) for head in heads]
     found: dict[str, Estimate] = {}
     for key, terms in contributions.items():
         slopes = contributions_by_head(terms, paths)[..., places]

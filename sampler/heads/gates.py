@@ -18,6 +18,7 @@ from sampler.errors import InputError
 from sampler.tasks.splits import Split
 from sampler.transformer.chosen_layers import EVERY_LAYER, ChosenLayers
 from sampler.transformer.model import FrozenNetwork
+from theory.architecture import all_heads
 from theory.programs import program
 
 Head = tuple[int, int]  # layer and head, counted from 0
@@ -116,11 +117,6 @@ class Numbering:
         """Numbers of these heads in each layer of the theory, where they come before others."""
         last = max(layer for layer, _ in self.theory)
         return [sum(layer == at for layer, _ in self.theory) for at in range(last + 1)]
-
-
-def all_heads(counts: Sequence[int]) -> list[Head]:
-    """Heads of layers with so many, lowest layer first."""
-    return [(layer, head) for layer, count in enumerate(counts) for head in range(count)]
 
 
 def closed_gates(counts: Sequence[int], removed: Collection[Head]) -> Float[np.ndarray, " head"]:

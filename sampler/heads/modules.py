@@ -21,6 +21,7 @@ from sampler.transformer.forward_pass import (
     as_numpy,
     attention_layers,
     call,
+    device_of,
     eager,
     evaluating,
     refuse_unusual,
@@ -76,7 +77,7 @@ class GatedModule:
             shape = self.inputs[0].shape
             alike = [place for place, one in enumerate(self.inputs) if one.shape == shape]
             some = alike[:EXAMPLES_FOLLOWED]
-        batch = taken(self.inputs, some, self._device)
+        batch = taken(self.inputs, some, device_of(self.model))
         return gated_layers(self.model, batch, self.forward, self.projection)
 
     @property
@@ -90,11 +91,6 @@ class GatedModule:
     @property
     def examples(self) -> int:
         return count_of(self.inputs)
-
-    @property
-    def _device(self) -> Any:
-        parameters = (one.device for one in self.model.parameters())
-        return next(parameters, torch_module().device("cpu"))
 
     def outputs(self, gates, replacement):
         torch, means = torch_module(), self._means(replacement)
@@ -174,7 +170,7 @@ class GatedModule:
         0 at places where no example has one.
         """
         torch, real = torch_module(), self.real_tokens
-        tokens = None if real is None else torch.from_numpy(real).to(self._device)
+        tokens = None if real is None else torch.from_numpy(real).to(device_of(self.model))
         sums: dict[int, Any] = {}
         counts: Any = 0.0
         with torch.no_grad():
@@ -203,7 +199,7 @@ class GatedModule:
 
     def _run(self, batch: list[int], change: Change | None) -> Any:
         """f [example, output] of some examples, the outputs of heads changed."""
-        inputs = taken(self.inputs, batch, self._device)
+        inputs = taken(self.inputs, batch, device_of(self.model))
         layers = self.layers if change else ()
         at_sources = eager(self.model) if any(one.source for one in layers) else nullcontext()
         with evaluating(self.model), at_sources, changed(layers, change, len(batch)):

@@ -11,7 +11,7 @@ from sampler.analysis.results import PRUNING_FILE, RunResults
 from sampler.analysis.text import unbroken, wrapped
 from sampler.errors import ExitCode, InputError
 from sampler.heads.derivatives import predictions_at_saddle
-from sampler.heads.gates import Numbering, all_heads
+from sampler.heads.gates import Numbering
 from sampler.heads.measures import (
     TheoryWithoutHeads,
     predictions_of_theory,
@@ -34,6 +34,7 @@ from sampler.recipes.recipe import Recipe
 from sampler.storage.results import read_table, to_json
 from sampler.storage.run_directory import FIGURE_FOLDER, THEORY_FILE, write_json
 from sampler.tasks.task import Task
+from theory.architecture import all_heads
 
 
 def prune(

@@ -19,7 +19,7 @@ from sampler.analysis.estimate import Estimate
 from sampler.analysis.text import Number
 from sampler.errors import InputError
 from sampler.heads.derivatives import predictions_at_saddle
-from sampler.heads.gates import GatedModel, Head, Numbering, all_heads, closed_gates
+from sampler.heads.gates import GatedModel, Head, Numbering, closed_gates
 from sampler.heads.measures import (
     TheoryWithoutHeads,
     predictions_of_model,
@@ -51,6 +51,7 @@ from sampler.presentation.telling import tell_aside
 from sampler.problem import Problem
 from sampler.recipes.recipe import Recipe
 from sampler.tasks.task import Task
+from theory.architecture import all_heads
 
 # Draws of each chain at which heads are removed from the exact posterior.
 DRAWS = 100

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Int
 
-from sampler.attention.padding import refuse_attended_padding, within
+from sampler.attention.padding import read_weights, refuse_attended_padding, within
 from sampler.errors import InputError, Verbatim
 from sampler.tasks.meaning import LARGEST, refuse_huge, refuse_other_classes, refuse_zero
 
@@ -444,11 +444,9 @@ def attended_by_numpy(
         return split.attended
     examples, tokens, _ = split.inputs.shape
     lengths = np.full(examples, tokens) if split.lengths is None else split.lengths
-    if readout == "mean":
-        read = (np.arange(tokens) < lengths[:, None]) / lengths[:, None]
-    else:
-        read = np.eye(tokens)[lengths - 1 if readout == "last" else np.zeros(examples, int)]
-    weights = read[:, None, :]  # [example, paths through the layers above, key]
+    weights = read_weights(within(lengths, tokens), readout)[
+        :, None, :
+    ]  # [example, paths through the layers above, key]
     for omega, is_pair in zip(reversed(split.attention), reversed(pairs), strict=True):
         if is_pair:
             omega = (omega[:, :, None] * omega[:, None]).reshape(examples, -1, tokens, tokens)

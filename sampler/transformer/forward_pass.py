@@ -6,7 +6,7 @@ model returns on request, as Hugging Face models do, or softmax of logits, step 
 
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +32,7 @@ from sampler.transformer.softmaxes import (
     computed_by,
     hidden_by,
     is_square,
+    softmax_functions,
 )
 from sampler.transformer.value_products import Products, shares
 
@@ -131,6 +132,32 @@ def run_hooked(
 def call(model: Any, batch: Any, **flags: bool) -> Any:
     """The model called on a batch: a tensor as its argument, or tensors by name."""
     return model(**batch, **flags) if isinstance(batch, dict) else model(batch, **flags)
+
+
+def device_of(model: Any) -> Any:
+    """The device of a model's parameters; the processor's for a model without any."""
+    return next((one.device for one in model.parameters()), torch_module().device("cpu"))
+
+
+@contextmanager
+def hooks(
+    modules: Iterable[Any], before: Callable, after: Callable, *, always: bool = False
+) -> Iterator[None]:
+    """Hooks before and behind the calls of modules, which are gone on leaving.
+
+    Both are given module, arguments by place and by name, and `after` what came back. With `always`
+    that hook is called where a call failed, too.
+    """
+    handles = []
+    try:
+        for module in modules:
+            handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+            handle = module.register_forward_hook(after, with_kwargs=True, always_call=always)
+            handles.append(handle)
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @contextmanager
@@ -285,15 +312,8 @@ def hooked(model: Any, modules: list[Any]) -> Iterator[SeenAttention]:
             return attended, None
         return attended, weights.mean(dim=1) if average else weights
 
-    handles = []
-    try:
-        for module in modules:
-            handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-            handles.append(module.register_forward_hook(after, with_kwargs=True))
+    with hooks(modules, before, after):
         yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def hidden_in_module(settings: dict[str, Any], examples: int, tokens: int) -> HiddenKeys:
@@ -345,7 +365,7 @@ def watched(model: Any) -> Iterator[tuple[SeenAttention, list[SeenSoftmax]]]:
     """
     torch = torch_module()
     seen, softmaxes, running, products = SeenAttention(), [], [], Products()
-    softmax = {torch.softmax, torch.nn.functional.softmax, torch.Tensor.softmax}
+    softmax = softmax_functions()
     matmul = {torch.matmul, torch.bmm, torch.Tensor.matmul, torch.Tensor.__matmul__}
     names = {one: name for name, one in model.named_modules()}
 
@@ -369,19 +389,11 @@ def watched(model: Any) -> Iterator[tuple[SeenAttention, list[SeenSoftmax]]]:
     def enter(module: Any, positional: tuple, named: dict) -> None:
         running.append((names[module], [*positional, *named.values()]))
 
-    def leave(module: Any, positional: tuple, returned: Any) -> None:
+    def leave(module: Any, positional: tuple, named: dict, returned: Any) -> None:
         running.pop()
 
-    handles = []
-    try:
-        for module in model.modules():
-            handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
-            handles.append(module.register_forward_hook(leave))
-        with Watching():
-            yield seen, softmaxes
-    finally:
-        for handle in handles:
-            handle.remove()
+    with hooks(model.modules(), enter, leave), Watching():
+        yield seen, softmaxes
 
 
 def add_call(

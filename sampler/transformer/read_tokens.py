@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from sampler.attention.padding import Real, tokens_in_order
+from sampler.attention.padding import Real, read_weights, tokens_in_order
 from sampler.errors import InputError
 from sampler.transformer.forward_pass import torch_module
 from sampler.transformer.recording import RecordedAttention
@@ -81,19 +81,11 @@ class ReadTokens:
 
         Raises InputError for a token that there is not, or that is padding.
         """
-        tokens = real.shape[1]
         if self.positions is None:
-            if self.readout == "mean":
-                read = real / real.sum(axis=1, keepdims=True)
-            else:
-                ends = real if self.readout == "first" else real[:, ::-1]
-                place = ends.argmax(axis=1)
-                place = place if self.readout == "first" else tokens - 1 - place
-                read = np.eye(tokens)[place]
-            return read[:, None]
+            return read_weights(real, self.readout)[:, None]
         positions = self.positions[examples]
         refuse_padding(positions, real, [self.before + example for example in examples])
-        read = np.arange(tokens) == positions[:, :, None]
+        read = np.arange(real.shape[1]) == positions[:, :, None]
         return np.where(positions[:, :, None] == NONE, 0.0, read)
 
     def moved_last(self, recorded: RecordedAttention) -> RecordedAttention:

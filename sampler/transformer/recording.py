@@ -19,6 +19,7 @@ from sampler.transformer.forward_pass import (
     Forward,
     SeenAttention,
     as_numpy,
+    device_of,
     eager,
     evaluating,
     run_batch,
@@ -240,7 +241,7 @@ def recorded_batches(
     no padding [example, token], where they lie."""
     torch = torch_module()
     check_batch_size(batch_size)
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    device = device_of(model)
     # Not inference mode: what the model caches meanwhile must stay usable in training.
     with evaluating(model), eager(model), torch.no_grad():
         for examples in batches(tensors, batch_size):

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from sampler.attention.padding import PADDING_WEIGHT, Real
 from sampler.errors import InputError
 from sampler.transformer.chosen_layers import ChosenLayers
-from sampler.transformer.forward_pass import Forward, SeenAttention, as_numpy, torch_module
+from sampler.transformer.forward_pass import Forward, SeenAttention, as_numpy, device_of
 from sampler.transformer.recording import (
     as_tensors,
     recorded_batches,
@@ -87,8 +87,8 @@ def find_paths(
 
     Raises InputError where there is no residual stream, no such head, or no MLP in each layer.
     """
-    device = next((p.device for p in model.parameters()), torch_module().device("cpu"))
-    stream, seen = find_stream(model, taken(as_tensors(inputs), [0], device), forward)
+    first = taken(as_tensors(inputs), [0], device_of(model))
+    stream, seen = find_stream(model, first, forward)
     numbers = [layer.number for layer in seen.layers]
     heads = {
         numbers[place]: chosen.kept(numbers[place], seen.weights[place].shape[1], all_may_go=True)

@@ -1,6 +1,7 @@
 """Softmax of keys seen in a forward pass: where it was computed, and what masks hid there."""
 
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,12 @@ class SeenSoftmax:
         tokens = self.weights.shape[-1]
         examples = value.shape[0] if value.ndim == 4 else 0
         return replace(self, entering=products.entering(value, examples, tokens, self.entering))
+
+
+def softmax_functions() -> set[Any]:
+    """The functions of torch by which a model may compute a softmax."""
+    torch = import_module("torch")
+    return {torch.softmax, torch.nn.functional.softmax, torch.Tensor.softmax}
 
 
 def is_square(weights: Any) -> bool:

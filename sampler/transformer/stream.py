@@ -22,10 +22,11 @@ from sampler.transformer.forward_pass import (
     SeenAttention,
     eager,
     evaluating,
-    is_square,
+    hooks,
     run_batch,
     torch_module,
 )
+from sampler.transformer.softmaxes import is_square, softmax_functions
 from sampler.transformer.stream_steps import refuse_functions
 
 # Functions of torch whose results are cut off, by the module they are in. A product of two
@@ -272,7 +273,7 @@ def traced(model: Any) -> Iterator[Traced]:
         for place in [torch if not path else import_path(torch, path)]
         for name in names
     }
-    softmax = {torch.softmax, torch.nn.functional.softmax, torch.Tensor.softmax}
+    softmax = softmax_functions()
     attends = torch.nn.functional.multi_head_attention_forward
     normalise = {torch.nn.functional.layer_norm, torch.nn.functional.rms_norm, torch.layer_norm}
 
@@ -352,7 +353,7 @@ def counted(model: Any, after: Any) -> Iterator[Calls]:
     calls = Calls(leaves={name for name, one in model.named_modules() if not [*one.children()]})
     names = {one: name for name, one in model.named_modules()}
 
-    def enter(module: Any, positional: tuple) -> None:
+    def enter(module: Any, positional: tuple, named: dict) -> None:
         name = names[module]
         calls.running.append((name, calls.counts[name]))
         calls.counts[name] += 1
@@ -361,15 +362,8 @@ def counted(model: Any, after: Any) -> Iterator[Calls]:
         after(module, positional, named, returned)
         calls.running.pop()
 
-    handles = []
-    try:
-        for module in names:
-            handles.append(module.register_forward_pre_hook(enter))
-            handles.append(module.register_forward_hook(leave, with_kwargs=True))
+    with hooks(names, enter, leave):
         yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 # Names that modules have for what is added to the variance.

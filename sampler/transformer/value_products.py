@@ -17,16 +17,18 @@ class Products:
     """
 
     made: list[tuple[Any, Any]] = field(default_factory=list)
+    # By function: the place of the activations among its arguments.
+    _places: dict[Any, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        torch = import_module("torch")
+        first = torch.nn.functional.linear, torch.matmul, torch.Tensor.matmul
+        self._places = dict.fromkeys((*first, torch.Tensor.__matmul__), 0) | {torch.addmm: 1}
 
     def note(self, function: Any, args: tuple, returned: Any) -> None:
-        """Keep a product; anything else is passed over."""
-        torch = import_module("torch")
-        linear = {torch.nn.functional.linear, torch.matmul, torch.Tensor.matmul,
-                  torch.Tensor.__matmul__}  # fmt: skip
-        if function is torch.addmm:
-            self.made.append((returned, args[1]))
-        elif function in linear:
-            self.made.append((returned, args[0]))
+        """Keep a product; anything else is passed over. Called for every function of a pass."""
+        if function in self._places:
+            self.made.append((returned, args[self._places[function]]))
 
     def multiplied(self, result: Any) -> Any:
         """Find what was multiplied by weights to this result; None where it was copied since."""

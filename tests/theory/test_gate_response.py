@@ -16,10 +16,10 @@ from theory import (
     solve_saddle_point,
 )
 from theory.action import action
+from theory.architecture import all_heads
 from theory.gate_response import (
     contributions_by_head,
     gate_response,
-    heads_of,
     path_gates,
 )
 
@@ -30,7 +30,7 @@ def gated(problem, attended, head, value):
     """Problem and test inputs with the gate of one head at a value."""
     heads = problem.architecture.heads
     gates = np.ones(sum(heads))
-    gates[heads_of(heads).index(head)] = value
+    gates[all_heads(heads).index(head)] = value
     by_path = path_gates(jnp.asarray(gates), heads, 1)[None, :, None]
     return replace(problem, attended=problem.attended * by_path), attended * by_path
 
@@ -52,7 +52,7 @@ def test_derivatives_are_those_of_solving_again(case, rng):
     after = contributions_by_head(
         np.asarray(path_contributions(problem, factor, attended)), AttentionPaths(heads)
     )
-    for place, head in enumerate(heads_of(heads)):
+    for place, head in enumerate(all_heads(heads)):
         means, actions, fixed, kept = [], [], [], []
         for value in (1.0 - STEP, 1.0 + STEP):
             moved, seen = gated(problem, attended, head, value)

@@ -17,7 +17,8 @@ from sampler.heads.derivatives import (
 )
 from tests.small import small_problem
 from theory import OrderParameters, Predictor, path_contributions, predict, solve_saddle_point
-from theory.gate_response import heads_of, path_gates
+from theory.architecture import all_heads
+from theory.gate_response import path_gates
 
 STEP = 1e-4
 
@@ -32,7 +33,7 @@ def solved():
 
 def test_slopes_are_those_of_the_losses_of_each_example(solved, rng):
     problem, order_parameters = solved
-    heads = heads_of(problem.architecture.heads)
+    heads = all_heads(problem.architecture.heads)
     attended = jnp.asarray(rng.standard_normal((7, *problem.attended.shape[1:])))
     labels = rng.standard_normal((7, problem.architecture.outputs))
     factor = order_parameters.factors[0]
@@ -73,6 +74,6 @@ def test_many_paths_have_slopes_after_learning_alone(solved, rng, monkeypatch):
     terms = {AFTER: np.asarray(path_contributions(problem, order_parameters.factors[0], attended))}
     labels = np.zeros((3, problem.architecture.outputs))
     monkeypatch.setattr("sampler.heads.derivatives.is_dense", lambda _: False)
-    heads = heads_of(problem.architecture.heads)
+    heads = all_heads(problem.architecture.heads)
     found = predictions_of_gates(problem, order_parameters, terms, attended, heads, labels)
     assert set(found) == {AFTER, AFTER + SIZE}

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from sampler.heads import measures
-from sampler.heads.gates import all_heads
 from sampler.heads.measures import (
     TheoryWithoutHeads,
     losses,
@@ -19,6 +18,7 @@ from sampler.heads.measures import (
 )
 from tests.assertions import assert_equal_to_rounding
 from tests.small import small_problem
+from theory.architecture import all_heads
 
 EXAMPLES, HEADS = 7, (1, 2)
 

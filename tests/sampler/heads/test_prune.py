@@ -12,7 +12,6 @@ import scipy.stats
 from sampler.analysis.estimate import Estimate
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
-from sampler.heads.gates import all_heads
 from sampler.heads.measures import REMOVED_EXACT, TheoryWithoutHeads, predictions_of_posterior
 from sampler.heads.prune import pruned_heads, refuse_unprunable
 from sampler.heads.removal import removable
@@ -26,6 +25,7 @@ from tests.assertions import assert_equal_to_rounding
 from tests.commands import made_once, without_drawing
 from tests.training_recipes import TINY, train_in
 from theory import AttentionPaths, LearningProblem, Predictor, head_scores, predict
+from theory.architecture import all_heads
 from theory.observables import accuracy
 
 ANALYSIS = """
