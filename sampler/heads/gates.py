@@ -51,9 +51,12 @@ class GatedModel(Protocol):
         ...
 
     def slopes(
-        self, along: Float[np.ndarray, "example output"], replacement: Replacement
+        self,
+        along: Float[np.ndarray, "example output"],
+        replacement: Replacement,
+        gates: Float[np.ndarray, " head"] | None = None,
     ) -> Float[np.ndarray, "example head"]:
-        """Σ_c a_c(x) ∂f_c(x)/∂g_h of every example and gate, where all gates are 1."""
+        """Σ_c a_c(x) ∂f_c(x)/∂g_h of every example and gate, where gates are so; None: all 1."""
         ...
 
     def magnitudes(self) -> Float[np.ndarray, " head"]:
@@ -162,9 +165,10 @@ class GatedNetwork:
         everyone = np.broadcast_to(gates, (len(self.inputs), sum(self.heads)))
         return np.asarray(self._forward(replacement)(jnp.asarray(everyone)))
 
-    def slopes(self, along, replacement):
-        open_gates = jnp.ones((len(self.inputs), sum(self.heads)))
-        _, pull_back = jax.vjp(self._forward(replacement), open_gates)
+    def slopes(self, along, replacement, gates=None):
+        count = sum(self.heads)
+        here = np.broadcast_to(np.ones(count) if gates is None else gates, (len(along), count))
+        _, pull_back = jax.vjp(self._forward(replacement), jnp.asarray(here, float))
         return np.asarray(pull_back(jnp.asarray(along))[0])
 
     def magnitudes(self):

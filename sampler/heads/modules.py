@@ -103,17 +103,19 @@ class GatedModule:
         with torch_module().no_grad():
             return self._run([0], None).shape[1]
 
-    def slopes(self, along, replacement):
+    def slopes(self, along, replacement, gates=None):
         torch, means = torch_module(), self._means(replacement)
+        count = sum(self.heads)
+        here = torch.as_tensor(np.ones(count) if gates is None else gates, dtype=torch.float32)
 
         def part(batch: list[int]) -> Any:
             rows = torch.as_tensor(along[batch])
-            gates = torch.ones(len(rows), sum(self.heads), requires_grad=True)
-            outputs = self._part(batch, gates, means)
+            given = here.repeat(len(rows), 1).requires_grad_()
+            outputs = self._part(batch, given, means)
             summed = (outputs * rows.to(outputs)).sum()
             if not summed.requires_grad:  # computed without gradients, by whatever `forward` does
-                return torch.full_like(gates, torch.nan)
-            return torch.autograd.grad(summed, gates)[0]
+                return torch.full_like(given, torch.nan)
+            return torch.autograd.grad(summed, given)[0]
 
         return self._over_batches(part)
 

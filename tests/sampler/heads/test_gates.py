@@ -61,13 +61,15 @@ def test_open_gates_do_not_know_what_closed_ones_let_through(gated):
     assert_equal_to_rounding(*found, operations=1000)
 
 
-def test_slopes_are_finite_differences(gated):
+@pytest.mark.parametrize("gates", [None, np.linspace(0.0, 1.0, COUNT)], ids=["open", "partly"])
+def test_slopes_are_finite_differences(gated, gates):
     along = np.random.default_rng(2).standard_normal((EXAMPLES, 1))
+    here = np.ones(COUNT) if gates is None else gates
     for kind in ("zero", "mean"):
-        slopes = gated.slopes(along, kind)
+        slopes = gated.slopes(along, kind, gates)
         for head in range(COUNT):
             step = 1e-5 * (1.0 - one_closed(COUNT, head))
-            up, down = (gated.outputs(1.0 + sign * step, kind) for sign in (1, -1))
+            up, down = (gated.outputs(here + sign * step, kind) for sign in (1, -1))
             expected = (along * (up - down) / 2e-5).sum(axis=1)
             np.testing.assert_allclose(slopes[:, head], expected, rtol=1e-6, atol=1e-8)
 

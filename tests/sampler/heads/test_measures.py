@@ -37,7 +37,7 @@ class Sum:
         gate = np.asarray(gates)[..., None]
         return (gate * self.sent + (1.0 - gate) * self.replaced(replacement)).sum(axis=1)
 
-    def slopes(self, along, replacement):
+    def slopes(self, along, replacement, gates=None):
         return ((self.sent - self.replaced(replacement)) * along[:, None]).sum(axis=-1)
 
     @property

@@ -1,6 +1,7 @@
 """Gates on heads of models of many families, held against the same models with other weights."""
 
 import copy
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -176,11 +177,13 @@ def test_slopes_are_finite_differences(name):
     double = made.inputs if isinstance(made.inputs, dict) else made.inputs.double()
     gated = GatedModule(made.model, double, batch_size=4)
     along = np.random.default_rng(0).standard_normal((EXAMPLES, 2))
-    for kind in ("zero", "mean"):
-        slopes = gated.slopes(along, kind)
+    partly = np.linspace(0.0, 1.0, 2 * HEADS)
+    for kind, gates in itertools.product(("zero", "mean"), (None, partly)):
+        slopes = gated.slopes(along, kind, gates)
+        here = np.ones(2 * HEADS) if gates is None else gates
         for head in range(2 * HEADS):
             step = 1e-3 * (1.0 - one_closed(head))
-            up, down = (exact_outputs(gated, 1.0 + sign * step, kind) for sign in (1, -1))
+            up, down = (exact_outputs(gated, here + sign * step, kind) for sign in (1, -1))
             expected = (along * (up - down) / 2e-3).sum(axis=1)
             np.testing.assert_allclose(slopes[:, head], expected, rtol=1e-4, atol=1e-5)
 
