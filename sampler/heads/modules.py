@@ -106,7 +106,7 @@ class GatedModule:
     def slopes(self, along, replacement, gates=None):
         torch, means = torch_module(), self._means(replacement)
         count = sum(self.heads)
-        here = torch.as_tensor(np.ones(count) if gates is None else gates, dtype=torch.float32)
+        here = torch.as_tensor(np.ones(count) if gates is None else gates)
 
         def part(batch: list[int]) -> Any:
             rows = torch.as_tensor(along[batch])

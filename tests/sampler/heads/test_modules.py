@@ -182,9 +182,9 @@ def test_slopes_are_finite_differences(name):
         slopes = gated.slopes(along, kind, gates)
         here = np.ones(2 * HEADS) if gates is None else gates
         for head in range(2 * HEADS):
-            step = 1e-3 * (1.0 - one_closed(head))
+            step = 1e-4 * (1.0 - one_closed(head))
             up, down = (exact_outputs(gated, here + sign * step, kind) for sign in (1, -1))
-            expected = (along * (up - down) / 2e-3).sum(axis=1)
+            expected = (along * (up - down) / 2e-4).sum(axis=1)
             np.testing.assert_allclose(slopes[:, head], expected, rtol=1e-4, atol=1e-5)
 
 
