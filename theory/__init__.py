@@ -41,7 +41,7 @@ CONTENTS = {
     "order_parameters": "OrderParameters",
     "action": "action entropy_terms",
     "saddle_point": "solve_saddle_point SaddlePoint SaddlePointStatus",
-    "evidence": "log_evidence_at_saddle log_evidence_at_next_order",
+    "evidence": "log_evidence_at_leading_order log_evidence_at_saddle log_evidence_at_next_order",
     "bartlett": "BartlettCoordinates",
     "energy_expansion": "DenseEnergy",
     "fluctuations": "LogPosterior Fluctuations",

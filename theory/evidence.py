@@ -16,6 +16,18 @@ from theory.saddle_point import SaddlePoint, hessian_of_action
 PAIRS_AT_A_TIME = 1024
 
 
+def log_evidence_at_leading_order(problem: LearningProblem, action: float) -> float:
+    """Log evidence ln p(y) at leading order, −½ (A* − A_0) − (P O/2) ln 2π.
+
+    A* is the minimum of the action, max(N_1 … N_a) times `action` of a saddle point, and A_0 that
+    without data. Fluctuations of the order parameters are of the next order and left out. It exists
+    at every width.
+    """
+    excess = max(problem.architecture.widths) * action - action_without_data(problem.architecture)
+    constant = problem.examples * problem.architecture.outputs * math.log(2.0 * math.pi)
+    return -0.5 * (excess + constant)
+
+
 def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> float:
     """Log evidence ln p(y) with an error of order 1/N (1/N² for fixed data), exact without data.
 
@@ -39,7 +51,6 @@ def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> flo
                 f"{size}, the size of that layer's order parameter; use importance draws instead"
             )
     order_parameters = saddle.order_parameters
-    lowest = max(architecture.widths) * saddle.action
     hessian = max(architecture.widths) * hessian_of_action(problem, order_parameters)
     factor = np.linalg.cholesky(0.5 * (hessian + hessian.T))
     log_determinant = 2.0 * float(np.sum(np.log(np.diagonal(factor))))
@@ -48,9 +59,7 @@ def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> flo
         0.5 * size * (size + 1) * math.log(width) + 0.5 * size * (size - 1) * math.log(2.0)
         for width, size, _ in _layers(architecture)
     )
-    without_data = action_without_data(architecture)
-    constant = problem.examples * architecture.outputs * math.log(2.0 * math.pi)
-    return -0.5 * (lowest - without_data + curvature + constant)
+    return log_evidence_at_leading_order(problem, saddle.action) - 0.5 * curvature
 
 
 def log_evidence_at_next_order(around: Fluctuations) -> float:

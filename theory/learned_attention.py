@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 from theory.architecture import Architecture, is_regular
 from theory.compression import compress
 from theory.energy import LearningProblem, energy_of_columns
-from theory.evidence import action_without_data, log_evidence_at_saddle
+from theory.evidence import log_evidence_at_leading_order, log_evidence_at_saddle
 from theory.infinite_width import InfiniteWidth
 from theory.next_order import NextOrder, solve_next_order
 from theory.order_parameters import OrderParameters
@@ -99,8 +99,8 @@ def evidence_at_leading_order(
     slope = np.asarray(slope).reshape(len(features), arch.outputs, factor.shape[1], arch.channels)
     by_path = factor.reshape(arch.path_count, arch.outputs, factor.shape[1])
     gradient = -0.5 * np.einsum("xcri,pcr->xpi", slope, by_path, optimize=True)
-    excess = max(arch.widths) * saddle.action - action_without_data(arch)
-    return FeatureEvidence(log_of_density(excess, labels.size), gradient, saddle)
+    value = log_evidence_at_leading_order(problem, saddle.action)
+    return FeatureEvidence(value, gradient, saddle)
 
 
 @dataclass(frozen=True)
@@ -167,8 +167,7 @@ def theories_at_attention(
     logs["infinite_width"] = limit.log_evidence(temperature)
     expansion = solve_next_order(problem, saddle, evidence=evidence)
     if saddle.converged:
-        excess = max(arch.widths) * saddle.action - action_without_data(arch)
-        logs["leading_order"] = log_of_density(excess, problem.examples * arch.outputs)
+        logs["leading_order"] = log_evidence_at_leading_order(problem, saddle.action)
         if is_regular(arch):
             logs["fluctuations"] = log_evidence_at_saddle(problem, saddle)
     corrected = None

@@ -3,6 +3,8 @@
 gates      models with some of their heads replaced; those of the command `train`
 consumers  the modules of a PyTorch model that take the heads of a layer
 modules    PyTorch modules with gates on their heads
+interpolation  inputs of PyTorch modules between those of an example and of all others
+evidence   what ln p(y) loses without a head
 derivatives  what the theory says of a head by its gate
 measures   what is lost without a head, and the predictions of it: gradients, magnitudes, the theory
 removal    heads removed alone and in an order: the results as values

@@ -20,7 +20,7 @@ from theory.architecture import all_heads, is_dense
 from theory.gate_response import contributions_by_head, gate_response
 
 AFTER, LEARNING, INFINITE = "slope", "slope_learning", "slope_infinite"
-AFTER_EXACT, EVIDENCE = "slope_exact", "slope_evidence"
+AFTER_EXACT, EVIDENCE_SLOPE = "slope_exact", "slope_evidence"
 SIZE = "_size"
 # Keys of the predictions, and their names in tables and figures.
 DERIVATIVES = {
@@ -32,7 +32,7 @@ DERIVATIVES = {
     INFINITE + SIZE: "|slope|, infinite width",
     AFTER_EXACT: f"slope, {EXACT}",
     AFTER_EXACT + SIZE: f"|slope|, {EXACT}",
-    EVIDENCE: f"slope of ln evidence, {LEADING}",
+    EVIDENCE_SLOPE: f"slope of ln evidence, {LEADING}",
 }
 
 Slopes = Float[np.ndarray, "example output head"]
@@ -77,7 +77,7 @@ def predictions_of_gates(
     slopes = response.with_learning[..., places]
     found |= predictions_of_slopes(LEARNING, mean, slopes, labels)
     # ln p(y) = −A/2 at leading order: closing a gate loses its slope.
-    found[EVIDENCE] = Estimate(-0.5 * response.action[places], np.zeros(len(places)))
+    found[EVIDENCE_SLOPE] = Estimate(-0.5 * response.action[places], np.zeros(len(places)))
     return found
 
 

@@ -3,7 +3,7 @@
 A prediction is of the loss that is gained, or of the right answers that are lost, without a head.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Literal
@@ -16,6 +16,7 @@ from scipy.special import expit, logsumexp, softmax
 from sampler.analysis.estimate import Estimate, RepetitionWeights, bootstrap, mean_of
 from sampler.analysis.labels import EXACT, LEADING, NEXT
 from sampler.heads.derivatives import AFTER_EXACT, DERIVATIVES, over_examples, predictions_of_gates
+from sampler.heads.evidence import EVIDENCE_NEXT, EVIDENCES, predictions_at_infinite_width, solved_without
 from sampler.heads.gates import GatedModel, Head, Replacement
 from sampler.heads.steps import WorkSteps
 from sampler.problem import square_roots
@@ -26,8 +27,6 @@ from theory import (
     mean_without,
     path_contributions,
     predict,
-    solve_saddle_point,
-    sub_network,
 )
 from theory.observables import correct, head_scores, labels_are_classes
 
@@ -53,14 +52,19 @@ PREDICTIONS = {
     "score_next_order": f"head score, {NEXT}",
     "score_exact": f"head score, {EXACT}",
     **DERIVATIVES,
+    **EVIDENCES,
     "magnitude": "magnitude of the weights",
     "taylor": "Taylor |∂loss/∂gate|",
     "patching": "attribution patching, zero",
     "patching_mean": "attribution patching, mean",
+    "integrated": "integrated gradients along the gates",
+    "eap_ig": "EAP-IG, mean of other examples",
     "random": "random",
 }
 # Batches of the draws of each chain, for the error of what the exact posterior predicts.
 BATCHES = 10
+# Gates at which slopes are taken for their integral, and inputs at which they are for EAP-IG.
+NODES, STEPS = 8, 5
 
 
 def losses(loss: Loss, outputs: Outputs, labels: Outputs) -> Float[np.ndarray, " example"]:
@@ -127,12 +131,16 @@ def without_error(values: np.ndarray) -> Estimate:
 def predictions_of_model(
     model: GatedModel, labels: Outputs, loss: Loss, seed: int
 ) -> dict[str, Estimate]:
-    """Gradients, from one backward pass for each replacement, magnitudes and random numbers.
+    """Gradients, magnitudes and random numbers.
 
     taylor         mean of |∂L/∂g_h| over examples, L that of one example (Michel et al., 2019)
     patching       −mean ∂L/∂g_h, the change of the loss to first order if the head sends nothing:
                    attribution patching, which is Taylor importance with its sign
     patching_mean  the same if it sends its mean over examples
+    integrated     −∫_0^1 ∂L/∂g_h dα with all gates at α; summed over heads, what the loss gains if
+                   no head sends anything (Sundararajan et al., 2017)
+    eap_ig         ∂L/∂o_h · (o'_h − o_h), o' with the mean over other examples as input, slopes
+                   averaged on the way there (Hanna et al., 2024)
 
     What the model does not let be known, as gradients of outputs without any, is left out.
     """
@@ -143,10 +151,32 @@ def predictions_of_model(
         "taylor": over_examples(np.abs(to_zero)),
         "patching": over_examples(-to_zero),
         "patching_mean": over_examples(-to_mean),
+        "integrated": over_examples(-integrated_slopes(model, labels, loss)),
+        "eap_ig": over_examples(
+            model.interpolated_slopes(
+                lambda outputs, examples: loss_slopes(loss, outputs, labels[examples]), STEPS
+            ).T
+        ),
         "magnitude": without_error(model.magnitudes()),
         "random": without_error(np.random.default_rng(seed).random(heads)),
     }
     return {key: one for key, one in found.items() if np.isfinite(one.value).any()}
+
+
+def integrated_slopes(
+    model: GatedModel, labels: Outputs, loss: Loss, nodes: int = NODES
+) -> Float[np.ndarray, "head example"]:
+    """∫_0^1 ∂L/∂g_h(α … α) dα of every head and example, all gates opened together from 0.
+
+    Gauss and Legendre's nodes: exact for a loss that is a polynomial of α up to degree 2 `nodes`.
+    """
+    places, weights = np.polynomial.legendre.leggauss(nodes)
+    found = np.zeros((len(labels), sum(model.heads)))
+    for node, weight in zip((places + 1.0) / 2.0, weights / 2.0, strict=True):
+        gates = np.full(found.shape[1], node)
+        along = loss_slopes(loss, model.outputs(gates, "zero"), labels)
+        found += weight * model.slopes(along, "zero", gates)
+    return found.T
 
 
 # --- predictions of the theory
@@ -212,19 +242,8 @@ class TheoryWithoutHeads:
         """
         if not heads:
             return self.removed([])
-        kept = [
-            [head for head in range(count) if (layer, head) not in heads]
-            for layer, count in enumerate(self.learning.architecture.heads)
-        ]
-        if not all(kept):
-            return None
-        smaller, seen = sub_network(self.learning, kept, self.attended)
-        solved = solve_saddle_point(smaller, starts=1)
-        if not solved.converged:
-            return None
-        predictor = Predictor.for_examples(smaller, seen)
-        mean, _ = predict(predictor, solved.order_parameters.factors[0])
-        return np.asarray(mean)
+        found = solved_without(self.learning, heads, self.attended)
+        return None if found is None else found.mean
 
     def scores(self, heads: Sequence[Head]) -> Float[np.ndarray, " head"]:
         """The scores of these heads."""
@@ -252,17 +271,35 @@ def predictions_of_theory(
             ways[REMOVED_NEXT] = beyond.removed
     for key, without in ways.items():
         found |= lost_in_theory(key, without, heads, labels)
-    return found
+    return found | predictions_at_infinite_width(theory.learning, heads)
 
 
 def predictions_solved_again(
     theory: TheoryWithoutHeads,
     heads: Sequence[Head],
     labels: Outputs,
+    whole: Mapping[str, float],
     steps: WorkSteps | None = None,
 ) -> dict[str, Estimate]:
-    """The losses of the theory solved once more without each head."""
-    return lost_in_theory("solved_again", theory.solved_again, heads, labels, steps)
+    """The losses, and the log evidence lost, of the theory solved once more without each head.
+
+    whole  ln p(y) with all heads, by key
+    """
+    evidence = {key: np.full(len(heads), np.nan) for key in whole}
+
+    def without(removed: Sequence[Head]) -> Outputs | None:
+        if not removed:
+            return theory.removed([])
+        found = solved_without(theory.learning, removed, theory.attended)
+        if found is None:
+            return None
+        place = heads.index(removed[0])
+        for key, value in found.log_evidence(EVIDENCE_NEXT in whole).items():
+            evidence[key][place] = whole[key] - value
+        return found.mean
+
+    lost = lost_in_theory("solved_again", without, heads, labels, steps)
+    return lost | {key: without_error(values) for key, values in evidence.items()}
 
 
 def lost_in_theory(

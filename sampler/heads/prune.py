@@ -11,6 +11,7 @@ from sampler.analysis.results import PRUNING_FILE, RunResults
 from sampler.analysis.text import unbroken, wrapped
 from sampler.errors import ExitCode, InputError
 from sampler.heads.derivatives import predictions_at_saddle
+from sampler.heads.evidence import log_evidence_of_all
 from sampler.heads.gates import Numbering
 from sampler.heads.measures import (
     TheoryWithoutHeads,
@@ -88,7 +89,8 @@ def pruned_heads(
         problem.learning, theory, solved.contributions, attended, heads, labels
     )
     if solve_again:
-        predicted |= predictions_solved_again(solved, heads, labels)
+        whole = log_evidence_of_all(problem.learning, theory)
+        predicted |= predictions_solved_again(solved, heads, labels, whole)
     if sampled is not None:
         value, mcse = np.asarray(sampled.value), np.asarray(sampled.mcse)
         there = np.isfinite(value)  # not where a layer has fewer heads than another

@@ -48,7 +48,9 @@ SHOWN_WITH_ORDERS = {
     "zero_loss": "loss gained",
 }
 # Columns in the unit of the model's loss; what the theory loses is a squared loss.
-OF_THE_MODEL = ("mean_loss", "zero_loss", "taylor", "patching", "patching_mean")
+OF_THE_MODEL = (
+    "mean_loss", "zero_loss", "taylor", "patching", "patching_mean", "integrated", "eap_ig"
+)  # fmt: skip
 SHARES = ("score", "score_next_order", "score_exact")
 PLAIN = ("magnitude", "random")
 WHO = {MODEL: "model", ZEROED: "U₁ zeroed", SOLVED_AGAIN: "theory solved again"}
@@ -82,6 +84,8 @@ def unit_of(key: str, loss: Loss) -> str:
         return "of the largest"
     if key in PLAIN:
         return ""
+    if "evidence" in key:
+        return UNITS["likelihood"]
     return UNITS[loss] if key in OF_THE_MODEL else UNITS["squared"]
 
 

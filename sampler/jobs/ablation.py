@@ -19,8 +19,11 @@ from sampler.analysis.estimate import Estimate
 from sampler.analysis.text import Number
 from sampler.errors import InputError
 from sampler.heads.derivatives import predictions_at_saddle
+from sampler.heads.evidence import log_evidence_of_all
 from sampler.heads.gates import GatedModel, Head, Numbering, closed_gates
 from sampler.heads.measures import (
+    NODES,
+    STEPS,
     TheoryWithoutHeads,
     predictions_of_model,
     predictions_of_posterior,
@@ -87,15 +90,16 @@ def forward_passes(heads: Numbering, counts: Sequence[int], orders: int) -> dict
 
     counts  all heads of each layer of the model
 
-    A mean needs one that records, to know padding, and one more.
+    A mean needs one that records, to know padding, and one more. So do inputs between examples,
+    beside two that keep what heads send.
     """
-    means, removed = RECORDED + 1, len(heads.gates)
+    means, slope, removed = RECORDED + 1, 1 + BACKWARD, len(heads.gates)
     in_orders = 0
     if orders:
         in_orders = (orders + len(ORDERED_BY)) * (1 + len(removable(heads.gates, counts)))
     return {
         "test": 1 + 2 * (1 + removed) + means + in_orders,
-        "validation": 1 + means + 2 * (1 + BACKWARD),
+        "validation": 1 + means + 2 * slope + NODES * (1 + slope) + 3 + STEPS * slope,
     }
 
 
@@ -247,7 +251,8 @@ def ablated(
             if not any(in_orders.values()):
                 in_orders = {}
         if asked.solve_again and not steps.ended:
-            predicted |= predictions_solved_again(solved, heads.theory, labels, steps)
+            whole = log_evidence_of_all(problem.learning, theory)
+            predicted |= predictions_solved_again(solved, heads.theory, labels, whole, steps)
     if sampled is not None and not steps.ended:
         with steps.kept():
             predicted |= predictions_at_draws(solved, heads.theory, labels, sampled())

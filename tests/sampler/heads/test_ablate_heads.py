@@ -114,7 +114,7 @@ def test_predictions_are_of_validation_and_measures_of_test_examples(given, foun
         one.accuracy for one in first.orders["random"]
     ]
     # The theory is of the training examples alone.
-    training = ("score", "magnitude", "random", "slope_evidence")
+    training = ("score", "magnitude", "random", "slope_evidence", "evidence")
     same = {key for key in other.predicted if key.startswith(training)}
     changed = {
         key

@@ -8,7 +8,7 @@ import pytest
 
 from sampler.heads.derivatives import (
     AFTER,
-    EVIDENCE,
+    EVIDENCE_SLOPE,
     INFINITE,
     LEARNING,
     SIZE,
@@ -65,7 +65,7 @@ def test_slopes_are_those_of_the_losses_of_each_example(solved, rng):
             assert abs(found[key + SIZE].value[place] - np.abs(slope).mean()) < limit
             error = np.abs(slope).std(ddof=1) / np.sqrt(len(slope))
             assert abs(found[key + SIZE].mcse[place] - error) < limit
-    assert found[EVIDENCE].value.shape == (len(heads),)
+    assert found[EVIDENCE_SLOPE].value.shape == (len(heads),)
 
 
 def test_many_paths_have_slopes_after_learning_alone(solved, rng, monkeypatch):

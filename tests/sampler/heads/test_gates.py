@@ -1,10 +1,13 @@
 """Gates on heads of trained networks: open ones change nothing, slopes are derivatives."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from sampler.errors import InputError
 from sampler.heads.gates import GatedNetwork, closed_gates
+from sampler.heads.measures import integrated_slopes, losses
 from sampler.tasks import splits
 from sampler.tasks.splits import Split, StreamedSplit, made_in_parts
 from sampler.transformer.model import FrozenNetwork
@@ -84,26 +87,23 @@ def test_a_gate_enters_linearly_so_patching_is_exact_for_the_output(gated):
             assert_equal_to_rounding(whole[:, 0] - slopes[:, head], closed[:, 0], operations=1000)
 
 
-def by_token(gated: GatedNetwork, gates: np.ndarray, replacement: str) -> np.ndarray:
-    """The network with gates, every head and token in a loop; means from a pass with all open."""
+def by_token(gated: GatedNetwork, gates, replaced) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The network with gates, every head and token in a loop, and what each head would send.
+
+    replaced  what is sent through a closed gate, by head
+    """
     weights, inputs = gated.network.weights, gated.inputs
-
-    def passed(gates, means):
-        hidden, sent, first = inputs @ weights["V_0"].T / CHANNELS**0.5, [], 0
-        for layer, heads in enumerate(HEADS):
-            values = weights[f"V_{layer + 1}"]
-            above = np.zeros((EXAMPLES, TOKENS, values.shape[1]))
-            for head in range(heads):
-                seen = np.stack([o[head].T for o in gated.attention[layer]]) @ hidden
-                sent.append(seen @ values[head].T / WIDTHS[layer] ** 0.5)
-                gate = gates[first + head]
-                above += gate * sent[-1] + (1.0 - gate) * means[first + head]
-            hidden, first = above / heads**0.5, first + heads
-        return hidden.mean(axis=1) @ weights["a"].T / WIDTHS[-1] ** 0.5, sent
-
-    _, sent = passed(np.ones(COUNT), np.zeros(COUNT))
-    means = [one.mean(axis=0) for one in sent] if replacement == "mean" else np.zeros(COUNT)
-    return passed(gates, means)[0]
+    hidden, sent, first = inputs @ weights["V_0"].T / CHANNELS**0.5, [], 0
+    for layer, heads in enumerate(HEADS):
+        values = weights[f"V_{layer + 1}"]
+        above = np.zeros((EXAMPLES, TOKENS, values.shape[1]))
+        for head in range(heads):
+            seen = np.stack([o[head].T for o in gated.attention[layer]]) @ hidden
+            sent.append(seen @ values[head].T / WIDTHS[layer] ** 0.5)
+            gate = gates[first + head]
+            above += gate * sent[-1] + (1.0 - gate) * replaced[first + head]
+        hidden, first = above / heads**0.5, first + heads
+    return hidden.mean(axis=1) @ weights["a"].T / WIDTHS[-1] ** 0.5, sent
 
 
 @pytest.mark.parametrize("replacement", ["zero", "mean"])
@@ -111,8 +111,56 @@ def test_gates_below_and_above_let_through_what_the_whole_network_sends(gated, r
     """A mean is that of a head while all others are open, whatever is closed below it."""
     gates = np.array([0.0, 1.0, 1.0, 0.0, 0.25])
     received = gated.outputs(gates, replacement)
-    expected = by_token(gated, gates, replacement)
+    _, sent = by_token(gated, np.ones(COUNT), np.zeros(COUNT))
+    means = [one.mean(axis=0) for one in sent] if replacement == "mean" else np.zeros(COUNT)
+    expected, _ = by_token(gated, gates, means)
     assert_equal_to_rounding(received, expected, operations=1000)
+
+
+def others_of(gated: GatedNetwork) -> GatedNetwork:
+    """The inputs of each example replaced by the mean of all others."""
+    means = [np.delete(gated.inputs, one, axis=0).mean(axis=0) for one in range(EXAMPLES)]
+    return replace(gated, inputs=np.array(means))
+
+
+def test_heads_that_send_what_they_do_of_other_examples_cost_what_a_swap_costs(gated):
+    """The network is linear in what any one head sends."""
+    along = np.random.default_rng(3).standard_normal((EXAMPLES, 1))
+    received = gated.interpolated_slopes(lambda outputs, examples: along[examples], 3)
+    _, swapped = by_token(others_of(gated), np.ones(COUNT), np.zeros(COUNT))
+    whole, _ = by_token(gated, np.ones(COUNT), np.zeros(COUNT))
+    for head in range(COUNT):
+        without, _ = by_token(gated, one_closed(COUNT, head), swapped)
+        expected = along[:, 0] * (without - whole)[:, 0]
+        assert_equal_to_rounding(received[:, head], expected, operations=1000)
+
+
+def test_slopes_of_the_loss_are_those_at_the_inputs_between(gated):
+    """Their mean over the inputs that are a third, two thirds and all of the example's own."""
+    found = gated.interpolated_slopes(lambda outputs, _: np.tanh(outputs), 3)
+    others, between = others_of(gated), []
+    for share in (1 / 3, 2 / 3, 1.0):
+        inputs = share * gated.inputs + (1 - share) * others.inputs
+        outputs = replace(gated, inputs=inputs).outputs(np.ones(COUNT), "zero")
+        between.append(np.tanh(outputs))
+    along = np.mean(between, axis=0)
+    expected = gated.interpolated_slopes(lambda *_: along, 1)
+    assert_equal_to_rounding(found, expected, operations=1000)
+
+
+@pytest.mark.parametrize("loss", ["squared", "likelihood"])
+def test_integrated_gradients_add_up_to_the_loss_of_the_closed_network(gated, loss):
+    """Of a squared loss to rounding, whose slopes are polynomials of the gates."""
+    labels = np.random.default_rng(4).choice([-1.0, 1.0], (EXAMPLES, 1))
+    ends = [losses(loss, gated.outputs(np.full(COUNT, gate), "zero"), labels) for gate in (0.0, 1.0)]
+    summed = -integrated_slopes(gated, labels, loss).sum(axis=0)
+    expected = ends[0] - ends[1]
+    if loss == "squared":
+        assert_equal_to_rounding(summed, expected, operations=1000)
+        return
+    coarse = -integrated_slopes(gated, labels, loss, nodes=4).sum(axis=0)
+    errors = [np.abs(one - expected).max() for one in (summed, coarse)]
+    assert errors[0] < 1e-3 * errors[1]  # eight nodes: as accurate as four, squared
 
 
 def test_a_split_of_other_heads_is_refused(gated):

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.heads import measures
+from sampler.heads import evidence
+from sampler.heads.evidence import EVIDENCE
 from sampler.heads.measures import (
     TheoryWithoutHeads,
     losses,
@@ -39,6 +40,11 @@ class Sum:
 
     def slopes(self, along, replacement, gates=None):
         return ((self.sent - self.replaced(replacement)) * along[:, None]).sum(axis=-1)
+
+    def interpolated_slopes(self, along_of, steps):
+        """Of one's own choice: nothing else is sent for other examples."""
+        outputs = self.outputs(np.ones(sum(self.heads)), "zero")
+        return -(self.sent * along_of(outputs, list(range(EXAMPLES)))[:, None]).sum(axis=-1)
 
     @property
     def numbers(self):
@@ -112,13 +118,14 @@ def test_a_theory_that_does_not_converge_without_a_head_predicts_nothing_of_it(t
     def stops(problem, starts):
         return SimpleNamespace(converged=False, order_parameters=None)
 
-    monkeypatch.setattr(measures, "solve_saddle_point", stops)
+    monkeypatch.setattr(evidence, "solve_saddle_point", stops)
     assert theory.solved_again([(0, 1)]) is None
     labels = np.sign(theory.removed([]))
     heads = all_heads((2, 2))
     found = predictions_of_theory(theory, heads, labels)
-    found |= predictions_solved_again(theory, heads, labels)
+    found |= predictions_solved_again(theory, heads, labels, {EVIDENCE: 0.0})
     assert np.isnan(found["solved_again"].value).all()
+    assert np.isnan(found[EVIDENCE].value).all()
     assert np.isfinite(found["zeroed"].value).all()
 
 
