@@ -47,8 +47,9 @@ CONTENTS = {
     "fluctuations": "LogPosterior Fluctuations",
     "next_order": "solve_next_order NextOrder NextOrderStatus",
     "predictor": "Predictor predict path_contributions mean_without",
-    "gate_response": "gate_response GateResponse contributions_by_head",
     "infinite_width": "InfiniteWidth BestTemperature best_temperature",
+    "gate_response": "gate_response GateResponse contributions_by_head slopes_at_overlaps "
+    "SlopesAtOverlaps slopes_at_infinite_width",
     "copy_head": "CopyHead HeadMinimum Coexistence copied_weights",
     "learned_attention": "evidence_at_infinite_width evidence_at_leading_order FeatureEvidence "
     "theories_at_attention TheoriesAtAttention PredictionsAtAttention",

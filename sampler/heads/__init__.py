@@ -7,6 +7,7 @@ interpolation  inputs of PyTorch modules between those of an example and of all 
 evidence   what ln p(y) loses without a head
 derivatives  what the theory says of a head by its gate
 measures   what is lost without a head, and the predictions of it: gradients, magnitudes, the theory
+posterior  what the exact posterior says of a head, from draws
 removal    heads removed alone and in an order: the results as values
 steps      long work in steps that Ctrl-C ends with what is done kept
 notes      what is to be known when the numbers are read

@@ -1,9 +1,9 @@
 """Evidence of heads: how much ln p(y) of the training labels falls if a head is not there.
 
-ln p(y | all heads) − ln p(y | all but h), at infinite width, at leading and at next order. A network
-without h is one that never had it: a sum over H_l − 1 heads is divided by √(H_l − 1), Π is the number
-of paths that are left, and the kernel Σ_π C_ππ/Π stays of the same size. No test set is needed, and
-the number is exact: it has no error over examples.
+ln p(y | all heads) − ln p(y | all but h), at infinite width, at leading and at next order. A
+network without h is one that never had it: a sum over H_l − 1 heads is divided by √(H_l − 1), Π is
+the number of paths that are left, and the kernel Σ_π C_ππ/Π stays of the same size. No test set is
+needed, and no error comes from examples.
 """
 
 from collections.abc import Collection, Sequence

@@ -141,9 +141,7 @@ def continuous_inputs(inputs: Any) -> set[str]:
 def mixed_inputs(inputs: Any, names: set[str], mix: Mix) -> Any:
     """Inputs of a batch with those of these names mixed."""
     if isinstance(inputs, dict):
-        return {
-            name: mix((name, 0), one) if name in names else one for name, one in inputs.items()
-        }
+        return {name: mix((name, 0), one) if name in names else one for name, one in inputs.items()}
     return mix(("", 0), inputs) if names else inputs
 
 

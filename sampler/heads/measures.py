@@ -13,10 +13,15 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import expit, logsumexp, softmax
 
-from sampler.analysis.estimate import Estimate, RepetitionWeights, bootstrap, mean_of
+from sampler.analysis.estimate import Estimate
 from sampler.analysis.labels import EXACT, LEADING, NEXT
-from sampler.heads.derivatives import AFTER_EXACT, DERIVATIVES, over_examples, predictions_of_gates
-from sampler.heads.evidence import EVIDENCE_NEXT, EVIDENCES, predictions_at_infinite_width, solved_without
+from sampler.heads.derivatives import DERIVATIVES, over_examples
+from sampler.heads.evidence import (
+    EVIDENCE_NEXT,
+    EVIDENCES,
+    predictions_at_infinite_width,
+    solved_without,
+)
 from sampler.heads.gates import GatedModel, Head, Replacement
 from sampler.heads.steps import WorkSteps
 from sampler.problem import square_roots
@@ -61,8 +66,6 @@ PREDICTIONS = {
     "eap_ig": "EAP-IG, mean of other examples",
     "random": "random",
 }
-# Batches of the draws of each chain, for the error of what the exact posterior predicts.
-BATCHES = 10
 # Gates at which slopes are taken for their integral, and inputs at which they are for EAP-IG.
 NODES, STEPS = 8, 5
 
@@ -316,44 +319,3 @@ def lost_in_theory(
     if lost.accuracy is not None:
         found[f"{key}_accuracy"] = over_examples(lost.accuracy)
     return found
-
-
-def predictions_of_posterior(
-    theory: TheoryWithoutHeads,
-    heads: Sequence[Head],
-    labels: Outputs,
-    overlaps: Float[np.ndarray, "chain draw row row"],
-    weights: RepetitionWeights = None,
-) -> dict[str, Estimate]:
-    """Predictions of the exact posterior, from draws of U_1, with Monte Carlo standard errors.
-
-    weights  of the chains where they are repetitions
-
-    The posterior mean of each path's output is the mean over draws of m_π at the draw's U_1: given
-    U_1 it is exact. The loss is that of these means; its error is by bootstrap.
-    """
-    chains = [[replace(theory, overlap=draw) for draw in chain] for chain in overlaps]
-    size = max(1, len(chains[0]) // (BATCHES if weights is None else 1))
-    batches = np.stack(
-        [
-            np.mean([draw.contributions for draw in chain[start : start + size]], axis=0)
-            for chain in chains
-            for start in range(0, size * (len(chain) // size), size)
-        ]
-    )
-
-    def gained(means: np.ndarray) -> np.ndarray:
-        withouts = (partial(mean_without, one, theory.paths) for one in means)
-        lost = (Lost.without(without, heads, labels, "squared") for without in withouts)
-        return np.stack([one.loss.mean(axis=1) for one in lost])
-
-    scores = np.array([[draw.scores(heads) for draw in chain] for chain in chains])
-    by_chain = batches.reshape(len(chains), -1, *batches.shape[1:])
-    means = np.average(by_chain.mean(axis=1), axis=0, weights=weights)
-    contributions = {AFTER_EXACT: means}
-    return predictions_of_gates(
-        theory.learning, None, contributions, theory.attended, heads, labels
-    ) | {
-        REMOVED_EXACT: bootstrap(gained, batches, replicates=100, weights=weights),
-        "score_exact": mean_of(scores, weights),
-    }

@@ -10,7 +10,7 @@ from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.results import PRUNING_FILE, RunResults
 from sampler.analysis.text import unbroken, wrapped
 from sampler.errors import ExitCode, InputError
-from sampler.heads.derivatives import predictions_at_saddle
+from sampler.heads.derivatives import order_parameters_of, predictions_at_saddle
 from sampler.heads.evidence import log_evidence_of_all
 from sampler.heads.gates import Numbering
 from sampler.heads.measures import (
@@ -85,8 +85,9 @@ def pruned_heads(
     beyond = theory.get(f"order_parameter{NEXT_ORDER}")
     beyond = None if beyond is None else beyond.values
     predicted = predictions_of_theory(solved, heads, labels, beyond)
+    found = order_parameters_of(theory, problem.architecture.layers)
     predicted |= predictions_at_saddle(
-        problem.learning, theory, solved.contributions, attended, heads, labels
+        problem.learning, found, solved.contributions, attended, heads, labels
     )
     if solve_again:
         whole = log_evidence_of_all(problem.learning, theory)

@@ -14,11 +14,10 @@ from typing import Literal
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.draws_table import stored_weights
 from sampler.analysis.estimate import Estimate
 from sampler.analysis.text import Number
 from sampler.errors import InputError
-from sampler.heads.derivatives import predictions_at_saddle
+from sampler.heads.derivatives import order_parameters_of, places_of, predictions_at_saddle
 from sampler.heads.evidence import log_evidence_of_all
 from sampler.heads.gates import GatedModel, Head, Numbering, closed_gates
 from sampler.heads.measures import (
@@ -26,11 +25,11 @@ from sampler.heads.measures import (
     STEPS,
     TheoryWithoutHeads,
     predictions_of_model,
-    predictions_of_posterior,
     predictions_of_theory,
     predictions_solved_again,
 )
 from sampler.heads.notes import notes_of_measures, notes_of_orders
+from sampler.heads.posterior import predictions_at_draws
 from sampler.heads.removal import (
     MODEL,
     ZEROED,
@@ -54,10 +53,7 @@ from sampler.presentation.telling import tell_aside
 from sampler.problem import Problem
 from sampler.recipes.recipe import Recipe
 from sampler.tasks.task import Task
-from theory.architecture import all_heads
 
-# Draws of each chain at which heads are removed from the exact posterior.
-DRAWS = 100
 ORDERED_BY = ("score", "taylor", "magnitude")
 # Temperatures that are tried where none is given, times the mean square label.
 TEMPERATURES = (0.01, 0.03, 0.1, 0.3, 1.0)
@@ -222,11 +218,12 @@ def ablated(
     beyond = theory.get("order_parameter_next_order")
     beyond = None if beyond is None else beyond.values
     predicted = predictions_of_theory(solved, heads.theory, labels, beyond)
+    whole = order_parameters_of(theory, problem.architecture.layers)
     predicted |= predictions_at_saddle(
-        problem.learning, theory, solved.contributions, solved.attended, heads.theory, labels
+        problem.learning, whole, solved.contributions, solved.attended, heads.theory, labels
     )
     of_model = predictions_of_model(gated["validation"], labels, asked.loss, asked.seed)
-    places = [all_heads(counts).index(head) for head in heads.gates]
+    places = places_of(heads.gates, counts)
     predicted |= {
         key: Estimate(one.value[places], one.mcse[places]) for key, one in of_model.items()
     }
@@ -251,8 +248,8 @@ def ablated(
             if not any(in_orders.values()):
                 in_orders = {}
         if asked.solve_again and not steps.ended:
-            whole = log_evidence_of_all(problem.learning, theory)
-            predicted |= predictions_solved_again(solved, heads.theory, labels, whole, steps)
+            evidence = log_evidence_of_all(problem.learning, theory)
+            predicted |= predictions_solved_again(solved, heads.theory, labels, evidence, steps)
     if sampled is not None and not steps.ended:
         with steps.kept():
             predicted |= predictions_at_draws(solved, heads.theory, labels, sampled())
@@ -271,12 +268,3 @@ def ablated(
     ended = ["ended by Ctrl-C: numbers and columns that were not reached are missing"]
     said = (*notes, *(ended if steps.ended else ()), *notes_of_measures(measured, predicted))
     return replace(found, notes=(*said, *notes_of_orders(found)))
-
-
-def predictions_at_draws(
-    solved: TheoryWithoutHeads, heads: Sequence[Head], labels: np.ndarray, draws: xr.DataTree
-) -> dict[str, Estimate]:
-    """Predictions of the exact posterior at draws from all of its chains."""
-    overlaps = draws["posterior"]["order_parameter"].values
-    some = overlaps[:, :: max(1, overlaps.shape[1] // DRAWS)]
-    return predictions_of_posterior(solved, heads, labels, some, stored_weights(draws))

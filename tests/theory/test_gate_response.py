@@ -6,10 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.assertions import assert_equal_to_rounding
 from tests.problems import random_network_data, random_problem
 from theory import (
     Architecture,
     AttentionPaths,
+    OrderParameters,
     Predictor,
     path_contributions,
     predict,
@@ -17,10 +19,13 @@ from theory import (
 )
 from theory.action import action
 from theory.architecture import all_heads
+from theory.compression import compress
 from theory.gate_response import (
     contributions_by_head,
     gate_response,
     path_gates,
+    slopes_at_infinite_width,
+    slopes_at_overlaps,
 )
 
 STEP = 1e-4
@@ -49,17 +54,25 @@ def test_derivatives_are_those_of_solving_again(case, rng):
     assert solved.converged
     found = gate_response(problem, solved.order_parameters, attended)
     factor = solved.order_parameters.factors[0]
+    at_overlaps = slopes_at_overlaps(
+        problem,
+        Predictor.for_examples(problem, attended),
+        jnp.stack([2.0 * factor, factor]),
+        attended,
+    )
+    at_fixed_overlap = at_overlaps.mean_slopes[1]
     after = contributions_by_head(
         np.asarray(path_contributions(problem, factor, attended)), AttentionPaths(heads)
     )
     for place, head in enumerate(all_heads(heads)):
-        means, actions, fixed, kept = [], [], [], []
+        means, actions, fixed, kept, energies = [], [], [], [], []
         for value in (1.0 - STEP, 1.0 + STEP):
             moved, seen = gated(problem, attended, head, value)
             again = solve_saddle_point(moved, initial=solved.order_parameters)
             assert again.converged
             predictor = Predictor.for_examples(moved, seen)
             means.append(np.asarray(predict(predictor, again.order_parameters.factors[0])[0]))
+            energies.append(float(moved.energy(factor)))
             fixed.append(np.asarray(predict(predictor, factor)[0]))
             actions.append(float(action(again.order_parameters, moved.architecture, moved.energy)))
             kept.append(np.asarray(path_contributions(problem, factor, seen)).sum(axis=1))
@@ -71,11 +84,37 @@ def test_derivatives_are_those_of_solving_again(case, rng):
         size = max(1.0, np.abs(found.with_learning).max())
         limit = 1e3 * STEP**2 * size
         assert np.abs(found.with_learning[..., place] - slope(means)).max() < limit
-        assert np.abs(found.at_fixed_overlap[..., place] - slope(fixed)).max() < limit
+        assert np.abs(at_fixed_overlap[..., place] - slope(fixed)).max() < limit
         assert np.abs(after[..., place] - slope(kept)).max() < limit
         assert abs(found.action[place] - slope(actions)) < limit * max(
             1.0, abs(found.action[place])
         )
+        assert abs(at_overlaps.energy[1, place] - slope(energies)) < limit * max(
+            1.0, abs(at_overlaps.energy[1, place])
+        )
+    terms = np.asarray(path_contributions(problem, factor, attended))
+    assert_equal_to_rounding(at_overlaps.contributions[1], terms, operations=1000)
     # The three are different things.
-    assert np.abs(found.with_learning - found.at_fixed_overlap).max() > 100 * limit
-    assert np.abs(found.at_fixed_overlap - after).max() > 100 * limit
+    assert np.abs(found.with_learning - at_fixed_overlap).max() > 100 * limit
+    assert np.abs(at_fixed_overlap - after).max() > 100 * limit
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_at_infinite_width_they_are_those_at_its_overlap(case, rng):
+    """Of 30 examples, which rows stand for, as well."""
+    heads, outputs = CASES[case]
+    variances = (1.2, 0.8, 1.1, 0.9)[: len(heads) + 2]
+    architecture = Architecture(heads, (9,) * (len(heads) + 1), variances, 4, outputs)
+    attended = random_network_data(architecture, rng, examples=5).attended
+    factor = OrderParameters.gp_limit(architecture).factors[0]
+    for examples in (8, 30):
+        problem = compress(random_problem(architecture, rng, examples=examples))
+        predictor = Predictor.for_examples(problem, attended)
+        expected = slopes_at_overlaps(problem, predictor, factor[None], attended)
+        terms, slopes = slopes_at_infinite_width(problem, attended)
+        noisy = problem.energy.kernels.kernel(factor) + problem.temperature * np.eye(
+            problem.labels.size
+        )
+        rounding = {"operations": 100, "condition": np.linalg.cond(noisy)}
+        assert_equal_to_rounding(terms, expected.contributions[0], **rounding)
+        assert_equal_to_rounding(slopes, expected.mean_slopes[0], **rounding)

@@ -145,7 +145,7 @@ def test_heads_are_removed_at_draws_from_all_of_the_chains(given, monkeypatch):
         return {}
 
     monkeypatch.setattr("sampler.api.heads.sample", sample)
-    monkeypatch.setattr("sampler.jobs.ablation.predictions_of_posterior", predict)
+    monkeypatch.setattr("sampler.heads.posterior.predictions_of_posterior", predict)
     sampler.ablate_heads(model, network, **splits, solve_again=False, exact=True, seed=7)
     assert drawn_with == [7]
     (received,) = seen

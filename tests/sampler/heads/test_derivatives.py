@@ -10,10 +10,10 @@ from sampler.heads.derivatives import (
     AFTER,
     EVIDENCE_SLOPE,
     INFINITE,
+    INFINITE_LEARNING,
     LEARNING,
     SIZE,
-    contributions_at_infinite_width,
-    predictions_of_gates,
+    predictions_at_saddle,
 )
 from tests.small import small_problem
 from theory import OrderParameters, Predictor, path_contributions, predict, solve_saddle_point
@@ -37,18 +37,15 @@ def test_slopes_are_those_of_the_losses_of_each_example(solved, rng):
     attended = jnp.asarray(rng.standard_normal((7, *problem.attended.shape[1:])))
     labels = rng.standard_normal((7, problem.architecture.outputs))
     factor = order_parameters.factors[0]
-    terms = {
-        AFTER: np.asarray(path_contributions(problem, factor, attended)),
-        INFINITE: contributions_at_infinite_width(problem, attended),
-    }
-    found = predictions_of_gates(problem, order_parameters, terms, attended, heads, labels)
+    terms = np.asarray(path_contributions(problem, factor, attended))
+    found = predictions_at_saddle(problem, order_parameters, terms, attended, heads, labels)
 
     def loss(mean):
         return ((np.asarray(mean) - labels) ** 2).sum(axis=1)
 
     wide = OrderParameters.gp_limit(problem.architecture).factors[0]
     for place in range(len(heads)):
-        after, infinite, learning = [], [], []
+        after, infinite, learning, wider = [], [], [], []
         for value in (1.0 - STEP, 1.0 + STEP):
             gates = jnp.ones(len(heads)).at[place].set(value)
             by_path = path_gates(gates, problem.architecture.heads, 1)[None, :, None]
@@ -56,9 +53,13 @@ def test_slopes_are_those_of_the_losses_of_each_example(solved, rng):
             after.append(loss(path_contributions(problem, factor, seen).sum(axis=1)))
             infinite.append(loss(path_contributions(problem, wide, seen).sum(axis=1)))
             moved = replace(problem, attended=problem.attended * by_path)
+            wider.append(loss(predict(Predictor.for_examples(moved, seen), wide)[0]))
             again = solve_saddle_point(moved, initial=order_parameters).order_parameters
             learning.append(loss(predict(Predictor.for_examples(moved, seen), again.factors[0])[0]))
-        for key, pair in ((AFTER, after), (INFINITE, infinite), (LEARNING, learning)):
+        pairs = {
+            AFTER: after, INFINITE: infinite, LEARNING: learning, INFINITE_LEARNING: wider,
+        }  # fmt: skip
+        for key, pair in pairs.items():
             slope = (pair[1] - pair[0]) / (2 * STEP)
             limit = 1e3 * STEP**2 * max(1.0, np.abs(slope).max())
             assert abs(found[key].value[place] + slope.mean()) < limit
@@ -68,12 +69,13 @@ def test_slopes_are_those_of_the_losses_of_each_example(solved, rng):
     assert found[EVIDENCE_SLOPE].value.shape == (len(heads),)
 
 
-def test_many_paths_have_slopes_after_learning_alone(solved, rng, monkeypatch):
+def test_many_paths_have_slopes_at_order_parameters_that_stay(solved, rng, monkeypatch):
     problem, order_parameters = solved
     attended = jnp.asarray(rng.standard_normal((3, *problem.attended.shape[1:])))
-    terms = {AFTER: np.asarray(path_contributions(problem, order_parameters.factors[0], attended))}
+    terms = np.asarray(path_contributions(problem, order_parameters.factors[0], attended))
     labels = np.zeros((3, problem.architecture.outputs))
     monkeypatch.setattr("sampler.heads.derivatives.is_dense", lambda _: False)
     heads = all_heads(problem.architecture.heads)
-    found = predictions_of_gates(problem, order_parameters, terms, attended, heads, labels)
-    assert set(found) == {AFTER, AFTER + SIZE}
+    found = predictions_at_saddle(problem, order_parameters, terms, attended, heads, labels)
+    keys = AFTER, INFINITE, INFINITE_LEARNING
+    assert set(found) == {key + size for key in keys for size in ("", SIZE)}

@@ -89,7 +89,9 @@ def test_it_is_that_of_the_network_solved_again_without_the_head(rng):
         assert np.abs(found[key].value - expected).max() < limit, key
         assert np.ptp(expected) > 1e3 * limit
     unknown = log_evidence_of_all(learning, table.drop_vars("log_evidence_next_order"))
-    assert EVIDENCE_NEXT not in predictions_solved_again(theory, HEADS[:1], np.ones((3, 1)), unknown)
+    assert EVIDENCE_NEXT not in predictions_solved_again(
+        theory, HEADS[:1], np.ones((3, 1)), unknown
+    )
 
 
 def test_it_tends_to_that_of_infinite_width(rng):

@@ -152,7 +152,9 @@ def test_slopes_of_the_loss_are_those_at_the_inputs_between(gated):
 def test_integrated_gradients_add_up_to_the_loss_of_the_closed_network(gated, loss):
     """Of a squared loss to rounding, whose slopes are polynomials of the gates."""
     labels = np.random.default_rng(4).choice([-1.0, 1.0], (EXAMPLES, 1))
-    ends = [losses(loss, gated.outputs(np.full(COUNT, gate), "zero"), labels) for gate in (0.0, 1.0)]
+    ends = [
+        losses(loss, gated.outputs(np.full(COUNT, gate), "zero"), labels) for gate in (0.0, 1.0)
+    ]
     summed = -integrated_slopes(gated, labels, loss).sum(axis=0)
     expected = ends[0] - ends[1]
     if loss == "squared":

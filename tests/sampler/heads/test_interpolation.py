@@ -1,6 +1,7 @@
 """Heads that send what they do of other examples, by automatic differentiation and by swaps."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -48,15 +49,14 @@ def by_autograd(model, joining, inputs_of) -> np.ndarray:
     """Example by example, gradients kept of what joins heads."""
     rows = []
     for example in range(EXAMPLES):
-        (other, _), (own, _) = (
-            joined(joining, lambda share=share: model.eval()(**inputs_of(example, share)))
-            for share in (0.0, 1.0)
-        )
+
+        def run(share, example=example):
+            return model.eval()(**inputs_of(example, share))
+
+        (other, _), (own, _) = (joined(joining, partial(run, share)) for share in (0.0, 1.0))
         total = np.zeros(HEADS * len(joining))
         for step in range(1, STEPS + 1):
-            given, outputs = joined(
-                joining, lambda step=step: model.eval()(**inputs_of(example, step / STEPS))
-            )
+            given, outputs = joined(joining, partial(run, step / STEPS))
             towards = along(outputs.detach().double().numpy(), [example])
             (outputs * torch.from_numpy(towards)).sum().backward()
             by_layer = [

@@ -12,7 +12,8 @@ import scipy.stats
 from sampler.analysis.estimate import Estimate
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
-from sampler.heads.measures import REMOVED_EXACT, TheoryWithoutHeads, predictions_of_posterior
+from sampler.heads.measures import REMOVED_EXACT, TheoryWithoutHeads
+from sampler.heads.posterior import predictions_of_posterior
 from sampler.heads.prune import pruned_heads, refuse_unprunable
 from sampler.heads.removal import removable
 from sampler.problem import build_problem
