@@ -22,6 +22,7 @@ from theory.action import entropy_terms as entropy_terms
 from theory.saddle_point import solve_saddle_point as solve_saddle_point
 from theory.saddle_point import SaddlePoint as SaddlePoint
 from theory.saddle_point import SaddlePointStatus as SaddlePointStatus
+from theory.evidence import log_evidence_at_leading_order as log_evidence_at_leading_order
 from theory.evidence import log_evidence_at_saddle as log_evidence_at_saddle
 from theory.evidence import log_evidence_at_next_order as log_evidence_at_next_order
 from theory.bartlett import BartlettCoordinates as BartlettCoordinates
@@ -35,12 +36,15 @@ from theory.predictor import Predictor as Predictor
 from theory.predictor import predict as predict
 from theory.predictor import path_contributions as path_contributions
 from theory.predictor import mean_without as mean_without
-from theory.gate_response import gate_response as gate_response
-from theory.gate_response import GateResponse as GateResponse
-from theory.gate_response import contributions_by_head as contributions_by_head
 from theory.infinite_width import InfiniteWidth as InfiniteWidth
 from theory.infinite_width import BestTemperature as BestTemperature
 from theory.infinite_width import best_temperature as best_temperature
+from theory.gate_response import gate_response as gate_response
+from theory.gate_response import GateResponse as GateResponse
+from theory.gate_response import contributions_by_head as contributions_by_head
+from theory.gate_response import slopes_at_overlaps as slopes_at_overlaps
+from theory.gate_response import SlopesAtOverlaps as SlopesAtOverlaps
+from theory.gate_response import slopes_at_infinite_width as slopes_at_infinite_width
 from theory.copy_head import CopyHead as CopyHead
 from theory.copy_head import HeadMinimum as HeadMinimum
 from theory.copy_head import Coexistence as Coexistence
