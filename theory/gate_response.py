@@ -115,11 +115,11 @@ def slopes_at_overlaps(
 def slopes_at_infinite_width(
     problem: LearningProblem, attended: Float[Array, "test path channel"]
 ) -> tuple[Float[np.ndarray, "test path output"], Float[np.ndarray, "test output head"]]:
-    """m_π and ∂m/∂g_h at infinite width, the readout learning again, of any number of paths.
+    """Contributions m_π and ∂m/∂g_h at infinite width, of any number of paths.
 
     ∂m/∂g_h = 2 (c_h(x) − k(x)ᵀ (K + 𝒯)⁻¹ c_h),   c_h = Σ_{π∋h} m_π
 
-    as (∂K/∂g_h) (K + 𝒯)⁻¹ y is 2 c_h on the training examples.
+    as (∂K/∂g_h) (K + 𝒯)⁻¹ y is 2 c_h on the training examples: the readout learns again.
     """
     limit, paths = InfiniteWidth.of(problem), AttentionPaths(problem.architecture.heads)
     factor = OrderParameters.gp_limit(problem.architecture).factors[0]

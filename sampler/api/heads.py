@@ -157,9 +157,9 @@ def ablate_heads(
 
     A head is replaced by its mean over examples, padding left out, and by 0. Beside the theory's
     predictions stand magnitude, Taylor importance (the mean of |∂loss/∂gate|), attribution
-    patching, and random numbers. Layers are numbered over the whole model, from 1, one that runs
-    several times as several, and heads from 0. Ctrl-C, once heads are being removed, ends with what
-    is done. Raises InputError for what cannot be used.
+    patching, integrated gradients, EAP-IG, and random numbers. Layers are numbered over the whole
+    model, from 1, one that runs several times as several, and heads from 0. Ctrl-C, once heads are
+    being removed, ends with what is done. Raises InputError for what cannot be used.
     """
     import numpy as np
 

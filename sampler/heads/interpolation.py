@@ -70,7 +70,7 @@ class OtherExamples:
             sums[key] = added(sums[key], more) if key in sums else more
 
     def tokens_here(self, own: Any, batch: list[int]) -> Any:
-        """Where some examples have tokens, [example, token or 1, …]; None where that is unknown."""
+        """Mark tokens of some examples, [example, token or 1, …]; None where they are unknown."""
         torch = torch_module()
         shape = (len(batch), *[1] * (own.ndim - 1))
         if self.real is None or own.ndim < 2:
@@ -104,7 +104,7 @@ class OtherExamples:
 
 
 def keys_of(run: Run, batch: list[int]) -> set[Key]:
-    """What has so many numbers on its first axis."""
+    """Keys of all that has the examples of a batch on its first axis."""
     found = set()
 
     def note(key: Key, own: Any) -> Any:

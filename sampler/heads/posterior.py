@@ -1,4 +1,4 @@
-"""What the exact posterior predicts of heads, from draws of U_1, with Monte Carlo standard errors.
+"""Predictions of the exact posterior for heads, from draws of U_1, with their MCSE.
 
 Given U_1 the posterior mean of what each path brings is exact: its mean over draws is that of the
 network. When a gate moves, the posterior of U_1 moves, too,
@@ -127,7 +127,7 @@ class BatchMeans:
 def gained_in_mean(
     means: BatchMeans, theory: TheoryWithoutHeads, heads: Sequence[Head], labels: Outputs
 ) -> Float[np.ndarray, "key head"]:
-    """What is lost, by `KEYS`, without each head in the mean over draws."""
+    """Loss gained, by `KEYS`, without each head in the mean over draws."""
     without = partial(mean_without, means.contributions, theory.paths)
     lost = Lost.without(without, heads, labels, "squared").loss
     mean = means.contributions.sum(axis=1)

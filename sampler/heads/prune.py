@@ -12,15 +12,17 @@ from sampler.analysis.text import unbroken, wrapped
 from sampler.errors import ExitCode, InputError
 from sampler.heads.derivatives import order_parameters_of, predictions_at_saddle
 from sampler.heads.evidence import log_evidence_of_all
-from sampler.heads.gates import Numbering
+from sampler.heads.gates import GatedNetwork, Numbering
 from sampler.heads.measures import (
     TheoryWithoutHeads,
+    predictions_of_model,
     predictions_of_theory,
     predictions_solved_again,
     without_error,
 )
 from sampler.heads.removal import (
     MODEL,
+    ORDERED_BY,
     SOLVED_AGAIN,
     ZEROED,
     MeasuredHeads,
@@ -34,6 +36,7 @@ from sampler.problem import Problem, build_problem
 from sampler.recipes.recipe import Recipe
 from sampler.storage.results import read_table, to_json
 from sampler.storage.run_directory import FIGURE_FOLDER, THEORY_FILE, write_json
+from sampler.tasks.splits import Split
 from sampler.tasks.task import Task
 from theory.architecture import all_heads
 
@@ -47,7 +50,10 @@ def prune(
     refuse_unprunable(directory, problem, bool(theory.attrs["converged"]))
     compared = RunResults(directory).compared("head_score")
     sampled = None if compared is None else compared.sampled
-    found = pruned_heads(problem, theory, sampled, orders, seed, solve_again)
+    gated = None
+    if isinstance(task.test, Split):  # attention of all examples is held
+        gated = GatedNetwork.of_blocks(problem.trained, [task.test])
+    found = pruned_heads(problem, gated, theory, sampled, orders, seed, solve_again)
     write_json(directory / PRUNING_FILE, to_json(found))
     with by_itself("the summary"):
         tell(removal_text(found))
@@ -61,6 +67,7 @@ def prune(
 
 def pruned_heads(
     problem: Problem,
+    gated: GatedNetwork | None,
     theory: xr.Dataset,
     sampled: Estimate | None,
     orders: int,
@@ -69,6 +76,7 @@ def pruned_heads(
 ) -> RemovedHeads:
     """Heads removed from the trained network of a problem and from its theory, on test examples.
 
+    gated    its trained network on the test examples; None: nothing is predicted from gradients
     theory   the table of the solved theory
     sampled  the head scores of the exact posterior [layer, head]
     orders   how many random ones
@@ -97,8 +105,10 @@ def pruned_heads(
         there = np.isfinite(value)  # not where a layer has fewer heads than another
         predicted["score_exact"] = Estimate(value[there], mcse[there])
     predicted["magnitude"] = without_error(problem.trained.magnitudes())
+    if gated is not None:
+        predicted |= predictions_of_model(gated, labels, "squared", seed)
     ways = {"zero": who[MODEL], "theory": who[ZEROED]}
-    by = {key: predicted[key].value for key in ("score", "magnitude")}
+    by = {key: predicted[key].value for key in ORDERED_BY if key in predicted}
     if solve_again:
         who[SOLVED_AGAIN] = solved.solved_again
     tell("one after the other")

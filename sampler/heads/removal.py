@@ -27,6 +27,8 @@ from theory.observables import binomial_error, correct, labels_are_classes
 
 # Who loses heads: the trained model; the theory, with zeros in its U₁; the theory solved again.
 MODEL, ZEROED, SOLVED_AGAIN = "model", "zeroed", "solved_again"
+# Predictions in whose ascending order heads are removed.
+ORDERED_BY = ("score", "taylor", "magnitude")
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ class RemovedHeads:
     unpruned   loss and accuracy of the whole model, each with its error over examples
     measured   "zero_loss", "mean_accuracy" … → what is lost without each head that sends nothing,
                or its mean; "theory_loss" … of the theory, U_1 zeroed. Paired over examples, ±1σ
-    predicted  key of `PREDICTIONS` → predictions; errors over examples, of the exact posterior MCSE
+    predicted  key of `PREDICTIONS` → predictions; errors over examples, of the exact posterior
+               MCSE, and 0 where there is none
     orders     key of `PREDICTIONS` → heads removed in its ascending order; "random" in several
     examples_validation  on which predictions were made; None: on the test examples
     notes      what is to be known when the numbers are read, a sentence each

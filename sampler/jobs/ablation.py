@@ -32,6 +32,7 @@ from sampler.heads.notes import notes_of_measures, notes_of_orders
 from sampler.heads.posterior import predictions_at_draws
 from sampler.heads.removal import (
     MODEL,
+    ORDERED_BY,
     ZEROED,
     MeasuredHeads,
     RemovedHeads,
@@ -54,7 +55,6 @@ from sampler.problem import Problem
 from sampler.recipes.recipe import Recipe
 from sampler.tasks.task import Task
 
-ORDERED_BY = ("score", "taylor", "magnitude")
 # Temperatures that are tried where none is given, times the mean square label.
 TEMPERATURES = (0.01, 0.03, 0.1, 0.3, 1.0)
 ON_VALIDATION = "validation_squared_error_theory"

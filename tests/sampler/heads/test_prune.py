@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -219,12 +220,43 @@ def test_prune_writes_its_table_and_its_figures(folder, solved, capsys):
     assert json.loads((folder / "solved" / "pruning.json").read_text()) == again
 
 
+def test_gradients_of_the_network_are_those_of_its_paths(folder):
+    """f is Σ_π m_π with what the trained weights of each path bring, Π_{h∈π} g_h its gate.
+
+    By hand: ∂f/∂g_h at gates α is Σ_{π∋h} m_π α^{L−1}, and the integral over α that of polynomials.
+    """
+    if not (folder / "solved" / "pruning.json").is_file():
+        assert main(["prune", str(folder / "solved"), "--orders", "1"]) == ExitCode.OK
+    found = json.loads((folder / "solved" / "pruning.json").read_text())["predicted"]
+    problem = load(folder)[1]
+    labels, heads = np.asarray(problem.labels_test)[:, 0], all_heads(HEADS)
+    brought = {}
+    for first, second in product(range(HEADS[0]), range(HEADS[1])):
+        others = [head for head in heads if head not in ((0, first), (1, second))]
+        path = problem.trained.without(others)
+        brought[first, second] = path.predictor(problem.attended_test)[:, 0]
+    whole = sum(brought.values())
+    for place, (layer, head) in enumerate(heads):
+        through = sum(one for path, one in brought.items() if path[layer] == head)
+        slope = 2 * (whole - labels) * through
+        # ∫ 2 (α² f − y) α Σ_{π∋h} m_π dα
+        integral = (whole / 2 - labels) * through
+        for key, expected in (
+            ("patching", -slope), ("taylor", np.abs(slope)), ("integrated", -integral),
+        ):  # fmt: skip
+            value, error = (found[key][of][place] for of in ("values", "errors"))
+            scale = np.abs(expected).max()
+            assert_equal_to_rounding(value, expected.mean(), operations=1e4, scale=scale)
+            deviation = expected.std(ddof=1) / len(labels) ** 0.5
+            assert_equal_to_rounding(error, deviation, operations=1e4, scale=scale)
+
+
 def test_scores_of_the_posterior_are_kept_with_their_errors(folder):
     """Layers of 2 and 3 heads: what a layer lacks is NaN in the table of both, and left out."""
     problem, theory = load(folder)[1], read_table(folder / "solved", "theory.nc")
     value = np.array([[0.5, 1.0, np.nan], [0.25, 0.75, 0.125]])
     sampled = Estimate(value, 0.01 * np.arange(6.0).reshape(2, 3))
-    found = pruned_heads(problem, theory, sampled, 0, 0, solve_again=False)
+    found = pruned_heads(problem, None, theory, sampled, 0, 0, solve_again=False)
     exact = found.predicted["score_exact"]
     assert exact.values == (0.5, 1.0, 0.25, 0.75, 0.125)
     np.testing.assert_allclose(exact.errors, [0.0, 0.01, 0.03, 0.04, 0.05], rtol=1e-14)
