@@ -16,7 +16,12 @@ def console() -> None:
     gc.set_threshold(OBJECTS_BETWEEN_SEARCHES)
     settle_streams()
     code = main()
-    drop_what_nobody_takes()
+    # What cannot be written is dropped: Python would change the exit code for it.
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     if code == ExitCode.INTERRUPTED:
         # Threads of a computation that was cut short would abort the program on its way out.
         os._exit(code)
@@ -34,15 +39,6 @@ def settle_streams() -> None:
             mode = "w" if number else "r"
             setattr(sys, name, os.fdopen(opened, mode, encoding="utf-8", closefd=False))
     sys.stdout.reconfigure(errors="replace")
-
-
-def drop_what_nobody_takes() -> None:
-    """Write what is left, and forget what cannot be: Python would change the exit code for it."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

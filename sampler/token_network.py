@@ -134,9 +134,14 @@ def predict_example(
         values = scaled(weights[f"V_{layer}"])
         if network.hypernetworks[place]:
             outputs = scaled(weights[f"V_{layer + 1}"])
-            hidden = hypernetwork_layer(hidden, omega, values, outputs, network.values)
+            by_head = jnp.einsum("hmn,kn->hkm", values, hidden)
+            inner = activation(jnp.einsum("hkq,hkm->kqm", omega, by_head), network.values)
+            # Σ_s W_out(Ω_st) φ(W_val(Ω_st) z_s): tokens are summed before W_out, of which there is
+            # one per head, not one per pair of tokens.
+            hidden = jnp.einsum("hum,hqm->qu", outputs, jnp.einsum("hkq,kqm->hqm", omega, inner))
         else:
-            hidden = attention_layer(hidden, omega, values, network.values)
+            moved = activation(jnp.einsum("hmn,kn->hkm", values, hidden), network.values)
+            hidden = jnp.einsum("hkm,hkq->qm", moved, omega)
         if network.layer_norm:
             hidden = layer_normalised(hidden)
     return weights["a"] @ hidden.mean(axis=0) / arch.widths[-1] ** 0.5
@@ -146,31 +151,6 @@ def scaled(values: Float[Array, "head above below"]) -> Float[Array, "head above
     """V_l/√(H_l N_l)."""
     heads, _, below = values.shape
     return values / (heads * below) ** 0.5
-
-
-def attention_layer(
-    hidden: Float[Array, "key below"],
-    omega: Float[Array, "head key query"],
-    values: Float[Array, "head above below"],
-    kind: Values,
-) -> Float[Array, "query above"]:
-    """Σ_h Σ_s φ(V^h z_s) Ω^h_{st}, with scaled values."""
-    moved = activation(jnp.einsum("hmn,kn->hkm", values, hidden), kind)
-    return jnp.einsum("hkm,hkq->qm", moved, omega)
-
-
-def hypernetwork_layer(
-    hidden: Float[Array, "key below"],
-    omega: Float[Array, "head key query"],
-    values: Float[Array, "head inner below"],
-    outputs: Float[Array, "head above inner"],
-    kind: Values,
-) -> Float[Array, "query above"]:
-    """Σ_s W_out(Ω_st) φ(W_val(Ω_st) z_s), with scaled values and outputs."""
-    by_head = jnp.einsum("hmn,kn->hkm", values, hidden)
-    inner = activation(jnp.einsum("hkq,hkm->kqm", omega, by_head), kind)
-    # Tokens are summed before W_out, of which there is one per head, not one per pair of tokens.
-    return jnp.einsum("hum,hqm->qu", outputs, jnp.einsum("hkq,kqm->hqm", omega, inner))
 
 
 def activation(values: Float[Array, "..."], kind: Values) -> Float[Array, "..."]:

@@ -114,7 +114,12 @@ def path_alignment(
     """
     ones = np.ones(len(features)) if ones is None else ones
     examples = len(features) if examples is None else examples
-    centred = centred_rows(features, ones, examples)
+    # R̄ = (1 − a u uᵀ) R with 2a − a² |u|² = 1/P, u = Qᵀ 1: then R̄ᵀ R̄ = φ̄ᵀ φ̄, and nothing cancels,
+    # as it would in Rᵀ R − P φ̄ φ̄ᵀ.
+    length = ones @ ones
+    inside = max(0.0, 1.0 - length / examples)
+    factor = (1.0 - inside**0.5) / length if length > 0 else 0.0
+    centred = features - factor * np.multiply.outer(ones, np.tensordot(ones, features, 1))
     squares = squared_products(centred.swapaxes(0, 1))
     own = np.sqrt(np.diagonal(squares))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -145,21 +150,6 @@ def centred_kernel(
     """Kernel K(x, x') of the features less their mean over examples."""
     rows = kernel - kernel.mean(axis=-1, keepdims=True)
     return rows - rows.mean(axis=-2, keepdims=True)
-
-
-def centred_rows(
-    features: Float[np.ndarray, "example path channel"],
-    ones: Float[np.ndarray, " example"],
-    examples: int,
-) -> Float[np.ndarray, "example path channel"]:
-    """R̄ with R̄ᵀ R̄ = Rᵀ (1 − u uᵀ/P) R = φ̄ᵀ φ̄, where u = Qᵀ 1 and φ = Q R.
-
-    R̄ = (1 − a u uᵀ) R with 2a − a² |u|² = 1/P: nothing cancels, as it would in Rᵀ R − P φ̄ φ̄ᵀ.
-    """
-    length = ones @ ones
-    inside = max(0.0, 1.0 - length / examples)
-    factor = (1.0 - inside**0.5) / length if length > 0 else 0.0
-    return features - factor * np.multiply.outer(ones, np.tensordot(ones, features, 1))
 
 
 def mean_alignment_of_others(alignment: Float[np.ndarray, "path path"]) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from sampler.analysis.attention_table import PRIOR_MEAN
 from sampler.analysis.draws_table import collected_draws, stored_moments, stored_weights
@@ -175,7 +175,8 @@ class AttentionFound:
             for layer, count in enumerate(heads.tolist(), start=1)
         ]
         rows = matched_rows(paired(tuple(orders), tuple(map(bool, pairs))), overlaps.shape[-1])
-        return mean_of(in_matched_order(overlaps, rows), self.weights)
+        found = np.take_along_axis(overlaps, rows[..., :, None], axis=2)
+        return mean_of(np.take_along_axis(found, rows[..., None, :], axis=3), self.weights)
 
     @property
     def path_names(self) -> tuple[str, ...]:
@@ -216,11 +217,3 @@ def matched_rows(
         )
     outputs = rows // found.shape[2]
     return (found[..., None] * outputs + np.arange(outputs)).reshape(*found.shape[:2], rows)
-
-
-def in_matched_order(
-    overlaps: Float[np.ndarray, "chain draw row row"], rows: Int[np.ndarray, "chain draw row"]
-) -> Float[np.ndarray, "chain draw row row"]:
-    """Rows and columns of U_1 of every draw in this order."""
-    found = np.take_along_axis(overlaps, rows[..., :, None], axis=2)
-    return np.take_along_axis(found, rows[..., None, :], axis=3)

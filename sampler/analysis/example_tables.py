@@ -41,8 +41,11 @@ def task_table(task: Task) -> xr.Dataset:
 
     Attributes `tokens`, `channels` and `paths` say how many there are in all.
     """
-    block = first_block(task)
-    chosen = two_labels(block.labels)
+    train = task.train
+    block = next(iter(train.blocks())) if isinstance(train, StreamedSplit) else train
+    # The first example, and the first one with another label, where there is one.
+    others = np.flatnonzero((block.labels != block.labels[0]).any(axis=1))
+    chosen = np.array([0, *others[:1]])
     columns: dict = {"labels": (("example", "output"), block.labels[chosen])}
     sizes = {"channels": task.channels, "paths": len(task.path_names)}
     for layer, names in enumerate(task.head_names, start=1):
@@ -64,18 +67,6 @@ def task_table(task: Task) -> xr.Dataset:
         names = [[task.pictures.names[kind] for kind in row] for row in task.pictures.kinds[chosen]]
         columns["picture_names"] = (axes[:2], names)
     return xr.Dataset(columns, {"example": chosen}, sizes)
-
-
-def first_block(task: Task) -> Split | AttendedSplit:
-    """The training examples, or as many as are made at once."""
-    train = task.train
-    return next(iter(train.blocks())) if isinstance(train, StreamedSplit) else train
-
-
-def two_labels(labels: np.ndarray) -> np.ndarray:
-    """The first example and the first one with another label, where there is one."""
-    others = np.flatnonzero((labels != labels[0]).any(axis=1))
-    return np.array([0, *others[:1]])
 
 
 def attention_columns(part: Split, task: Task) -> dict:

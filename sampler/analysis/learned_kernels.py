@@ -34,7 +34,8 @@ def learned_kernels(
                             that are shown, all outputs, largest eigenvalue first; `…_mcse`
     labels_shown            [shown_example, output]
     """
-    shown = sorted_by_label(np.asarray(problem.labels))
+    order = np.lexsort(np.asarray(problem.labels).T[::-1])
+    shown = order[evenly_spaced(len(order), MOST_SHOWN)]
     labels = np.asarray(problem.labels)[shown]
     logits, numbers = kept_logits(collected, [name for name, _ in problem.sites])
     chains = len(next(iter(logits.values())))
@@ -65,12 +66,6 @@ def learned_kernels(
     columns["kernel_alignment_mcse"] = ("component", found.mcse)
     coordinates = {"component": range(found.value.size)} | dict.fromkeys(SHOWN, shown)
     return xr.Dataset(columns, coords=coordinates)
-
-
-def sorted_by_label(labels: Float[np.ndarray, "example output"]) -> Int[np.ndarray, " shown"]:
-    """Numbers of some training examples, evenly from all, in the order of their labels."""
-    order = np.lexsort(labels.T[::-1])
-    return order[evenly_spaced(len(order), MOST_SHOWN)]
 
 
 def overlaps_at(

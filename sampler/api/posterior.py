@@ -56,7 +56,12 @@ def numpyro_model(
 
     require_float64()
     chosen, recipe, data = posed(task, network, space, settings)
-    refuse_with_all_examples(recipe, data)
+    more = []
+    if recipe.has_theory:
+        size = FLOAT * data.train.examples * math.prod(data.heads) * data.channels
+        remedy = "use fewer examples, or `log_density`, which sees rows in their place"
+        more.append(Part("attended inputs of all examples", size, remedy, 3))
+    refuse_too_large(recipe, data, more=more)
     use_one_blas_thread()
     from sampler.problem import whole_training_set
 
@@ -132,16 +137,3 @@ def task_and_network(recipe: Recipe) -> tuple[ChosenTask, ChosenNetwork]:
     )
     data = recipe.task.make(recipe.attention)
     return ChosenTask(of_task, data), ChosenNetwork(of_network)
-
-
-def refuse_with_all_examples(recipe: Recipe, data: Task) -> None:
-    """Raise InputError where all training examples are held, and do not fit the memory.
-
-    Also where rows could stand for them.
-    """
-    more = []
-    if recipe.has_theory:
-        size = FLOAT * data.train.examples * math.prod(data.heads) * data.channels
-        remedy = "use fewer examples, or `log_density`, which sees rows in their place"
-        more.append(Part("attended inputs of all examples", size, remedy, 3))
-    refuse_too_large(recipe, data, more=more)

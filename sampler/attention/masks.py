@@ -147,10 +147,18 @@ def tokens_of(
     and for one that nothing sees and no mask speaks of.
     """
     examples, _, _, tokens = weights[0].shape
-    refuse_spoiled(weights, hidden)
+    for layer, matrices in enumerate(weights, start=1):
+        spoiled = np.isnan(matrices).any(axis=(1, 3)).all(axis=1)
+        if layer <= len(hidden):
+            spoiled &= ~hidden[layer - 1].blind.all(axis=1)
+        if spoiled.any():
+            refuse_infinite(f"attention of layer {layer}", matrices)
     sees = seen_keys(weights, hidden)
     real = ~hidden_everywhere(hidden) if hidden else np.ones((examples, tokens), bool)
-    refuse_empty(real)
+    counts = real.sum(axis=1)
+    if not counts.all():
+        remedy = "every sequence needs one token at least; leave this example out"
+        raise InputError(f"padding, tokens of example {int(np.argmin(counts))}", 0, remedy)
     told = not real.all()
     spoken = False
     for name, values in named.items():
@@ -215,26 +223,6 @@ def is_evident(sees: Sees, real: Real, told: Real) -> bool:
 
 
 # --- refusals
-
-
-def refuse_spoiled(
-    weights: Sequence[Float[np.ndarray, "example _head query key"]], hidden: Sequence[HiddenKeys]
-) -> None:
-    """Raise InputError for a layer where no query of an example has attention, unhidden."""
-    for layer, matrices in enumerate(weights, start=1):
-        spoiled = np.isnan(matrices).any(axis=(1, 3)).all(axis=1)
-        if layer <= len(hidden):
-            spoiled &= ~hidden[layer - 1].blind.all(axis=1)
-        if spoiled.any():
-            refuse_infinite(f"attention of layer {layer}", matrices)
-
-
-def refuse_empty(real: Real) -> None:
-    """Raise InputError for an example without a token."""
-    counts = real.sum(axis=1)
-    if not counts.all():
-        remedy = "every sequence needs one token at least; leave this example out"
-        raise InputError(f"padding, tokens of example {int(np.argmin(counts))}", 0, remedy)
 
 
 def refuse_mask_of_others(name: str, shape: tuple[int, ...], tokens: int) -> None:

@@ -141,7 +141,11 @@ def refuse_shared_drawings(one: Drawings, other: Drawings, field: str, value: st
 def read_drawings(settings: ImageSection) -> Drawings:
     """The drawings a recipe asks for. Raises InputError where they cannot be had."""
     if settings.images == "digits":
-        return read_digits()
+        from sklearn.datasets import load_digits  # only here: it takes a second
+
+        digits = load_digits()
+        images = resize(digits.images / 16.0, SIDE)
+        return sort_drawings(images, [str(digit) for digit in digits.target])
     if settings.images != "omniglot":
         path = Path(settings.images)
         return read_labelled_images(path) if path.suffix == ".npz" else read_idx_images(path)
@@ -160,15 +164,6 @@ def omniglot_folder(settings: ImageSection) -> Path:
         remedy = "name the folder of Omniglot's zip files, or one to fetch them to"
         raise InputError("task.folder", ABSENT, remedy)
     return Path(settings.folder)
-
-
-def read_digits() -> Drawings:
-    """Handwritten digits, 8 × 8 pixels, which come with scikit-learn: ten characters "0" … "9"."""
-    from sklearn.datasets import load_digits  # only here: it takes a second
-
-    digits = load_digits()
-    images = resize(digits.images / 16.0, SIDE)
-    return sort_drawings(images, [str(digit) for digit in digits.target])
 
 
 def read_labelled_images(path: Path) -> Drawings:

@@ -248,7 +248,11 @@ def write_slurm_array(asked: Point, options: Sequence[str]) -> None:
     No engine: Slurm runs the points when this process is gone. Raises InputError.
     """
     settings = settings_of(options)  # before anything is written
-    refuse_unwritable_name(asked.directory)
+    # Directives end with a line, and with a backslash in it sbatch leaves %a as it is.
+    name = str(asked.directory)
+    if not name.isprintable() or "\\" in name:
+        remedy = "a batch script cannot name it: leave out backslashes and what is not printed"
+        raise InputError("--out", name, remedy)
     plan, directory = open_sweep(asked), asked.directory
     (directory / LOG_FOLDER).mkdir(exist_ok=True)
     # This Python, without the modules of a working directory, and the stored recipe: nothing
@@ -296,17 +300,6 @@ def batch_script(
         warnings=" ".join(WARNING_NAMES),
         command=shlex.join(command),
     )
-
-
-def refuse_unwritable_name(directory: Path) -> None:
-    """Raise InputError for a directory that the first lines of a batch script cannot name.
-
-    They end with a line, and with a backslash in it sbatch leaves %a as it is.
-    """
-    name = str(directory)
-    if not name.isprintable() or "\\" in name:
-        remedy = "a batch script cannot name it: leave out backslashes and what is not printed"
-        raise InputError("--out", name, remedy)
 
 
 def settings_of(options: Sequence[str]) -> dict[str, str | None]:

@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from sampler.errors import ExitCode, RequeueError
 
@@ -121,10 +120,6 @@ class Interruption:
         self.interrupted = True
         raise KeyboardInterrupt
 
-    def wait_for_the_same_signal(self) -> None:
-        """Until the moment is over in which a signal that was received may arrive once more."""
-        time.sleep(max(0.0, self.moment_over - time.monotonic()))
-
     @property
     def asked(self) -> bool:
         """Whether the program is to leave."""
@@ -154,21 +149,6 @@ def one_that_listens() -> Interruption | None:
     return None
 
 
-def handled_by(interruption: Interruption) -> dict[signal.Signals, Any]:
-    """Let an interruption handle signals; the handlers that were there before.
-
-    A signal that is ignored remains so: SIGHUP under `nohup`, SIGINT and SIGQUIT in programs that a
-    shell started in the background. One that is handled outside Python, by the program around, does
-    too: its handler could not be put back.
-    """
-    handlers = dict.fromkeys(SIGNALS, interruption) | {signal.SIGINT: interruption.interrupt}
-    before = {each: signal.getsignal(each) for each in handlers}
-    before = {each: one for each, one in before.items() if one not in (signal.SIG_IGN, None)}
-    for each in before:
-        signal.signal(each, handlers[each])
-    return before
-
-
 def interrupt_main_thread() -> None:
     """Ctrl-C once more."""
     signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
@@ -190,7 +170,14 @@ def listening(going_on: Callable[[], str] = same_again) -> Iterator[Interruption
     if threading.current_thread() is not threading.main_thread():
         yield interruption
         return
-    before = handled_by(interruption)
+    handlers = dict.fromkeys(SIGNALS, interruption) | {signal.SIGINT: interruption.interrupt}
+    # A signal that is ignored remains so: SIGHUP under `nohup`, SIGINT and SIGQUIT in programs that
+    # a shell started in the background. One that is handled outside Python does too: its handler
+    # could not be put back.
+    before = {each: signal.getsignal(each) for each in handlers}
+    before = {each: one for each, one in before.items() if one not in (signal.SIG_IGN, None)}
+    for each in before:
+        signal.signal(each, handlers[each])
     hook, timers = sys.unraisablehook, []
 
     def again(lost) -> None:
@@ -208,7 +195,8 @@ def listening(going_on: Callable[[], str] = same_again) -> Iterator[Interruption
             try:
                 yield interruption
             finally:
-                interruption.wait_for_the_same_signal()
+                # The same signal may arrive once more until then.
+                time.sleep(max(0.0, interruption.moment_over - time.monotonic()))
     finally:
         sys.unraisablehook = hook
         for timer in timers:

@@ -7,7 +7,7 @@ are read back from there.
 """
 
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -158,7 +158,16 @@ def _with_segments(
         if (folder / entry["file"]).exists():
             chunk = _read_segment(folder, entry, before)
         else:
-            chunk = _read_back(stored_draws(), entry, before, moments.keys())
+            stored = stored_draws()
+            whole = stored.chunks.get(entry["phase"])
+            if whole is None or whole.done < entry["done"]:
+                raise DamagedFile(f"neither {entry['file']} nor {DRAWS_FILE} holds its draws")
+            if lost := stored.reduced - moments.keys():
+                raise DamagedFile(f"{DRAWS_FILE} holds moments alone of {', '.join(sorted(lost))}")
+            cut = slice(before, entry["done"])
+            drawn = {name: values[:, cut] for name, values in whole.observables.items()}
+            statistics = {name: whole.statistics[name][:, cut] for name in entry["statistics"]}
+            chunk = _chunk(entry, drawn, statistics)
         done[phase] = chunk.done
         chunks.append(chunk)
     phase = header["phase"]
@@ -188,22 +197,6 @@ def _read_segment(folder: Path, entry: dict, before: int) -> Chunk:
         kind, _, name = key.partition("/")
         tables[kind][name] = values
     return _chunk(entry, tables[OBSERVABLE], tables[STATISTIC])
-
-
-def _read_back(stored: _StoredDraws, entry: dict, before: int, reduced: Set[str]) -> Chunk:
-    """Cut the steps of a segment that was removed out of what `draws.nc` holds.
-
-    reduced  names of the quantities of which the checkpoint has the moments
-    """
-    whole = stored.chunks.get(entry["phase"])
-    if whole is None or whole.done < entry["done"]:
-        raise DamagedFile(f"neither {entry['file']} nor {DRAWS_FILE} holds its draws")
-    if lost := stored.reduced - reduced:
-        raise DamagedFile(f"{DRAWS_FILE} holds moments alone of {', '.join(sorted(lost))}")
-    cut = slice(before, entry["done"])
-    drawn = {name: values[:, cut] for name, values in whole.observables.items()}
-    statistics = {name: whole.statistics[name][:, cut] for name in entry["statistics"]}
-    return _chunk(entry, drawn, statistics)
 
 
 def _chunk(entry: dict, observables: dict, statistics: dict) -> Chunk:

@@ -13,7 +13,7 @@ from sampler.analysis.results import RunResults
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.choice import SamplingMethod
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.plan import Plan, Point, files_made, plan_run
+from sampler.jobs.plan import Plan, files_made, plan_run
 from sampler.jobs.run import Job, work
 from sampler.numerics import float64
 from sampler.presentation.telling import tell
@@ -54,7 +54,13 @@ def reproduce_run(plan: Plan, interruption: Interruption) -> ExitCode:
     manifest = read_manifest(directory)
     if recipe.sampler.points == "selected" and "sample" not in manifest.seconds:
         stored = replace(stored, sampling=False)  # theory chose, in a sweep, not to sample it
-    refuse_missing(stored, plan.command)
+    files = [file for file in files_made(plan.command, stored) if file in (THEORY_FILE, DRAWS_FILE)]
+    if not files:
+        raise InputError("DIR", str(stored.directory), "has no results to compare with")
+    missing = [file for file in files if not (stored.directory / file).is_file()]
+    if missing:
+        remedy = f"holds no {' and no '.join(missing)} to compare with; first use `resume`"
+        raise InputError("DIR", str(stored.directory), remedy)
     if manifest.draws_per_chain is not None:
         sampler = recipe.sampler.with_draws(manifest.draws_per_chain)
         recipe = recipe.model_copy(update={"sampler": sampler})
@@ -72,17 +78,6 @@ def reproduce_run(plan: Plan, interruption: Interruption) -> ExitCode:
     tell("\n" + agreement_text(found))
     agree = all(entry.agrees for entry in found.values())
     return ExitCode.OK if agree else ExitCode.NOT_REPRODUCED
-
-
-def refuse_missing(point: Point, command: str) -> None:
-    """Raise InputError, before anything is computed, unless all that is compared is stored."""
-    files = [file for file in files_made(command, point) if file in (THEORY_FILE, DRAWS_FILE)]
-    if not files:
-        raise InputError("DIR", str(point.directory), "has no results to compare with")
-    missing = [file for file in files if not (point.directory / file).is_file()]
-    if missing:
-        remedy = f"holds no {' and no '.join(missing)} to compare with; first use `resume`"
-        raise InputError("DIR", str(point.directory), remedy)
 
 
 def agreements(one: Path, other: Path) -> dict[str, Agreement]:

@@ -221,15 +221,6 @@ def work(job: Job) -> ExitCode:
         said = f"`{command}` was finished before, with exit code {int(code)}"
         tell(f"{job.directory}: {said}")
         return code
-    store_task(job)
-    store_own_theories(job, job.run.recipe.theory.own)
-    code = COMMANDS[command](job)
-    finish_command(job.directory, command, code)
-    return code
-
-
-def store_task(job: Job) -> None:
-    """Store what figures show of the task, and the teacher where labels are those of one."""
     from sampler.analysis.example_tables import task_table
     from sampler.analysis.teacher_table import teacher_table
     from sampler.storage.results import write_result
@@ -239,6 +230,10 @@ def store_task(job: Job) -> None:
     teacher = job.run.task.teacher
     if teacher is not None and not (job.directory / TEACHER_FILE).is_file():
         write_result(job.directory, TEACHER_FILE, teacher_table(teacher, job.problem))
+    store_own_theories(job, job.run.recipe.theory.own)
+    code = COMMANDS[command](job)
+    finish_command(job.directory, command, code)
+    return code
 
 
 def store_own_theories(job: Job, own: Mapping[str, str]) -> None:

@@ -153,14 +153,9 @@ def observe_attending(
     given = examples.given(position) if with_energy else ()
     known = () if with_energy else (examples.temperature,)
     found = observe(key, position, *given, prior, *known)
-    found |= spectra(found)
-    return found | {name: position[name] for name, _ in examples.attention.sites}
-
-
-def spectra(found: Mapping[str, Array]) -> dict[str, Array]:
-    """Eigenvalues of U_1, U_2 … U_a, smallest first."""
     overlaps = [values for name, values in found.items() if "order_parameter" in name]
-    return {f"{SPECTRUM}{n}": jnp.linalg.eigvalsh(u) for n, u in enumerate(overlaps, start=1)}
+    found |= {f"{SPECTRUM}{n}": jnp.linalg.eigvalsh(u) for n, u in enumerate(overlaps, start=1)}
+    return found | {name: position[name] for name, _ in examples.attention.sites}
 
 
 def predict_attending(

@@ -182,12 +182,6 @@ class TrainingExamples:
     input_variance: Float[Array, ""]
     projection: Float[Array, "example row"] | None
 
-    def energy_of(self, labels: Labels, energy: LabelEnergy) -> LabelEnergy:
-        """The energy with these labels, or the part of them that rows stand for."""
-        by_output = jnp.reshape(labels, (-1, energy.labels.shape[1]))
-        rows = by_output if self.projection is None else self.projection.T @ by_output
-        return replace(energy, labels=rows)
-
     def features_of(
         self, inputs: Float[Array, "new path channel"]
     ) -> Float[Array, "new path channel"]:
@@ -226,7 +220,9 @@ def collapsed_model(
     make_deterministic(observed_hyper_parameters(position, examples.energy.temperature, variances))
     if not sites and inputs_new is None:
         return
-    energy = examples.energy_of(labels, energy)
+    by_output = jnp.reshape(labels, (-1, energy.labels.shape[1]))
+    rows = by_output if examples.projection is None else examples.projection.T @ by_output
+    energy = replace(energy, labels=rows)
     if sites:
         cross = FeatureForm(examples.features_of(inputs_test), examples.features)
         moments = dict(zip(SITES_GIVEN_KERNEL, Predictor(energy, cross, None)(factor), strict=True))

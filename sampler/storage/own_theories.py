@@ -17,7 +17,7 @@ import re
 import runpy
 import sys
 import zipfile
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,12 +108,7 @@ def check_source(name: str, source: Source, axes: Axes) -> None:
         module = ast.parse(Path(file).read_bytes(), file)
     except (SyntaxError, ValueError) as problem:
         raise refusal(name, source, f"the file stops with {described(problem)}") from None
-    if function not in names_defined(module):
-        raise refusal(name, source, f"the file has no function {function}")
-
-
-def names_defined(module: ast.Module) -> Container[str]:
-    """Names that a module defines, imports or assigns at its top level or in a branch there."""
+    # What the file defines, imports or assigns at its top level or in a branch there.
     found = set()
     for node in ast.walk(module):
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
@@ -122,7 +117,8 @@ def names_defined(module: ast.Module) -> Container[str]:
             found.add(node.id)
         elif isinstance(node, ast.alias):
             found.add((node.asname or node.name).partition(".")[0])
-    return found
+    if function not in found:
+        raise refusal(name, source, f"the file has no function {function}")
 
 
 def predictions_of(name: str, source: Source, problem: Callable[[], Any], axes: Axes) -> Arrays:

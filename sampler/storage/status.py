@@ -77,7 +77,14 @@ def state_of(directory: Path) -> RunState:
         word = RUNNING
     else:
         word = FINISHED if manifest.command in manifest.finished else INTERRUPTED
-    stored = newest_checkpoint(directory), finished_repetitions(directory)
+    # Repetitions whose particles are draws of the posterior, by where they begin.
+    counts: dict[str, int] = {}
+    for path in sorted((directory / CHECKPOINT_FOLDER).glob("repetition-*.bin")):
+        match = REPETITION_NAME.fullmatch(path.name)
+        with suppress(DamagedFile):  # it is made again
+            if match and peek_header(path).get("power") == 1.0:
+                counts[match[1]] = counts.get(match[1], 0) + 1
+    stored = newest_checkpoint(directory), counts
     return RunState(directory, word, manifest, holder, *stored)
 
 
@@ -90,17 +97,6 @@ def newest_checkpoint(directory: Path) -> dict | None:
         except DamagedFile:
             continue
     return max(headers, key=lambda header: header["sequence"], default=None)
-
-
-def finished_repetitions(directory: Path) -> dict[str, int]:
-    """Count the repetitions whose particles are draws of the posterior, by where they begin."""
-    counts: dict[str, int] = {}
-    for path in sorted((directory / CHECKPOINT_FOLDER).glob("repetition-*.bin")):
-        match = REPETITION_NAME.fullmatch(path.name)
-        with suppress(DamagedFile):  # it is made again
-            if match and peek_header(path).get("power") == 1.0:
-                counts[match[1]] = counts.get(match[1], 0) + 1
-    return counts
 
 
 def newest_run() -> Path:

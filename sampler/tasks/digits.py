@@ -100,7 +100,9 @@ class DigitsSection(DrawnSection):
 def similarity_weights(side: int, patch: int) -> Float[np.ndarray, "channel channel"]:
     """Make W/β of a similar head: the mean over pixels of the product of both patches."""
     weights = np.zeros(2 * (side**2 + (side // patch) ** 2,))
-    fold = pixels_within_patch(side, patch)
+    rows, columns = np.divmod(np.arange(side**2), side)
+    place = (rows % patch) * patch + columns % patch
+    fold = (np.arange(patch**2)[:, None] == place).astype(np.float64)
     weights[: side**2, : side**2] = fold.T @ fold / patch**2
     return weights
 
@@ -110,13 +112,6 @@ def distance_weights(side: int, patch: int) -> Float[np.ndarray, "channel channe
     weights = np.zeros(2 * (side**2 + (side // patch) ** 2,))
     weights[side**2 :, side**2 :] = -squared_distances(side, patch)
     return weights
-
-
-def pixels_within_patch(side: int, patch: int) -> Float[np.ndarray, "place pixel"]:
-    """Return 1 where a pixel of the image has this place within its patch, else 0."""
-    rows, columns = np.divmod(np.arange(side**2), side)
-    place = (rows % patch) * patch + columns % patch
-    return (np.arange(patch**2)[:, None] == place).astype(np.float64)
 
 
 def squared_distances(side: int, patch: int) -> Float[np.ndarray, "position position"]:

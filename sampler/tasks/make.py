@@ -10,7 +10,7 @@ from sampler.recipes.sections import NetworkSection, paired
 from sampler.recipes.validation import check_network
 from sampler.tasks.chosen_heads import with_prior_draw
 from sampler.tasks.paths import name_paths, refuse_too_many_paths
-from sampler.tasks.splits import AnySplit, KeptHeads, Split, kept_paths
+from sampler.tasks.splits import KeptHeads, Split, kept_paths
 from sampler.tasks.task import Task
 
 
@@ -34,7 +34,20 @@ def fit_task(task: Task, recipe: Recipe) -> Task:
         refuse_too_many_paths(task.heads)
     if task.learned is not None:
         for name, split in task.named_splits.items():
-            refuse_unattended(split, name)
+            if not isinstance(split, Split):
+                size = Verbatim(f"{split.examples:,} examples")
+                remedy = (
+                    "learned heads attend to all of them in every gradient, which needs tokens "
+                    "that are held; use fewer examples, or attended inputs of fixed heads"
+                )
+                raise InputError(f"attention.heads ({name} split)", size, remedy)
+            if split.lengths is not None:
+                size = Verbatim(f"({split.lengths.min()} to {split.lengths.max()} tokens)")
+                remedy = (
+                    "learned heads attend to all tokens, so sequences must be of one length; cut "
+                    "them"
+                )
+                raise InputError(f"lengths_{name}", size, remedy)
         seed = getattr(recipe.task, "head_seed", recipe.task.teacher_seed)
         task = with_prior_draw(task, recipe.attention, recipe.task.brings_heads, seed)
     for kept in recipe.theory.subnetworks:
@@ -52,19 +65,6 @@ def check_network_fits(network: NetworkSection, task: Task) -> None:
     if task.train.tokens is None:
         refuse_without_tokens(network, attention_layers)
     check_network(network, attention_layers)
-
-
-def refuse_unattended(split: AnySplit, name: str) -> None:
-    """Raise InputError unless heads can attend to a split again and again."""
-    if not isinstance(split, Split):
-        size = Verbatim(f"{split.examples:,} examples")
-        remedy = "learned heads attend to all of them in every gradient, which needs tokens that "
-        remedy += "are held; use fewer examples, or attended inputs of fixed heads"
-        raise InputError(f"attention.heads ({name} split)", size, remedy)
-    if split.lengths is not None:
-        size = Verbatim(f"({split.lengths.min()} to {split.lengths.max()} tokens)")
-        remedy = "learned heads attend to all tokens, so sequences must be of one length; cut them"
-        raise InputError(f"lengths_{name}", size, remedy)
 
 
 def refuse_without_tokens(network: NetworkSection, layers: int) -> None:
@@ -137,19 +137,14 @@ def with_hypernetworks(task: Task, hypernetworks: tuple[bool, ...]) -> Task:
     return replace(
         task,
         head_names=paired(task.head_names, hypernetworks),
-        path_names=name_pairs(task.head_names, hypernetworks),
+        path_names=name_paths(
+            [
+                [f"{value}∘{output}" for value, output in product(names, names)]
+                if is_pair
+                else names
+                for names, is_pair in zip(task.head_names, hypernetworks, strict=True)
+            ]
+        ),
         trained=None,
         hypernetworks=hypernetworks,
-    )
-
-
-def name_pairs(
-    head_names: tuple[tuple[str, ...], ...], hypernetworks: tuple[bool, ...]
-) -> tuple[str, ...]:
-    """Names of all paths in flat order, `value∘output` for the heads of a hypernetwork."""
-    return name_paths(
-        [
-            [f"{value}∘{output}" for value, output in product(names, names)] if is_pair else names
-            for names, is_pair in zip(head_names, hypernetworks, strict=True)
-        ]
     )

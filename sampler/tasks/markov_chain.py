@@ -193,7 +193,15 @@ def head_weights(
     Only a random head draws from the generator. Raises ValueError for any other kind.
     """
     if kind == "good":
-        weights = good_weights(features, positions)
+        # Features q qᵀ: +1 for two tokens of the same state, −1 otherwise, 0 with BOS. Positions:
+        # +1 for the previous token, 1.5 for BOS. The logit of the previous token is then 2 or 0, of
+        # BOS 1.5, and of any other token at most 1 (up to noise).
+        weights = np.zeros((features + positions, features + positions))
+        direction = state_difference(features)
+        weights[:features, :features] = np.outer(direction, direction)
+        previous = np.arange(1, positions - 1)
+        weights[features + previous, features + previous + 1] = 1.0
+        weights[features, features + 1 :] = 1.5
     elif kind == "uniform":
         weights = np.zeros((features + positions, features + positions))
     elif kind in ("random", LEARNED):
@@ -202,22 +210,6 @@ def head_weights(
         known = ", ".join(MarkovChainSection.head_kinds)
         raise ValueError(f"head kind {kind!r}: use one of {known}")
     return inverse_temperature * weights
-
-
-def good_weights(features: int, positions: int) -> np.ndarray:
-    """W/β of the good head.
-
-    Features q qᵀ: +1 for two tokens of the same state, −1 otherwise, 0 with BOS. Positions: +1
-    for the previous token, 1.5 for BOS. The logit of the previous token is then 2 or 0, of BOS
-    1.5, and of any other token at most 1 (up to noise).
-    """
-    weights = np.zeros((features + positions, features + positions))
-    direction = state_difference(features)
-    weights[:features, :features] = np.outer(direction, direction)
-    previous = np.arange(1, positions - 1)
-    weights[features + previous, features + previous + 1] = 1.0
-    weights[features, features + 1 :] = 1.5
-    return weights
 
 
 def random_scale(features: int, positions: int) -> np.ndarray:

@@ -64,19 +64,6 @@ def refuse(path: Path, line: int, value: object, remedy: str) -> NoReturn:
     raise InputError(f"{path.name}, line {line}", value, remedy)
 
 
-def read_lines(path: Path) -> list[str]:
-    """Read the lines of a text file, without white space around them."""
-    try:
-        # Comments of archive files are not always UTF-8; what matters is ASCII, and editors of
-        # some systems put a byte order mark before it.
-        text = path.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError as problem:
-        reason = problem.strerror or str(problem)
-        raise InputError("task.folder", path, f"{reason}; name a folder of series") from None
-    # Python's own lines also end at form feeds and the like, which may stand in a comment.
-    return [line.strip() for line in text.removesuffix("\n").split("\n")]
-
-
 def read_series_file(
     path: Path,
     read_header: Callable[[Path, list[str]], Header],
@@ -87,7 +74,15 @@ def read_series_file(
 
     Raises InputError, naming the line, for what cannot be used.
     """
-    lines = list(map(without_comment, read_lines(path)))
+    try:
+        # Comments of archive files are not always UTF-8; what matters is ASCII, and editors of
+        # some systems put a byte order mark before it.
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise InputError("task.folder", path, f"{reason}; name a folder of series") from None
+    # Python's own lines also end at form feeds and the like, which may stand in a comment.
+    lines = [without_comment(line.strip()) for line in text.removesuffix("\n").split("\n")]
     header = read_header(path, lines)
     rows = [
         read_row(path, number, line)
@@ -179,17 +174,12 @@ def read_ts_header(path: Path, lines: list[str]) -> Header:
                 refuse(path, number, line, "the series need classes: @classLabel true first second")
             classes = tuple(values[1:])
         elif key in sizes:
-            sizes[key] = read_ts_size(path, number, line, values)
+            if len(values) != 1 or not values[0].isdecimal() or int(values[0]) < 1:
+                refuse(path, number, line, "must be a whole number from 1")
+            sizes[key] = int(values[0])
         elif line and not line.startswith("@"):
             refuse(path, number, line, "data must come after a line @data")
     refuse(path, max(len(lines), 1), Verbatim("(end of file)"), "no line @data was found")
-
-
-def read_ts_size(path: Path, number: int, line: str, values: list[str]) -> int:
-    """Read the number of dimensions, or of time steps."""
-    if len(values) != 1 or not values[0].isdecimal() or int(values[0]) < 1:
-        refuse(path, number, line, "must be a whole number from 1")
-    return int(values[0])
 
 
 def read_ts_row(path: Path, number: int, line: str) -> SeriesLine:
@@ -292,7 +282,11 @@ def read_archive(settings: Section, two_classes: bool) -> SeriesArchive:
         raise InputError("task.folder", folder, "is no folder; name one with series")
     problem = settings.problem or folder.name
     train, test = (read_series_of(folder, problem, split) for split in ("TRAIN", "TEST"))
-    refuse_other_sizes(train, test)
+    for axis, what in ((2, "dimensions"), (1, "time steps")):
+        expected, received = train.values.shape[axis], test.values.shape[axis]
+        if received != expected:
+            remedy = f"{train.path.name} has {expected}; use files of one problem"
+            raise InputError(test.path.name, Verbatim(f"{received} {what}"), remedy)
     names = chosen_classes(settings.classes, train, two_classes)
     stride = settings.stride or -(-train.values.shape[1] // settings.max_tokens)
     splits = [of_classes(file, names, stride) for file in (train, test)]
@@ -310,15 +304,6 @@ def read_series_of(folder: Path, problem: str, split: str) -> SeriesFile:
             return read(path)
     names = " or ".join(f"{problem}_{split}{suffix}" for suffix in READERS)
     raise InputError("task.folder", folder, f"holds no {names}; put it there, or set task.problem")
-
-
-def refuse_other_sizes(train: SeriesFile, test: SeriesFile) -> None:
-    """Raise InputError unless test series have the channels and the length of training series."""
-    for axis, what in ((2, "dimensions"), (1, "time steps")):
-        expected, received = train.values.shape[axis], test.values.shape[axis]
-        if received != expected:
-            remedy = f"{train.path.name} has {expected}; use files of one problem"
-            raise InputError(test.path.name, Verbatim(f"{received} {what}"), remedy)
 
 
 def chosen_classes(

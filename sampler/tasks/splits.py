@@ -304,7 +304,15 @@ def check_split(split: AnySplit, name: str, first: int = 0) -> None:
     elif isinstance(split, AttendedSplit):
         check_array(f"attended_{name}", split.attended, ("example", "path", "channel"), first)
         check_labels(split, name, f"attended_{name}")
-        check_heads_of_paths(split, name)
+        if not split.heads or min(split.heads) < 1:
+            raise InputError("heads", list(split.heads), "give at least one head for each layer")
+        paths = math.prod(split.heads)
+        if split.attended.shape[1] != paths:
+            remedy = (
+                f"the shape must be [example, {paths}, channel]: the number of paths is the "
+                f"product of heads = {list(split.heads)}"
+            )
+            raise InputError(f"attended_{name}", split.attended.shape, remedy)
     else:
         check_array(f"inputs_{name}", split.inputs, ("example", "token", "channel"), first)
         check_labels(split, name, f"inputs_{name}")
@@ -336,19 +344,6 @@ def check_labels(split: AnySplit, name: str, examples_of: str) -> None:
             raise InputError(f"labels_{name}", split.labels.shape, remedy)
     elif name != "test":
         raise InputError(f"labels_{name}", None, "this split needs labels [example, output]")
-
-
-def check_heads_of_paths(split: AttendedSplit, name: str) -> None:
-    """Raise InputError unless the heads make as many paths as there are."""
-    if not split.heads or min(split.heads) < 1:
-        raise InputError("heads", list(split.heads), "give at least one head for each layer")
-    paths = math.prod(split.heads)
-    if split.attended.shape[1] != paths:
-        remedy = (
-            f"the shape must be [example, {paths}, channel]: the number of paths is the product of "
-            f"heads = {list(split.heads)}"
-        )
-        raise InputError(f"attended_{name}", split.attended.shape, remedy)
 
 
 def check_matrices(split: Split, name: str, first: int = 0) -> None:

@@ -240,18 +240,13 @@ class HeadDistances:
             for one, other in combinations(range(attention.shape[1]), 2):
                 difference = attention[:, one] - attention[:, other]
                 matrices.append(np.sqrt((difference**2).sum(axis=(1, 2))).mean())
-                outputs.append(output_distance(difference, split.inputs))
+                found = []  # Frobenius norm of Δᵀ X for every example
+                for start in range(0, len(split.inputs), PIECE):
+                    part = slice(start, start + PIECE)
+                    moved = np.swapaxes(difference[part], 1, 2) @ split.inputs[part]
+                    found.append(np.sqrt((moved**2).sum(axis=(1, 2))))
+                outputs.append(float(np.concatenate(found).mean()))
         return cls(spread(matrices), spread(outputs))
-
-
-def output_distance(difference: np.ndarray, inputs: np.ndarray) -> float:
-    """Return the mean over examples of the Frobenius norm of Δᵀ X, Δ [example, key, query]."""
-    found = []
-    for start in range(0, len(inputs), PIECE):
-        part = slice(start, start + PIECE)
-        moved = np.swapaxes(difference[part], 1, 2) @ inputs[part]
-        found.append(np.sqrt((moved**2).sum(axis=(1, 2))))
-    return float(np.concatenate(found).mean())
 
 
 def spread(values: list[float]) -> tuple[float, float]:

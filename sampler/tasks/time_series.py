@@ -177,23 +177,15 @@ def draw_series(
     classes = (np.arange(examples) >= (examples + 1) // 2).astype(int)
     labels = targets_of(classes, 2)
     lag, tokens = settings.lag, settings.tokens
-    hidden = draw_oscillation(settings, examples, generator)
+    # E z_t z_{t+k} = cos(2π k/period) exp(−k phase_noise²/2), a lag longer than the series at
+    # either end.
+    steps = settings.tokens + 2 * settings.lag
+    start = generator.uniform(0.0, 2 * np.pi, (examples, 1))
+    phase_noise = settings.phase_noise * generator.standard_normal((examples, steps - 1))
+    turned = np.cumsum(2 * np.pi / settings.period + phase_noise, axis=1)
+    hidden = np.sqrt(2.0) * np.cos(start + np.pad(turned, ((0, 0), (1, 0))))
     now = hidden[:, lag : lag + tokens]
     other = np.where(labels[:, None] > 0, hidden[:, :tokens], hidden[:, 2 * lag :])
     signal = np.repeat(np.stack([now, other], axis=-1), settings.channels // 2, axis=-1)
     values = signal + settings.noise * generator.standard_normal(signal.shape)
     return Classified(values, classes, labels)
-
-
-def draw_oscillation(
-    settings: TimeSeriesSection, examples: int, generator: np.random.Generator
-) -> np.ndarray:
-    """Draw z [example, time step], a lag longer than the series at either end.
-
-    E z_t z_{t+k} = cos(2π k/period) exp(−k phase_noise²/2).
-    """
-    steps = settings.tokens + 2 * settings.lag
-    start = generator.uniform(0.0, 2 * np.pi, (examples, 1))
-    phase_noise = settings.phase_noise * generator.standard_normal((examples, steps - 1))
-    turned = np.cumsum(2 * np.pi / settings.period + phase_noise, axis=1)
-    return np.sqrt(2.0) * np.cos(start + np.pad(turned, ((0, 0), (1, 0))))

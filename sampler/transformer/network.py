@@ -104,7 +104,13 @@ def attend(
 ) -> LayerAttention:
     """The attention of a layer with one variant for each head, all softmax without them."""
     if all(variant == Softmax() for variant in variants):
-        return SoftmaxAttention(softmax_weights(inputs, query_weights, key_weights))
+        # W_Qᵀ W_K is joined first: a head multiplies the inputs once, and they need no gradient.
+        heads, size, channels = query_weights.shape
+        examples, tokens, _ = inputs.shape
+        joined = jnp.einsum("hgi,hgj->ihj", query_weights, key_weights) / size**0.5
+        projected = apply(inputs, joined.reshape(channels, -1)).reshape(examples, -1, channels)
+        logits = projected @ inputs.transpose(0, 2, 1)
+        return SoftmaxAttention(row_softmax(logits).reshape(examples, tokens, heads, tokens))
     queries, keys = (project(inputs, weights) for weights in (query_weights, key_weights))
     return VariantAttention(head_groups(variants, queries, keys))
 
@@ -116,23 +122,6 @@ def project(
     heads, size, channels = weights.shape
     found = apply(inputs, weights.reshape(-1, channels).T)
     return found.reshape(*inputs.shape[:2], heads, size).swapaxes(1, 2)
-
-
-def softmax_weights(
-    inputs: Float[Array, "example token channel"],
-    query_weights: Float[Array, "head key_channel channel"],
-    key_weights: Float[Array, "head key_channel channel"],
-) -> Float[Array, "example query head key"]:
-    """Ω as rows of queries: softmax over keys of q_t·k_s/√G = x_tᵀ W_Qᵀ W_K x_s/√G.
-
-    W_Qᵀ W_K is joined first, so that a head multiplies the inputs once; they need no gradient.
-    """
-    heads, size, channels = query_weights.shape
-    examples, tokens, _ = inputs.shape
-    joined = jnp.einsum("hgi,hgj->ihj", query_weights, key_weights) / size**0.5
-    projected = apply(inputs, joined.reshape(channels, -1)).reshape(examples, -1, channels)
-    logits = projected @ inputs.transpose(0, 2, 1)
-    return row_softmax(logits).reshape(examples, tokens, heads, tokens)
 
 
 def apply(

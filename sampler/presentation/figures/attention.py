@@ -33,7 +33,9 @@ def draw_attention(run: RunResults) -> Figure | None:
         for head in np.flatnonzero(found.table[f"learned_{layer}"].values)
     ]
     shown = heads[:MOST_HEADS]
-    chains = shown_chains(found)
+    chains = found.table.sizes["chain"]
+    order = np.arange(chains) if found.weights is None else np.argsort(-found.weights)
+    chains = order[:MOST_CHAINS].tolist()
     panels = [panels_of(found, layer, head, chains) for layer, head in shown]
     columns = max(map(len, panels))
     height = PANEL * len(shown) + 1.35 + 0.12 * len(shown)
@@ -55,13 +57,6 @@ def draw_attention(run: RunResults) -> Figure | None:
     more = f"; {len(heads) - len(shown)} more heads" if len(heads) > len(shown) else ""
     style.colour_bar(figure, image, list(axes.flat), rf"attention $|\Omega|${more}", aspect=35.0)
     return figure
-
-
-def shown_chains(found: AttentionFound) -> list[int]:
-    """Numbers of the chains whose single draws are drawn: those of the largest weights first."""
-    chains = found.table.sizes["chain"]
-    order = np.arange(chains) if found.weights is None else np.argsort(-found.weights)
-    return order[:MOST_CHAINS].tolist()
 
 
 def panels_of(

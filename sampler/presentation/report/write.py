@@ -240,6 +240,8 @@ def _run_page(run: RunResults) -> dict[str, Any]:
     titles = {"verdict": "Verdict", "comparison": "Theory against exact posterior"}
     titles["attention"] = "" if run.attention is None else "Attention found"
     sampled = diagnostics is not None or run.order_parameter_draws is not None
+    keys = ("explanation", "next_order_explanation")
+    said = [] if run.theory is None else [run.theory.attrs.get(key) for key in keys]
     return {
         "subtitle": _subtitle(run.recipe),
         "titles": titles | {"diagnostics": "Diagnostics of the samples" if sampled else ""},
@@ -247,7 +249,7 @@ def _run_page(run: RunResults) -> dict[str, Any]:
         "trust_verdict": trust_verdict(diagnostics),
         "own_verdicts": [] if comparison is None else list(comparison.own.values()),
         "main_table": tables.summary_table(run),
-        "explanation": _explanation(run),
+        "explanation": "; ".join(text for text in said if text) or None,
         "comparison_tables": [
             tables.differences_table(run.differences),
             tables.order_parameter_table(run),
@@ -266,13 +268,6 @@ def _run_page(run: RunResults) -> dict[str, Any]:
         if comparison is None
         else [draws_tables.sampler_table(diagnostics, comparison.cost)],
     }
-
-
-def _explanation(run: RunResults) -> str | None:
-    """How saddle point and next order were found; None where the theory does not say it."""
-    keys = ("explanation", "next_order_explanation")
-    said = [] if run.theory is None else [run.theory.attrs.get(key) for key in keys]
-    return "; ".join(text for text in said if text) or None
 
 
 def _remarks(found: Diagnostics | None) -> list[str]:
