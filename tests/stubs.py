@@ -1,11 +1,12 @@
 """The stubs of both packages, for editors and type checkers: `python -m tests.stubs` writes them.
 
 Type checkers read source text: they follow neither an import at first use nor a signature that is
-made from the fields of a section. So the stubs have both written out, and a test compares.
+made from the fields of a section. So the stubs have both written out, and a test compares. What a
+keyword means is in the help of the function, which Python knows, and in the reference of recipes.
 """
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType, NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -14,6 +15,7 @@ import sampler
 import theory
 
 WRITTEN = "# Written by `python -m tests.stubs`, from CONTENTS and the settings of recipes."
+WIDTH = 100
 IMPORTS = """
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,18 +32,24 @@ def stub_of(package: ModuleType) -> str:
     imports, written = [], []
     for module, names in package.CONTENTS.items():
         full = f"{package.__name__}.{module}"
+        plain = []
         for name in names.split():
             value = getattr(package, name)
             if inspect.isclass(value) and hasattr(value.__init__, "__signature__"):
-                imports.append(f"from {full} import {name} as _{name}")
-                written += ["", "", f"class {name}(_{name}):", *help_of(value, "    "), ""]
-                written += [*definition(value.__init__, "    "), "        ..."]
+                plain.append(f"{name} as _{name}")
+                written += ["", f"class {name}(_{name}):", f'    """{first_line(value)}"""', ""]
+                written += [*definition(value.__init__, "    "), ""]
             elif inspect.isfunction(value) and hasattr(value, "__signature__"):
-                written += ["", "", *definition(value), *help_of(value, "    ")]
+                written += ["", *definition(value), f'    """{first_line(value)}"""', ""]
             else:
-                imports.append(f"from {full} import {name} as {name}")
+                plain.append(f"{name} as {name}")
+        line = f"from {full} import {', '.join(plain)}"
+        if len(line) > WIDTH:
+            imports += [f"from {full} import (", *packed(plain, "    "), ")"]
+        elif plain:
+            imports.append(line)
     head = [WRITTEN, *(IMPORTS.splitlines() if written else [""])]
-    version = ["", "", "__version__: str"] if hasattr(package, "__version__") else []
+    version = ["", "__version__: str"] if hasattr(package, "__version__") else []
     return "\n".join([*head, *imports, *written, *version, ""])
 
 
@@ -49,26 +57,36 @@ def definition(function: Any, indent: str = "") -> Iterator[str]:
     """Yield the lines of the signature of a function."""
     signature = inspect.signature(function)
     yield f"{indent}def {function.__name__}("
-    star = False
+    words, star = [], False
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and not star:
             star = True
-            yield f"{indent}    *,"
+            words.append("*")
         text = parameter.name
         if parameter.annotation is not parameter.empty:
             text += f": {type_text(parameter.annotation)}"
         if parameter.default is not parameter.empty:
             text += f" = {parameter.default!r}"
-        yield f"{indent}    {text},"
-    yield f"{indent}) -> {type_text(signature.return_annotation)}:"
+        words.append(text)
+    yield from packed(words, f"{indent}    ")
+    body = " ..." if indent else ""
+    yield f"{indent}) -> {type_text(signature.return_annotation)}:{body}"
 
 
-def help_of(thing: Any, indent: str) -> Iterator[str]:
-    """Yield the lines of a docstring."""
-    first, *others = inspect.getdoc(thing).splitlines()
-    yield f'{indent}"""{first}'
-    yield from (f"{indent}{line}".rstrip() for line in others)
-    yield f'{indent}"""'
+def packed(words: Iterable[str], indent: str) -> Iterator[str]:
+    """Yield lines of a list with commas, each as full as it may be."""
+    line = ""
+    for word in words:
+        if line and len(f"{indent}{line} {word},") > WIDTH:
+            yield indent + line
+            line = ""
+        line += f" {word}," if line else f"{word},"
+    yield indent + line
+
+
+def first_line(thing: Any) -> str:
+    """The first line of a docstring."""
+    return inspect.getdoc(thing).splitlines()[0]
 
 
 def type_text(annotation: Any) -> str:

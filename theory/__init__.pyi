@@ -1,99 +1,92 @@
 # Written by `python -m tests.stubs`, from CONTENTS and the settings of recipes.
 
 from theory.programs import program as program
-from theory.architecture import Architecture as Architecture
-from theory.architecture import AttentionPaths as AttentionPaths
-from theory.path_kernels import attended_inputs as attended_inputs
-from theory.path_kernels import pair_matrices as pair_matrices
-from theory.path_kernels import path_features as path_features
-from theory.path_kernels import path_kernels as path_kernels
-from theory.path_kernels import FeatureForm as FeatureForm
-from theory.path_kernels import KernelForm as KernelForm
-from theory.path_kernels import SymmetricKernelForm as SymmetricKernelForm
-from theory.path_kernels import NoisyKernel as NoisyKernel
-from theory.energy import LabelEnergy as LabelEnergy
-from theory.energy import LearningProblem as LearningProblem
-from theory.compression import compress as compress
-from theory.compression import Triangle as Triangle
-from theory.compression import sub_network as sub_network
+from theory.architecture import Architecture as Architecture, AttentionPaths as AttentionPaths
+from theory.path_kernels import (
+    attended_inputs as attended_inputs, pair_matrices as pair_matrices,
+    path_features as path_features, path_kernels as path_kernels, FeatureForm as FeatureForm,
+    KernelForm as KernelForm, SymmetricKernelForm as SymmetricKernelForm,
+    NoisyKernel as NoisyKernel,
+)
+from theory.energy import LabelEnergy as LabelEnergy, LearningProblem as LearningProblem
+from theory.compression import (
+    compress as compress, Triangle as Triangle, sub_network as sub_network,
+)
 from theory.order_parameters import OrderParameters as OrderParameters
-from theory.action import action as action
-from theory.action import entropy_terms as entropy_terms
-from theory.saddle_point import solve_saddle_point as solve_saddle_point
-from theory.saddle_point import SaddlePoint as SaddlePoint
-from theory.saddle_point import SaddlePointStatus as SaddlePointStatus
-from theory.evidence import log_evidence_at_leading_order as log_evidence_at_leading_order
-from theory.evidence import log_evidence_at_saddle as log_evidence_at_saddle
-from theory.evidence import log_evidence_at_next_order as log_evidence_at_next_order
+from theory.action import action as action, entropy_terms as entropy_terms
+from theory.saddle_point import (
+    solve_saddle_point as solve_saddle_point, SaddlePoint as SaddlePoint,
+    SaddlePointStatus as SaddlePointStatus,
+)
+from theory.evidence import (
+    log_evidence_at_leading_order as log_evidence_at_leading_order,
+    log_evidence_at_saddle as log_evidence_at_saddle,
+    log_evidence_at_next_order as log_evidence_at_next_order,
+)
 from theory.bartlett import BartlettCoordinates as BartlettCoordinates
 from theory.energy_expansion import DenseEnergy as DenseEnergy
-from theory.fluctuations import LogPosterior as LogPosterior
-from theory.fluctuations import Fluctuations as Fluctuations
-from theory.next_order import solve_next_order as solve_next_order
-from theory.next_order import NextOrder as NextOrder
-from theory.next_order import NextOrderStatus as NextOrderStatus
-from theory.predictor import Predictor as Predictor
-from theory.predictor import predict as predict
-from theory.predictor import path_contributions as path_contributions
-from theory.predictor import mean_without as mean_without
-from theory.infinite_width import InfiniteWidth as InfiniteWidth
-from theory.infinite_width import BestTemperature as BestTemperature
-from theory.infinite_width import best_temperature as best_temperature
-from theory.gate_response import gate_response as gate_response
-from theory.gate_response import GateResponse as GateResponse
-from theory.gate_response import contributions_by_head as contributions_by_head
-from theory.gate_response import slopes_at_overlaps as slopes_at_overlaps
-from theory.gate_response import SlopesAtOverlaps as SlopesAtOverlaps
-from theory.gate_response import slopes_at_infinite_width as slopes_at_infinite_width
-from theory.copy_head import CopyHead as CopyHead
-from theory.copy_head import HeadMinimum as HeadMinimum
-from theory.copy_head import Coexistence as Coexistence
-from theory.copy_head import copied_weights as copied_weights
-from theory.learned_attention import evidence_at_infinite_width as evidence_at_infinite_width
-from theory.learned_attention import evidence_at_leading_order as evidence_at_leading_order
-from theory.learned_attention import FeatureEvidence as FeatureEvidence
-from theory.learned_attention import theories_at_attention as theories_at_attention
-from theory.learned_attention import TheoriesAtAttention as TheoriesAtAttention
-from theory.learned_attention import PredictionsAtAttention as PredictionsAtAttention
-from theory.leave_one_out import LeftOut as LeftOut
-from theory.leave_one_out import LeftOutAtSaddle as LeftOutAtSaddle
-from theory.leave_one_out import left_out_log_density as left_out_log_density
-from theory.observables import head_scores as head_scores
-from theory.observables import kernel_alignment as kernel_alignment
-from theory.observables import path_alignment as path_alignment
-from theory.observables import participation_ratio as participation_ratio
-from theory.observables import centred_kernel as centred_kernel
-from theory.observables import off_diagonal_share as off_diagonal_share
-from theory.observables import diagonal_only as diagonal_only
-from theory.observables import equal_diagonal as equal_diagonal
-from theory.studies.softmax_forms import Mask as Mask
-from theory.studies.softmax_forms import Similarity as Similarity
-from theory.studies.softmax_forms import attention_kernel as attention_kernel
-from theory.studies.softmax_forms import attention_matrix as attention_matrix
-from theory.studies.softmax_forms import mask_matrix as mask_matrix
-from theory.studies.softmax_forms import taylor_features as taylor_features
-from theory.studies.softmax_forms import truncated_attention as truncated_attention
-from theory.studies.softmax_forms import truncation_bound as truncation_bound
-from theory.studies.softmax_forms import similarity_and_entropy as similarity_and_entropy
-from theory.studies.softmax_forms import most_similarity_and_entropy as most_similarity_and_entropy
-from theory.studies.softmax_forms import component_values as component_values
-from theory.studies.softmax_forms import component_coefficients as component_coefficients
-from theory.studies.softmax_forms import component_alignment as component_alignment
-from theory.studies.softmax_forms import captured_variance as captured_variance
-from theory.studies.tube_regression import ComplementarityProblem as ComplementarityProblem
-from theory.studies.tube_regression import complementarity_problem as complementarity_problem
-from theory.studies.tube_regression import unknowns_of as unknowns_of
-from theory.studies.support_vectors import SupportVectorAttention as SupportVectorAttention
-from theory.studies.support_vectors import support_vector_attention as support_vector_attention
-from theory.studies.support_vectors import regression_of_attention as regression_of_attention
-from theory.studies.support_vectors import masked_regressions as masked_regressions
-from theory.studies.support_vectors import is_one_regression as is_one_regression
-from theory.studies.support_vectors import HeadPoints as HeadPoints
-from theory.studies.support_vectors import scaled_down_points as scaled_down_points
-from theory.studies.support_vectors import standardised_points as standardised_points
-from theory.studies.rank_collapse import distance_from_collapse as distance_from_collapse
-from theory.studies.rank_collapse import collapse_of_fixed_attention as collapse_of_fixed_attention
-from theory.studies.rank_collapse import collapse_of_random_attention as collapse_of_random_attention
-from theory.studies.rank_collapse import rate_of_uniform_averages as rate_of_uniform_averages
-from theory.studies.rank_collapse import Equilibrium as Equilibrium
-from theory.studies.rank_collapse import equilibrium as equilibrium
+from theory.fluctuations import LogPosterior as LogPosterior, Fluctuations as Fluctuations
+from theory.next_order import (
+    solve_next_order as solve_next_order, NextOrder as NextOrder,
+    NextOrderStatus as NextOrderStatus,
+)
+from theory.predictor import (
+    Predictor as Predictor, predict as predict, path_contributions as path_contributions,
+    mean_without as mean_without,
+)
+from theory.infinite_width import (
+    InfiniteWidth as InfiniteWidth, BestTemperature as BestTemperature,
+    best_temperature as best_temperature,
+)
+from theory.gate_response import (
+    gate_response as gate_response, GateResponse as GateResponse,
+    contributions_by_head as contributions_by_head, slopes_at_overlaps as slopes_at_overlaps,
+    SlopesAtOverlaps as SlopesAtOverlaps, slopes_at_infinite_width as slopes_at_infinite_width,
+)
+from theory.copy_head import (
+    CopyHead as CopyHead, HeadMinimum as HeadMinimum, Coexistence as Coexistence,
+    copied_weights as copied_weights,
+)
+from theory.learned_attention import (
+    evidence_at_infinite_width as evidence_at_infinite_width,
+    evidence_at_leading_order as evidence_at_leading_order, FeatureEvidence as FeatureEvidence,
+    theories_at_attention as theories_at_attention, TheoriesAtAttention as TheoriesAtAttention,
+    PredictionsAtAttention as PredictionsAtAttention,
+)
+from theory.leave_one_out import (
+    LeftOut as LeftOut, LeftOutAtSaddle as LeftOutAtSaddle,
+    left_out_log_density as left_out_log_density,
+)
+from theory.observables import (
+    head_scores as head_scores, kernel_alignment as kernel_alignment,
+    path_alignment as path_alignment, participation_ratio as participation_ratio,
+    centred_kernel as centred_kernel, off_diagonal_share as off_diagonal_share,
+    diagonal_only as diagonal_only, equal_diagonal as equal_diagonal,
+)
+from theory.studies.softmax_forms import (
+    Mask as Mask, Similarity as Similarity, attention_kernel as attention_kernel,
+    attention_matrix as attention_matrix, mask_matrix as mask_matrix,
+    taylor_features as taylor_features, truncated_attention as truncated_attention,
+    truncation_bound as truncation_bound, similarity_and_entropy as similarity_and_entropy,
+    most_similarity_and_entropy as most_similarity_and_entropy,
+    component_values as component_values, component_coefficients as component_coefficients,
+    component_alignment as component_alignment, captured_variance as captured_variance,
+)
+from theory.studies.tube_regression import (
+    ComplementarityProblem as ComplementarityProblem,
+    complementarity_problem as complementarity_problem, unknowns_of as unknowns_of,
+)
+from theory.studies.support_vectors import (
+    SupportVectorAttention as SupportVectorAttention,
+    support_vector_attention as support_vector_attention,
+    regression_of_attention as regression_of_attention, masked_regressions as masked_regressions,
+    is_one_regression as is_one_regression, HeadPoints as HeadPoints,
+    scaled_down_points as scaled_down_points, standardised_points as standardised_points,
+)
+from theory.studies.rank_collapse import (
+    distance_from_collapse as distance_from_collapse,
+    collapse_of_fixed_attention as collapse_of_fixed_attention,
+    collapse_of_random_attention as collapse_of_random_attention,
+    rate_of_uniform_averages as rate_of_uniform_averages, Equilibrium as Equilibrium,
+    equilibrium as equilibrium,
+)
